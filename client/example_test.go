@@ -10,7 +10,7 @@ import (
 
 // brokers lists the addresses of the examples' brokers, with what ends them.
 func brokers() (addresses []string, end func()) {
-	f := startFake()
+	f := startFake(sockets)
 	return []string{f.addr()}, f.stop
 }
 

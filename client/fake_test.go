@@ -17,6 +17,7 @@ import (
 // answers to puts can be scripted.
 type fakeBroker struct {
 	l       net.Listener
+	sockets bool
 	gone    sync.WaitGroup
 	token   string // "" = none is required
 	noTouch bool   // TOUCH is refused
@@ -72,21 +73,29 @@ type fakeConn struct {
 	over    chan struct{}
 }
 
-// startFake serves on a free port of loopback.
+// startFake serves in memory, or on a free port of loopback.
 func startFake(configure ...func(*fakeBroker)) *fakeBroker {
 	f := &fakeBroker{timeout: time.Minute}
 	f.mu.conns, f.mu.queue = map[*fakeConn]struct{}{}, map[string][]*fakeMessage{}
 	for _, c := range configure {
 		c(f)
 	}
-	f.listen("127.0.0.1:0")
+	f.listen("")
 	return f
 }
 
+// sockets has a broker serve on a port.
+func sockets(f *fakeBroker) { f.sockets = true }
+
 func (f *fakeBroker) listen(at string) {
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		panic(err)
+	l := net.Listener(nil)
+	if f.sockets {
+		var err error
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			panic(err)
+		}
+	} else {
+		l = listenMemory(at)
 	}
 	f.l = l
 	f.gone.Go(func() {
@@ -102,7 +111,7 @@ func (f *fakeBroker) listen(at string) {
 
 func (f *fakeBroker) addr() string { return f.l.Addr().String() }
 
-// stop closes the port and all connections. restart opens it again.
+// stop closes the port and all connections. restart opens that of a broker in memory again.
 func (f *fakeBroker) stop() {
 	_ = f.l.Close()
 	f.drop()
@@ -246,7 +255,7 @@ func (f *fakeBroker) serve(raw net.Conn) {
 	for c.command() {
 	}
 	if c.refused { // a close would destroy the error frame
-		_ = raw.(*net.TCPConn).CloseWrite()
+		_ = raw.(interface{ CloseWrite() error }).CloseWrite()
 		_, _ = io.Copy(io.Discard, c.r)
 	}
 }

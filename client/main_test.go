@@ -11,6 +11,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// limit is after how long a test that makes no progress counts as hung.
+const limit = 2 * time.Minute
+
 // fake starts a broker that is stopped at the end of the test.
 func fake(t *testing.T, configure ...func(*fakeBroker)) *fakeBroker {
 	f := startFake(configure...)
@@ -18,9 +21,10 @@ func fake(t *testing.T, configure ...func(*fakeBroker)) *fakeBroker {
 	return f
 }
 
-// open opens a client that is closed at the end of the test, before the brokers.
+// open opens a client of brokers in memory. It is closed at the end of the test, before the brokers.
 func open(t *testing.T, o Options, brokers ...*fakeBroker) *Client {
 	t.Helper()
+	o.Dialer = dialMemory
 	var all []string
 	for _, f := range brokers {
 		all = append(all, f.addr())
@@ -28,7 +32,7 @@ func open(t *testing.T, o Options, brokers ...*fakeBroker) *Client {
 	c, err := Open(t.Context(), all, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		_ = c.Close(ctx)
 	})
@@ -38,7 +42,11 @@ func open(t *testing.T, o Options, brokers ...*fakeBroker) *Client {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, 10*time.Second, 2*time.Millisecond, what)
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(limit); !condition(); <-again.C {
+		require.True(t, time.Now().Before(end), "hangs: %s", what)
+	}
 }
 
 // number is the scripted answer to one put; the others are stored.

@@ -5,7 +5,13 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
+
+func TestMain(m *testing.M) {
+	silence = wait.Limit // a broker of these tests that has gone closes its connections
+	m.Run()
+}
 
 // run runs one command line, at most for limit.
 func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {

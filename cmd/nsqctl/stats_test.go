@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestStatsOnceAndLive(t *testing.T) {
@@ -18,12 +20,14 @@ func TestStatsOnceAndLive(t *testing.T) {
 	out, err := run(t, time.Minute, "stats", at)
 	require.NoError(t, err)
 	require.Contains(t, out, "orders (paused)")
-	out, err = run(t, 500*time.Millisecond, "stats", "--interval=100ms", at)
-	require.NoError(t, err, "Ctrl-C is no failure")
-	require.Regexp(t, `orders \(paused\) .* 500 +n1`, out, "50 messages in 100 ms")
-	out, err = run(t, 300*time.Millisecond, "stats", "--interval=100ms", "-o=json", at)
-	require.NoError(t, err)
-	require.Greater(t, strings.Count(out, `[{"broker":"n1"`), 1)
+	r, rate := clitest.Begin(t, newRoot(), "stats", "--interval=100ms", at), regexp.MustCompile(`orders \(paused\) .* 500 +n1`)
+	wait.Until(t, func() bool { return rate.MatchString(r.Said()) }, "50 messages in 100 ms")
+	r.Cancel()
+	require.NoError(t, r.Ends(), "Ctrl-C is no failure")
+	r = clitest.Begin(t, newRoot(), "stats", "--interval=100ms", "-o=json", at)
+	wait.Until(t, func() bool { return strings.Count(r.Said(), `[{"broker":"n1"`) > 1 }, "a second line")
+	r.Cancel()
+	require.NoError(t, r.Ends())
 }
 
 func TestPeekFollowsPages(t *testing.T) {

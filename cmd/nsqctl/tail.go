@@ -23,11 +23,14 @@ const (
 	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
 	// lookup API: go-nsq has one setting for both.
 	reconnectDelay = time.Second
-	// A broker that is silent for longer than silence has gone. It answers within heartbeat.
-	heartbeat, silence = time.Second, 5 * time.Second
+	// heartbeat is within which a broker answers.
+	heartbeat = time.Second
 	// lookEvery is the pause between two looks whether a broker is connected.
 	lookEvery = 250 * time.Millisecond
 )
+
+// silence is how long a broker that has not gone is silent at most. It is longer in tests.
+var silence = 5 * time.Second
 
 func newTail(t *cli.Target) *cobra.Command {
 	var topic, channel, lookupd string

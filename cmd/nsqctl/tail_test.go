@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // restarting is a proxy before a broker. It ends its first connection when the client has
@@ -69,7 +69,7 @@ func publishLines(t *testing.T, broker, lines string) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "lines")
 	require.NoError(t, os.WriteFile(name, []byte(lines), 0o600))
-	_, err := run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
+	_, err := run(t, wait.Limit, "pub", "--topic=orders", "--nsqd-tcp-address="+broker, name)
 	require.NoError(t, err)
 }
 
@@ -84,7 +84,7 @@ func TestTailComesBackAfterARestart(t *testing.T) {
 	}
 	ended := make(chan end, 1)
 	go func() {
-		out, err := run(t, 20*time.Second, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address)
+		out, err := run(t, wait.Limit, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address)
 		ended <- end{out, err}
 	}()
 	<-finished
@@ -105,7 +105,7 @@ func TestTailGoesOnAtAnotherBroker(t *testing.T) {
 		<-finished
 		publishLines(t, broker, "two")
 	}()
-	out, err := run(t, 30*time.Second, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address+","+broker)
+	out, err := run(t, wait.Limit, "tail", "--topic=orders", "--channel=ch", "-n=2", "--nsqd-tcp-address="+address+","+broker)
 	require.NoError(t, err)
 	require.Regexp(t, `^one\n(ERR.*\n)*(one|two)\n`, out, "the first one comes again if its finish was lost")
 }
@@ -116,7 +116,7 @@ func TestTailTakesWhatItPrints(t *testing.T) {
 	publishLines(t, broker, "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
 	got := ""
 	for _, count := range []string{"1", "1", "3", "1", "3"} {
-		out, err := run(t, 20*time.Second, "tail", "--topic=orders", "--channel=ch", "-n="+count, "-o=json", "--nsqd-tcp-address="+broker)
+		out, err := run(t, wait.Limit, "tail", "--topic=orders", "--channel=ch", "-n="+count, "-o=json", "--nsqd-tcp-address="+broker)
 		require.NoError(t, err)
 		for _, line := range strings.Fields(out) {
 			var m struct {

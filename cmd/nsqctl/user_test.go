@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -20,6 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // guarded is the HTTP API of a broker with users, on loopback.
@@ -30,7 +30,7 @@ func guarded(t *testing.T) (address string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { users.Watch(ctx, store) })
-	require.Eventually(t, func() bool { return users.Policy() != nil }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { return users.Policy() != nil }, "the users are read")
 	cluster := edgetest.New()
 	s := httptest.NewServer(httpapi.NSQD(httpapi.Options{}, httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // An unknown verb is an error at every level: a script with a typing error must not take the
@@ -140,6 +141,6 @@ func TestMoveToABrokerThatLeaves(t *testing.T) {
 		})
 	}))
 	defer s.Close()
-	_, err := run(t, 5*time.Second, "topic", "move", "orders", "--from=n2", "--to=n3", "--wait=1h", "--nsqd-http-address="+s.Listener.Addr().String())
+	_, err := run(t, wait.Limit, "topic", "move", "orders", "--from=n2", "--to=n3", "--wait=1h", "--nsqd-http-address="+s.Listener.Addr().String())
 	require.ErrorContains(t, err, "n3 is being decommissioned")
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"go.uber.org/goleak"
 )
 
@@ -22,7 +24,7 @@ const answer = `{"ttl":10,"identity":"me","authorizations":[` +
 	`{"topic":"odd","channels":["x"],"permissions":["publish"]}]}`
 
 func client(method string, addresses ...string) *Client {
-	return New(Options{Addresses: addresses, Method: method, ConnectTimeout: 5 * time.Second, RequestTimeout: 5 * time.Second})
+	return New(Options{Addresses: addresses, Method: method, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})
 }
 
 func TestAllows(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // anybody is an auth service that knows everybody, by the secret.
@@ -128,7 +129,7 @@ func TestASignInEndsWithItsCredentials(t *testing.T) {
 		require.NoError(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 		require.Equal(t, "192.0.2.9:4", s.Requester("").Remote, "the address of the request")
 		require.NoError(t, end("shop"))
-		require.Eventually(t, func() bool { _, _, err := g.ByCookie(cookie, "", false); return err != nil }, patience, time.Millisecond)
+		wait.Until(t, func() bool { _, _, err := g.ByCookie(cookie, "", false); return err != nil }, "the sign-in ends")
 		require.Error(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 	}
 	_, _, _, err := g.SignIn(t.Context(), from("192.0.2.1", "wrong"))

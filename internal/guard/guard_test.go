@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -22,11 +23,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = 10 * time.Second
 
 func quiet() *logrus.Logger {
 	log := logrus.New()
@@ -46,7 +46,7 @@ func users(t *testing.T) (r *access.Registry, root string) {
 		watch.Wait()
 		_ = store.Close()
 	})
-	require.Eventually(t, func() bool { return r.Policy() != nil }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return r.Policy() != nil }, "the users are read")
 	root, err := r.Create(t.Context(), access.NewUser{Name: "root", Admin: true})
 	require.NoError(t, err)
 	return r, root
@@ -69,7 +69,7 @@ func TestBadLoginsAreSlowedDown(t *testing.T) {
 		_, _ = io.WriteString(w, `{"ttl":60,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
 	}))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: patience, RequestTimeout: patience})})
+	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
 	_, err := g.Login(t.Context(), from("192.0.2.1", "good"))
 	require.NoError(t, err)
 	var refused int
@@ -91,28 +91,30 @@ func TestBadLoginsAreSlowedDown(t *testing.T) {
 // TestTheBootstrapTokenDoesNotWait: it opens a broker also where bad logins come from, such as
 // the broker's own machine.
 func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
-	store := meta.NewMemory()
-	token := strings.Repeat("t", 32)
-	r := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Bootstrap: []byte(token), Log: quiet()})
-	g := guard.New(guard.Options{Users: r, Log: quiet()})
-	_, err := g.Login(t.Context(), from("192.0.2.1", token))
-	require.ErrorIs(t, err, edge.ErrNotReady, "the users are unknown")
-	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() { r.Watch(ctx, store) })
-	t.Cleanup(func() {
-		cancel()
-		watch.Wait()
-		_ = store.Close()
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory()
+		token := strings.Repeat("t", 32)
+		r := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Bootstrap: []byte(token), Log: quiet()})
+		g := guard.New(guard.Options{Users: r, Log: quiet()})
+		_, err := g.Login(t.Context(), from("192.0.2.1", token))
+		require.ErrorIs(t, err, edge.ErrNotReady, "the users are unknown")
+		ctx, cancel := context.WithCancel(context.Background())
+		var watch sync.WaitGroup
+		watch.Go(func() { r.Watch(ctx, store) })
+		t.Cleanup(func() {
+			cancel()
+			watch.Wait()
+			_ = store.Close()
+		})
+		wait.Until(t, func() bool { return r.Policy() != nil }, "the users are read")
+		for i := range 100 {
+			_, err = g.Login(t.Context(), from("192.0.2.1", fmt.Sprint("bad", i)))
+			require.Error(t, err)
+		}
+		require.ErrorIs(t, err, guard.ErrTooManyFailures)
+		_, err = g.Login(t.Context(), from("192.0.2.1", token))
+		require.NoError(t, err)
 	})
-	require.Eventually(t, func() bool { return r.Policy() != nil }, patience, time.Millisecond)
-	for i := range 100 {
-		_, err = g.Login(t.Context(), from("192.0.2.1", fmt.Sprint("bad", i)))
-		require.Error(t, err)
-	}
-	require.ErrorIs(t, err, guard.ErrTooManyFailures)
-	_, err = g.Login(t.Context(), from("192.0.2.1", token))
-	require.NoError(t, err)
 }
 
 // TestAServiceThatIsDownSlowsNobodyDown: only a secret that was judged counts.
@@ -122,7 +124,7 @@ func TestAServiceThatIsDownSlowsNobodyDown(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()
 	logger.SetOutput(&log)
-	g := guard.New(guard.Options{Log: logger, External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: patience, RequestTimeout: patience})})
+	g := guard.New(guard.Options{Log: logger, External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
 	for range 50 {
 		_, err := g.Login(t.Context(), from("192.0.2.1", "s3cret-of-a-client"))
 		require.ErrorIs(t, err, guard.ErrAuthService)
@@ -137,7 +139,7 @@ func TestALongSecretIsNotLookedAt(t *testing.T) {
 	var queries atomic.Int32
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { queries.Add(1) }))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: patience, RequestTimeout: patience})})
+	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
 	_, err := g.Login(t.Context(), from("192.0.2.1", strings.Repeat("x", 5<<20)))
 	require.ErrorIs(t, err, guard.ErrBadLogin)
 	require.Zero(t, queries.Load())
@@ -173,7 +175,7 @@ func TestAnAuthServiceOpensNoAdministrativeDoor(t *testing.T) {
 		_, _ = io.WriteString(w, `{"ttl":60,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
 	}))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: patience, RequestTimeout: patience})})
+	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
 	s, err := g.Login(t.Context(), from("192.0.2.1", "s"))
 	require.NoError(t, err)
 	for right, want := range map[access.Right]error{

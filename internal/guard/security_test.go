@@ -27,6 +27,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the tables of docs/SECURITY.md")
@@ -67,7 +68,7 @@ func identities(t *testing.T) (*guard.Guard, *access.Registry, []identity) {
 		columns = append(columns, identity{u.name, token})
 	}
 	columns = append(columns, identity{"administrator", root})
-	g := guard.New(guard.Options{Users: r, Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: patience, RequestTimeout: patience})})
+	g := guard.New(guard.Options{Users: r, Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
 	return g, r, columns
 }
 
@@ -96,7 +97,7 @@ func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identit
 		fmt.Fprintf(&b, "| `%s %s` | %s |", rule.Method, rule.Path, right(rule.Right))
 		path := strings.Replace(rule.Path, ":opt", "log_level", 1)
 		for _, c := range columns {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
 			r := httptest.NewRequest(rule.Method, path+"?topic=t&channel=c&seconds=0&rate=0&name=made-by-"+strings.ReplaceAll(c.name, " ", "-"), strings.NewReader("m"))
 			r = r.WithContext(ctx)
 			if rule.Path == "/debug/pprof/profile" {

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,52 +20,55 @@ import (
 // TestARevocationEndsWaitingRequests: the loss of a right ends a poll and a stream of an HTTP consumer at
 // once. Until the end of its wait, the poll would take a message from the other consumers.
 func TestARevocationEndsWaitingRequests(t *testing.T) {
-	r, _ := users(t)
-	cluster := edgetest.New()
-	defer cluster.Close()
-	sessions := httpsub.New(httpsub.Options{}, cluster, nil)
-	defer sessions.Stop()
-	h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
-		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Consumers: sessions, Log: quiet(),
-		Guard: guard.New(guard.Options{Users: r, Log: quiet()}),
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := users(t)
+		cluster := edgetest.New()
+		defer cluster.Close()
+		sessions := httpsub.New(httpsub.Options{}, cluster, nil)
+		defer sessions.Stop()
+		h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
+			Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Consumers: sessions, Log: quiet(),
+			Guard: guard.New(guard.Options{Users: r, Log: quiet()}),
+		})
+		for n, revoke := range []func(name string) error{
+			func(name string) error { return r.Delete(t.Context(), name) },
+			func(name string) error { return r.RevokeTopic(t.Context(), name, "t", access.Consume) },
+			func(name string) error { _, err := r.Rotate(t.Context(), name); return err },
+		} {
+			name := []string{"deleted", "revoked", "rotated"}[n]
+			token, err := r.Create(t.Context(), access.NewUser{Name: name})
+			require.NoError(t, err)
+			require.NoError(t, r.GrantTopic(t.Context(), name, "t", access.Consume))
+			ended := make(chan *httptest.ResponseRecorder, 2)
+			for _, accept := range []string{httpJSON, httpStream} {
+				target := "/v1/consume?topic=t&channel=" + name
+				if accept == httpJSON {
+					target += "&wait=1m"
+				}
+				q := httptest.NewRequest(http.MethodPost, target, nil)
+				q.Header.Set("Authorization", "Bearer "+token)
+				q.Header.Set("Accept", accept)
+				go func() {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, q)
+					ended <- w
+				}()
+			}
+			synctest.Wait()
+			require.Equal(t, 2, ready(cluster, name), "both wait for messages")
+			began := time.Now()
+			require.NoError(t, revoke(name))
+			for range 2 {
+				w := <-ended
+				if w.Header().Get("Content-Type") == httpStream {
+					require.Contains(t, w.Body.String(), "event: end\n")
+					continue
+				}
+				require.Contains(t, []int{http.StatusForbidden, http.StatusUnauthorized}, w.Code)
+			}
+			require.Zero(t, time.Since(began), "neither the next check after five seconds ended them, nor the next sign of life")
+		}
 	})
-	for n, revoke := range []func(name string) error{
-		func(name string) error { return r.Delete(t.Context(), name) },
-		func(name string) error { return r.RevokeTopic(t.Context(), name, "t", access.Consume) },
-		func(name string) error { _, err := r.Rotate(t.Context(), name); return err },
-	} {
-		name := []string{"deleted", "revoked", "rotated"}[n]
-		token, err := r.Create(t.Context(), access.NewUser{Name: name})
-		require.NoError(t, err)
-		require.NoError(t, r.GrantTopic(t.Context(), name, "t", access.Consume))
-		ended := make(chan *httptest.ResponseRecorder, 2)
-		for _, accept := range []string{httpJSON, httpStream} {
-			target := "/v1/consume?topic=t&channel=" + name
-			if accept == httpJSON {
-				target += "&wait=1m"
-			}
-			q := httptest.NewRequest(http.MethodPost, target, nil)
-			q.Header.Set("Authorization", "Bearer "+token)
-			q.Header.Set("Accept", accept)
-			go func() {
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, q)
-				ended <- w
-			}()
-		}
-		require.Eventually(t, func() bool { return ready(cluster, name) == 2 }, patience, time.Millisecond, "both wait for messages")
-		began := time.Now()
-		require.NoError(t, revoke(name))
-		for range 2 {
-			w := <-ended
-			if w.Header().Get("Content-Type") == httpStream {
-				require.Contains(t, w.Body.String(), "event: end\n")
-				continue
-			}
-			require.Contains(t, []int{http.StatusForbidden, http.StatusUnauthorized}, w.Code)
-		}
-		require.Less(t, time.Since(began), 3*time.Second, "neither the next check after five seconds ended them, nor the next sign of life")
-	}
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -119,27 +120,31 @@ func TestPutWithTTL(t *testing.T) {
 // TestMultiPutsHaveALife: ?ttl= limits the life of every message of /mpub, in each of its
 // forms. The time begins when the message is due.
 func TestMultiPutsHaveALife(t *testing.T) {
-	binary := "\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x01b"
-	for _, x := range []struct{ target, body string }{
-		{"/mpub?topic=t&ttl=1500", "a\nb\n"},
-		{"/mpub?topic=t&ttl=1500&binary=true", binary},
-		{"/mpub?topic=t&ttl=1500&binary=true&defer=1", binary},
-	} {
-		s := newSite(t)
-		sub, err := s.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
-		require.NoError(t, err)
-		s.expect(s.nsqd, "POST "+x.target, x.body, "200 OK")
-		var got []edge.Delivery
-		require.Eventually(t, func() bool { got = sub.Pull(9, got); return len(got) == 2 }, 5*time.Second, time.Millisecond)
-		for _, d := range got {
-			require.JSONEq(t, `{"##ttl_ms":1500}`, string(d.Message.Header), x.target)
+	synctest.Test(t, func(t *testing.T) {
+		binary := "\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x01b"
+		for _, x := range []struct{ target, body string }{
+			{"/mpub?topic=t&ttl=1500", "a\nb\n"},
+			{"/mpub?topic=t&ttl=1500&binary=true", binary},
+			{"/mpub?topic=t&ttl=1500&binary=true&defer=1", binary},
+		} {
+			s := newSite(t)
+			sub, err := s.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
+			require.NoError(t, err)
+			s.expect(s.nsqd, "POST "+x.target, x.body, "200 OK")
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			got := sub.Pull(9, nil)
+			require.Len(t, got, 2)
+			for _, d := range got {
+				require.JSONEq(t, `{"##ttl_ms":1500}`, string(d.Message.Header), x.target)
+			}
 		}
-	}
-	s := newSite(t)
-	for _, bad := range []string{"", "0", "-1", "x", "5s", "4398046511105"} {
-		s.expect(s.nsqd, "POST /mpub?topic=t&ttl="+bad, "a\n", message(400, "INVALID_TTL"))
-	}
-	require.Empty(t, s.cluster.Directory().Topics())
+		s := newSite(t)
+		for _, bad := range []string{"", "0", "-1", "x", "5s", "4398046511105"} {
+			s.expect(s.nsqd, "POST /mpub?topic=t&ttl="+bad, "a\n", message(400, "INVALID_TTL"))
+		}
+		require.Empty(t, s.cluster.Directory().Topics())
+	})
 }
 
 // TestCreatedTopicsAreAnswered: the answer has the settings of the topic, unless the request is

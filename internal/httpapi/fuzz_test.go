@@ -22,6 +22,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/httpsub"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // queries and bodies are the seeds of both targets.
@@ -120,7 +121,7 @@ func someUsers(f testing.TB) (users *access.Registry, root string) {
 		watch.Wait()
 		_ = store.Close()
 	})
-	require.Eventually(f, func() bool { return users.Policy() != nil }, 10*time.Second, time.Millisecond)
+	wait.Until(f, func() bool { return users.Policy() != nil }, "the users are read")
 	root, err := users.Create(f.Context(), access.NewUser{Name: "an-administrator-with-a-long-name", Admin: true})
 	require.NoError(f, err)
 	return users, root

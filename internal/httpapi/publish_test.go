@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -31,7 +32,7 @@ func TestMultiPutLargerThanABatch(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0", MaxMsgSize: 32 << 20, MaxBodySize: 128 << 20, MaxDeferTimeout: time.Hour},
 		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log})
-	body := binary.BigEndian.AppendUint32(nil, 3)
+	body := binary.BigEndian.AppendUint32(make([]byte, 0, 91<<20), 3)
 	for range 3 {
 		body = binary.BigEndian.AppendUint32(body, 30<<20)
 		body = append(body, make([]byte, 30<<20)...)
@@ -55,37 +56,38 @@ func withBodies(t *testing.T, maxMsgSize int64) (http.Handler, *budget.Budget) {
 // TestLargeBodiesShareMemory: a body that finds no memory is refused definitely, also one that does
 // not announce its size.
 func TestLargeBodiesShareMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for the memory")
-	}
-	t.Parallel()
-	h, bodies := withBodies(t, 1<<20)
-	large := strings.Repeat("m", 600<<10)
-	for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
-		require.Equal(t, 200, do(h, "POST", path, large).StatusCode)
-	}
-	require.Zero(t, bodies.Used())
-	require.True(t, bodies.Reserve(t.Context(), 600<<10))
-	var waits sync.WaitGroup
-	for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
-		waits.Go(func() {
-			r := do(h, "POST", path, large)
-			assert.Equal(t, 503, r.StatusCode)
-			assert.Equal(t, "1", r.Header.Get("Retry-After"))
-			assert.Contains(t, text(t, r), "too many puts waiting, not stored")
-		})
-		waits.Go(func() {
-			w := httptest.NewRecorder()
-			r := httptest.NewRequest("POST", path, io.MultiReader(strings.NewReader("of unknown size")))
-			h.ServeHTTP(w, r)
-			assert.EqualValues(t, -1, r.ContentLength)
-			assert.Equal(t, 503, w.Code)
-		})
-	}
-	waits.Go(func() { assert.Equal(t, 200, do(h, "POST", "/pub?topic=t", "small").StatusCode) })
-	waits.Wait()
-	bodies.Release(600 << 10)
-	require.Zero(t, bodies.Used())
+	synctest.Test(t, func(t *testing.T) {
+		h, bodies := withBodies(t, 1<<20)
+		large := strings.Repeat("m", 600<<10)
+		for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
+			require.Equal(t, 200, do(h, "POST", path, large).StatusCode)
+		}
+		require.Zero(t, bodies.Used())
+		require.True(t, bodies.Reserve(t.Context(), 600<<10))
+		var waits sync.WaitGroup
+		for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
+			waits.Go(func() {
+				r := do(h, "POST", path, large)
+				assert.Equal(t, 503, r.StatusCode)
+				assert.Equal(t, "1", r.Header.Get("Retry-After"))
+				assert.Contains(t, text(t, r), "too many puts waiting, not stored")
+			})
+			waits.Go(func() {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequest("POST", path, io.MultiReader(strings.NewReader("of unknown size")))
+				h.ServeHTTP(w, r)
+				assert.EqualValues(t, -1, r.ContentLength)
+				assert.Equal(t, 503, w.Code)
+			})
+		}
+		began := time.Now()
+		require.Equal(t, 200, do(h, "POST", "/pub?topic=t", "small").StatusCode)
+		require.Zero(t, time.Since(began))
+		waits.Wait()
+		require.Equal(t, budget.MaxWait, time.Since(began))
+		bodies.Release(600 << 10)
+		require.Zero(t, bodies.Used())
+	})
 }
 
 // TestRefusedPutsHoldNoMemory: when a put is refused, the memory of its body is free again.

@@ -8,7 +8,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -35,33 +35,37 @@ func (s silentMeta) Txn(ctx context.Context, compare []meta.Compare, puts []meta
 // TestAChangeOfUsersInDoubt: a change that may have been made is answered with 504 and says so, never as a
 // fault of the broker; before the users are read it is 503, and nothing is done.
 func TestAChangeOfUsersInDoubt(t *testing.T) {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	users := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
-	handler := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Log: log})
-	create := func(name string) (int, string) {
-		r := httptest.NewRequest(http.MethodPost, "/v1/user/create?admin=true&name="+name, nil)
-		r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1"
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w.Code, w.Body.String()
-	}
-	status, said := create("early")
-	require.Equal(t, http.StatusServiceUnavailable, status, said)
+	synctest.Test(t, func(t *testing.T) {
+		log := logrus.New()
+		log.SetOutput(io.Discard)
+		users := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
+		handler := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Log: log})
+		create := func(name string) (int, string) {
+			r := httptest.NewRequest(http.MethodPost, "/v1/user/create?admin=true&name="+name, nil)
+			r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1"
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			return w.Code, w.Body.String()
+		}
+		status, said := create("early")
+		require.Equal(t, http.StatusServiceUnavailable, status, said)
 
-	store := meta.NewMemory()
-	ctx, cancel := context.WithCancel(t.Context())
-	var watch sync.WaitGroup
-	watch.Go(func() { users.Watch(ctx, silentMeta{Store: store, stores: true}) })
-	t.Cleanup(func() {
-		cancel()
-		watch.Wait()
-		_ = store.Close()
+		store := meta.NewMemory()
+		ctx, cancel := context.WithCancel(t.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() { users.Watch(ctx, silentMeta{Store: store, stores: true}) })
+		t.Cleanup(func() {
+			cancel()
+			watch.Wait()
+			_ = store.Close()
+		})
+		synctest.Wait()
+		require.NotNil(t, users.Policy())
+		status, said = create("root")
+		require.Equal(t, http.StatusGatewayTimeout, status, said)
+		require.Contains(t, said, "may have been made")
+		require.NotContains(t, said, "token")
+		synctest.Wait()
+		require.NotNil(t, users.Policy().User("root"))
 	})
-	require.Eventually(t, func() bool { return users.Policy() != nil }, 10*time.Second, time.Millisecond)
-	status, said = create("root")
-	require.Equal(t, http.StatusGatewayTimeout, status, said)
-	require.Contains(t, said, "may have been made")
-	require.NotContains(t, said, "token")
-	require.Eventually(t, func() bool { return users.Policy().User("root") != nil }, 10*time.Second, time.Millisecond)
 }

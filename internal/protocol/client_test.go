@@ -18,12 +18,10 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// waitLimit bounds every wait of these tests.
-const waitLimit = 10 * time.Second
 
 // broker is a handler on its own listener, with a fake cluster.
 type broker struct {
@@ -39,7 +37,8 @@ type setup struct {
 	options protocol.Options
 	backend protocol.Backend
 	unix    bool
-	pipe    bool // no sockets: for tests with synctest's clock
+	pipe    bool                    // no sockets: for tests with synctest's clock
+	wrap    func(net.Conn) net.Conn // the broker's end of a pipe; nil = as it is
 }
 
 func newBroker(t testing.TB, change ...func(*setup)) *broker {
@@ -51,6 +50,7 @@ func newBroker(t testing.TB, change ...func(*setup)) *broker {
 		options: protocol.DefaultOptions(),
 		backend: protocol.Backend{Publisher: cluster, Subscribers: cluster, Log: log},
 	}
+	s.options.LoginTimeout = wait.Limit
 	for _, f := range change {
 		f(&s)
 	}
@@ -58,7 +58,7 @@ func newBroker(t testing.TB, change ...func(*setup)) *broker {
 	cluster.MaxMsgTimeout = s.options.MaxMsgTimeout
 	b := &broker{t: t, cluster: cluster, handler: protocol.New(s.options, s.backend)}
 	if s.pipe {
-		b.servePipes()
+		b.servePipes(s.wrap)
 	} else {
 		b.serveSocket(s.unix)
 	}
@@ -78,10 +78,13 @@ func (b *broker) serve(stopAccepting func()) (handle func(net.Conn), started *sy
 	return func(conn net.Conn) { wg.Go(func() { b.handler.Serve(ctx, conn) }) }, wg
 }
 
-func (b *broker) servePipes() {
+func (b *broker) servePipes(wrap func(net.Conn) net.Conn) {
 	handle, _ := b.serve(func() {})
 	b.pipe = func() net.Conn {
 		server, client := net.Pipe()
+		if wrap != nil {
+			server = wrap(server)
+		}
 		handle(server)
 		return client
 	}
@@ -124,7 +127,7 @@ func (b *broker) connect() net.Conn {
 	if b.pipe != nil {
 		return b.pipe()
 	}
-	conn, err := net.DialTimeout(b.network, b.address, waitLimit)
+	conn, err := net.Dial(b.network, b.address)
 	require.NoError(b.t, err)
 	return conn
 }
@@ -133,7 +136,7 @@ func (b *broker) dialMagic(magic string) *client {
 	b.t.Helper()
 	conn := b.connect()
 	b.t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(b.t, conn.SetDeadline(time.Now().Add(waitLimit)))
+	require.NoError(b.t, conn.SetDeadline(time.Now().Add(wait.Limit)))
 	c := &client{t: b.t, conn: conn, r: bufio.NewReader(conn), w: conn}
 	c.send(magic)
 	return c
@@ -256,11 +259,6 @@ func (c *client) quiet() {
 	c.t.Helper()
 	c.send("PUB quiet\n" + sized("q"))
 	c.response("OK")
-}
-
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	require.Eventually(t, f, waitLimit, time.Millisecond, what)
 }
 
 func repeat(s string, n int) string { return strings.Repeat(s, n) }

@@ -20,6 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // memoryConn is a client that has sent all its bytes and closed its half: no read waits, so
@@ -157,7 +158,7 @@ func closedGuard(f *testing.F) *guard.Guard {
 		watch.Wait()
 		_ = store.Close()
 	})
-	require.Eventually(f, func() bool { return users.Policy() != nil }, waitLimit, time.Millisecond)
+	wait.Until(f, func() bool { return users.Policy() != nil }, "the users are read")
 	_, err := users.Create(f.Context(), access.NewUser{Name: "an-administrator-with-a-long-name", Admin: true})
 	require.NoError(f, err)
 	return guard.New(guard.Options{Users: users, Log: silentLog()})

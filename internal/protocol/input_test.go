@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func size(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)) }
@@ -76,7 +77,7 @@ func TestRoomThatComesLate(t *testing.T) {
 		c := newBroker(t, piped, func(s *setup) { s.backend.Publisher = slow{s.backend.Publisher} }).dial()
 		c.identify(`{"heartbeat_interval":1000}`)
 		for _, body := range []string{"ab", "a"} { // the second put is admitted before its body has arrived: the topic exists
-			require.NoError(t, c.conn.SetDeadline(time.Now().Add(waitLimit)))
+			require.NoError(t, c.conn.SetDeadline(time.Now().Add(wait.Limit)))
 			c.send("PUB t\n" + size(2) + body)
 			for range 5 {
 				require.Equal(t, "_heartbeat_", c.read().data)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // counted gives the backend a recorder, and reads a value of refused_total from it.
@@ -59,14 +61,19 @@ func TestMagicHasATime(t *testing.T) {
 // TestLoginHasATime: where rights are enforced, a client without any is closed in time, whatever it
 // says. A client that has logged in, or whose IDENTIFY suffices, stays.
 func TestLoginHasATime(t *testing.T) {
+	synctest.Test(t, loginHasATime)
+}
+
+func loginHasATime(t *testing.T) {
 	r, root, guarded := closed(t)
 	with, refused := counted(metrics.New(0))
 	const limit = 300 * time.Millisecond
-	b := newBroker(t, guarded, with, func(s *setup) { s.options.LoginTimeout = limit })
+	b := newBroker(t, piped, guarded, with, func(s *setup) { s.options.LoginTimeout = limit })
 	const late = "E_AUTH_FIRST no login within 300ms"
 	welcome := b.dial()
 	welcome.send("AUTH\n" + sized(root))
-	require.Contains(t, welcome.read().data, `"permission_count"`) // its check takes much of the others' time
+	require.Contains(t, welcome.read().data, `"permission_count"`)
+	began := time.Now()
 	silent, chatty, half := b.dial(), b.dial(), b.dial()
 	half.send("IDENTIFY\n\x00\x00\x10\x00{")
 	chatty.identify(`{"feature_negotiation":true}`)
@@ -78,11 +85,12 @@ func TestLoginHasATime(t *testing.T) {
 			}
 		}
 	}()
-	began := time.Now()
-	silent.fatal(late)
-	chatty.error(late)
-	half.fatal(late)
-	require.Less(t, time.Since(began), waitLimit/2)
+	for _, c := range []*client{silent, chatty, half} {
+		c.error(late)
+	}
+	require.Equal(t, limit, time.Since(began))
+	silent.closed()
+	half.closed()
 	require.Equal(t, 3, refused("tcp_login"))
 	time.Sleep(limit)
 	welcome.publish("t", "still here")
@@ -138,17 +146,19 @@ func TestLoginBodies(t *testing.T) {
 // TestHalfAnIdentifyIsSmall: clients that announce a large IDENTIFY and send a part hold little
 // more than they have sent.
 func TestHalfAnIdentifyIsSmall(t *testing.T) {
-	b := newBroker(t)
-	const clients = 200
-	before := heap()
-	for range clients {
-		b.dial().send("IDENTIFY\n" + string(binary.BigEndian.AppendUint32(nil, 64<<10)) + repeat("x", 100))
-	}
-	eventually(t, "all are there", func() bool { return b.handler.Connections() == clients })
-	time.Sleep(50 * time.Millisecond) // the bodies are being read
-	each := (heap() - before) / clients
-	t.Logf("%d bytes for each half an IDENTIFY", each)
-	require.Less(t, each, 40<<10)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, piped)
+		const clients = 200
+		before := heap()
+		for range clients {
+			b.dial().send("IDENTIFY\n" + string(binary.BigEndian.AppendUint32(nil, 64<<10)) + repeat("x", 100))
+		}
+		synctest.Wait() // the bodies are being read
+		require.Equal(t, clients, b.handler.Connections())
+		each := (heap() - before) / clients
+		t.Logf("%d bytes for each half an IDENTIFY", each)
+		require.Less(t, each, 40<<10)
+	})
 }
 
 func heap() int {
@@ -203,11 +213,11 @@ func TestConnectionsOfAUser(t *testing.T) {
 	require.Contains(t, answer, `"identity":"other"`)
 	require.Equal(t, 1, refused("tcp_user"))
 	require.NoError(t, first.conn.Close())
-	eventually(t, "a seat is free", func() bool {
+	wait.Until(t, func() bool {
 		c, answer := login(root)
 		_ = c.conn.Close()
 		return strings.Contains(answer, `"identity":"root"`)
-	})
+	}, "a seat is free")
 }
 
 // TestRefuse: a client that is refused hears why, also if it has sent bytes.
@@ -216,58 +226,64 @@ func TestRefuse(t *testing.T) {
 	server, conn := b.pair()
 	_, err := io.WriteString(conn, "  V2IDENTIFY\n")
 	require.NoError(t, err)
-	go b.handler.Refuse(context.Background(), server, "it is full")
+	var refusing sync.WaitGroup
+	refusing.Go(func() { b.handler.Refuse(context.Background(), server, "it is full") })
 	c := &client{t: t, conn: conn, r: conn, w: conn}
 	c.fatal("E_TOO_MANY_CONNECTIONS it is full")
 	_ = conn.Close()
+	refusing.Wait()
 }
 
 // TestLargeBodiesShareMemory: a body beyond the budget waits for the others, and is refused
 // definitely when none of them ends. Small ones never wait.
-func TestLargeBodiesShareMemory(t *testing.T) {
+func TestLargeBodiesShareMemory(t *testing.T) { synctest.Test(t, largeBodiesShareMemory) }
+
+func largeBodiesShareMemory(t *testing.T) {
 	const mib = 1 << 20
 	with, refused := counted(metrics.New(0))
 	bodies := budget.New(3 * mib / 2)
-	b := newBroker(t, with, func(s *setup) { s.backend.Bodies = bodies })
+	b := newBroker(t, piped, with, func(s *setup) { s.backend.Bodies = bodies })
 	whole := sized(repeat("m", mib))
 	slow := b.dial()
 	slow.publish("t", "x") // the topic is there
 	slow.send("PUB t\n" + whole[:1000])
-	eventually(t, "it is reserved", func() bool { return bodies.Used() == mib })
+	synctest.Wait()
+	require.EqualValues(t, mib, bodies.Used(), "it is reserved")
 	patient := b.dial()
 	patient.send("PUB t\n")
 	go func() { _, _ = io.WriteString(patient.conn, whole) }()
 	b.dial().publish("t", repeat("s", budget.Free))
-	time.Sleep(20 * time.Millisecond)
+	synctest.Wait()
+	puts := b.cluster.Puts()
+	require.Len(t, puts, 2, "the patient one waits")
 	slow.send(whole[1000:])
 	slow.response("OK")
 	patient.response("OK")
-	require.Eventually(t, func() bool { return bodies.Used() == 0 }, waitLimit, time.Millisecond)
+	synctest.Wait()
+	require.Zero(t, bodies.Used())
 	require.Zero(t, refused("tcp_memory"))
 
 	// All forms of a put, while another one keeps the memory.
 	require.True(t, bodies.Reserve(t.Context(), mib))
-	t.Cleanup(func() { bodies.Release(mib) }) // after the parallel ones
+	defer bodies.Release(mib)
 	for _, test := range []struct{ command, verb string }{
 		{"PUB t\n" + whole, "PUB"}, {"DPUB t 1\n" + whole, "DPUB"}, {"MPUB t\n" + multi(repeat("m", mib)), "MPUB"}, {"PUB_EXT t\n" + sized("\x00\x00"+repeat("m", mib-2)), "PUB"},
 	} {
-		t.Run(test.command[:6], func(t *testing.T) {
-			t.Parallel()
-			c := b.dial()
-			require.NoError(t, c.conn.SetDeadline(time.Now().Add(budget.MaxWait+waitLimit)))
-			c.t = t
-			c.send(test.command)
-			c.error("E_" + test.verb + "_FAILED " + test.verb + " failed too many puts waiting, not stored")
-			c.publish("t", "the connection goes on")
-		})
+		c, began := b.dial(), time.Now()
+		c.send(test.command)
+		c.error("E_" + test.verb + "_FAILED " + test.verb + " failed too many puts waiting, not stored")
+		require.Equal(t, budget.MaxWait, time.Since(began))
+		c.publish("t", "the connection goes on")
 	}
 }
 
 // TestAnnouncedSizeHolds: the messages of an MPUB cannot be much larger than it has announced.
 func TestAnnouncedSizeHolds(t *testing.T) {
-	c := newBroker(t).dial()
-	body := binary.BigEndian.AppendUint32(nil, 2)
-	body = append(body, sized(repeat("m", 60<<10))+sized(repeat("m", 60<<10))...)
-	c.send("MPUB t\n\x00\x00\x00\x64" + string(body))
-	c.fatal("E_BAD_BODY MPUB body larger than its size 100")
+	synctest.Test(t, func(t *testing.T) {
+		c := newBroker(t, piped).dial()
+		body := binary.BigEndian.AppendUint32(nil, 2)
+		body = append(body, sized(repeat("m", 60<<10))+sized(repeat("m", 60<<10))...)
+		go func() { _, _ = io.WriteString(c.conn, "MPUB t\n\x00\x00\x00\x64"+string(body)) }() // until the broker closes
+		c.fatal("E_BAD_BODY MPUB body larger than its size 100")
+	})
 }

@@ -6,16 +6,24 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func (b *broker) admin(op edge.Operation) {
 	b.t.Helper()
 	require.NoError(b.t, b.cluster.Do(b.t.Context(), op))
+}
+
+// holds waits until the cluster keeps the answers of n puts back.
+func (b *broker) holds(n int) {
+	b.t.Helper()
+	wait.Until(b.t, func() bool { return b.cluster.Held() == n }, "%d puts are submitted", n)
 }
 
 func TestSizeLimits(t *testing.T) {
@@ -95,10 +103,10 @@ func TestAnswersKeepTheOrder(t *testing.T) {
 	b.cluster.Hold()
 	c := b.dial()
 	c.send("PUB a\n" + sized("1") + "MPUB b\n" + multi("2", "3") + "DPUB a 0\n" + sized("4"))
-	eventually(t, "all three are on their way", func() bool { return b.cluster.Held() == 3 })
+	b.holds(3)
 	b.cluster.FailPuts(edge.ErrRolledBack)
 	c.send("PUB a\n" + sized("5") + "X\n")
-	eventually(t, "the fourth as well", func() bool { return b.cluster.Held() == 4 })
+	b.holds(4)
 	b.cluster.Release()
 	c.response("OK")
 	c.response("OK")
@@ -138,19 +146,22 @@ func TestFailedPutsLeaveTheConnectionOpen(t *testing.T) {
 // Above the limit of unanswered puts the broker does not read the client until some of them
 // are answered.
 func TestBackPressure(t *testing.T) {
-	b := newBroker(t, func(s *setup) { s.options.MaxPendingBytes = 10_000 })
-	b.cluster.Hold()
-	c := b.dial()
-	for range 8 {
-		c.send("MPUB t\n" + multi(repeat("x", 4000)))
-	}
-	eventually(t, "puts up to the limit", func() bool { return b.cluster.Held() == 3 })
-	c.send("NOP\n")
-	require.Equal(t, 3, b.cluster.Held())
-	b.cluster.Release()
-	for range 8 {
-		c.response("OK")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, piped, func(s *setup) { s.options.MaxPendingBytes = 10_000 })
+		b.cluster.Hold()
+		c := b.dial()
+		go func() {
+			for range 8 {
+				_, _ = io.WriteString(c.conn, "MPUB t\n"+multi(repeat("x", 4000)))
+			}
+		}()
+		synctest.Wait()
+		require.Equal(t, 3, b.cluster.Held(), "puts up to the limit")
+		b.cluster.Release()
+		for range 8 {
+			c.response("OK")
+		}
+	})
 }
 
 // A client that closes its sending half still gets all its answers.
@@ -160,7 +171,7 @@ func TestHalfClose(t *testing.T) {
 	c := b.dial()
 	c.send("PUB t\n" + sized("1"))
 	require.NoError(t, c.conn.(interface{ CloseWrite() error }).CloseWrite())
-	eventually(t, "the put is on its way", func() bool { return b.cluster.Held() == 1 })
+	b.holds(1)
 	b.cluster.Release()
 	c.response("OK")
 	c.closed()
@@ -180,7 +191,7 @@ func stop(t *testing.T, agent string) {
 	producer.send("PUB t\n" + sized("1"))
 	consumer.identify(`{"user_agent":"` + agent + `"}`)
 	consumer.subscribe("u", "ch", "1")
-	eventually(t, "the put is on its way", func() bool { return b.cluster.Held() == 1 })
+	b.holds(1)
 	done := make(chan struct{})
 	go func() { defer close(done); b.handler.Stop(t.Context()) }()
 	consumer.response("CLOSE_WAIT")

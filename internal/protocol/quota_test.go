@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,32 +15,34 @@ import (
 // TestRateLimitedPuts: a put beyond the user's rate is refused definitely, and the connection
 // stays open.
 func TestRateLimitedPuts(t *testing.T) {
-	r, root, with := closed(t)
-	b := newBroker(t, with)
-	token, err := r.Create(t.Context(), access.NewUser{Name: "shop"})
-	require.NoError(t, err)
-	require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
-	few := int64(3)
-	require.NoError(t, r.SetQuota(t.Context(), "shop", access.QuotaChange{PutRate: &few}))
-	c := b.dial()
-	c.send("AUTH\n" + sized(token))
-	c.read()
-	c.send("MPUB t\n" + multi("1", "2", "3"))
-	c.response("OK")
-	for send, want := range map[string]string{
-		"PUB t\n" + sized("m"):              "E_PUB_FAILED PUB failed rate limited, not stored",
-		"MPUB t\n" + multi("m", "n"):        "E_MPUB_FAILED MPUB failed rate limited, not stored",
-		"DPUB t 1\n" + sized("m"):           "E_DPUB_FAILED DPUB failed rate limited, not stored",
-		"PUB_EXT t\n" + sized(ext("", "m")): "E_PUB_FAILED PUB failed rate limited, not stored",
-	} {
-		c.send(send)
-		c.error(want)
-	}
-	require.Equal(t, []int{3}, b.cluster.Puts())
-	other := b.dial()
-	other.send("AUTH\n" + sized(root))
-	other.read()
-	other.publish("t", "of another user")
+	synctest.Test(t, func(t *testing.T) {
+		r, root, with := closed(t)
+		b := newBroker(t, piped, with)
+		token, err := r.Create(t.Context(), access.NewUser{Name: "shop"})
+		require.NoError(t, err)
+		require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
+		few := int64(3)
+		require.NoError(t, r.SetQuota(t.Context(), "shop", access.QuotaChange{PutRate: &few}))
+		c := b.dial()
+		c.send("AUTH\n" + sized(token))
+		c.read()
+		c.send("MPUB t\n" + multi("1", "2", "3"))
+		c.response("OK")
+		for send, want := range map[string]string{
+			"PUB t\n" + sized("m"):              "E_PUB_FAILED PUB failed rate limited, not stored",
+			"MPUB t\n" + multi("m", "n"):        "E_MPUB_FAILED MPUB failed rate limited, not stored",
+			"DPUB t 1\n" + sized("m"):           "E_DPUB_FAILED DPUB failed rate limited, not stored",
+			"PUB_EXT t\n" + sized(ext("", "m")): "E_PUB_FAILED PUB failed rate limited, not stored",
+		} {
+			c.send(send)
+			c.error(want)
+		}
+		require.Equal(t, []int{3}, b.cluster.Puts())
+		other := b.dial()
+		other.send("AUTH\n" + sized(root))
+		other.read()
+		other.publish("t", "of another user")
+	})
 }
 
 // TestOneChannelTakesTheRightToAdminister: a message for one channel alone is hidden from all

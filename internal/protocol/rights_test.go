@@ -15,7 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -26,6 +26,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestEveryCommandHasARight: a command that the connection understands has a row.
@@ -72,7 +73,7 @@ func watch(t *testing.T, r *access.Registry, store meta.Store) {
 	var watching sync.WaitGroup
 	watching.Go(func() { r.Watch(ctx, store) })
 	t.Cleanup(func() { cancel(); watching.Wait() })
-	require.Eventually(t, func() bool { return r.Policy() != nil }, waitLimit, time.Millisecond)
+	wait.Until(t, func() bool { return r.Policy() != nil }, "the users are read")
 }
 
 // closed is a cluster with one user, root, whose token it gives.
@@ -225,15 +226,19 @@ func granted(t *testing.T) *auth.State {
 		_, _ = io.WriteString(w, `{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
 	}))
 	defer s.Close()
-	state, err := auth.New(auth.Options{Addresses: []string{s.URL}, ConnectTimeout: waitLimit, RequestTimeout: waitLimit}).Query(t.Context(), auth.Request{})
+	state, err := auth.New(auth.Options{Addresses: []string{s.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit}).Query(t.Context(), auth.Request{})
 	require.NoError(t, err)
 	return state
 }
 
-// rechecked subscribes a client, and has its right checked again.
-func rechecked(t *testing.T, later error) *client {
-	j := &judging{first: granted(t), later: later}
-	b := newBroker(t, func(s *setup) { s.backend.Guard = guard.New(guard.Options{External: j, Log: s.backend.Log}) })
+// rechecked subscribes a client in a bubble, and has its right checked again.
+func rechecked(t *testing.T, later error, check func(*client)) {
+	j := &judging{first: granted(t), later: later} // its socket is outside the bubble
+	synctest.Test(t, func(t *testing.T) { check(j.recheck(t)) })
+}
+
+func (j *judging) recheck(t *testing.T) *client {
+	b := newBroker(t, piped, func(s *setup) { s.backend.Guard = guard.New(guard.Options{External: j, Log: s.backend.Log}) })
 	c := b.dial()
 	c.send("AUTH\n" + sized("s"))
 	c.read()
@@ -243,20 +248,22 @@ func rechecked(t *testing.T, later error) *client {
 	var wg sync.WaitGroup
 	wg.Go(func() { b.handler.Recheck(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	require.Eventually(t, func() bool { return j.asked.Load() == 3 }, waitLimit, time.Millisecond)
+	synctest.Wait()
+	require.EqualValues(t, 3, j.asked.Load())
 	return c
 }
 
 // TestAServiceThatIsDownEndsNoSubscription: it has not said no.
 func TestAServiceThatIsDownEndsNoSubscription(t *testing.T) {
-	c := rechecked(t, errors.New("connection refused"))
-	c.send("CLS\n")
-	c.response("CLOSE_WAIT")
+	rechecked(t, errors.New("connection refused"), func(c *client) {
+		c.send("CLS\n")
+		c.response("CLOSE_WAIT")
+	})
 }
 
 // TestAServiceThatRefusesEndsTheSubscription within a check of the end of its answer.
 func TestAServiceThatRefusesEndsTheSubscription(t *testing.T) {
-	rechecked(t, auth.ErrInvalidAnswer).fatal(`E_UNAUTHORIZED AUTH failed for SUB on "t" "c"`)
+	rechecked(t, auth.ErrInvalidAnswer, func(c *client) { c.fatal(`E_UNAUTHORIZED AUTH failed for SUB on "t" "c"`) })
 }
 
 // TestARightThatIsLostEndsTheSubscription at once.

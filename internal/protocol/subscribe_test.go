@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestBasic(t *testing.T) {
@@ -193,17 +194,22 @@ func TestRequeueOnDisconnect(t *testing.T) {
 // A connection that ends with an error is still read for a while. Its messages are requeued at
 // once, not after that.
 func TestRequeueOnErrorIsAtOnce(t *testing.T) {
-	b := newBroker(t)
-	b.publishOne("t", "m")
-	bad := b.dial()
-	bad.subscribe("t", "ch", "1")
-	bad.message()
-	c := b.dial()
-	c.subscribe("t", "ch", "1")
-	bad.send("FOO\n")
-	began := time.Now()
-	require.Equal(t, "m", c.message().body)
-	require.Less(t, time.Since(began), time.Second) // lingerTime
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, piped)
+		b.publishOne("t", "m")
+		bad := b.dial()
+		bad.subscribe("t", "ch", "1")
+		bad.message()
+		c := b.dial()
+		c.subscribe("t", "ch", "1")
+		bad.send("FOO\n")
+		began := time.Now()
+		bad.error("E_INVALID invalid command FOO")
+		require.Equal(t, "m", c.message().body)
+		require.Zero(t, time.Since(began))
+		bad.closed()
+		require.Equal(t, time.Second, time.Since(began)) // lingerTime
+	})
 }
 
 // A planned stop of the broker does not count as an attempt of its messages.
@@ -246,10 +252,10 @@ func TestSampling(t *testing.T) {
 			_, _ = io.WriteString(c.conn, "FIN "+f.data[10:26]+"\n")
 		}
 	}()
-	eventually(t, "the channel is drained", func() bool {
+	wait.Until(t, func() bool {
 		stats := b.cluster.Topics("t", "ch", false)[0].Channels[0]
 		return stats.Depth == 0 && stats.InFlightCount == 0
-	})
+	}, "the channel is drained")
 	require.NoError(t, c.conn.Close())
 	<-read
 	require.InDelta(t, n*(rate+1)/100, got, n*5/100)
@@ -258,26 +264,27 @@ func TestSampling(t *testing.T) {
 // The broker applies an output buffer timeout that the client has requested; the stock default
 // delays nothing.
 func TestOutputBuffering(t *testing.T) {
-	const timeout = 300 * time.Millisecond
-	b := newBroker(t)
-	c := b.dial()
-	reply := c.identify(`{"feature_negotiation":true,"output_buffer_size":65536,"output_buffer_timeout":300}`)
-	require.Contains(t, reply, `"output_buffer_size":65536,"output_buffer_timeout":300,`)
-	c.subscribe("t", "ch", "10")
-	c.quiet()
-	start := time.Now()
-	b.publishOne("t", "m")
-	c.message()
-	require.GreaterOrEqual(t, time.Since(start), timeout)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, piped)
+		c := b.dial()
+		reply := c.identify(`{"feature_negotiation":true,"output_buffer_size":65536,"output_buffer_timeout":300}`)
+		require.Contains(t, reply, `"output_buffer_size":65536,"output_buffer_timeout":300,`)
+		c.subscribe("t", "ch", "10")
+		c.quiet()
+		start := time.Now()
+		b.publishOne("t", "m")
+		c.message()
+		require.Equal(t, 300*time.Millisecond, time.Since(start))
 
-	usual := b.dial()
-	usual.identify(`{"feature_negotiation":true,"output_buffer_timeout":250}`)
-	usual.subscribe("u", "ch", "10")
-	usual.quiet()
-	start = time.Now()
-	b.publishOne("u", "m")
-	usual.message()
-	require.Less(t, time.Since(start), 250*time.Millisecond)
+		usual := b.dial()
+		usual.identify(`{"feature_negotiation":true,"output_buffer_timeout":250}`)
+		usual.subscribe("u", "ch", "10")
+		usual.quiet()
+		start = time.Now()
+		b.publishOne("u", "m")
+		usual.message()
+		require.Zero(t, time.Since(start))
+	})
 }
 
 // A burst to a large window arrives whole and in order while the client finishes in bursts

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // A client may predict the reply to its IDENTIFY and send the upgraded stream without waiting
@@ -58,7 +60,7 @@ func (h *hasty) awaitAnswer() {
 func (b *broker) hurry(identify string) *hasty {
 	conn := b.connect()
 	b.t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(b.t, conn.SetDeadline(time.Now().Add(waitLimit)))
+	require.NoError(b.t, conn.SetDeadline(time.Now().Add(wait.Limit)))
 	return &hasty{Conn: conn, t: b.t, identify: identify}
 }
 

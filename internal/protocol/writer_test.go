@@ -14,13 +14,14 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/testkit/tcp"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // unstarted returns a connection whose goroutines are not running, and its client.
 func unstarted(t *testing.T) (*conn, net.Conn) {
 	t.Helper()
 	client, raw := tcp.Pair(t)
-	require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(wait.Limit)))
 	return newConn(New(DefaultOptions(), Backend{}), raw), client
 }
 

@@ -3,6 +3,7 @@
 package brokertest
 
 import (
+	"context"
 	"net"
 	"sync"
 	"testing"
@@ -12,6 +13,26 @@ import (
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
 )
+
+// Memory serves a fake broker without sockets, for a test in a bubble of testing/synctest: each call
+// of dial opens a connection. The end of the test stops the broker.
+func Memory(t *testing.T, o protocol.Options) (dial func() net.Conn, cluster *edgetest.Cluster) {
+	t.Helper()
+	cluster = edgetest.New()
+	h := protocol.New(o, protocol.Backend{Publisher: cluster, Subscribers: cluster})
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		serving.Wait()
+		cluster.Close()
+	})
+	return func() net.Conn {
+		near, far := net.Pipe()
+		serving.Go(func() { h.Serve(ctx, far) })
+		return near
+	}, cluster
+}
 
 // Start serves a fake broker at a free port of the loopback address. The end of the test
 // stops it; its connections must have ended by then.

@@ -32,6 +32,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // Disk is a file system in a file, mounted on a directory.
@@ -118,7 +120,7 @@ func (d *Disk) Break() error {
 func (d *Disk) Repair() error { return errors.Join(d.Close(), d.mount()) }
 
 // unmounted is how long Close waits for the end of the loop device.
-var unmounted = 10 * time.Second
+var unmounted = wait.Limit
 
 // Close unmounts the disk and keeps its file. It fails while a process has a file of the disk
 // open, and when a private copy of the mount keeps the file system alive elsewhere: to mount
@@ -130,7 +132,10 @@ func (d *Disk) Close() error {
 	if err := run("umount", d.dir); err != nil { // the directory on itself
 		return err
 	}
-	for end := time.Now().Add(unmounted); ; time.Sleep(10 * time.Millisecond) {
+	held, again := time.NewTimer(unmounted), time.NewTicker(10*time.Millisecond)
+	defer held.Stop()
+	defer again.Stop()
+	for {
 		devices, err := exec.Command("losetup", "--noheadings", "--output", "NAME", "--associated", d.file).Output()
 		if err != nil {
 			return fmt.Errorf("loopdisk: losetup: %w", err)
@@ -138,7 +143,9 @@ func (d *Disk) Close() error {
 		if len(devices) == 0 {
 			return nil
 		}
-		if time.Now().After(end) {
+		select {
+		case <-again.C:
+		case <-held.C:
 			return fmt.Errorf("loopdisk: %s is unmounted, but another mount namespace holds %s", d.dir, strings.TrimSpace(string(devices)))
 		}
 	}

@@ -35,8 +35,8 @@ func TestRepairBesideOtherNamespaces(t *testing.T) {
 			require.Error(t, write(file))
 
 			if propagation == "private" {
-				unmounted = 100 * time.Millisecond
 				defer func(d time.Duration) { unmounted = d }(unmounted)
+				unmounted = 100 * time.Millisecond // it ends however long Close waits
 				require.ErrorContains(t, disk.Close(), "another mount namespace")
 				end()
 				return

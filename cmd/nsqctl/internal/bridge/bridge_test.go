@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // delegate counts the answers of messages.
@@ -34,8 +35,8 @@ func newDelegate() delegate {
 func start(t *testing.T, address string) *Bridge {
 	t.Helper()
 	b, err := Start(Options{Topic: "orders", Channel: "billing", MaxInFlight: 10, Consumer: nsq.NewConfig(), Report: func(string) {}, Publisher: publisher.Options{
-		Addresses: []string{address}, Dialer: publisher.Dialer{Timeout: time.Second}, Batch: 1, Window: 10,
-		Retry: publisher.Forever, Timeout: 15 * time.Second, Report: func(string) {}, Progress: func(int) {},
+		Addresses: []string{address}, Dialer: publisher.Dialer{Timeout: wait.Limit}, Batch: 1, Window: 10,
+		Retry: publisher.Forever, Timeout: wait.Limit, Report: func(string) {}, Progress: func(int) {},
 	}})
 	require.NoError(t, err)
 	return b
@@ -55,7 +56,7 @@ func TestFinishesAfterTheOK(t *testing.T) {
 		}
 		return n
 	}
-	require.Eventually(t, func() bool { return stored() == 2 }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { return stored() == 2 }, "two messages are published")
 	require.Empty(t, d.finished)
 	cluster.Release()
 	got := []string{<-d.finished, <-d.finished, <-d.finished}

@@ -24,6 +24,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // FakeBroker answers the requests of the commands; each /stats counts 50 messages more.
@@ -85,11 +86,7 @@ func (r *Running) Said() string {
 // Ends waits for the end of the command.
 func (r *Running) Ends() error {
 	r.t.Helper()
-	select {
-	case <-r.done:
-	case <-time.After(10 * time.Second):
-		require.FailNow(r.t, "it goes on", r.Said())
-	}
+	wait.For(r.t, r.done, "the end of the command")
 	return r.err
 }
 

@@ -8,7 +8,13 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
+
+func TestMain(m *testing.M) {
+	healthTimeout = wait.Limit // no broker of these tests is silent
+	m.Run()
+}
 
 // newRoot has the commands of the package.
 func newRoot() *cobra.Command {

@@ -35,6 +35,8 @@ type Dialer struct {
 	TLS     *tls.Config   // nil: plain text
 	Secret  string        // for AUTH, if a broker requires it; "" = none
 	Timeout time.Duration // bounds the TCP handshake
+	// Open opens connections; nil: a net.Dialer. Tests in virtual time have no sockets.
+	Open func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Check connects to a broker once. The error is ErrNoTLS if TLS is required and the broker
@@ -65,7 +67,11 @@ type conn struct {
 // dial connects and sends IDENTIFY. If TLS is required, only IDENTIFY is sent without it.
 // ctx and timeout bound only the attempt, with all its answers.
 func (d Dialer) dial(ctx context.Context, address string, timeout time.Duration) (*conn, error) {
-	raw, err := (&net.Dialer{Timeout: d.Timeout}).DialContext(ctx, "tcp", address)
+	open := d.Open
+	if open == nil {
+		open = (&net.Dialer{Timeout: d.Timeout}).DialContext
+	}
+	raw, err := open(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,12 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,10 +19,43 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
-// deadAddress is an address without a listener.
-const deadAddress = "127.0.0.1:1"
+// network has brokers in memory, by address. An address without a broker refuses connections.
+type network map[string]func() net.Conn
+
+func (n network) dial(_ context.Context, _, address string) (net.Conn, error) {
+	if dial := n[address]; dial != nil {
+		return dial(), nil
+	}
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: memory(address), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+}
+
+// memory is the address of a broker in memory.
+type memory string
+
+func (memory) Network() string  { return "tcp" }
+func (a memory) String() string { return string(a) }
+
+// inMemory is a broker in a bubble, with the options that reach it.
+func inMemory(t *testing.T, o protocol.Options) (Options, *edgetest.Cluster) {
+	t.Helper()
+	dial, cluster := brokertest.Memory(t, o)
+	with := defaults("memory")
+	with.Dialer.Open = network{"memory": dial}.dial
+	return with, cluster
+}
+
+// silent opens connections that nobody answers.
+func silent(t *testing.T) func() net.Conn {
+	return func() net.Conn {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _ = far.Close() })
+		return near
+	}
+}
 
 // running is a run whose input is not at its end.
 type running struct {
@@ -34,7 +70,7 @@ type running struct {
 // defaults returns the options of nsqctl pub.
 func defaults(addresses ...string) Options {
 	return Options{
-		Topic: "orders", Addresses: addresses, Dialer: Dialer{Timeout: 3 * time.Second},
+		Topic: "orders", Addresses: addresses, Dialer: Dialer{Timeout: wait.Limit},
 		Batch: 1, Linger: 100 * time.Millisecond, Window: 500, Retry: 30 * time.Second, Timeout: 15 * time.Second,
 		Report: func(string) {}, Progress: func(int) {},
 	}
@@ -62,22 +98,17 @@ func (r *running) line(text string) {
 // ends waits for the end of the run.
 func (r *running) ends() error {
 	r.t.Helper()
-	select {
-	case <-r.done:
-	case <-time.After(10 * time.Second):
-		require.FailNow(r.t, "it goes on")
-	}
+	wait.For(r.t, r.done, "the end of the run")
 	return r.err
 }
 
 // run publishes lines, and returns the reports too.
 func run(t *testing.T, o Options, lines ...string) (totals Totals, reports string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	var b bytes.Buffer
-	o.Report = func(line string) { b.WriteString(line + "\n") }
-	totals, err = Run(ctx, strings.NewReader(strings.Join(lines, "\n")+"\n"), o)
+	report := o.Report
+	o.Report = func(line string) { b.WriteString(line + "\n"); report(line) }
+	totals, err = Run(wait.Context(t), strings.NewReader(strings.Join(lines, "\n")+"\n"), o)
 	return totals, b.String(), err
 }
 
@@ -98,7 +129,7 @@ func TestPubLooksAtAnswersMeanwhile(t *testing.T) {
 		o.Batch = batch
 		r := begin(t, o)
 		r.line("one")
-		require.Eventually(t, func() bool { return sum(cluster.Puts()) == 1 }, 10*time.Second, time.Millisecond)
+		wait.Until(t, func() bool { return sum(cluster.Puts()) == 1 }, "a message is published")
 		r.line("much too long a line")
 		require.ErrorContains(t, r.ends(), "E_BAD_MESSAGE", "while the input is open")
 		require.Equal(t, Totals{Messages: 1}, r.totals)
@@ -108,20 +139,22 @@ func TestPubLooksAtAnswersMeanwhile(t *testing.T) {
 // TestPubIsInterrupted: Ctrl-C ends the run at once. The totals have the published messages,
 // also if the broker does not answer or the input blocks.
 func TestPubIsInterrupted(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	r := begin(t, defaults(address))
-	r.line("one")
-	require.Eventually(t, func() bool { return sum(cluster.Puts()) == 1 }, 10*time.Second, time.Millisecond)
-	cluster.Hold()
-	r.line("two")
-	require.Eventually(t, func() bool { return cluster.Held() == 1 }, 10*time.Second, time.Millisecond)
-	began := time.Now()
-	r.cancel()
-	err := r.ends()
-	require.Less(t, time.Since(began), 5*time.Second)
-	require.EqualError(t, err, "interrupted; 1 puts have no answer and may be stored")
-	require.Equal(t, Totals{Messages: 1}, r.totals)
-	cluster.Release()
+	synctest.Test(t, func(t *testing.T) {
+		o, cluster := inMemory(t, protocol.DefaultOptions())
+		r := begin(t, o)
+		r.line("one")
+		wait.Until(t, func() bool { return sum(cluster.Puts()) == 1 }, "a message is published")
+		cluster.Hold()
+		r.line("two")
+		wait.Until(t, func() bool { return cluster.Held() == 1 }, "a put waits for its answer")
+		began := time.Now()
+		r.cancel()
+		err := r.ends()
+		require.Equal(t, lastAnswers, time.Since(began))
+		require.EqualError(t, err, "interrupted; 1 puts have no answer and may be stored")
+		require.Equal(t, Totals{Messages: 1}, r.totals)
+		cluster.Release()
+	})
 }
 
 // TestPubReportsRefusals: a refused put is reported before its retry, and a put in doubt is
@@ -136,65 +169,67 @@ func TestPubReportsRefusals(t *testing.T) {
 		"in doubt":   {edge.ErrInDoubt, "E_PUB_FAILED PUB failed in doubt, may be stored: publishing the put again, so it may be stored twice", func(n Totals) int64 { return n.InDoubt }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-			cluster.FailPuts(test.refusal)
-			var healing sync.WaitGroup
-			defer healing.Wait()
-			healing.Go(func() {
-				assert.Eventually(t, func() bool { return len(cluster.Puts()) == 1 }, 10*time.Second, time.Microsecond)
-				cluster.FailPuts(nil)
+			synctest.Test(t, func(t *testing.T) {
+				o, cluster := inMemory(t, protocol.DefaultOptions())
+				cluster.FailPuts(test.refusal)
+				o.Report = func(string) { cluster.FailPuts(nil) }
+				totals, reports, err := run(t, o, "one")
+				require.NoError(t, err)
+				require.Contains(t, reports, test.told)
+				require.EqualValues(t, 1, totals.Messages)
+				require.EqualValues(t, 1, test.retried(totals))
+				require.EqualValues(t, 1, totals.Retried+totals.InDoubt)
 			})
-			totals, reports, err := run(t, defaults(address), "one")
-			require.NoError(t, err)
-			require.Contains(t, reports, test.told)
-			require.EqualValues(t, 1, totals.Messages)
-			require.Positive(t, test.retried(totals))
-			require.Equal(t, test.retried(totals), totals.Retried+totals.InDoubt)
 		})
 	}
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrNotEnough)
-	o := defaults(address)
-	o.Retry = 300 * time.Millisecond
-	totals, reports, err := run(t, o, "one")
-	require.ErrorContains(t, err, "not enough in-sync replicas, not stored")
-	require.Zero(t, totals.Messages)
-	require.Equal(t, 1, strings.Count(reports, "retrying"), "%s", reports)
+	synctest.Test(t, func(t *testing.T) {
+		o, cluster := inMemory(t, protocol.DefaultOptions())
+		cluster.FailPuts(edge.ErrNotEnough)
+		o.Retry = 300 * time.Millisecond
+		totals, reports, err := run(t, o, "one")
+		require.ErrorContains(t, err, "not enough in-sync replicas, not stored")
+		require.Zero(t, totals.Messages)
+		require.Equal(t, 1, strings.Count(reports, "retrying"), "%s", reports)
+	})
 }
 
 // TestPubNamesTheSilentBroker: a port that is dead, or accepts connections without answering,
 // is named, and given up after Options.Retry.
 func TestPubNamesTheSilentBroker(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // without Accept
-	require.NoError(t, err)
-	defer silent.Close()
-	held, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	cluster.Hold()
-	defer cluster.Release()
-	for name, test := range map[string]struct{ address, says, fails string }{
-		"dead":               {deadAddress, deadAddress + ": dial tcp 127.0.0.1:1: connect: connection refused; retrying for up to 500ms", "given up after 500ms"},
-		"silent":             {silent.Addr().String(), "it accepts connections but does not answer within 200ms", "given up after 500ms"},
-		"silent after hello": {held, held + ": no answer within 200ms; 1 puts without an answer are in doubt and are published again, so they may be stored twice", "a put failed"},
+	brokers := func(t *testing.T) network {
+		held, cluster := brokertest.Memory(t, protocol.DefaultOptions())
+		cluster.Hold()
+		t.Cleanup(cluster.Release)
+		live, _ := brokertest.Memory(t, protocol.DefaultOptions())
+		return network{"silent": silent(t), "held": held, "live": live}
+	}
+	for address, test := range map[string]struct{ says, fails string }{
+		"dead":   {"dead: dial tcp dead: connect: connection refused; retrying for up to 500ms", "given up after 500ms"},
+		"silent": {"it accepts connections but does not answer within 200ms", "given up after 500ms"},
+		"held":   {"held: no answer within 200ms; 1 puts without an answer are in doubt and are published again, so they may be stored twice", "a put failed"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := defaults(test.address)
-			o.Retry, o.Timeout = 500*time.Millisecond, 200*time.Millisecond
-			totals, reports, err := run(t, o, "one")
-			require.ErrorContains(t, err, test.fails)
-			require.Zero(t, totals.Messages)
-			require.Contains(t, reports, test.says)
+		t.Run(address, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := defaults(address)
+				o.Dialer.Open = brokers(t).dial
+				o.Retry, o.Timeout = 500*time.Millisecond, 200*time.Millisecond
+				totals, reports, err := run(t, o, "one")
+				require.ErrorContains(t, err, test.fails)
+				require.Zero(t, totals.Messages)
+				require.Contains(t, reports, test.says)
+			})
+		})
+		t.Run("the one behind "+address+" answers", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := defaults(address, "live")
+				o.Dialer.Open = brokers(t).dial
+				o.Timeout = 200 * time.Millisecond
+				totals, _, err := run(t, o, "one", "two")
+				require.NoError(t, err)
+				require.EqualValues(t, 2, totals.Messages)
+			})
 		})
 	}
-	t.Run("the next one answers", func(t *testing.T) {
-		live, _ := brokertest.Start(t, protocol.DefaultOptions())
-		for _, first := range []string{deadAddress, silent.Addr().String(), held} {
-			o := defaults(first, live)
-			o.Timeout = 200 * time.Millisecond
-			totals, _, err := run(t, o, "one", "two")
-			require.NoError(t, err)
-			require.EqualValues(t, 2, totals.Messages)
-		}
-	})
 }
 
 // TestPubGivesUpWhatCannotBe: a message that every broker refuses is not retried.
@@ -212,30 +247,33 @@ func TestPubGivesUpWhatCannotBe(t *testing.T) {
 // TestPubRetriesARefusedPutSlowly: a broker that refuses for now does not get thousands of
 // puts a second.
 func TestPubRetriesARefusedPutSlowly(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrDiskFull)
-	o := defaults(address)
-	o.Retry = time.Second
-	_, _, err := run(t, o, "one")
-	require.ErrorContains(t, err, "E_PUB_FAILED")
-	require.LessOrEqual(t, len(cluster.Puts()), 25)
-	require.Greater(t, len(cluster.Puts()), 1)
+	synctest.Test(t, func(t *testing.T) {
+		o, cluster := inMemory(t, protocol.DefaultOptions())
+		cluster.FailPuts(edge.ErrDiskFull)
+		o.Retry = time.Second
+		_, _, err := run(t, o, "one")
+		require.ErrorContains(t, err, "E_PUB_FAILED")
+		require.LessOrEqual(t, len(cluster.Puts()), 25)
+		require.Greater(t, len(cluster.Puts()), 1)
+	})
 }
 
 // TestPubRetriesAWindow: hundreds of puts that were refused together do not wait for one
 // another.
 func TestPubRetriesAWindow(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrDiskFull)
-	var healing sync.WaitGroup
-	defer healing.Wait()
-	healing.Go(func() {
-		assert.Eventually(t, func() bool { return sum(cluster.Puts()) >= 500 }, 10*time.Second, time.Millisecond)
-		cluster.FailPuts(nil)
+	synctest.Test(t, func(t *testing.T) {
+		o, cluster := inMemory(t, protocol.DefaultOptions())
+		cluster.FailPuts(edge.ErrDiskFull)
+		var healing sync.WaitGroup
+		defer healing.Wait()
+		healing.Go(func() {
+			assert.True(t, wait.Holds(func() bool { return sum(cluster.Puts()) >= 500 }))
+			cluster.FailPuts(nil)
+		})
+		began := time.Now()
+		totals, _, err := run(t, o, strings.Repeat("line\n", 500))
+		require.NoError(t, err)
+		require.EqualValues(t, 500, totals.Messages)
+		require.Less(t, time.Since(began), 10*time.Second)
 	})
-	began := time.Now()
-	totals, _, err := run(t, defaults(address), strings.Repeat("line\n", 500))
-	require.NoError(t, err)
-	require.EqualValues(t, 500, totals.Messages)
-	require.Less(t, time.Since(began), 10*time.Second)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
@@ -16,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestSend publishes messages of several topics and headers: each put has those of one topic and one header, and
@@ -39,7 +39,7 @@ func TestSend(t *testing.T) {
 	}
 	close(messages)
 	o := defaults(address)
-	o.Batch = 3
+	o.Batch, o.Linger = 3, wait.Limit // a batch ends with its topic or header
 	totals, err := Send(t.Context(), messages, o)
 	require.NoError(t, err)
 	require.Equal(t, Totals{Messages: 12}, totals)
@@ -59,12 +59,7 @@ func consume(t *testing.T, address, topic string, count int) (bodies string) {
 	c.AddHandler(nsq.HandlerFunc(func(m *nsq.Message) error { got <- string(m.Body); return nil }))
 	require.NoError(t, c.ConnectToNSQD(address))
 	for range count {
-		select {
-		case body := <-got:
-			bodies += body + " "
-		case <-time.After(10 * time.Second):
-			require.FailNow(t, "no message", bodies)
-		}
+		bodies += wait.For(t, got, "a message") + " "
 	}
 	c.Stop()
 	<-c.StopChan

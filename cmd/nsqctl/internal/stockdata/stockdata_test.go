@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nsqio/go-diskqueue"
@@ -60,9 +61,6 @@ func readAll(t require.TestingT, q *Queue) (numbers []int, damage []Damage) {
 	}
 }
 
-// silence is how long a queue has delivered nothing when it has no more.
-const silence = 30 * time.Millisecond
-
 // delivered returns the messages that a stock nsqd delivers from the files. A message behind them would show the
 // end at once, but go-diskqueue fills the lost end of a torn file with zeros then.
 func delivered(t require.TestingT, dir, name string, torn bool) (numbers []int) {
@@ -73,6 +71,7 @@ func delivered(t require.TestingT, dir, name string, torn bool) (numbers []int) 
 		require.NoError(t, q.Put(record(end, 1)))
 	}
 	for {
+		synctest.Wait() // the queue offers a message, or has none
 		select {
 		case b := <-q.ReadChan():
 			var n int
@@ -82,7 +81,7 @@ func delivered(t require.TestingT, dir, name string, torn bool) (numbers []int) 
 				return numbers
 			}
 			numbers = append(numbers, n)
-		case <-time.After(silence):
+		default:
 			if torn {
 				return numbers
 			}
@@ -111,8 +110,12 @@ func within(whole, part []int) bool {
 // TestReadsWhatNSQDDelivers writes, reads and kills a queue of go-diskqueue, loses the ends of files, and compares
 // the reader with go-diskqueue on a copy of the files.
 func TestReadsWhatNSQDDelivers(t *testing.T) {
+	synctest.Test(t, readsWhatNSQDDelivers)
+}
+
+func readsWhatNSQDDelivers(t *testing.T) {
 	kills, torn, clean := 0, 0, 0
-	rapid.Check(t, func(t *rapid.T) {
+	rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // without the method Deadline, which a bubble does not have
 		dir, err := os.MkdirTemp("", "stockdata-")
 		require.NoError(t, err)
 		defer os.RemoveAll(dir)
@@ -123,9 +126,10 @@ func TestReadsWhatNSQDDelivers(t *testing.T) {
 			q := stock(dir, name)
 			for range rapid.IntRange(0, 60).Draw(t, "steps") {
 				if q.Depth() > 0 && rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+					synctest.Wait()
 					select {
 					case <-q.ReadChan():
-					case <-time.After(silence): // nothing but damage was left
+					default: // nothing but damage was left
 					}
 					continue
 				}
