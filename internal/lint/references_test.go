@@ -184,8 +184,8 @@ func TestCitationsInDocuments(t *testing.T) {
 	}
 }
 
-// TestPromisesAreNumbered: P1 to P8 are in the README, each once.
-func TestPromisesAreNumbered(t *testing.T) {
+// TestEachPromiseHasItsNumber: P1 to P8 are in the README, each once.
+func TestEachPromiseHasItsNumber(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("../..", readme))
 	require.NoError(t, err)
 	for n := range 8 {
