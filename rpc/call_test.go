@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/stretchr/testify/require"
 )
 
@@ -189,7 +190,7 @@ func TestCallsAreLimitedByTheirMethod(t *testing.T) {
 	require.NoError(t, ask("small", 500, 500))
 	require.EqualValues(t, 1, a.Counters().Connects)
 	require.Error(t, ask("large", 2<<20, 1))
-	require.Eventually(t, func() bool { return a.Counters().Connects > 1 }, patience, time.Millisecond, "the connection is made anew")
+	wait.Until(t, func() bool { return a.Counters().Connects > 1 }, "the connection is made again")
 }
 
 // TestALongRequestTakesNoMemory: a request beyond its limit is refused when its header is there,
