@@ -282,37 +282,39 @@ func TestSendToUnknownPeer(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	a, b := pair(t)
-	b.answerWith(func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
-		var n note
-		if err := Unmarshal(req, &n); err != nil {
-			return nil, err
-		}
-		if method == "fail" {
-			return nil, fmt.Errorf("partition 3: %w (1 of 2)", edge.ErrNotEnough)
-		}
-		n.Text = string(from) + method
-		return n, nil
-	})
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			var out note
-			err := a.Call(t.Context(), "b", "echo", note{N: i}, &out)
-			if err == nil && out != (note{i, "aecho"}) {
-				err = fmt.Errorf("got %v", out)
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t)
+		b.answerWith(func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
+			var n note
+			if err := Unmarshal(req, &n); err != nil {
+				return nil, err
 			}
-			if err != nil {
-				t.Error(err)
+			if method == "fail" {
+				return nil, fmt.Errorf("partition 3: %w (1 of 2)", edge.ErrNotEnough)
 			}
+			n.Text = string(from) + method
+			return n, nil
 		})
-	}
-	wg.Wait()
-	err := a.Call(t.Context(), "b", "fail", note{}, nil)
-	require.ErrorIs(t, err, edge.ErrNotEnough)
-	require.NotErrorIs(t, err, edge.ErrInDoubt)
-	require.ErrorContains(t, err, "partition 3")
-	require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				var out note
+				err := a.Call(t.Context(), "b", "echo", note{N: i}, &out)
+				if err == nil && out != (note{i, "aecho"}) {
+					err = fmt.Errorf("got %v", out)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		err := a.Call(t.Context(), "b", "fail", note{}, nil)
+		require.ErrorIs(t, err, edge.ErrNotEnough)
+		require.NotErrorIs(t, err, edge.ErrInDoubt)
+		require.ErrorContains(t, err, "partition 3")
+		require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
+	})
 }
 
 func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
@@ -474,23 +476,25 @@ func contains(err error, text string) bool { return strings.Contains(err.Error()
 // TestManyLargeAnswersAtOnce: they are more than the window holds, and the caller reads
 // them as fast as it can. It keeps its connection.
 func TestManyLargeAnswersAtOnce(t *testing.T) {
-	a, b := pair(t, func(o *Options) { o.Windows.Control = 1 << 17 })
-	const calls = 32
-	var together sync.WaitGroup
-	together.Add(calls)
-	b.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
-		together.Done()
-		together.Wait()
-		return note{Text: strings.Repeat("x", 1<<16)}, nil
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t, func(o *Options) { o.Windows.Control = 1 << 17 })
+		const calls = 32
+		var together sync.WaitGroup
+		together.Add(calls)
+		b.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
+			together.Done()
+			together.Wait()
+			return note{Text: strings.Repeat("x", 1<<16)}, nil
+		})
+		errs := make(chan error, calls)
+		for range calls {
+			go func() {
+				var out note
+				errs <- a.Call(t.Context(), "b", "large", 1, &out)
+			}()
+		}
+		for range calls {
+			require.NoError(t, <-errs)
+		}
 	})
-	errs := make(chan error, calls)
-	for range calls {
-		go func() {
-			var out note
-			errs <- a.Call(t.Context(), "b", "large", 1, &out)
-		}()
-	}
-	for range calls {
-		require.NoError(t, <-errs)
-	}
 }

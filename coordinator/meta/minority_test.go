@@ -85,7 +85,7 @@ func startPair(t *testing.T) *pair {
 	for i := range options {
 		options[i] = etcdserver.Options{
 			Name: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t), Log: log,
-			Election: time.Second,
+			Heartbeat: 100 * time.Millisecond, Election: time.Second,
 		}
 		p.wires[i] = newWire(t, options[i].PeerAddress)
 	}

@@ -26,7 +26,7 @@ func TestExternalAuthorityIsRenewed(t *testing.T) {
 	next.Issue("n")
 	o := etcdserver.Options{
 		Name: "n", Dir: filepath.Join(t.TempDir(), "etcd"), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
-		TLS: etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}, Election: time.Second, Log: log,
+		TLS: etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}, Heartbeat: 100 * time.Millisecond, Election: time.Second, Log: log,
 	}
 	run := func() *etcdserver.Server {
 		s, err := etcdserver.Start(t.Context(), o)

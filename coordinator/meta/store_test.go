@@ -58,7 +58,7 @@ func newEtcdBackend(t testing.TB) *etcdBackend {
 	log, _ := logtest.NewNullLogger()
 	b := &etcdBackend{options: etcdserver.Options{
 		Name: "n1", Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
-		Election: time.Second, Log: log,
+		Heartbeat: 100 * time.Millisecond, Election: time.Second, Log: log,
 	}}
 	b.start(t)
 	t.Cleanup(func() { b.server.Stop() })

@@ -29,7 +29,7 @@ import (
 // TestMain runs many tests at once: they wait for elections, and for the five quiet seconds
 // before etcd changes its members.
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "16")
+	_ = flag.Set("test.parallel", "12")
 	flag.Parse()                   // -parallel prevails
 	wal.SegmentSizeBytes = 1 << 20 // etcd allocates the file of each member's log in advance
 	code := m.Run()
@@ -55,12 +55,12 @@ const attempt = 30 * time.Second
 
 // options returns those of a member that has a second for an election and a minute for answers:
 // a machine that is busy for a moment changes nothing. etcd's own limit of a request grows with
-// the election timeout.
+// the election timeout. Rare heartbeats leave a slow machine time for many members.
 func options(t *testing.T, name string) etcdserver.Options {
 	log, _ := logtest.NewNullLogger()
 	o := etcdserver.Options{
 		Name: name, Dir: filepath.Join(t.TempDir(), "etcd"), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
-		Election: time.Second, Log: log,
+		Heartbeat: 100 * time.Millisecond, Election: time.Second, Log: log,
 	}
 	etcdserver.Patient(&o)
 	return o
@@ -192,7 +192,7 @@ func TestTLSIsTurnedOnAndOff(t *testing.T) {
 // any test. One member is elected at once.
 func steady(t *testing.T, size int) (members []etcdserver.Options, servers []*etcdserver.Server) {
 	t.Helper()
-	members = several(t, size, func(o *etcdserver.Options) { o.Election = longElection })
+	members = several(t, size, func(o *etcdserver.Options) { o.Heartbeat, o.Election = time.Second, longElection })
 	for i := range members {
 		servers = append(servers, start(t, members[i]))
 	}

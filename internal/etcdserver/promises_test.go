@@ -13,7 +13,7 @@ import (
 
 func TestPromiseLoneMemberIsReadySoon(t *testing.T) {
 	o := options(t, "n1")
-	o.Election = 0
+	o.Heartbeat, o.Election = 0, 0
 	began := time.Now()
 	ready(t, start(t, o))
 	t.Logf("ready after %v", time.Since(began))
