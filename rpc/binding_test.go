@@ -7,12 +7,12 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // middleman listens at an address of its own and passes everything on to a broker. With
@@ -86,7 +86,7 @@ func TestProofHoldsForOneTLSConnection(t *testing.T) {
 	t.Run("opened", func(t *testing.T) {
 		a, b := behind(ca.Mutual("other"))
 		for _, x := range []*broker{a, b} {
-			require.Eventually(t, func() bool { return logged(x, "cluster token differs") || len(x.calls()) > 0 }, patience, time.Millisecond)
+			wait.Until(t, func() bool { return logged(x, "cluster token differs") || len(x.calls()) > 0 }, "%s is refused", x.node)
 			require.Empty(t, x.calls(), "the peer is up")
 		}
 		require.ErrorIs(t, a.Send("b", Frame{Class: ClassReplica}), ErrDown)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/stretchr/testify/require"
 )
 
@@ -161,35 +162,37 @@ func TestKindsBelongToADirection(t *testing.T) {
 // TestCallsAreLimitedByTheirMethod: a request or a response beyond the limit is refused as too
 // large, and the connection stays.
 func TestCallsAreLimitedByTheirMethod(t *testing.T) {
-	limits := func(method string) CallLimits {
-		if method == "large" {
-			return CallLimits{Request: 1 << 20, Response: 1 << 20}
+	synctest.Test(t, func(t *testing.T) {
+		limits := func(method string) CallLimits {
+			if method == "large" {
+				return CallLimits{Request: 1 << 20, Response: 1 << 20}
+			}
+			return CallLimits{Request: 1 << 10, Response: 1 << 10}
 		}
-		return CallLimits{Request: 1 << 10, Response: 1 << 10}
-	}
-	a, b := pair(t, func(o *Options) { o.Limits = limits })
-	b.answerWith(func(_ context.Context, _ ident.Node, _ string, req []byte) (any, error) {
-		var n note
-		err := Unmarshal(req, &n)
-		return note{Text: strings.Repeat("y", n.N)}, err
-	})
-	ask := func(method string, request, response int) error {
-		return a.Call(t.Context(), "b", method, note{N: response, Text: strings.Repeat("x", request)}, &note{})
-	}
-	require.NoError(t, ask("small", 500, 500))
-	require.NoError(t, ask("large", 900_000, 900_000))
-	require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge)
-	require.ErrorIs(t, ask("small", 1, 2000), ErrTooLarge)
-	require.ErrorIs(t, ask("large", 2<<20, 1), ErrTooLarge)
+		a, b := newFabric().pair(t, func(o *Options) { o.Limits = limits })
+		b.answerWith(func(_ context.Context, _ ident.Node, _ string, req []byte) (any, error) {
+			var n note
+			err := Unmarshal(req, &n)
+			return note{Text: strings.Repeat("y", n.N)}, err
+		})
+		ask := func(method string, request, response int) error {
+			return a.Call(t.Context(), "b", method, note{N: response, Text: strings.Repeat("x", request)}, &note{})
+		}
+		require.NoError(t, ask("small", 500, 500))
+		require.NoError(t, ask("large", 900_000, 900_000))
+		require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge)
+		require.ErrorIs(t, ask("small", 1, 2000), ErrTooLarge)
+		require.ErrorIs(t, ask("large", 2<<20, 1), ErrTooLarge)
 
-	// A broker that does not know these limits sends and answers anyway.
-	a.o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: 1 << 10} }
-	require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge, "refused by the other side")
-	require.ErrorIs(t, ask("large", 1, 900_000), ErrTooLarge, "refused before it is decoded")
-	require.NoError(t, ask("small", 500, 500))
-	require.EqualValues(t, 1, a.Counters().Connects)
-	require.Error(t, ask("large", 2<<20, 1))
-	require.Eventually(t, func() bool { return a.Counters().Connects > 1 }, patience, time.Millisecond, "the connection is made anew")
+		// A broker that does not know these limits sends and answers anyway.
+		a.o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: 1 << 10} }
+		require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge, "refused by the other side")
+		require.ErrorIs(t, ask("large", 1, 900_000), ErrTooLarge, "refused before it is decoded")
+		require.NoError(t, ask("small", 500, 500))
+		require.EqualValues(t, 1, a.Counters().Connects)
+		require.Error(t, ask("large", 2<<20, 1))
+		wait.Until(t, func() bool { return a.Counters().Connects > 1 }, "the connection is made again")
+	})
 }
 
 // TestALongRequestTakesNoMemory: a request beyond its limit is refused when its header is there,

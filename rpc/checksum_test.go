@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // flipper is a path that inverts a bit of the next bytes it carries that are marked; the
@@ -82,9 +82,9 @@ func TestFlippedFrameBreaksTheConnection(t *testing.T) {
 				waitUp(a, b)
 				f.armed.Store(true)
 				require.NoError(t, a.Send("b", Frame{class, "h", [][]byte{[]byte("x"), payload}}))
-				require.Eventually(t, func() bool { return b.Counters().Corrupt == 1 }, patience, time.Millisecond)
+				wait.Until(t, func() bool { return b.Counters().Corrupt == 1 }, "the frame is found corrupt")
 				require.Empty(t, framesOf(b.calls()))
-				require.Eventually(t, func() bool { return a.Counters().Connects == 2 && a.Up("b") }, patience, time.Millisecond)
+				wait.Until(t, func() bool { return a.Counters().Connects == 2 && a.Up("b") }, "the next connection stands")
 				require.NoError(t, a.Send("b", Frame{class, "h", [][]byte{payload}}))
 				require.Equal(t, payload, b.waitFrames(1)[0].f.Payload)
 				require.Equal(t, 1, timesLogged(b, "CORRUPT"))
@@ -120,8 +120,8 @@ func TestFlippedCallBreaksTheConnection(t *testing.T) {
 			var got string
 			require.ErrorIs(t, a.Call(t.Context(), "b", "echo", marked, &got), ErrBroken)
 			sees := map[string]*broker{"argument": b, "result": a}[way]
-			require.Eventually(t, func() bool { return sees.Counters().Corrupt == 1 }, patience, time.Millisecond)
-			require.Eventually(t, func() bool { return a.Call(t.Context(), "b", "echo", marked, &got) == nil }, patience, time.Millisecond)
+			wait.Until(t, func() bool { return sees.Counters().Corrupt == 1 }, "the call is found corrupt")
+			wait.Until(t, func() bool { return a.Call(t.Context(), "b", "echo", marked, &got) == nil }, "the next call is answered")
 			require.Equal(t, marked, got)
 			require.Equal(t, 1, timesLogged(sees, "CORRUPT"))
 		})

@@ -81,15 +81,35 @@ func (l *fabricListener) Close() error {
 
 func (l *fabricListener) Addr() net.Addr { return &net.UnixAddr{Name: l.address} }
 
-// start starts a broker that listens at its own name, with the default times.
+func newFabric() *fabric { return &fabric{listeners: map[string]*fabricListener{}} }
+
+// start starts a broker that listens at its own name, with the default times, and gives it peers.
 func (f *fabric) start(t *testing.T, node ident.Node, run ident.Incarnation, peers map[ident.Node]string) *broker {
-	log, hook := logtest.NewNullLogger()
-	r := newRecorder(t)
-	b := &broker{New(Options{
-		Self: Hello{Cluster: "test", Node: node, Incarnation: run}, Listen: f.listen(string(node)), Dial: f.dial, Handler: r, Log: logrus.FieldLogger(log),
-	}), r, node, string(node), hook}
+	b := f.newBroker(t, node, func(o *Options) { o.Self.Incarnation = run })
 	b.SetPeers(peers)
 	return b
+}
+
+// newBroker makes a broker of incarnation 1 that listens at its own name, with the default times.
+func (f *fabric) newBroker(t *testing.T, node ident.Node, change ...func(*Options)) *broker {
+	log, hook := logtest.NewNullLogger()
+	log.SetLevel(logrus.DebugLevel)
+	r := newRecorder(t)
+	o := Options{Self: Hello{Cluster: "test", Node: node, Incarnation: 1}, Listen: f.listen(string(node)), Dial: f.dial, Handler: r, Log: log}
+	for _, c := range change {
+		c(&o)
+	}
+	b := &broker{New(o), r, node, string(node), hook}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func (f *fabric) pair(t *testing.T, change ...func(*Options)) (*broker, *broker) {
+	t.Helper()
+	a, b := f.newBroker(t, "a", change...), f.newBroker(t, "b", change...)
+	introduce(a, b)
+	waitUp(a, b)
+	return a, b
 }
 
 // kill ends a broker as a crash does: when its connections end, nobody listens any more.
@@ -113,7 +133,7 @@ func TestDeathIsKnownSoon(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fabric{listeners: map[string]*fabricListener{}}
+				f := newFabric()
 				a := f.start(t, "a", 1, map[ident.Node]string{"b": "b"})
 				defer a.Close()
 				for run := ident.Incarnation(2); run < 7; run++ {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -17,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // only changes the options of broker b.
@@ -45,7 +47,7 @@ func TestHandshakeRefuses(t *testing.T) {
 			a, b := newBroker(t, "a", token), newBroker(t, "b", token, tt.change)
 			introduce(a, b)
 			for _, x := range []*broker{a, b} {
-				require.Eventually(t, func() bool { return logged(x, tt.reason) }, patience, time.Millisecond)
+				wait.Until(t, func() bool { return logged(x, tt.reason) }, "%s says %s", x.node, tt.reason)
 				require.Empty(t, x.calls())
 			}
 			require.ErrorIs(t, a.Send("b", Frame{Class: ClassReplica}), ErrDown)
@@ -65,7 +67,7 @@ func TestOlderIncarnationIsRefused(t *testing.T) {
 	a, b := pair(t, only(func(o *Options) { o.Self.Incarnation = 9 }))
 	twin := newBroker(t, "b", func(o *Options) { o.Self.Incarnation = 4 })
 	twin.SetPeers(map[ident.Node]string{"a": a.address})
-	require.Eventually(t, func() bool { return logged(twin, "incarnation 4 is over, 9 is connected") }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return logged(twin, "incarnation 4 is over, 9 is connected") }, "the twin is refused")
 	require.True(t, a.Up("b"))
 	require.True(t, b.Up("a"))
 }
@@ -78,7 +80,7 @@ func TestStrangersAreDropped(t *testing.T) {
 		require.NoError(t, err)
 		_, err = nc.Write([]byte(say))
 		require.NoError(t, err)
-		require.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
+		require.NoError(t, nc.SetReadDeadline(time.Now().Add(wait.Limit)))
 		_, err = nc.Read(make([]byte, 1))
 		require.Error(t, err)
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -97,7 +99,7 @@ func TestMutualTLS(t *testing.T) {
 	plain.SetPeers(map[ident.Node]string{"a": a.address})
 	stranger := newBroker(t, "d", func(o *Options) { o.TLS = newAuthority(t).identity("d") })
 	stranger.SetPeers(map[ident.Node]string{"a": a.address})
-	require.Eventually(t, func() bool { return logged(stranger, "TLS") && logged(a, "TLS") }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return logged(stranger, "TLS") && logged(a, "TLS") }, "both are refused")
 	require.False(t, plain.Up("a") || stranger.Up("a"))
 }
 
@@ -146,11 +148,11 @@ func TestTheCertificateNamesTheBroker(t *testing.T) {
 			b := newBroker(t, "b", func(o *Options) { o.TLS = ca.with("shown") })
 			b.SetPeers(map[ident.Node]string{"a": a.address})
 			a.SetPeers(map[ident.Node]string{"b": "127.0.0.1:1"}) // a accepts
-			require.Eventually(t, func() bool {
+			wait.Until(t, func() bool {
 				return logged(a, peerport.ErrName.Error()) && logged(a, "shown") && logged(a, `"b"`) && logged(b, peerport.ErrName.Error())
-			}, patience, time.Millisecond)
+			}, "both name the certificate")
 			a.SetPeers(map[ident.Node]string{"b": b.address}) // a dials
-			require.Eventually(t, func() bool { return saidBy(a, "cannot connect to peer", "certificate") }, patience, time.Millisecond)
+			wait.Until(t, func() bool { return saidBy(a, "cannot connect to peer", "certificate") }, "a does not connect")
 			require.False(t, a.Up("b"))
 			require.Empty(t, a.calls())
 			require.Empty(t, b.calls())
@@ -168,7 +170,7 @@ func TestTheDiallerChecksTheCertificate(t *testing.T) {
 	b := newBroker(t, "b", func(o *Options) { o.TLS = credulous{ca.with("shown")} })
 	b.SetPeers(map[ident.Node]string{"a": "127.0.0.1:1"})
 	a.SetPeers(map[ident.Node]string{"b": b.address})
-	require.Eventually(t, func() bool { return saidBy(a, "cannot connect to peer", `lacks the DNS name "b"`) }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return saidBy(a, "cannot connect to peer", `lacks the DNS name "b"`) }, "a does not connect")
 	require.Empty(t, a.calls())
 }
 
@@ -196,11 +198,11 @@ func TestBrokersThatAreNotRegistered(t *testing.T) {
 	})
 	b := newBroker(t, "b", func(o *Options) { o.Self.Incarnation = 0 })
 	introduce(a, b)
-	require.Eventually(t, func() bool { return logged(a, `broker "b" is not registered`) }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return logged(a, `broker "b" is not registered`) }, "incarnation 0 is refused")
 	require.Empty(t, a.calls())
 	registered.Store(8)
 	b.SetIncarnation(7)
-	require.Eventually(t, func() bool { return logged(a, "incarnation 7 is over, 8 is registered") }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return logged(a, "incarnation 7 is over, 8 is registered") }, "incarnation 7 is refused")
 	require.Empty(t, a.calls())
 	b.SetIncarnation(8)
 	a.waitPeer("b", 8, true, false)
@@ -214,7 +216,6 @@ func TestBrokersThatAreNotRegistered(t *testing.T) {
 func TestAFloodKeepsNoBrokerOut(t *testing.T) {
 	few := func(o *Options) {
 		o.Connections = peerport.Limits{Admitted: 4, Waiting: 8}
-		o.Times.Handshake = time.Minute
 	}
 	a, b := pair(t, few)
 	for range 200 {
@@ -222,7 +223,7 @@ func TestAFloodKeepsNoBrokerOut(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = nc.Close() })
 	}
-	require.Eventually(t, func() bool { return a.Counters().Accepted.Displaced >= 150 }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return a.Counters().Accepted.Displaced >= 150 }, "the flood displaces itself")
 	require.LessOrEqual(t, a.Counters().Accepted.Waiting, 8)
 	require.True(t, a.Up("b"))
 	c := newBroker(t, "c")
@@ -236,31 +237,31 @@ func TestAFloodKeepsNoBrokerOut(t *testing.T) {
 
 // TestAFloodOfBadHandshakesWritesFewLines: each of them gives another reason.
 func TestAFloodOfBadHandshakesWritesFewLines(t *testing.T) {
-	a := newBroker(t, "a")
-	began := time.Now()
-	for i := range 500 {
-		nc, err := net.Dial("tcp", a.address)
-		require.NoError(t, err)
-		header, err := Marshal(helloHeader{Hello{Cluster: fmt.Sprint("cluster", i), Node: "x", Incarnation: 1, Version: Version}, "a", make([]byte, nonceBytes), nil})
-		require.NoError(t, err)
-		_, err = nc.Write(appendPiece(nil, prelude{kind: kindHello}, header))
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, nc) // until it is closed; it may be reset
-		_ = err
-		require.NoError(t, nc.Close())
-	}
-	seconds := int(time.Since(began)/time.Second) + 1
-	require.NoError(t, a.Close())
-	lines := 0
-	for _, e := range a.logs.AllEntries() {
-		if e.Message == "connection refused" {
-			lines++
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		a := f.newBroker(t, "a")
+		for i := range 500 {
+			nc, err := f.dial(t.Context(), "a")
+			require.NoError(t, err)
+			header, err := Marshal(helloHeader{Hello{Cluster: fmt.Sprint("cluster", i), Node: "x", Incarnation: 1, Version: Version}, "a", make([]byte, nonceBytes), nil})
+			require.NoError(t, err)
+			_, err = nc.Write(appendPiece(nil, prelude{kind: kindHello}, header))
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, nc) // until it is closed; it may be reset
+			_ = err
+			require.NoError(t, nc.Close())
 		}
-	}
-	require.NotZero(t, lines)
-	require.LessOrEqual(t, lines, 5*seconds+5)
-	last := a.logs.LastEntry()
-	require.Equal(t, 500-lines, last.Data["omitted"])
+		require.NoError(t, a.Close())
+		lines := 0
+		for _, e := range a.logs.AllEntries() {
+			if e.Message == "connection refused" {
+				lines++
+			}
+		}
+		require.Equal(t, 5, lines, "in one second")
+		last := a.logs.LastEntry()
+		require.Equal(t, 500-lines, last.Data["omitted"])
+	})
 }
 
 // FuzzHandshake: whatever a stranger sends, a port without TLS answers with a hello at most,

@@ -8,14 +8,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/stretchr/testify/require"
 )
 
 // proxy passes bytes on, or holds them back while it is paused.
 type proxy struct {
+	fabric   *fabric
 	listener net.Listener
 	target   string
 	own      sync.WaitGroup
@@ -27,11 +30,10 @@ type proxy struct {
 	conns  []net.Conn
 }
 
-func newProxy(t *testing.T, target string) *proxy {
+// newProxy listens at "to " and the target's address.
+func newProxy(t *testing.T, f *fabric, target string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &proxy{listener: l, target: target}
+	p := &proxy{fabric: f, listener: f.listen("to " + target), target: target}
 	p.cond = sync.NewCond(&p.mu)
 	p.own.Go(p.accept)
 	t.Cleanup(p.close)
@@ -44,7 +46,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		out, err := net.Dial("tcp", p.target)
+		out, err := p.fabric.dial(context.Background(), p.target)
 		if err != nil {
 			_ = in.Close()
 			continue
@@ -97,75 +99,77 @@ func (p *proxy) close() {
 // are paused: the peer neither speaks nor refuses.
 func behindProxies(t *testing.T, times Times) (a, b *broker, pause func(bool)) {
 	t.Helper()
-	set := func(o *Options) { o.Times = times }
-	a, b = newBroker(t, "a", set), newBroker(t, "b", set)
-	toA, toB := newProxy(t, a.address), newProxy(t, b.address)
-	a.SetPeers(map[ident.Node]string{"b": toB.listener.Addr().String()})
-	b.SetPeers(map[ident.Node]string{"a": toA.listener.Addr().String()})
+	f, set := newFabric(), func(o *Options) { o.Times = times }
+	a, b = f.newBroker(t, "a", set), f.newBroker(t, "b", set)
+	toA, toB := newProxy(t, f, "a"), newProxy(t, f, "b")
+	a.SetPeers(map[ident.Node]string{"b": "to b"})
+	b.SetPeers(map[ident.Node]string{"a": "to a"})
 	waitUp(a, b)
 	return a, b, func(on bool) { toA.pause(on); toB.pause(on) }
 }
 
 func TestSilentPeerGoesDownAndComesBackWithNothingLost(t *testing.T) {
-	a, b, pause := behindProxies(t, Times{Heartbeat: 5 * time.Millisecond, Silent: 100 * time.Millisecond, Dead: time.Minute})
-	pause(true)
-	a.waitPeer("b", 1, false, false)
-	b.waitPeer("a", 1, false, false)
-	a.forget()
-	b.forget()
-	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, [][]byte{[]byte("kept")}}), "still connected")
-	pause(false)
-	a.waitPeer("b", 1, true, false)
-	require.Equal(t, "kept", string(b.waitFrames(1)[0].f.Payload))
-	require.True(t, b.calls()[0].up, "up is told before the frame that ended the silence")
+	synctest.Test(t, func(t *testing.T) {
+		a, b, pause := behindProxies(t, Times{Heartbeat: 5 * time.Millisecond, Silent: 100 * time.Millisecond, Dead: time.Minute})
+		pause(true)
+		a.waitPeer("b", 1, false, false)
+		b.waitPeer("a", 1, false, false)
+		a.forget()
+		b.forget()
+		require.NoError(t, a.Send("b", Frame{ClassReplica, 1, [][]byte{[]byte("kept")}}), "still connected")
+		pause(false)
+		a.waitPeer("b", 1, true, false)
+		require.Equal(t, "kept", string(b.waitFrames(1)[0].f.Payload))
+		require.True(t, b.calls()[0].up, "up is told before the frame that ended the silence")
+	})
 }
 
 func TestSilentConnectionIsClosedAndDialledAgain(t *testing.T) {
-	a, b, pause := behindProxies(t, Times{
-		Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond,
-		Handshake: 100 * time.Millisecond,
+	synctest.Test(t, func(t *testing.T) {
+		a, b, pause := behindProxies(t, Times{
+			Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond,
+			Handshake: 100 * time.Millisecond,
+		})
+		first := a.sender("b")
+		pause(true)
+		wait.For(t, first.done, "the end of the silent connection")
+		require.True(t, errors.Is(first.cause, errSilent) || errors.Is(first.cause, io.EOF), "%v", first.cause)
+		wait.Until(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) != nil }, "a has no connection")
+		a.forget()
+		b.forget()
+		pause(false)
+		a.waitPeer("b", 1, true, false)
+		b.waitPeer("a", 1, true, false)
+		for _, s := range a.calls() {
+			require.False(t, s.refused, "a silent process is not a dead one")
+		}
 	})
-	first := a.sender("b")
-	pause(true)
-	select {
-	case <-first.done:
-	case <-time.After(patience):
-		t.Fatal("the silent connection stays open")
-	}
-	require.True(t, errors.Is(first.cause, errSilent) || errors.Is(first.cause, io.EOF), "%v", first.cause)
-	require.Eventually(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) != nil }, patience, time.Millisecond)
-	a.forget()
-	b.forget()
-	pause(false)
-	a.waitPeer("b", 1, true, false)
-	b.waitPeer("a", 1, true, false)
-	for _, s := range a.calls() {
-		require.False(t, s.refused, "a silent process is not a dead one")
-	}
 }
 
 // TestReaderThatHangsHoldsUpOneConnection: Drained waits for a disk. The transport goes on:
 // the connection counts as silent, is dialled anew, and its frames arrive.
 func TestReaderThatHangsHoldsUpOneConnection(t *testing.T) {
-	times := Times{Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond}
-	a, b := pair(t, func(o *Options) { o.Times = times })
-	disk, hung := make(chan struct{}), make(chan struct{}, 1)
-	b.mu.Lock()
-	b.drained = func() {
-		select {
-		case hung <- struct{}{}:
-			<-disk
-		default: // the first one hangs
+	synctest.Test(t, func(t *testing.T) {
+		times := Times{Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond}
+		a, b := newFabric().pair(t, func(o *Options) { o.Times = times })
+		disk, hung := make(chan struct{}), make(chan struct{}, 1)
+		b.mu.Lock()
+		b.drained = func() {
+			select {
+			case hung <- struct{}{}:
+				<-disk
+			default: // the first one hangs
+			}
 		}
-	}
-	b.mu.Unlock()
-	defer close(disk)
-	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}))
-	b.waitFrames(1)
-	require.Eventually(t, func() bool {
-		_ = a.Send("b", Frame{ClassReplica, 2, nil})
-		return len(framesOf(b.calls())) > 1
-	}, patience, time.Millisecond, "nothing arrives any more")
+		b.mu.Unlock()
+		defer close(disk)
+		require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}))
+		b.waitFrames(1)
+		wait.Until(t, func() bool {
+			_ = a.Send("b", Frame{ClassReplica, 2, nil})
+			return len(framesOf(b.calls())) > 1
+		}, "frames arrive again")
+	})
 }
 
 func TestOwnStopIsNotThePeersSilence(t *testing.T) {
@@ -198,37 +202,40 @@ func (s *swallower) Write(b []byte) (int, error) {
 
 // TestAPathThatLosesLargePacketsIsNone: heartbeats pass one way, appends do not.
 func TestAPathThatLosesLargePacketsIsNone(t *testing.T) {
-	const packet = 1400
-	set := func(o *Options) {
-		o.Times = Times{Heartbeat: 5 * time.Millisecond, Silent: 100 * time.Millisecond, Dead: 200 * time.Millisecond, Handshake: 200 * time.Millisecond}
-	}
-	var lossy atomic.Bool
-	var dials atomic.Int64
-	a := newBroker(t, "a", set, func(o *Options) {
-		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			nc, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-			if err != nil {
-				return nil, err
-			}
-			s := &swallower{Conn: nc, limit: 1 << 30}
-			if lossy.Load() {
-				dials.Add(1)
-				s.limit = packet
-			}
-			return s, nil
+	synctest.Test(t, func(t *testing.T) {
+		const packet = 1400
+		set := func(o *Options) {
+			o.Times = Times{Heartbeat: 5 * time.Millisecond, Silent: 100 * time.Millisecond, Dead: 200 * time.Millisecond, Handshake: 200 * time.Millisecond}
 		}
+		var lossy atomic.Bool
+		var dials atomic.Int64
+		f := newFabric()
+		a := f.newBroker(t, "a", set, func(o *Options) {
+			o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+				nc, err := f.dial(ctx, address)
+				if err != nil {
+					return nil, err
+				}
+				s := &swallower{Conn: nc, limit: 1 << 30}
+				if lossy.Load() {
+					dials.Add(1)
+					s.limit = packet
+				}
+				return s, nil
+			}
+		})
+		b := f.newBroker(t, "b", set)
+		introduce(a, b)
+		waitUp(a, b)
+		lossy.Store(true)
+		a.sender("b").raw.(*swallower).stuck.Store(true)
+		a.waitPeer("b", 1, false, false)
+		a.forget()
+		wait.Until(t, func() bool { return dials.Load() > 3 }, "a dials again and again")
+		for _, s := range a.calls() {
+			require.False(t, s.up, "up, though no append can arrive")
+		}
+		lossy.Store(false)
+		a.waitPeer("b", 1, true, false)
 	})
-	b := newBroker(t, "b", set)
-	introduce(a, b)
-	waitUp(a, b)
-	lossy.Store(true)
-	a.sender("b").raw.(*swallower).stuck.Store(true)
-	a.waitPeer("b", 1, false, false)
-	a.forget()
-	require.Eventually(t, func() bool { return dials.Load() > 3 }, patience, time.Millisecond)
-	for _, s := range a.calls() {
-		require.False(t, s.up, "up, though no append can arrive")
-	}
-	lossy.Store(false)
-	a.waitPeer("b", 1, true, false)
 }

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -23,8 +24,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = 10 * time.Second
 
 // seen is one call of a Handler.
 type seen struct {
@@ -98,14 +97,18 @@ func (r *recorder) calls() []seen { return r.wait("nothing", func([]seen) bool {
 // wait blocks until ok holds for the calls so far.
 func (r *recorder) wait(what string, ok func([]seen) bool) []seen {
 	r.t.Helper()
-	late := time.AfterFunc(patience, r.cond.Broadcast)
-	defer late.Stop()
-	began := time.Now()
+	hangs := false
+	defer time.AfterFunc(wait.Limit, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		hangs = true
+		r.cond.Broadcast()
+	}).Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for !ok(r.told) {
-		if time.Since(began) >= patience {
-			r.t.Fatalf("timed out waiting for %s; saw %d calls", what, len(r.told))
+		if hangs {
+			r.t.Fatalf("hangs: after %s no %s; saw %d calls", wait.Limit, what, len(r.told))
 		}
 		r.cond.Wait()
 	}
@@ -153,6 +156,8 @@ type broker struct {
 	logs    *logtest.Hook
 }
 
+// newBroker makes a broker with sockets. None of its times runs out in a test: a machine that is
+// busy for a moment breaks no connection. The tests of the times use a fabric.
 func newBroker(t testing.TB, node ident.Node, change ...func(*Options)) *broker {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +170,7 @@ func newBroker(t testing.TB, node ident.Node, change ...func(*Options)) *broker 
 		Listen:  l,
 		Handler: r,
 		Log:     log,
-		Times:   Times{Silent: env.Within(t, 500*time.Millisecond), Dead: env.Within(t, time.Second)},
+		Times:   Times{Silent: time.Hour, Dead: time.Hour, Dial: time.Hour, Handshake: time.Hour},
 	}
 	for _, f := range change {
 		f(&o)
@@ -250,18 +255,19 @@ func TestFramesOfOnePriorityKeepTheirOrder(t *testing.T) {
 }
 
 func TestFramesSentBeforeTheWayBackStandsArriveAfterUp(t *testing.T) {
+	sent := make(chan struct{})
 	a, b := newBroker(t, "a"), newBroker(t, "b", func(o *Options) {
-		dial := (&net.Dialer{}).DialContext
 		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			select { // b's way back takes a while
-			case <-time.After(100 * time.Millisecond):
+			select { // b's way back stands later
+			case <-sent:
 			case <-ctx.Done():
 			}
-			return dial(ctx, "tcp", address)
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		}
 	})
 	introduce(b, a)
-	require.Eventually(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) == nil }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return a.Send("b", Frame{ClassReplica, 1, nil}) == nil }, "the frame is sent")
+	close(sent)
 	b.waitFrames(1)
 	require.True(t, b.calls()[0].up, "up comes before the first frame")
 }
@@ -276,106 +282,111 @@ func TestSendToUnknownPeer(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	a, b := pair(t)
-	b.answerWith(func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
-		var n note
-		if err := Unmarshal(req, &n); err != nil {
-			return nil, err
-		}
-		if method == "fail" {
-			return nil, fmt.Errorf("partition 3: %w (1 of 2)", edge.ErrNotEnough)
-		}
-		n.Text = string(from) + method
-		return n, nil
-	})
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			var out note
-			err := a.Call(t.Context(), "b", "echo", note{N: i}, &out)
-			if err == nil && out != (note{i, "aecho"}) {
-				err = fmt.Errorf("got %v", out)
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t)
+		b.answerWith(func(_ context.Context, from ident.Node, method string, req []byte) (any, error) {
+			var n note
+			if err := Unmarshal(req, &n); err != nil {
+				return nil, err
 			}
-			if err != nil {
-				t.Error(err)
+			if method == "fail" {
+				return nil, fmt.Errorf("partition 3: %w (1 of 2)", edge.ErrNotEnough)
 			}
+			n.Text = string(from) + method
+			return n, nil
 		})
-	}
-	wg.Wait()
-	err := a.Call(t.Context(), "b", "fail", note{}, nil)
-	require.ErrorIs(t, err, edge.ErrNotEnough)
-	require.NotErrorIs(t, err, edge.ErrInDoubt)
-	require.ErrorContains(t, err, "partition 3")
-	require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				var out note
+				err := a.Call(t.Context(), "b", "echo", note{N: i}, &out)
+				if err == nil && out != (note{i, "aecho"}) {
+					err = fmt.Errorf("got %v", out)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		err := a.Call(t.Context(), "b", "fail", note{}, nil)
+		require.ErrorIs(t, err, edge.ErrNotEnough)
+		require.NotErrorIs(t, err, edge.ErrInDoubt)
+		require.ErrorContains(t, err, "partition 3")
+		require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
+	})
 }
 
 func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
-	a, b := pair(t, func(o *Options) { o.MaxServe = 2 })
-	serving := make(chan struct{}, 8)
-	b.answerWith(func(ctx context.Context, _ ident.Node, _ string, _ []byte) (any, error) {
-		serving <- struct{}{}
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	err := a.Call(ctx, "b", "hang", 1, nil)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, outcome.ClassInDoubt, ClassOf(err))
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t, func(o *Options) { o.MaxServe = 2 })
+		serving := make(chan struct{}, 8)
+		b.answerWith(func(ctx context.Context, _ ident.Node, _ string, _ []byte) (any, error) {
+			serving <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		err := a.Call(ctx, "b", "hang", 1, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, outcome.ClassInDoubt, ClassOf(err))
 
-	<-serving
-	broken := make(chan error)
-	for range 2 {
-		go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
-	}
-	for got := 0; got < 2; { // both slots are taken once the first request gave up its own
-		select {
-		case <-serving:
-			got++
-		case err := <-broken:
-			require.ErrorIs(t, err, edge.ErrBusy)
+		<-serving
+		broken := make(chan error)
+		for range 2 {
 			go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
 		}
-	}
-	require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), edge.ErrBusy)
-	require.NoError(t, b.Close())
-	for range 2 {
-		err := <-broken
-		require.Equal(t, outcome.ClassInDoubt, ClassOf(err), "%v", err)
-	}
+		for got := 0; got < 2; { // both slots are taken once the first request gave up its own
+			select {
+			case <-serving:
+				got++
+			case err := <-broken:
+				require.ErrorIs(t, err, edge.ErrBusy)
+				go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
+			}
+		}
+		require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), edge.ErrBusy)
+		require.NoError(t, b.Close())
+		for range 2 {
+			err := <-broken
+			require.Equal(t, outcome.ClassInDoubt, ClassOf(err), "%v", err)
+		}
+	})
 }
 
 func TestKilledPeerIsDeadAtOnce(t *testing.T) {
-	a, b := pair(t)
-	serving, hang := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(hang) }) // before a.Close, which waits for it
-	a.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
-		close(serving)
-		<-hang // a request that heeds nothing must not delay the news
-		return nil, nil
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t)
+		serving, hang := make(chan struct{}), make(chan struct{})
+		t.Cleanup(func() { close(hang) }) // before a.Close, which waits for it
+		a.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
+			close(serving)
+			<-hang // a request that heeds nothing must not delay the news
+			return nil, nil
+		})
+		go func() { _ = b.Call(context.Background(), "a", "hang", 1, nil) }()
+		<-serving
+		began := time.Now()
+		require.NoError(t, b.Close()) // as the kernel does for a killed process
+		a.waitPeer("b", 1, false, true)
+		require.LessOrEqual(t, time.Since(began), a.o.Times.BackoffMin)
+		require.False(t, a.Up("b"))
+		require.ErrorIs(t, a.Send("b", Frame{Class: ClassReplica}), ErrDown)
 	})
-	go func() { _ = b.Call(context.Background(), "a", "hang", 1, nil) }()
-	<-serving
-	began := time.Now()
-	require.NoError(t, b.Close()) // as the kernel does for a killed process
-	a.waitPeer("b", 1, false, true)
-	require.Less(t, time.Since(began), env.Within(t, 900*time.Millisecond))
-	require.False(t, a.Up("b"))
-	require.ErrorIs(t, a.Send("b", Frame{Class: ClassReplica}), ErrDown)
 }
 
 func TestOtherAddressRefusingProvesNothing(t *testing.T) {
-	a, b := pair(t)
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, gone.Close())
-	a.SetPeers(map[ident.Node]string{"b": gone.Addr().String()})
-	a.waitPeer("b", 1, false, false)
-	require.NoError(t, b.Close())
-	a.forget()
-	a.SetPeers(map[ident.Node]string{"b": b.address})
-	log := a.wait("the refusal at the known address", func(log []seen) bool { return len(log) > 0 })
-	require.True(t, log[0].refused)
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t)
+		a.SetPeers(map[ident.Node]string{"b": "nobody listens there"})
+		a.waitPeer("b", 1, false, false)
+		require.NoError(t, b.Close())
+		a.forget()
+		a.SetPeers(map[ident.Node]string{"b": b.address})
+		log := a.wait("the refusal at the known address", func(log []seen) bool { return len(log) > 0 })
+		require.True(t, log[0].refused)
+	})
 }
 
 func TestNewIncarnationIsTold(t *testing.T) {
@@ -383,7 +394,7 @@ func TestNewIncarnationIsTold(t *testing.T) {
 	b.SetIncarnation(7)
 	a.waitPeer("b", 1, false, false)
 	a.waitPeer("b", 7, true, false)
-	require.Eventually(t, func() bool { return b.Send("a", Frame{ClassRelay, 1, nil}) == nil }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return b.Send("a", Frame{ClassRelay, 1, nil}) == nil }, "b reaches a")
 	require.Equal(t, ident.Incarnation(7), a.waitFrames(1)[0].inc)
 }
 
@@ -392,7 +403,7 @@ func TestRemovedPeerIsRefused(t *testing.T) {
 	a.SetPeers(nil)
 	a.waitPeer("b", 1, false, false)
 	b.waitPeer("a", 1, false, false)
-	require.Eventually(t, func() bool { return logged(b, "not in the address book yet") }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return logged(b, "not in the address book yet") }, "b is refused")
 	a.forget()
 	a.SetPeers(map[ident.Node]string{"b": b.address})
 	a.waitPeer("b", 1, true, false)
@@ -415,7 +426,7 @@ func TestCloseWaitsForNoHandshake(t *testing.T) {
 	stranger, err := net.Dial("tcp", a.address)
 	require.NoError(t, err)
 	defer stranger.Close()
-	require.Eventually(t, func() bool { return a.Counters().Accepted.Waiting == 1 }, patience, time.Millisecond)
+	wait.Until(t, func() bool { return a.Counters().Accepted.Waiting == 1 }, "the stranger is accepted")
 	require.NoError(t, a.Close())
 }
 
@@ -465,23 +476,25 @@ func contains(err error, text string) bool { return strings.Contains(err.Error()
 // TestManyLargeAnswersAtOnce: they are more than the window holds, and the caller reads
 // them as fast as it can. It keeps its connection.
 func TestManyLargeAnswersAtOnce(t *testing.T) {
-	a, b := pair(t, func(o *Options) { o.Windows.Control = 1 << 17 })
-	const calls = 32
-	var together sync.WaitGroup
-	together.Add(calls)
-	b.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
-		together.Done()
-		together.Wait()
-		return note{Text: strings.Repeat("x", 1<<16)}, nil
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newFabric().pair(t, func(o *Options) { o.Windows.Control = 1 << 17 })
+		const calls = 32
+		var together sync.WaitGroup
+		together.Add(calls)
+		b.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) {
+			together.Done()
+			together.Wait()
+			return note{Text: strings.Repeat("x", 1<<16)}, nil
+		})
+		errs := make(chan error, calls)
+		for range calls {
+			go func() {
+				var out note
+				errs <- a.Call(t.Context(), "b", "large", 1, &out)
+			}()
+		}
+		for range calls {
+			require.NoError(t, <-errs)
+		}
 	})
-	errs := make(chan error, calls)
-	for range calls {
-		go func() {
-			var out note
-			errs <- a.Call(t.Context(), "b", "large", 1, &out)
-		}()
-	}
-	for range calls {
-		require.NoError(t, <-errs)
-	}
 }

@@ -1,19 +1,36 @@
 package meta_test
 
 import (
+	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
+// TestMain runs many tests at once: they wait for leases that run out.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		// etcd closes its log rotation and gRPC keep-alives behind our back.
-		goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+	_ = flag.Set("test.parallel", "16")
+	flag.Parse()                   // -parallel prevails
+	wal.SegmentSizeBytes = 1 << 20 // etcd allocates the file of each member's log in advance
+	code := m.Run()
+	if code == 0 && !wait.Holds(func() bool { return leaks() == nil }) {
+		fmt.Fprintln(os.Stderr, leaks())
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// leaks returns an error with the goroutines that run. etcd closes its log rotation and gRPC keep-alives behind our back.
+func leaks() error {
+	return goleak.Find(goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 func TestKeysRoundTrip(t *testing.T) {

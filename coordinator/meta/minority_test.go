@@ -17,12 +17,14 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestMemberWithoutMajorityIsNotRead: a member that lost its cluster still holds an old state.
 // The majority may have written another leader since, or a deletion. A read that no majority
 // confirms fails.
 func TestMemberWithoutMajorityIsNotRead(t *testing.T) {
+	t.Parallel()
 	p := startPair(t)
 	s := p.open(t)
 	write(t, s, "1")
@@ -32,13 +34,11 @@ func TestMemberWithoutMajorityIsNotRead(t *testing.T) {
 		"list":    func(ctx context.Context) error { _, _, err := s.List(ctx, "/"); return err },
 	}
 	for what, read := range reads {
-		require.NoError(t, read(withDeadline(t)), what)
+		wait.Until(t, func() bool { return read(wait.Context(t)) == nil }, "%s is answered", what)
 	}
 	p.cut()
 	for what, read := range reads {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		require.ErrorIs(t, read(ctx), meta.ErrUnavailable, what)
-		cancel()
+		require.ErrorIs(t, read(wait.Expiring(t, 100*time.Millisecond)), meta.ErrUnavailable, what)
 	}
 }
 
@@ -46,6 +46,7 @@ func TestMemberWithoutMajorityIsNotRead(t *testing.T) {
 // the connection to it stands. The watch does not stay with the member: it ends, and begins
 // again with the whole state as soon as a member with a leader answers.
 func TestWatchLeavesAMemberWithoutLeader(t *testing.T) {
+	t.Parallel()
 	p := startPair(t)
 	s := p.open(t)
 	f := follow(t, s, "/")
@@ -67,10 +68,7 @@ func TestWatchLeavesAMemberWithoutLeader(t *testing.T) {
 // write changes the key as soon as there is a leader.
 func write(t *testing.T, s meta.Store, value string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		ok, _, err := s.Txn(withDeadline(t), nil, []meta.Put{{Key: "/a", Value: []byte(value)}})
-		return err == nil && ok
-	}, deadline, pollEvery)
+	put(t, s, "/a", value, 0)
 }
 
 // pair is an etcd of two members that can be cut from each other: then neither has a
@@ -87,7 +85,7 @@ func startPair(t *testing.T) *pair {
 	for i := range options {
 		options[i] = etcdserver.Options{
 			Name: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t), Log: log,
-			Heartbeat: 10 * time.Millisecond, Election: 100 * time.Millisecond,
+			Heartbeat: 100 * time.Millisecond, Election: time.Second,
 		}
 		p.wires[i] = newWire(t, options[i].PeerAddress)
 	}
@@ -107,14 +105,14 @@ func startPair(t *testing.T) *pair {
 		stopped.Wait()
 	})
 	for _, m := range p.members {
-		require.NoError(t, m.Wait(withDeadline(t)))
+		require.NoError(t, m.Wait(wait.Context(t)))
 	}
 	return p
 }
 
 // open connects a store to the first member.
 func (p *pair) open(t *testing.T) meta.Store {
-	s, err := meta.DialEtcd(withDeadline(t), meta.Config{Endpoints: p.members[0].Endpoints()})
+	s, err := meta.DialEtcd(wait.Context(t), meta.Config{Endpoints: p.members[0].Endpoints()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -125,8 +123,11 @@ func (p *pair) leaderless(t *testing.T) <-chan error {
 	c, err := clientv3.New(clientv3.Config{Endpoints: p.members[0].Endpoints(), Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	watch := c.Watch(clientv3.WithRequireLeader(withDeadline(t)), "/", clientv3.WithCreatedNotify())
-	require.True(t, (<-watch).Created)
+	var watch clientv3.WatchChan
+	wait.Until(t, func() bool {
+		watch = c.Watch(clientv3.WithRequireLeader(wait.Context(t)), "/", clientv3.WithCreatedNotify())
+		return (<-watch).Created
+	}, "the watch begins")
 	ended := make(chan error, 1)
 	go func() { // ends with the watch
 		var err error

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -12,33 +13,35 @@ import (
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestExternalAuthorityIsRenewed: a client follows an etcd whose certificate and authority have
 // changed, without a restart of its own.
 func TestExternalAuthorityIsRenewed(t *testing.T) {
+	t.Parallel()
 	log, _ := logtest.NewNullLogger()
 	ca, next := certs.New(t), certs.New(t)
 	ca.Issue("n")
 	next.Issue("n")
 	o := etcdserver.Options{
 		Name: "n", Dir: filepath.Join(t.TempDir(), "etcd"), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
-		TLS: etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}, Log: log,
+		TLS: etcdserver.TLS{Cert: ca.File("n.pem"), Key: ca.File("n.key"), CA: ca.File("ca.pem")}, Heartbeat: 100 * time.Millisecond, Election: time.Second, Log: log,
 	}
 	run := func() *etcdserver.Server {
 		s, err := etcdserver.Start(t.Context(), o)
 		require.NoError(t, err)
 		t.Cleanup(s.Stop)
-		require.NoError(t, s.Wait(withDeadline(t)))
+		require.NoError(t, s.Wait(wait.Context(t)))
 		return s
 	}
 	s := run()
 	i, err := peerport.Load(peerport.Files(o.TLS), nil, nil)
 	require.NoError(t, err)
-	store, err := meta.DialEtcd(withDeadline(t), meta.Config{Endpoints: s.Endpoints(), TLS: i.Config})
+	store, err := meta.DialEtcd(wait.Context(t), meta.Config{Endpoints: s.Endpoints(), TLS: i.Config})
 	require.NoError(t, err)
 	defer store.Close()
-	_, err = store.Get(withDeadline(t), "k")
+	_, err = store.Get(wait.Context(t), "k")
 	require.ErrorIs(t, err, meta.ErrNotFound)
 
 	s.Stop()
@@ -48,6 +51,6 @@ func TestExternalAuthorityIsRenewed(t *testing.T) {
 		require.NoError(t, os.WriteFile(ca.File(file), content, 0o600))
 	}
 	run()
-	_, err = store.Get(withDeadline(t), "k")
+	_, err = store.Get(wait.Context(t), "k")
 	require.ErrorIs(t, err, meta.ErrNotFound)
 }

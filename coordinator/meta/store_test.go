@@ -3,13 +3,12 @@ package meta_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,13 +16,15 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
-const pollEvery = 10 * time.Millisecond
+func TestMemoryConformance(t *testing.T) {
+	t.Parallel()
+	conformance(t, &memoryBackend{meta.NewMemory()})
+}
 
-func TestMemoryConformance(t *testing.T) { conformance(t, &memoryBackend{meta.NewMemory()}) }
-
-func TestEtcdConformance(t *testing.T) { conformance(t, newEtcdBackend(t)) }
+func TestEtcdConformance(t *testing.T) { t.Parallel(); conformance(t, newEtcdBackend(t)) }
 
 type memoryBackend struct{ m *meta.Memory }
 
@@ -57,7 +58,7 @@ func newEtcdBackend(t testing.TB) *etcdBackend {
 	log, _ := logtest.NewNullLogger()
 	b := &etcdBackend{options: etcdserver.Options{
 		Name: "n1", Dir: t.TempDir(), ClientAddress: freeAddress(t), PeerAddress: freeAddress(t),
-		Log: logrus.FieldLogger(log),
+		Heartbeat: 100 * time.Millisecond, Election: time.Second, Log: log,
 	}}
 	b.start(t)
 	t.Cleanup(func() { b.server.Stop() })
@@ -69,7 +70,7 @@ func newEtcdBackend(t testing.TB) *etcdBackend {
 // gives to connections, which take the port of a member that is stopped for a moment.
 func freeAddress(t testing.TB) string {
 	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+nextPort.Add(1)%22_000))
 		if err == nil {
 			defer l.Close()
 			return l.Addr().String()
@@ -79,15 +80,19 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
+// nextPort gives no port twice: tests run beside each other, and the port of a member that is
+// stopped for a while must stay free.
+var nextPort atomic.Uint32
+
 func (b *etcdBackend) start(t testing.TB) {
 	s, err := etcdserver.Start(t.Context(), b.options)
 	require.NoError(t, err)
-	require.NoError(t, s.Wait(withDeadline(t)))
+	require.NoError(t, s.Wait(wait.Context(t)))
 	b.server = s
 }
 
 func (b *etcdBackend) open(t testing.TB) meta.Store {
-	s, err := meta.DialEtcd(withDeadline(t), meta.Config{Endpoints: b.server.Endpoints(), Namespace: "test"})
+	s, err := meta.DialEtcd(wait.Context(t), meta.Config{Endpoints: b.server.Endpoints(), Namespace: "test"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -99,9 +104,9 @@ func (b *etcdBackend) compact(t *testing.T) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: b.server.Endpoints(), Logger: zap.NewNop()})
 	require.NoError(t, err)
 	defer c.Close()
-	r, err := c.Get(withDeadline(t), "x")
+	r, err := c.Get(wait.Context(t), "x")
 	require.NoError(t, err)
-	_, err = c.Compact(withDeadline(t), r.Header.Revision)
+	_, err = c.Compact(wait.Context(t), r.Header.Revision)
 	require.NoError(t, err)
 }
 
@@ -113,19 +118,33 @@ func (b *etcdBackend) interrupt(t *testing.T, _ meta.Store) {
 // TestUnknownOutcome stops etcd under a transaction: nothing but "unknown" is
 // true of one that was on its way.
 func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	b := newEtcdBackend(t)
 	s := b.open(t)
 	put(t, s, "/a", "1", 0)
 	b.server.Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	_, _, err := s.Txn(ctx, nil, []meta.Put{{Key: "/a", Value: []byte("2")}})
+	_, _, err := s.Txn(&begun{t: t}, nil, []meta.Put{{Key: "/a", Value: []byte("2")}})
 	require.ErrorIs(t, err, meta.ErrUnknown)
+}
+
+// begun is a context that runs out after its first use: the transaction has begun then.
+type begun struct {
+	context.Context
+	t *testing.T
+}
+
+func (b *begun) Err() error {
+	if b.Context == nil {
+		b.Context = wait.Expiring(b.t, 300*time.Millisecond)
+		return nil
+	}
+	return b.Context.Err()
 }
 
 // TestRestoredBackupIsNoticed: etcd comes back in the state of an earlier copy of
 // its directory.
 func TestRestoredBackupIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newEtcdBackend(t)
 	s := b.open(t)
 	put(t, s, "/a", "1", 0)
@@ -140,33 +159,34 @@ func TestRestoredBackupIsNoticed(t *testing.T) {
 		}
 	}
 	b.interrupt(t, s)
-	_, err := s.Get(withDeadline(t), "/a")
+	_, err := s.Get(wait.Context(t), "/a")
 	require.NoError(t, err, "a restart is none")
 	b.server.Stop()
 	b.options.Dir = backup
 	b.start(t)
-	_, err = s.Get(withDeadline(t), "/a")
+	_, err = s.Get(wait.Context(t), "/a")
 	require.ErrorIs(t, err, meta.ErrWentBack)
-	_, err = b.open(t).Get(withDeadline(t), "/a")
+	_, err = b.open(t).Get(wait.Context(t), "/a")
 	require.NoError(t, err, "who begins anew may use it")
 }
 
 // TestLeaseOutlivesAnOutage proves that an etcd that does not answer is not
 // taken for one whose answer is that the lease is gone.
 func TestLeaseOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
 	b := newEtcdBackend(t)
 	s := b.open(t)
-	id, lost, err := s.Lease(withDeadline(t), 1)
+	id, lost, err := s.Lease(wait.Context(t), leaseTTL)
 	require.NoError(t, err)
 	put(t, s, "/live", "n1", id)
 	b.server.Stop()
 	select {
 	case <-lost:
 		require.Fail(t, "an outage was taken for the end of the lease")
-	case <-time.After(1500 * time.Millisecond): // longer than the TTL
+	case <-wait.Expiring(t, (leaseTTL+1)*time.Second).Done():
 	}
 	b.start(t)
-	e, err := s.Get(withDeadline(t), "/live")
+	e, err := s.Get(wait.Context(t), "/live")
 	require.NoError(t, err)
 	require.Equal(t, id, e.Lease)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // follower folds a watch into the state it describes.
@@ -33,31 +34,26 @@ func follow(t *testing.T, s meta.Store, prefix string) *follower {
 // next takes one change and checks the order.
 func (f *follower) next() meta.Change {
 	f.t.Helper()
-	select {
-	case c, ok := <-f.changes:
-		require.True(f.t, ok, "the watch ended")
-		if f.resets == 0 {
-			require.True(f.t, c.Reset, "a watch begins with the whole state")
-		}
-		if c.Reset {
-			f.resets++
-			clear(f.state)
-			require.GreaterOrEqual(f.t, c.Revision, f.last)
-		} else {
-			require.Greater(f.t, c.Revision, f.last)
-		}
-		f.last = c.Revision
-		for _, e := range c.Puts {
-			f.state[e.Key] = string(e.Value)
-		}
-		for _, key := range c.Deletes {
-			delete(f.state, key)
-		}
-		return c
-	case <-withDeadline(f.t).Done():
-		require.Fail(f.t, "no change came")
-		return meta.Change{}
+	c := wait.For(f.t, f.changes, "a change")
+	require.NotZero(f.t, c, "the watch ended")
+	if f.resets == 0 {
+		require.True(f.t, c.Reset, "a watch begins with the whole state")
 	}
+	if c.Reset {
+		f.resets++
+		clear(f.state)
+		require.GreaterOrEqual(f.t, c.Revision, f.last)
+	} else {
+		require.Greater(f.t, c.Revision, f.last)
+	}
+	f.last = c.Revision
+	for _, e := range c.Puts {
+		f.state[e.Key] = string(e.Value)
+	}
+	for _, key := range c.Deletes {
+		delete(f.state, key)
+	}
+	return c
 }
 
 func (f *follower) until(reached func(map[string]string) bool) {
@@ -105,7 +101,7 @@ func testWatchRevision(t *testing.T, b backend, dir string) {
 	f.next()
 	put(t, s, dir+"old", "x", 0)
 	f.next()
-	ok, rev, err := s.Txn(withDeadline(t), nil, []meta.Put{
+	ok, rev, err := s.Txn(wait.Context(t), nil, []meta.Put{
 		{Key: dir + "a", Value: []byte("1")}, {Key: dir + "b", Value: []byte("2")}, {Key: dir + "old", Delete: true},
 		{Key: "/elsewhere" + dir, Value: []byte("3")},
 	})
@@ -129,7 +125,7 @@ func testCompaction(t *testing.T, b backend, dir string) {
 		}
 		b.compact(t)
 	}
-	ok, _, err := writer.Txn(withDeadline(t), nil, []meta.Put{{Key: dir + "0", Delete: true}, {Key: dir + "end", Value: []byte("end")}})
+	ok, _, err := writer.Txn(wait.Context(t), nil, []meta.Put{{Key: dir + "0", Delete: true}, {Key: dir + "end", Value: []byte("end")}})
 	require.NoError(t, err)
 	require.True(t, ok)
 	f.until(func(state map[string]string) bool { return state[dir+"end"] == "end" })
@@ -144,9 +140,6 @@ func testReconnect(t *testing.T, b backend, dir string) {
 	f := follow(t, s, dir)
 	f.until(func(state map[string]string) bool { return state[dir+"a"] == "1" })
 	b.interrupt(t, s)
-	require.Eventually(t, func() bool {
-		ok, _, err := s.Txn(withDeadline(t), nil, []meta.Put{{Key: dir + "a", Value: []byte("2")}})
-		return err == nil && ok
-	}, deadline, pollEvery)
+	put(t, s, dir+"a", "2", 0)
 	f.until(func(state map[string]string) bool { return state[dir+"a"] == "2" })
 }

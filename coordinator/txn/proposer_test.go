@@ -7,12 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -115,13 +116,7 @@ func (b *bench) partition(n uint16) (ident.Partition, meta.PartitionState) {
 
 func (b *bench) next() posted {
 	b.t.Helper()
-	select {
-	case e := <-b.events:
-		return e
-	case <-time.After(10 * time.Second):
-		require.FailNow(b.t, "no answer")
-		return posted{}
-	}
+	return wait.For(b.t, b.events, "an answer")
 }
 
 func (b *bench) election(n uint16, gone ident.Incarnation) (ident.Partition, replica.CAS) {
@@ -131,138 +126,154 @@ func (b *bench) election(n uint16, gone ident.Incarnation) (ident.Partition, rep
 }
 
 func TestProposerFencesByTheKeysRevision(t *testing.T) {
-	b := newBench(t)
-	id, s := b.partition(0)
-	b.p.Propose(id, replica.CAS{Token: 1, State: s})
-	done := b.next().ev.(replica.CASDone)
-	require.True(t, done.OK)
-	require.Greater(t, done.State.Revision, s.Revision)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id, s := b.partition(0)
+		b.p.Propose(id, replica.CAS{Token: 1, State: s})
+		done := b.next().ev.(replica.CASDone)
+		require.True(t, done.OK)
+		require.Greater(t, done.State.Revision, s.Revision)
 
-	b.p.Propose(id, replica.CAS{Token: 2, State: s}) // at the old revision
-	late := b.next().ev.(replica.CASDone)
-	require.False(t, late.OK || late.Unknown)
-	require.Equal(t, done.State.Revision, late.State.Revision, "the answer tells what is there")
+		b.p.Propose(id, replica.CAS{Token: 2, State: s}) // at the old revision
+		late := b.next().ev.(replica.CASDone)
+		require.False(t, late.OK || late.Unknown)
+		require.Equal(t, done.State.Revision, late.State.Revision, "the answer tells what is there")
+	})
 }
 
 func TestProposerDoesNothingWithoutItsOwnRegistration(t *testing.T) {
-	b := newBench(t)
-	id, s := b.partition(0)
-	_, _, err := b.store.Txn(context.Background(), nil, []meta.Put{{Key: b.keys.Live("n1"), Delete: true}})
-	require.NoError(t, err)
-	b.p.Propose(id, replica.CAS{Token: 1, State: s})
-	require.False(t, b.next().ev.(replica.CASDone).OK)
-	b.run.Store(0)
-	b.p.Propose(id, replica.CAS{Token: 2, State: s})
-	require.False(t, b.next().ev.(replica.CASDone).OK, "0 must not be compared as absent")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id, s := b.partition(0)
+		_, _, err := b.store.Txn(context.Background(), nil, []meta.Put{{Key: b.keys.Live("n1"), Delete: true}})
+		require.NoError(t, err)
+		b.p.Propose(id, replica.CAS{Token: 1, State: s})
+		require.False(t, b.next().ev.(replica.CASDone).OK)
+		b.run.Store(0)
+		b.p.Propose(id, replica.CAS{Token: 2, State: s})
+		require.False(t, b.next().ev.(replica.CASDone).OK, "0 must not be compared as absent")
+	})
 }
 
 func TestElectionNeedsTheOldLeaderGone(t *testing.T) {
-	b := newBench(t)
-	r, _ := b.catalog.LiveNode("n2")
-	id, c := b.election(0, r.Incarnation)
-	b.p.Propose(id, c)
-	require.False(t, b.next().ev.(replica.CASDone).OK, "it is alive")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		r, _ := b.catalog.LiveNode("n2")
+		id, c := b.election(0, r.Incarnation)
+		b.p.Propose(id, c)
+		require.False(t, b.next().ev.(replica.CASDone).OK, "it is alive")
 
-	id, c = b.election(1, r.Incarnation-1)
-	b.p.Propose(id, c)
-	require.True(t, b.next().ev.(replica.CASDone).OK, "it is another run")
+		id, c = b.election(1, r.Incarnation-1)
+		b.p.Propose(id, c)
+		require.True(t, b.next().ev.(replica.CASDone).OK, "it is another run")
 
-	id, c = b.election(2, r.Incarnation)
-	b.write(b.keys.Live("n2"), meta.NodeState{V: 1, Name: "n2", Transferring: true})
-	b.p.Propose(id, c)
-	require.True(t, b.next().ev.(replica.CASDone).OK, "it wants to go")
+		id, c = b.election(2, r.Incarnation)
+		b.write(b.keys.Live("n2"), meta.NodeState{V: 1, Name: "n2", Transferring: true})
+		b.p.Propose(id, c)
+		require.True(t, b.next().ev.(replica.CASDone).OK, "it wants to go")
+	})
 }
 
 func TestTransferNeedsTheTargetsPresentRun(t *testing.T) {
-	b := newBench(t)
-	r, _ := b.catalog.LiveNode("n2")
-	for n, ago := range []ident.Incarnation{1, 0} {
-		id, s := b.partition(uint16(n))
-		to := replica.Peer{Node: "n2", Incarnation: r.Incarnation - ago}
-		b.p.Propose(id, replica.CAS{Token: 1, State: s, TransferTarget: &to})
-		require.Equal(t, ago == 0, b.next().ev.(replica.CASDone).OK)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		r, _ := b.catalog.LiveNode("n2")
+		for n, ago := range []ident.Incarnation{1, 0} {
+			id, s := b.partition(uint16(n))
+			to := replica.Peer{Node: "n2", Incarnation: r.Incarnation - ago}
+			b.p.Propose(id, replica.CAS{Token: 1, State: s, TransferTarget: &to})
+			require.Equal(t, ago == 0, b.next().ev.(replica.CASDone).OK)
+		}
+	})
 }
 
 func TestLostAnswerIsNotANo(t *testing.T) {
-	b := newBench(t)
-	id, s := b.partition(0)
-	b.faulty.lose, b.faulty.mute = true, 1
-	b.p.Propose(id, replica.CAS{Token: 1, State: s})
-	require.True(t, b.next().ev.(replica.CASDone).Unknown)
-	require.Greater(t, b.next().ev.(replica.Meta).State.Revision, s.Revision, "it is read back: it has landed")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id, s := b.partition(0)
+		b.faulty.lose, b.faulty.mute = true, 1
+		b.p.Propose(id, replica.CAS{Token: 1, State: s})
+		require.True(t, b.next().ev.(replica.CASDone).Unknown)
+		require.Greater(t, b.next().ev.(replica.Meta).State.Revision, s.Revision, "it is read back: it has landed")
+	})
 }
 
 func TestElectionsOfOneDeathGoTogether(t *testing.T) {
-	b := newBench(t)
-	want := map[ident.Partition]bool{}
-	var burst []proposal
-	for n := range uint16(50) {
-		id, c := b.election(n, 1)
-		want[id] = true
-		burst = append(burst, proposal{id, c})
-	}
-	burst[7].cas.State.Revision-- // one whose key has moved must not stop the others
-	b.p.mu.Lock()
-	b.p.mu.queue = burst[1:]
-	b.p.mu.Unlock()
-	before := b.faulty.txns
-	b.p.Propose(burst[0].id, burst[0].cas)
-	ok := 0
-	for range 50 {
-		e := b.next()
-		require.True(t, want[e.id], fmt.Sprint(e.id))
-		delete(want, e.id)
-		if e.ev.(replica.CASDone).OK {
-			ok++
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		want := map[ident.Partition]bool{}
+		var burst []proposal
+		for n := range uint16(50) {
+			id, c := b.election(n, 1)
+			want[id] = true
+			burst = append(burst, proposal{id, c})
 		}
-	}
-	require.Equal(t, 49, ok)
-	require.Equal(t, before+2, b.faulty.txns, "one for all, then one for all but the one")
+		burst[7].cas.State.Revision-- // one whose key has moved must not stop the others
+		b.p.mu.Lock()
+		b.p.mu.queue = burst[1:]
+		b.p.mu.Unlock()
+		before := b.faulty.txns
+		b.p.Propose(burst[0].id, burst[0].cas)
+		ok := 0
+		for range 50 {
+			e := b.next()
+			require.True(t, want[e.id], fmt.Sprint(e.id))
+			delete(want, e.id)
+			if e.ev.(replica.CASDone).OK {
+				ok++
+			}
+		}
+		require.Equal(t, 49, ok)
+		require.Equal(t, before+2, b.faulty.txns, "one for all, then one for all but the one")
+	})
 }
 
 func TestChangesOfManyPartitionsGoTogether(t *testing.T) {
-	b := newBench(t)
-	const partitions = 300
-	var burst []proposal
-	for n := range uint16(partitions) {
-		id, s := b.partition(n)
-		burst = append(burst, proposal{id, replica.CAS{Token: uint64(n), State: s}})
-	}
-	burst = append(burst, burst[1]) // a machine may propose again before its first proposal was carried out
-	b.p.mu.Lock()
-	b.p.mu.queue = burst[1:]
-	b.p.mu.Unlock()
-	before := b.faulty.txns
-	b.p.Propose(burst[0].id, burst[0].cas)
-	ok := 0
-	for range partitions + 1 {
-		if b.next().ev.(replica.CASDone).OK {
-			ok++
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const partitions = 300
+		var burst []proposal
+		for n := range uint16(partitions) {
+			id, s := b.partition(n)
+			burst = append(burst, proposal{id, replica.CAS{Token: uint64(n), State: s}})
 		}
-	}
-	require.Equal(t, partitions, ok)
-	require.LessOrEqual(t, b.faulty.txns-before, 5)
+		burst = append(burst, burst[1]) // a machine may propose again before its first proposal was carried out
+		b.p.mu.Lock()
+		b.p.mu.queue = burst[1:]
+		b.p.mu.Unlock()
+		before := b.faulty.txns
+		b.p.Propose(burst[0].id, burst[0].cas)
+		ok := 0
+		for range partitions + 1 {
+			if b.next().ev.(replica.CASDone).OK {
+				ok++
+			}
+		}
+		require.Equal(t, partitions, ok)
+		require.LessOrEqual(t, b.faulty.txns-before, 5)
+	})
 }
 
 func TestManyLostAnswersAreReadTogether(t *testing.T) {
-	b := newBench(t)
-	const partitions = 300
-	b.p.unresolved.mu.Lock()
-	for n := range uint16(partitions) {
-		id, _ := b.partition(n)
-		b.p.unresolved.mu.open[id] = struct{}{}
-	}
-	b.p.unresolved.mu.Unlock()
-	b.p.unresolved.add(ident.Partition{Topic: 1})
-	told := map[ident.Partition]bool{}
-	for range partitions {
-		e := b.next()
-		require.Positive(t, e.ev.(replica.Meta).State.Revision)
-		told[e.id] = true
-	}
-	require.Len(t, told, partitions)
-	b.faulty.mu.Lock()
-	defer b.faulty.mu.Unlock()
-	require.Equal(t, (partitions+meta.MaxTxn-1)/meta.MaxTxn, b.faulty.reads)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const partitions = 300
+		b.p.unresolved.mu.Lock()
+		for n := range uint16(partitions) {
+			id, _ := b.partition(n)
+			b.p.unresolved.mu.open[id] = struct{}{}
+		}
+		b.p.unresolved.mu.Unlock()
+		b.p.unresolved.add(ident.Partition{Topic: 1})
+		told := map[ident.Partition]bool{}
+		for range partitions {
+			e := b.next()
+			require.Positive(t, e.ev.(replica.Meta).State.Revision)
+			told[e.id] = true
+		}
+		require.Len(t, told, partitions)
+		b.faulty.mu.Lock()
+		defer b.faulty.mu.Unlock()
+		require.Equal(t, (partitions+meta.MaxTxn-1)/meta.MaxTxn, b.faulty.reads)
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -57,7 +59,7 @@ func startAgain() {
 // TestABrokerThatStartsAgainIsNotDead: its first thread is a zombie until another thread
 // replaces it.
 func TestABrokerThatStartsAgainIsNotDead(t *testing.T) {
-	const times = 100
+	const times = 30
 	self, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv(againEnv, fmt.Sprint(times))
@@ -80,7 +82,7 @@ func TestABrokerThatStartsAgainIsNotDead(t *testing.T) {
 func TestStartsAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	broker := filepath.Join(dir, "broker")
-	require.NoError(t, os.WriteFile(broker, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755))
+	require.NoError(t, os.WriteFile(broker, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755))
 	const nodes = 5
 	c, err := devcluster.New(devcluster.Config{Nodes: nodes, DataDir: dir, BasePort: 20000, NSQD: broker, Tied: true})
 	require.NoError(t, err)
@@ -98,7 +100,7 @@ func TestStartsAtTheSameTime(t *testing.T) {
 	for i := range nodes {
 		require.NotEqual(t, started[i] == nil, started[i+nodes] == nil, "broker %d is started once: %v, %v", i+1, started[i], started[i+nodes])
 	}
-	require.NoError(t, c.StopAll(5*time.Second))
+	require.NoError(t, c.StopAll(wait.Limit))
 	for i, b := range c.Brokers {
 		require.NotZero(t, b.PID, "broker %d", i+1)
 	}
@@ -145,7 +147,7 @@ func TestAnotherBrokersPort(t *testing.T) {
 		err = c.Ready(t.Context())
 	}
 	require.ErrorContains(t, err, "address already in use")
-	require.NoError(t, c.StopAll(time.Second))
+	require.NoError(t, c.StopAll(wait.Limit))
 }
 
 // TestNobodyIsSignalled: a broker that was not started has pid 0, and a signal to 0 reaches
@@ -158,9 +160,9 @@ func TestNobodyIsSignalled(t *testing.T) {
 
 // TestStateSaysWhy: State returns the reason of a waiting broker's /readyz.
 func TestStateSaysWhy(t *testing.T) {
-	ready := false
+	var ready atomic.Bool
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !ready {
+		if !ready.Load() {
 			http.Error(w, "not ready: waiting for n2", http.StatusServiceUnavailable)
 		}
 	}))
@@ -171,13 +173,17 @@ func TestStateSaysWhy(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, state.Answers)
 	c.Brokers[0].HTTP = s.Listener.Addr().String()
-	state, err = c.State("n1")
-	require.NoError(t, err)
-	require.Equal(t, devcluster.State{Answers: true, Why: "not ready: waiting for n2"}, state)
-	ready = true
-	state, err = c.State("n1")
-	require.NoError(t, err)
-	require.Equal(t, devcluster.State{Ready: true, Answers: true}, state)
+	becomes := func(want devcluster.State) {
+		t.Helper()
+		wait.Until(t, func() bool { // an answer that takes a second is none
+			state, err := c.State("n1")
+			require.NoError(t, err)
+			return state == want
+		}, "%+v", want)
+	}
+	becomes(devcluster.State{Answers: true, Why: "not ready: waiting for n2"})
+	ready.Store(true)
+	becomes(devcluster.State{Ready: true, Answers: true})
 }
 
 // TestLookReapsWhatHasEnded: a broker that is killed from elsewhere is reported once, with how it
@@ -201,7 +207,7 @@ func TestLookReapsWhatHasEnded(t *testing.T) {
 	require.Empty(t, started)
 	pid := c.Brokers[1].PID
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-	require.Eventually(t, func() bool { ended, _ = look(); return len(ended) > 0 }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { ended, _ = look(); return len(ended) > 0 }, "the end is reported")
 	require.Equal(t, []devcluster.Ended{{Name: "n2", PID: pid, State: "signal: killed"}}, ended)
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it is a zombie")
 	ended, _ = look()
@@ -214,6 +220,6 @@ func TestLookReapsWhatHasEnded(t *testing.T) {
 	require.Len(t, started, 1)
 	require.Equal(t, other.Brokers[1].PID, started[0].PID)
 	require.NoError(t, other.Kill("n2"))
-	require.Eventually(t, func() bool { ended, _ = look(); return len(ended) > 0 }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { ended, _ = look(); return len(ended) > 0 }, "the end is reported")
 	require.Equal(t, []devcluster.Ended{{Name: "n2", PID: started[0].PID}}, ended)
 }

@@ -21,7 +21,7 @@ func stoppedMember(t *testing.T) etcdserver.Options {
 	t.Helper()
 	o := options(t, "n1")
 	s := start(t, o)
-	wait(t, s)
+	ready(t, s)
 	for _, key := range []string{"a", "b", "c", "d"} {
 		put(t, s, key)
 	}
@@ -62,6 +62,7 @@ func TestDamagedLog(t *testing.T) {
 		"no bytes":         func(name string, _ int64) { require.NoError(t, os.Truncate(name, 0)) },
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			o := stoppedMember(t)
 			harm(logOf(t, o))
 			s, err := etcdserver.Start(t.Context(), o)
@@ -77,19 +78,20 @@ func TestDamagedLog(t *testing.T) {
 // TestTornLog: a power cut may leave half of the last record, whose client has no answer. That
 // is no damage.
 func TestTornLog(t *testing.T) {
+	t.Parallel()
 	o := stoppedMember(t)
 	db := filepath.Join(o.Dir, "member", "snap", "db")
 	before, err := os.ReadFile(db)
 	require.NoError(t, err)
 	s := start(t, o)
-	wait(t, s)
+	ready(t, s)
 	put(t, s, "e")
 	s.Stop()
 	require.NoError(t, os.WriteFile(db, before, 0o600))
 	name, used := logOf(t, o)
 	require.NoError(t, os.Truncate(name, used-4))
 	s = start(t, o)
-	wait(t, s)
+	ready(t, s)
 	has(t, s, "d")
 	put(t, s, "f")
 }
@@ -108,6 +110,7 @@ func TestFilesThatTheSystemRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			o := stoppedMember(t)
 			require.NoError(t, harm(o))
 			_, err := etcdserver.Start(t.Context(), o)
@@ -117,14 +120,15 @@ func TestFilesThatTheSystemRefuses(t *testing.T) {
 	}
 }
 
-// TestDamageInAnOlderFile: etcd reads all files of the log, and returns the damage.
+// TestDamageInAnOlderFile: etcd reads all files of the log, and returns the damage. The size of
+// a file is a variable of the process, so this test runs before those that run together.
 func TestDamageInAnOlderFile(t *testing.T) {
 	before := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 4 << 10
 	t.Cleanup(func() { wal.SegmentSizeBytes = before })
 	o := options(t, "n1")
 	s := start(t, o)
-	wait(t, s)
+	ready(t, s)
 	logs := func() []string {
 		names, err := filepath.Glob(filepath.Join(o.Dir, "member", "wal", "*.wal"))
 		require.NoError(t, err)

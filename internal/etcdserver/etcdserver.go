@@ -97,7 +97,10 @@ type Options struct {
 	MaxTxnOps  uint               // of one transaction; 0 = 2048
 	quota      int64              // bytes of the database; 0 = 512 MiB
 	quotaEvery time.Duration      // 0 = 5 s
-	Log        logrus.FieldLogger
+	// answerTimeout bounds one query of one member; 0 = 2 s. promptAnswer bounds it for a member that may vote with
+	// its disk; 0 = 500 ms.
+	answerTimeout, promptAnswer time.Duration
+	Log                         logrus.FieldLogger
 }
 
 // TLS names the files for both ports; all empty means plain text. Members authenticate each

@@ -9,7 +9,7 @@ import (
 // TestMembersLeaveUntilOneIsLeft: each is stopped for good, and the others go on.
 func TestMembersLeaveUntilOneIsLeft(t *testing.T) {
 	t.Parallel()
-	_, servers := startThree(t)
+	_, servers := steady(t, 3)
 	_, rest := leaderOf(t, servers)
 	last := rest[0]
 	for _, s := range servers {
@@ -19,9 +19,8 @@ func TestMembersLeaveUntilOneIsLeft(t *testing.T) {
 		require.NoError(t, s.TransferLeadership())
 		require.NoError(t, s.Leave(t.Context()))
 		s.Stop()
-		require.Eventually(t, func() bool { _, err := client(t, last).Put(t.Context(), "k", "v"); return err == nil }, deadline, pollEvery)
+		put(t, last, "k")
 	}
 	require.NoError(t, last.Leave(t.Context()), "nothing to leave")
-	_, err := client(t, last).Put(t.Context(), "k", "v")
-	require.NoError(t, err)
+	put(t, last, "k")
 }

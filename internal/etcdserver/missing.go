@@ -22,7 +22,7 @@ import (
 const explainEvery = time.Second
 
 // Missing explains why the metadata does not answer: which members do not run, and which
-// faults prevent this one from reaching them. It queries all others, within askTimeout.
+// faults prevent this one from reaching them. It queries all others, within Options.answerTimeout.
 func (s *Server) Missing(ctx context.Context) string {
 	voters := slices.DeleteFunc(s.etcd.Server.Cluster().Members(), func(m *membership.Member) bool { return m.IsLearner })
 	slices.SortFunc(voters, func(a, b *membership.Member) int { return cmp.Compare(nameOf(a), nameOf(b)) })
@@ -64,7 +64,7 @@ func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (fa
 	faults = make([]string, len(voters))
 	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: askTimeout}
+	client := &http.Client{Transport: transport, Timeout: s.options.answerTimeout}
 	var queries sync.WaitGroup
 	for i, m := range voters {
 		if m.ID == s.etcd.Server.MemberID() || len(m.PeerURLs) == 0 {

@@ -3,9 +3,10 @@ package etcdserver_test
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // reasonsOf returns the reasons of a member that waits for its majority.
@@ -32,22 +34,10 @@ func reasonsOf(t *testing.T, o etcdserver.Options) (why chan string) {
 
 func receives(t *testing.T, why chan string, parts ...string) {
 	t.Helper()
-	limit := time.After(deadline)
-	last := ""
-	for {
-		select {
-		case last = <-why:
-		case <-limit:
-			require.FailNow(t, "not said", "%v; said: %s", parts, last)
-		}
-		missing := false
-		for _, part := range parts {
-			missing = missing || !strings.Contains(last, part)
-		}
-		if !missing {
-			return
-		}
-	}
+	wait.Until(t, func() bool {
+		last := wait.For(t, why, "a reason")
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(last, part) })
+	}, "it says %q", parts)
 }
 
 // TestWhyThereIsNoMajority: a waiting member names the missing ones, and the faults
@@ -58,23 +48,23 @@ func TestWhyThereIsNoMajority(t *testing.T) {
 	why := reasonsOf(t, members[0])
 	receives(t, why, "waiting for n2, n3: 1 of 3 members of the metadata run, 2 are needed",
 		"n2 at http://"+members[1].PeerAddress+": no process listens there")
-	wait(t, start(t, members[1]))
+	ready(t, start(t, members[1]))
 }
 
 // TestAMemberThatDoesNotAnswerIsNotWithoutALeader: while the members have a leader, the fault lies in this member.
 func TestAMemberThatDoesNotAnswerIsNotWithoutALeader(t *testing.T) {
 	t.Parallel()
-	_, servers := startThree(t)
+	_, servers := steady(t, 3)
 	leader, rest := leaderOf(t, servers)
 	why := rest[0].Missing(t.Context())
 	require.Regexp(t, `^3 of 3 members of the metadata run, n\d leads them, and this one does not answer yet: it has applied \d+ of \d+ changes$`, why)
 	leader.Stop()
-	require.Eventually(t, func() bool { // the others elect a new one
+	wait.Until(t, func() bool { // the others have another one
 		why = rest[0].Missing(t.Context())
 		dead := why[len("waiting for "):][:len("n1")]
 		require.NotContains(t, why, dead+" leads")
 		return strings.Contains(why, ": 2 of 3 members of the metadata run, n")
-	}, deadline, pollEvery)
+	}, "it names the new leader")
 }
 
 // pair returns two members of three; each is configured as if all used its TLS settings.
@@ -113,6 +103,7 @@ func TestMembersThatDoNotTrustEachOther(t *testing.T) {
 			n2Says: "it uses TLS, this broker does not (--rpc-tls-cert)"},
 	} {
 		t.Run(name+", founding", func(t *testing.T) {
+			t.Parallel()
 			members := pair(t, test.n1, test.n2)
 			n1, n2 := opening(t, members[0]), opening(t, members[1])
 			n1.waits("n2 at https://" + members[1].PeerAddress + ": " + test.n1Says)
@@ -124,13 +115,15 @@ func TestMembersThatDoNotTrustEachOther(t *testing.T) {
 			require.Contains(t, n2.waiting(), "waiting for n1, n3: no metadata directory")
 		})
 		t.Run(name+", without a majority", func(t *testing.T) {
+			t.Parallel()
 			members := pair(t, test.n1, test.n2)
 			n1, n2 := reasonsOf(t, members[0]), reasonsOf(t, members[1])
 			receives(t, n1, "waiting for n2, n3: 1 of 3", "n2 at https://"+members[1].PeerAddress+": "+test.n1Says)
+			n2Says := test.n2Says
 			if test.n2.Cert == "" { // etcd's own port closes the connection, where a broker's port answers
-				test.n2Says = "it closes the connection (is TLS configured on one side only?"
+				n2Says = "it closes the connection (is TLS configured on one side only?"
 			}
-			receives(t, n2, "waiting for n1, n3: 1 of 3", test.n2Says)
+			receives(t, n2, "waiting for n1, n3: 1 of 3", n2Says)
 		})
 	}
 }
@@ -138,18 +131,20 @@ func TestMembersThatDoNotTrustEachOther(t *testing.T) {
 // TestAChangeThatReachesNobodyIsRepeated: a connection that breaks within a request does not
 // end a member that only waits for the others.
 func TestAChangeThatReachesNobodyIsRepeated(t *testing.T) {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	for _, lost := range []error{
-		status.Error(codes.Unavailable, "error reading from server: EOF"), rpctypes.ErrStopped, rpctypes.ErrNoLeader,
-	} {
-		tries := 0
-		require.NoError(t, etcdserver.RetryChange(t.Context(), log, func(context.Context) error {
-			if tries++; tries == 1 {
-				return lost
-			}
-			return nil
-		}), lost)
-	}
-	require.ErrorIs(t, etcdserver.RetryChange(t.Context(), log, func(context.Context) error { return rpctypes.ErrMemberNotFound }), rpctypes.ErrMemberNotFound)
+	synctest.Test(t, func(t *testing.T) {
+		log := logrus.New()
+		log.SetOutput(io.Discard)
+		for _, lost := range []error{
+			status.Error(codes.Unavailable, "error reading from server: EOF"), rpctypes.ErrStopped, rpctypes.ErrNoLeader,
+		} {
+			tries := 0
+			require.NoError(t, etcdserver.RetryChange(t.Context(), log, func(context.Context) error {
+				if tries++; tries == 1 {
+					return lost
+				}
+				return nil
+			}), lost)
+		}
+		require.ErrorIs(t, etcdserver.RetryChange(t.Context(), log, func(context.Context) error { return rpctypes.ErrMemberNotFound }), rpctypes.ErrMemberNotFound)
+	})
 }

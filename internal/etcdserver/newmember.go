@@ -53,6 +53,7 @@ type rejoining struct {
 	client        *clientv3.Client
 	name, peerURL string
 	security      *tls.Config
+	answerTimeout time.Duration
 	log           logrus.FieldLogger
 }
 
@@ -114,7 +115,7 @@ func (r *rejoining) removeMoved(ctx context.Context) error {
 		}
 		transport := &http.Transport{TLSClientConfig: r.security}
 		for _, address := range m.PeerURLs {
-			if _, err = askMembers(ctx, &http.Client{Transport: transport, Timeout: askTimeout}, address); err == nil {
+			if _, err = askMembers(ctx, &http.Client{Transport: transport, Timeout: r.answerTimeout}, address); err == nil {
 				break
 			}
 		}

@@ -1,7 +1,6 @@
 package etcdserver_test
 
 import (
-	"context"
 	"net"
 	"os"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // memberAt returns the member at the peer address of o in the list of s; nil = there is none.
@@ -33,13 +33,12 @@ func TestLearnerIsNotAddedTwice(t *testing.T) {
 	t.Parallel()
 	for name, runs := range map[string]bool{"it never ran": false, "it ran": true} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), deadline)
-			defer cancel()
+			t.Parallel()
 			first, second := options(t, "n1"), options(t, "n2")
 			first.InitialCluster = "n1=http://" + first.PeerAddress
 			second.InitialCluster = first.InitialCluster + ",n2=http://" + second.PeerAddress
 			founder := start(t, first)
-			wait(t, founder)
+			ready(t, founder)
 			if !runs {
 				taken, err := net.Listen("tcp", second.ClientAddress)
 				require.NoError(t, err)
@@ -51,7 +50,7 @@ func TestLearnerIsNotAddedTwice(t *testing.T) {
 				m := opening(t, second)
 				<-m.done
 				require.NoError(t, m.err)
-				wait(t, m.server)
+				ready(t, m.server)
 				crashAll(m.server)
 				m.stop()
 			}
@@ -64,8 +63,8 @@ func TestLearnerIsNotAddedTwice(t *testing.T) {
 			require.NoError(t, m.err)
 			require.NotEqual(t, old.ID, memberAt(t, founder, second).ID)
 			again := m.server
-			wait(t, again)
-			require.NoError(t, again.Promote(ctx))
+			ready(t, again)
+			require.NoError(t, again.Promote(wait.Context(t)))
 			voter := memberAt(t, founder, second)
 			require.Equal(t, again.MemberID(), voter.ID)
 			require.False(t, voter.IsLearner)

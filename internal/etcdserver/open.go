@@ -196,7 +196,7 @@ func (s *starter) join(ctx context.Context, r round) error {
 			return err
 		}
 	}
-	j := rejoining{client: c, name: s.o.Name, peerURL: own.String(), security: security, log: s.o.Log}
+	j := rejoining{client: c, name: s.o.Name, peerURL: own.String(), security: security, answerTimeout: s.o.answerTimeout, log: s.o.Log}
 	cluster, id, err := j.newIdentity(ctx)
 	if err != nil {
 		return err

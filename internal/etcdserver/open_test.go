@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,6 +22,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -37,6 +37,7 @@ type opened struct {
 	err    error
 	mu     sync.Mutex
 	why    string
+	rounds int // of queries after which it waits
 }
 
 // dataPath is the directory of a member's node file.
@@ -53,6 +54,7 @@ func opening(t *testing.T, o etcdserver.Options) *opened {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.why = why
+		m.rounds++
 	}
 	go func() { // ends with Open
 		defer close(m.done)
@@ -74,16 +76,19 @@ func (m *opened) stop() {
 // up waits until the member votes, and records the start as a broker does.
 func (m *opened) up() *etcdserver.Server {
 	m.t.Helper()
-	select {
-	case <-m.done:
-	case <-time.After(2 * deadline):
+	if !wait.Holds(func() bool {
+		select {
+		case <-m.done:
+			return true
+		default:
+			return false
+		}
+	}) {
 		require.FailNow(m.t, "not open", m.waiting())
 	}
 	require.NoError(m.t, m.err)
-	wait(m.t, m.server)
-	ctx, cancel := context.WithTimeout(m.t.Context(), deadline)
-	defer cancel()
-	require.NoError(m.t, m.server.Promote(ctx))
+	ready(m.t, m.server)
+	require.NoError(m.t, m.server.Promote(wait.Context(m.t)))
 	m.settle()
 	return m.server
 }
@@ -101,12 +106,29 @@ func (m *opened) settle() {
 // waits waits until the member reports why it waits.
 func (m *opened) waits(missing string) {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool { return strings.Contains(m.waiting(), missing) }, deadline, pollEvery, missing)
+	wait.Until(m.t, func() bool { return strings.Contains(m.waiting(), missing) }, "it waits: %s", missing)
+	m.stillWaits()
+}
+
+func (m *opened) stillWaits() {
+	m.t.Helper()
 	select {
 	case <-m.done:
 		require.FailNow(m.t, "it does not wait", "%v", m.err)
 	default:
 	}
+}
+
+// goesOnWaiting waits until the member has queried the others several times, in vain.
+func (m *opened) goesOnWaiting() {
+	m.t.Helper()
+	rounds := func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.rounds
+	}
+	before := rounds()
+	wait.Until(m.t, func() bool { m.stillWaits(); return rounds() >= before+10 }, "it queries the others again")
 }
 
 func (m *opened) waiting() string {
@@ -147,18 +169,25 @@ func openAll(t *testing.T, members []etcdserver.Options) (all []*opened) {
 
 func put(t *testing.T, s *etcdserver.Server, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
-	require.Eventually(t, func() bool { _, err := client(t, s).Put(ctx, key, "v"); return err == nil }, deadline, pollEvery)
+	putBy(t, client(t, s), key)
+}
+
+func putBy(t *testing.T, c *clientv3.Client, key string) {
+	t.Helper()
+	wait.Until(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), attempt)
+		defer cancel()
+		_, err := c.Put(ctx, key, "v")
+		return err == nil
+	}, "%s is written", key)
 }
 
 func has(t *testing.T, s *etcdserver.Server, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
-	r, err := client(t, s).Get(ctx, key)
+	r, err := client(t, s).Get(wait.Context(t), key)
 	require.NoError(t, err)
 	require.Len(t, r.Kvs, 1, "what was committed is there")
+	require.Equal(t, "v", string(r.Kvs[0].Value))
 }
 
 // copyOf copies a data path, like an operator's backup; the returned function replaces the
@@ -173,6 +202,7 @@ func copyOf(t *testing.T, data string) (restore func()) {
 }
 
 func TestFoundedByAllTogether(t *testing.T) {
+	t.Parallel()
 	members := three(t)
 	first, second := opening(t, members[0]), opening(t, members[1])
 	first.waits("n3")
@@ -201,9 +231,6 @@ func TestFoundedWithoutOne(t *testing.T) {
 // with the third, which has never run. The entries on the second must remain.
 func TestNotFoundedTwice(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits longer than a majority of empty members was once waited for")
-	}
 	members := three(t, func(o *etcdserver.Options) { o.Absent = []string{"n3"} })
 	two := openAll(t, members[:2])
 	put(t, two[0].server, "k")
@@ -214,13 +241,10 @@ func TestNotFoundedTwice(t *testing.T) {
 		members[i].Absent = nil
 	}
 	first, third := opening(t, members[0]), opening(t, members[2])
-	select {
-	case <-first.done:
-		require.FailNow(t, "it does not wait", "%v", first.err)
-	case <-time.After(6 * time.Second):
-	}
 	first.waits("n2")
 	third.waits("n2")
+	first.goesOnWaiting()
+	third.goesOnWaiting()
 	second := opening(t, members[1])
 	<-second.done
 	require.NoError(t, second.err)
@@ -333,6 +357,7 @@ func TestOldSnapshotDoesNotVote(t *testing.T) {
 
 // TestForkIsNotJoined: n1 runs on an older state of its disk than n2 saw. Both say it, and the remedy.
 func TestForkIsNotJoined(t *testing.T) {
+	t.Parallel()
 	members := three(t)
 	all := openAll(t, members)
 	observe(t, all[1], all[0], all[2])
@@ -368,6 +393,7 @@ func TestForkThatPassedIsNotJoined(t *testing.T) {
 
 // TestOtherFoundation: members of two foundations do not start together.
 func TestOtherFoundation(t *testing.T) {
+	t.Parallel()
 	members := three(t)
 	all := openAll(t, members)
 	all[1].stop()
@@ -382,6 +408,7 @@ func TestOtherFoundation(t *testing.T) {
 
 // TestTwin: a copied configuration starts on another host while the member runs.
 func TestTwin(t *testing.T) {
+	t.Parallel()
 	members := three(t)
 	all := openAll(t, members)
 	twin := members[1]
@@ -397,6 +424,7 @@ func TestTwin(t *testing.T) {
 // TestNameIsTaken: no process answers at the member's address, but its broker is registered in
 // the cluster.
 func TestNameIsTaken(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("etcd lets a member go only after five quiet seconds")
 	}
@@ -445,9 +473,8 @@ func TestMemberThatMovedPublishesItsAddress(t *testing.T) {
 	moved.PeerAddress = freeAddress(t)
 	moved.InitialCluster = strings.Replace(moved.InitialCluster, members[2].PeerAddress, moved.PeerAddress, 1)
 	again := start(t, moved)
-	wait(t, again)
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ready(t, again)
+	ctx := wait.Context(t)
 	require.NoError(t, again.PublishAddress(ctx))
 	list, err := client(t, servers[0]).MemberList(ctx)
 	require.NoError(t, err)
@@ -480,10 +507,9 @@ func TestMemberPublishesItsAddressUnderTLS(t *testing.T) {
 	}
 	again, second := opening(t, members[0]), opening(t, members[1])
 	second.up()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ctx := wait.Context(t)
 	require.NoError(t, again.up().PublishAddress(ctx))
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{second.server.Local()}, DialTimeout: deadline, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{second.server.Local()}, DialTimeout: wait.Limit, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	defer c.Close()
 	list, err := c.MemberList(ctx)
@@ -500,8 +526,7 @@ func TestMembersMove(t *testing.T) {
 	t.Parallel()
 	members := three(t)
 	all := openAll(t, members)
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ctx := wait.Context(t)
 	for i := range members {
 		all[i].stop()
 		old, now := members[i].PeerAddress, freeAddress(t)
@@ -596,6 +621,7 @@ func oldList(t *testing.T, address string) (serve func()) {
 // TestFounderThatIsLate: the three agreed to found; the third cannot start yet, and starts
 // when the others have gone on for a while.
 func TestFounderThatIsLate(t *testing.T) {
+	t.Parallel()
 	members := three(t)
 	taken, err := net.Listen("tcp", members[2].ClientAddress)
 	require.NoError(t, err)
@@ -614,6 +640,7 @@ func TestFounderThatIsLate(t *testing.T) {
 }
 
 func TestOpenUnderTLS(t *testing.T) {
+	t.Parallel()
 	ca := certs.New(t)
 	ca.Issue("n")
 	members := three(t, func(o *etcdserver.Options) {
@@ -626,6 +653,7 @@ func TestOpenUnderTLS(t *testing.T) {
 }
 
 func TestOpenOnlyMember(t *testing.T) {
+	t.Parallel()
 	lone := options(t, "n1")
 	m := opening(t, lone)
 	put(t, m.up(), "k")

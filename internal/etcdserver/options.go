@@ -87,6 +87,12 @@ func (o *Options) setDefaults() {
 	if o.Connections == (peerport.Limits{}) {
 		o.Connections = peerport.Limits{Admitted: defaultConnections, Waiting: defaultConnections}
 	}
+	if o.answerTimeout == 0 {
+		o.answerTimeout = askTimeout
+	}
+	if o.promptAnswer == 0 {
+		o.promptAnswer = promptAnswer
+	}
 	if o.quotaEvery == 0 {
 		o.quotaEvery = quotaEvery
 	}

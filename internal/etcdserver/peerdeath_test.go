@@ -5,22 +5,18 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestNotifyDeathOfTheLeader: members that are notified of the leader's death do not wait for
 // the election timeout. The death of another member has no effect.
 func TestNotifyDeathOfTheLeader(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("members with long timeouts take seconds to start")
-	}
-	const election = 2 * time.Second
-	members, servers := startThree(t, func(o *etcdserver.Options) { o.Election = election })
+	members, servers := steady(t, 3)
 	leader, rest := leaderOf(t, servers)
 	name := func(s *etcdserver.Server) string { return members[slices.Index(servers, s)].Name }
 	require.NoError(t, rest[0].NotifyDeath(t.Context(), name(rest[1])))
@@ -28,18 +24,25 @@ func TestNotifyDeathOfTheLeader(t *testing.T) {
 	require.NoError(t, leader.NotifyDeath(t.Context(), name(leader)), "itself")
 	require.True(t, leader.Leads())
 
-	began := time.Now()
+	// The first of the others is elected only if it lacks no entry.
+	wait.Until(t, func() bool {
+		last, done := leader.Settled()
+		for _, s := range rest {
+			has, settled := s.Settled()
+			done = done && settled && has == last
+		}
+		return done
+	}, "all members have all entries")
 	leader.Crash()
 	var notified sync.WaitGroup
 	for _, s := range rest {
 		notified.Go(func() { require.NoError(t, s.NotifyDeath(t.Context(), name(leader))) })
 	}
 	notified.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), longElection*3/4)
 	defer cancel()
 	_, err := client(t, rest[0]).Put(ctx, "k", "v")
 	require.NoError(t, err)
-	require.Less(t, time.Since(began), election*3/4)
 }
 
 // TestLearnerDoesNotSucceed: the first possible successor by id is a learner. It has no vote
@@ -48,8 +51,7 @@ func TestNotifyDeathOfTheLeader(t *testing.T) {
 func TestLearnerDoesNotSucceed(t *testing.T) {
 	t.Parallel()
 	members, servers := startAll(t, several(t, 2))
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ctx := wait.Context(t)
 	leader, rest := leaderOf(t, servers)
 	rest[0].AddLearner(1, "http://"+freeAddress(t))
 	list, err := client(t, rest[0]).MemberList(ctx)
@@ -58,9 +60,9 @@ func TestLearnerDoesNotSucceed(t *testing.T) {
 	require.True(t, list.Members[0].IsLearner)
 
 	// The leader that still runs may win its leadership back before it grants its vote.
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		return rest[0].NotifyDeath(ctx, members[slices.Index(servers, leader)].Name) == nil && rest[0].Leads()
-	}, deadline, pollEvery)
+	}, "the voter leads")
 	crashAll(servers...)
 }
 

@@ -1,15 +1,16 @@
 package etcdserver_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 const smallQuota = 1 << 20
@@ -24,43 +25,38 @@ func change(t *testing.T, c *clientv3.Client) error {
 // is refused now and then, and accepted a little later.
 func TestHistoryDoesNotFillTheDatabase(t *testing.T) {
 	t.Parallel()
-	_, servers := startThree(t, func(o *etcdserver.Options) { etcdserver.SmallQuota(o, smallQuota, pollEvery) })
+	_, servers := startThree(t, func(o *etcdserver.Options) { etcdserver.SmallQuota(o, smallQuota, 20*time.Millisecond) })
 	c := client(t, servers[0])
 	for range 150 {
-		require.Eventually(t, func() bool { return change(t, c) == nil }, deadline, time.Millisecond)
+		wait.Until(t, func() bool { return change(t, c) == nil }, "a write is accepted")
 	}
 }
 
 // TestFullDatabaseTakesWritesAfterARestart: a starting broker has to register.
 func TestFullDatabaseTakesWritesAfterARestart(t *testing.T) {
+	t.Parallel()
 	o := options(t, "n1")
 	etcdserver.SmallQuota(&o, smallQuota, time.Hour)
 	s := start(t, o)
-	wait(t, s)
-	c, err := client(t, s), error(nil)
-	for err == nil {
-		err = change(t, c)
-	}
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	ready(t, s)
+	c := client(t, s)
+	wait.Until(t, func() bool { return errors.Is(change(t, c), rpctypes.ErrNoSpace) }, "the database is full")
 	s.Stop()
 	s = start(t, o)
-	wait(t, s)
-	require.NoError(t, change(t, client(t, s)))
+	ready(t, s)
+	put(t, s, "k")
 }
 
 // TestAlarmOfAMemberThatDied: a dead member cannot disarm its alarm, and until then all writes
 // are refused.
 func TestAlarmOfAMemberThatDied(t *testing.T) {
 	t.Parallel()
-	members := three(t, func(o *etcdserver.Options) { etcdserver.SmallQuota(o, 4*smallQuota, pollEvery) })
+	members := three(t, func(o *etcdserver.Options) { etcdserver.SmallQuota(o, 4*smallQuota, 20*time.Millisecond) })
 	etcdserver.SmallQuota(&members[2], smallQuota, time.Hour)
 	_, servers := startAll(t, members)
-	c, err := client(t, servers[2]), error(nil)
-	for err == nil {
-		err = change(t, c)
-	}
-	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	c := client(t, servers[2])
+	wait.Until(t, func() bool { return errors.Is(change(t, c), rpctypes.ErrNoSpace) }, "the database is full")
 	servers[2].Crash()
 	c = client(t, servers[0])
-	require.Eventually(t, func() bool { return change(t, c) == nil }, deadline, pollEvery)
+	wait.Until(t, func() bool { return change(t, c) == nil }, "the alarm is disarmed")
 }

@@ -32,7 +32,7 @@ func (s *Server) RemoveMember(ctx context.Context, name string) error {
 func (s *Server) whyStopped(ctx context.Context) error {
 	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: askTimeout}
+	client := &http.Client{Transport: transport, Timeout: s.options.answerTimeout}
 	for _, m := range s.etcd.Server.Cluster().Members() {
 		if m.ID == s.etcd.Server.MemberID() || len(m.PeerURLs) == 0 {
 			continue

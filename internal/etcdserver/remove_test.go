@@ -7,10 +7,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestRemovedMemberDoesNotCount: one of three members has stopped and is removed; then the
@@ -18,12 +18,15 @@ import (
 func TestRemovedMemberDoesNotCount(t *testing.T) {
 	t.Parallel()
 	members, servers := startThree(t)
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
+	ctx := wait.Context(t)
 	require.NoError(t, servers[0].RemoveMember(ctx, "unknown"))
 	require.Error(t, servers[0].RemoveMember(ctx, members[0].Name), "itself")
 	servers[2].Stop()
-	require.Eventually(t, func() bool { return servers[0].RemoveMember(ctx, members[2].Name) == nil }, deadline, pollEvery)
+	wait.Until(t, func() bool {
+		ctx, cancel := context.WithTimeout(ctx, attempt)
+		defer cancel()
+		return servers[0].RemoveMember(ctx, members[2].Name) == nil
+	}, "the member is removed")
 	list, err := client(t, servers[1]).MemberList(ctx)
 	require.NoError(t, err)
 	require.Len(t, list.Members, 2)
@@ -42,10 +45,8 @@ func TestForceNewCluster(t *testing.T) {
 		t.Skip("etcd lets a member in only after five quiet seconds")
 	}
 	members, servers := startThree(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
-	defer cancel()
-	_, err := client(t, servers[0]).Put(ctx, "k", "v")
-	require.NoError(t, err)
+	ctx := wait.Context(t)
+	put(t, servers[0], "k")
 	for i, s := range servers {
 		s.Stop()
 		if i > 0 {
@@ -56,15 +57,13 @@ func TestForceNewCluster(t *testing.T) {
 	o.PeerAddress, o.ClientAddress = freeAddress(t), freeAddress(t)
 	lone, err := etcdserver.ForceNewCluster(ctx, o)
 	require.NoError(t, err)
-	r, err := client(t, lone).Get(ctx, "k")
-	require.NoError(t, err)
-	require.Equal(t, "v", string(r.Kvs[0].Value))
+	has(t, lone, "k")
 	lone.Stop()
 
 	first := start(t, members[0])
-	wait(t, first)
+	ready(t, first)
 	again := open(t, members[1])
-	wait(t, again)
+	ready(t, again)
 	require.NoError(t, again.Promote(ctx))
 
 	o.Dir = t.TempDir()
@@ -84,14 +83,15 @@ func TestNewMemberOfAnIdleCluster(t *testing.T) {
 	first.InitialCluster = "n1=http://" + first.PeerAddress
 	second.InitialCluster = first.InitialCluster + ",n2=http://" + second.PeerAddress
 	founder := start(t, first)
-	wait(t, founder)
+	ready(t, founder)
 	c := client(t, founder)
 	var writers sync.WaitGroup
 	for w := range 100 {
 		writers.Go(func() {
-			for range 200 {
-				_, err := c.Put(t.Context(), fmt.Sprint(w), "v")
-				assert.NoError(t, err)
+			for t.Context().Err() == nil {
+				if r, err := c.Put(t.Context(), fmt.Sprint(w), "v"); err == nil && r.Header.Revision > 6000 {
+					return
+				}
 			}
 		})
 	}
@@ -99,5 +99,5 @@ func TestNewMemberOfAnIdleCluster(t *testing.T) {
 	m := opening(t, second)
 	<-m.done
 	require.NoError(t, m.err)
-	wait(t, m.server)
+	ready(t, m.server)
 }

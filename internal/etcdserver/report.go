@@ -82,9 +82,9 @@ type round struct {
 // take seconds more.
 func (s *starter) askLimit() time.Duration {
 	if s.doubt == lifecycle.DoubtNone && s.hadLog {
-		return promptAnswer
+		return s.o.promptAnswer
 	}
-	return askTimeout
+	return s.o.answerTimeout
 }
 
 // ask queries all members, and this member's own address, in parallel. A member that does not

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -152,7 +153,7 @@ func options(s *source) Options {
 
 func eventually(t *testing.T, f func() bool) {
 	t.Helper()
-	require.Eventually(t, f, 10*time.Second, time.Millisecond)
+	wait.Until(t, f, "the daemon has what the broker sends")
 }
 
 func TestRegistersWhatTheSourceSays(t *testing.T) {

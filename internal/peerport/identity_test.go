@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -15,44 +16,35 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 )
 
-const patience = 10 * time.Second
+// readEvery is the time after which a change of the files is in use.
+const readEvery = 250 * time.Millisecond
 
 // handshake connects two identities and returns the serial number of the server's certificate.
-func handshake(t *testing.T, server, client *peerport.Identity) (string, error) {
+func handshake(t *testing.T, server, by *peerport.Identity) (string, error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
+	raw, c := net.Pipe()
 	refused := make(chan error, 1)
 	go func() { // ends with the connection
-		c, err := l.Accept()
-		if err != nil {
-			refused <- err
-			return
-		}
 		defer c.Close()
 		s := tls.Server(c, server.Config())
-		err = s.Handshake()
+		err := s.Handshake()
 		if err == nil {
 			_, err = s.Write([]byte("x"))
 		}
 		refused <- err
 	}()
-	raw, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
 	defer raw.Close()
-	require.NoError(t, raw.SetDeadline(time.Now().Add(patience)))
-	config := client.Config().Clone()
+	config := by.Config().Clone()
 	config.ServerName = "127.0.0.1"
-	c := tls.Client(raw, config)
-	_, err = c.Read(make([]byte, 1)) // in TLS 1.3 a server refuses after the client's handshake
+	client := tls.Client(raw, config)
+	_, err := client.Read(make([]byte, 1)) // in TLS 1.3 a server refuses after the client's handshake
 	if served := <-refused; served != nil {
 		return "", served
 	}
 	if err != nil {
 		return "", err
 	}
-	return c.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
+	return client.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }
 
 func files(a *certs.Authority, name string) peerport.Files {
@@ -62,58 +54,71 @@ func files(a *certs.Authority, name string) peerport.Files {
 // TestFilesAreRenewed: connections use a new certificate and a new authority without a restart,
 // on both ends. Files that cannot be used change nothing, and are logged once.
 func TestFilesAreRenewed(t *testing.T) {
-	old, next := certs.New(t), certs.New(t)
-	old.Issue("n1")
-	old.Issue("n2")
-	next.Issue("n1")
-	next.Issue("n2")
-	log, logged := logtest.NewNullLogger()
-	n1, err := peerport.Load(files(old, "n1"), nil, log)
-	require.NoError(t, err)
-	n2, err := peerport.Load(files(old, "n2"), nil, log)
-	require.NoError(t, err)
-	first, err := handshake(t, n1, n2)
-	require.NoError(t, err)
-
-	// A new certificate of the same authority.
-	old.Issue("n1")
-	require.Eventually(t, func() bool { serial, err := handshake(t, n1, n2); return err == nil && serial != first }, patience, 20*time.Millisecond)
-	second, err := handshake(t, n1, n2)
-	require.NoError(t, err)
-
-	// Files that cannot be used.
-	good := read(t, old.File("n1.pem"))
-	logged.Reset()
-	write(t, old.File("n1.pem"), "nothing")
-	require.Eventually(t, func() bool { _ = n1.Config(); return errorsIn(logged) == 1 }, patience, 20*time.Millisecond)
-	require.Never(t, func() bool { _ = n1.Config(); return errorsIn(logged) > 1 }, 600*time.Millisecond, 20*time.Millisecond, "logged once, in two reads")
-	serial, err := handshake(t, n1, n2)
-	require.NoError(t, err)
-	require.Equal(t, second, serial)
-	require.NoError(t, os.Remove(old.File("n1.pem")))
-	require.Never(t, func() bool { _, err := handshake(t, n1, n2); return err != nil }, 400*time.Millisecond, 50*time.Millisecond, "a file that is gone")
-	write(t, old.File("n1.pem"), good)
-
-	// Another authority: first both are trusted, then the certificates change, then the old
-	// authority goes.
-	ca := old.File("ca.pem")
-	write(t, ca, read(t, ca)+read(t, next.File("ca.pem")))
-	renewed, err := peerport.Load(peerport.Files{Cert: next.File("n2.pem"), Key: next.File("n2.key"), CA: ca}, nil, log)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { _, err := handshake(t, n1, renewed); return err == nil }, patience, 20*time.Millisecond)
-	require.Eventually(t, func() bool { _, err := handshake(t, renewed, n2); return err == nil }, patience, 20*time.Millisecond)
-	for _, name := range []string{"n1", "n2"} {
-		write(t, old.File(name+".key"), read(t, next.File(name+".key")))
-		write(t, old.File(name+".pem"), read(t, next.File(name+".pem")))
-	}
-	write(t, ca, read(t, next.File("ca.pem")))
-	require.Eventually(t, func() bool {
-		stranger, err := peerport.Load(files(next, "n2"), nil, log)
+	synctest.Test(t, func(t *testing.T) {
+		old, next := certs.New(t), certs.New(t)
+		old.Issue("n1")
+		old.Issue("n2")
+		next.Issue("n1")
+		next.Issue("n2")
+		log, logged := logtest.NewNullLogger()
+		n1, err := peerport.Load(files(old, "n1"), nil, log)
 		require.NoError(t, err)
-		_, err = handshake(t, n1, stranger)
-		return err == nil
-	}, patience, 20*time.Millisecond)
-	require.Eventually(t, func() bool { _, err := handshake(t, n1, n2); return err == nil }, patience, 20*time.Millisecond)
+		n2, err := peerport.Load(files(old, "n2"), nil, log)
+		require.NoError(t, err)
+		first, err := handshake(t, n1, n2)
+		require.NoError(t, err)
+
+		// A new certificate of the same authority.
+		old.Issue("n1")
+		time.Sleep(readEvery)
+		second, err := handshake(t, n1, n2)
+		require.NoError(t, err)
+		require.NotEqual(t, first, second)
+
+		// Files that cannot be used.
+		good := read(t, old.File("n1.pem"))
+		logged.Reset()
+		write(t, old.File("n1.pem"), "nothing")
+		for range 3 {
+			time.Sleep(readEvery)
+			_ = n1.Config()
+			require.Equal(t, 1, errorsIn(logged), "logged once")
+		}
+		serial, err := handshake(t, n1, n2)
+		require.NoError(t, err)
+		require.Equal(t, second, serial)
+		require.NoError(t, os.Remove(old.File("n1.pem")))
+		for range 2 {
+			time.Sleep(readEvery)
+			_, err := handshake(t, n1, n2)
+			require.NoError(t, err, "a file that is gone")
+		}
+		write(t, old.File("n1.pem"), good)
+
+		// Another authority: first both are trusted, then the certificates change, then the old
+		// authority goes.
+		ca := old.File("ca.pem")
+		write(t, ca, read(t, ca)+read(t, next.File("ca.pem")))
+		renewed, err := peerport.Load(peerport.Files{Cert: next.File("n2.pem"), Key: next.File("n2.key"), CA: ca}, nil, log)
+		require.NoError(t, err)
+		time.Sleep(readEvery)
+		_, err = handshake(t, n1, renewed)
+		require.NoError(t, err)
+		_, err = handshake(t, renewed, n2)
+		require.NoError(t, err)
+		for _, name := range []string{"n1", "n2"} {
+			write(t, old.File(name+".key"), read(t, next.File(name+".key")))
+			write(t, old.File(name+".pem"), read(t, next.File(name+".pem")))
+		}
+		write(t, ca, read(t, next.File("ca.pem")))
+		time.Sleep(readEvery)
+		only, err := peerport.Load(files(next, "n2"), nil, log)
+		require.NoError(t, err)
+		_, err = handshake(t, n1, only)
+		require.NoError(t, err)
+		_, err = handshake(t, n1, n2)
+		require.NoError(t, err)
+	})
 }
 
 func errorsIn(logged *logtest.Hook) (n int) {

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 )
 
@@ -176,4 +178,28 @@ func TestRefusedBodyIsNotAwaited(t *testing.T) {
 		require.Zero(t, time.Since(began))
 		_, _ = io.Copy(io.Discard, in)
 	})
+}
+
+// TestHeadersAndHandshakesHaveATime: a silent connection ends, before a TLS handshake and before the
+// headers.
+func TestHeadersAndHandshakesHaveATime(t *testing.T) {
+	for name, begins := range map[string]string{"headers": "GET /ping HTT", "handshake": "\x16\x03\x01"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, conn := net.Pipe()
+				s := &Server{opts: Options{LoginTimeout: 3 * time.Second, Log: logrus.New()}, failed: make(chan error, 1)}
+				var l net.Listener = one{conn, make(chan struct{}, 1), t.Context()}
+				if name == "handshake" {
+					l = tls.NewListener(l, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil }})
+				}
+				s.startHTTP(l, http.NotFoundHandler())
+				began := time.Now()
+				_, err := io.WriteString(client, begins)
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, client)
+				require.NoError(t, err)
+				require.Equal(t, s.opts.LoginTimeout, time.Since(began))
+			})
+		})
+	}
 }

@@ -497,7 +497,7 @@ func modelStates() int {
 	if testing.Short() {
 		return 10_000
 	}
-	return 60_000
+	return 20_000
 }
 
 // TestOneHistory explores three members from before and from after their founding, breadth
@@ -528,7 +528,7 @@ func TestOneHistory(t *testing.T) {
 // are short and many, so that they notice the mutants of Decide (internal/verify/mutants).
 // In half of them no disk is replaced by a copy of it, and none loses its directory.
 func TestOneHistoryOfThree(t *testing.T) {
-	for seed := range uint64(modelStates() / 6) {
+	for seed := range uint64(modelStates() / 3) {
 		b := budget{commits: 4, appends: 1, wipes: 1, restores: 1, removals: 1, crashes: 8}
 		if seed%2 == 0 {
 			b.restores, b.removals = 0, 0

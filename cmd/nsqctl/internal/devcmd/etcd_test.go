@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // freeAddress returns an address without a listener.
@@ -27,9 +27,9 @@ func TestEtcdWaitsForItsOthers(t *testing.T) {
 	own, other := freeAddress(t), freeAddress(t)
 	r := clitest.Begin(t, newRoot(), "etcd", "--name=n1", "--data-dir="+filepath.Join(t.TempDir(), "etcd"), "--client-address="+freeAddress(t), "--peer-address="+own,
 		"--initial-cluster=n1=http://"+own+",n2=http://"+other)
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		return strings.Contains(r.Said(), "waiting for n2: 1 of 2 members of the metadata run, 2 are needed (n2 at http://"+other+": no process listens there)")
-	}, 20*time.Second, 10*time.Millisecond)
+	}, "it names the missing member")
 	r.Cancel()
 	require.NoError(t, r.Ends())
 	require.NotContains(t, r.Said(), "ready,")
