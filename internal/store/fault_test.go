@@ -13,13 +13,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -316,10 +316,10 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	for range 23 {
 		other.put(t, s, 1, 3000) // enough for the writer, too little for a checkpoint
 	}
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		_, last := scanChain(first)
 		return last.crc == cut.end().crc
-	}, time.Second, time.Millisecond)
+	}, "the segments have the cut")
 	cut.put(t, s, 1, 100) // in the journal alone
 	disk := killed(mem)
 	require.NoError(t, s.Close())
@@ -677,10 +677,10 @@ func TestLostJournalFiles(t *testing.T) {
 			if files > 1 {
 				require.NoError(t, s.Checkpoint())
 			}
-			require.Eventually(t, func() bool {
+			wait.Until(t, func() bool {
 				c, err := readCheckpoint(mem, s.checkpointName())
 				return err == nil && c.mark.Files >= files
-			}, time.Minute, time.Millisecond, "the first file is known at once")
+			}, "a checkpoint names every journal file")
 			m.put(t, s, 3, 100)
 
 			o := testOptions(mem.CrashClone(rand.New(rand.NewPCG(1, 1))))
