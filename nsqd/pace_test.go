@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -170,5 +171,5 @@ func TestNoWakeUpIsLostInPauses(t *testing.T) {
 		}
 	})
 	require.Greater(t, p.taken.Load(), int64(total/4/paceBurst))
-	require.Eventually(t, func() bool { return p.running.Load() == 0 }, waitLong, waitStep)
+	wait.Until(t, func() bool { return p.running.Load() == 0 }, "no pause is running")
 }
