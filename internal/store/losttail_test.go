@@ -66,7 +66,7 @@ func TestLostTail(t *testing.T) {
 			t.Run(fmt.Sprintf("nosync-%t-%d", noSync, kept), func(t *testing.T) {
 				mem := vfs.NewMemory()
 				o := testOptions(mem)
-				o.JournalBytes, o.CheckpointBytes, o.NoSync = 8<<20, 1<<30, noSync // a file that gets full is followed by a checkpoint, after which nothing would be lost
+				o.JournalBytes, o.CheckpointBytes, o.NoSync = 1<<20, 1<<30, noSync // a file that gets full is followed by a checkpoint, after which nothing would be lost
 				s := reopen(t, o)
 				p, err := s.Create("t", ident.Partition{Topic: 1})
 				require.NoError(t, err)

@@ -166,7 +166,7 @@ func TestTrimThenPowerCut(t *testing.T) {
 		})
 	}
 	mem := vfs.NewMemory()
-	s := reopen(t, testOptions(cutting(mem, 100)))
+	s := reopen(t, testOptions(cutting(mem, 40)))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	m := &model{p: p, borders: []border{{}}}
@@ -179,17 +179,17 @@ func TestTrimThenPowerCut(t *testing.T) {
 	require.NoError(t, p.TrimHead(m.end().at))
 	require.Positive(t, p.Start().Offset, "nothing went")
 	inTrim := take(mem, 3)
-	require.Greater(t, len(inTrim), 100)
+	require.Greater(t, len(inTrim), 40)
 	for i, cut := range inTrim {
 		clones := 0
 		if i >= len(inTrim)-3 {
-			clones = 30
+			clones = 15
 		}
 		requireEnd(t, cutting(cut, clones), m.end())
 	}
 	armed.Store(false)
 	inStart := take(nil, 0)
-	require.Greater(t, len(inStart), 100)
+	require.Greater(t, len(inStart), 45)
 	for _, cut := range inStart {
 		requireEnd(t, cut, m.end())
 	}
@@ -320,7 +320,7 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 		m.put(t, s, 1, 10) // further acknowledged puts
 		acked = m.end()
 	}
-	for i := range uint64(40) { // for several outcomes
+	for i := range uint64(16) { // for several outcomes
 		o.FS = mem.CrashClone(rand.New(rand.NewPCG(i, 4)))
 		again := reopen(t, o)
 		q := again.Partitions()[0]
