@@ -1,9 +1,9 @@
 package nsqd
 
 import (
+	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -153,10 +153,13 @@ func (*selfEndingPace) Burst() int { return paceBurst * paceBody }
 func (n *selfEndingPace) Pause(wake func()) {
 	n.taken.Add(1)
 	n.running.Add(1)
-	time.AfterFunc(50*time.Microsecond, func() {
+	go func() {
 		defer n.running.Add(-1)
+		for range 10 { // puts and pulls come in between
+			runtime.Gosched()
+		}
 		wake()
-	})
+	}()
 }
 
 // TestNoWakeUpIsLostInPauses: puts, pauses and pulls meet in all orders.

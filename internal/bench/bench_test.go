@@ -19,14 +19,12 @@ type fake struct {
 	stall    time.Duration // before the answer to the first put
 	forget   bool          // deliver nothing
 	messages chan []byte
+	ended    chan struct{} // the test has its figures
 }
 
 func (f *fake) serve(raw net.Conn) {
 	c := newConn(raw)
 	defer c.Close()
-	if b, ok := raw.(buffered); ok {
-		defer close(b.writes)
-	}
 	if _, err := c.r.Discard(4); err != nil {
 		return
 	}
@@ -40,7 +38,10 @@ func (f *fake) serve(raw net.Conn) {
 			_ = c.chunk()
 		case "PUB":
 			if m := c.chunk(); !f.forget {
-				f.messages <- m
+				select {
+				case f.messages <- m:
+				case <-f.ended:
+				}
 			}
 			if f.stall > 0 {
 				<-time.After(f.stall)
@@ -57,8 +58,13 @@ func (f *fake) serve(raw net.Conn) {
 }
 
 func (f *fake) deliver(raw net.Conn) {
-	for m := range f.messages {
-		answer(raw, frameMessage, append(make([]byte, messageHeader), m...))
+	for {
+		select {
+		case m := <-f.messages:
+			answer(raw, frameMessage, append(make([]byte, messageHeader), m...))
+		case <-f.ended:
+			return
+		}
 	}
 }
 
@@ -82,11 +88,16 @@ type buffered struct {
 	writes chan []byte
 }
 
-func newBuffered(c net.Conn) buffered {
+func newBuffered(c net.Conn, ended <-chan struct{}) buffered {
 	b := buffered{c, make(chan []byte, 10_000)}
-	go func() { // ends with the connection
-		for w := range b.writes {
-			_, _ = c.Write(w)
+	go func() {
+		for {
+			select {
+			case w := <-b.writes:
+				_, _ = c.Write(w)
+			case <-ended:
+				return
+			}
 		}
 	}()
 	return b
@@ -100,18 +111,18 @@ func (b buffered) Write(p []byte) (int, error) {
 // measured runs a workload on connections in memory. Only a test in a bubble calls it.
 func measured(t *testing.T, f *fake, w Workload, b Bounds) Run {
 	t.Helper()
-	f.messages = make(chan []byte, 10_000)
+	f.messages, f.ended = make(chan []byte, 10_000), make(chan struct{})
 	b.Timeout = time.Hour
 	tcp := dial
 	defer func() { dial = tcp }()
 	dial = func(string) (net.Conn, error) {
 		here, there := net.Pipe()
-		go f.serve(newBuffered(there)) // ends with the connection
+		go f.serve(newBuffered(there, f.ended)) // ends with the connection
 		return here, nil
 	}
 	run, err := Measure(context.Background(), w, &Config{Addresses: []string{"fake"}, Topic: "t", Bounds: b})
 	require.NoError(t, err)
-	close(f.messages)
+	close(f.ended)
 	return run
 }
 
