@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/meter"
 	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -231,11 +232,11 @@ func TestUnleadEndsEverything(t *testing.T) {
 	r.rep.hold = true
 	failed := make(chan error, 1)
 	go func() { failed <- r.PauseChannel(t.Context(), "c") }()
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		r.rep.mu.Lock()
 		defer r.rep.mu.Unlock()
 		return len(r.rep.held) == 1
-	}, waitLong, waitStep)
+	}, "the change of the channel is proposed")
 	r.Unlead()
 	require.Equal(t, []string{"c"}, r.Channels(), "an ephemeral channel exists on its leader only")
 	require.ErrorIs(t, <-failed, ErrNotLeader)

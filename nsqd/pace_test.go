@@ -1,13 +1,14 @@
 package nsqd
 
 import (
+	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -152,10 +153,13 @@ func (*selfEndingPace) Burst() int { return paceBurst * paceBody }
 func (n *selfEndingPace) Pause(wake func()) {
 	n.taken.Add(1)
 	n.running.Add(1)
-	time.AfterFunc(50*time.Microsecond, func() {
+	go func() {
 		defer n.running.Add(-1)
+		for range 10 { // puts and pulls come in between
+			runtime.Gosched()
+		}
 		wake()
-	})
+	}()
 }
 
 // TestNoWakeUpIsLostInPauses: puts, pauses and pulls meet in all orders.
@@ -170,5 +174,5 @@ func TestNoWakeUpIsLostInPauses(t *testing.T) {
 		}
 	})
 	require.Greater(t, p.taken.Load(), int64(total/4/paceBurst))
-	require.Eventually(t, func() bool { return p.running.Load() == 0 }, waitLong, waitStep)
+	wait.Until(t, func() bool { return p.running.Load() == 0 }, "no pause is running")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -196,11 +197,7 @@ func TestWindowIsShort(t *testing.T) {
 	handle(putOf(100))
 	r.round(handle, 100*time.Microsecond)
 	require.Equal(t, []*Partition{r.host}, r.loop.awaitWindow)
-	select {
-	case <-r.loop.windows.C:
-	case <-time.After(10 * time.Second):
-		t.Fatal("forgotten")
-	}
+	wait.For(t, r.loop.windows.C, "the window's timer fires")
 	r.loop.now = r.clock.Add(75 * time.Microsecond)
 	r.loop.closeWindows()
 	r.loop.finish()

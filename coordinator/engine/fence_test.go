@@ -92,40 +92,44 @@ func TestFenceAfterAStall(t *testing.T) {
 // TestFenceThatOpensWakes: a consumer that waited for a message that came while the leader
 // was silent is woken when all brokers answer again.
 func TestFenceThatOpensWakes(t *testing.T) {
-	a := newAlone(t)
-	c, err := a.p.queue.CreateChannel(t.Context(), "ch", nsqd.ChannelOptions{})
-	require.NoError(t, err)
-	s := &nsqd.Subscriber{Direct: true}
-	require.NoError(t, c.Attach(s))
-	<-s.Wake
-	a.e.fence.Store(time.Now().Add(-time.Second).UnixNano())
-	require.Empty(t, c.Pull(s, 1, nil))
-	a.say("m0")
-	require.Empty(t, s.Wake)
-	a.e.extendAll(time.Now(), true)
-	require.NotEmpty(t, s.Wake)
-	require.Greater(t, a.e.fence.Load(), time.Now().UnixNano())
+	synctest.Test(t, func(t *testing.T) {
+		a := newAlone(t)
+		c, err := a.p.queue.CreateChannel(t.Context(), "ch", nsqd.ChannelOptions{})
+		require.NoError(t, err)
+		s := &nsqd.Subscriber{Direct: true}
+		require.NoError(t, c.Attach(s))
+		<-s.Wake
+		a.e.fence.Store(time.Now().Add(-time.Second).UnixNano())
+		require.Empty(t, c.Pull(s, 1, nil))
+		a.say("m0")
+		require.Empty(t, s.Wake)
+		a.e.extendAll(time.Now(), true)
+		require.NotEmpty(t, s.Wake)
+		require.Greater(t, a.e.fence.Load(), time.Now().UnixNano())
+	})
 }
 
 // TestAnswerOfTheMetadataLetsServe: a process that is stopped again and again never comes to
 // trust its belief in its replicas. A fresh answer of the metadata is enough for a channel
 // that is not ordered.
 func TestAnswerOfTheMetadataLetsServe(t *testing.T) {
-	a := newAlone(t)
-	c, err := a.p.queue.CreateChannel(t.Context(), "c", nsqd.ChannelOptions{Origin: nsqd.FromEarliest})
-	require.NoError(t, err)
-	s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
-	require.NoError(t, c.Attach(s))
-	d := queue.NewDraft(8)
-	d.Add([]byte("due"))
-	a.write(d.Draft(ident.RequestID{}))
-	a.p.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end, MinInSync: 0})
-	now := time.Now()
-	others := a.e.o.Reach.(*cluster)
-	others.named = now.Add(-time.Minute)
-	a.e.extend(a.p, now, false)
-	require.Empty(t, c.Pull(s, 1, nil))
-	others.named = now
-	a.e.extend(a.p, now, false)
-	require.Len(t, c.Pull(s, 1, nil), 1)
+	synctest.Test(t, func(t *testing.T) {
+		a := newAlone(t)
+		c, err := a.p.queue.CreateChannel(t.Context(), "c", nsqd.ChannelOptions{Origin: nsqd.FromEarliest})
+		require.NoError(t, err)
+		s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
+		require.NoError(t, c.Attach(s))
+		d := queue.NewDraft(8)
+		d.Add([]byte("due"))
+		a.write(d.Draft(ident.RequestID{}))
+		a.p.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end, MinInSync: 0})
+		now := time.Now()
+		others := a.e.o.Reach.(*cluster)
+		others.named = now.Add(-time.Minute)
+		a.e.extend(a.p, now, false)
+		require.Empty(t, c.Pull(s, 1, nil))
+		others.named = now
+		a.e.extend(a.p, now, false)
+		require.Len(t, c.Pull(s, 1, nil), 1)
+	})
 }

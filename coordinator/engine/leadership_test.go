@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,36 +79,40 @@ func TestChannelsEndWithTheLeadership(t *testing.T) {
 		"leads again, with no role between": {replica.Leader, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, show := newScripted(t)
-			show(replica.Leader, 1)
-			s, under := consume(t, c)
-			require.EqualValues(t, 1, under)
+			synctest.Test(t, func(t *testing.T) {
+				c, show := newScripted(t)
+				show(replica.Leader, 1)
+				s, under := consume(t, c)
+				require.EqualValues(t, 1, under)
 
-			show(next.role, next.epoch)
-			require.True(t, ended(s), "its consumers are served on")
-			require.ErrorIs(t, c.Err(s), nsqd.ErrNotLeader)
-			require.Error(t, c.Finish(s, 0, 1))
-			last := next.epoch
-			if next.role != replica.Leader {
-				require.ErrorIs(t, c.Attach(&nsqd.Subscriber{}), nsqd.ErrNotLeader)
-				last++
-				show(replica.Leader, last)
-			}
-			_, under = consume(t, c)
-			require.Equal(t, last, under)
+				show(next.role, next.epoch)
+				require.True(t, ended(s), "its consumers are served on")
+				require.ErrorIs(t, c.Err(s), nsqd.ErrNotLeader)
+				require.Error(t, c.Finish(s, 0, 1))
+				last := next.epoch
+				if next.role != replica.Leader {
+					require.ErrorIs(t, c.Attach(&nsqd.Subscriber{}), nsqd.ErrNotLeader)
+					last++
+					show(replica.Leader, last)
+				}
+				_, under = consume(t, c)
+				require.Equal(t, last, under)
+			})
 		})
 	}
 }
 
 // TestChannelsServeOnUnderTheSameEpoch: other changes of a leader's view end nothing.
 func TestChannelsServeOnUnderTheSameEpoch(t *testing.T) {
-	c, show := newScripted(t)
-	show(replica.Follower, 1)
-	show(replica.Electing, 2)
-	show(replica.Leader, 2)
-	s, under := consume(t, c)
-	require.EqualValues(t, 2, under)
-	show(replica.Leader, 2) // one more put is held
-	require.False(t, ended(s))
-	require.NoError(t, c.Finish(s, 0, 2))
+	synctest.Test(t, func(t *testing.T) {
+		c, show := newScripted(t)
+		show(replica.Follower, 1)
+		show(replica.Electing, 2)
+		show(replica.Leader, 2)
+		s, under := consume(t, c)
+		require.EqualValues(t, 2, under)
+		show(replica.Leader, 2) // one more put is held
+		require.False(t, ended(s))
+		require.NoError(t, c.Finish(s, 0, 2))
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -117,11 +118,7 @@ func TestHolderOfTheRunLockLooksAgain(t *testing.T) {
 			first = l.submitInline
 		}
 		first(event{kind: eventStep, id: r.host.id})
-		select {
-		case <-w.ack:
-		case <-time.After(10 * time.Second):
-			t.Fatal("an event was left")
-		}
+		wait.For(t, w.ack, "the event is not left")
 		l.stop()
 	}
 }
@@ -142,16 +139,16 @@ func TestEventsAreNotLeft(t *testing.T) {
 				} else {
 					l.submitInline(w)
 				}
-				select {
-				case <-w.ack:
-				case <-time.After(10 * time.Second):
-					t.Error("an event was left")
-					return
-				}
+				<-w.ack
 			}
 		})
 	}
-	all.Wait()
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	wait.For(t, done, "no event is left")
 }
 
 // Passes that enqueue ever more events are left to the loop after a few.

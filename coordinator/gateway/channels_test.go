@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -117,21 +116,6 @@ func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, or
 		}
 	}
 	return nil
-}
-
-// tick is the brokers' timers: it lets time pass and fires the ones that are due.
-func (w *world) tick(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); {
-		<-time.After(5 * time.Millisecond) // the pause between two ticks
-		for _, b := range w.brokers {
-			for _, q := range b.all() {
-				if l, ok := b.Leader(q.ID()); ok && l.Node == b.name {
-					q.Flush()
-					q.Expire(time.Now().UnixNano())
-				}
-			}
-		}
-	}
 }
 
 // ReadRelocated: nothing is ever trimmed here.

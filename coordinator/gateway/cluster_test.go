@@ -465,6 +465,21 @@ func (b *broker) told(answer string) bool {
 	return strings.Contains(w.Body.String(), `lockstep_puts_total{answer="`+answer+`"} 1`)
 }
 
+// tick is the brokers' timers: it lets time pass and fires the ones that are due.
+func (w *world) tick(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond) // the pause between two ticks
+		for _, b := range w.brokers {
+			for _, q := range b.all() {
+				if l, ok := b.Leader(q.ID()); ok && l.Node == b.name {
+					q.Flush()
+					q.Expire(time.Now().UnixNano())
+				}
+			}
+		}
+	}
+}
+
 // inBubble runs a test with a cluster in a synctest bubble.
 func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()

@@ -106,36 +106,3 @@ func TestALateRefusalDoesNotTouchTheNextDelivery(t *testing.T) {
 		require.Zero(t, q.Stats("ch", false).Channels[0].InFlightCount)
 	})
 }
-
-// A message times out while the leader reads the log for the same stream (from a
-// disk, say), and goes out again with the messages that were read.
-func TestATimeoutDuringAPullDoesNotHideTheMessage(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		top := w.topic("orders", "n1")
-		p := top.Partition(0)
-		s := w.brokers["n2"].subscribe(t, "orders", 3)
-		w.publish("n1", "slow")
-		w.tick(time.Second)
-		require.Len(t, s.Pull(3, nil), 1) // and the client is stuck with it
-		w.tick(57 * time.Second)
-		q, _ := w.brokers["n1"].Queue(p)
-		log := w.logs[p]
-		log.mu.Lock()
-		log.onRead = func() {
-			<-time.After(3 * time.Second)
-			q.Expire(time.Now().UnixNano())
-		}
-		log.mu.Unlock()
-		w.publish("n1", "next")
-		w.tick(5 * time.Second)
-		require.EqualValues(t, 1, q.Stats("ch", false).Channels[0].TimeoutCount)
-		got := map[string]uint16{}
-		for _, d := range s.Pull(3-s.InFlight(), nil) {
-			got[body(d)] = d.Message.Attempts
-			require.NoError(t, s.Finish(d.ID))
-		}
-		require.Equal(t, map[string]uint16{"next": 1, "slow": 2}, got)
-		w.tick(time.Second)
-		require.Zero(t, q.Stats("ch", false).Channels[0].InFlightCount)
-	})
-}

@@ -37,7 +37,7 @@ type storm struct {
 
 // TestStorm runs LOCKSTEP_SEQUENCES of them, from LOCKSTEP_SEED on.
 func TestStorm(t *testing.T) {
-	first, n := env.Number(t, "LOCKSTEP_SEED", uint64(0)), env.Number(t, "LOCKSTEP_SEQUENCES", uint64(20))
+	first, n := env.Number(t, "LOCKSTEP_SEED", uint64(0)), env.Number(t, "LOCKSTEP_SEQUENCES", uint64(10))
 	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

@@ -40,10 +40,13 @@ const (
 	none  = -1
 )
 
+// dial connects to a broker; a test replaces it.
+var dial = func(address string) (net.Conn, error) { return net.DialTimeout("tcp", address, 5*time.Second) }
+
 // dial opens the i-th connection: connections are spread over the addresses.
 func (cfg *Config) dial(i, outputBuffer int) (*conn, error) {
 	address := cfg.Addresses[i%len(cfg.Addresses)]
-	raw, err := net.DialTimeout("tcp", address, 5*time.Second)
+	raw, err := dial(address)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func all(*events.Event) bool { return true }
@@ -67,12 +68,8 @@ func TestAddWaitsForNoReader(t *testing.T) {
 			r.Add(events.Event{Kind: events.BrokerUp, Broker: "n2"})
 			close(added)
 		}()
-		select {
-		case <-added:
-			return true
-		case <-time.After(5 * time.Second):
-			return false
-		}
+		wait.For(t, added, "the event is added during the look")
+		return true
 	})
 	require.Len(t, list, 1)
 	require.EqualValues(t, "n1", list[0].Broker)

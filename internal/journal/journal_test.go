@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -422,11 +422,11 @@ func TestFailureIsReportedAtOnce(t *testing.T) {
 	first := errors.New("the checkpoint failed")
 	j.Fail(first)
 	j.Fail(errors.New("and so did this"))
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return o.err != nil
-	}, 10*time.Second, time.Millisecond)
+	}, "the sink has the failure")
 	require.Equal(t, first, o.wait(1000))
 	require.ErrorIs(t, j.Close(), first)
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -119,7 +120,7 @@ func TestRunPushes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { p.Run(ctx) })
-	require.NoError(t, receiver.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, receiver.SetReadDeadline(time.Now().Add(wait.Limit)))
 	b := make([]byte, 2048)
 	n, _, err := receiver.ReadFrom(b)
 	require.NoError(t, err)

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -138,12 +138,12 @@ func TestStaleSnapshot(t *testing.T) {
 		mem, o, s, p := alone(t, 1<<30)
 		writeState := func(n uint64) {
 			submit(t, s, p, queue.Write{Kind: queue.WriteState, State: queue.StateVersion{Epoch: 1, N: n, Full: n == 1, Delta: []byte{byte(n)}}})
-			require.Eventually(t, func() bool {
+			wait.Until(t, func() bool {
 				require.NoError(t, s.Checkpoint())
 				p.files.Lock()
 				defer p.files.Unlock()
 				return len(p.durable.history) == int(n) && !p.durable.historyDirty
-			}, 10*time.Second, time.Millisecond)
+			}, "a checkpoint has the version")
 		}
 		writeState(1)
 		at := p.dir + "/" + snapshotName

@@ -55,7 +55,7 @@ func (c *cutter) arm(w *world) {
 // id may change.
 func TestPowerCut(t *testing.T) {
 	points, histories := 0, 0
-	for seed := range seeds(t, 12) {
+	for seed := range seeds(t, 5) {
 		histories++
 		t.Logf("seed %d", seed)
 		c := &cutter{mem: vfs.NewMemory(), rng: rand.New(rand.NewPCG(seed, 2))}

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/journal"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -130,10 +130,10 @@ func TestDecayOfAKilledStore(t *testing.T) {
 			w, err := newWorld(t, 7000+seed, mem)
 			require.NoError(t, err)
 			require.NoError(t, w.run(5+rng.IntN(30)))
-			require.Eventually(t, func() bool {
+			wait.Until(t, func() bool {
 				group, err := journal.Acknowledged(mem, "data/journal")
 				return err == nil && group == w.store.journal.Mark().Group
-			}, 10*time.Second, 100*time.Microsecond)
+			}, "the acknowledgement record is exact")
 			ids, left := storeIDs(w), killed(mem)
 			require.NoError(t, w.store.Close())
 			harm(t, rng, left)

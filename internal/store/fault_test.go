@@ -13,20 +13,22 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// TestEveryCallFails fails each I/O call of a history once. The store must stop (or continue, if
-// the call was a read that it can do without). Afterwards the acknowledged data must exist, both
-// after a kill of the process and after a power cut.
+// TestEveryCallFails fails each I/O call of a history once, with one of three errors in turn; a long
+// run fails it with each of them. The store must stop (or continue, if the call was a read that it
+// can do without). Afterwards the acknowledged data must exist, both after a kill of the process and
+// after a power cut.
 func TestEveryCallFails(t *testing.T) {
 	const seed, steps = 5, 30
 	var calls atomic.Int64
@@ -37,12 +39,12 @@ func TestEveryCallFails(t *testing.T) {
 	require.NoError(t, w.store.Close())
 	total := calls.Load()
 	t.Logf("%d calls", total)
+	long := env.Number(t, "LOCKSTEP_SEQUENCES", 0) > 0
 	for n := int64(1); n <= total; n++ {
 		for i, fault := range []error{syscall.EIO, syscall.ENOSPC, vfs.ErrShort} {
-			if i != int(n)%3 && testing.Short() {
-				continue
+			if long || i == int(n)%3 {
+				failOnce(t, seed, steps, n, fault)
 			}
-			failOnce(t, seed, steps, n, fault)
 		}
 	}
 }
@@ -268,7 +270,7 @@ func TestLostCheckpoint(t *testing.T) {
 // missing in the segments are in the journal, which begins before their end, after older groups of
 // reused files.
 func TestKilledWithoutCheckpoint(t *testing.T) {
-	for seed := range seeds(t, 40) {
+	for seed := range seeds(t, 16) {
 		mem := vfs.NewMemory()
 		w, err := newWorld(t, 300+seed, mem)
 		require.NoError(t, err)
@@ -316,10 +318,10 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 	for range 23 {
 		other.put(t, s, 1, 3000) // enough for the writer, too little for a checkpoint
 	}
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		_, last := scanChain(first)
 		return last.crc == cut.end().crc
-	}, time.Second, time.Millisecond)
+	}, "the segments have the cut")
 	cut.put(t, s, 1, 100) // in the journal alone
 	disk := killed(mem)
 	require.NoError(t, s.Close())
@@ -403,7 +405,7 @@ func TestIndexOfALostCut(t *testing.T) {
 // TestIndexOfSectors: the index of the uncommitted range may hold any whole records, in any order
 // and in several files. Recovery makes it agree with the log.
 func TestIndexOfSectors(t *testing.T) {
-	for seed := range seeds(t, 200) {
+	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 12))
 		mem := vfs.NewMemory()
 		w, err := newWorld(t, 700+seed, mem)
@@ -677,10 +679,10 @@ func TestLostJournalFiles(t *testing.T) {
 			if files > 1 {
 				require.NoError(t, s.Checkpoint())
 			}
-			require.Eventually(t, func() bool {
+			wait.Until(t, func() bool {
 				c, err := readCheckpoint(mem, s.checkpointName())
 				return err == nil && c.mark.Files >= files
-			}, time.Minute, time.Millisecond, "the first file is known at once")
+			}, "a checkpoint names every journal file")
 			m.put(t, s, 3, 100)
 
 			o := testOptions(mem.CrashClone(rand.New(rand.NewPCG(1, 1))))

@@ -47,7 +47,7 @@ func goOn(t *testing.T, s *Store) []border {
 // cache, lets it acknowledge, and then cuts the power: data that a start finds in the cache may not
 // be on the disk.
 func TestKillThenPower(t *testing.T) {
-	const seed, steps = 9, 20
+	const seed, steps = 9, 14
 	for n := int64(1); ; n++ {
 		mem := vfs.NewMemory()
 		var calls atomic.Int64

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"path"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -66,7 +66,7 @@ func TestLostTail(t *testing.T) {
 			t.Run(fmt.Sprintf("nosync-%t-%d", noSync, kept), func(t *testing.T) {
 				mem := vfs.NewMemory()
 				o := testOptions(mem)
-				o.JournalBytes, o.CheckpointBytes, o.NoSync = 8<<20, 1<<30, noSync // a file that gets full is followed by a checkpoint, after which nothing would be lost
+				o.JournalBytes, o.CheckpointBytes, o.NoSync = 1<<20, 1<<30, noSync // a file that gets full is followed by a checkpoint, after which nothing would be lost
 				s := reopen(t, o)
 				p, err := s.Create("t", ident.Partition{Topic: 1})
 				require.NoError(t, err)
@@ -74,10 +74,10 @@ func TestLostTail(t *testing.T) {
 				for range 100 {
 					m.put(t, s, 1, 100)
 				}
-				require.Eventually(t, func() bool {
+				wait.Until(t, func() bool {
 					last, err := journal.Acknowledged(mem, "data/journal")
 					return err == nil && last == s.journal.Mark().Group
-				}, 10*time.Second, time.Millisecond)
+				}, "the acknowledgement record is exact")
 				whole := killed(mem)
 				o.FS = whole
 				again := reopen(t, o)
@@ -104,7 +104,7 @@ func TestSegmentsBeyondTheJournal(t *testing.T) {
 	for range 100 {
 		m.put(t, s, 1, 1500)
 	}
-	require.Eventually(t, func() bool { return p.segments.End() > m.borders[50].at.Offset }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { return p.segments.End() > m.borders[50].at.Offset }, "the segments have half of the log")
 	disk := killed(mem)
 	loseTail(t, disk, 10)
 	require.NoError(t, disk.Remove("data/journal/acknowledged"))

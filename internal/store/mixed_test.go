@@ -85,7 +85,7 @@ func TestPowerCutDuringAChangeOfDurability(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for n := range 24 {
+		for n := range 10 {
 			if err := s.SetSync(n%2 == 1); err != nil {
 				t.Error(err)
 			}

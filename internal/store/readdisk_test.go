@@ -2,11 +2,11 @@ package store
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,16 +102,20 @@ type early struct {
 	done chan struct{}
 }
 
-// Synced implements Sink. It waits a moment, for a reader that would not wait for the writer.
+// Synced implements Sink. It gives a reader that would not wait for the writer the time to answer.
 func (e *early) Synced(uint64, error) {
 	go func() {
 		b, _ := e.p.ReadDisk(0, 1000)
 		e.read <- b
 		close(e.done)
 	}()
-	select {
-	case <-e.done:
-	case <-time.After(20 * time.Millisecond):
+	for range 1000 {
+		select {
+		case <-e.done:
+			return
+		default:
+			runtime.Gosched()
+		}
 	}
 }
 

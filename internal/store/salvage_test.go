@@ -5,11 +5,11 @@ import (
 	"path"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -31,10 +31,10 @@ func alone(t *testing.T, checkpointBytes int64) (*vfs.Memory, Options, *Store, *
 func beginJournal(t *testing.T, s *Store, p *Partition) {
 	t.Helper()
 	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted})
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		c, err := readCheckpoint(s.o.FS, s.checkpointName())
 		return err == nil && c.mark.Files > 0
-	}, 10*time.Second, time.Millisecond)
+	}, "the first checkpoint of the journal")
 }
 
 // say publishes one message with that text.
@@ -71,7 +71,7 @@ func TestSegmentsFillTheJournal(t *testing.T) {
 	for range 4 {
 		m.put(t, s, 15, 3000)
 	}
-	require.Eventually(t, func() bool { return p.segments.End() >= m.borders[30].at.Offset }, 10*time.Second, time.Millisecond, "the writer is a moment later")
+	wait.Until(t, func() bool { return p.segments.End() >= m.borders[30].at.Offset }, "the segments have the batch behind the decayed one")
 	held := p.segments.End()
 	disk := killed(mem)
 	flipIn(t, disk, "data/journal", "the bit that decays")
@@ -149,7 +149,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	for range 3 {
 		m.put(t, s, 15, 3000)
 	}
-	require.Eventually(t, func() bool { return p.segments.End() > 0 }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { return p.segments.End() > 0 }, "the segments have a batch")
 	m.put(t, s, 2, 3000)
 	for i := range uint64(20) {
 		disk := mem.CrashClone(rand.New(rand.NewPCG(i, 2)))

@@ -16,7 +16,7 @@ import (
 // own partition. After a power cut that leaves only the journal, each partition ends where its last
 // acknowledged submission ended.
 func TestSubmissionsOfSeveralLoops(t *testing.T) {
-	const loops, submissions, bodyBytes = 4, 200, 8 << 10
+	const loops, submissions, bodyBytes = 4, 80, 8 << 10
 	mem := vfs.NewMemory()
 	o := testOptions(mem)
 	o.CheckpointBytes, o.JournalBytes = 1<<30, 1<<20 // no checkpoint: the journal alone is synced

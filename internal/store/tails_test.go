@@ -2,11 +2,11 @@ package store
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -95,5 +95,5 @@ func (w *tailsWorld) put(i, size int) {
 
 // until waits for a condition: acknowledged submissions reach the writer a moment later.
 func (w *tailsWorld) until(ok func() bool) {
-	require.Eventually(w.t, func() bool { return w.s.Checkpoint() == nil && ok() }, 10*time.Second, time.Millisecond)
+	wait.Until(w.t, func() bool { return w.s.Checkpoint() == nil && ok() }, "the tails are bounded")
 }

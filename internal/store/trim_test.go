@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -56,7 +56,7 @@ func TestNewFileIsBegunAtOnce(t *testing.T) {
 	_, ok := p.HeadEnd()
 	require.False(t, ok)
 	m.append(t, s, queue.NewFile(), queue.Marker())
-	require.Eventually(t, func() bool { _, ok := p.HeadEnd(); return ok }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { _, ok := p.HeadEnd(); return ok }, "the segments have a head")
 	head, _ := p.HeadEnd()
 	require.Equal(t, begins.Offset, head)
 	require.NoError(t, p.TrimHead(m.end().at))
@@ -124,10 +124,10 @@ func TestStartWhileTrimming(t *testing.T) {
 // checkpoint makes a checkpoint of everything. An acknowledged submission may reach the writer a
 // moment later.
 func (m *model) checkpoint(t *testing.T, s *Store) {
-	require.Eventually(t, func() bool {
+	wait.Until(t, func() bool {
 		require.NoError(t, s.Checkpoint())
 		return m.p.segments.End() == m.end().at.Offset
-	}, 10*time.Second, time.Millisecond)
+	}, "the segments have the whole log")
 }
 
 func submit(t *testing.T, s *Store, p *Partition, w queue.Write) {
@@ -166,30 +166,30 @@ func TestTrimThenPowerCut(t *testing.T) {
 		})
 	}
 	mem := vfs.NewMemory()
-	s := reopen(t, testOptions(cutting(mem, 100)))
+	s := reopen(t, testOptions(cutting(mem, 40)))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	m := &model{p: p, borders: []border{{}}}
 	m.put(t, s, 5, 3000)
 	require.NoError(t, s.Checkpoint())
 	m.put(t, s, 24, 3000) // too little for a checkpoint
-	require.Eventually(t, func() bool { return p.segments.End() > 2*24<<10 }, 10*time.Second, time.Millisecond)
+	wait.Until(t, func() bool { return p.segments.End() > 2*24<<10 }, "two segments are full")
 
 	armed.Store(true)
 	require.NoError(t, p.TrimHead(m.end().at))
 	require.Positive(t, p.Start().Offset, "nothing went")
 	inTrim := take(mem, 3)
-	require.Greater(t, len(inTrim), 100)
+	require.Greater(t, len(inTrim), 40)
 	for i, cut := range inTrim {
 		clones := 0
 		if i >= len(inTrim)-3 {
-			clones = 30
+			clones = 15
 		}
 		requireEnd(t, cutting(cut, clones), m.end())
 	}
 	armed.Store(false)
 	inStart := take(nil, 0)
-	require.Greater(t, len(inStart), 100)
+	require.Greater(t, len(inStart), 45)
 	for _, cut := range inStart {
 		requireEnd(t, cut, m.end())
 	}
@@ -306,7 +306,7 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 	id, bases := p.StoreID(), len(p.segments.Bases())
 	m.put(t, s, 40, 3000) // in new files, their entries not synced yet
 	submit(t, s, p, queue.Write{Kind: queue.WriteCommitted, At: m.end().at})
-	require.Eventually(t, func() bool { return len(p.segments.Bases()) > bases }, 10*time.Second, time.Millisecond, "the writer is a moment later")
+	wait.Until(t, func() bool { return len(p.segments.Bases()) > bases }, "the writer has begun a new segment")
 	acked := m.end()
 	g.mu.Lock() // the journal may be creating a file
 	g.dir = p.dir
@@ -320,7 +320,7 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 		m.put(t, s, 1, 10) // further acknowledged puts
 		acked = m.end()
 	}
-	for i := range uint64(40) { // for several outcomes
+	for i := range uint64(16) { // for several outcomes
 		o.FS = mem.CrashClone(rand.New(rand.NewPCG(i, 4)))
 		again := reopen(t, o)
 		q := again.Partitions()[0]

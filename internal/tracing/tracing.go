@@ -48,12 +48,15 @@ const (
 	// waiting bounds the operations whose spans are not made yet.
 	waiting = 2048
 	// exportTimeout bounds one request to the collector.
-	exportTimeout = 5 * time.Second
+	defaultExportTimeout = 5 * time.Second
 	// closeTimeout bounds the last one, at the stop.
-	closeTimeout = 2 * time.Second
+	defaultCloseTimeout = 2 * time.Second
 	// complainEvery is the least time between two log lines about the collector.
 	complainEvery = time.Minute
 )
+
+// The limits of an export, as variables for the tests.
+var exportTimeout, closeTimeout = defaultExportTimeout, defaultCloseTimeout
 
 // HeaderParent is the header of a message, and of an HTTP request, with its place in a trace.
 const HeaderParent = "traceparent"

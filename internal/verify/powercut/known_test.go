@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -60,8 +61,20 @@ func (k *known) fork() known {
 	return c
 }
 
+// made has the messages of all puts so far: each is compared some hundred times.
+var made sync.Map
+
 // bodies are the messages of a put: its number says it all.
 func bodies(id uint64) [][]byte {
+	if all, ok := made.Load(id); ok {
+		return all.([][]byte)
+	}
+	all := makeBodies(id)
+	made.Store(id, all)
+	return all
+}
+
+func makeBodies(id uint64) [][]byte {
 	rng := rand.New(rand.NewPCG(id, 77))
 	count := 1
 	if rng.IntN(3) == 0 {

@@ -43,8 +43,6 @@ const (
 	lead = 400
 	// perHistory is about how many cuts are taken of one history.
 	perHistory = 50
-	// shortCuts are taken with -short.
-	shortCuts = 150
 )
 
 // run takes one history and, from some step on, a cut at each of its syncs. It
@@ -81,10 +79,7 @@ func run(w *world, seed uint64, a *tally) error {
 // TestAllAtOnce takes the power from all three brokers at every sync point of
 // random histories: nothing that was answered may be lost.
 func TestAllAtOnce(t *testing.T) {
-	want := sequences(t, 600)
-	if testing.Short() {
-		want = min(want, shortCuts)
-	}
+	want := sequences(t, 200)
 	a := newTally()
 	for seed := firstSeed(t); a.cuts < want; seed++ {
 		w := newWorld(seed, known{strict: true})

@@ -89,7 +89,7 @@ func TestRemovedSyncs(t *testing.T) {
 func survive(m removedSync, limit int) (cuts int, err error) {
 	a := newTally()
 	if m.why != "" {
-		limit = min(limit, 10*perHistory)
+		limit = min(limit, 2*perHistory)
 	}
 	for seed := uint64(1); err == nil && a.cuts < limit; seed++ {
 		w := newWorld(seed, known{})
