@@ -17,14 +17,14 @@ import (
 )
 
 // load is how many messages pass before and after each fault.
-const load = 150
+const load = 80
 
 // faults: producers at every broker and a consumer, while the leader is killed and another broker
 // is stopped. Every message that is acknowledged is delivered, and none that nobody published.
 func (s *smoke) faults() {
 	s.Create(e2etest.Topic, e2etest.Channel, 2)
 	sink := s.Consume(e2etest.Topic, e2etest.Channel)
-	const plenty, perSecond = 200_000, 300
+	const plenty, perSecond = 100_000, 150
 	feed := e2etest.NewFeed(e2etest.Numbered("m", plenty), 0)
 	l := s.Put(e2etest.Topic, feed, 2)
 	s.T.Cleanup(feed.Pace(perSecond))
