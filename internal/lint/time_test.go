@@ -21,7 +21,7 @@ const hangLimit = 30 * time.Second
 // TestNoWallClockInTheGate: no test that `make test` runs depends on how fast the machine is.
 // Such a test waits for a condition with internal/testkit/wait, judges durations in a bubble of
 // testing/synctest, or is named TestPromise… in a file …promises_test.go, which `make promises` runs.
-// What cannot be found here (an order of goroutines, a port that another process takes) stays
+// An order of goroutines, or a port that another process takes, cannot be found here and stays
 // with the reader.
 func TestNoWallClockInTheGate(t *testing.T) {
 	outside := outsideTheGate(t)
