@@ -354,6 +354,7 @@ func TestGoNSQ(t *testing.T) {
 			config := nsq.NewConfig()
 			config.TlsConfig = &tls.Config{InsecureSkipVerify: true}
 			config.MaxInFlight = 100
+			config.DialTimeout, config.ReadTimeout, config.WriteTimeout = wait.Limit, wait.Limit, wait.Limit
 			change(config)
 			b.roundTrip(t, name, config)
 		})
