@@ -93,14 +93,15 @@ test-short:
 	$(GO) test -C client -short -skip '^TestPromise' -timeout 170s ./...
 
 # The gate. Each test binary has a network and a file system of its own (.ci/isolated); vet has its place in
-# make check. The results never come from the cache, which does not include the brokers of bin/.
+# make check. The longest begin first. The results never come from the cache, which does not include the brokers of bin/.
 PROCESSORS = $$(getconf _NPROCESSORS_ONLN)
 GATE = $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/($(subst $() ,|,$(OUTSIDE)))(/|$$)')
+LONGEST = $(addprefix ./,internal/verify/console internal/verify/smoke cmd/nsqd internal/etcdserver coordinator internal/verify/sim internal/verify/model)
 GATE_FLAGS = -exec $(CURDIR)/.ci/isolated -vet=off -count=1 -skip '^TestPromise' -timeout 30m -parallel 4
 # Acknowledgements, duplicates, histories, elections, rollbacks, truncation: one rule of each; make mutants has them all.
 GATE_MUTANTS = ack-verified dedupe-whole divergence elect-head-start rollback-whole truncate-committed
 test: fmt-check build tools ## the gate: everything deterministic, a smoke of real processes, the console in its browser
-	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test $(GATE_FLAGS) -p $$(($(PROCESSORS) + 1)) $(GATE)
+	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test $(GATE_FLAGS) -p $$(($(PROCESSORS) + 1)) $(LONGEST) $(GATE)
 	$(GO) test -C client $(GATE_FLAGS) ./...
 	$(GO) test -C docs/site $(GATE_FLAGS) ./...
 	$(GO) run ./internal/verify/mutants/cmd/mutants run -witness script $(GATE_MUTANTS)
