@@ -102,16 +102,33 @@ func writeCertificate(t *testing.T, dir string, serial int64) server.TLSOptions 
 	return o
 }
 
-func get(t *testing.T, url string) (int, string) {
+// get returns the answer to a request. A connection above the limits has five seconds: an attempt that stands still
+// for so long proves nothing, and is made again.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	wait.Until(t, func() bool {
+		inTime := wait.Expiring(t, 2*time.Second)
+		var err error
+		status, body, err = tryGet(url)
+		if inTime.Err() == nil {
+			require.NoError(t, err)
+		}
+		return err == nil
+	}, "%s answers", url)
+	return status, body
+}
+
+func tryGet(url string) (int, string, error) {
 	client := &http.Client{Timeout: wait.Limit, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	r, err := client.Get(url)
-	require.NoError(t, err)
+	if err != nil {
+		return 0, "", err
+	}
 	defer func() { _ = r.Body.Close() }()
 	body, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	return r.StatusCode, string(body)
+	return r.StatusCode, string(body), err
 }
 
 // speak connects from an address of this machine, sends a line, and returns what comes back.
