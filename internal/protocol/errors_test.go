@@ -94,6 +94,7 @@ func TestFatalErrors(t *testing.T) {
 		{"DPUB t -1\n", "E_INVALID DPUB could not parse timeout -1"},
 		{"DPUB t 3600100\n", "E_INVALID DPUB timeout 3600100 out of range 0-3600000"},
 		{"DPUB t 3600001\n", "E_INVALID DPUB timeout 3600001 out of range 0-3600000"},
+		{"DPUB t 9223372036854775808\n", "E_INVALID DPUB timeout 9223372036854775808 out of range 0-3600000"},
 		{"DPUB t 1\n\x00\x00\x00\x00", "E_BAD_MESSAGE DPUB invalid message body size 0"},
 		{"DPUB t 1\n" + sized(repeat("x", 101)), "E_BAD_MESSAGE DPUB message too big 101 > 100"},
 	} {
