@@ -144,13 +144,13 @@ func (s *stream) write(p []byte) (int, error) {
 
 func (s *stream) read(p []byte) (int, error) {
 	for {
-		n, err, changed, until := s.take(p)
+		n, changed, until, err := s.take(p)
 		if changed == nil {
 			return n, err
 		}
 		var expired <-chan time.Time
 		if !until.IsZero() {
-			timer := time.NewTimer(until.Sub(time.Now()))
+			timer := time.NewTimer(time.Until(until))
 			defer timer.Stop()
 			expired = timer.C
 		}
@@ -162,20 +162,20 @@ func (s *stream) read(p []byte) (int, error) {
 }
 
 // take reads what is there. A channel instead says when to try again.
-func (s *stream) take(p []byte) (n int, err error, changed <-chan struct{}, until time.Time) {
+func (s *stream) take(p []byte) (n int, changed <-chan struct{}, until time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return 0, net.ErrClosed, nil, until
+		return 0, nil, until, net.ErrClosed
 	case !s.until.IsZero() && !time.Now().Before(s.until):
-		return 0, os.ErrDeadlineExceeded, nil, until
+		return 0, nil, until, os.ErrDeadlineExceeded
 	case len(s.data) > 0:
 		n = copy(p, s.data)
 		s.data = s.data[n:]
-		return n, nil, nil, until
+		return n, nil, until, nil
 	case s.ended:
-		return 0, io.EOF, nil, until
+		return 0, nil, until, io.EOF
 	}
-	return 0, nil, s.changed, s.until
+	return 0, s.changed, s.until, nil
 }

@@ -217,7 +217,7 @@ func (p *testPackage) clock(n ast.Node) string {
 			return p.soon(call.Args[0], instead)
 		}
 	}
-	for _, f := range []string{"Sleep", "Since", "Until"} {
+	for _, f := range []string{"Sleep", "Since"} {
 		if isCall(n, "time", f) {
 			return "time." + f + instead
 		}

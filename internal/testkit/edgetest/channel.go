@@ -200,7 +200,7 @@ func (s *subscription) Touch(id edge.MessageID) error {
 		return err
 	}
 	f.timer.Stop()
-	left := f.since.Add(s.c.MaxMsgTimeout).Sub(time.Now())
+	left := time.Until(f.since.Add(s.c.MaxMsgTimeout))
 	s.armLocked(f, min(left, time.Duration(s.request.MsgTimeoutMS)*time.Millisecond))
 	return nil
 }
