@@ -23,13 +23,13 @@ const (
 	// reconnectDelay is the pause before a broker is dialled again, and between queries of a
 	// lookup API: go-nsq has one setting for both.
 	reconnectDelay = time.Second
-	// heartbeat is within which a broker answers.
+	// heartbeat is the time within which a broker that is alive answers.
 	heartbeat = time.Second
 	// lookEvery is the pause between two looks whether a broker is connected.
 	lookEvery = 250 * time.Millisecond
 )
 
-// silence is how long a broker that has not gone is silent at most. It is longer in tests.
+// silence is the time without an answer after which a broker counts as gone. Tests raise it.
 var silence = 5 * time.Second
 
 func newTail(t *cli.Target) *cobra.Command {

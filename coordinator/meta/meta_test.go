@@ -2,8 +2,6 @@ package meta_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,17 +18,8 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "16")
 	flag.Parse()                   // -parallel prevails
 	wal.SegmentSizeBytes = 1 << 20 // etcd allocates the file of each member's log in advance
-	code := m.Run()
-	if code == 0 && !wait.Holds(func() bool { return leaks() == nil }) {
-		fmt.Fprintln(os.Stderr, leaks())
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leaks returns an error with the goroutines that run. etcd closes its log rotation and gRPC keep-alives behind our back.
-func leaks() error {
-	return goleak.Find(goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+	// etcd closes its log rotation and gRPC keep-alives behind our back.
+	wait.Main(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 func TestKeysRoundTrip(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,19 +31,8 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8")
 	flag.Parse()                   // -parallel prevails
 	wal.SegmentSizeBytes = 1 << 20 // etcd allocates the file of each member's log in advance
-	code := m.Run()
-	if code == 0 && !wait.Holds(func() bool { return leaks() == nil }) {
-		fmt.Fprintln(os.Stderr, leaks())
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leaks returns an error with the goroutines that run. etcd keeps idle HTTP connections between
-// members that outlive it for a moment.
-func leaks() error {
-	return goleak.Find(
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+	// etcd keeps idle HTTP connections between members that outlive it for a moment.
+	wait.Main(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
 		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))

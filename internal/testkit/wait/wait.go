@@ -12,8 +12,11 @@ package wait
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // Limit is after how long a test that makes no progress counts as hung. It is far above the
@@ -74,4 +77,15 @@ func Expiring(t testing.TB, after time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), after)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Main runs the tests of a package and exits. If they pass, it waits for the goroutines that have
+// not ended yet, other than those of the options; TestMain is its only caller.
+func Main(m *testing.M, ignored ...goleak.Option) {
+	code := m.Run()
+	if code == 0 && !Holds(func() bool { return goleak.Find(ignored...) == nil }) {
+		fmt.Fprintln(os.Stderr, goleak.Find(ignored...))
+		code = 1
+	}
+	os.Exit(code)
 }
