@@ -48,3 +48,6 @@ var ExplainEnd = explainEnd
 
 // RetryChange repeats a change of the membership.
 var RetryChange = retryChange
+
+// FreeSpace makes room in the member's database, as its watch does when half of the quota is used.
+func (s *Server) FreeSpace(ctx context.Context) error { return s.freeSpace(ctx) }

@@ -84,7 +84,7 @@ func (s *Server) freeSpace(ctx context.Context) error {
 		s.log.WithError(err).Info("cannot compact the metadata's history, trying again later")
 	}
 	if refuses || e.Backend().SizeInUse() < e.Backend().Size()/2 { // pages in use may hold little data
-		if err := e.Backend().Defrag(); err != nil {
+		if err := s.defragment(); err != nil {
 			s.log.WithError(err).Info("cannot defragment the metadata's database, trying again later")
 		}
 	}
@@ -95,6 +95,20 @@ func (s *Server) freeSpace(ctx context.Context) error {
 		return fmt.Errorf("etcdserver: the database has %d bytes, its quota is %d", size, s.options.quota)
 	}
 	return s.disarm(ctx, s.MemberID())
+}
+
+// defragment returns free pages of the database to the file system, unless the member ends. As
+// one of etcd's own goroutines it is awaited before the database closes, also when the member
+// was removed; a database that closes meanwhile would end the process.
+func (s *Server) defragment() error {
+	e, result := s.etcd.Server, make(chan error, 1)
+	e.GoAttach(func() { result <- e.Backend().Defrag() })
+	select {
+	case err := <-result:
+		return err
+	case <-e.StopNotify():
+		return ErrStopped
+	}
 }
 
 // disarmOthers disarms the alarms that other members have left: a running member has had the

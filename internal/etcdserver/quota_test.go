@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -59,4 +60,17 @@ func TestAlarmOfAMemberThatDied(t *testing.T) {
 	servers[2].Crash()
 	c = client(t, servers[0])
 	wait.Until(t, func() bool { return change(t, c) == nil }, "the alarm is disarmed")
+}
+
+// TestAMemberEndsWhileItMakesRoom: a removed member closes its database by itself.
+func TestAMemberEndsWhileItMakesRoom(t *testing.T) {
+	t.Parallel()
+	o := options(t, "n1")
+	etcdserver.SmallQuota(&o, smallQuota, time.Hour)
+	s := start(t, o)
+	ready(t, s)
+	c := client(t, s)
+	wait.Until(t, func() bool { return errors.Is(change(t, c), rpctypes.ErrNoSpace) }, "the database is full")
+	s.Crash()
+	require.Error(t, s.FreeSpace(t.Context()))
 }
