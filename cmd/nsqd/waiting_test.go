@@ -22,7 +22,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/etcdserver"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // threeBrokers prepares a cluster with embedded etcd; run starts one of them.
@@ -158,7 +157,7 @@ func TestClientsOfAClusterThatStarts(t *testing.T) {
 		client := func(asks func() error) { clients.Go(func() { failed <- asks() }) }
 		for i, b := range all {
 			run(i, "--put-hold=5m")
-			b.alive("listens", func() bool { _, err := b.http.Get(b.url("/healthz")); return err == nil })
+			b.alive("listens", func() bool { return b.answers(http.MethodGet, "/healthz") == nil })
 			producer, consumer := b.dial(), b.dial()
 			producer.command(`{}`, "IDENTIFY")
 			consumer.command(`{}`, "IDENTIFY")
@@ -204,8 +203,7 @@ func (b *broker) answers(method, path string) error {
 	if err != nil {
 		return err
 	}
-	client := http.Client{Timeout: wait.Limit}
-	resp, err := client.Do(request)
+	resp, err := b.http.Do(request)
 	if err != nil {
 		return err
 	}
