@@ -92,7 +92,7 @@ func run(args []string) int {
 func settings(args []string) (config.Options, []string, error) { return config.Load(source(args)) }
 
 func source(args []string) config.Source {
-	return config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile}
+	return config.Source{Args: args, Env: os.LookupEnv, Environ: os.Environ, ReadFile: os.ReadFile}
 }
 
 // refuse prints the faults of the settings. They come last, because the help is longer than a
