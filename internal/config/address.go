@@ -67,6 +67,9 @@ func isHost(host string) bool {
 	})
 }
 
+// IsHostPort reports whether a text is host:port to connect to.
+func IsHostPort(address string) bool { return isHostPort(address, false) }
+
 // isHostPort reports whether a text is host:port. A listener may leave out the host (all addresses), and have
 // port 0 (the system chooses).
 func isHostPort(address string, listener bool) bool {
