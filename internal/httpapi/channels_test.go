@@ -124,6 +124,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 		binary := "\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x01b"
 		for _, x := range []struct{ target, body string }{
 			{"/mpub?topic=t&ttl=1500", "a\nb\n"},
+			{"/mpub?topic=t&ttl=1.5s", "a\nb\n"},
 			{"/mpub?topic=t&ttl=1500&binary=true", binary},
 			{"/mpub?topic=t&ttl=1500&binary=true&defer=1", binary},
 		} {
@@ -140,7 +141,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 			}
 		}
 		s := newSite(t)
-		for _, bad := range []string{"", "0", "-1", "x", "5s", "4398046511105"} {
+		for _, bad := range []string{"", "0", "-1", "x", "500us", "-5s", "4398046511105"} {
 			s.expect(s.nsqd, "POST /mpub?topic=t&ttl="+bad, "a\n", message(400, "INVALID_TTL"))
 		}
 		require.Empty(t, s.cluster.Directory().Topics())

@@ -101,6 +101,8 @@ func TestMalformedArguments(t *testing.T) {
 	}
 	for target, want := range map[string]string{
 		"/topic/create?topic=t&retention_time=-1s": "retention_time must be a duration such as 24h",
+		"/topic/create?topic=t&retention_time=1us": "retention_time must be at least 1ms, or 0",
+		"/topic/create?topic=t&retention_time=60":  "retention_time must be a duration such as 24h",
 		"/topic/create?topic=t&max_bytes=1e3":      "max_bytes must be a number of bytes",
 	} {
 		do(h, "POST", target, "")
