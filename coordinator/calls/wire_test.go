@@ -29,6 +29,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &SeekRequest{}, Golden: "939b0102a27333a2733405a27336c3c3c3c30b910cc3"},
 		{Value: &SeekReply{}, Golden: "9191970102030405c3c3"},
 		{Value: &SeekMove{}, Golden: "970102030405c3c3"},
+		{Value: &FinishRequest{}, Golden: "940102a273339104"},
+		{Value: &FinishReply{}, Golden: "930102c3"},
 		{Value: &PositionsRequest{}, Golden: "920102"},
 		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
 		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
@@ -93,7 +95,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 23, methods)
+	require.Equal(t, 24, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.

@@ -250,7 +250,6 @@ func readSeek(n names) edge.SeekChannel {
 		o.Partition = int(p)
 	}
 	a := arguments{Values: n.values}
-	a.boolean("idle", &o.Idle)
 	a.boolean("dry_run", &o.DryRun)
 	if o.Malformed == nil {
 		o.Malformed = a.err
