@@ -1,8 +1,6 @@
 package nsqd
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 
@@ -188,20 +186,4 @@ func (c *Channel) ReleaseDead(seq ident.Sequence) {
 	c.cursor.Deferred.Schedule(cursor.NewEntry(seq, now+1000*nsPerMS, f.attempts))
 	c.p.lower(now + 1000*nsPerMS)
 	c.offerLocked(now) // an ordered channel may deliver again
-}
-
-// HeaderOnlyChannel is the header of a message for one channel alone. A dead letter that is
-// published again to its old topic carries it, so that only the channel on which the message died
-// receives it.
-const HeaderOnlyChannel = "##only_channel"
-
-// isFor reports whether a message with this header is for the channel.
-func (c *Channel) isFor(header []byte) bool {
-	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+HeaderOnlyChannel+`"`)) {
-		return true
-	}
-	var h struct {
-		Only *string `json:"##only_channel"`
-	}
-	return json.Unmarshal(header, &h) != nil || h.Only == nil || *h.Only == c.name
 }
