@@ -157,11 +157,6 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			return false
 		}
 	}
-	if c.p.outlived(lifeOf(m), now) || s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
-		c.finishFrontLocked(from)
-		return false
-	}
-	attempts := uint16(1)
 	if again && c.policy.MaxAttempts > 0 {
 		if e, _ := c.cursor.Deferred.Get(seq); c.isDeadLocked(e.Attempts()) {
 			from.pop()
@@ -169,11 +164,18 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			return false
 		}
 	}
-	if _, rejected := from.rejected[seq]; rejected {
-		c.verbs.Filtered.Add(1)
+	if c.passFrontLocked(from) {
+		return false
+	}
+	if c.p.outlived(lifeOf(m), now) {
+		c.expireFrontLocked(from, now)
+		return false
+	}
+	if s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
 		c.finishFrontLocked(from)
 		return false
 	}
+	attempts := uint16(1)
 	if again {
 		attempts += c.cursor.Deferred.Deliver(seq)
 	} else {

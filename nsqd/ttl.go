@@ -1,16 +1,16 @@
 package nsqd
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // SetTTL limits the life of all messages in ms since they were published or, if they were published
 // with a delay, since they were due. 0: no limit. A message that has outlived it is finished
-// instead of delivered, at the latest by Reap.
+// instead of delivered, at the latest by Reap, or goes to the dead letters (expireFrontLocked).
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
 // life is the data of one message on which its time to live depends.
@@ -33,9 +33,11 @@ func (p *Partition) outlived(l life, now int64) bool {
 	return ttl > 0 && now-l.since >= ttl*nsPerMS
 }
 
+var timeToLive = filter.NameOf(queue.HeaderTTL)
+
 // ttlOf returns a message's own limit in ms; 0: none.
 func ttlOf(header []byte) int64 {
-	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+queue.HeaderTTL+`"`)) {
+	if !timeToLive.In(header) {
 		return 0
 	}
 	var h struct {

@@ -44,6 +44,9 @@ type ChannelStats struct {
 	// filter rejected them, or they are for another channel alone.
 	Filter        string `json:"filter,omitempty"`
 	FilteredCount uint64 `json:"filtered_count,omitempty"`
+	// ExpiredCount is the number of messages that outlived their time to live, those that went to the dead letters
+	// included.
+	ExpiredCount uint64 `json:"expired_count,omitempty"`
 	// Inherited is as that of a topic.
 	Inherited uint64 `json:"-"`
 	// Lags: the channel has messages that are neither finished nor deferred. Oldest is the first of
