@@ -162,7 +162,7 @@ func TestExpiredAndDead(t *testing.T) {
 
 // TestEscapedTimeToLive: the name of a header may have escapes.
 func TestEscapedTimeToLive(t *testing.T) {
-	require.EqualValues(t, 7, ttlOf([]byte(`{"\u0023#ttl_ms":7}`)))
-	require.EqualValues(t, 7, ttlOf([]byte(`{"##ttl_ms":7,"a":"\\"}`)))
-	require.Zero(t, ttlOf([]byte(`{"a":"\u0023#ttl_ms"}`)))
+	require.EqualValues(t, 7, (&queue.Message{Header: []byte(`{"\u0023#ttl_ms":7}`)}).TTLMS())
+	require.EqualValues(t, 7, (&queue.Message{Header: []byte(`{"##ttl_ms":7,"a":"\\"}`)}).TTLMS())
+	require.Zero(t, (&queue.Message{Header: []byte(`{"a":"\u0023#ttl_ms"}`)}).TTLMS())
 }

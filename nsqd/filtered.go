@@ -34,37 +34,17 @@ func (c *Channel) setFilterLocked(text string) {
 	c.prescanned = c.fetched // a delayed message that the former filter rejected may be deferred now
 }
 
-// HeaderOnlyChannel is the header of a message for one channel alone. A dead letter that is
-// published again to its old topic carries it, so that only the channel on which the message died
-// receives it.
-const HeaderOnlyChannel = "##only_channel"
-
-var onlyChannel = filter.NameOf(HeaderOnlyChannel)
-
-// selection decides which messages are for a channel. It is the only place that decides: every
-// message that a channel reads, by whichever road, goes through it.
-type selection struct {
-	channel string
-	filter  *filter.Filter // nil: none
-}
-
 // selectionLocked is the selection in force. setFilterLocked changes it.
-func (c *Channel) selectionLocked() selection { return selection{c.name, c.filter} }
-
-// accepts reports whether a message with this header, a JSON object or nothing, is for the channel.
-func (s selection) accepts(header []byte) bool {
-	if only, ok := onlyChannel.Value(header); ok && string(only) != s.channel {
-		return false
-	}
-	return s.filter == nil || s.filter.Match(header)
+func (c *Channel) selectionLocked() filter.Selection {
+	return filter.Selection{Channel: c.name, Filter: c.filter}
 }
 
 // reject returns the messages of a read that are not for the channel, as ranges: one range for each
 // run of messages without a gap.
-func (s selection) reject(read []queue.Message) (spans []cursor.Span) {
+func reject(by filter.Selection, read []queue.Message) (spans []cursor.Span) {
 	for i := range read {
 		m := &read[i]
-		if s.accepts(m.Header) {
+		if by.Accepts(m.Header) {
 			continue
 		}
 		if last := len(spans) - 1; last >= 0 && spans[last].To == m.Seq {

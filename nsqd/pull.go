@@ -229,7 +229,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}
 	start := c.p.source.Start().Sequence
-	rejected := selected.reject(read)
+	rejected := reject(selected, read)
 	c.mu.Lock()
 	c.reading = false
 	if generation != c.generation || selected != c.selectionLocked() {

@@ -47,7 +47,7 @@ func (c *Channel) trace(seq ident.Sequence, header []byte) (t edge.ChannelTrace,
 		t.State = edge.TraceBefore
 	case c.cursor.Settled(seq):
 		t.State = edge.TraceFinished
-	case !c.selectionLocked().accepts(header):
+	case !c.selectionLocked().Accepts(header):
 		t.State = edge.TraceSkipped
 	default:
 		t.State = edge.TraceWaiting

@@ -1,10 +1,7 @@
 package nsqd
 
 import (
-	"encoding/json"
-
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/filter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -21,7 +18,7 @@ type life struct {
 }
 
 func lifeOf(m *queue.Message) life {
-	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: ttlOf(m.Header)}
+	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: m.TTLMS()}
 }
 
 // outlived reports whether a message has outlived the topic's limit or its own.
@@ -31,20 +28,4 @@ func (p *Partition) outlived(l life, now int64) bool {
 		ttl = l.own
 	}
 	return ttl > 0 && now-l.since >= ttl*nsPerMS
-}
-
-var timeToLive = filter.NameOf(queue.HeaderTTL)
-
-// ttlOf returns a message's own limit in ms; 0: none.
-func ttlOf(header []byte) int64 {
-	if !timeToLive.In(header) {
-		return 0
-	}
-	var h struct {
-		MS int64 `json:"##ttl_ms"`
-	}
-	if json.Unmarshal(header, &h) != nil {
-		return 0
-	}
-	return min(max(h.MS, 0), queue.MaxTTLMS)
 }
