@@ -36,7 +36,7 @@ type Channel struct {
 	// read; its deliverable messages are in ahead.
 	next          ident.Sequence
 	fetched       ident.Sequence
-	prescanned    ident.Sequence // below it every delayed message that the filter accepts is in the deferred set
+	prescanned    ident.Sequence // below it every delayed message that is for the channel is in the deferred set
 	ahead         window
 	redelivery    window // bodies of the first messages of the ready queue
 	redeliverNext bool   // the next message comes from the ready queue

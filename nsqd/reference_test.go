@@ -35,6 +35,7 @@ type fate struct {
 	put      int64 // deliver-at
 	since    int64 // when its life began
 	life     int64 // its own limit, ns; 0 = none
+	released bool  // its move to the dead letters failed: an ordered channel does not wait for it
 }
 
 // Holders of a message in flight other than a subscriber.
@@ -340,6 +341,7 @@ func (r *reference) takeOver(t *rapid.T, next *rig) {
 	}
 	next.SetTTL(r.ttl)
 	next.Lead(r.epoch + 1)
+	r.forgetReleases()
 	for i := range r.fates {
 		switch f := &r.fates[i]; {
 		case f.place == inFlight:
