@@ -281,6 +281,10 @@ func (c *Channel) depthLocked() int64 {
 func (c *Channel) lowWater() ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.lowWaterLocked()
+}
+
+func (c *Channel) lowWaterLocked() ident.Sequence {
 	isRelocated := func(seq ident.Sequence) bool { return c.p.relocations.Holds(seq, 0) }
 	low := c.cursor.Deferred.Low(c.cursor.Confirmed(), isRelocated)
 	for _, f := range c.inFlight.heap {

@@ -385,7 +385,7 @@ func (r *reference) check(t *rapid.T) {
 	}
 	want.published = r.limit - r.start
 	require.Equal(t, want, got)
-	require.Equal(t, r.lowest(), int(r.LowWater()))
+	require.Equal(t, r.lowest(), int(r.lowWater()))
 	if len(r.channel.inFlight.heap) == 0 {
 		require.LessOrEqual(t, len(r.channel.cursor.Full().Settled), 1+len(r.fates))
 	}
