@@ -125,8 +125,8 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if p.identity, p.names, err = loadPeerIdentity(p.o, p.log); err != nil {
 		return err
 	}
-	// 2. Sockets before anything changes, so that a port in use is found early. They answer
-	// from here on, at first only with the reason why the broker does not serve yet.
+	// 2. Sockets before anything changes, so that a port in use is found early. From here on
+	// clients connect, and wait until the broker serves.
 	if err := p.listen(); err != nil {
 		return err
 	}
@@ -282,6 +282,9 @@ func (p *process) reload() {
 // during a change of etcd's leader is lost until it is retried.
 func (p *process) stop() {
 	close(p.quit)
+	if p.standby != nil {
+		p.standby.end()
+	}
 	p.watches.Wait()
 	if p.etcd != nil {
 		if err := p.etcd.TransferLeadership(); err != nil && !errors.Is(err, etcdserver.ErrStopped) {

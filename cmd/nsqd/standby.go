@@ -25,15 +25,19 @@ const (
 	maxReasons = 100
 )
 
-// standby answers clients in place of a broker that waits for its metadata or for other
-// members: at once, definitely, and with the reason. From serve on it passes all requests to
-// the broker, also those of earlier connections. It owns the reason, and logs it when it
-// changes.
+// standby stands in for a broker that reads its disk, or waits for its metadata or for other
+// members. Commands and requests of clients wait in it, as puts do, for at most hold; then they
+// are answered definitely, with the reason. Probes do not wait. From serve on it passes all
+// requests to the broker, also those of earlier connections. It owns the reason, and logs it when
+// it changes.
 type standby struct {
 	log     logrus.FieldLogger
 	metrics *metrics.Recorder
+	hold    time.Duration // --put-hold
 	began   time.Time
 	broker  atomic.Pointer[backends] // nil until the broker serves
+	over    chan struct{}            // closed when no request has to wait: the broker serves, or ends
+	once    sync.Once                // closes over
 	mu      struct {
 		sync.Mutex
 		why    string
@@ -53,14 +57,37 @@ var (
 	_ edge.Subscribers = (*standby)(nil)
 )
 
-func newStandby(log logrus.FieldLogger, m *metrics.Recorder) *standby {
-	s := &standby{log: log, metrics: m, began: time.Now()}
+func newStandby(log logrus.FieldLogger, m *metrics.Recorder, hold time.Duration) *standby {
+	s := &standby{log: log, metrics: m, hold: hold, began: time.Now(), over: make(chan struct{})}
 	s.mu.logged = map[string]time.Time{}
 	return s
 }
 
 // serve switches to the broker.
-func (s *standby) serve(b backends) { s.broker.Store(&b) }
+func (s *standby) serve(b backends) {
+	s.broker.Store(&b)
+	s.end()
+}
+
+// end ends all waits: a process that stops does not serve any more.
+func (s *standby) end() { s.once.Do(func() { close(s.over) }) }
+
+// await is the one wait for the start of the broker: of every command and request of a client. It ends when the broker
+// serves, at the latest hold after the request arrived, and reports whether the broker serves. The caller has not
+// read the body of the request, so a request that waits has no memory but its connection's.
+func (s *standby) await(ctx context.Context, arrived time.Time) bool {
+	if s.broker.Load() != nil {
+		return true
+	}
+	limit := time.NewTimer(time.Until(arrived.Add(s.hold)))
+	defer limit.Stop()
+	select {
+	case <-s.over:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return s.broker.Load() != nil
+}
 
 // step records a step of the start that usually takes no time.
 func (s *standby) step(what string) {
@@ -142,14 +169,14 @@ func (s *standby) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 	return nil, fmt.Errorf("%w: %s", edge.ErrNotReady, s.why())
 }
 
-// port returns the handler of an HTTP port; of selects it in the broker's backends.
+// port returns the handler of an HTTP port: probes are answered at once; of selects it in the broker's backends.
 func (s *standby) port(of func(*backends) http.Handler) http.Handler {
 	waiting := httpapi.NotReady(s.why)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if b := s.broker.Load(); b != nil {
-			of(b).ServeHTTP(w, r)
+		if s.broker.Load() == nil && (edge.IsProbe(r.URL.Path) || !s.await(r.Context(), time.Now())) {
+			waiting.ServeHTTP(w, r)
 			return
 		}
-		waiting.ServeHTTP(w, r)
+		of(s.broker.Load()).ServeHTTP(w, r)
 	})
 }

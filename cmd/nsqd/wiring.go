@@ -205,14 +205,14 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// answer opens the ports for clients. Until serve is called, they answer with the reason
-// why the broker does not serve yet.
+// answer opens the ports for clients. Until serve is called, requests wait, and are answered
+// with the reason why the broker does not serve yet when they have waited for too long.
 func (p *process) answer() {
-	p.standby = newStandby(p.log, p.metrics)
+	p.standby = newStandby(p.log, p.metrics, p.o.PutHold)
 	p.standby.step("reading the data path")
 	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
-		Publisher: p.standby, Subscribers: p.standby, Guard: p.guard, Metrics: p.metrics, Bodies: p.bodies, Log: p.log,
+		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Bodies: p.bodies, Log: p.log,
 	})
 	api := p.standby.port(func(b *backends) http.Handler { return b.api })
 	h := server.Handlers{

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // Browsers keeps pages of other origins out. A browser sends the requests of any page:
@@ -49,7 +51,7 @@ func foreignRead(r *http.Request) bool {
 // knows reports whether the request names this broker in a way that the owner of a foreign
 // name cannot arrange: by an address, by a name without dots, or by one of the allowed names.
 func (b *Browsers) knows(r *http.Request) bool {
-	if probe(r.URL.Path) {
+	if edge.IsProbe(r.URL.Path) {
 		return true
 	}
 	host := r.Host
@@ -71,6 +73,3 @@ func (b *Browsers) knows(r *http.Request) bool {
 	}
 	return false
 }
-
-// probe reports whether a path is a probe of a supervisor, whose answer is one word.
-func probe(path string) bool { return path == "/ping" || path == "/healthz" || path == "/readyz" }

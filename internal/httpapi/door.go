@@ -51,7 +51,8 @@ func (d *door) Handler(method, path string, h http.Handler) {
 	d.inner.Handler(method, path, d.api.guarded(rule, d.api.takes(route, h)))
 }
 
-// ServeHTTP keeps foreign pages out before a route is looked for.
+// ServeHTTP keeps foreign pages out before a route is looked for. HEAD of a probe is its GET
+// without the body, which the server leaves out; HEAD of /ping is refused, as by NSQ.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if b := d.api.b.Browsers; b != nil {
@@ -59,6 +60,11 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			d.api.refuse(w, r, fail(http.StatusForbidden, code))
 			return
 		}
+	}
+	if r.Method == http.MethodHead && edge.IsProbe(r.URL.Path) && r.URL.Path != "/ping" {
+		get := *r
+		get.Method = http.MethodGet
+		r = &get
 	}
 	d.inner.ServeHTTP(w, r)
 }

@@ -275,8 +275,14 @@ func TestPingAndHealth(t *testing.T) {
 	s.expect(s.nsqd, "GET /healthz", "", "200 OK")
 	s.expect(s.nsqd, "GET /readyz", "", "200 OK")
 	s.expect(s.nsqd, "GET /metrics", "", "200 metrics")
+	for _, path := range []string{"/healthz", "/readyz"} {
+		require.Equal(t, 200, do(s.nsqd, http.MethodHead, path, "").StatusCode, path)
+	}
 	s.cluster.FailHealth(errors.New("never gonna happen"))
+	require.Equal(t, 500, do(s.nsqd, http.MethodHead, "/healthz", "").StatusCode)
+	require.Equal(t, 503, do(s.nsqd, http.MethodHead, "/readyz", "").StatusCode)
 	s.expect(s.nsqd, "GET /ping", "", "500 NOK - never gonna happen")
+	s.expect(s.nsqd, "GET /healthz", "", "500 NOK - never gonna happen")
 	s.expect(s.nsqd, "GET /readyz", "", "503 never gonna happen")
 	s.expect(s.lookup, "GET /ping", "", "200 OK")
 }

@@ -12,10 +12,13 @@ func (a *api) ping() (int, string) {
 
 func (a *api) health() string {
 	if err := a.b.Stats.Health(); err != nil {
-		return "NOK - " + err.Error()
+		return notOK + err.Error()
 	}
 	return "OK"
 }
+
+// notOK begins the answer of /ping, as in NSQ, if the broker does not take messages.
+const notOK = "NOK - "
 
 // infoReply is the answer of /info.
 type infoReply struct {

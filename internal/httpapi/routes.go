@@ -237,9 +237,9 @@ func profile(summary string, arguments ...Argument) Description {
 // routes describes all routes; it never changes. A route without a row here, or without one in
 // rights.go, is not served: the router panics where it is made, in every test.
 var routes = map[string]Description{
-	http.MethodGet + " /ping":                    {Summary: "Is the process healthy? 500 while it cannot store messages.", Lenient: true, Reply: ""},
-	http.MethodGet + " /healthz":                 {Summary: "As /ping, also while the broker waits for its cluster.", Lenient: true, Reply: ""},
-	http.MethodGet + " /readyz":                  {Summary: "Does the broker serve? 503 with the reason while it does not.", Lenient: true, Reply: ""},
+	http.MethodGet + " /ping":                    {Summary: "Does the broker take messages? 500 with the reason while it cannot store them, 503 while it does not serve yet.", Lenient: true, Reply: ""},
+	http.MethodGet + " /healthz":                 {Summary: "Is the process healthy? 500 with the reason while it cannot store messages, 200 while the broker waits for its cluster. HEAD answers without the body.", Lenient: true, Reply: ""},
+	http.MethodGet + " /readyz":                  {Summary: "Does the broker serve? 503 with the reason while it does not. HEAD answers without the body.", Lenient: true, Reply: ""},
 	http.MethodGet + " /info":                    {Summary: "Version, addresses and limits of the broker. The lookup port answers with the version alone.", Lenient: true, Reply: infoReply{}},
 	http.MethodGet + " /metrics":                 {Summary: "All metrics, in the text format of Prometheus.", Lenient: true, Reply: ""},
 	http.MethodGet + " /config/:opt":             {Summary: "The value of a setting, by its key in the settings file.", Lenient: true, Reply: any("log_level"), Codes: []string{"INVALID_OPTION"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -90,6 +91,16 @@ func (c *conn) begin() {
 	}
 }
 
+// beginAgain takes the identity of a client that connected before the users were read.
+func (c *conn) beginAgain() {
+	if !c.session.Load().Early() {
+		return
+	}
+	if c.begin(); !c.session.Load().Early() {
+		c.start.known = time.Now()
+	}
+}
+
 // credentials are what is known of the client, but for a secret.
 func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
@@ -110,9 +121,7 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 		c.vouched = true
 		return nil
 	}
-	if c.session.Load().Early() {
-		c.begin()
-	}
+	c.beginAgain()
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
 		c.in.most = maxInput

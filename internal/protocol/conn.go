@@ -34,11 +34,12 @@ type conn struct {
 
 	tuning
 	armed       time.Time // time of the last change of the read deadline
-	params      [][]byte  // of the current command
-	topic       string    // of the last put: saves an allocation per put
-	partition   int       // of the current put; -1 = any
-	admitted    string    // topic of the last admitted put: that topic exists
-	scratch     []byte    // see scratchOf
+	start       started
+	params      [][]byte // of the current command
+	topic       string   // of the last put: saves an allocation per put
+	partition   int      // of the current put; -1 = any
+	admitted    string   // topic of the last admitted put: that topic exists
+	scratch     []byte   // see scratchOf
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
@@ -165,6 +166,7 @@ func lastAnswer(err error) answer {
 func (c *conn) read(ctx context.Context) error {
 	for ctx.Err() == nil && !c.revoked.Load() {
 		c.arm()
+		c.start.next(len(c.in.buffered()) > 0)
 		line, err := c.in.line()
 		if errors.Is(err, errLineTooLong) {
 			return err
@@ -270,6 +272,9 @@ func (c *conn) respond(ctx context.Context, text []byte) error {
 // closes the connection without a frame.
 func (c *conn) command(ctx context.Context) error {
 	verb := c.params[0]
+	if !c.start.serves {
+		c.awaitStart(ctx)
+	}
 	if string(verb) == "IDENTIFY" {
 		return c.identify(ctx)
 	}

@@ -41,8 +41,8 @@ func shortened(name string) string {
 }
 
 // armLogin sets the read deadline of a client that has no rights yet, and reports false for all
-// other clients. The deadline counts from the start of the connection: no number of commands
-// extends it. A client that has once had rights is not asked again: its commands are.
+// other clients. The deadline counts from the start of the connection, or from the moment when the
+// users are known: no number of commands extends it. A client that has once had rights is not asked again: its commands are.
 func (c *conn) armLogin() bool {
 	g := c.h.backend.Guard
 	switch {
@@ -54,11 +54,16 @@ func (c *conn) armLogin() bool {
 	case g.Ready() != nil:
 		return false // judged when the users are known
 	}
+	c.beginAgain()
+	from := c.since
+	if c.start.known.After(from) { // it could not log in before
+		from = c.start.known
+	}
 	if session := c.session.Load(); !g.Enforced() || session.LoggedIn() || session.Permissions() > 0 {
 		c.settled, c.armed = true, time.Time{}
 		return false
 	}
-	_ = c.raw.SetReadDeadline(c.since.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
+	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
 	c.late = true
 	return true
 }

@@ -9,15 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
 // spareTime is how long a connection above the limits may take for its request and the answer.
 const spareTime = 5 * time.Second
-
-// probes are the paths that a connection above the limits may ask for: the answers disclose
-// nothing and cost nothing, and a supervisor would restart a broker that does not answer.
-var probes = map[string]bool{"/healthz": true, "/readyz": true, "/ping": true}
 
 // httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a
 // few spare seats: it is served one request, a probe, or hears that there are too many
@@ -165,7 +162,7 @@ func refuseGuests(h http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Connection", "close")
-		if probes[r.URL.Path] {
+		if edge.IsProbe(r.URL.Path) {
 			h.ServeHTTP(w, r)
 			return
 		}
