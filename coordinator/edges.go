@@ -45,6 +45,11 @@ func (b *Broker) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult
 	return b.admin.Seek(ctx, op)
 }
 
+// FinishElsewhere finishes messages of a channel whose originals are finished (edge.Channels).
+func (b *Broker) FinishElsewhere(ctx context.Context, op edge.FinishElsewhere) (edge.FinishedElsewhere, error) {
+	return b.admin.FinishElsewhere(ctx, op)
+}
+
 // Policy is the policy in a channel's key (edge.Channels).
 func (b *Broker) Policy(topic, channel string) (edge.ChannelPolicy, error) {
 	return b.admin.Channels.Policy(topic, channel)

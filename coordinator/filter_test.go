@@ -104,7 +104,11 @@ func TestFiltersThroughFailovers(t *testing.T) {
 		topic, _ := c.nodes["n1"].Topic("orders")
 		c.eventually(func() bool {
 			for _, b := range c.nodes {
-				if q, ok := b.Queue(topic.Partition(0)); !ok || q.LowWater() != n {
+				q, ok := b.Queue(topic.Partition(0))
+				if !ok {
+					return false
+				}
+				if below, _ := q.Removable(); below != n {
 					return false
 				}
 			}

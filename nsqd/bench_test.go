@@ -61,7 +61,7 @@ func BenchmarkDeferredMillion(b *testing.B) {
 	})
 	b.Run("lowwater", func(b *testing.B) {
 		for range b.N {
-			_ = r.LowWater()
+			_ = r.lowWater()
 		}
 	})
 }

@@ -36,7 +36,7 @@ type Channel struct {
 	// read; its deliverable messages are in ahead.
 	next          ident.Sequence
 	fetched       ident.Sequence
-	prescanned    ident.Sequence // below it every delayed message that the filter accepts is in the deferred set
+	prescanned    ident.Sequence // below it every delayed message that is for the channel is in the deferred set
 	ahead         window
 	redelivery    window // bodies of the first messages of the ready queue
 	redeliverNext bool   // the next message comes from the ready queue
@@ -209,6 +209,7 @@ type SeekEffect struct {
 	To      ident.Sequence // and after
 	Skips   uint64         // not finished, and not delivered any more
 	Repeats uint64         // finished or passed before, and delivered again
+	Stays   bool           // ChannelOptions.Idle, and the channel has consumers
 }
 
 func (c *Channel) effectLocked(to ident.Sequence) SeekEffect {
@@ -280,6 +281,10 @@ func (c *Channel) depthLocked() int64 {
 func (c *Channel) lowWater() ident.Sequence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.lowWaterLocked()
+}
+
+func (c *Channel) lowWaterLocked() ident.Sequence {
 	isRelocated := func(seq ident.Sequence) bool { return c.p.relocations.Holds(seq, 0) }
 	low := c.cursor.Deferred.Low(c.cursor.Confirmed(), isRelocated)
 	for _, f := range c.inFlight.heap {

@@ -2,6 +2,7 @@ package nsqd
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -242,4 +243,14 @@ func countsOf(p *Partition, c *Channel) counts {
 func requireExact(t require.TestingT, p *Partition, c *Channel) {
 	n := countsOf(p, c)
 	require.Equal(t, n.published, n.depth+n.inFlight+n.deferred+n.finished, "%+v", n)
+}
+
+func (p *Partition) lowWater() ident.Sequence {
+	below, _ := p.Removable()
+	return below
+}
+
+func (p *Partition) relocatedFrom() (ident.Offset, bool) {
+	_, from := p.Removable()
+	return from, from != math.MaxInt64
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The filter of a channel decides about a message when the channel reads it: before its first
-// delivery, and again before each redelivery. A message that the filter rejects is finished for the
-// channel, like one that a consumer has finished: the finish is replicated, and a seek back brings
-// the message again. The filter runs without the channel's lock, because a regular expression over
-// long values takes milliseconds for a window of messages.
+// The selection of a channel decides about a message when the channel reads it: before its first
+// delivery, and again before each redelivery. A message that is for another channel alone, or that the
+// filter rejects, is finished for the channel, like one that a consumer has finished: the finish is
+// replicated, and a seek back brings the message again. The selection runs without the channel's lock,
+// because a regular expression over long values takes milliseconds for a window of messages.
 
 // skipMessages bounds the messages that one Pull or Reap reads without a message to deliver. The
 // caller of Pull holds up the heartbeats of its client meanwhile.
@@ -34,15 +34,17 @@ func (c *Channel) setFilterLocked(text string) {
 	c.prescanned = c.fetched // a delayed message that the former filter rejected may be deferred now
 }
 
-// reject returns the messages of a read that the filter rejects, as ranges: one range for each run
-// of messages without a gap.
-func reject(f *filter.Filter, read []queue.Message) (spans []cursor.Span) {
-	if f == nil {
-		return nil
-	}
+// selectionLocked is the selection in force. setFilterLocked changes it.
+func (c *Channel) selectionLocked() filter.Selection {
+	return filter.Selection{Channel: c.name, Filter: c.filter}
+}
+
+// reject returns the messages of a read that are not for the channel, as ranges: one range for each
+// run of messages without a gap.
+func reject(by filter.Selection, read []queue.Message) (spans []cursor.Span) {
 	for i := range read {
 		m := &read[i]
-		if f.Match(m.Header) {
+		if by.Accepts(m.Header) {
 			continue
 		}
 		if last := len(spans) - 1; last >= 0 && spans[last].To == m.Seq {

@@ -200,7 +200,7 @@ func TestReapPassesFilteredMessages(t *testing.T) {
 	for range 3 {
 		r.Reap()
 	}
-	require.EqualValues(t, 2*skipMessages, r.LowWater())
+	require.EqualValues(t, 2*skipMessages, r.lowWater())
 	require.Equal(t, []string{"a0"}, drain(t, c, subscribe(t, c)))
 }
 

@@ -17,6 +17,7 @@ type delivery struct {
 	attempts uint16      // including this delivery
 	deferred bool        // the sequence is in the deferred set
 	moving   bool        // dead, and the broker is moving it to the dead letters
+	expired  bool        // dead, because it has outlived its time to live
 	heap     int32
 
 	next, prev *delivery // the subscriber's list

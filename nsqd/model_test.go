@@ -55,7 +55,7 @@ func (r *reference) drain(t *rapid.T) {
 	}
 	n := countsOf(r.Partition, r.channel)
 	require.Equal(t, n.published, n.finished, "%+v", n)
-	require.Equal(t, len(r.fates), int(r.LowWater()))
+	require.Equal(t, len(r.fates), int(r.lowWater()))
 }
 
 func TestChannelAgainstAReference(t *testing.T) {

@@ -11,21 +11,21 @@ import (
 )
 
 // policies are the policies of the reference runs.
-var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}}}
+var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
 
 // retry is the state of a message after a failed delivery.
 func (r *reference) retry(seq int, delayMS int64) {
 	r.back(seq)
 	f := &r.fates[seq]
 	if delayMS = max(delayMS, r.policy.Backoff.delayMS(uint16(f.attempts))); delayMS > 0 && !r.isDead(seq) {
-		f.place, f.deadline = inDeferred, r.clock.now()+delayMS*nsPerMS
+		f.place, f.deadline, f.released = inDeferred, r.clock.now()+delayMS*nsPerMS, false
 	}
 }
 
 // retrying reports whether a failed message waits for its next delivery.
 func (r *reference) retrying() bool {
 	for i, f := range r.fates {
-		if i < r.limit && f.place == inDeferred && f.attempts > 0 && !r.isDead(i) {
+		if i < r.limit && f.place == inDeferred && f.attempts > 0 && !f.released && !r.isDead(i) {
 			return true
 		}
 	}
@@ -40,7 +40,7 @@ func (r *reference) isDead(i int) bool {
 // hasDead reports whether a dead message is still in the queue.
 func (r *reference) hasDead() bool {
 	for i := r.start; i < r.limit; i++ {
-		if r.fates[i].place == inLog && r.isDead(i) {
+		if r.fates[i].place == inLog && r.dies(i) {
 			return true
 		}
 	}
@@ -51,6 +51,12 @@ func (r *reference) hasDead() bool {
 func (r *reference) expired(i int) bool {
 	f, age := &r.fates[i], r.clock.now()-r.fates[i].since
 	return f.life > 0 && age >= f.life || r.ttl > 0 && age >= r.ttl*nsPerMS
+}
+
+// dies reports whether the message goes to the dead letters instead of being delivered: it has used up
+// its attempts, or it has failed and then expired.
+func (r *reference) dies(i int) bool {
+	return r.isDead(i) || r.policy.DeadLetters && r.fates[i].attempts > 0 && r.expired(i)
 }
 
 // adopt accepts changes that the channel may make at any time: it finishes expired messages, and
@@ -65,10 +71,10 @@ func (r *reference) adopt() {
 		if i < r.start || i >= r.limit || f.place != inLog && f.place != inDeferred {
 			continue
 		}
-		if f.place == inLog && r.expired(i) && c.cursor.Settled(seq) && !c.cursor.Deferred.Has(seq) {
+		if f.place == inLog && r.expired(i) && !r.dies(i) && c.cursor.Settled(seq) && !c.cursor.Deferred.Has(seq) {
 			f.place, f.again = done, true
 		}
-		if x, ok := c.inFlight.bySeq[seq]; ok && x.sub == &c.deadLetterHold && r.isDead(i) {
+		if x, ok := c.inFlight.bySeq[seq]; ok && x.sub == &c.deadLetterHold && r.dies(i) {
 			f.place, f.sub, f.deadline = inFlight, deadHold, x.deadline
 		}
 	}
@@ -86,7 +92,7 @@ func (r *reference) moveDead(t *rapid.T) {
 			continue
 		}
 		r.channel.ReleaseDead(d.Message.Seq)
-		f.place, f.deadline = inDeferred, r.clock.now()+1000*nsPerMS
+		f.place, f.deadline, f.released = inDeferred, r.clock.now()+1000*nsPerMS, true
 	}
 }
 
@@ -109,7 +115,16 @@ func (r *reference) cancel(t *rapid.T) {
 // order makes the channel ordered, or unordered.
 func (r *reference) order(*rapid.T) {
 	r.ordered = !r.ordered
+	r.forgetReleases()
 	_ = r.OrderChannel(context.Background(), "c", r.ordered) // it leads, and the channel exists
+}
+
+// forgetReleases: the channel finds in its state what waits for a redelivery. A message whose move to the
+// dead letters failed is then one of them, unless it has used up its attempts.
+func (r *reference) forgetReleases() {
+	for i := range r.fates {
+		r.fates[i].released = false
+	}
 }
 
 // oldDelivery is a delivery that was in flight when the leader changed.

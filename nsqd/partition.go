@@ -140,7 +140,7 @@ func (p *Partition) moveBackLocked(committed ident.Position) (back []state.Recor
 		back = append(back, state.Record{Kind: state.KindBarrier, Flags: state.FlagPaused, At: end})
 	}
 	if seqs := p.relocations.Beyond(committed.Offset); len(seqs) > 0 {
-		back = append(back, state.Record{Kind: state.KindRelocate, Offset: relocations.NoOffset, Seqs: seqs})
+		back = append(back, state.Record{Kind: state.KindRelocate, Flags: state.FlagBeyond, Offset: committed.Offset, Seqs: seqs})
 	}
 	if p.keep > end {
 		back = append(back, state.Record{Kind: state.KindKeep, Flags: state.FlagBack, At: end})
@@ -364,28 +364,6 @@ func (p *Partition) list() []*Channel {
 	}
 	slices.SortFunc(all, func(a, b *Channel) int { return cmp.Compare(a.name, b.name) })
 	return all
-}
-
-// LowWater is the least sequence that any durable channel may still need of the log: messages below
-// it may go. It includes deferred messages unless they were relocated. Ephemeral channels hold no
-// messages back. A topic without durable channels keeps everything since its last channel was
-// deleted, except messages that ReleaseEphemeral released.
-func (p *Partition) LowWater() ident.Sequence {
-	p.ApplyPending()
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	low, durable := ident.MaxSequence, false
-	for _, c := range p.channels {
-		if c.ephemeral {
-			continue
-		}
-		durable = true
-		low = min(low, c.lowWater())
-	}
-	if !durable {
-		return p.keep
-	}
-	return low
 }
 
 // report logs a fault of one channel.

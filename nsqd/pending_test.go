@@ -40,7 +40,7 @@ func TestLargeSnapshotIsAppliedLater(t *testing.T) {
 	p.Apply(finished(7))
 	require.Empty(t, p.channels)
 	require.Len(t, p.pending, 2)
-	require.EqualValues(t, 0, p.LowWater(), "the call applies it")
+	require.EqualValues(t, 0, p.lowWater(), "the call applies it")
 	require.Nil(t, p.pending)
 	require.Equal(t, n-1, p.DeferredCount())
 	p.Apply(finished(8))

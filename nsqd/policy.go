@@ -1,8 +1,6 @@
 package nsqd
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 
@@ -20,6 +18,9 @@ type Policy struct {
 	// message is not delivered any more; the broker fetches it (DeadPending, DeadLetters). 0: no
 	// message dies.
 	MaxAttempts uint16
+	// DeadLetters: there is a topic for dead messages. A message that has failed, and then outlived its time
+	// to live, is dead too.
+	DeadLetters bool
 	// Backoff is the least delay before a message is delivered again. An ordered channel waits for
 	// it: no later message overtakes.
 	Backoff Backoff
@@ -82,12 +83,13 @@ func (c *Channel) isDeadLocked(attempts uint16) bool {
 }
 
 // holdDeadLocked takes a deferred message that is neither ready nor in flight into flight to the
-// dead-letter hold, until the broker has moved it to the dead letters.
-func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, now int64) {
+// dead-letter hold, until the broker has moved it to the dead letters. expired: it has outlived its time
+// to live.
+func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, expired bool, now int64) {
 	c.cursor.Deferred.MarkInFlight(seq, attempts)
 	c.inFlight.add(delivery{
 		seq: seq, sub: &c.deadLetterHold, start: now, deadline: now + deadMoveTimeoutMS*nsPerMS, putTime: now,
-		attempts: attempts, deferred: true,
+		attempts: attempts, deferred: true, expired: expired,
 	})
 	c.p.lower(now + deadMoveTimeoutMS*nsPerMS)
 	c.dead = append(c.dead, seq)
@@ -108,7 +110,7 @@ func (c *Channel) holdDeadFrontLocked(now int64) {
 			return
 		}
 		c.cursor.Deferred.SkipFront()
-		c.holdDeadLocked(seq, e.Attempts(), now)
+		c.holdDeadLocked(seq, e.Attempts(), false, now)
 	}
 }
 
@@ -167,7 +169,7 @@ func (c *Channel) retryDeadMoveLocked(f *delivery, now int64) {
 		return
 	}
 	c.inFlight.remove(f)
-	c.holdDeadLocked(f.seq, f.attempts, now)
+	c.holdDeadLocked(f.seq, f.attempts, f.expired, now)
 }
 
 // DeadMoved finishes a dead message after it was stored in the dead-letter topic. Errors as Finish.
@@ -188,20 +190,4 @@ func (c *Channel) ReleaseDead(seq ident.Sequence) {
 	c.cursor.Deferred.Schedule(cursor.NewEntry(seq, now+1000*nsPerMS, f.attempts))
 	c.p.lower(now + 1000*nsPerMS)
 	c.offerLocked(now) // an ordered channel may deliver again
-}
-
-// HeaderOnlyChannel is the header of a message for one channel alone. A dead letter that is
-// published again to its old topic carries it, so that only the channel on which the message died
-// receives it.
-const HeaderOnlyChannel = "##only_channel"
-
-// isFor reports whether a message with this header is for the channel.
-func (c *Channel) isFor(header []byte) bool {
-	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+HeaderOnlyChannel+`"`)) {
-		return true
-	}
-	var h struct {
-		Only *string `json:"##only_channel"`
-	}
-	return json.Unmarshal(header, &h) != nil || h.Only == nil || *h.Only == c.name
 }

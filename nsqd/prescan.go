@@ -66,16 +66,16 @@ func (c *Channel) scanPoint() (l scanPoint, ok bool) {
 	return l, c.serving && l.from < c.limit
 }
 
-// prescannedTo defers the delayed messages below `to` that the channel's filter does not reject. The
-// others are finished when the channel reads them.
+// prescannedTo defers the delayed messages below `to` that are for the channel. The others are finished
+// when the channel reads them.
 func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, generation uint64) {
 	c.mu.Lock()
-	filter := c.filter
+	selected := c.selectionLocked()
 	c.mu.Unlock()
-	rejected := sequencesOf(reject(filter, delayed))
+	rejected := sequencesOf(reject(selected, delayed))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if generation != c.generation || filter != c.filter || !c.serving {
+	if generation != c.generation || selected != c.selectionLocked() || !c.serving {
 		return
 	}
 	c.prescanned = max(c.prescanned, min(to, c.limit))
@@ -92,26 +92,20 @@ func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, gener
 	c.p.lower(c.cursor.Deferred.Next())
 }
 
-// prescanEach defers single delayed messages that are further ahead than a prescan reads.
+// prescanEach defers single delayed messages that are further ahead than a prescan reads, as
+// prescannedTo does.
 func (c *Channel) prescanEach(seqs []ident.Sequence) {
 	for _, seq := range seqs {
 		c.mu.Lock()
 		look := c.serving && seq < c.limit && seq >= c.fetched && !c.cursor.Settled(seq)
-		generation := c.generation
+		at := scanPoint{channel: c, from: c.prescanned, generation: c.generation}
 		c.mu.Unlock()
 		if !look {
 			continue
 		}
 		read, _ := c.p.source.Read(seq, 1, nil) // a message that cannot be read is not cancelled
-		if len(read) == 0 || read[0].Seq != seq || read[0].DeliverAt <= c.p.o.Now() {
-			continue
+		if len(read) == 1 && read[0].Seq == seq && read[0].DeliverAt > c.p.o.Now() {
+			c.prescannedTo(read, at.from, at.generation)
 		}
-		c.mu.Lock()
-		if generation == c.generation && c.serving && seq >= c.fetched && !c.cursor.Settled(seq) {
-			c.cursor.DeferUntil(cursor.NewEntry(seq, read[0].DeliverAt, 0))
-			c.changedLocked()
-			c.p.lower(read[0].DeliverAt)
-		}
-		c.mu.Unlock()
 	}
 }

@@ -30,7 +30,7 @@ type window struct {
 	messages []queue.Message
 	head     int
 	average  int                         // average bytes of a message, to read about readAheadBytes at once
-	rejected map[ident.Sequence]struct{} // messages of the ready queue that the channel's filter rejects; nil: none
+	rejected map[ident.Sequence]struct{} // messages of the ready queue that are not for the channel; nil: none
 	life     life                        // of the message at the front, once Reap has looked at it
 }
 
@@ -82,7 +82,7 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 }
 
 // takeLocked delivers up to want messages. full: it stopped at pullBytes, or after skipMessages that
-// the channel's filter rejects, and there may be more. It may release the lock to read.
+// are not for the channel, and there may be more. It may release the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) (_ []edge.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
 	began := c.fetched
@@ -157,11 +157,6 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			return false
 		}
 	}
-	if c.p.outlived(lifeOf(m), now) || s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
-		c.finishFrontLocked(from)
-		return false
-	}
-	attempts := uint16(1)
 	if again && c.policy.MaxAttempts > 0 {
 		if e, _ := c.cursor.Deferred.Get(seq); c.isDeadLocked(e.Attempts()) {
 			from.pop()
@@ -169,11 +164,18 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 			return false
 		}
 	}
-	if _, rejected := from.rejected[seq]; rejected {
-		c.verbs.Filtered.Add(1)
+	if c.passFrontLocked(from) {
+		return false
+	}
+	if c.p.outlived(lifeOf(m), now) {
+		c.expireFrontLocked(from, now)
+		return false
+	}
+	if s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
 		c.finishFrontLocked(from)
 		return false
 	}
+	attempts := uint16(1)
 	if again {
 		attempts += c.cursor.Deferred.Deliver(seq)
 	} else {
@@ -215,7 +217,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	if w == &c.redelivery {
 		again = c.cursor.Deferred.Front(most, c.limit)
 	}
-	generation, room, filter := c.generation, w.messages[:0], c.filter
+	generation, room, selected := c.generation, w.messages[:0], c.selectionLocked()
 	w.messages, w.head = nil, 0
 	c.reading = true
 	c.mu.Unlock()
@@ -227,10 +229,10 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}
 	start := c.p.source.Start().Sequence
-	rejected := reject(filter, read)
+	rejected := reject(selected, read)
 	c.mu.Lock()
 	c.reading = false
-	if generation != c.generation || filter != c.filter {
+	if generation != c.generation || selected != c.selectionLocked() {
 		return true // the cursor moved, or there is another filter: the caller looks again
 	}
 	w.measure(read)
@@ -275,9 +277,6 @@ func (c *Channel) keepAheadLocked(read []queue.Message, start ident.Sequence, er
 		c.fetched = m.Seq + 1
 		switch {
 		case c.cursor.Settled(m.Seq):
-		case !c.isFor(m.Header):
-			c.cursor.Finish(m.Seq)
-			c.changedLocked()
 		case m.DeliverAt > now:
 			c.cursor.DeferUntil(cursor.NewEntry(m.Seq, m.DeliverAt, 0))
 			c.changedLocked()

@@ -51,11 +51,13 @@ func (c *Channel) reapLocked(w *window, now int64) {
 			continue
 		}
 		m := w.front()
+		if c.passFrontLocked(w) {
+			continue
+		}
 		w.life = lifeOf(m)
-		if !c.p.outlived(w.life, now) {
+		if !c.p.outlived(w.life, now) || !c.expireFrontLocked(w, now) {
 			break
 		}
-		c.finishFrontLocked(w)
 	}
 	if len(c.subs) == 0 {
 		c.releaseLocked(w)
@@ -84,6 +86,39 @@ func (c *Channel) finishFrontLocked(w *window) {
 	c.cursor.Finish(seq)
 	c.changedLocked()
 	w.pop()
+}
+
+// passFrontLocked finishes the message if it is not for the channel. Of the messages read ahead those are
+// finished already.
+func (c *Channel) passFrontLocked(w *window) bool {
+	if _, rejected := w.rejected[w.front().Seq]; !rejected {
+		return false
+	}
+	c.verbs.Filtered.Add(1)
+	c.finishFrontLocked(w)
+	return true
+}
+
+// expireFrontLocked ends a message that has outlived its limit. If it has failed before, and the policy
+// has a topic for dead letters, it goes there; otherwise it is finished. Nobody else says that it is lost.
+// False: it stays, because an ordered channel holds another message.
+func (c *Channel) expireFrontLocked(w *window, now int64) bool {
+	if w == &c.redelivery {
+		e, _ := c.cursor.Deferred.Get(w.front().Seq)
+		dead := c.isDeadLocked(e.Attempts())
+		if dead || c.policy.DeadLetters && e.Attempts() > 0 {
+			if c.busyLocked() {
+				return false
+			}
+			w.pop()
+			c.cursor.Deferred.SkipFront()
+			c.holdDeadLocked(e.Seq(), e.Attempts(), !dead, now)
+			return true
+		}
+	}
+	c.verbs.Expired.Add(1)
+	c.finishFrontLocked(w)
+	return true
 }
 
 // releaseLocked drops the messages of a window that no subscriber waits for.

@@ -49,7 +49,11 @@ func (p *Partition) applyLocked(r state.Record) {
 		p.deleteLocked(r.Channel, r.At)
 		return
 	case state.KindRelocate:
-		p.relocations.Add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
+		if r.Flags&state.FlagBeyond != 0 {
+			p.relocations.ForgetFrom(r.Offset, r.Seqs)
+		} else {
+			p.relocations.Add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
+		}
 		return
 	}
 	c := p.ensureLocked(r)

@@ -38,7 +38,7 @@ func sampleSnapshot() []byte {
 				Confirmed: 100, Settled: []cursor.Span{{From: 102, To: 105}}, Deferred: []cursor.Entry{cursor.NewEntry(90, 1_700_000_000_000_000_000, 3)},
 			}},
 		},
-		Relocated: []state.Relocated{{Seq: 90, At: 4096}, {Seq: 90, At: 4096}, {Seq: 95, At: 4096}},
+		Relocated: []state.Relocated{{Seq: 90, Latest: 4096}, {Seq: 95, Settled: 4096, Latest: 4096}, {Seq: 97, Settled: 4096, Latest: 8192}},
 	})
 }
 
@@ -82,7 +82,7 @@ func TestAFollowerOnlyMovesForward(t *testing.T) {
 	require.EqualValues(t, 700, c.cursor.Confirmed())
 	applyTo(p, state.Record{Kind: state.KindSeek, Channel: "c", At: 20})
 	require.EqualValues(t, 20, c.cursor.Confirmed())
-	require.EqualValues(t, 20, p.LowWater())
+	require.EqualValues(t, 20, p.lowWater())
 	require.False(t, p.Dirty())
 	_, changed := c.cursor.TakeDelta()
 	require.False(t, changed)
@@ -116,7 +116,7 @@ func TestALeaderWhoseChannelIsAheadOfTheLogMovesItBack(t *testing.T) {
 	for _, d := range r.rep.deltas {
 		follower.Apply(d)
 	}
-	require.Equal(t, r.LowWater(), follower.LowWater())
+	require.Equal(t, r.lowWater(), follower.lowWater())
 	followed, _ := follower.Channel("passed")
 	require.EqualValues(t, 3, followed.cursor.Confirmed())
 }
@@ -164,7 +164,7 @@ func TestKeepIsMovedBackOnAllReplicas(t *testing.T) {
 	for _, d := range r.rep.deltas {
 		next.Apply(d)
 	}
-	require.EqualValues(t, 3, next.LowWater())
+	require.EqualValues(t, 3, next.lowWater())
 	next.Lead(3)
 	c, err := next.CreateChannel(t.Context(), "c", ChannelOptions{Origin: FromBacklog})
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func FuzzApply(f *testing.F) {
 	f.Add(state.EncodeDelta(nil))
 	f.Add(state.EncodeDelta([]state.Record{{Kind: state.KindKeep, At: 5}}))
 	f.Add(state.EncodeDelta([]state.Record{{Kind: state.KindRelocate, Offset: 77, Seqs: []ident.Sequence{1, 5}}}))
-	f.Add(state.AppendSnapshot(nil, state.Snapshot{Relocated: []state.Relocated{{Seq: 1, At: 77}, {Seq: 5, At: 90}}}))
+	f.Add(state.AppendSnapshot(nil, state.Snapshot{Relocated: []state.Relocated{{Seq: 1, Latest: 77}, {Seq: 5, Settled: 77, Latest: 90}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := NewPartition("orders", testID, &memoryLog{}, &replicas{}, Options{})
 		p.Apply(b)
@@ -188,11 +188,11 @@ func FuzzApply(f *testing.F) {
 		q := NewPartition("orders", testID, &memoryLog{}, &replicas{}, Options{})
 		q.Replace(p.Snapshot())
 		require.Equal(t, p.Snapshot(), q.Snapshot())
-		require.Equal(t, p.LowWater(), q.LowWater())
+		require.Equal(t, p.lowWater(), q.lowWater())
 		p.Lead(1)
 		p.Expire(1)
 		q.Replace(p.Snapshot())
-		require.Equal(t, p.LowWater(), q.LowWater())
+		require.Equal(t, p.lowWater(), q.lowWater())
 		p.Unlead()
 	})
 }

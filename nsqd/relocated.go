@@ -3,10 +3,12 @@ package nsqd
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/nsqd/relocations"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
@@ -89,27 +91,44 @@ func (p *Partition) DeferredCount() (n int) {
 	return n
 }
 
-// RelocatedFrom is the offset of the first relocation batch that is still needed, false if none is.
-// It forgets relocations that no channel needs any more.
-func (p *Partition) RelocatedFrom() (ident.Offset, bool) {
-	all := p.relocations.List()
-	if len(all) == 0 {
-		return 0, false
-	}
-	needed := map[ident.Sequence]struct{}{}
-	for _, c := range p.list() {
+// Removable is the decision of retention: which part of the log no durable channel needs. Messages
+// below the sequence may go, and log before the offset, because relocation batches from there on are
+// needed (MaxInt64: none is). Deferred messages are needed where they were published until a
+// relocation batch that holds them is settled. Ephemeral channels hold no messages back. A topic
+// without durable channels keeps everything since its last channel was deleted, except messages that
+// ReleaseEphemeral released. Removable forgets relocations that no channel needs.
+//
+// It is one decision: no delta and no snapshot is applied between its looks at the channels and at
+// the relocations. In two looks, a message could seem to be held by a batch that the second look no
+// longer protects.
+func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
+	p.ApplyPending()
+	p.mu.RLock() // every delta and snapshot is applied under mu
+	defer p.mu.RUnlock()
+	relocated, needed := p.relocations.List(), map[ident.Sequence]struct{}{}
+	below, durable := ident.MaxSequence, false
+	for _, c := range p.channels {
 		if c.ephemeral {
 			continue
 		}
+		durable = true
 		c.mu.Lock()
-		for _, x := range all { // a replica may have the record before the channel's progress
+		below = min(below, c.lowWaterLocked())
+		for _, x := range relocated { // a replica may have the record before the channel's progress
 			if !c.cursor.Settled(x.Seq) || c.cursor.Deferred.Has(x.Seq) {
 				needed[x.Seq] = struct{}{}
 			}
 		}
 		c.mu.Unlock()
 	}
-	return p.relocations.Retain(needed)
+	if !durable {
+		below = p.keep
+	}
+	from, any := p.relocations.Retain(func(seq ident.Sequence) bool { _, ok := needed[seq]; return ok })
+	if !any {
+		from = math.MaxInt64
+	}
+	return below, from
 }
 
 func (c *Channel) confirmed() ident.Sequence {
@@ -121,7 +140,22 @@ func (c *Channel) confirmed() ident.Sequence {
 // Read appends committed messages from a sequence on to dst, at most `most`: from the log, or from
 // a relocation batch if the log begins above the sequence. It may read a disk.
 func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
-	if at, ok := p.relocations.Find(from); ok && from < p.source.Start().Sequence {
+	for had := len(dst); ; dst = dst[:had] {
+		at, relocated := p.relocations.Find(from)
+		read, err := p.readFrom(from, at, most, dst)
+		if len(read) > had && read[had].Seq == from {
+			return read, err
+		}
+		// Retention may have relocated the message and removed its former place since the look.
+		if now, ok := p.relocations.Find(from); ok == relocated && now == at {
+			return read, err
+		}
+	}
+}
+
+// readFrom is Read with the relocation batch of the first message, NoOffset: it has none.
+func (p *Partition) readFrom(from ident.Sequence, at ident.Offset, most int, dst []queue.Message) ([]queue.Message, error) {
+	if at != relocations.NoOffset && from < p.source.Start().Sequence {
 		m, ok, err := p.source.ReadRelocated(at, from)
 		if ok {
 			dst = append(dst, m)

@@ -62,10 +62,10 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 			require.NoError(t, c.Finish(s, d.Message.Seq, 1))
 		}
 	}
-	require.EqualValues(t, 0, r.LowWater())
+	require.EqualValues(t, 0, r.lowWater())
 	require.EqualValues(t, 10, r.Floor())
 	require.Equal(t, []ident.Sequence{0, 4}, r.relocate(t, 500, 10))
-	require.EqualValues(t, 10, r.LowWater())
+	require.EqualValues(t, 10, r.lowWater())
 	seqs, all := r.DeferredBelow(10, 500, 0)
 	require.True(t, all)
 	require.Empty(t, seqs)
@@ -74,7 +74,7 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	require.Equal(t, []ident.Sequence{0, 4}, seqs, "the batch itself lies in the range to remove")
 	_, all = r.DeferredBelow(10, 501, 1)
 	require.False(t, all)
-	at, ok := r.RelocatedFrom()
+	at, ok := r.relocatedFrom()
 	require.True(t, ok)
 	require.EqualValues(t, 500, at)
 	requireExact(t, r.Partition, c)
@@ -82,7 +82,7 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	n := r.failover() // by a snapshot
 	c, _ = n.Channel("c")
 	s = subscribe(t, c)
-	require.EqualValues(t, 10, n.LowWater())
+	require.EqualValues(t, 10, n.lowWater())
 	n.tick(60_001)
 	again := c.Pull(s, 10, nil)
 	require.Equal(t, []string{"body"}, bodies(again))
@@ -92,7 +92,7 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	n.tick(3600_000)
 	require.Equal(t, []string{"later"}, bodies(c.Pull(s, 10, nil)))
 	require.NoError(t, c.Finish(s, 0, 2))
-	_, ok = n.RelocatedFrom()
+	_, ok = n.relocatedFrom()
 	require.False(t, ok, "no channel needs it any more")
 	require.Empty(t, n.relocations.List(), "snapshots would grow for ever")
 	requireExact(t, n.Partition, c)
@@ -115,15 +115,15 @@ func TestRelocationReachesFollowersByDelta(t *testing.T) {
 			f.Apply(d)
 		}
 	}
-	require.EqualValues(t, 3, f.LowWater())
-	at, ok := f.RelocatedFrom()
+	require.EqualValues(t, 3, f.lowWater())
+	at, ok := f.relocatedFrom()
 	require.True(t, ok)
 	require.EqualValues(t, 700, at)
 	fc, _ := f.Channel("c")
 	_, changed := fc.cursor.TakeDelta()
 	require.False(t, changed, "a follower sends no deltas")
 	f.relocations.Add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
-	at, _ = f.RelocatedFrom()
+	at, _ = f.relocatedFrom()
 	require.EqualValues(t, 700, at)
 }
 
@@ -150,14 +150,14 @@ func TestRelocationBeforeTheProgress(t *testing.T) {
 	progress := len(r.rep.deltas)
 	r.relocate(t, 700, 2)
 	catchUp(r.rep.deltas[progress:])
-	at, ok := f.RelocatedFrom()
+	at, ok := f.relocatedFrom()
 	require.True(t, ok)
 	require.EqualValues(t, 700, at)
 	catchUp(r.rep.deltas[first:progress])
-	at, ok = f.RelocatedFrom()
+	at, ok = f.relocatedFrom()
 	require.True(t, ok)
 	require.EqualValues(t, 700, at)
-	require.EqualValues(t, 2, f.LowWater())
+	require.EqualValues(t, 2, f.lowWater())
 }
 
 func TestLostRelocatedMessageIsGivenUp(t *testing.T) {
@@ -230,10 +230,10 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 	copied := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	copied.Replace(follower.Snapshot())
 	for _, p := range []*Partition{r.Partition, follower, copied} {
-		require.EqualValues(t, 0, p.LowWater())
+		require.EqualValues(t, 0, p.lowWater())
 		seqs, _ := p.DeferredBelow(4, 0, 9)
 		require.Equal(t, []ident.Sequence{0}, seqs, "the next leader relocates it again")
-		at, ok := p.RelocatedFrom()
+		at, ok := p.relocatedFrom()
 		require.True(t, ok)
 		require.EqualValues(t, 200, at)
 	}
@@ -244,6 +244,6 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 	}
 	copied.Replace(follower.Snapshot())
 	for _, p := range []*Partition{r.Partition, follower, copied} {
-		require.EqualValues(t, 4, p.LowWater())
+		require.EqualValues(t, 4, p.lowWater())
 	}
 }

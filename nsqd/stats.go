@@ -91,6 +91,7 @@ func (c *Channel) numbers(topic *meter.Merged) (s edge.ChannelStats, ask []func(
 		RequeueCount:  c.verbs.Requeues.Load(),
 		TimeoutCount:  c.verbs.Timeouts.Load(),
 		FilteredCount: c.verbs.Filtered.Load(),
+		ExpiredCount:  c.verbs.Expired.Load(),
 		Filter:        c.filter.String(),
 		ClientCount:   len(c.subs),
 		Paused:        c.paused,

@@ -7,12 +7,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Trace gives the state of one message in every channel, sorted by name. It reads the channels' state alone: deliveries
-// keep no history.
-func (p *Partition) Trace(seq ident.Sequence) []edge.ChannelTrace {
+// Trace gives the state of one message with this header in every channel, sorted by name. It reads the channels' state
+// alone: deliveries keep no history. The header decides whether a message that no channel has read yet is for a channel.
+func (p *Partition) Trace(seq ident.Sequence, header []byte) []edge.ChannelTrace {
 	out := []edge.ChannelTrace{}
 	for _, c := range p.list() {
-		t, client := c.trace(seq)
+		t, client := c.trace(seq, header)
 		if client != nil { // called without the lock
 			for _, s := range client() {
 				t.Clients = append(t.Clients, s.RemoteAddress)
@@ -25,7 +25,7 @@ func (p *Partition) Trace(seq ident.Sequence) []edge.ChannelTrace {
 }
 
 // trace gives the state of one message, and the clients that it is in flight to.
-func (c *Channel) trace(seq ident.Sequence) (t edge.ChannelTrace, client func() []edge.ClientStats) {
+func (c *Channel) trace(seq ident.Sequence, header []byte) (t edge.ChannelTrace, client func() []edge.ClientStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.Channel = c.name
@@ -47,6 +47,8 @@ func (c *Channel) trace(seq ident.Sequence) (t edge.ChannelTrace, client func() 
 		t.State = edge.TraceBefore
 	case c.cursor.Settled(seq):
 		t.State = edge.TraceFinished
+	case !c.selectionLocked().Accepts(header):
+		t.State = edge.TraceSkipped
 	default:
 		t.State = edge.TraceWaiting
 	}

@@ -17,7 +17,7 @@ func TestTrace(t *testing.T) {
 	r.publishN(1)
 	r.channel(t, "late", ChannelOptions{Origin: FromLatest})
 	state := func() edge.ChannelTrace {
-		list := r.Trace(0)
+		list := r.Trace(0, nil)
 		require.Len(t, list, 2)
 		require.Equal(t, edge.ChannelTrace{Channel: "late", State: edge.TraceBefore}, list[1])
 		return list[0]
@@ -41,5 +41,5 @@ func TestTrace(t *testing.T) {
 func TestTraceOfADeadMessage(t *testing.T) {
 	r, c, s := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
 	require.NoError(t, c.Requeue(s, ident.Sequence(0), 0))
-	require.Equal(t, []edge.ChannelTrace{{Channel: "ch", State: edge.TraceDying, Attempts: 1}}, r.Trace(0))
+	require.Equal(t, []edge.ChannelTrace{{Channel: "ch", State: edge.TraceDying, Attempts: 1}}, r.Trace(0, nil))
 }

@@ -1,16 +1,13 @@
 package nsqd
 
 import (
-	"bytes"
-	"encoding/json"
-
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // SetTTL limits the life of all messages in ms since they were published or, if they were published
 // with a delay, since they were due. 0: no limit. A message that has outlived it is finished
-// instead of delivered, at the latest by Reap.
+// instead of delivered, at the latest by Reap, or goes to the dead letters (expireFrontLocked).
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
 // life is the data of one message on which its time to live depends.
@@ -21,7 +18,7 @@ type life struct {
 }
 
 func lifeOf(m *queue.Message) life {
-	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: ttlOf(m.Header)}
+	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: m.TTLMS()}
 }
 
 // outlived reports whether a message has outlived the topic's limit or its own.
@@ -31,18 +28,4 @@ func (p *Partition) outlived(l life, now int64) bool {
 		ttl = l.own
 	}
 	return ttl > 0 && now-l.since >= ttl*nsPerMS
-}
-
-// ttlOf returns a message's own limit in ms; 0: none.
-func ttlOf(header []byte) int64 {
-	if len(header) == 0 || !bytes.Contains(header, []byte(`"`+queue.HeaderTTL+`"`)) {
-		return 0
-	}
-	var h struct {
-		MS int64 `json:"##ttl_ms"`
-	}
-	if json.Unmarshal(header, &h) != nil {
-		return 0
-	}
-	return min(max(h.MS, 0), queue.MaxTTLMS)
 }

@@ -73,14 +73,14 @@ func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
 	r.tick(500)
 	r.Reap()
 	require.Equal(t, counts{depth: 1, deferred: 1, finished: 3 * readAheadMessages, published: 3*readAheadMessages + 2}, rawCounts(c))
-	require.EqualValues(t, 3*readAheadMessages, r.LowWater(), "the delayed one")
+	require.EqualValues(t, 3*readAheadMessages, r.lowWater(), "the delayed one")
 	r.tick(4500) // "later" has been due for half a second
 	r.Reap()
 	require.Equal(t, 1, rawCounts(c).depth)
 	r.tick(1000)
 	r.Reap()
 	require.Equal(t, 3*readAheadMessages+2, rawCounts(c).finished)
-	require.EqualValues(t, 3*readAheadMessages+2, r.LowWater())
+	require.EqualValues(t, 3*readAheadMessages+2, r.lowWater())
 	r.Flush()
 	require.NotEmpty(t, r.rep.deltas)
 }

@@ -73,6 +73,9 @@ func (c *Channel) settleLocked(f *delivery) {
 	c.inFlight.remove(f)
 	c.cursor.Finish(f.seq)
 	c.changedLocked()
+	if f.expired {
+		c.verbs.Expired.Add(1)
+	}
 	if c.latency != nil {
 		now := c.p.o.Now()
 		c.latency.Insert(now-f.putTime, now)
@@ -179,7 +182,7 @@ func (c *Channel) backLocked(f *delivery) {
 	c.cursor.Requeue(f.seq, f.attempts)
 	c.changedLocked()
 	if c.isDeadLocked(f.attempts) {
-		c.holdDeadLocked(f.seq, f.attempts, c.p.o.Now())
+		c.holdDeadLocked(f.seq, f.attempts, false, c.p.o.Now())
 	}
 }
 

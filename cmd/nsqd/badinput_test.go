@@ -81,6 +81,15 @@ func (b *broker) quiet() {
 	require.NotContains(b.t, b.logged(), "panic")
 }
 
+// coded is a body without the sentence beside its code.
+func coded(body string) string {
+	text, _, found := strings.Cut(body, `","detail":"`)
+	if !found {
+		return body
+	}
+	return text + `"}`
+}
+
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	b := strict.use(t)
@@ -116,7 +125,7 @@ func TestBadRequests(t *testing.T) {
 		status, text := b.do(x.method, x.path, x.body)
 		require.Equal(t, x.status, status, "%s %s: %s", x.method, x.path, text)
 		if x.text != "" {
-			require.Equal(t, x.text, text, "%s %s", x.method, x.path)
+			require.Equal(t, x.text, coded(text), "%s %s", x.method, x.path)
 		}
 	}
 	_, text := b.get("/topics")

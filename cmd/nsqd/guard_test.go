@@ -72,7 +72,7 @@ func TestAuthServiceGuardsHTTP(t *testing.T) {
 		method, target, _ := strings.Cut(path, " ")
 		status, text = b.with("", method, target, "m")
 		require.Equal(t, want, status, path)
-		require.JSONEq(t, `{"message":"UNAUTHORIZED"}`, text)
+		require.JSONEq(t, `{"message":"UNAUTHORIZED"}`, coded(text))
 		status, _ = b.with("bad", method, target, "m")
 		require.Equal(t, want, status, path)
 	}
@@ -259,7 +259,7 @@ func TestForeignPages(t *testing.T) {
 	}
 	status, text := b.with("", "GET", "/v1/topic/peek?topic=foreign", "", "Host", "rebound.example.com")
 	require.Equal(t, 403, status)
-	require.JSONEq(t, `{"message":"HOST_NOT_ALLOWED"}`, text)
+	require.JSONEq(t, `{"message":"HOST_NOT_ALLOWED"}`, coded(text))
 	b.eventually("answers to its own name", func() bool { // when the new topic has a leader
 		status, _ := b.with("", "GET", "/v1/topic/peek?topic=foreign", "", "Host", "broker.example.org")
 		return status == 200

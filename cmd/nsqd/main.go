@@ -92,22 +92,20 @@ func run(args []string) int {
 func settings(args []string) (config.Options, []string, error) { return config.Load(source(args)) }
 
 func source(args []string) config.Source {
-	return config.Source{Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile}
+	return config.Source{Args: args, Env: os.LookupEnv, Environ: os.Environ, ReadFile: os.ReadFile}
 }
 
-// refuse prints the faults of the settings. They come last, because the help is longer than a
-// screen.
+// refuse prints the faults of the settings, and not the help, which is longer than a screen.
 func refuse(err error) int {
 	var f *config.Faults
 	if errors.As(err, &f) && f.Understood.CheckConfig {
 		return faulty(append(f.Lines, fileFaults(f.Understood)...))
 	}
 	code := config.ExitCode(err)
-	if code == exitUsage {
-		_ = config.Help(os.Stderr) // the faults matter more
-		fmt.Fprintln(os.Stderr)
-	}
 	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nnsqd: "))
+	if code == exitUsage {
+		fmt.Fprintln(os.Stderr, "nsqd --help explains all settings")
+	}
 	return code
 }
 

@@ -85,7 +85,8 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "no-such-flag")
 	require.Contains(t, stderr, "--max-deflate-level=12")
-	require.Contains(t, stderr, "--max-rdy-count", "the help")
+	require.NotContains(t, stderr, "--max-rdy-count", "the help hides the faults")
+	require.Contains(t, stderr, "nsqd --help explains all settings")
 
 	code, _, stderr = refused(t, "--tls-required")
 	require.Equal(t, 1, code)

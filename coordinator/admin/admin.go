@@ -201,6 +201,14 @@ func (a *Admin) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult,
 	return a.Channels.Seek(ctx, op)
 }
 
+// FinishElsewhere finishes messages of a channel whose originals are finished (edge.Channels).
+func (a *Admin) FinishElsewhere(ctx context.Context, op edge.FinishElsewhere) (edge.FinishedElsewhere, error) {
+	if err := a.records.learnChannel(ctx, op.Topic, op.Channel); err != nil {
+		return edge.FinishedElsewhere{}, err
+	}
+	return a.Channels.FinishElsewhere(ctx, op)
+}
+
 // require refuses a topic that does not exist, and waits for a channel that another
 // broker has just made. Deletion and undelete ask the store anyway.
 func (a *Admin) require(ctx context.Context, op edge.Operation) error {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
@@ -59,19 +61,26 @@ func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
 	default:
 		r.State = edge.TraceAbsent
 	}
+	if r.State == edge.TraceCommitted || r.State == edge.TraceStored {
+		if err := readTraced(p, req.Sequence, &r); err != nil {
+			return r, err
+		}
+	}
 	if r.State == edge.TraceCommitted || r.State == edge.TraceRemoved {
-		r.Channels = calls.ChannelTracesOf(p.Queue().Trace(req.Sequence))
+		r.Channels = calls.ChannelTracesOf(p.Queue().Trace(req.Sequence, r.Header))
 	}
-	if r.State != edge.TraceCommitted && r.State != edge.TraceStored {
-		return r, nil
-	}
-	list, err := p.ReadUncommitted(req.Sequence, 1, nil)
+	return r, nil
+}
+
+// readTraced reads the message from the log.
+func readTraced(p *engine.Partition, seq ident.Sequence, r *calls.TraceReply) error {
+	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {
-		return r, fmt.Errorf("%w: read the message: %w", edge.ErrUnavailable, err)
+		return fmt.Errorf("%w: read the message: %w", edge.ErrUnavailable, err)
 	}
-	if len(list) == 1 && list[0].Seq == req.Sequence {
+	if len(list) == 1 && list[0].Seq == seq {
 		m := &list[0]
 		r.Time, r.DeliverAt, r.Bytes, r.Header = m.Time, m.DeliverAt, len(m.Body), m.Header
 	}
-	return r, nil
+	return nil
 }

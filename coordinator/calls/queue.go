@@ -12,6 +12,8 @@ const (
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
 	// Seek moves a channel in partitions that the broker leads, or counts what the move would do.
 	Seek Method[SeekRequest, SeekReply] = "queue.seek"
+	// FinishElsewhere finishes messages of a channel without consumers.
+	FinishElsewhere Method[FinishRequest, FinishReply] = "queue.finish"
 	// Positions lists how far the channels of a partition are.
 	Positions Method[PositionsRequest, PositionsReply] = "queue.positions"
 	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
@@ -121,6 +123,28 @@ type DeferredMessage struct {
 	Sequence   uint64
 	DeadlineNS int64
 	Attempts   uint16
+}
+
+// FinishRequest names messages of a channel that are finished elsewhere. Spans is pairs: the first sequence
+// of a span, and the one behind it.
+// On the wire, by place: append only.
+type FinishRequest struct {
+	Topic   uint64
+	Number  uint16
+	Channel string
+	Spans   []uint64
+}
+
+// Partition names the partition.
+func (r FinishRequest) Partition() ident.Partition {
+	return partition(r.Topic, r.Number)
+}
+
+// FinishReply is the effect (nsqd.FinishEffect).
+// On the wire, by place: append only.
+type FinishReply struct {
+	Finished, Kept uint64
+	Stays          bool
 }
 
 // PositionsRequest asks for the positions of the durable channels of a partition.

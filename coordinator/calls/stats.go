@@ -32,6 +32,7 @@ type ChannelStats struct {
 	Ordered                      bool
 	Filter                       string
 	FilteredCount                uint64
+	ExpiredCount                 uint64
 }
 
 // Latency is an edge.E2ELatency.
@@ -61,7 +62,7 @@ func StatsOf(list []edge.TopicStats) []TopicStats {
 				ZoneLocalMsgCount: c.ZoneLocalMsgCount, RegionLocalMsgCount: c.RegionLocalMsgCount, GlobalMsgCount: c.GlobalMsgCount,
 				RequeueCount: c.RequeueCount, TimeoutCount: c.TimeoutCount,
 				ClientCount: c.ClientCount, Paused: c.Paused, E2E: latencyOf(c.E2E), Ordered: c.Ordered,
-				Filter: c.Filter, FilteredCount: c.FilteredCount,
+				Filter: c.Filter, FilteredCount: c.FilteredCount, ExpiredCount: c.ExpiredCount,
 			}
 		}
 	}
@@ -84,7 +85,7 @@ func EdgeStats(list []TopicStats) []edge.TopicStats {
 				ZoneLocalMsgCount: c.ZoneLocalMsgCount, RegionLocalMsgCount: c.RegionLocalMsgCount, GlobalMsgCount: c.GlobalMsgCount,
 				RequeueCount: c.RequeueCount, TimeoutCount: c.TimeoutCount,
 				ClientCount: c.ClientCount, Paused: c.Paused, E2E: c.E2E.edge(), Ordered: c.Ordered,
-				Filter: c.Filter, FilteredCount: c.FilteredCount,
+				Filter: c.Filter, FilteredCount: c.FilteredCount, ExpiredCount: c.ExpiredCount,
 			}
 		}
 	}

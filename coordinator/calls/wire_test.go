@@ -29,6 +29,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &SeekRequest{}, Golden: "939b0102a27333a2733405a27336c3c3c3c30b910cc3"},
 		{Value: &SeekReply{}, Golden: "9191970102030405c3c3"},
 		{Value: &SeekMove{}, Golden: "970102030405c3c3"},
+		{Value: &FinishRequest{}, Golden: "940102a273339104"},
+		{Value: &FinishReply{}, Golden: "930102c3"},
 		{Value: &PositionsRequest{}, Golden: "920102"},
 		{Value: &PositionsReply{}, Golden: "919195a27331029103919304050607"},
 		{Value: &ChannelPosition{}, Golden: "95a27331029103919304050607"},
@@ -61,8 +63,8 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &DigestRequest{}, Golden: "93a273310203"},
 		{Value: &DigestReply{}, Golden: "9ba2733102a2733304050607089194090a0b0c0d0e"},
 		{Value: &BatchDigest{}, Golden: "9401020304"},
-		{Value: &TopicStats{}, Golden: "98a2733191dc0012a27332030405060708090a0b0c0d9190c3920f9192cb4030000000000000cb4031000000000000c3a37331391415161718c3921a9192cb403b000000000000cb403c000000000000"},
-		{Value: &ChannelStats{}, Golden: "dc0012a2733102030405060708090a0b0c9190c3920e9192cb402e000000000000cb4030000000000000c3a373313813"},
+		{Value: &TopicStats{}, Golden: "98a2733191dc0013a27332030405060708090a0b0c0d9190c3920f9192cb4030000000000000cb4031000000000000c3a3733139141516171819c3921b9192cb403c000000000000cb403d000000000000"},
+		{Value: &ChannelStats{}, Golden: "dc0013a2733102030405060708090a0b0c9190c3920e9192cb402e000000000000cb4030000000000000c3a37331381314"},
 		{Value: &Latency{}, Golden: "92019192cb4000000000000000cb4008000000000000"},
 		{Value: &Percentile{}, Golden: "92cb3ff0000000000000cb4000000000000000"},
 	})
@@ -93,7 +95,7 @@ func TestMethodsCarryMarkedStructs(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, 23, methods)
+	require.Equal(t, 24, methods)
 }
 
 // The conversions lose no field: what the edges have comes back from the wire.
@@ -104,7 +106,7 @@ func TestConversionsKeepTheFields(t *testing.T) {
 		Channels: []edge.ChannelStats{{
 			ChannelName: "c", Depth: 5, BackendDepth: 6, InFlightCount: 7, DeferredCount: 8, MessageCount: 9,
 			ZoneLocalMsgCount: 10, RegionLocalMsgCount: 11, GlobalMsgCount: 12, RequeueCount: 13, TimeoutCount: 14,
-			ClientCount: 15, Paused: true, E2E: latency, Ordered: true, Filter: "tag=a", FilteredCount: 16,
+			ClientCount: 15, Paused: true, E2E: latency, Ordered: true, Filter: "tag=a", FilteredCount: 16, ExpiredCount: 17,
 		}},
 	}}
 	wholeBut(t, want[0], "Inherited")

@@ -14,7 +14,7 @@ import (
 	"encoding/json"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -64,10 +64,10 @@ func (h Header) Redriven() []byte {
 		fields = map[string]json.RawMessage{}
 	}
 	only := quoted(h.Channel)
-	fields[nsqd.HeaderOnlyChannel], fields[headerRedriven] = only, quoted(h.ID)
+	fields[filter.HeaderOnlyChannel], fields[headerRedriven] = only, quoted(h.ID)
 	raw, err := json.Marshal(fields)
 	if err != nil || len(raw) > queue.MaxMessageHeader {
-		raw, _ = json.Marshal(map[string]json.RawMessage{nsqd.HeaderOnlyChannel: only}) // a string always marshals
+		raw, _ = json.Marshal(map[string]json.RawMessage{filter.HeaderOnlyChannel: only}) // a string always marshals
 	}
 	return raw
 }

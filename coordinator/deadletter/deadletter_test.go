@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/deadletter"
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/filter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -42,7 +42,7 @@ func TestHeaderThatIsMovedBack(t *testing.T) {
 		d.UseNumber()
 		got := map[string]any{}
 		require.NoError(t, d.Decode(&got))
-		want[nsqd.HeaderOnlyChannel] = `bill"ing`
+		want[filter.HeaderOnlyChannel] = `bill"ing`
 		require.Equal(t, want, got, "%.20s", header)
 	}
 	_, ok := deadletter.Decode([]byte("no JSON"))

@@ -70,6 +70,9 @@ func newTable(r Rooms) *table {
 	on(t, calls.Seek, func(ctx context.Context, _ ident.Node, req calls.SeekRequest) (calls.SeekReply, error) {
 		return r.Queues.Seek(ctx, req)
 	})
+	on(t, calls.FinishElsewhere, func(ctx context.Context, _ ident.Node, req calls.FinishRequest) (calls.FinishReply, error) {
+		return r.Queues.FinishElsewhere(ctx, req)
+	})
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})

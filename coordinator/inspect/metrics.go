@@ -117,6 +117,7 @@ func (r *topicRow) worked(done meter.Work) {
 		c.Requeued += w.Requeued
 		c.TimedOut += w.TimedOut
 		c.Filtered += w.Filtered
+		c.Expired += w.Expired
 	}
 }
 

@@ -70,6 +70,7 @@ func addChannel(sum *edge.ChannelStats, part edge.ChannelStats) {
 	sum.RequeueCount += part.RequeueCount
 	sum.TimeoutCount += part.TimeoutCount
 	sum.FilteredCount += part.FilteredCount
+	sum.ExpiredCount += part.ExpiredCount
 	sum.Filter = cmp.Or(sum.Filter, part.Filter)
 	sum.Paused = sum.Paused || part.Paused
 	sum.Ordered = sum.Ordered || part.Ordered

@@ -5,32 +5,20 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// published handles a put whose messages have identities (DW-1, DW-4): one whose messages are all in
+// published handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all in
 // the log is answered with their place, or waits for their commit. It reports whether the put is
 // dealt with.
 func (m *Machine) published(p Put) bool {
 	d := &m.dedupe
 	r := d.Recognise(&p.Draft)
-	fresh := int(p.Draft.Count) - r.Known
-	if fresh > 0 && p.Draft.Whole() {
-		fresh = 1 // identity for all of them
-	}
 	switch {
-	case fresh == 0:
-		outcome := Repeated
-		if _, again := m.recent.Find(p.Draft.Request); again { // the edge repeats it: the producer has published it once
-			outcome = Duplicate
-		}
-		if r.End <= m.committed.Offset && m.role == Leader {
-			m.done(p.Ticket, r.First, outcome)
-		} else {
-			m.await(pendingPut{ticket: p.Ticket, first: r.First, end: r.End, sentMS: m.nowMS, outcome: outcome})
-		}
+	case r.Known == int(p.Draft.Count):
+		m.known(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
 		return true
 	case !d.ReachesBack(m.nowMS):
 		m.done(p.Ticket, 0, BelowWindow)
 		return true
-	case d.Full(fresh):
+	case d.Full(r.New):
 		m.done(p.Ticket, 0, WindowFull)
 		return true
 	}
@@ -48,6 +36,17 @@ func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.
 		return draft, 0, false
 	}
 	return draft.Keep(func(n int) bool { return r.Fresh[n] }), r.First, r.Any
+}
+
+// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part
+// that was written begins: the first message may have been known before, and stand elsewhere.
+func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.Sequence {
+	if draft.Count > 1 && draft.Identified {
+		if r := m.dedupe.Recognise(draft); r.Any {
+			return r.First
+		}
+	}
+	return batch
 }
 
 // setDedupe takes another window, at least as long as edges repeat puts.

@@ -48,22 +48,27 @@ func (m *Machine) propose(ev Propose) {
 	}
 }
 
-// repeated recognises a put whose request id is in the log (AC-7). It is answered with the
-// place of its first attempt, or waits for the commit of that.
+// repeated recognises a put of which nothing has to be written. A request id in the log is that of the
+// whole put, so it is looked up before any message id, whatever part of the put has ids (AC-7). The put
+// is answered with the place of its first attempt, or waits for the commit of that.
 func (m *Machine) repeated(p Put) bool {
-	if p.Draft.Identified {
-		return m.published(p) // it has the request ids of these puts too
-	}
 	seen, ok := m.recent.Find(p.Draft.Request)
 	if !ok {
-		return false
+		return p.Draft.Identified && m.published(p)
 	}
-	if seen.End.Offset <= m.committed.Offset && m.role == Leader {
-		m.done(p.Ticket, seen.First, Duplicate)
-		return true
-	}
-	m.await(pendingPut{ticket: p.Ticket, first: seen.First, end: seen.End.Offset, sentMS: m.nowMS})
+	first := m.placeOfFirst(&p.Draft, seen.First)
+	m.known(p, pendingPut{first: first, end: seen.End.Offset}, Duplicate)
 	return true
+}
+
+// known answers a put whose messages are in the log up to at.end, or lets it wait for their commit.
+func (m *Machine) known(p Put, at pendingPut, outcome Outcome) {
+	if at.end <= m.committed.Offset && m.role == Leader {
+		m.done(p.Ticket, at.first, outcome)
+		return
+	}
+	at.ticket, at.sentMS = p.Ticket, m.nowMS
+	m.await(at)
 }
 
 // await adds a pending put where its end belongs.

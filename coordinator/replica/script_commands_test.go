@@ -53,7 +53,15 @@ func (s *script) put() {
 
 // publish proposes each word as one put of a producer that tries again: it has a new request id, and
 // each message has its body as its id.
-func (s *script) publish() {
+func (s *script) publish() { s.identified(func(ticket uint64, _ string) uint64 { return ticket }) }
+
+// repeat proposes each word as the edge repeats it: with the request id of the first such publish.
+func (s *script) repeat() {
+	s.identified(func(_ uint64, word string) uint64 { return uint64(slices.Index(s.lab.tickets, word)) })
+}
+
+// identified proposes each word as one put whose messages have ids. request is its request id.
+func (s *script) identified(request func(ticket uint64, word string) uint64) {
 	n, words := s.first()
 	var puts []Put
 	for _, word := range words {
@@ -63,8 +71,9 @@ func (s *script) publish() {
 			bodies = strings.Split(word, "*")
 		}
 		for i, body := range bodies {
+			body, plain := strings.CutPrefix(body, "-")
 			m := queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body)), Whole: whole}
-			if whole && i > 0 {
+			if plain || whole && i > 0 {
 				m.Identity = queue.Identity{}
 			}
 			if err := d.AddMessage(m); err != nil {
@@ -73,7 +82,7 @@ func (s *script) publish() {
 		}
 		s.lab.tickets = append(s.lab.tickets, word)
 		ticket := uint64(len(s.lab.tickets) - 1)
-		puts = append(puts, Put{Ticket: ticket, Draft: d.Draft(ident.RequestID{Producer: 8, N: ticket})})
+		puts = append(puts, Put{Ticket: ticket, Draft: d.Draft(ident.RequestID{Producer: 8, N: request(ticket, word)})})
 	}
 	s.lab.step(n, Propose{Puts: puts, TimeNS: s.lab.nowMS * 1e6})
 }

@@ -40,7 +40,7 @@ type script struct {
 // commands are the commands of the scripts.
 var commands = map[string]func(*script){
 	"cluster": (*script).cluster, "show": (*script).show,
-	"put": (*script).put, "publish": (*script).publish, "dedupe": (*script).dedupe, "unreadable": (*script).unreadable, "change": (*script).change, "transfer": (*script).transfer,
+	"put": (*script).put, "publish": (*script).publish, "repeat": (*script).repeat, "dedupe": (*script).dedupe, "unreadable": (*script).unreadable, "change": (*script).change, "transfer": (*script).transfer,
 	"sync": (*script).sync, "deliver": (*script).deliver, "drop": (*script).drop, "read": (*script).read,
 	"tick": (*script).tick, "pass": (*script).pass, "settle": (*script).settle,
 	"decide": (*script).decide, "lose-answer": (*script).loseAnswer, "delay": (*script).delay, "land": (*script).land,

@@ -133,10 +133,8 @@ func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
 			return err
 		}
 	}
-	below := min(may, p.OffsetOf(p.Queue().LowWater()))
-	if at, ok := p.Queue().RelocatedFrom(); ok {
-		below = min(below, at)
-	}
+	messages, relocated := p.Queue().Removable()
+	below := min(may, p.OffsetOf(messages), relocated)
 	if head > below {
 		return nil
 	}

@@ -2,8 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 )
@@ -31,12 +32,21 @@ func (l *loader) file() {
 }
 
 func (l *loader) noteFile(path string, values map[string]any) {
+	var keys []string
 	for s := range settings(&l.options) {
+		value, ok := values[s.key]
 		if s.flagOnly {
+			if ok && s.noop != "" { // a stock nsqd ignores it, whatever its type is
+				l.warnings = append(l.warnings, fmt.Sprintf("%s: %s has no effect: %s", path, s.key, s.noop))
+				delete(values, s.key)
+			} else if ok {
+				l.faults.add(ErrInvalid, "%s: unknown key %q; it is a flag alone", path, s.key)
+				delete(values, s.key)
+			}
 			continue
 		}
-		value, ok := values[s.key]
 		delete(values, s.key)
+		keys = append(keys, s.key)
 		if ok && s.envOnly {
 			l.faults.add(ErrInvalid, "%s: %s is a secret: put it into the environment ($%s), or into a separate file and its path into %s_file", path, s.key, s.env, s.key)
 			continue
@@ -51,13 +61,25 @@ func (l *loader) noteFile(path string, values map[string]any) {
 		}
 		l.note(s, origin{path + ": " + s.key, ErrInvalid, "file " + path}, texts...)
 	}
-	var unknown []string
-	for key := range values {
-		unknown = append(unknown, key)
-	}
-	slices.Sort(unknown)
-	for _, key := range unknown { // a stock nsqd ignores them silently; a typing error deserves a warning
-		l.warnings = append(l.warnings, fmt.Sprintf("%s: unknown key %q is ignored", path, key))
+	l.unknownKeys(path, values, keys)
+}
+
+// unknownKeys refuses what the file has besides settings. A stock nsqd ignores it silently, and its
+// operator believes in a setting that is not there.
+func (l *loader) unknownKeys(path string, values map[string]any, keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		switch values[key].(type) {
+		case map[string]any, []map[string]any:
+			l.faults.add(ErrInvalid, "%s: unknown section [%s]: the settings stand without a section", path, key)
+			continue
+		}
+		hint := meant(key, "", keys)
+		for s := range settings(&l.options) {
+			if s.flag == key || s.env == key || strings.ReplaceAll(s.flag, "-", "_") == key {
+				hint = "; did you mean " + s.key + "?"
+			}
+		}
+		l.faults.add(ErrInvalid, "%s: unknown key %q%s", path, key, hint)
 	}
 }
 
@@ -75,10 +97,6 @@ func textsOf(s setting, value any) ([]string, error) {
 		return texts, nil
 	case map[string]any, []map[string]any:
 		return nil, fmt.Errorf("must be a value, not a table")
-	case int64:
-		if _, ok := s.value.Interface().(time.Duration); ok {
-			return []string{fmt.Sprintf("%dms", v)}, nil // a bare number is milliseconds, as in a stock file
-		}
 	case string:
 		return []string{v}, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -56,6 +57,7 @@ func ExitCode(err error) int {
 type Source struct {
 	Args     []string                          // without the program's name
 	Env      func(name string) (string, bool)  // os.LookupEnv
+	Environ  func() []string                   // os.Environ; nil: mistyped variables are not found
 	ReadFile func(path string) ([]byte, error) // os.ReadFile
 }
 
@@ -110,10 +112,12 @@ type origin struct {
 func (l *loader) flags() (help bool) {
 	set := flag.NewFlagSet("nsqd", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
+	var names []string
 	for s := range settings(&l.options) {
 		if s.envOnly {
 			continue
 		}
+		names = append(names, s.flag)
 		set.Var(&noted{l: l, s: s}, s.flag, s.help)
 	}
 	for args := l.src.Args; ; args = afterFault(set.Args()) {
@@ -122,7 +126,10 @@ func (l *loader) flags() (help bool) {
 		case errors.Is(err, flag.ErrHelp):
 			return true
 		case err != nil:
-			l.faults.add(ErrUsage, "%s", strings.Replace(err.Error(), "flag provided but not defined: -", "there is no flag --", 1))
+			if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+				err = errors.New("there is no flag --" + name + meant(name, "--", names))
+			}
+			l.faults.add(ErrUsage, "%v", err)
 			continue
 		case set.NArg() > 0:
 			l.faults.add(ErrUsage, "argument %q is no flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
@@ -180,6 +187,29 @@ func (l *loader) environment() {
 		}
 		if text, ok := l.src.Env(s.env); ok {
 			l.note(s, origin{"$" + s.env, ErrInvalid, "environment " + s.env}, text)
+		}
+	}
+	if l.src.Environ != nil {
+		l.unknownVariables(l.src.Environ())
+	}
+}
+
+// unknownVariables warns of mistyped names. Others may be there: orchestrators set variables such as
+// NSQD_PORT for a service called nsqd.
+func (l *loader) unknownVariables(environ []string) {
+	var names []string
+	for s := range settings(&l.options) {
+		if !s.flagOnly {
+			names = append(names, s.env)
+		}
+	}
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "NSQD_") || slices.Contains(names, name) {
+			continue
+		}
+		if near := Nearest(name, names); near != "" && edits(name, near) <= 2 {
+			l.warnings = append(l.warnings, fmt.Sprintf("unknown variable $%s is ignored; did you mean $%s?", name, near))
 		}
 	}
 }

@@ -111,10 +111,13 @@ func TestSecretsAreNotShown(t *testing.T) {
 	const secret = "hunter2"
 	env := map[string]string{
 		"NSQD_CLUSTER_TOKEN": secret, "NSQD_ETCD_PASSWORD": secret, "NSQD_ETCD_USERNAME": "u",
-		"NSQD_ETCD_ENDPOINTS":      "https://u:" + secret + "@e:1,https://u:" + secret + "%zz@e:1",
+		"NSQD_ETCD_ENDPOINTS":      "https://u:" + secret + "@e:1",
 		"NSQD_AUTH_HTTP_ADDRESS":   "http://u:" + secret + "@a:1/x",
 		"NSQD_LOOKUPD_TCP_ADDRESS": "l:1",
 	}
+	refused := faults(t, source("", nil, "--etcd-endpoints=https://u:"+secret+"%zz@e:1", "--auth-http-address=u:"+secret+"@a:99999"))
+	require.Len(t, refused, 2)
+	require.NotContains(t, strings.Join(refused, "\n"), secret)
 	o, _, err := config.Load(source("", env))
 	require.NoError(t, err)
 	require.Equal(t, secret, string(o.ClusterToken))

@@ -11,6 +11,7 @@ import (
 // parsed has its default here; its fault is already noted.
 func (l *loader) validate() {
 	o := &l.options
+	l.validateAddresses(o)
 	l.validateClientTLS(o)
 	l.validateStatistics(o)
 	l.validateClients(o)
@@ -79,10 +80,16 @@ func (l *loader) validateCluster(o *Options) {
 	if o.RPCTLSCert != "" {
 		scheme = "https://"
 	}
+	members := map[string]bool{}
 	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
-		if _, url, _ := strings.Cut(member, "="); !strings.HasPrefix(url, scheme) {
+		name, url, _ := strings.Cut(strings.TrimSpace(member), "=")
+		if name == "" || !isURL(url, true, strings.TrimSuffix(scheme, "://")) {
 			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", strings.TrimSpace(member), scheme)
 		}
+		if members[name] {
+			l.fault("--etcd-initial-cluster names %s twice", name)
+		}
+		members[name] = true
 	}
 	for _, absent := range o.EtcdFoundWithout {
 		if absent == o.NodeName || !namesMember(o.EtcdInitialCluster, absent) {
@@ -156,9 +163,9 @@ func (l *loader) validateExposure(o *Options) {
 }
 
 func (l *loader) validateAddress(flag, address string, secure bool) {
-	host, port, err := net.SplitHostPort(address)
+	host, port, _ := net.SplitHostPort(address)
 	switch {
-	case err != nil:
+	case !isHostPort(address, true):
 		l.fault("--%s=%s: must be host:port", flag, address)
 	case port == "0" && strings.HasPrefix(flag, "etcd-"):
 		l.fault("--%s=%s: must be a fixed port, because other brokers connect to it", flag, address)

@@ -52,6 +52,9 @@ func parse(t reflect.Type, text string) (reflect.Value, error) {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		d, err := time.ParseDuration(text)
+		if _, number := strconv.ParseFloat(text, 64); err != nil && number == nil {
+			return reflect.ValueOf(d), fmt.Errorf("must be a duration such as 250ms or 1m30s; %s has no unit", text)
+		}
 		return reflect.ValueOf(d), plain(err, "a duration such as 250ms or 1m30s")
 	case t == reflect.TypeFor[TLSRequired]():
 		r, err := parseTLSRequired(text)

@@ -175,6 +175,9 @@ type Channels interface {
 	Positions(ctx context.Context, topic string) ([]ChannelPosition, error)
 	// Seek moves a channel, or counts what the move would do (SeekChannel.DryRun).
 	Seek(ctx context.Context, op SeekChannel) (SeekResult, error)
+	// FinishElsewhere finishes messages of a channel without consumers, because another channel has
+	// finished their originals. It moves no channel back, and keeps the deferred messages of the channel.
+	FinishElsewhere(ctx context.Context, op FinishElsewhere) (FinishedElsewhere, error)
 	// Redrive moves up to limit messages back from the channel's dead-letter
 	// topic and returns how many.
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
@@ -239,6 +242,22 @@ type SeekMove struct {
 	Skips     *uint64         `json:"skips"`
 	Repeats   *uint64         `json:"repeats"`
 	Stays     bool            `json:"stays,omitempty"` // SeekChannel.Idle, and the channel has consumers
+}
+
+// FinishElsewhere names messages of one partition that are finished for a channel: the spans are of a topic
+// with this id, and another topic of the name is ErrTopicNotFound.
+type FinishElsewhere struct {
+	Topic, Channel string
+	TopicID        ident.TopicID
+	Partition      int
+	Spans          []SequenceSpan
+}
+
+// FinishedElsewhere is the effect of FinishElsewhere.
+type FinishedElsewhere struct {
+	Finished uint64 `json:"finished"` // messages that were not finished before
+	Kept     uint64 `json:"kept"`     // that the channel has delivered, and delivers again: not finished
+	Stays    bool   `json:"stays"`    // the channel has consumers: nothing has changed
 }
 
 // SequenceSpan is the messages from From to To−1.

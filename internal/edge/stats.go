@@ -40,9 +40,13 @@ type ChannelStats struct {
 	Paused              bool          `json:"paused"`
 	E2E                 E2ELatency    `json:"e2e_processing_latency"`
 	Ordered             bool          `json:"ordered,omitempty"` // beyond NSQ
-	// Filter is the channel's filter, and FilteredCount the number of messages that it has rejected.
+	// Filter is the channel's filter. FilteredCount is the number of messages that are not for the channel: the
+	// filter rejected them, or they are for another channel alone.
 	Filter        string `json:"filter,omitempty"`
 	FilteredCount uint64 `json:"filtered_count,omitempty"`
+	// ExpiredCount is the number of messages that outlived their time to live, those that went to the dead letters
+	// included.
+	ExpiredCount uint64 `json:"expired_count,omitempty"`
 	// Inherited is as that of a topic.
 	Inherited uint64 `json:"-"`
 	// Lags: the channel has messages that are neither finished nor deferred. Oldest is the first of

@@ -26,7 +26,8 @@ const (
 	TraceBefore   = "before the channel" // the channel began after it
 	TraceWaiting  = "waiting"            // for a consumer
 	TraceInFlight = "in flight"
-	TraceDeferred = "deferred" // until its deadline
+	TraceDeferred = "deferred"            // until its deadline
+	TraceSkipped  = "not for the channel" // its filter rejects the message, or the message is for another channel alone
 	TraceDying    = "moving to the dead letters"
 	TraceFinished = "finished" // by a consumer, the dead letters, empty, seek, or because of its time to live
 )

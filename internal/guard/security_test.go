@@ -110,7 +110,7 @@ func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identit
 			h.ServeHTTP(w, r)
 			cancel()
 			require.NotContains(t, w.Body.String(), "NOT_ALLOWED", "%s %s is served", rule.Method, rule.Path)
-			require.NotEqual(t, `{"message":"NOT_FOUND"}`, w.Body.String(), "%s %s is served", rule.Method, rule.Path)
+			require.NotContains(t, w.Body.String(), `"NOT_FOUND"`, "%s %s is served", rule.Method, rule.Path)
 			require.NotContains(t, []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, w.Code, "%s %s", rule.Method, rule.Path)
 			switch w.Code {
 			case http.StatusUnauthorized:

@@ -118,7 +118,7 @@ func checked(values url.Values, name string) (string, error) {
 	upper := strings.ToUpper(name)
 	v, err := required(values, name, "MISSING_ARG_"+upper)
 	if err == nil && !edge.ValidName(v) {
-		err = fail(http.StatusBadRequest, "INVALID_ARG_"+upper)
+		err = explain(http.StatusBadRequest, "INVALID_ARG_"+upper, "%q is no name of a %s: %s", clipped(v), name, invalidName)
 	}
 	return v, err
 }

@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // defaultListed is how many deferred messages are listed, and how many dead letters are
@@ -22,6 +24,7 @@ func (a *api) channelsOnly(get, post func(path string, e endpoint)) {
 		return
 	}
 	post("/v1/channel/seek", a.seek)
+	post("/v1/channel/finish", a.finishElsewhere)
 	get("/v1/topic/channels", a.channelViews)
 	get("/v1/topic/positions", a.positions)
 	get("/v1/channel/policy", a.policy)
@@ -50,6 +53,36 @@ func (a *api) seek(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return a.b.Channels.Seek(r.Context(), readSeek(n))
+}
+
+// finishElsewhere: POST /v1/channel/finish?topic=&topic_id=&channel=&partition=&span=; span may be repeated.
+func (a *api) finishElsewhere(r *http.Request) (any, error) {
+	n, err := channelNames(r)
+	if err != nil {
+		return nil, err
+	}
+	op := edge.FinishElsewhere{Topic: n.topic, Channel: n.channel}
+	partition, err := strconv.ParseUint(n.values.Get("partition"), 10, 16)
+	if err != nil {
+		return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
+	}
+	op.Partition = int(partition)
+	if op.TopicID.UnmarshalText([]byte(n.values.Get("topic_id"))) != nil {
+		return nil, fail(http.StatusBadRequest, "INVALID_ARG_TOPIC_ID")
+	}
+	for _, text := range n.values["span"] {
+		first, end, _ := strings.Cut(text, "-")
+		from, err := strconv.ParseUint(first, 10, 63)
+		to, err2 := strconv.ParseUint(end, 10, 63)
+		if err != nil || err2 != nil || from >= to {
+			return nil, fmt.Errorf("%w: span must be FROM-END, the first sequence and the one behind the last", edge.ErrInvalid)
+		}
+		op.Spans = append(op.Spans, edge.SequenceSpan{From: ident.Sequence(from), To: ident.Sequence(to)})
+	}
+	if len(op.Spans) == 0 {
+		return nil, fmt.Errorf("%w: span must be FROM-END, and is missing", edge.ErrInvalid)
+	}
+	return a.b.Channels.FinishElsewhere(r.Context(), op)
 }
 
 // positions: GET /v1/topic/positions?topic=.

@@ -17,9 +17,10 @@ import (
 
 // askedChannels records its calls.
 type askedChannels struct {
-	ids   []edge.MessageID
-	limit int
-	seek  edge.SeekChannel
+	ids    []edge.MessageID
+	limit  int
+	seek   edge.SeekChannel
+	finish edge.FinishElsewhere
 }
 
 func (a *askedChannels) Seek(_ context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
@@ -54,6 +55,11 @@ func (a *askedChannels) Deferred(_ context.Context, _, _ string, limit int) ([]e
 func (a *askedChannels) CancelDeferred(_ context.Context, _, _ string, ids []edge.MessageID) (int, error) {
 	a.ids = ids
 	return len(ids), nil
+}
+
+func (a *askedChannels) FinishElsewhere(_ context.Context, op edge.FinishElsewhere) (edge.FinishedElsewhere, error) {
+	a.finish = op
+	return edge.FinishedElsewhere{Finished: 3, Kept: 1}, nil
 }
 
 func (a *askedChannels) Positions(_ context.Context, topic string) ([]edge.ChannelPosition, error) {
@@ -124,6 +130,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 		binary := "\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x01b"
 		for _, x := range []struct{ target, body string }{
 			{"/mpub?topic=t&ttl=1500", "a\nb\n"},
+			{"/mpub?topic=t&ttl=1.5s", "a\nb\n"},
 			{"/mpub?topic=t&ttl=1500&binary=true", binary},
 			{"/mpub?topic=t&ttl=1500&binary=true&defer=1", binary},
 		} {
@@ -140,7 +147,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 			}
 		}
 		s := newSite(t)
-		for _, bad := range []string{"", "0", "-1", "x", "5s", "4398046511105"} {
+		for _, bad := range []string{"", "0", "-1", "x", "500us", "-5s", "4398046511105"} {
 			s.expect(s.nsqd, "POST /mpub?topic=t&ttl="+bad, "a\n", message(400, "INVALID_TTL"))
 		}
 		require.Empty(t, s.cluster.Directory().Topics())
@@ -182,9 +189,9 @@ func TestSeekIsReadAndAnswered(t *testing.T) {
 	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: s.cluster, Directory: s.cluster.Directory(), Channels: asked, Stats: s.cluster, Publisher: s.cluster})
 	const where = "/v1/channel/seek?topic=t&channel=c"
 	for request, want := range map[string]edge.SeekChannel{
-		where + "&to=7":                     {Topic: "t", Channel: "c", To: "7", Partition: -1},
-		where + "&to=7&partition=3":         {Topic: "t", Channel: "c", To: "7", Partition: 3},
-		where + "&to=7&idle=true&dry_run=1": {Topic: "t", Channel: "c", To: "7", Partition: -1, Idle: true, DryRun: true},
+		where + "&to=7":             {Topic: "t", Channel: "c", To: "7", Partition: -1},
+		where + "&to=7&partition=3": {Topic: "t", Channel: "c", To: "7", Partition: 3},
+		where + "&to=7&dry_run=1":   {Topic: "t", Channel: "c", To: "7", Partition: -1, DryRun: true},
 	} {
 		answer := do(h, "POST", request, "")
 		require.Equal(t, 200, answer.StatusCode)
@@ -198,6 +205,32 @@ func TestSeekIsReadAndAnswered(t *testing.T) {
 		where + "&to=7&partition=x":     "partition must be a number",
 		where + "&to=7&partition=65536": "partition must be a number",
 		where + "&to=7&dry_run=maybe":   "dry_run",
+	} {
+		answer := do(h, "POST", request, "")
+		require.Equal(t, 400, answer.StatusCode, request)
+		require.Contains(t, text(t, answer), want)
+	}
+}
+
+// TestFinishElsewhereIsReadAndAnswered: the topic, the partition and the spans are required.
+func TestFinishElsewhereIsReadAndAnswered(t *testing.T) {
+	s := newSite(t)
+	asked := &askedChannels{}
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: s.cluster, Directory: s.cluster.Directory(), Channels: asked, Stats: s.cluster, Publisher: s.cluster})
+	const where = "/v1/channel/finish?topic=t&channel=c"
+	answer := do(h, "POST", where+"&topic_id=0000000000000007&partition=3&span=0-4&span=6-9", "")
+	require.Equal(t, 200, answer.StatusCode)
+	require.JSONEq(t, `{"finished":3,"kept":1,"stays":false}`, text(t, answer))
+	require.Equal(t, edge.FinishElsewhere{Topic: "t", Channel: "c", TopicID: 7, Partition: 3, Spans: []edge.SequenceSpan{{From: 0, To: 4}, {From: 6, To: 9}}}, asked.finish)
+	for request, want := range map[string]string{
+		where + "&topic_id=0000000000000007&span=0-4":                 "INVALID_ARG_PARTITION",
+		where + "&partition=0&span=0-4":                               "INVALID_ARG_TOPIC_ID",
+		where + "&topic_id=0000000000000007&partition=0&span=4-4":     "span must be FROM-END",
+		where + "&topic_id=0000000000000007&partition=0&span=4":       "span must be FROM-END",
+		where + "&topic_id=0000000000000007&partition=0&span=-1-4":    "span must be FROM-END",
+		where + "&topic_id=0000000000000007&partition=0":              "span must be FROM-END",
+		where + "&topic_id=0000000000000007&partition=0&spans=0-4":    "spans",
+		where + "&topic_id=0000000000000007&partition=65536&span=0-4": "INVALID_ARG_PARTITION",
 	} {
 		answer := do(h, "POST", request, "")
 		require.Equal(t, 400, answer.StatusCode, request)

@@ -52,7 +52,7 @@ func (a *api) putConfig(r *http.Request) (any, error) {
 		return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 	}
 	if err != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_VALUE")
+		return nil, explain(http.StatusBadRequest, "INVALID_VALUE", "%s does not take this value: %v", option(r), err)
 	}
 	return a.getConfig(r)
 }

@@ -188,12 +188,8 @@ func (v *reader) duration(name string, byDefault, least, most time.Duration) tim
 	if !v.Has(name) {
 		return byDefault
 	}
-	text := v.Get(name)
-	d, err := time.ParseDuration(text)
-	if ms, bad := strconv.ParseInt(text, 10, 64); bad == nil && ms <= most.Milliseconds() {
-		d, err = time.Duration(ms)*time.Millisecond, nil
-	}
-	if err != nil || d < least || d > most {
+	d, ok := span(v.Get(name))
+	if !ok || d < least || d > most {
 		v.fail("%s must be a duration such as 20s, or a number of milliseconds, from %v to %v", name, least, most)
 		return byDefault
 	}

@@ -155,7 +155,7 @@ func TestSettleRefuses(t *testing.T) {
 			{"/v1/requeue?topic=t&channel=c&delay=2h", gone, message(400, "invalid argument: delay must be a duration such as 20s, or a number of milliseconds, from 0s to 1h0m0s")},
 		} {
 			r := p.post(row.target, row.body, "")
-			require.Equal(t, row.want, fmt.Sprintf("%d %s", r.StatusCode, text(t, r)), row.target)
+			require.Equal(t, row.want, fmt.Sprintf("%d %s", r.StatusCode, withoutDetail(text(t, r))), row.target)
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestConsumeRefuses(t *testing.T) {
 			{"max=1", "", "text/event-stream", message(400, "invalid argument: a stream has neither max nor wait, but max_in_flight")},
 		} {
 			r := p.post("/v1/consume?topic=t&channel=c&"+row.arguments, row.body, row.accept)
-			require.Equal(t, row.want, fmt.Sprintf("%d %s", r.StatusCode, text(t, r)), row.arguments)
+			require.Equal(t, row.want, fmt.Sprintf("%d %s", r.StatusCode, withoutDetail(text(t, r))), row.arguments)
 		}
 		p.consume("")
 		r := p.post("/v1/consume?topic=t&channel=c&client=another", "", "")

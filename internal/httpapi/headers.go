@@ -3,8 +3,10 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -25,17 +27,15 @@ func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 		return ttl, err
 	}
 	if len(given) > 1 {
-		return nil, fail(http.StatusBadRequest, "INVALID_HEADERS")
+		return nil, explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers is given %d times: it is one JSON object with all headers", len(given))
 	}
 	fields := map[string]any{}
 	if !utf8.ValidString(given[0]) || json.Unmarshal([]byte(given[0]), &fields) != nil || fields == nil {
 		return nil, fail(http.StatusBadRequest, "INVALID_HEADERS")
 	}
-	for name, value := range fields {
-		_, text := value.(string)
-		reserved := strings.HasPrefix(name, edge.ReservedHeaders) && name != edge.HeaderTag
-		if !text || reserved || edge.CheckHeaderName(name) != nil {
-			return nil, fail(http.StatusBadRequest, "INVALID_HEADERS")
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if err := checkField(name, fields[name]); err != nil {
+			return nil, err
 		}
 	}
 	if len(fields) == 0 {
@@ -53,4 +53,18 @@ func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 		return nil, fail(http.StatusRequestEntityTooLarge, "HEADERS_TOO_BIG")
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// checkField checks one header of X-Nsq-Headers.
+func checkField(name string, value any) error {
+	if _, text := value.(string); !text {
+		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: the value of %q must be a string", name)
+	}
+	if strings.HasPrefix(name, edge.ReservedHeaders) && name != edge.HeaderTag {
+		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: %q is reserved; the id has the header X-Nsq-Message-Id, the time to live ttl=, the key key=", name)
+	}
+	if err := edge.CheckHeaderName(name); err != nil {
+		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: %v", err)
+	}
+	return nil
 }

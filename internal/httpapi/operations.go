@@ -69,6 +69,10 @@ func (a *arguments) duration(name string, to **int64) {
 		a.fail("%s must be a duration such as 24h", name)
 		return
 	}
+	if d > 0 && d < time.Millisecond { // or it would be 0, which often means none
+		a.fail("%s must be at least 1ms, or 0", name)
+		return
+	}
 	ms := d.Milliseconds()
 	*to = &ms
 }
@@ -246,7 +250,6 @@ func readSeek(n names) edge.SeekChannel {
 		o.Partition = int(p)
 	}
 	a := arguments{Values: n.values}
-	a.boolean("idle", &o.Idle)
 	a.boolean("dry_run", &o.DryRun)
 	if o.Malformed == nil {
 		o.Malformed = a.err

@@ -101,6 +101,8 @@ func TestMalformedArguments(t *testing.T) {
 	}
 	for target, want := range map[string]string{
 		"/topic/create?topic=t&retention_time=-1s": "retention_time must be a duration such as 24h",
+		"/topic/create?topic=t&retention_time=1us": "retention_time must be at least 1ms, or 0",
+		"/topic/create?topic=t&retention_time=60":  "retention_time must be a duration such as 24h",
 		"/topic/create?topic=t&max_bytes=1e3":      "max_bytes must be a number of bytes",
 	} {
 		do(h, "POST", target, "")
@@ -130,7 +132,7 @@ func TestUnknownArgumentsAreRefused(t *testing.T) {
 		"POST /v1/topic/replication?topic=t&min_isr=2":             "topic, replication_factor, min_in_sync",
 		"POST /v1/cluster/balance?node=n1":                         "none",
 		"POST /v1/broker/decommission?node=n1&cancle=true":         "node, cancel",
-		"POST /v1/channel/seek?topic=t&channel=c&to=1&partitions=": "topic, channel, to, partition, idle, dry_run",
+		"POST /v1/channel/seek?topic=t&channel=c&to=1&partitions=": "topic, channel, to, partition, dry_run",
 		"POST /v1/channel/policy?topic=t&channel=c&max_attempt=2":  "topic, channel, max_attempts, dead_letter_topic, retry_backoff, filter",
 		"POST /v1/channel/redrive?topic=t&channel=c&max=2":         "topic, channel, limit",
 		"GET /v1/topic/peek?topic=t&sequence=2":                    "topic, topic_id, partition, from, limit, node, uncommitted",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -153,34 +154,45 @@ func putTopic(r *http.Request) (string, url.Values, error) {
 		return "", nil, err
 	}
 	if !edge.ValidName(topic) {
-		return "", nil, fail(http.StatusBadRequest, "INVALID_TOPIC")
+		return "", nil, explain(http.StatusBadRequest, "INVALID_TOPIC", "%q is no name of a topic: %s", clipped(topic), invalidName)
 	}
 	return topic, values, nil
 }
 
-// deliverAt converts ?defer= (milliseconds) into a deadline; 0 = at once.
+// deliverAt converts ?defer= (a duration, or NSQ's milliseconds) into a deadline; 0 = at once.
 func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
 	if !values.Has("defer") {
 		return 0, nil
 	}
-	ms, err := strconv.ParseInt(values.Get("defer"), 10, 64)
-	if err != nil || ms < 0 || ms > a.opts.MaxDeferTimeout.Milliseconds() {
-		return 0, fail(http.StatusBadRequest, "INVALID_DEFER")
+	delay, ok := span(values.Get("defer"))
+	if most := a.opts.MaxDeferTimeout; !ok || delay > most {
+		return 0, explain(http.StatusBadRequest, "INVALID_DEFER", "defer must be a duration such as 90s, or a number of milliseconds, from 0 to %v (--max-defer-timeout)", most)
 	}
-	if ms == 0 {
+	if delay == 0 {
 		return 0, nil
 	}
-	return time.Now().Add(time.Duration(ms) * time.Millisecond).UnixNano(), nil
+	return time.Now().Add(delay).UnixNano(), nil
 }
 
-// ttlHeader converts ?ttl= (milliseconds) into the header that limits the life of a message;
+// span reads a duration: 90s, or a number of milliseconds, as NSQ has it. Neither is negative, and
+// beyond 292 years it is the longest one.
+func span(text string) (time.Duration, bool) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, ms >= 0
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}
+
+// ttlHeader converts ?ttl= (a duration, or milliseconds) into the header that limits the life of a message;
 // nil = no limit.
 func ttlHeader(values url.Values) ([]byte, error) {
 	if !values.Has("ttl") {
 		return nil, nil
 	}
-	ms, err := strconv.ParseInt(values.Get("ttl"), 10, 64)
-	if err != nil || ms < 1 || ms > queue.MaxTTLMS {
+	ttl, ok := span(values.Get("ttl"))
+	ms := ttl.Milliseconds()
+	if !ok || ms < 1 || ms > queue.MaxTTLMS {
 		return nil, fail(http.StatusBadRequest, "INVALID_TTL")
 	}
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil

@@ -19,6 +19,7 @@ type endpoint func(r *http.Request) (reply any, err error)
 type failure struct {
 	status     int
 	message    string
+	detail     string // "": that of details
 	retryAfter bool
 }
 
@@ -53,7 +54,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if f.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="lockstep"`)
 	}
-	respond(w, f.status, map[string]string{"message": f.message})
+	respond(w, f.status, f.body())
 }
 
 // known maps the errors of internal/edge and internal/guard to answers.
@@ -115,7 +116,7 @@ func plain(text func() (int, string)) http.HandlerFunc {
 func query(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_REQUEST")
+		return nil, fail(http.StatusBadRequest, "INVALID_REQUEST") // the error names functions of Go
 	}
 	return values, nil
 }

@@ -90,6 +90,7 @@ var (
 		{Method: "POST", Path: "/channel/unpause", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/channel/setorder", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/v1/channel/seek", Right: access.Administer, Topic: true, Audited: true},
+		{Method: "POST", Path: "/v1/channel/finish", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/v1/channel/policy", Right: access.Administer, Topic: true, Audited: true, also: deadLetters},
 		{Method: "GET", Path: "/v1/channel/policy", Right: access.Discover, Topic: true},
 		{Method: "GET", Path: "/v1/topic/channels", Right: access.Discover, Topic: true},

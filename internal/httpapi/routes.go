@@ -347,8 +347,16 @@ var routes = map[string]Description{
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("idle", "only in partitions where the channel has no consumers"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
+		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
 		Reply:     edge.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
+	},
+	http.MethodPost + " /v1/channel/finish": {
+		Summary: "Finish messages of one partition for a channel without consumers, because another channel has finished their originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered and deferred stay.",
+		Arguments: []Argument{
+			ofTopic, ofTopicID.must(), ofChannel, ofPartition.must(),
+			{Name: "span", Kind: Text, Help: "FROM-END: the sequences FROM to END-1", Required: true, Repeats: true},
+		},
+		Reply: edge.FinishedElsewhere{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, badNames...),
 	},
 	http.MethodPost + " /v1/channel/policy": {
 		Summary: "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",

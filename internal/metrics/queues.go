@@ -27,7 +27,8 @@ type Channel struct {
 	Name                      string
 	Depth, InFlight, Deferred int64
 	Requeued, TimedOut        uint64 // by this process
-	Filtered                  uint64 // by this process: messages that the channel's filter rejected
+	Filtered                  uint64 // by this process: messages that are not for the channel
+	Expired                   uint64 // by this process: messages that outlived their time to live
 	Clients                   int
 	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
 	Paused                    bool
@@ -79,15 +80,21 @@ func newQueues(limit int) *queues {
 		columnOf("channel_paused", func(c Channel) float64 { return one(c.Paused) }),
 		columnOf("channel_requeued_total", func(c Channel) float64 { return float64(c.Requeued) }),
 		columnOf("channel_timed_out_total", func(c Channel) float64 { return float64(c.TimedOut) }),
-		columnOf("channel_filtered_total", func(c Channel) float64 { return float64(c.Filtered) }),
+		sparse(columnOf("channel_filtered_total", func(c Channel) float64 { return float64(c.Filtered) })), // few channels have a filter
+		sparse(columnOf("channel_expired_total", func(c Channel) float64 { return float64(c.Expired) })),
 	}
-	q.channels[len(q.channels)-1].sparse = true // few channels have a filter
 	return q
 }
 
 func columnOf[Row any](name string, value func(Row) float64) column[Row] {
 	d := definitions[name]
 	return column[Row]{described: described{define(name, d.Kind).desc(), d.valueType()}, value: value}
+}
+
+// sparse leaves out the series while the value is 0.
+func sparse[Row any](c column[Row]) column[Row] {
+	c.sparse = true
+	return c
 }
 
 func one(is bool) float64 {
@@ -148,7 +155,7 @@ func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 }
 
 // counted are the counters of one topic, its channels' summed up.
-type counted struct{ messages, bytes, requeued, timedOut, filtered uint64 }
+type counted struct{ messages, bytes, requeued, timedOut, filtered, expired uint64 }
 
 // other sums up the topics beyond the limit. Their counters are those since the topic is beyond the
 // limit, so that the sum does not fall when a topic goes, or gets series of its own.
@@ -170,10 +177,12 @@ func (o *other) sum(topics []Topic) Topic {
 		o.total.requeued += rise(before.requeued, c.requeued)
 		o.total.timedOut += rise(before.timedOut, c.timedOut)
 		o.total.filtered += rise(before.filtered, c.filtered)
+		o.total.expired += rise(before.expired, c.expired)
 	}
 	o.last = now
 	row.Messages, row.Bytes = o.total.messages, o.total.bytes
-	row.Channels[0].Requeued, row.Channels[0].TimedOut, row.Channels[0].Filtered = o.total.requeued, o.total.timedOut, o.total.filtered
+	row.Channels[0].Requeued, row.Channels[0].TimedOut = o.total.requeued, o.total.timedOut
+	row.Channels[0].Filtered, row.Channels[0].Expired = o.total.filtered, o.total.expired
 	return row
 }
 
@@ -200,6 +209,7 @@ func (t *Topic) add(o Topic) counted {
 		c.requeued += ch.Requeued
 		c.timedOut += ch.TimedOut
 		c.filtered += ch.Filtered
+		c.expired += ch.Expired
 	}
 	return c
 }

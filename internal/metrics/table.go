@@ -70,7 +70,8 @@ var table = []Section{
 		{"channel_paused", KindGauge, byChannel, "1 if the channel is paused, so that it delivers nothing."},
 		{"channel_requeued_total", KindCounter, byChannel, "Messages that consumers requeued (REQ) in partitions led by this broker."},
 		{"channel_timed_out_total", KindCounter, byChannel, "Deliveries that were not answered within the message timeout, in partitions led by this broker."},
-		{"channel_filtered_total", KindCounter, byChannel, "Messages that the channel's filter rejected in partitions led by this broker: they are finished and were not delivered. No series while it is 0."},
+		{"channel_filtered_total", KindCounter, byChannel, "Messages that are not for the channel, because its filter rejected them or they are for another channel alone, in partitions led by this broker: they are finished and were not delivered. No series while it is 0."},
+		{"channel_expired_total", KindCounter, byChannel, "Messages that outlived their time to live in partitions led by this broker: they are finished and were not delivered, or not again. Those that had failed before go to the dead letters, if the channel has a topic for them. No series while it is 0."},
 	}},
 	{"Removed for idleness", []Definition{
 		{"idle_removed_total", KindCounter, []string{"kind"}, "Topics (topic: moved into the trash, idle_after) and channels (channel: deleted, channel_idle_after) that this broker, as the controller, removed because nothing used them."},

@@ -1,15 +1,23 @@
 package protocol
 
-import "bytes"
+import (
+	"bytes"
+	"math"
+)
 
-// decimal reads [0-9]*. Like stock NSQ it reads the empty string as 0 and wraps silently on
-// overflow: a client that relies on neither sees no difference.
+// decimal reads [0-9]*. Like stock NSQ it reads the empty string as 0. A number beyond 64 bits is the
+// largest one, so that every limit refuses it or holds it; stock NSQ wraps, which makes 2^64 milliseconds
+// none.
 func decimal(b []byte) (n uint64, ok bool) {
 	for _, d := range b {
 		if d < '0' || d > '9' {
 			return 0, false
 		}
-		n = n*10 + uint64(d-'0')
+		if digit := uint64(d - '0'); n > (math.MaxUint64-digit)/10 {
+			n = math.MaxUint64
+		} else {
+			n = n*10 + digit
+		}
 	}
 	return n, true
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 
@@ -16,4 +17,20 @@ func TestALineOfSpacesIsCheap(t *testing.T) {
 	require.LessOrEqual(t, cap(parts), 4*maxParams)
 	require.Equal(t, line, bytes.Join(parts, []byte(" ")), "nothing is lost")
 	require.Equal(t, [][]byte{[]byte("SUB"), {}, []byte("t"), []byte("c")}, splitParams([]byte("SUB  t c"), nil))
+}
+
+// TestANumberDoesNotWrap: 2^64 milliseconds are not 0.
+func TestANumberDoesNotWrap(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"": 0, "0": 0, "007": 7, "18446744073709551615": math.MaxUint64,
+		"18446744073709551616": math.MaxUint64, "18446744073709551617": math.MaxUint64, "184467440737095516160": math.MaxUint64, strings.Repeat("9", 400): math.MaxUint64,
+	} {
+		n, ok := decimal([]byte(text))
+		require.True(t, ok, text)
+		require.Equal(t, want, n, text)
+	}
+	for _, text := range []string{"-1", "1.5", "1e3", "99999999999999999999x"} {
+		_, ok := decimal([]byte(text))
+		require.False(t, ok, text)
+	}
 }

@@ -88,7 +88,7 @@ func (c *conn) dpub(ctx context.Context) error {
 	}
 	limit := c.h.opts.maxDefer()
 	if ms > uint64(limit/time.Millisecond) {
-		return fatal(codeInvalid, "DPUB timeout %d out of range 0-%d", ms, limit/time.Millisecond)
+		return fatal(codeInvalid, "DPUB timeout %s out of range 0-%d", c.params[2], limit/time.Millisecond)
 	}
 	size, err := c.messageSize("DPUB")
 	if err != nil {

@@ -291,7 +291,7 @@ func httpCodes(t *testing.T) map[int][]string {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "fail" && len(n.Args) == 2 {
+				if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "fail" && len(n.Args) == 2 || f.Name == "explain" && len(n.Args) > 2) {
 					add(n.Args[0], n.Args[1])
 				}
 			case *ast.CompositeLit:

@@ -89,7 +89,7 @@ func (c *conn) rdy() error {
 		count = n
 	}
 	if count > uint64(c.h.opts.MaxRdyCount) {
-		return fatal(codeInvalid, "RDY count %d out of range 0-%d", int64(count), c.h.opts.MaxRdyCount)
+		return fatal(codeInvalid, "RDY count %s out of range 0-%d", c.params[1], c.h.opts.MaxRdyCount)
 	}
 	c.grant(int(count))
 	return nil

@@ -84,7 +84,7 @@ func TestRequeue(t *testing.T) {
 	again := c.message()
 	require.Equal(t, m.id, again.id)
 	require.Equal(t, uint16(2), again.attempts)
-	c.send("REQ " + m.id + " 99999999999\n") // clamped, not refused
+	c.send("REQ " + m.id + " 18446744073709551616\n") // clamped, not refused and not 0
 	c.quiet()
 	require.Equal(t, 1, b.cluster.Topics("t", "ch", false)[0].Channels[0].DeferredCount)
 }

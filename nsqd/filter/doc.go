@@ -1,4 +1,5 @@
-// Package filter decides by the headers of a message whether a channel delivers it. A Filter is
+// Package filter decides by the headers of a message whether a channel delivers it. A Selection is
+// that decision: the message is not for another channel alone, and the channel's Filter accepts it. A Filter is
 // one condition on one header. It is data with a pure function: it reads no log, delivers nothing
 // and has no state.
 //

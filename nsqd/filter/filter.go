@@ -34,8 +34,7 @@ const (
 // Filter is one condition on one header.
 type Filter struct {
 	text     string
-	name     string
-	quoted   []byte // the name as JSON writes it; nil: JSON may write it in several ways
+	name     Name
 	value    string
 	kind     kind
 	opposite bool
@@ -78,14 +77,11 @@ func Parse(text string) (*Filter, error) {
 	name, isHeader := strings.CutPrefix(left, headerPrefix)
 	switch {
 	case left == tagPrefix:
-		f.name = TagHeader
+		f.name = NameOf(TagHeader)
 	case isHeader && name != "":
-		f.name = name
+		f.name = NameOf(name)
 	default:
 		return nil, fmt.Errorf("filter: %q names neither tag nor header:NAME", text)
-	}
-	if plain([]byte(f.name)) {
-		f.quoted = []byte(`"` + f.name + `"`)
 	}
 	return f, f.compile()
 }
@@ -138,10 +134,7 @@ func (f *Filter) Match(header []byte) bool {
 
 // meets reports whether the condition holds, without regard to opposite.
 func (f *Filter) meets(header []byte) bool {
-	if len(header) == 0 || f.quoted != nil && !bytes.Contains(header, f.quoted) && bytes.IndexByte(header, '\\') < 0 {
-		return false // the common case: the message does not have the header
-	}
-	value, ok := lookup(header, f.name)
+	value, ok := f.name.Value(header)
 	if !ok || len(value) > MaxValue {
 		return false
 	}

@@ -5,6 +5,35 @@ import (
 	"encoding/json"
 )
 
+// Name is the name of a header.
+type Name struct {
+	name   string
+	quoted []byte // as JSON writes it; nil: JSON may write it in several ways
+}
+
+// NameOf prepares a name.
+func NameOf(name string) Name {
+	n := Name{name: name}
+	if plain([]byte(name)) {
+		n.quoted = []byte(`"` + name + `"`)
+	}
+	return n
+}
+
+// In reports whether a header may have the name. False is certain: that is the common case, and it costs no parse.
+func (n Name) In(header []byte) bool {
+	return len(header) > 0 && (n.quoted == nil || bytes.Contains(header, n.quoted) || bytes.IndexByte(header, '\\') >= 0)
+}
+
+// Value returns the value of the name in a header, a JSON object or nothing. False: the header does not
+// have the name, or its value is no string.
+func (n Name) Value(header []byte) (value []byte, ok bool) {
+	if !n.In(header) {
+		return nil, false
+	}
+	return lookup(header, n.name)
+}
+
 // lookup returns the value of a name in a JSON object, if it is a string. Of a name that occurs
 // several times the last counts, as in encoding/json. Objects of plain strings, numbers and
 // literals are scanned in place: a channel that delivers one message in a million reads all of

@@ -14,7 +14,7 @@ type Work struct {
 }
 
 // ChannelWork is the part of one channel. A channel that is deleted leaves none.
-type ChannelWork struct{ Requeued, TimedOut, Filtered uint64 }
+type ChannelWork struct{ Requeued, TimedOut, Filtered, Expired uint64 }
 
 // Add adds the work of another partition.
 func (w *Work) Add(o Work) {
@@ -25,7 +25,7 @@ func (w *Work) Add(o Work) {
 			w.Channels = map[string]ChannelWork{}
 		}
 		sum := w.Channels[name]
-		w.Channels[name] = ChannelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered}
+		w.Channels[name] = ChannelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered, sum.Expired + c.Expired}
 	}
 }
 
@@ -37,7 +37,7 @@ type Works struct {
 }
 
 // Verbs counts for one channel of one partition.
-type Verbs struct{ Requeues, Timeouts, Filtered atomic.Uint64 }
+type Verbs struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
 
 // Of returns the counts of a channel.
 func (w *Works) Of(name string) *Verbs {
@@ -67,7 +67,7 @@ func (w *Works) Channels() map[string]ChannelWork {
 	defer w.mu.Unlock()
 	var all map[string]ChannelWork
 	for name, c := range w.byChannel {
-		if one := (ChannelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load()}); one != (ChannelWork{}) {
+		if one := (ChannelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load(), c.Expired.Load()}); one != (ChannelWork{}) {
 			if all == nil {
 				all = map[string]ChannelWork{}
 			}

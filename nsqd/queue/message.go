@@ -20,13 +20,6 @@ const (
 // MaxMessageHeader bounds the header bytes of one message.
 const MaxMessageHeader = 1<<16 - 1
 
-// HeaderTTL is the header by which a put limits the life of its message, in ms since the put. The
-// limit of the topic applies as well.
-const HeaderTTL = "##ttl_ms"
-
-// MaxTTLMS is the longest life; it keeps nanoseconds within 63 bits.
-const MaxTTLMS = 1 << 42
-
 // Message is one message of a batch. Header and Body alias the bytes of the batch and must not be
 // changed.
 type Message struct {

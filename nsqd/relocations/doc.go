@@ -7,8 +7,8 @@
 //
 //  1. Deltas are idempotent: applied again, also to a newer state, they change nothing. A batch at a higher
 //     offset replaces an earlier one, never the other way.
-//  2. An entry is settled only when every in-sync replica has a durable record that all of them have it; the
-//     original may go from then on, and not before.
+//  2. A batch is settled only when every in-sync replica has a durable record that all of them have it. The place
+//     before it, the original or the settled batch, may go from then on, and not before.
 //
 // It starts no goroutine. Its lock is a leaf.
 package relocations

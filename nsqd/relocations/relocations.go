@@ -10,27 +10,41 @@ import (
 )
 
 // Map maps each message that was copied to the end of the log before retention removed the
-// original to the offset of its newest relocation batch. It is part of the replicated state. Its
-// lock is a leaf.
+// original to the relocation batches that hold it. It is part of the replicated state. Its lock is
+// a leaf.
 type Map struct {
 	mu sync.RWMutex
-	at map[ident.Sequence]relocation
+	at map[ident.Sequence]places
 }
 
-// relocation is the place of one relocated message. It is settled when every in-sync replica has a
-// durable record that all of them have the relocation. Before that, a replica that does not have it
-// may become leader, and then the message must still lie where it was published.
-type relocation struct {
-	at      ident.Offset
-	settled bool
+// NoOffset is the offset of no relocation batch, because a log begins with a marker.
+const NoOffset ident.Offset = 0
+
+// places are the relocation batches of one message. A batch is settled when every in-sync replica
+// has a durable record that all of them have it. Before that, a replica that does not have the
+// record may become leader, and then the message must still lie where it was before: in the settled
+// batch, or if there is none, where it was published. So the settled batch stays until a newer one
+// is settled.
+type places struct {
+	settled ident.Offset // NoOffset: none
+	latest  ident.Offset // at or above settled
 }
 
-// Find gives the offset of the relocation batch that holds the message.
+// first is the place from which the message is read. Retention keeps the log from there on.
+func (x places) first() ident.Offset {
+	if x.settled != NoOffset {
+		return x.settled
+	}
+	return x.latest
+}
+
+// Find returns the offset of the relocation batch from which the message is read: the settled one
+// if there is one.
 func (c *Map) Find(seq ident.Sequence) (ident.Offset, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	x, ok := c.at[seq]
-	return x.at, ok
+	return x.first(), ok
 }
 
 // Holds reports whether a settled relocation batch at or above an offset contains the message, so
@@ -38,55 +52,61 @@ func (c *Map) Find(seq ident.Sequence) (ident.Offset, bool) {
 func (c *Map) Holds(seq ident.Sequence, at ident.Offset) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	x, ok := c.at[seq]
-	return ok && x.settled && x.at >= at
+	x := c.at[seq]
+	return x.settled != NoOffset && x.settled >= at
 }
 
-// NoOffset is the offset of no relocation batch, because a log begins with a marker. A delta with
-// this offset forgets relocations to places beyond the end of the log.
-const NoOffset ident.Offset = 0
-
-// Add records a relocation batch. A batch at a higher offset replaces an earlier one, also when
-// deltas are applied again.
+// Add records a relocation batch. A batch at a lower offset than one that is recorded changes
+// nothing, so deltas may be applied again.
 func (c *Map) Add(at ident.Offset, seqs []ident.Sequence, settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at == nil {
-		c.at = make(map[ident.Sequence]relocation, len(seqs))
+		c.at = make(map[ident.Sequence]places, len(seqs))
 	}
 	for _, seq := range seqs {
+		x := c.at[seq]
+		x.latest = max(x.latest, at)
+		if settled {
+			x.settled = max(x.settled, at)
+		}
+		c.at[seq] = x
+	}
+}
+
+// ForgetFrom forgets the relocation batches of the messages at or above an offset, because the log
+// ends there.
+func (c *Map) ForgetFrom(end ident.Offset, seqs []ident.Sequence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, seq := range seqs {
 		switch x, ok := c.at[seq]; {
-		case at == NoOffset:
+		case !ok || x.latest < end:
+		case x.settled == NoOffset || x.settled >= end:
 			delete(c.at, seq)
-		case !ok || x.at < at:
-			c.at[seq] = relocation{at, settled}
-		case x.at == at && settled:
-			c.at[seq] = relocation{at, true}
+		default:
+			c.at[seq] = places{settled: x.settled, latest: x.settled}
 		}
 	}
 }
 
-// Beyond lists, sorted, the messages whose relocation batch begins at or above an offset.
+// Beyond lists, sorted, the messages with a relocation batch that begins at or above an offset.
 func (c *Map) Beyond(end ident.Offset) (seqs []ident.Sequence) {
 	for _, x := range c.List() {
-		if x.At >= end {
+		if x.Latest >= end {
 			seqs = append(seqs, x.Seq)
 		}
 	}
-	return slices.Compact(seqs)
+	return seqs
 }
 
-// List returns all entries by sequence. An entry that is not settled appears twice, as in the
-// snapshot.
+// List returns all entries by sequence.
 func (c *Map) List() []state.Relocated {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make([]state.Relocated, 0, len(c.at))
 	for _, seq := range slices.Sorted(maps.Keys(c.at)) {
-		x := c.at[seq]
-		if all = append(all, state.Relocated{Seq: seq, At: x.at}); !x.settled {
-			all = append(all, state.Relocated{Seq: seq, At: x.at})
-		}
+		all = append(all, state.Relocated{Seq: seq, Settled: c.at[seq].settled, Latest: c.at[seq].latest})
 	}
 	return all
 }
@@ -95,24 +115,25 @@ func (c *Map) List() []state.Relocated {
 func (c *Map) Replace(all []state.Relocated) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = make(map[ident.Sequence]relocation, len(all))
+	c.at = make(map[ident.Sequence]places, len(all))
 	for _, x := range all {
-		_, twice := c.at[x.Seq]
-		c.at[x.Seq] = relocation{x.At, !twice}
+		c.at[x.Seq] = places{x.Settled, x.Latest}
 	}
 }
 
-// Retain forgets the entries that are not in needed, and returns the least offset of the rest.
-func (c *Map) Retain(needed map[ident.Sequence]struct{}) (low ident.Offset, any bool) {
+// Retain forgets the entries that needed does not report, and returns the first offset of the log
+// that the rest needs. The caller excludes every change of the state from the look at the channels
+// on which needed relies until Retain returns: an entry that came between would be forgotten.
+func (c *Map) Retain(needed func(ident.Sequence) bool) (low ident.Offset, any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for seq, x := range c.at {
-		if _, ok := needed[seq]; !ok {
+		if !needed(seq) {
 			delete(c.at, seq)
 			continue
 		}
-		if !any || x.at < low {
-			low, any = x.at, true
+		if !any || x.first() < low {
+			low, any = x.first(), true
 		}
 	}
 	return low, any

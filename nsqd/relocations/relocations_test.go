@@ -11,16 +11,18 @@ import (
 
 func seqs(s ...ident.Sequence) []ident.Sequence { return s }
 
-// TestDeltasAreIdempotent: an older delta on a newer state changes nothing, and a settled entry stays settled.
+// TestDeltasAreIdempotent: an older delta on a newer state changes nothing, and a settled batch stays settled.
 func TestDeltasAreIdempotent(t *testing.T) {
 	var m Map
-	m.Add(100, seqs(1, 2), false)
-	m.Add(100, seqs(1, 2), true)
-	m.Add(200, seqs(2), false)
-	want := []state.Relocated{{Seq: 1, At: 100}, {Seq: 2, At: 200}, {Seq: 2, At: 200}}
-	require.Equal(t, want, m.List(), "one that is not settled stands twice")
-	m.Add(100, seqs(1, 2), false)
-	m.Add(100, seqs(1, 2), true)
+	deltas := func() {
+		m.Add(100, seqs(1, 2), false)
+		m.Add(100, seqs(1, 2), true)
+		m.Add(200, seqs(2), false)
+	}
+	deltas()
+	want := []state.Relocated{{Seq: 1, Settled: 100, Latest: 100}, {Seq: 2, Settled: 100, Latest: 200}}
+	require.Equal(t, want, m.List())
+	deltas()
 	require.Equal(t, want, m.List())
 
 	var again Map
@@ -42,19 +44,41 @@ func TestTheOriginalMayGoOnceSettled(t *testing.T) {
 	require.EqualValues(t, 100, at)
 }
 
-// TestEntriesLeave: those beyond the end of the log by NoOffset, those that no channel needs by Retain.
+// TestASettledBatchStaysUntilTheNextOneIsSettled: the next leader may not have the next batch, or an operator may choose
+// one whose log ends before it.
+func TestASettledBatchStaysUntilTheNextOneIsSettled(t *testing.T) {
+	all := func(ident.Sequence) bool { return true }
+	var m Map
+	m.Add(100, seqs(1), true)
+	m.Add(200, seqs(1), false)
+	at, _ := m.Find(1)
+	require.EqualValues(t, 100, at)
+	require.True(t, m.Holds(1, 100))
+	require.False(t, m.Holds(1, 200))
+	low, _ := m.Retain(all)
+	require.EqualValues(t, 100, low)
+	m.ForgetFrom(150, m.Beyond(150))
+	require.Equal(t, []state.Relocated{{Seq: 1, Settled: 100, Latest: 100}}, m.List())
+	m.Add(200, seqs(1), true)
+	low, _ = m.Retain(all)
+	require.EqualValues(t, 200, low)
+	at, _ = m.Find(1)
+	require.EqualValues(t, 200, at)
+}
+
+// TestEntriesLeave: those beyond the end of the log by ForgetFrom, those that no channel needs by Retain.
 func TestEntriesLeave(t *testing.T) {
 	var m Map
 	m.Add(100, seqs(1, 2), true)
 	m.Add(300, seqs(3), false)
 	require.Equal(t, seqs(3), m.Beyond(200))
-	m.Add(NoOffset, m.Beyond(200), false)
+	m.ForgetFrom(200, m.Beyond(200))
 	_, ok := m.Find(3)
 	require.False(t, ok)
-	low, any := m.Retain(map[ident.Sequence]struct{}{2: {}})
+	low, any := m.Retain(func(seq ident.Sequence) bool { return seq == 2 })
 	require.True(t, any)
 	require.EqualValues(t, 100, low)
-	require.Equal(t, []state.Relocated{{Seq: 2, At: 100}}, m.List())
-	_, any = m.Retain(nil)
+	require.Equal(t, []state.Relocated{{Seq: 2, Settled: 100, Latest: 100}}, m.List())
+	_, any = m.Retain(func(ident.Sequence) bool { return false })
 	require.False(t, any)
 }

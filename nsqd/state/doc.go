@@ -22,7 +22,8 @@
 //	          1 kind: 1 progress, 2 create, 3 delete, 4 seek, 5 pause, 6 barrier, 7 keep,
 //	            8 relocate, 9 order
 //	          1 flags: 1 ordered (create, order), 2 paused (pause, barrier), 4 the cursor
-//	            moves back (keep), all in-sync replicas have the relocation (relocate)
+//	            moves back (keep), all in-sync replicas have the relocation (relocate),
+//	            8 the log ends at the offset (relocate)
 //	          1 n, length of the channel's name (0: the topic)
 //	          n name
 //	            kind 1: progress; kind 8: relocation; all others:
@@ -62,8 +63,8 @@
 //	          n   name
 //	          8   start
 //	              progress
-//	          4 count of relocated messages (absent if there are none), each; an entry
-//	            that is not settled stands there twice
+//	          4 count of relocated messages (absent if there are none), each
 //	          8   sequence
-//	          8   offset of its relocation batch
+//	          8   offset of the newest relocation batch that is settled, 0: none
+//	          8   offset of the newest relocation batch
 package state

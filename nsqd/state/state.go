@@ -36,6 +36,7 @@ const (
 	FlagPaused  = 2 // pause, barrier
 	FlagBack    = 4 // keep: the cursor moves back
 	FlagSettled = 4 // relocate: all in-sync replicas have the relocation
+	FlagBeyond  = 8 // relocate: the log ends at the offset, so batches from there on are forgotten
 )
 
 // Record is one change of the state.
@@ -62,13 +63,14 @@ type Snapshot struct {
 	Flags         byte // FlagPaused: the topic is paused
 	Barrier, Keep ident.Sequence
 	Channels      []Channel
-	Relocated     []Relocated // an entry that is not settled is listed twice: builds without that distinction read it as settled
+	Relocated     []Relocated
 }
 
-// Relocated is one relocated message and the offset of its relocation batch.
+// Relocated is one relocated message: the offset of the newest relocation batch that all in-sync
+// replicas have (0: none), and of the newest one.
 type Relocated struct {
-	Seq ident.Sequence
-	At  ident.Offset
+	Seq             ident.Sequence
+	Settled, Latest ident.Offset
 }
 
 // EncodeDelta encodes records as one delta.
@@ -125,7 +127,7 @@ func encodedSize(p *cursor.Progress) int {
 
 // AppendSnapshot appends an encoded snapshot to b.
 func AppendSnapshot(b []byte, s Snapshot) []byte {
-	size := 2 + 8 + 8 + 4 + 4 + 16*len(s.Relocated)
+	size := 2 + 8 + 8 + 4 + 4 + 24*len(s.Relocated)
 	for i := range s.Channels {
 		size += 1 + 1 + len(s.Channels[i].Name) + 8 + encodedSize(&s.Channels[i].Progress)
 	}
@@ -147,7 +149,8 @@ func AppendSnapshot(b []byte, s Snapshot) []byte {
 	b = le.AppendUint32(b, uint32(len(s.Relocated)))
 	for _, x := range s.Relocated {
 		b = le.AppendUint64(b, uint64(x.Seq))
-		b = le.AppendUint64(b, uint64(x.At))
+		b = le.AppendUint64(b, uint64(x.Settled))
+		b = le.AppendUint64(b, uint64(x.Latest))
 	}
 	return b
 }
@@ -193,12 +196,16 @@ func DecodeSnapshot(b []byte) (Snapshot, error) {
 		})
 	}
 	if d.err == nil && len(d.b) > 0 {
-		n := d.count(16)
+		n := d.count(24)
 		if n == 0 {
 			d.fail("an empty list of relocated messages") // one state has one encoding
 		}
 		for ; n > 0; n-- {
-			s.Relocated = append(s.Relocated, Relocated{d.sequence(), d.offset()})
+			x := Relocated{d.sequence(), d.offset(), d.offset()}
+			if x.Settled > x.Latest || x.Latest == 0 {
+				d.fail("relocation batches %d, %d", x.Settled, x.Latest)
+			}
+			s.Relocated = append(s.Relocated, x)
 		}
 	}
 	if d.err == nil && len(d.b) > 0 {

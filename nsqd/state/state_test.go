@@ -61,6 +61,7 @@ func TestRelocationFormatsAreStable(t *testing.T) {
 		{Kind: KindKeep, Flags: FlagBack, At: 12},
 		{Kind: KindRelocate, Offset: 4096, Seqs: []ident.Sequence{90, 95}},
 		{Kind: KindRelocate, Flags: FlagSettled, Offset: 4096, Seqs: []ident.Sequence{95}},
+		{Kind: KindRelocate, Flags: FlagBeyond, Offset: 4096, Seqs: []ident.Sequence{90}},
 		{Kind: KindOrder, Channel: "b", Flags: FlagOrdered},
 	}
 	delta := EncodeDelta(records)
@@ -70,7 +71,7 @@ func TestRelocationFormatsAreStable(t *testing.T) {
 	require.Equal(t, records, decoded)
 
 	s := sampleSnapshot()
-	s.Relocated = []Relocated{{90, 4096}, {90, 4096}, {95, 4096}}
+	s.Relocated = []Relocated{{90, 0, 4096}, {95, 4096, 4096}, {97, 4096, 8192}}
 	full := AppendSnapshot(nil, s)
 	golden(t, "snapshot-relocation.hex", full)
 	got, err := DecodeSnapshot(full)
@@ -127,7 +128,7 @@ func FuzzState(f *testing.F) {
 	f.Add(AppendSnapshot(nil, sampleSnapshot()))
 	f.Add([]byte{stateVersion})
 	f.Add(EncodeDelta([]Record{{Kind: KindRelocate, Offset: 77, Seqs: []ident.Sequence{1, 5}}}))
-	f.Add(AppendSnapshot(nil, Snapshot{Relocated: []Relocated{{1, 77}, {5, 90}}}))
+	f.Add(AppendSnapshot(nil, Snapshot{Relocated: []Relocated{{1, 0, 77}, {5, 77, 90}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// Canonical: one state has one encoding.
 		if records, err := DecodeDelta(b); err == nil {

@@ -166,6 +166,7 @@ func (d *Window) Clone() Window {
 // Recognition is the result of looking for the messages of a put in the window.
 type Recognition struct {
 	Known int // messages that are in the log, or stand twice in the put
+	New   int // identities that are not in the log; a message without one has none
 	First ident.Sequence
 	Any   bool         // First is the place of the put's first message
 	End   ident.Offset // of the last batch that has some of them
@@ -179,7 +180,7 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 		if e := d.entries.find(x); e != nil {
 			return Recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
 		}
-		return Recognition{}
+		return Recognition{New: 1}
 	}
 	var within map[queue.Identity]bool // of this put
 	fresh := make([]bool, 0, 8)
@@ -192,11 +193,13 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 			if n == 0 {
 				r.First, r.Any = e.seq, true
 			}
-		case x != (queue.Identity{}) && draft.Count > 1:
+		case x != (queue.Identity{}):
 			if within == nil {
 				within = map[queue.Identity]bool{}
 			}
-			ok = within[x]
+			if ok = within[x]; !ok {
+				r.New++
+			}
 			within[x] = true
 		}
 		if ok {

@@ -80,15 +80,19 @@ func (c *producer) next() {
 const lastPuts = 1 << 32
 
 // newPut makes a put of 1 to 5 messages with unique bodies. Half of the puts with ids have one for all of
-// their messages.
+// their messages. Half of the puts that are repeated under their request ids have ids for some of their
+// messages.
 func (w *world) newPut(r *rand.Rand, part int, id ident.RequestID) *put {
 	b, p := queue.NewDraft(64), &put{part: part, identified: id.N%2 == 1 && id.Producer < lastPuts}
-	whole := id.N%4 == 3
+	whole, partly := id.N%4 == 3, id.N%4 == 2 && id.Producer < lastPuts
 	for i := range 1 + r.IntN(5)*r.IntN(2) {
 		p.bodies = append(p.bodies, fmt.Sprintf("%d/%d/%d%*s", id.Producer, id.N, i, r.IntN(40), ""))
 		m := queue.Message{DeliverAt: w.later(r), Body: []byte(p.bodies[i])}
-		if p.identified && (i == 0 || !whole) {
+		switch {
+		case p.identified && (i == 0 || !whole):
 			m.Identity, m.Whole = queue.IdentityOf(m.Body), whole
+		case partly && i%2 == 1:
+			m.Identity = queue.IdentityOf(m.Body)
 		}
 		_ = b.AddMessage(m) // it has no header
 	}

@@ -104,8 +104,8 @@ func (c *checker) sameChannels(p int) {
 }
 
 func (c *checker) sameChannel(p int, leader, h *host) {
-	leader.queue.RelocatedFrom()
-	h.queue.RelocatedFrom()
+	leader.queue.Removable()
+	h.queue.Removable()
 	if !bytes.Equal(settledOf(h.queue.Snapshot()), settledOf(leader.queue.Snapshot())) {
 		c.w.failf("channel state differs", p, "%s holds %x, leader %s %x",
 			h.n.name, h.queue.Snapshot(), leader.n.name, leader.queue.Snapshot())

@@ -51,10 +51,8 @@ func (h *host) retain(draw uint64) {
 	if h.leads != 0 {
 		h.relocate(head)
 	}
-	below := min(head, img.atSequence(h.queue.LowWater()))
-	if at, ok := h.queue.RelocatedFrom(); ok {
-		below = min(below, at)
-	}
+	messages, relocated := h.queue.Removable()
+	below := min(head, img.atSequence(messages), relocated)
 	if below <= start {
 		return
 	}

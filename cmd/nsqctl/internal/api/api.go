@@ -56,10 +56,13 @@ func (c *Client) CallAny(ctx context.Context, method, path string, query url.Val
 		if err == nil || ctx.Err() != nil || !unanswered(err, method) {
 			return body, err
 		}
-		silent = append(silent, fmt.Errorf("%s: %w", address, err))
-	}
-	if len(silent) == 1 {
-		return nil, errors.Unwrap(silent[0])
+		if len(c.Addresses) == 1 {
+			return nil, err
+		}
+		if Status(err) != 0 { // the broker's answer does not say whose it is
+			err = fmt.Errorf("%s: %w", address, err)
+		}
+		silent = append(silent, err)
 	}
 	return nil, fmt.Errorf("no broker answers:\n%w", errors.Join(silent...))
 }
@@ -121,12 +124,15 @@ var codes = map[string]string{
 
 // Error is the broker's own sentence where it gives one, and the HTTP status otherwise.
 func (e *statusError) Error() string {
-	var answer struct{ Message string }
+	var answer struct{ Message, Detail string }
 	if json.Unmarshal([]byte(e.text), &answer) != nil || answer.Message == "" {
 		return e.hint(fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text))
 	}
 	if sentence, ok := codes[answer.Message]; ok {
 		return e.hint(fmt.Sprintf("%s (%s)", sentence, answer.Message))
+	}
+	if answer.Detail != "" {
+		return e.hint(fmt.Sprintf("the broker refuses: %s (%s)", answer.Detail, answer.Message))
 	}
 	return e.hint("the broker refuses: " + answer.Message)
 }
@@ -158,19 +164,19 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: this is no address: it must be host:port", address)
 	}
 	for name, values := range header {
 		req.Header[name] = values
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", address, Reason(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", address, Reason(err))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, &statusError{

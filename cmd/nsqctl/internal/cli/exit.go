@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
 
 // The exit codes. "cluster health" has its own for 1 and 2: degraded and unsafe.
@@ -71,10 +73,14 @@ func ExitCode(ctx context.Context, err error) int {
 
 // markUsage makes wrong flags and arguments of all commands end with exitUsage.
 func markUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return ExitError{Code: ExitUsage, Err: err} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return ExitError{Code: ExitUsage, Err: flagFault(cmd, err)} })
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
+			err := check(cmd, args)
+			if e := (ExitError{}); errors.As(err, &e) {
+				return err
+			}
+			if err != nil {
 				return ExitError{Code: ExitUsage, Err: fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
 			}
 			return nil
@@ -85,15 +91,57 @@ func markUsage(cmd *cobra.Command) {
 	}
 }
 
-// usageTexts begin the errors of cobra that have no type and no hook.
-var usageTexts = []string{"required flag(s)", "unknown command", "unknown shorthand", "unknown flag", "invalid argument"}
-
-// AsUsage gives such an error its exit code.
-func AsUsage(err error) error {
-	for _, text := range usageTexts {
-		if err != nil && strings.HasPrefix(err.Error(), text) {
-			return ExitError{Code: ExitUsage, Err: err}
+// flagFault says what is wrong with a flag, and which one may be meant.
+func flagFault(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if len(name) == 1 {
+			return fmt.Errorf("there is no flag -%s; %s --help lists them", name, cmd.CommandPath())
 		}
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := config.Nearest(name, names); near != "" {
+			return fmt.Errorf("there is no flag --%s; did you mean --%s?", name, near)
+		}
+		return fmt.Errorf("there is no flag --%s; %s --help lists them", name, cmd.CommandPath())
+	case errors.As(err, &invalid):
+		f := invalid.GetFlag()
+		if want := wanted[f.Value.Type()]; want != "" {
+			return fmt.Errorf("--%s=%s: must be %s", f.Name, invalid.GetValue(), want)
+		}
+		return fmt.Errorf("--%s=%s: %w", f.Name, invalid.GetValue(), invalid.Unwrap())
+	}
+	return err
+}
+
+// wanted describes the values of the types of flags whose own errors name functions of Go.
+var wanted = map[string]string{
+	"bool": "true or false", "duration": "a duration such as 250ms or 1m30s", "float64": "a number",
+	"int": wholeNumber, "int64": wholeNumber, "uint16": "a whole number from 0 to 65535", "uint64": wholeNumber + ", 0 or more",
+}
+
+const wholeNumber = "a whole number of at most 19 digits"
+
+// unknownCommand refuses the arguments of a command that has only commands below it.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	text := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return ExitError{Code: ExitUsage, Err: fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, " or "))}
+	}
+	return ExitError{Code: ExitUsage, Err: fmt.Errorf("%s; %s --help lists them", text, cmd.CommandPath())}
+}
+
+// AsUsage gives the error of a missing flag, for which cobra has neither a type nor a hook, its exit code.
+func AsUsage(err error) error {
+	if err != nil && strings.HasPrefix(err.Error(), "required flag(s)") {
+		return ExitError{Code: ExitUsage, Err: err}
 	}
 	return err
 }

@@ -32,10 +32,12 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	t.Security.flags(f)
 	root.AddCommand(commands...)
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
-	for _, group := range root.Commands() {
+	for _, group := range append(root.Commands(), root) {
 		if !group.Runnable() {
-			group.Example = group.Commands()[0].Example
-			group.Args, group.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			if group != root {
+				group.Example = group.Commands()[0].Example
+			}
+			group.Args, group.RunE = unknownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
 	markUsage(root)

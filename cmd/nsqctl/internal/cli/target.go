@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
@@ -43,12 +45,27 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	if err := t.Security.load(); err != nil {
 		return err
 	}
+	if err := t.validAddresses(); err != nil {
+		return err
+	}
 	t.HTTP, t.TLS = t.Security.HTTPClient(), t.Security.TLSConfig != nil
 	if !cmd.Flags().Changed("nsqd-http-address") && t.Security.TLSConfig != nil {
 		t.Addresses = []string{httpsAddress}
 	}
 	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
 		t.preferDev(cmd)
+	}
+	return nil
+}
+
+// validAddresses refuses what is no address of a broker, such as a URL.
+func (t *Target) validAddresses() error {
+	for flag, addresses := range map[string][]string{"nsqd-tcp-address": t.TCP, "nsqd-http-address": t.Addresses} {
+		for _, a := range addresses {
+			if !config.IsHostPort(a) {
+				return ExitError{Code: ExitUsage, Err: fmt.Errorf("--%s=%s: must be host:port, such as %s", flag, a, HTTPAddress)}
+			}
+		}
 	}
 	return nil
 }

@@ -21,8 +21,8 @@
 //     or while the target has brokers below feature level 6, its messages, at most one batch, are there
 //     twice.
 //  3. A segment maps only messages that were read from the target, or whose put was answered.
-//  4. A channel of the target moves forward only, over messages whose source the channel of the source
-//     has finished, and stops at any other message.
+//  4. A channel of the target finishes copies whose source the channel of the source has finished, from its
+//     position on up to the first message that is no copy.
 //
 // # Goroutines
 //

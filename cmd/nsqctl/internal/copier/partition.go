@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/sleep"
@@ -53,6 +55,7 @@ type Partition struct {
 	end      uint64
 	segments segments
 	copies   map[string]map[uint64]bool // copies for one channel, by the channel and the sequence
+	only     map[uint64]string          // the same copies by their place in the target: the channel
 	doubts   int64                      // puts that were repeated because their fate was unknown
 }
 
@@ -62,7 +65,7 @@ func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
 	if t.Report == nil {
 		t.Report = func(string) {}
 	}
-	return &Partition{target: t, source: source, next: s.Next, end: s.End, segments: s.Segments, copies: map[string]map[uint64]bool{}}
+	return &Partition{target: t, source: source, next: s.Next, end: s.End, segments: s.Segments, copies: map[string]map[uint64]bool{}, only: map[uint64]string{}}
 }
 
 // State returns what the partition knows.
@@ -94,12 +97,74 @@ func (p *Partition) SkipTo(next uint64) {
 	p.next = max(p.next, next)
 }
 
-// Forward is the position of a channel of the target that is at `from`, if the channel of the source
-// has finished everything below a sequence.
-func (p *Partition) Forward(from, finished uint64) uint64 {
+// Done is what a channel of the source has finished in the partition: every message below Below, but those
+// in Except.
+type Done struct {
+	Below  uint64
+	Except []uint64 // sorted
+}
+
+// Finished lists the copies that a channel of the target has to finish as well: from its position on up to
+// the first message that is not a copy, and of the delayed messages below it. end is where the list stops.
+func (p *Partition) Finished(x edge.ChannelPosition, done Done) (spans []edge.SequenceSpan, end uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.segments.forward(from, finished)
+	for _, d := range x.Deferred {
+		if d.Attempts > 0 || d.Sequence >= x.Confirmed {
+			continue // the channel's own: it has delivered the message
+		}
+		if i, found := p.segments.at(uint64(d.Sequence)); found {
+			spans = done.add(spans, p.segments[i].Source+uint64(d.Sequence)-p.segments[i].Target, uint64(d.Sequence), 1)
+		}
+	}
+	for end = uint64(x.Confirmed); ; {
+		if channel, is := p.only[end]; is {
+			if channel != x.Channel { // no other channel delivers it
+				spans = join(spans, end, end+1)
+			}
+			end++
+			continue
+		}
+		i, found := p.segments.at(end)
+		if !found {
+			return spans, end
+		}
+		source := p.segments[i].Source + end - p.segments[i].Target
+		if source >= done.Below {
+			return spans, end
+		}
+		count := min(p.segments[i].Target+p.segments[i].Count-end, done.Below-source)
+		spans = done.add(spans, source, end, count)
+		end += count
+	}
+}
+
+// add adds the finished ones of a run of copies.
+func (d Done) add(spans []edge.SequenceSpan, source, target, count uint64) []edge.SequenceSpan {
+	if source >= d.Below {
+		return spans
+	}
+	count = min(count, d.Below-source)
+	at, _ := slices.BinarySearch(d.Except, source)
+	for _, not := range d.Except[at:] {
+		if not >= source+count {
+			break
+		}
+		n := not - source
+		spans = join(spans, target, target+n)
+		source, target, count = not+1, target+n+1, count-n-1
+	}
+	return join(spans, target, target+count)
+}
+
+// join appends a span, or makes the last one longer.
+func join(spans []edge.SequenceSpan, from, to uint64) []edge.SequenceSpan {
+	if last := len(spans) - 1; last >= 0 && uint64(spans[last].To) == from {
+		spans[last].To = ident.Sequence(to)
+	} else if from < to {
+		spans = append(spans, edge.SequenceSpan{From: ident.Sequence(from), To: ident.Sequence(to)})
+	}
+	return spans
 }
 
 // Forget removes what is known of the target below a position that no channel needs.
@@ -107,6 +172,7 @@ func (p *Partition) Forget(below uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.segments.below(below)
+	maps.DeleteFunc(p.only, func(at uint64, _ string) bool { return at < below })
 }
 
 // Copied reports whether the target has the copy of a message for one channel.
@@ -177,6 +243,7 @@ func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
 			p.copies[o.Channel] = map[uint64]bool{}
 		}
 		p.copies[o.Channel][o.Sequence] = true
+		p.only[target] = o.Channel
 		return
 	}
 	p.segments.add(o.Sequence, target)

@@ -51,22 +51,6 @@ func (s segments) at(target uint64) (int, bool) {
 	return i, false
 }
 
-// forward moves a position of the target over all messages that are copies of messages of the source
-// below `finished`, and stops at the first other one.
-func (s segments) forward(from, finished uint64) uint64 {
-	for {
-		i, found := s.at(from)
-		if !found {
-			return from
-		}
-		source := s[i].Source + from - s[i].Target
-		if source >= finished {
-			return from
-		}
-		from += min(s[i].Target+s[i].Count-from, finished-source)
-	}
-}
-
 // below removes the segments that end at or below a position of the target.
 func (s *segments) below(target uint64) {
 	*s = slices.DeleteFunc(*s, func(x Segment) bool { return x.Target+x.Count <= target })

@@ -1,10 +1,15 @@
 package copier
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 func TestSegmentsJoin(t *testing.T) {
@@ -19,12 +24,6 @@ func TestSegmentsJoin(t *testing.T) {
 	require.True(t, s.has(109))
 	require.False(t, s.has(111))
 
-	require.EqualValues(t, 5, s.forward(0, 105), "before the first that is not finished")
-	require.EqualValues(t, 10, s.forward(0, 200), "before a message of others")
-	require.EqualValues(t, 14, s.forward(12, 111), "over the late one")
-	require.EqualValues(t, 12, s.forward(12, 110))
-	require.EqualValues(t, 50, s.forward(50, 200), "unknown")
-
 	at, ok := s.first(104)
 	require.True(t, ok)
 	require.EqualValues(t, 4, at)
@@ -34,8 +33,37 @@ func TestSegmentsJoin(t *testing.T) {
 	require.Equal(t, segments{{110, 12, 1}, {104, 13, 1}}, s)
 }
 
-// A position never passes a message whose source is not finished, nor one of others.
-func TestForwardPassesFinishedCopiesOnly(t *testing.T) {
+// partitionOf is a partition with some copies.
+func partitionOf(s segments, only map[uint64]string) *Partition {
+	p := NewPartition(Target{}, msgstream.Origin{}, State{Segments: s})
+	p.only = only
+	return p
+}
+
+// TestFinishedCopiesOfOneChannel: delayed copies below the position count, what the channel has delivered
+// does not. Copies for another channel alone are passed, those for this one are not finished.
+func TestFinishedCopiesOfOneChannel(t *testing.T) {
+	p := partitionOf(segments{{100, 0, 10}, {110, 12, 4}}, map[uint64]string{10: "other", 11: "c", 20: "c"})
+	x := edge.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []edge.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
+	for _, want := range []struct {
+		done  Done
+		spans []edge.SequenceSpan
+		end   uint64
+	}{
+		{Done{Below: 100}, nil, 5},
+		{Done{Below: 103}, []edge.SequenceSpan{{From: 1, To: 2}}, 5},
+		{Done{Below: 108}, []edge.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 8}}, 8},
+		{Done{Below: 112}, []edge.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 11}, {From: 12, To: 14}}, 14},
+		{Done{Below: 200, Except: []uint64{101, 106, 107, 113}}, []edge.SequenceSpan{{From: 3, To: 4}, {From: 5, To: 6}, {From: 8, To: 11}, {From: 12, To: 15}}, 16},
+	} {
+		spans, end := p.Finished(x, want.done)
+		require.Equal(t, want.spans, spans, "%+v", want.done)
+		require.Equal(t, want.end, end)
+	}
+}
+
+// A channel finishes copies whose source is finished, and stops at the first message of others.
+func TestFinishedCopiesOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s segments
 		log := map[uint64]uint64{} // target → source; missing: of others
@@ -55,15 +83,29 @@ func TestForwardPassesFinishedCopiesOnly(t *testing.T) {
 			source++
 			target++
 		}
-		from, finished := rapid.Uint64Range(0, target+1).Draw(t, "from"), rapid.Uint64Range(0, source+2).Draw(t, "finished")
-		want := from
+		from := rapid.Uint64Range(0, target+1).Draw(t, "from")
+		done := Done{Below: rapid.Uint64Range(0, source+2).Draw(t, "below")}
+		done.Except = rapid.SliceOfDistinct(rapid.Uint64Range(0, source), rapid.ID[uint64]).Draw(t, "except")
+		slices.Sort(done.Except)
+		want, end := []uint64{}, from
 		for {
-			x, there := log[want]
-			if !there || x >= finished {
+			x, there := log[end]
+			if !there || x >= done.Below {
 				break
 			}
-			want++
+			if !slices.Contains(done.Except, x) {
+				want = append(want, end)
+			}
+			end++
 		}
-		require.Equal(t, want, s.forward(from, finished))
+		spans, stop := partitionOf(s, nil).Finished(edge.ChannelPosition{Confirmed: ident.Sequence(from)}, done)
+		got := []uint64{}
+		for _, x := range spans {
+			for at := x.From; at < x.To; at++ {
+				got = append(got, uint64(at))
+			}
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, end, stop)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -74,7 +75,7 @@ func (d Dialer) dial(ctx context.Context, address string, timeout time.Duration)
 	}
 	raw, err := open(ctx, "tcp", address)
 	if err != nil {
-		return nil, err
+		return nil, api.Reason(err)
 	}
 	c := newConn(address, raw)
 	abort := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -88,7 +89,7 @@ func (d Dialer) dial(ctx context.Context, address string, timeout time.Duration)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("it accepts connections but does not answer within %s", timeout)
 		}
-		return nil, err
+		return nil, api.Reason(err)
 	}
 	return c, c.conn.SetDeadline(time.Time{})
 }

@@ -204,7 +204,7 @@ func TestPubNamesTheSilentBroker(t *testing.T) {
 		return network{"silent": silent(t), "held": held, "live": live}
 	}
 	for address, test := range map[string]struct{ says, fails string }{
-		"dead":   {"dead: dial tcp dead: connect: connection refused; retrying for up to 500ms", "given up after 500ms"},
+		"dead":   {"dead: nothing listens there: the broker is not started, or has another address; retrying for up to 500ms", "given up after 500ms"},
 		"silent": {"it accepts connections but does not answer within 200ms", "given up after 500ms"},
 		"held":   {"held: no answer within 200ms; 1 puts without an answer are in doubt and are published again, so they may be stored twice", "a put failed"},
 	} {

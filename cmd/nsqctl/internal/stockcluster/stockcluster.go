@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -263,7 +264,7 @@ func (s Source) call(ctx context.Context, method, address, path string, q url.Va
 	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers without it
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", req.Host, api.Reason(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

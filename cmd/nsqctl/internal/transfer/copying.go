@@ -146,14 +146,32 @@ func policyArguments(name url.Values, p msgstream.Policy) url.Values {
 	return q
 }
 
-// moveForward moves a channel without consumers forward in one partition, if `to` is ahead of it.
-func moveForward(ctx context.Context, c *api.Client, topic, channel string, at edge.ChannelPosition, to uint64) (moved bool, err error) {
-	if at.Consumers > 0 || to <= uint64(at.Confirmed) {
-		return false, nil
+// finishSpans bounds the spans of one request.
+const finishSpans = 200
+
+// finishCopies finishes copies for a channel of the target. The leader of the partition leaves a channel that
+// has consumers as it is, and keeps the messages that the channel has delivered and deferred.
+func finishCopies(ctx context.Context, c *api.Client, topic string, id ident.TopicID, x edge.ChannelPosition, spans []edge.SequenceSpan) (all edge.FinishedElsewhere, err error) {
+	for part := range slices.Chunk(spans, finishSpans) {
+		q := url.Values{"topic": {topic}, "topic_id": {id.String()}, "channel": {x.Channel}, "partition": {strconv.Itoa(x.Partition)}}
+		for _, s := range part {
+			q.Add("span", fmt.Sprintf("%d-%d", s.From, s.To))
+		}
+		answer, err := c.CallAny(ctx, http.MethodPost, "/v1/channel/finish", q)
+		if err != nil {
+			return all, err
+		}
+		var done edge.FinishedElsewhere
+		if err := api.Decode(answer, "/v1/channel/finish", &done); err != nil {
+			return all, err
+		}
+		all.Finished += done.Finished
+		all.Kept += done.Kept
+		if all.Stays = done.Stays; all.Stays {
+			break
+		}
 	}
-	q := url.Values{"topic": {topic}, "channel": {channel}, "partition": {strconv.Itoa(at.Partition)}, "to": {fmt.Sprint(to)}, "idle": {"true"}}
-	_, err = c.CallAny(ctx, http.MethodPost, "/v1/channel/seek", q)
-	return err == nil, err
+	return all, nil
 }
 
 // readPage reads a page of a partition at its leader. It repeats a failed request until ctx ends, or

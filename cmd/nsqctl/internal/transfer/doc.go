@@ -9,7 +9,8 @@
 //
 //  1. Import reads the whole stream before its first put: a stream that is torn or altered publishes nothing.
 //  2. An export to a file leaves the old file, or the whole new one.
-//  3. A channel of the target is moved forward only.
+//  3. A channel of the target finishes copies alone, never moves back, and keeps its own deferred messages: its
+//     leader does that in one step (POST /v1/channel/finish).
 //  4. The state file of a mirror makes a start shorter. Without it the mirror finds the place in the target's log.
 //
 // # Goroutines

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
@@ -67,6 +69,7 @@ type streaming struct {
 	dry, noChannels bool
 	batch, rate     int
 
+	id         ident.TopicID // of the topic that receives the messages
 	in         *os.File
 	info       msgstream.Info
 	end        msgstream.End
@@ -171,6 +174,7 @@ func (o *streaming) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.id = view.ID
 	if o.info.Ordered && !view.Ordered {
 		o.note("topic %s was ordered and %s is not: channels that consumers create deliver its messages in any order", o.info.Topic, o.topic)
 	}
@@ -208,7 +212,7 @@ func (o *streaming) messages(ctx context.Context) error {
 	flush := func() error { return b.flush(ctx, o, "", &o.report.Imported) }
 	err := o.each(ctx, func(m *msgstream.Message) error {
 		if m.DeferredOnly {
-			return nil
+			return o.early(ctx, m)
 		}
 		if o.partitions[m.Partition].Has(m.Sequence) {
 			o.report.There++
@@ -226,6 +230,50 @@ func (o *streaming) messages(ctx context.Context) error {
 		err = flush()
 	}
 	return err
+}
+
+// early publishes a message that lies before the stream for the ordered channels that have deferred it: before
+// the messages of its partition, which those channels must not deliver first.
+func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
+	if o.noChannels {
+		return nil
+	}
+	for _, ch := range o.channels {
+		d, ok := deferredIn(ch, m)
+		if !ok || !ch.Ordered || o.partitions[m.Partition].Copied(ch.Name, m.Sequence) {
+			continue
+		}
+		var b copyBatcher
+		b.add(due(m, d))
+		if err := b.flush(ctx, o, ch.Name, &o.report.Deferred); err != nil {
+			return fmt.Errorf("channel %s: %w", ch.Name, err)
+		}
+	}
+	return nil
+}
+
+// deferredIn is the place of a message among the deferred ones of a channel.
+func deferredIn(ch msgstream.Channel, m *msgstream.Message) (d msgstream.Deferred, ok bool) {
+	for _, p := range ch.Positions {
+		if p.Partition != int(m.Partition) {
+			continue
+		}
+		for _, d := range p.Deferred {
+			if d.Sequence == m.Sequence {
+				return d, true
+			}
+		}
+	}
+	return d, false
+}
+
+// due is a deferred message with the time of its next delivery.
+func due(m *msgstream.Message, d msgstream.Deferred) *msgstream.Message {
+	x := *m
+	if x.DeliverAtNS = d.DeadlineNS; d.DeadlineNS <= time.Now().UnixNano() {
+		x.DeliverAtNS = 0
+	}
+	return &x
 }
 
 // copyBatcher gathers the messages of one put.
@@ -298,35 +346,40 @@ func (o *streaming) placeChannels(ctx context.Context) error {
 	return nil
 }
 
-// finishedBelow is where a channel continues: messages below it are finished, or deferred and copied for
-// the channel. On an ordered channel a deferred message holds back the others.
-func finishedBelow(ch msgstream.Channel, p msgstream.Position) uint64 {
+// doneIn is what a channel of the stream has finished, or what is copied for the channel alone. An ordered
+// channel delivers its deferred messages in their places in the log.
+func doneIn(ch msgstream.Channel, p msgstream.Position) copier.Done {
+	done := copier.Done{Below: p.Confirmed}
 	if ch.Ordered {
-		return p.Low()
+		for _, d := range p.Deferred {
+			done.Except = append(done.Except, d.Sequence)
+		}
+		slices.Sort(done.Except)
 	}
-	return p.Confirmed
+	return done
 }
 
-// place moves a channel in one partition.
+// place finishes for a channel the copies that the exported one had finished in one partition.
 func (o *streaming) place(ctx context.Context, ch msgstream.Channel, p msgstream.Position, at []edge.ChannelPosition) error {
-	if p.Partition >= len(o.partitions) {
-		return fmt.Errorf("a position in partition %d of %d", p.Partition, len(o.partitions))
-	}
 	for _, x := range at {
 		if x.Channel != ch.Name || x.Partition != p.Partition {
 			continue
 		}
-		finished := finishedBelow(ch, p)
-		part := o.partitions[p.Partition]
-		to := part.Forward(uint64(x.Confirmed), finished)
-		if _, err := moveForward(ctx, &o.t.Client, o.topic, ch.Name, x, to); err != nil {
+		part, done := o.partitions[p.Partition], doneIn(ch, p)
+		want := part.Place(done.Below)
+		spans, end := part.Finished(x, done)
+		effect, err := finishCopies(ctx, &o.t.Client, o.topic, o.id, x, spans)
+		if err != nil {
 			return err
 		}
-		switch want := part.Place(finished); {
-		case x.Consumers > 0 && uint64(x.Confirmed) < want:
+		switch {
+		case effect.Stays:
 			o.note("channel %s has consumers and stays where it is in partition %d", ch.Name, p.Partition)
-		case to < want:
-			o.note("channel %s is at %d of partition %d and not at %d: the topic has other messages in between", ch.Name, to, p.Partition, want)
+		case end < want:
+			o.note("channel %s is at %d of partition %d and not at %d: the topic has other messages in between", ch.Name, end, p.Partition, want)
+		}
+		if effect.Kept > 0 {
+			o.note("channel %s delivers %d messages of partition %d again that the exported channel had finished: the channel has delivered them before and deferred them", ch.Name, effect.Kept, p.Partition)
 		}
 	}
 	return nil
@@ -336,18 +389,23 @@ func (o *streaming) note(format string, args ...any) {
 	o.report.Notes = append(o.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// deferred publishes the deferred messages of a channel for that channel alone.
+// deferred publishes the deferred messages of a channel for that channel alone. An ordered channel has them
+// already: in the log, or before the messages of the partition (early).
 func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 	type place struct {
 		partition uint16
 		sequence  uint64
 	}
-	wanted := map[place]int64{}
+	wanted := map[place]msgstream.Deferred{}
 	for _, p := range ch.Positions {
+		if p.Partition >= len(o.partitions) {
+			return fmt.Errorf("a position in partition %d of %d", p.Partition, len(o.partitions))
+		}
+		part := o.partitions[p.Partition]
 		for _, d := range p.Deferred {
-			at := place{uint16(p.Partition), d.Sequence}
-			if d.Sequence < finishedBelow(ch, p) && p.Partition < len(o.partitions) && !o.partitions[p.Partition].Copied(ch.Name, d.Sequence) {
-				wanted[at] = d.DeadlineNS
+			inLog := part.Has(d.Sequence) && (ch.Ordered || d.Sequence >= p.Confirmed) // and place does not finish it
+			if !inLog && !part.Copied(ch.Name, d.Sequence) {
+				wanted[place{uint16(p.Partition), d.Sequence}] = d
 			}
 		}
 	}
@@ -357,7 +415,7 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 	var b copyBatcher
 	flush := func() error { return b.flush(ctx, o, ch.Name, &o.report.Deferred) }
 	err := o.each(ctx, func(m *msgstream.Message) error {
-		deadline, ok := wanted[place{m.Partition, m.Sequence}]
+		d, ok := wanted[place{m.Partition, m.Sequence}]
 		if !ok {
 			return nil
 		}
@@ -366,15 +424,15 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 				return err
 			}
 		}
-		x := *m
-		if x.DeliverAtNS = deadline; deadline <= time.Now().UnixNano() {
-			x.DeliverAtNS = 0
-		}
-		b.add(&x)
+		b.add(due(m, d))
+		delete(wanted, place{m.Partition, m.Sequence})
 		return nil
 	})
 	if err == nil {
 		err = flush()
+	}
+	if err == nil && len(wanted) > 0 {
+		o.note("channel %s: %d messages that it had deferred are not in the stream: they were finished while the topic was exported", ch.Name, len(wanted))
 	}
 	return err
 }

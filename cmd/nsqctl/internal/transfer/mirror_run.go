@@ -60,7 +60,6 @@ type mirroring struct {
 	began, shownAt            time.Time
 	caughtUp                  int // polls in a row
 	puts                      context.Context
-	positions                 atomic.Int64
 }
 
 // mirrorCounts are what finish prints of links.
@@ -513,24 +512,21 @@ func (o *mirroring) channels(ctx context.Context, topic string) error {
 	lowest := map[int]uint64{}
 	for _, x := range at {
 		low, known := lowest[x.Partition]
-		if !known || uint64(x.Confirmed) < low {
-			low = uint64(x.Confirmed)
+		if at := uint64(positionOf(x).Low()); !known || at < low {
+			low = at
 		}
 		lowest[x.Partition] = low
 		l := o.links[linkKey{topic, x.Partition}]
 		if l == nil || !l.ready.Load() {
 			continue
 		}
-		to, ok := translated(l.p, channels, x)
-		if !ok {
+		below, ok := finishedBelow(channels, x)
+		if !ok || x.Consumers > 0 {
 			continue
 		}
-		moved, err := moveForward(ctx, &o.t.Client, topic, x.Channel, x, to)
-		if err != nil {
+		spans, _ := l.p.Finished(x, copier.Done{Below: below})
+		if _, err := finishCopies(ctx, &o.t.Client, topic, l.targetID, x, spans); err != nil {
 			return fmt.Errorf("channel %s: %w", x.Channel, err)
-		}
-		if moved {
-			o.positions.Add(1)
 		}
 	}
 	for partition, low := range lowest {
@@ -541,13 +537,12 @@ func (o *mirroring) channels(ctx context.Context, topic string) error {
 	return nil
 }
 
-// translated is where a channel of the target belongs: before the first message that the channel of the
-// source has not finished, deferred ones included.
-func translated(p *copier.Partition, channels []msgstream.Channel, x edge.ChannelPosition) (to uint64, ok bool) {
+// finishedBelow is the first message that the channel of the source has not finished, deferred ones included.
+func finishedBelow(channels []msgstream.Channel, x edge.ChannelPosition) (below uint64, ok bool) {
 	for _, ch := range channels {
 		for _, at := range ch.Positions {
 			if ch.Name == x.Channel && at.Partition == x.Partition {
-				return p.Forward(uint64(x.Confirmed), at.Low()), true
+				return at.Low(), true
 			}
 		}
 	}

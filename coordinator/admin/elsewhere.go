@@ -1,0 +1,45 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
+)
+
+// FinishElsewhere finishes messages of a channel in one partition, because another channel has finished
+// their originals (edge.Channels).
+func (c *Channels) FinishElsewhere(ctx context.Context, op edge.FinishElsewhere) (edge.FinishedElsewhere, error) {
+	t, ok := c.catalog.Topic(op.Topic)
+	if !ok || t.ID != op.TopicID {
+		return edge.FinishedElsewhere{}, edge.ErrTopicNotFound
+	}
+	if op.Partition < 0 || op.Partition >= t.Partitions {
+		return edge.FinishedElsewhere{}, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+	}
+	req := calls.FinishRequest{Topic: uint64(t.ID), Number: uint16(op.Partition), Channel: op.Channel}
+	for _, s := range op.Spans {
+		req.Spans = append(req.Spans, uint64(s.From), uint64(s.To))
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	r, err := askLeader(ctx, c.leaders, req.Partition(), calls.FinishElsewhere, req)
+	return edge.FinishedElsewhere(r), err
+}
+
+// FinishElsewhere finishes messages in a partition led here (calls.FinishElsewhere).
+func (q *Queues) FinishElsewhere(ctx context.Context, req calls.FinishRequest) (calls.FinishReply, error) {
+	p, err := q.led(req.Partition())
+	if err != nil {
+		return calls.FinishReply{}, err
+	}
+	var spans []cursor.Span
+	for i := 0; i+1 < len(req.Spans); i += 2 {
+		spans = append(spans, cursor.Span{From: ident.Sequence(req.Spans[i]), To: ident.Sequence(req.Spans[i+1])})
+	}
+	e, err := p.Queue().FinishElsewhere(ctx, req.Channel, spans)
+	return calls.FinishReply(e), queueError(err)
+}

@@ -1,0 +1,84 @@
+package nsqd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
+)
+
+// TestFinishElsewhereKeepsWhatIsTheChannelsOwn: the copies of finished messages are finished. Messages that
+// the channel delays, has requeued or backs off stay, also after a failover.
+func TestFinishElsewhereKeepsWhatIsTheChannelsOwn(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		r := newRig(Options{})
+		c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest, Ordered: ordered})
+		r.publishN(3)                   // 0, 1 and 2 are copies
+		r.postpone(60_000*nsPerMS, "l") // 3 is the channel's own, and delayed
+		r.postpone(60_000*nsPerMS, "d") // 4 is a delayed copy
+		r.publishN(5)                   // 5 to 9 are copies
+		s := subscribe(t, c)
+		got := c.Pull(s, 1, nil)
+		require.Len(t, got, 1)
+		require.NoError(t, c.Requeue(s, 0, 60_000))
+		stays, err := r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 10}})
+		require.NoError(t, err)
+		require.Equal(t, FinishEffect{Stays: true}, stays, "it has a consumer")
+		c.Detach(s, true)
+		require.Len(t, c.Deferred(10), 3, "the statistics find the delayed messages")
+
+		spans := []cursor.Span{{From: 0, To: 3}, {From: 4, To: 8}, {From: 8, To: 8}, {From: 20, To: 30}}
+		e, err := r.FinishElsewhere(t.Context(), "c", spans)
+		require.NoError(t, err)
+		require.Equal(t, FinishEffect{Finished: 2 + 1 + 3, Kept: 1}, e)
+		e, err = r.FinishElsewhere(t.Context(), "c", spans)
+		require.NoError(t, err)
+		require.Equal(t, FinishEffect{Kept: 1}, e, "a repeat changes nothing")
+		requireExact(t, r.Partition, c)
+
+		r.Flush()
+		n := r.failover()
+		c, _ = n.Channel("c")
+		require.EqualValues(t, 8, c.cursor.Confirmed())
+		left := []uint64{}
+		for _, d := range c.Deferred(10) {
+			left = append(left, uint64(d.Sequence))
+		}
+		require.ElementsMatch(t, []uint64{0, 3}, left)
+		n.tick(61_000)
+		require.ElementsMatch(t, []string{"body", "l", "body", "body"}, drain(t, c, subscribe(t, c)), "0, 3, 8 and 9")
+	}
+}
+
+// TestFinishElsewhereAndLeftConsumers: a message that waits for the timeout of a consumer that has left is
+// delivered again.
+func TestFinishElsewhereAndLeftConsumers(t *testing.T) {
+	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000, MaxMsgTimeoutMS: 1000}, "c", ChannelOptions{Origin: FromEarliest}, 5, 2)
+	c.Detach(s, false)
+	e, err := r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 4}})
+	require.NoError(t, err)
+	require.Equal(t, FinishEffect{Finished: 2, Kept: 2}, e)
+	r.tick(2000)
+	require.Len(t, drain(t, c, subscribe(t, c)), 3, "0, 1 and 4")
+	_, err = r.FinishElsewhere(t.Context(), "none", nil)
+	require.ErrorIs(t, err, edge.ErrChannelNotFound)
+	r.Unlead()
+	_, err = r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 5}})
+	require.ErrorIs(t, err, ErrNotLeader)
+}
+
+// TestAnIdleSeekLeavesAChannelWithConsumers: the check and the move are made by the leader.
+func TestAnIdleSeekLeavesAChannelWithConsumers(t *testing.T) {
+	r, c, s := delivered(t, Options{}, "c", ChannelOptions{Origin: FromEarliest}, 5, 2)
+	o := ChannelOptions{Origin: FromLatest, Idle: true}
+	e, err := r.SeekChannel(t.Context(), "c", o)
+	require.NoError(t, err)
+	require.Equal(t, SeekEffect{Stays: true}, e)
+	c.Detach(s, true)
+	e, err = r.PlanSeek("c", o)
+	require.NoError(t, err)
+	require.Equal(t, SeekEffect{From: 2, To: 5, Skips: 5}, e, "two are deferred")
+	require.Equal(t, e, r.seekChannel(t, "c", o))
+}
