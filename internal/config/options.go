@@ -99,7 +99,7 @@ type Options struct {
 	LeaderHold          time.Duration `flag:"leader-hold" default:"3s" min:"0s" max:"1m" help:"a put waits this long for enough live replicas; then it is refused"`
 	WriteTimeout        time.Duration `flag:"write-timeout" default:"3s" min:"100ms" max:"1m" help:"a put that is written and not committed is rolled back after this time"`
 	RollbackGrace       time.Duration `flag:"rollback-grace" default:"2s" min:"0s" max:"1m" help:"if the new epoch is not committed after this time, the rolled-back put is reported as in doubt"`
-	PutHold             time.Duration `flag:"put-hold" default:"9s" min:"0s" max:"10m" help:"longest time that a producer waits for its answer; keep it below the clients' timeout"`
+	PutHold             time.Duration `flag:"put-hold" default:"9s" min:"0s" max:"10m" help:"longest time that a producer, or any client of a broker that starts, waits for its answer; keep it below the clients' timeout"`
 
 	_ struct{} `group:"Disk"`
 
