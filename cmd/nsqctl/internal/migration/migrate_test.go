@@ -25,7 +25,7 @@ func TestMigrationErrors(t *testing.T) {
 		"the stock cluster is missing":                           {"migrate", "run"},
 		"exclude each other":                                     {"migrate", "status", "--from-lookupd-http-address=a", "--from-nsqd-http-address=b"},
 		"--max-in-flight must be 1 to 2500":                      {"migrate", "run", "--from-nsqd-http-address=b", "--max-in-flight=0"},
-		`there is no command "nsqctl migrate start"`:                                {"migrate", "start"},
+		`there is no command "nsqctl migrate start"`:             {"migrate", "start"},
 		"accepts 1 arg(s), received 0":                           {"import-nsqd"},
 		"no nsqd.dat: it is not the data path of a stock nsqd":   {"import-nsqd", t.TempDir(), "--dry-run"},
 		"nothing: no such file or directory":                     {"import-nsqd", "nothing"},
