@@ -201,8 +201,8 @@ func TestContentIsPublishedOnce(t *testing.T) {
 			}
 		}
 		repeat("at once")
-		late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"try":2}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
-		require.True(t, late.Duplicate, "headers and the delay do not count")
+		late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"##trace_id":"7"}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
+		require.True(t, late.Duplicate, "the trace and the delay do not count")
 
 		several := []queue.Message{bodyOf("a"), bodyOf("b"), bodyOf("a")}
 		require.False(t, put("n1", nil, several...).Duplicate)
@@ -232,6 +232,50 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+	})
+}
+
+// TestContentForSeveralChannels: the bridge and nsqctl import-nsqd publish one body once for each channel, and
+// again after an error. A message for another channel, or with another tag or header that a filter reads, is
+// no repeat: each channel receives its own, once.
+func TestContentForSeveralChannels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
+		c.leveled(meta.Level)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "dedupe": "content"})
+		c.eventually(func() bool {
+			for on := range c.nodes {
+				if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
+					return false
+				}
+			}
+			return true
+		}, "a broker does not hear of the option")
+		const n = 100
+		channels := []string{"a", "b"}
+		for _, ch := range channels {
+			c.do("n1", "channel.create", "orders", ch, nil)
+		}
+		for range 2 { // the second time as after an answer that was lost
+			for _, ch := range channels {
+				for i := range n {
+					m := queue.Message{Body: []byte(fmt.Sprint(i)), Header: []byte(`{"##only_channel":"` + ch + `"}`)}
+					require.NoError(t, c.publishKeyed("n2", "orders", nil, m).Err)
+				}
+			}
+		}
+		c.stores("orders", len(channels)*n, "each message once for each channel")
+		for _, ch := range channels {
+			s := c.subscribe("n1", "orders", ch, 2*n)
+			s.finish(s.take(n)...)
+			s.sub.Close(true)
+		}
+		for _, header := range []string{`{"##client_dispatch_tag":"blue"}`, `{"region":"eu"}`, `{"region":"us"}`} {
+			m := queue.Message{Body: []byte("0"), Header: []byte(header)}
+			require.False(t, c.publishKeyed("n1", "orders", nil, m).Duplicate, header)
+			require.True(t, c.publishKeyed("n3", "orders", nil, m).Duplicate, header)
+		}
 	})
 }
 
