@@ -160,6 +160,19 @@ func TestIDsRequireTheLevel(t *testing.T) {
 // bodyOf is a message with a body alone.
 func bodyOf(text string) queue.Message { return queue.Message{Body: []byte(text)} }
 
+// byContent waits until every broker recognises the messages of a topic by their content.
+func (c *cluster) byContent(topic string) {
+	c.t.Helper()
+	c.eventually(func() bool {
+		for on := range c.nodes {
+			if v, ok := c.view(on, topic); !ok || v.Dedupe != edge.DedupeContent {
+				return false
+			}
+		}
+		return true
+	}, "a broker does not hear of the option")
+}
+
 // TestContentIsPublishedOnce: a topic recognises messages without ids by their content, published
 // through whatever broker, alone or together, before and after a failover. An id counts before the
 // content, and the key belongs to the content.
@@ -169,14 +182,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, level: meta.LevelContent})
 		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
-		c.eventually(func() bool {
-			for on := range c.nodes {
-				if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
-					return false
-				}
-			}
-			return true
-		}, "a broker does not hear of the option")
+		c.byContent("orders")
 		c.whole("orders")
 		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
 			r := c.publishKeyed(on, "orders", key, messages...)
@@ -208,7 +214,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		require.False(t, put("n1", nil, several...).Duplicate)
 		stored += 2 // the second a is the first one
 		require.True(t, put("n3", nil, several...).Duplicate)
-		require.True(t, put("n2", nil, bodyOf("a")).Duplicate, "the first message chooses the partition of a put")
+		require.True(t, put("n2", nil, bodyOf("b")).Duplicate, "each message goes to its own partition")
 
 		for _, key := range []string{"k1", "k2", ""} {
 			require.False(t, put("n1", []byte(key), bodyOf("order 0")).Duplicate, "a message with a key is another one")
@@ -235,6 +241,56 @@ func TestContentIsPublishedOnce(t *testing.T) {
 	})
 }
 
+// TestContentOfPutsOfSeveral: messages that are published together (pipelined PUBs, MPUB) and again one by
+// one, or the other way round, or in other company, are stored once, whatever partition they belong to. With
+// a key they stay together.
+func TestContentOfPutsOfSeveral(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
+		c.leveled(meta.Level)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
+		c.byContent("orders")
+		c.whole("orders")
+		var all []queue.Message
+		for i := range 20 {
+			all = append(all, bodyOf(fmt.Sprint("order ", i)))
+		}
+		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
+			t.Helper()
+			r := c.publishKeyed(on, "orders", key, messages...)
+			require.NoError(t, r.Err)
+			return r
+		}
+		together := put("n1", nil, all...)
+		require.False(t, together.Duplicate)
+		for i, m := range all {
+			alone := put("n2", nil, m)
+			require.True(t, alone.Duplicate, "%s is stored twice", m.Body)
+			if i == 0 {
+				require.Equal(t, together.ID, alone.ID, "the answer names the first message")
+			}
+		}
+		c.stores("orders", len(all), "each once")
+		require.True(t, put("n3", nil, all...).Duplicate)
+		require.True(t, put("n3", nil, all[7:13]...).Duplicate)
+		more := []queue.Message{bodyOf("a"), all[3], bodyOf("b"), bodyOf("a")}
+		require.False(t, put("n1", nil, more...).Duplicate)
+		require.True(t, put("n2", nil, bodyOf("b"), bodyOf("a")).Duplicate)
+		c.stores("orders", len(all)+2, "each once")
+
+		first := put("n1", []byte("k"), all...)
+		require.False(t, first.Duplicate, "with a key they are others")
+		for on := range c.nodes {
+			for i, m := range all {
+				r := put(on, []byte("k"), m)
+				require.True(t, r.Duplicate)
+				require.Equal(t, first.Sequence+ident.Sequence(i), r.Sequence, "in their order")
+			}
+		}
+	})
+}
+
 // TestContentForSeveralChannels: the bridge and nsqctl import-nsqd publish one body once for each channel, and
 // again after an error. A message for another channel, or with another tag or header that a filter reads, is
 // no repeat: each channel receives its own, once.
@@ -244,14 +300,7 @@ func TestContentForSeveralChannels(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
 		c.leveled(meta.Level)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "dedupe": "content"})
-		c.eventually(func() bool {
-			for on := range c.nodes {
-				if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
-					return false
-				}
-			}
-			return true
-		}, "a broker does not hear of the option")
+		c.byContent("orders")
 		const n = 100
 		channels := []string{"a", "b"}
 		for _, ch := range channels {

@@ -40,7 +40,7 @@ func (x Identity) Part(n int) Identity {
 // ByContent is the put in which each message without an identity has that of its content (content.go). The
 // put has this key (nil: none). The bytes of a put that needs none are not copied.
 func (d *Draft) ByContent(key []byte) Draft {
-	if d.Control != 0 || d.Whole() || d.wholly() {
+	if !d.LacksIdentities() {
 		return *d
 	}
 	return d.rewrite(int(d.Count)*len(Identity{}), func(m Message) Message {
@@ -63,15 +63,19 @@ func (d *Draft) rewrite(grows int, change func(Message) Message) Draft {
 	return out.Draft(d.Request)
 }
 
-// wholly reports whether each message has an identity.
-func (d *Draft) wholly() bool {
+// LacksIdentities reports whether a message of the put can be recognised neither by an identity of its own
+// nor by one of the whole put.
+func (d *Draft) LacksIdentities() bool {
+	if d.Control != 0 || d.Whole() {
+		return false
+	}
 	n := uint32(0)
 	d.Identities(func(_ int, x Identity) {
 		if x != (Identity{}) {
 			n++
 		}
 	})
-	return n == d.Count
+	return n < d.Count
 }
 
 // Source names a message that is published again in another place.
