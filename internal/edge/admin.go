@@ -55,7 +55,7 @@ const MinIdle = time.Minute
 // How a topic recognises a message that is published again.
 const (
 	DedupeID      = "id"      // by the id that its producer gave it
-	DedupeContent = "content" // without an id, by its body and key
+	DedupeContent = "content" // without an id, by its body, key and headers
 )
 
 // TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.

@@ -89,6 +89,19 @@ type PutResult struct {
 	Duplicate bool
 }
 
+// EachError is the error of a put whose messages were stored in part: those of a topic that recognises
+// content go to the partitions of their own.
+type EachError struct {
+	Whole error   // in doubt, unless nothing is stored
+	Each  []error // of the messages, in their order; nil: stored
+}
+
+// Error is that of the whole put.
+func (e *EachError) Error() string { return e.Whole.Error() }
+
+// Unwrap makes it the error of the whole put.
+func (e *EachError) Unwrap() error { return e.Whole }
+
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte
 

@@ -13,10 +13,10 @@ import (
 
 // The headers of PUB_EXT that this broker interprets.
 const (
-	headerKey   = "##key"          // chooses the partition
-	headerTrace = "##trace_id"     // a decimal: requests an answer with the position of the message
-	headerEpoch = "##epoch"        // reserved to the broker, see withField
-	headerOnly  = "##only_channel" // the one channel that the message is for
+	headerKey   = queue.HeaderKey
+	headerTrace = queue.HeaderTrace // a decimal
+	headerEpoch = "##epoch"         // reserved to the broker, see withField
+	headerOnly  = "##only_channel"  // the one channel that the message is for
 )
 
 // header is the interpreted part of a message's header. The slices may alias its bytes.

@@ -149,7 +149,14 @@ func (w *writer) answerLocked(a *answer) error {
 	if text == nil {
 		return nil
 	}
-	for range a.count {
+	var each *edge.EachError
+	if a.count > 1 && a.fate.Err != nil {
+		_ = errors.As(a.fate.Err, &each)
+	}
+	for n := range a.count {
+		if each != nil && n < len(each.Each) {
+			kind, text = putFrame(a.put, each.Each[n])
+		}
 		if err := w.c.out.frameLocked(kind, text); err != nil {
 			return err
 		}

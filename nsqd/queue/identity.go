@@ -37,33 +37,15 @@ func (x Identity) Part(n int) Identity {
 	return identity(domainPart, binary.LittleEndian.AppendUint32(x[:len(x):len(x)], uint32(n)))
 }
 
-// IdentityOfContent is the identity of a message of a topic that recognises messages by their content:
-// the body, and the key that chooses the partition (nil: none). Headers, delay and life do not count,
-// for a producer that publishes again may set them anew.
-func IdentityOfContent(key, body []byte) (x Identity) {
-	var head [5]byte // whether there is a key, and its length: no two pairs have equal bytes
-	if key != nil {
-		head[0] = 1
-	}
-	binary.LittleEndian.PutUint32(head[1:], uint32(len(key)))
-	h := sha256.New()
-	for _, b := range [][]byte{[]byte(domainContent), head[:], key, body} {
-		_, _ = h.Write(b) // never fails: a hash
-	}
-	var sum [sha256.Size]byte
-	copy(x[:], h.Sum(sum[:0]))
-	return x
-}
-
-// ByContent is the put in which each message without an identity has that of its content. The put has
-// this key (nil: none). The bytes of a put that needs none are not copied.
+// ByContent is the put in which each message without an identity has that of its content (content.go). The
+// put has this key (nil: none). The bytes of a put that needs none are not copied.
 func (d *Draft) ByContent(key []byte) Draft {
-	if d.Control != 0 || d.Whole() || d.wholly() {
+	if !d.LacksIdentities() {
 		return *d
 	}
 	return d.rewrite(int(d.Count)*len(Identity{}), func(m Message) Message {
 		if m.Identity == (Identity{}) {
-			m.Identity = IdentityOfContent(key, m.Body)
+			m.Identity = IdentityOfContent(key, m.Header, m.Body)
 		}
 		return m
 	})
@@ -81,15 +63,19 @@ func (d *Draft) rewrite(grows int, change func(Message) Message) Draft {
 	return out.Draft(d.Request)
 }
 
-// wholly reports whether each message has an identity.
-func (d *Draft) wholly() bool {
+// LacksIdentities reports whether a message of the put can be recognised neither by an identity of its own
+// nor by one of the whole put.
+func (d *Draft) LacksIdentities() bool {
+	if d.Control != 0 || d.Whole() {
+		return false
+	}
 	n := uint32(0)
 	d.Identities(func(_ int, x Identity) {
 		if x != (Identity{}) {
 			n++
 		}
 	})
-	return n == d.Count
+	return n < d.Count
 }
 
 // Source names a message that is published again in another place.
