@@ -209,7 +209,6 @@ type SeekEffect struct {
 	To      ident.Sequence // and after
 	Skips   uint64         // not finished, and not delivered any more
 	Repeats uint64         // finished or passed before, and delivered again
-	Stays   bool           // ChannelOptions.Idle, and the channel has consumers
 }
 
 func (c *Channel) effectLocked(to ident.Sequence) SeekEffect {

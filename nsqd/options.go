@@ -132,6 +132,4 @@ type ChannelOptions struct {
 	// with a delay comes when it is due. While a failed message waits for its next delivery, no
 	// message is delivered.
 	Ordered bool
-	// Idle, of a seek: a channel that has consumers stays where it is.
-	Idle bool
 }

@@ -217,12 +217,16 @@ func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp
 	if err != nil {
 		return calls.SeekMove{}, err
 	}
-	o.Idle = op.Idle
+	c, ok := p.Queue().Channel(op.Channel)
+	stays := ok && op.Idle && c.Consumers() > 0
 	var e nsqd.SeekEffect
-	if dryRun {
+	if dryRun || stays {
 		e, err = p.Queue().PlanSeek(op.Channel, o)
 	} else {
 		e, err = p.Queue().SeekChannel(ctx, op.Channel, o)
 	}
-	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: e.Stays}, err
+	if stays {
+		e = nsqd.SeekEffect{From: e.From, To: e.From}
+	}
+	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
 }

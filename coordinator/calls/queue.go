@@ -140,7 +140,7 @@ func (r FinishRequest) Partition() ident.Partition {
 	return partition(r.Topic, r.Number)
 }
 
-// FinishReply is the effect (nsqd.FinishEffect).
+// FinishReply is the effect (cursor.Elsewhere).
 // On the wire, by place: append only.
 type FinishReply struct {
 	Finished, Kept uint64
