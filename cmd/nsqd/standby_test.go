@@ -214,7 +214,7 @@ func TestClientsWaitForTheStart(t *testing.T) {
 }
 
 // TestAStartThatIsTooLong: a client receives the reason when it has waited as long as a put, for all that it sent
-// together. What it sends later waits anew.
+// together. A later command waits anew.
 func TestAStartThatIsTooLong(t *testing.T) {
 	inStart(t, func(x *starting) {
 		for send, want := range clientCommands() {

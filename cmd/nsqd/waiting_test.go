@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -56,15 +57,25 @@ func (b *broker) notReady(text string) (why string) {
 	return why
 }
 
+// briefHold makes the clients of a broker that waits receive the reason soon.
+const briefHold = "--put-hold=100ms"
+
 // saysWhyItWaits: a waiting process is healthy and not ready, and every client gets the reason in a
-// definite answer, while the process waits.
+// definite answer, while the process waits. The broker has briefHold.
 func (b *broker) saysWhyItWaits(why string) {
 	b.t.Helper()
-	for path, want := range map[string]string{"/healthz": "OK", "/ping": "OK"} {
-		status, text := b.get(path)
-		require.Equal(b.t, http.StatusOK, status, path)
-		require.Equal(b.t, want, text, path)
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		for path, want := range map[string]int{"/healthz": http.StatusOK, "/ping": http.StatusServiceUnavailable, "/readyz": http.StatusServiceUnavailable} {
+			request, err := http.NewRequest(method, b.url(path), nil)
+			require.NoError(b.t, err)
+			resp, err := b.http.Do(request)
+			require.NoError(b.t, err)
+			require.NoError(b.t, resp.Body.Close())
+			require.Equal(b.t, want, resp.StatusCode, "%s %s", method, path)
+		}
 	}
+	_, text := b.get("/ping")
+	require.Contains(b.t, text, "NOK - not ready: "+why)
 	for _, path := range []string{"/info", "/stats?format=json", "/v1/cluster", "/metrics", "/lookup?topic=t", "/ui", "/no/such/path"} {
 		resp, err := b.http.Get(b.url(path))
 		require.NoError(b.t, err)
@@ -96,7 +107,7 @@ func (b *broker) saysWhyItWaits(why string) {
 func TestWaitsForOtherMembers(t *testing.T) {
 	t.Parallel()
 	all, run := threeBrokers(t, "http")
-	run(0)
+	run(0, briefHold)
 	first := all[0]
 	why := first.notReady("waiting for n2, n3: no metadata directory")
 	require.Contains(t, why, "n2 at http://"+all[1].address(5)+": no process listens there")
@@ -112,7 +123,11 @@ func TestWaitsForOtherMembers(t *testing.T) {
 		b.ready()
 	}
 	first.publishes()
-	c.put("t", "served")
+	first.alive("publishes for the client of before", func() bool {
+		c.command("served", "PUB t")
+		_, text := c.next()
+		return text == "OK"
+	})
 	_, text = first.get("/stats?format=json&topic=t")
 	require.NotContains(t, text, "early")
 
@@ -121,7 +136,7 @@ func TestWaitsForOtherMembers(t *testing.T) {
 		b.signal(os.Kill)
 		<-b.done
 	}
-	run(0)
+	run(0, briefHold)
 	first.saysWhyItWaits(first.waitsForMajority(all))
 	first.stop()
 	require.NotContains(t, first.logged(), "ERROR")
@@ -129,6 +144,75 @@ func TestWaitsForOtherMembers(t *testing.T) {
 	run(2)
 	first.ready()
 	first.publishes()
+}
+
+// TestClientsOfAClusterThatStarts see a pause and no error, at its founding and after the end of all brokers, whatever
+// they ask first.
+func TestClientsOfAClusterThatStarts(t *testing.T) {
+	t.Parallel()
+	all, run := threeBrokers(t, "http")
+	for round, topic := range []string{"founded", "again"} {
+		var clients sync.WaitGroup
+		failed := make(chan error, 100)
+		client := func(asks func() error) { clients.Go(func() { failed <- asks() }) }
+		for i, b := range all {
+			run(i, "--put-hold=5m")
+			b.alive("listens", func() bool { return b.answers(http.MethodGet, "/healthz") == nil })
+			producer, consumer := b.dial(), b.dial()
+			producer.command(`{}`, "IDENTIFY")
+			consumer.command(`{}`, "IDENTIFY")
+			client(func() error { return producer.all("OK", "PUB "+topic+"\n"+sized("m"), "DPUB "+topic+" 1\n"+sized("m")) })
+			client(func() error { return consumer.all("OK", "SUB "+topic+" ch\n") })
+			changes := []string{"/pub?topic=" + topic, fmt.Sprintf("/topic/create?topic=made%d", round), "/channel/create?topic=founded&channel=ch2", "/channel/pause?topic=founded&channel=ch"}
+			for _, path := range changes[:2+2*round] {
+				client(func() error { return b.answers(http.MethodPost, path) })
+			}
+			for _, path := range []string{"/stats", "/nodes", "/v1/cluster", "/metrics"} {
+				client(func() error { return b.answers(http.MethodGet, path) })
+			}
+		}
+		clients.Wait()
+		close(failed)
+		for err := range failed {
+			require.NoError(t, err)
+		}
+		for _, b := range all {
+			b.signal(os.Kill)
+			<-b.done
+			b.http.CloseIdleConnections()
+		}
+	}
+}
+
+// all reads the answer to IDENTIFY, and sends commands that have to be answered with text.
+func (c *client) all(text string, commands ...string) error {
+	for _, command := range append([]string{""}, commands...) {
+		if _, err := io.WriteString(c.conn, command); err != nil {
+			return err
+		}
+		if _, got := c.next(); got != text {
+			return fmt.Errorf("%q is answered %q", command, got)
+		}
+	}
+	return nil
+}
+
+// answers sends a request that has to succeed.
+func (b *broker) answers(method, path string) error {
+	request, err := http.NewRequest(method, b.url(path), strings.NewReader("m"))
+	if err != nil {
+		return err
+	}
+	resp, err := b.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s %s", method, path, resp.Status, text)
+	}
+	return err
 }
 
 // publishes waits until the broker takes a message: for some time after its start, or when the
@@ -152,7 +236,7 @@ func TestWaitsForAnExternalEtcd(t *testing.T) {
 	b := prepare(t)
 	base := freePorts(t)
 	endpoint := fmt.Sprintf("http://127.0.0.1:%d", base+4)
-	b.run("--etcd-endpoints=" + endpoint)
+	b.run("--etcd-endpoints="+endpoint, briefHold)
 	b.notReady(endpoint + ": dial tcp " + strings.TrimPrefix(endpoint, "http://") + ": connect: connection refused")
 	b.saysWhyItWaits("waiting for the metadata: ")
 	b.stop()

@@ -15,8 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
@@ -102,6 +104,47 @@ func loginHasATime(t *testing.T) {
 	anonymous := b.dial()
 	time.Sleep(2 * limit)
 	anonymous.publish("t", "later")
+}
+
+// TestTheTimeOfALoginAfterTheStart: a client whose first command waited for the start of the broker has the whole time for its
+// login from then on.
+func TestTheTimeOfALoginAfterTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 5 * time.Second
+		store := meta.NewMemory()
+		t.Cleanup(func() { _ = store.Close() })
+		other, late := registry(), registry()
+		watch(t, other, store)
+		root, err := other.Create(t.Context(), access.NewUser{Name: "root", Admin: true})
+		require.NoError(t, err)
+		serves := make(chan struct{})
+		b := newBroker(t, piped, func(s *setup) {
+			s.options.LoginTimeout = limit
+			s.backend.Guard = guard.New(guard.Options{Users: late, Log: s.backend.Log})
+			s.backend.Await = func(context.Context, time.Time) bool { <-serves; return true }
+		})
+		var clients sync.WaitGroup
+		for _, logsIn := range []bool{true, false} {
+			c := b.dial()
+			clients.Go(func() {
+				_, _ = io.WriteString(c.conn, "IDENTIFY\n"+sized(`{"feature_negotiation":true}`))
+				require.Contains(t, c.read().data, `"auth_required":true`)
+				began := time.Now()
+				if !logsIn {
+					c.error("E_AUTH_FIRST no login within 5s")
+					require.Equal(t, limit, time.Since(began))
+					return
+				}
+				time.Sleep(limit - time.Second)
+				c.send("AUTH\n" + sized(root))
+				require.Contains(t, c.read().data, `"permission_count"`)
+			})
+		}
+		time.Sleep(2 * limit)
+		watch(t, late, store)
+		close(serves)
+		clients.Wait()
+	})
 }
 
 // TestNoUsersNoTime: without users a client may be silent as long as its heartbeat says.

@@ -25,8 +25,9 @@ const (
 	heartbeat     = "_heartbeat_"
 )
 
-// greetTimeout bounds IDENTIFY, TLS and AUTH together.
-const greetTimeout = 5 * time.Second
+// greetTimeout bounds IDENTIFY, TLS and AUTH together. It is longer than a broker that starts
+// holds its clients (--put-hold, 9 s): then the broker gives the reason.
+const greetTimeout = 12 * time.Second
 
 // ErrNoTLS means that TLS is required and a broker does not offer it.
 var ErrNoTLS = errors.New("the broker at this port does not use TLS, but --tls is given: nothing was sent")
