@@ -78,6 +78,7 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	}
 	c.authed = true
 	c.session.Store(session)
+	c.setShare()
 	c.describe(func(a *about) { a.auth = &who })
 	return c.respond(ctx, reply)
 }
@@ -88,6 +89,7 @@ func (c *conn) begin() {
 	if g := c.h.backend.Guard; g != nil {
 		c.session.Store(g.Begin(c.credentials()))
 	}
+	c.setShare()
 }
 
 // credentials are what is known of the client, but for a secret.

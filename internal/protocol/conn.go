@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 )
@@ -39,10 +40,12 @@ type conn struct {
 	partition   int       // of the current put; -1 = any
 	admitted    string    // topic of the last admitted put: that topic exists
 	scratch     []byte    // see scratchOf
+	room        room      // memory of the current put
+	pace        pace      // of its body
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
-	vouched     bool   // a command of the client was allowed; see expansion
+	vouched     bool   // a command of the client was allowed; see compress.Expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
@@ -66,6 +69,8 @@ type conn struct {
 	// The reader and Recheck share these. session is nil without a guard, consumes before SUB.
 	session  atomic.Pointer[guard.Session]
 	consumes atomic.Pointer[subscribed]
+
+	share atomic.Pointer[budget.Share] // of the memory; set by the reader
 
 	// The reader and /stats share these.
 	since     time.Time    // never changes
@@ -96,6 +101,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 		since:    time.Now(),
 	}
 	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerDirect)
+	c.fifo.share = &c.share
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
 	c.in = newInput(creditReader{c, raw})
 	c.about.Store(defaultAbout(raw))
@@ -113,6 +119,9 @@ type creditReader struct {
 
 func (n creditReader) Read(p []byte) (int, error) {
 	n.c.wakeWriter()
+	if !n.c.pace.began.IsZero() {
+		return n.c.readPaced(n.src, p)
+	}
 	return n.src.Read(p)
 }
 
@@ -140,6 +149,8 @@ func (c *conn) serve(server context.Context) {
 	c.ready.Store(0)
 	c.fifo.push(lastAnswer(err))
 	<-written
+	c.fifo.close()
+	c.out.park()
 	switch { // before linger: other consumers can have its messages at once
 	case c.sub == nil:
 	case c.stopping.Load() || server.Err() != nil:
@@ -173,7 +184,9 @@ func (c *conn) read(ctx context.Context) error {
 			return c.tooLate(err) // nil if closed, or silent for too long: no error frame
 		}
 		c.params, c.heartbeats = splitParams(line, c.params[:0]), false
-		if err = c.command(ctx); err != nil {
+		err = c.tooSlow(c.command(ctx))
+		c.room.release()
+		if err != nil {
 			err = c.refuse(ctx, err)
 		}
 		if err != nil {

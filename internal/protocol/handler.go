@@ -27,7 +27,7 @@ type Backend struct {
 	Subscribers edge.Subscribers
 	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
-	Bodies      *budget.Budget    // for large bodies that are being received; nil = no limit
+	Memory      *budget.Budget    // for what clients make the broker hold; nil = no limit
 	Log         logrus.FieldLogger
 }
 
