@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/protocol/compress"
 )
 
 // The states of a connection. /stats shows the numbers.
@@ -34,14 +35,15 @@ type conn struct {
 	fifo *fifo
 
 	tuning
-	armed       time.Time // time of the last change of the read deadline
-	params      [][]byte  // of the current command
-	topic       string    // of the last put: saves an allocation per put
-	partition   int       // of the current put; -1 = any
-	admitted    string    // topic of the last admitted put: that topic exists
-	scratch     []byte    // see scratchOf
-	room        room      // memory of the current put
-	pace        pace      // of its body
+	armed       time.Time         // time of the last change of the read deadline
+	params      [][]byte          // of the current command
+	topic       string            // of the last put: saves an allocation per put
+	partition   int               // of the current put; -1 = any
+	admitted    string            // topic of the last admitted put: that topic exists
+	scratch     []byte            // see scratchOf
+	room        room              // memory of the current put
+	pace        pace              // of its body
+	bomb        *compress.TooMuch // why the input has ended; nil: it has not, or for another reason
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
@@ -119,10 +121,15 @@ type creditReader struct {
 
 func (n creditReader) Read(p []byte) (int, error) {
 	n.c.wakeWriter()
+	read := n.src.Read
 	if !n.c.pace.began.IsZero() {
-		return n.c.readPaced(n.src, p)
+		read = n.readPaced
 	}
-	return n.src.Read(p)
+	m, err := read(p)
+	if err != nil {
+		n.c.bomb, _ = errors.AsType[*compress.TooMuch](err)
+	}
+	return m, err
 }
 
 func (c *conn) wakeWriter() {
@@ -180,11 +187,14 @@ func (c *conn) read(ctx context.Context) error {
 		if errors.Is(err, errLineTooLong) {
 			return err
 		}
+		if err != nil && c.bomb != nil {
+			return c.ended(err)
+		}
 		if err != nil {
 			return c.tooLate(err) // nil if closed, or silent for too long: no error frame
 		}
 		c.params, c.heartbeats = splitParams(line, c.params[:0]), false
-		err = c.tooSlow(c.command(ctx))
+		err = c.ended(c.command(ctx))
 		c.room.release()
 		if err != nil {
 			err = c.refuse(ctx, err)

@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"time"
@@ -75,7 +74,8 @@ type pace struct {
 }
 
 // readPaced reads a part of a body.
-func (c *conn) readPaced(src io.Reader, p []byte) (int, error) {
+func (n creditReader) readPaced(p []byte) (int, error) {
+	c := n.c
 	if due := budget.Due(c.pace.began, c.pace.read); due.Sub(c.pace.due) >= time.Second {
 		c.pace.due = due
 		_ = c.raw.SetReadDeadline(due) // a closed socket fails at the read
@@ -83,15 +83,21 @@ func (c *conn) readPaced(src io.Reader, p []byte) (int, error) {
 	if c.stopping.Load() || c.revoked.Load() {
 		c.interrupt()
 	}
-	n, err := src.Read(p)
-	c.pace.read += int64(n)
+	m, err := n.src.Read(p)
+	c.pace.read += int64(m)
 	c.pace.late = errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() && !c.revoked.Load()
-	return n, err
+	return m, err
 }
 
-// tooSlow is the error of a command whose body arrived too slowly, else err.
-func (c *conn) tooSlow(err error) error {
-	if err == nil || !c.pace.late {
+// ended is the error of a command whose body arrived too slowly or became too large, else err.
+func (c *conn) ended(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.bomb != nil:
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPExpansion)
+		return fatal(codeBadBody, "input is compressed too well: %s; the last command is not stored: send such messages without compression", c.bomb)
+	case !c.pace.late:
 		return err
 	}
 	c.h.backend.Metrics.Refused(metrics.RefusedTCPSlow)

@@ -1,24 +1,30 @@
 package compress
 
 import (
-	"errors"
+	"fmt"
 	"io"
 )
 
 const (
-	// freeExpansion is how many bytes a client may have decompressed before one of its commands
-	// was allowed.
+	// freeExpansion is how many bytes the input of a client may become in any case.
 	freeExpansion = 1 << 20
-	// maxExpansion is how many bytes more each compressed byte may become until then.
-	maxExpansion = 16
+	// strangersRatio is how many bytes more each compressed byte may become before one of the client's commands
+	// was allowed.
+	strangersRatio = 16
+	// MaxRatio is how many bytes more each compressed byte may become afterwards, over the whole connection. Texts become
+	// 5 to 30. A byte of deflate may become a thousand, and all of them would be stored.
+	MaxRatio = 64
 )
 
-// ErrExpansion ends the input of a client.
-var ErrExpansion = errors.New("protocol: the input decompresses to too much before a command was allowed")
+// TooMuch is the error of input that becomes too large. In and Out are the bytes of the connection so far.
+type TooMuch struct{ In, Out int64 }
 
-// Expansion bounds the work that a client causes by compressed input before one of its
-// commands was allowed: a byte of deflate may become a thousand. From then on the bytes count
-// against the publish rates. It reads the compressed bytes, and wraps the decompressor. One goroutine uses it.
+func (e *TooMuch) Error() string {
+	return fmt.Sprintf("%d compressed bytes become more than %d, above %d times as many", e.In, e.Out, e.Out/max(e.In, 1))
+}
+
+// Expansion bounds what compressed input of a client becomes, when it is decompressed. It reads the compressed bytes, and
+// wraps the decompressor. One goroutine uses it.
 type Expansion struct {
 	vouched *bool
 	src     io.Reader
@@ -51,8 +57,12 @@ type expanded Expansion
 // Read reads decompressed bytes.
 func (e *expanded) Read(p []byte) (int, error) {
 	n, err := e.from.Read(p)
-	if e.out += int64(n); !*e.vouched && e.out > freeExpansion+maxExpansion*e.in {
-		return 0, ErrExpansion
+	ratio := int64(strangersRatio)
+	if *e.vouched {
+		ratio = MaxRatio
+	}
+	if e.out += int64(n); e.out > freeExpansion+ratio*e.in {
+		return 0, &TooMuch{e.in, e.out}
 	}
 	return n, err
 }

@@ -69,16 +69,12 @@ func TestTopicsHaveAnEnd(t *testing.T) {
 	b.until("the broker is ready", b.isReady)
 }
 
-// TestACompressedBomb is finding 10: 317 KB of deflate were 412 MiB on the disk. A user's
-// bytes are counted as they are stored.
+// TestACompressedBomb is finding 10: 317 KB of deflate were 412 MiB on the disk. The ratio is bounded, also for a user
+// without a quota.
 func TestACompressedBomb(t *testing.T) {
 	b := start(t, options{})
 	b.create("orders")
 	shop := b.user("shop", "orders", "publish")
-	const perSecond = 4 << 20
-	b.until("the quota is set", func() bool {
-		return b.ask(bootstrap, "POST", fmt.Sprintf("/v1/user/quota?name=shop&put_bytes_rate=%d", perSecond), "").status == 200
-	})
 	memory, disk := b.memory(), b.disk()
 	b.resetPeak()
 	c, err := b.connect("")
@@ -104,22 +100,21 @@ func TestACompressedBomb(t *testing.T) {
 		sent <- err
 	}()
 	over := &client{conn: c.conn, in: bufio.NewReader(flate.NewReader(c.in))} // c.in may have the first answer already
-	stored, refused := 0, 0
-	for answers := 0; answers < puts+2; answers++ {
+	stored := 0
+	for {
 		_, text, err := over.next()
-		require.NoError(t, err, "answer %d, %d stored, %d refused", answers, stored, refused)
-		switch {
-		case text == "OK" && answers > 0: // the first is the end of the upgrade
+		require.NoError(t, err, "%d stored", stored)
+		if text == "OK" {
 			stored++
-		case strings.Contains(text, "rate limited"):
-			refused++
+		}
+		if strings.HasPrefix(text, "E_BAD_BODY input is compressed too well") {
+			break
 		}
 	}
-	require.NoError(t, <-sent)
-	t.Logf("%d KiB of deflate: %d puts of 1 MiB stored, %d refused; %d MiB more on the disk, %d MiB more memory at the most",
-		bomb.Len()>>10, stored, refused, (b.disk()-disk)>>20, (b.peakMemory()-memory)>>20)
-	require.Positive(t, stored)
-	require.Greater(t, refused, puts/2)
+	<-sent // the broker may have closed the connection before it has read all
+	t.Logf("%d KiB of deflate: %d puts of 1 MiB stored; %d MiB more on the disk, %d MiB more memory at the most",
+		bomb.Len()>>10, stored, (b.disk()-disk)>>20, (b.peakMemory()-memory)>>20)
+	require.Less(t, stored, puts/8)
 	require.Less(t, b.peakMemory()-memory, int64(256<<20))
 	require.NoError(t, b.client(t, bootstrap).put("orders", "m"), "another user")
 }
