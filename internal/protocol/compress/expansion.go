@@ -19,6 +19,7 @@ const (
 // TooMuch is the error of input that becomes too large. In and Out are the bytes of the connection so far.
 type TooMuch struct{ In, Out int64 }
 
+// Error implements error.
 func (e *TooMuch) Error() string {
 	return fmt.Sprintf("%d compressed bytes become more than %d, above %d times as many", e.In, e.Out, e.Out/max(e.In, 1))
 }

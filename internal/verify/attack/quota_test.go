@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,6 +68,30 @@ func TestTopicsHaveAnEnd(t *testing.T) {
 	require.LessOrEqual(t, len(v.Channels), 10)
 	require.Equal(t, 200, b.ask(shop, "POST", "/pub?topic=by-put-0", "m").status, "a topic that is there")
 	b.until("the broker is ready", b.isReady)
+}
+
+// TestTopicsOfAUserHaveAPace: one credential made 616 topics in 10 s by publishing. A user without a quota of its own has that of
+// all users.
+func TestTopicsOfAUserHaveAPace(t *testing.T) {
+	t.Parallel()
+	b := start(t, options{})
+	shop := b.user("shop", "*", "publish")
+	began, made := time.Now(), 0
+	for i := range 300 {
+		switch a := b.ask(shop, "POST", fmt.Sprintf("/pub?topic=by-put-%d", i), "m"); {
+		case a.status == 200:
+			made++
+		default:
+			require.Equal(t, 429, a.status, a.body)
+			require.Contains(t, a.body, "user shop has created 100 topics within seconds")
+		}
+	}
+	took := time.Since(began)
+	t.Logf("%d topics in %v", made, took)
+	require.LessOrEqual(t, made, 101+5*int(took/time.Second+1))
+	require.GreaterOrEqual(t, made, 100)
+	require.Equal(t, 200, b.ask(shop, "POST", "/pub?topic=by-put-0", "m").status, "a topic that is there")
+	require.Equal(t, 200, b.ask(bootstrap, "POST", "/topic/create?topic=of-the-administrator", "").status)
 }
 
 // TestACompressedBomb is finding 10: 317 KB of deflate were 412 MiB on the disk. The ratio is bounded, also for a user
