@@ -112,7 +112,7 @@ func TestUnreadAnswersShareMemory(t *testing.T) {
 						c.subscribe("t", fmt.Sprint("c", i), "1")
 					}
 					all = append(all, c)
-					go func() { _, _ = io.WriteString(c.conn, repeat(command, 20_000)) }() // until the test closes
+					go func() { _, _ = io.WriteString(c.conn, repeat(command, 2_000)) }() // until the test closes
 				}
 				synctest.Wait()
 				require.LessOrEqual(t, memory.Used(), int64(4*mib))
