@@ -29,6 +29,8 @@ type Subscriber struct {
 	// Direct means that the client is connected to this broker. Messages are offered to direct
 	// subscribers before relayed ones.
 	Direct bool
+	// PullBytes is the size at which a Pull stops; 0: 1 MiB.
+	PullBytes int
 
 	// Guarded by Channel.mu from Attach on.
 	channel     *Channel // nil before Attach and after the subscription ended

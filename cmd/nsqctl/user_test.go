@@ -108,7 +108,7 @@ func TestUsersAndRights(t *testing.T) {
 	require.ErrorContains(t, err, "USER_NOT_FOUND")
 	out, err = ctl(t, at, "--token-file "+file+" user list")
 	require.NoError(t, err)
-	require.Regexp(t, `shop +token +- +1 +3 of 20 topics, 5000 messages/s\n`, out)
+	require.Regexp(t, `shop +token +- +1 +3 of 20 topics, 8 of 10000 partitions, 5000 messages/s\n`, out)
 	out, err = ctl(t, at, "--token-file "+file+" cluster limits")
 	require.NoError(t, err)
 	require.Regexp(t, `^OF +USED +LIMIT\ntopics +1 +20\npartitions +2 +-\nchannels of a topic +3 +4\n$`, out)

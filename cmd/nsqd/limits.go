@@ -54,7 +54,7 @@ func share(all, given int) int {
 	return max(1, int(float64(all)*addressShare))
 }
 
-// newBodies makes the budget for bodies that are being received: one body fits always.
-func newBodies(o config.Options) *budget.Budget {
-	return budget.New(max(o.MaxReceivingBytes, o.MaxBodySize, o.MaxMsgSize))
+// newMemory makes the budget for what clients make the broker hold: one body always fits.
+func newMemory(o config.Options) *budget.Budget {
+	return budget.New(max(o.MaxClientMemory, o.MaxBodySize, o.MaxMsgSize))
 }

@@ -212,7 +212,7 @@ func (p *process) answer() {
 	p.standby.step("reading the data path")
 	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
-		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Bodies: p.bodies, Log: p.log,
+		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Memory: p.memory, Log: p.log,
 	})
 	api := p.standby.port(func(b *backends) http.Handler { return b.api })
 	h := server.Handlers{
@@ -241,7 +241,7 @@ func (p *process) serve() {
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
@@ -355,10 +355,7 @@ func (p *process) httpOptions() httpapi.Options {
 func (p *process) consumerOptions() httpsub.Options {
 	l := limitClients(p.files, p.o)
 	return httpsub.Options{
-		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, AnswerBytes: maxAnswerBytes,
+		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, Memory: p.memory,
 		RequeueOnDisconnect: p.o.RequeueOnDisconnect, Metrics: p.metrics,
 	}
 }
-
-// maxAnswerBytes bounds the messages in the answers to consumers by HTTP that are being written.
-const maxAnswerBytes = 64 << 20

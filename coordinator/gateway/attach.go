@@ -69,9 +69,9 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		h.missingLocked(now)
 		return
 	}
-	h.spare = arrivals{} // the channel delivers them again
+	h.dropSpareLocked() // the channel delivers them again
 	subscriber := &nsqd.Subscriber{
-		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true,
+		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true, PullBytes: pullBytes,
 	}
 	if s.request.Client != nil {
 		subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{s.request.Client()} }
@@ -148,7 +148,7 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 		Credit: credit, Client: wire.ClientStatsOf(s.client), Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
 	if h.spareFrom != to {
-		h.spare = arrivals{} // another leader delivers them again
+		h.dropSpareLocked() // another leader delivers them again
 	}
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
@@ -212,6 +212,7 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 		h.sub.g.out.sendVerb(r.to.Node, v)
 		h.remote = nil
 	}
+	h.dropSpareLocked()
 	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
 	h.backlog = nil

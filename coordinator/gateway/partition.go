@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -61,6 +62,9 @@ type remote struct {
 	// buffer are the deliveries that were not pulled: in flight at the leader, and not
 	// held by the client.
 	buffer arrivals
+	// narrow: the last messages found no memory, so the credit is at most `most`.
+	narrow bool
+	most   int
 }
 
 // pull appends deliveries for the client. It is called without the lock.
@@ -69,18 +73,20 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 	s.mu.Lock()
 	if r := h.remote; r != nil {
 		from := len(dst)
-		full := r.buffer.bytes > waitingBytes
+		full := s.mu.waiting > waitingBytes
 		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
+		s.mu.waiting -= size(dst[from:])
 		h.holdLocked(dst[from:])
 		if full {
-			h.setCreditLocked(s.creditLocked(h))
+			s.grantLocked()
 		}
 		s.mu.Unlock()
 		return dst
 	}
 	l := h.local
+	dry := s.mu.dry != 0
 	s.mu.Unlock()
-	if l == nil {
+	if l == nil || dry {
 		return dst
 	}
 	from := len(dst)
@@ -93,8 +99,30 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 	if h.local != l { // detached meanwhile: the present leader delivers them
 		return dst[:from]
 	}
-	h.holdLocked(dst[from:])
-	return dst
+	fit := from + s.takeLocked(dst[from:], math.MaxInt)
+	h.holdLocked(dst[from:fit])
+	if fit < len(dst) {
+		h.undoLocked(dst[fit:])
+	}
+	return dst[:fit]
+}
+
+// undoLocked gives messages of this broker back that have found no memory. They are pulled again after a pause.
+func (h *partitionSubscription) undoLocked(list []edge.Delivery) {
+	s, l := h.sub, h.local
+	s.mu.dry = s.g.now() + dryPause
+	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
+	for i := range list {
+		_ = l.channel.Undo(l.subscriber, list[i].Message.Seq) // or it is no longer this client's
+	}
+	s.g.subs.lookAt(s.mu.dry)
+	s.g.wake()
+}
+
+// dropSpareLocked drops the messages that wait since the connection to their leader broke: they are delivered again.
+func (h *partitionSubscription) dropSpareLocked() {
+	h.sub.freeWaitingLocked(h.spare.bytes)
+	h.spare = arrivals{}
 }
 
 func (h *partitionSubscription) holdLocked(d []edge.Delivery) {
@@ -124,7 +152,11 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	}
 	v.Epoch = held.epoch
 	if v.Kind == wire.VerbTouch {
+		before := held.deadline
 		held.deadline = h.deadline()
+		if before > 0 && held.deadline-before < touchPause && h.remote != nil {
+			return nil // the leader has just been told: a flood of touches does not become one of verbs
+		}
 		h.held[v.Sequence] = held
 	} else {
 		delete(h.held, v.Sequence)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/msgid"
@@ -19,6 +20,9 @@ const (
 	// sweepGrace is how long after its timeout a delivery is forgotten here, if
 	// the leader did not revoke it.
 	sweepGrace = time.Second
+	// touchPause is the least time between two touches of a message that are sent to its leader. A message timeout is
+	// seconds.
+	touchPause = 10 * time.Millisecond
 	// missingGrace is how long a leader may be without the channel before
 	// the subscription ends.
 	missingGrace = 2 * time.Second
@@ -28,7 +32,9 @@ const (
 	maxAttach   = 500 * time.Millisecond
 	// pullBytes ends a Pull: its messages stay in memory until the client has read them,
 	// and RDY counts messages, however large.
-	pullBytes = 1 << 20
+	pullBytes = budget.Free
+	// dryPause is how long messages of this broker are not pulled after they have found no memory.
+	dryPause = 100 * time.Millisecond
 )
 
 // subscription is one client's view of a channel over all partitions. It
@@ -54,6 +60,10 @@ type subscription struct {
 		order      []*partitionSubscription
 		demand     demand
 		busy       bool // the client holds as many as it may, and finished nothing for a while
+		// memory is what the client has not read: the messages that wait, and those of Pull until they are written.
+		memory  budget.Tally
+		waiting int           // of those: bytes in the buffers of the streams
+		dry     time.Duration // messages of this broker are not pulled before; 0 = they are
 	}
 }
 
@@ -65,6 +75,7 @@ func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription
 		ended:   make(chan struct{}),
 	}
 	s.mu.partitions = make(map[uint16]*partitionSubscription)
+	s.mu.memory = r.Memory.Tally(budget.Deliveries)
 	if r.Client != nil {
 		s.client = r.Client() // here, because it may call the subscription: never under mu
 	}
@@ -110,6 +121,36 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 		bytes += size(dst[had:])
 	}
 	return dst
+}
+
+// Written implements edge.Subscription.
+func (s *subscription) Written(list []edge.Delivery) {
+	bytes := size(list)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.over {
+		s.mu.memory.Give(bytes)
+	}
+}
+
+// takeLocked counts the memory of deliveries, and returns how many of them have room: all, unless the share of the client
+// is used up or more than most bytes wait.
+func (s *subscription) takeLocked(run []edge.Delivery, most int) int {
+	waiting := s.mu.waiting
+	for i := range run {
+		bytes := weight(&run[i])
+		if waiting > 0 && waiting+bytes > most || !s.mu.memory.Take(bytes) {
+			return i
+		}
+		waiting += bytes
+	}
+	return len(run)
+}
+
+// freeWaitingLocked gives the memory of messages back that wait no longer.
+func (s *subscription) freeWaitingLocked(bytes int) {
+	s.mu.waiting -= bytes
+	s.mu.memory.Give(bytes)
 }
 
 // Finish implements edge.Subscription.
@@ -196,6 +237,7 @@ func (s *subscription) closeLocked(how wire.Leaving) {
 	for _, h := range s.mu.order {
 		h.closeLocked(how)
 	}
+	s.mu.memory.Give(s.mu.memory.Held())
 	s.g.subs.remove(s)
 }
 
@@ -230,6 +272,10 @@ func (s *subscription) reconcile(changed bool) {
 		return
 	}
 	s.growLocked(t)
+	if s.mu.dry != 0 && now >= s.mu.dry {
+		s.mu.dry = 0
+		s.nudge()
+	}
 	for _, h := range s.mu.order {
 		if changed {
 			h.nextTry, h.pause = 0, 0

@@ -282,16 +282,16 @@ func TestQuotaOfAUser(t *testing.T) {
 	require.NoError(t, r.GrantTopic(ctx, "shop", "t", access.Publish), "another change keeps it")
 	id, err := r.Verify(ctx, token)
 	require.NoError(t, err)
-	want := access.Quota{Topics: 3, Channels: 5, PutRate: 700}
+	want := access.Quota{Topics: 3, Partitions: 10_000, Channels: 5, PutRate: 700} // with the default of what is not set
 	require.Equal(t, want, r.Policy().Quota(id))
-	require.Equal(t, access.Quota{Topics: 5}, r.Policy().Quota(access.Identity{}))
+	require.Equal(t, access.Quota{Topics: 5, Partitions: 10_000, Channels: 10_000}, r.Policy().Quota(access.Identity{}))
 	require.Zero(t, r.Policy().Quota(access.Identity{Kind: access.Named, Name: "root"}))
 	e, err := store.Get(ctx, keys.User("shop"))
 	require.NoError(t, err)
 	require.Contains(t, string(e.Value), `"quota":{"topics":3,"channels":5,"put_rate":700}`)
 	none := 0
 	require.NoError(t, r.SetQuota(ctx, "shop", access.QuotaChange{Topics: &none}))
-	require.Equal(t, access.Quota{Channels: 5, PutRate: 700}, r.Policy().Quota(id))
+	require.Equal(t, access.Quota{Partitions: 10_000, Channels: 5, PutRate: 700}, r.Policy().Quota(id))
 	again := access.NewRegistry(access.Options{Keys: keys})
 	watched, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -299,5 +299,5 @@ func TestQuotaOfAUser(t *testing.T) {
 	wait.Until(t, func() bool { return again.Policy() != nil }, "the users are read")
 	stop()
 	watch.Wait()
-	require.Equal(t, access.Quota{Channels: 5, PutRate: 700}, again.Policy().Quota(id))
+	require.Equal(t, access.Quota{Partitions: 10_000, Channels: 5, PutRate: 700}, again.Policy().Quota(id))
 }

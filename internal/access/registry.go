@@ -291,7 +291,9 @@ type QuotaChange struct {
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
 		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
-			if value != nil {
+			if value != nil && *value == 0 {
+				*to = noLimit
+			} else if value != nil {
 				*to = *value
 			}
 		}

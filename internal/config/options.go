@@ -172,7 +172,7 @@ type Options struct {
 	MaxConnectionsPerAddress int           `flag:"max-connections-per-address" default:"0" min:"0" help:"largest number of connections of one address (IPv6: of its /64) at --tcp-address, and at the HTTP ports; 0: nine tenths of the limit there"`
 	MaxConnectionsPerUser    int           `flag:"max-connections-per-user" default:"0" min:"0" help:"largest number of clients of one user at --tcp-address of this broker; 0: nine tenths of --max-connections"`
 	LoginTimeout             time.Duration `flag:"login-timeout" default:"10s" min:"100ms" max:"1m" help:"how long a new client may take for its first bytes, for a TLS handshake, for the headers of a request, and, where rights are enforced, for IDENTIFY and AUTH"`
-	MaxReceivingBytes        int64         `flag:"max-receiving-bytes" default:"134217728" min:"1048576" help:"memory for bodies above 64 KiB that are being received, of all clients together; at least --max-body-size"`
+	MaxClientMemory          int64         `flag:"max-client-memory" default:"268435456" min:"1048576" help:"bytes of memory for what clients make this broker hold, of all clients together: bodies that arrive, puts without an answer, messages and answers that a client does not read. The share of one user, or of one address without a login, grows up to half of what is free; at least --max-body-size"`
 
 	_ struct{} `group:"Statistics"`
 

@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -125,6 +126,8 @@ type SubscribeRequest struct {
 	// Client describes the connection for /stats; called at any time, from any
 	// goroutine.
 	Client func() ClientStats
+	// Memory is the share that messages count against until the client has read them.
+	Memory budget.Share
 }
 
 // Subscription is one consumer's view of a channel over all partitions. Pull,
@@ -134,8 +137,11 @@ type Subscription interface {
 	// something.
 	Wake() <-chan struct{}
 	// Pull appends at most credit deliveries to dst: in flight to this
-	// subscription from now on.
+	// subscription from now on. It finds fewer if their bytes are many, or the client's share of the memory is used up.
 	Pull(credit int, dst []Delivery) []Delivery
+	// Written says that the caller no longer holds these deliveries of Pull: they are written, or given back. Each is
+	// reported once.
+	Written(list []Delivery)
 	// Finish, Requeue, Touch: ErrNotInFlight, ErrNotOwner.
 	Finish(id MessageID) error
 	Requeue(id MessageID, delayMS int64) error

@@ -48,7 +48,7 @@ func (d *door) Handler(method, path string, h http.Handler) {
 		panic("httpapi: " + method + " " + path + " is not described: add its arguments to routes.go")
 	}
 	d.served[method+" "+path] = true
-	d.inner.Handler(method, path, d.api.guarded(rule, d.api.takes(route, h)))
+	d.inner.Handler(method, path, d.api.guarded(rule, d.api.bounded(d.api.takes(route, h))))
 }
 
 // ServeHTTP keeps foreign pages out before a route is looked for. HEAD of a probe is its GET

@@ -377,7 +377,7 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/user/rotate": {Summary: "Give a user a new token.", Arguments: []Argument{ofUser}, Reply: NewToken{}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/user/delete": {Summary: "Delete a user.", Arguments: []Argument{ofUser}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/user/quota": {
-		Summary: "Change the quota of a user. A missing number stays, 0 is no limit.",
+		Summary: "Change the quota of a user. A missing number stays, 0 is no limit. By default a user that does not administer the cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
 		Arguments: []Argument{
 			ofUser, number("topics", "topics that the user creates"), number("partitions", "their partitions"), number("channels", "channels that the user creates"),
 			number("put_rate", "messages a second and broker"), number("put_bytes_rate", "bytes a second and broker"),

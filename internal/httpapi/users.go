@@ -204,7 +204,7 @@ func (a *api) listUsers(*http.Request) (any, error) {
 	}
 	views := []UserView{}
 	for _, u := range users {
-		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.Quota}
+		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.EffectiveQuota()}
 		if a.b.Directory != nil {
 			v.Used = a.b.Directory.Usage(u.Name)
 		}

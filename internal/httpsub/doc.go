@@ -10,8 +10,8 @@
 // # Limits
 //
 // The number of sessions is bounded, in total, for each address (IPv6: /64) and for each user. A session holds at most
-// Options.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message; those of all
-// answers that are being written are at most Options.AnswerBytes.
+// Request.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message. All messages
+// that wait for a client or are being written count against the share of its user, or of its address (package budget).
 //
 // # Invariants
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
@@ -422,19 +423,67 @@ func TestADeletedChannel(t *testing.T) {
 	})
 }
 
-// TestMemoryOfAnswers: a poll waits until the messages of another answer are written, and is refused after ten seconds.
+// TestMemoryOfAnswers: a user whose unread answers hold its share gets no more messages, and hears why; other users do.
 func TestMemoryOfAnswers(t *testing.T) {
-	inBubble(t, Options{AnswerBytes: answerBytes}, func(t *testing.T, b *bench) {
-		b.put("1", "2")
-		first, err := b.Poll(t.Context(), request("1"), 1, 0)
-		require.NoError(t, err)
-		_, err = b.Poll(t.Context(), request("2"), 1, 0)
+	memory := budget.New(3 << 20)
+	inBubble(t, Options{Memory: memory}, func(t *testing.T, b *bench) {
+		large := strings.Repeat("x", 600<<10)
+		b.put(large, large, large)
+		of := func(user, name string) Request {
+			r := request(name)
+			r.Client.Identity, r.About.Authed = user, true
+			return r
+		}
+		var unread []*Batch
+		for i := range 2 {
+			batch, err := b.Poll(t.Context(), of("greedy", fmt.Sprint(i)), 1, 0)
+			if err == nil {
+				unread = append(unread, batch)
+			}
+		}
+		require.Len(t, unread, 1)
+		_, err := b.Poll(t.Context(), of("greedy", "again"), 1, 0)
 		require.ErrorIs(t, err, ErrBusy)
-		time.AfterFunc(5*time.Second, func() { first.Close(true) })
-		bodies, _ := b.poll(request("2"), 1, 0)
-		require.Equal(t, []string{"2"}, bodies)
-		require.Zero(t, b.answers.Used())
-		require.Equal(t, 2, b.channel().InFlightCount, "the refused poll has taken none")
+		require.Equal(t, 1, b.channel().InFlightCount, "the refused poll has taken none")
+		bodies, _ := b.poll(of("other", ""), 1, 0)
+		require.Len(t, bodies, 1)
+		unread[0].Close(true)
+		bodies, _ = b.poll(of("greedy", "again"), 1, 0)
+		require.Len(t, bodies, 1)
+		require.Zero(t, memory.Used())
+	})
+}
+
+// TestUnreadStreams: the streams of one user that nobody reads leave room for the consumers of another.
+func TestUnreadStreams(t *testing.T) {
+	memory := budget.New(8 << 20)
+	inBubble(t, Options{Memory: memory}, func(t *testing.T, b *bench) {
+		for range 40 {
+			b.put(strings.Repeat("x", 200<<10))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var streams sync.WaitGroup
+		for i := range 30 {
+			r := request(fmt.Sprint(i))
+			r.Client.Network = "10.0.0.1"
+			streams.Go(func() {
+				_ = b.Stream(ctx, r, time.Minute, func(batch *Batch) error {
+					if batch != nil {
+						<-ctx.Done() // the client does not read
+					}
+					return nil
+				})
+			})
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, memory.Used(), int64(8<<20/3))
+		other := request("other")
+		other.Client.Network = "10.0.0.2"
+		bodies, _ := b.poll(other, 3, 0)
+		require.Len(t, bodies, 3)
+		cancel()
+		streams.Wait()
+		require.Zero(t, memory.Used())
 	})
 }
 

@@ -79,6 +79,7 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	}
 	c.authed = true
 	c.session.Store(session)
+	c.setShare()
 	c.describe(func(a *about) { a.auth = &who })
 	return c.respond(ctx, reply)
 }
@@ -89,6 +90,7 @@ func (c *conn) begin() {
 	if g := c.h.backend.Guard; g != nil {
 		c.session.Store(g.Begin(c.credentials()))
 	}
+	c.setShare()
 }
 
 // beginAgain takes the identity of a client that connected before the users were read.

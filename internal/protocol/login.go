@@ -2,14 +2,11 @@ package protocol
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/budget"
-	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -24,10 +21,6 @@ const (
 	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent,
 	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
 	maxName = 256
-	// minBodyRate is the least rate of a body that has reserved memory, in bytes per second,
-	// after bodyGrace.
-	minBodyRate = 32 << 10
-	bodyGrace   = 30 * time.Second
 )
 
 func (o *Options) loginTimeout() time.Duration { return cmp.Or(o.LoginTimeout, defaultLoginTimeout) }
@@ -107,32 +100,3 @@ func (h *Handler) unseatLocked(c *conn) {
 
 // errTooManyOfUser refuses a login.
 var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
-
-// reserve reserves the memory of a large body, and bounds the time of its arrival: the memory
-// would be kept from others. release follows, unless the error is not nil: then nothing of the
-// put is stored.
-func (c *conn) reserve(ctx context.Context, size int) error {
-	if size <= budget.Free {
-		return nil
-	}
-	if !c.h.backend.Bodies.Reserve(ctx, size) {
-		c.h.backend.Metrics.Refused(metrics.RefusedTCPMemory)
-		c.h.backend.Metrics.Answered(edge.ErrBusy)
-		c.armed = time.Time{}
-		c.arm() // the wait was not the client's
-		return edge.ErrBusy
-	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(bodyGrace + time.Duration(size/minBodyRate)*time.Second)) // a closed socket fails at the read
-	c.armed = time.Time{}
-	if c.stopping.Load() || c.revoked.Load() {
-		c.interrupt()
-	}
-	return nil
-}
-
-// release gives the memory of a body back.
-func (c *conn) release(size int) {
-	if size > budget.Free {
-		c.h.backend.Bodies.Release(size)
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -90,13 +91,25 @@ type subscription struct {
 	inFlight map[edge.MessageID]*delivery
 	ready    int
 	gone     bool
+	memory   budget.Tally
 }
 
 func newSubscription(c *Cluster, ch *channel, r edge.SubscribeRequest) *subscription {
 	return &subscription{
 		c: c, ch: ch, request: r,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}), refused: make(chan edge.Refusal, 1),
-		inFlight: map[edge.MessageID]*delivery{},
+		inFlight: map[edge.MessageID]*delivery{}, memory: r.Memory.Tally(budget.Deliveries),
+	}
+}
+
+// Written implements edge.Subscription.
+func (s *subscription) Written(list []edge.Delivery) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for i := range list {
+		if !s.gone {
+			s.memory.Give(list[i].Message.Size())
+		}
 	}
 }
 
@@ -124,9 +137,13 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	}
 	for ; credit > 0 && len(s.ch.queue) > 0; credit-- {
 		m := s.ch.queue[0]
+		if !s.memory.Take(len(m.header) + len(m.body)) {
+			break
+		}
 		s.ch.queue = s.ch.queue[1:]
 		if s.sampledOut() {
 			credit++
+			s.memory.Give(len(m.header) + len(m.body))
 			continue
 		}
 		m.attempts++
@@ -226,6 +243,7 @@ func (s *subscription) Close(requeue bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.gone = true
+	s.memory.Give(s.memory.Held())
 	s.ch.consumers = slices.DeleteFunc(s.ch.consumers, func(o *subscription) bool { return o == s })
 	if requeue {
 		for _, f := range s.inFlight {
