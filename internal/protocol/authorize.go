@@ -38,7 +38,7 @@ func (c *conn) auth(ctx context.Context) error {
 	case errors.Is(err, guard.ErrNoAuthorizations):
 		return fatal(codeUnauthorized, "AUTH no authorizations found")
 	case errors.Is(err, guard.ErrTooManyFailures):
-		return fatal(codeAuthFailed, "AUTH failed: too many bad logins of this address, wait")
+		return fatal(codeAuthFailed, "AUTH failed: too many logins of this address wait for the authorization service, try again")
 	case errors.Is(err, edge.ErrNotReady):
 		return fatal(codeAuthFailed, "AUTH failed %s", err)
 	case err != nil:
