@@ -110,6 +110,9 @@ func (g *Guard) Enforced() bool {
 	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
 }
 
+// Open reports whether every client may do everything. It is false while the users are not read yet.
+func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
+
 // Ready is nil when the users have been read.
 func (g *Guard) Ready() error {
 	_, err := g.policy()

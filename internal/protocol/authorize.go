@@ -78,6 +78,9 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	}
 	c.authed = true
 	c.session.Store(session)
+	if session.LoggedIn() {
+		c.takeSeat()
+	}
 	c.describe(func(a *about) { a.auth = &who })
 	return c.respond(ctx, reply)
 }
