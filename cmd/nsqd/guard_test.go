@@ -218,26 +218,6 @@ func TestRevocationEndsLiveSubscriptions(t *testing.T) {
 	c.expect(`E_UNAUTHORIZED AUTH failed for SUB on "revoked" "c"`)
 }
 
-// TestBadLoginsAreSlowedDown is finding 8: a thousand of them were a thousand questions.
-func TestBadLoginsAreSlowedDown(t *testing.T) {
-	t.Parallel()
-	b := authorized.use(t).from("127.0.0.8")
-	tries := 0
-	b.eventually("is slowed down", func() bool {
-		tries++
-		status, _ := b.with(fmt.Sprint("wrong", tries), "GET", "/stats", "")
-		return status == 429
-	})
-	require.Greater(t, tries, 5)
-	require.Less(t, service.asked("wrong"), tries, "the last one is no question")
-	b.eventually("at the other port, too", func() bool {
-		c := b.dial()
-		c.command("wrong", "AUTH")
-		_, answer := c.next()
-		return answer == "E_AUTH_FAILED AUTH failed: too many bad logins of this address, wait"
-	})
-}
-
 // from makes the further connections come from another address.
 func (b *broker) from(address string) *broker {
 	b.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(address)}

@@ -165,15 +165,15 @@ func TestLimitClients(t *testing.T) {
 		change func(*config.Options)
 		want   clientLimits
 	}{
-		{files{tcp: 576, http: 192}, func(*config.Options) {}, clientLimits{576, 518, 518, 144, 129, 32, 16}},
-		{files{tcp: 60, http: 20}, func(*config.Options) {}, clientLimits{60, 54, 54, 13, 11, 5, 2}},
-		{files{tcp: 576, http: 192}, func(o *config.Options) { o.MaxConnections, o.MaxHTTPConnections = 100, 50 }, clientLimits{100, 90, 90, 50, 45, 32, 16}},
+		{files{tcp: 576, http: 192}, func(*config.Options) {}, clientLimits{576, 518, 518, 144, 129, 32, 16, 256, 72}},
+		{files{tcp: 60, http: 20}, func(*config.Options) {}, clientLimits{60, 54, 54, 13, 11, 5, 2, 30, 6}},
+		{files{tcp: 576, http: 192}, func(o *config.Options) { o.MaxConnections, o.MaxHTTPConnections = 100, 50 }, clientLimits{100, 90, 90, 50, 45, 32, 16, 50, 25}},
 		{files{tcp: 576, http: 192}, func(o *config.Options) {
 			o.MaxConnections = 1000
 			o.MaxConnectionsPerUser = 7
 			o.MaxConnectionsPerAddress = 9
-		}, clientLimits{576, 9, 7, 144, 9, 32, 16}},
-		{files{tcp: 1, http: 1}, func(*config.Options) {}, clientLimits{1, 1, 1, 1, 1, 0, 0}},
+		}, clientLimits{576, 9, 7, 144, 9, 32, 16, 256, 72}},
+		{files{tcp: 1, http: 1}, func(*config.Options) {}, clientLimits{1, 1, 1, 1, 1, 0, 0, 1, 1}},
 	} {
 		changed := o
 		test.change(&changed)

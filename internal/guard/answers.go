@@ -44,12 +44,18 @@ func (a *answers) find(r auth.Request, now time.Time) *auth.State {
 	sum := a.sum(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	state := a.mu.of[sum]
-	if state != nil && state.Expired(now) {
-		delete(a.mu.of, sum)
-		return nil
+	if state := a.mu.of[sum]; state != nil && !state.Expired(now) {
+		return state
 	}
-	return state
+	return nil
+}
+
+// knows reports whether the auth service has known the client, however long ago.
+func (a *answers) knows(r auth.Request) bool {
+	sum := a.sum(r)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mu.of[sum] != nil
 }
 
 func (a *answers) keep(r auth.Request, state *auth.State) {

@@ -23,9 +23,8 @@ var (
 	ErrBadLogin = errors.New("guard: no user has these credentials")
 	// ErrDenied means that the identity does not have the right.
 	ErrDenied = errors.New("guard: the right is not granted")
-	// ErrTooManyFailures means that logins of this address failed too often; the secret was
-	// not compared.
-	ErrTooManyFailures = errors.New("guard: too many logins of this address failed")
+	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not asked.
+	ErrTooManyFailures = errors.New("guard: too many logins of this address wait for the auth service")
 	// ErrAuthService means that the auth service gave no answer.
 	ErrAuthService = errors.New("guard: the auth service gave no answer")
 	// ErrNoAuthorizations means that the auth service recognised the client and grants it
@@ -60,7 +59,7 @@ type Options struct {
 // called by any goroutine.
 type Guard struct {
 	o       Options
-	backoff *backoff
+	turns   *turns
 	answers *answers
 	cookies *cookies
 	rates   ratelimit.Set[string] // by user
@@ -70,7 +69,7 @@ type Guard struct {
 
 // New makes a guard.
 func New(o Options) *Guard {
-	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
+	return &Guard{o: o, turns: newTurns(), answers: newAnswers(), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
 // Credentials are the credentials that a client showed.
@@ -110,6 +109,9 @@ func (g *Guard) Enforced() bool {
 	p, _ := g.policy()
 	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
 }
+
+// Open reports whether every client may do everything. It is false while the users are not read yet.
+func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
 
 // Ready is nil when the users have been read.
 func (g *Guard) Ready() error {
@@ -170,8 +172,9 @@ func (g *Guard) Begin(c Credentials) *Session {
 // certificate. Begin knows more when Ready is nil.
 func (s *Session) Early() bool { return s.early }
 
-// Login gives the session of a client that has sent a secret. Errors wrap ErrBadLogin,
-// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready; ErrNoAuthorizations.
+// Login gives the session of a client that has sent a secret. The token of a user is verified at once. Any other secret may wait
+// until the auth service has been asked. Errors wrap ErrBadLogin,
+// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready or of ctx; ErrNoAuthorizations.
 func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	p, err := g.policy()
 	switch {
@@ -184,57 +187,45 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 		return nil, ErrBadLogin
 	}
 	s := &Session{guard: g, creds: c}
-	if g.remembers(c) {
-		return s, s.login(ctx, p)
+	if p != nil {
+		id, err := g.o.Users.Verify(c.Secret)
+		if err == nil {
+			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
+			return s, nil
+		}
+		if !errors.Is(err, access.ErrBadToken) {
+			return nil, err
+		}
 	}
-	if !g.backoff.begin(c.host(), time.Now()) {
-		return nil, ErrTooManyFailures
+	if g.o.External == nil {
+		return nil, ErrBadLogin
 	}
-	err = s.login(ctx, p)
-	g.backoff.end(c.host(), time.Now(), outcomeOf(err))
-	if err != nil {
+	if err := s.introduce(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// outcomeOf decides whether a login counts as a failure of the address. An auth service
-// refuses a secret by an HTTP status that is not one of its answers. If the service is
-// unreachable, nothing is known about the secret.
-func outcomeOf(err error) outcome {
-	switch {
-	case err == nil:
-		return loginGood
-	case errors.Is(err, ErrBadLogin), errors.Is(err, ErrNoAuthorizations), errors.Is(err, auth.ErrInvalidAnswer):
-		return loginBad
-	}
-	return loginUnjudged
-}
-
-// remembers reports whether the answer costs neither a hash nor a query.
-func (g *Guard) remembers(c Credentials) bool {
-	if g.o.Users != nil && g.o.Users.Remembers(c.Secret) {
-		return true
-	}
-	return g.o.External != nil && g.answers.find(c.request(), time.Now()) != nil
-}
-
-func (s *Session) login(ctx context.Context, p *access.Policy) error {
+// introduce asks the auth service about a client that logs in. A client that it knew before does not wait for
+// its turn.
+func (s *Session) introduce(ctx context.Context) error {
 	g := s.guard
-	if p != nil {
-		id, err := g.o.Users.Verify(ctx, s.creds.Secret)
-		switch {
-		case err == nil:
-			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
-			return nil
-		case !errors.Is(err, access.ErrBadToken):
-			return err
-		}
+	if g.answers.knows(s.creds.request()) {
+		return s.ask(ctx)
 	}
-	if g.o.External == nil {
-		return ErrBadLogin
+	done, err := g.turns.take(ctx, s.creds.host())
+	if err != nil {
+		return err
 	}
-	return s.ask(ctx)
+	err = s.ask(ctx)
+	done(refusal(err))
+	return err
+}
+
+// refusal reports whether a login counts as refused for the address. If the auth service is
+// unreachable, nothing is known about the secret.
+func refusal(err error) bool {
+	return errors.Is(err, ErrNoAuthorizations) || errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrInvalidAnswer)
 }
 
 // ask queries the auth service about the client, or takes its last answer while that is

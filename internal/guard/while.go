@@ -15,7 +15,7 @@ const recheckEvery = 5 * time.Second
 // IsLoss reports whether an error of Allow says that the client does not have the right. Other errors say
 // that it is not known.
 func IsLoss(err error) bool {
-	return errors.Is(err, ErrLogin) || errors.Is(err, ErrDenied) || errors.Is(err, ErrNoAuthorizations) || errors.Is(err, auth.ErrInvalidAnswer)
+	return errors.Is(err, ErrLogin) || errors.Is(err, ErrDenied) || errors.Is(err, ErrNoAuthorizations) || errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrInvalidAnswer)
 }
 
 // While returns a context that ends when the client loses the right: at once when the users change or

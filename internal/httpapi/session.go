@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
@@ -90,6 +91,7 @@ func (a *api) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session
 		a.turnAway(w, r, err)
 		return nil, err
 	}
+	edge.SeatOf(r.Context())(true)
 	if old, err := r.Cookie(sessionCookie); err == nil { // the browser forgets it now
 		a.b.Guard.SignOut(old.Value)
 	}

@@ -39,7 +39,7 @@ func (c *conn) auth(ctx context.Context) error {
 	case errors.Is(err, guard.ErrNoAuthorizations):
 		return fatal(codeUnauthorized, "AUTH no authorizations found")
 	case errors.Is(err, guard.ErrTooManyFailures):
-		return fatal(codeAuthFailed, "AUTH failed: too many bad logins of this address, wait")
+		return fatal(codeAuthFailed, "AUTH failed: too many logins of this address wait for the authorization service, try again")
 	case errors.Is(err, edge.ErrNotReady):
 		return fatal(codeAuthFailed, "AUTH failed %s", err)
 	case err != nil:
@@ -80,6 +80,9 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	c.authed = true
 	c.session.Store(session)
 	c.setShare()
+	if session.LoggedIn() {
+		c.takeSeat()
+	}
 	c.describe(func(a *about) { a.auth = &who })
 	return c.respond(ctx, reply)
 }

@@ -52,8 +52,10 @@ type conn struct {
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
-	late        bool   // the read deadline is that of the login
-	heartbeats  bool   // the last command was the answer to a heartbeat
+	seat        edge.Seat
+	unseated    bool // there is no seat for the client; see takeSeat
+	late        bool // the read deadline is that of the login
+	heartbeats  bool // the last command was the answer to a heartbeat
 	sub         edge.Subscription
 	producer    string // the name under which the client numbers its messages; "" = none
 	filter      string // that the client requires of its channel; "" = none
@@ -102,6 +104,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 		},
 		settings: make(chan settings, 1),
 		since:    time.Now(),
+		seat:     func(bool) bool { return true },
 	}
 	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerDirect)
 	c.fifo.share = &c.share
@@ -184,6 +187,9 @@ func lastAnswer(err error) answer {
 func (c *conn) read(ctx context.Context) error {
 	for ctx.Err() == nil && !c.revoked.Load() {
 		c.arm()
+		if c.unseated {
+			return errTooManyStrangers
+		}
 		c.start.next(len(c.in.buffered()) > 0)
 		line, err := c.in.line()
 		if errors.Is(err, errLineTooLong) {

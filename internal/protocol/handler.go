@@ -67,6 +67,7 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 		return
 	}
 	c := newConn(h, raw)
+	c.seat = edge.SeatOf(ctx)
 	if !h.add(c) {
 		return
 	}

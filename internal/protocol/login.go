@@ -43,6 +43,7 @@ func (c *conn) armLogin() bool {
 		return false
 	case g == nil:
 		c.settled = true
+		c.takeSeat()
 		return false
 	case g.Ready() != nil:
 		return false // judged when the users are known
@@ -54,12 +55,26 @@ func (c *conn) armLogin() bool {
 	}
 	if session := c.session.Load(); !g.Enforced() || session.LoggedIn() || session.Permissions() > 0 {
 		c.settled, c.armed = true, time.Time{}
+		c.takeSeat()
 		return false
 	}
 	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
 	c.late = true
 	return true
 }
+
+// takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
+// rights without a login. Where TLS is required, a client without it has no rights yet.
+func (c *conn) takeSeat() {
+	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+		return
+	}
+	g := c.h.backend.Guard
+	c.unseated = !c.seat(g == nil || g.Open() || c.session.Load().LoggedIn())
+}
+
+// errTooManyStrangers ends the connection of a client that has not logged in.
+var errTooManyStrangers = fatal(codeTooMany, "this broker has as many clients without a login as it may; log in, or try another broker")
 
 // tooLate is the error of a client that did not log in within its time; nil for any other
 // failed read.

@@ -23,7 +23,7 @@ export function address(path: string, values: Arguments = {}): string {
 const sentences: Record<string, string> = {
   UNAUTHORIZED: "The cluster does not know you: sign in again.",
   FORBIDDEN: "You do not have the right for this. An administrator can give it: nsqctl acl grant --help.",
-  TOO_MANY_BAD_LOGINS: "Too many bad sign-ins came from your address: wait a minute, and try again.",
+  TOO_MANY_BAD_LOGINS: "Too many sign-ins from your address wait for the authorization service: try again.",
   LOGIN_DISABLED: "This cluster has no users: everybody may do everything, without signing in.",
   AUTH_UNAVAILABLE: "Nobody can be signed in now: the service or the metadata that knows the users does not answer. Try again.",
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
