@@ -133,7 +133,8 @@ type SetReplication struct {
 }
 
 // SetPartitions raises the number of partitions of a topic; it never lowers the number. Reorder
-// allows it for an ordered topic, although keys may then move to other partitions.
+// allows it for an ordered topic, and for one that recognises content, although keys and contents may then
+// move to other partitions.
 type SetPartitions struct {
 	Topic      string
 	Partitions int

@@ -292,7 +292,7 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 // starts their links.
 func (o *mirroring) raise(ctx context.Context, topic edge.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
-	if topic.Ordered {
+	if topic.Ordered || topic.Dedupe == edge.DedupeContent {
 		q.Set("reorder", "true") // as at the source: the copies keep their partitions
 	}
 	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)
