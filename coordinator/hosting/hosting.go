@@ -217,8 +217,7 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
 	o.DedupeMS = cmp.Or(h.limits(id.Topic).DedupeMS, repeats.DefaultMS)
 	r := st.Restored()
-	from := repeats.IdentitiesFromMS(r.LastTimeNS, time.Now().UnixNano(), o.DedupeMS)
-	r.Identified, r.IdentitiesLost = st.Identified(from, cmp.Or(o.Identities, repeats.DefaultIdentities))
+	st.LoadIdentities(&r)
 	m := replica.New(r, st.Index(), p.Queue(), o)
 	st.ReleaseRestored()
 	_, trashed := h.o.Catalog.Trashed(id.Topic)

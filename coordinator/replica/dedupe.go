@@ -15,17 +15,16 @@ func (m *Machine) published(p Put) bool {
 	if fresh > 0 && p.Draft.Whole() {
 		fresh = 1 // identity for all of them
 	}
+	seen, again := m.recent.Find(p.Draft.Request) // the edge repeats it: the producer has published it once
 	switch {
+	case again && fresh > 0: // its window has passed, and edges may repeat puts for longer
+		m.known(p, seen.First, seen.End.Offset, Duplicate)
+		return true
+	case fresh == 0 && again:
+		m.known(p, r.First, r.End, Duplicate)
+		return true
 	case fresh == 0:
-		outcome := Repeated
-		if _, again := m.recent.Find(p.Draft.Request); again { // the edge repeats it: the producer has published it once
-			outcome = Duplicate
-		}
-		if r.End <= m.committed.Offset && m.role == Leader {
-			m.done(p.Ticket, r.First, outcome)
-		} else {
-			m.await(pendingPut{ticket: p.Ticket, first: r.First, end: r.End, sentMS: m.nowMS, outcome: outcome})
-		}
+		m.known(p, r.First, r.End, Repeated)
 		return true
 	case !d.ReachesBack(m.nowMS):
 		m.done(p.Ticket, 0, BelowWindow)
@@ -35,6 +34,15 @@ func (m *Machine) published(p Put) bool {
 		return true
 	}
 	return false
+}
+
+// known answers a put whose messages are in the log up to end, or lets it wait for their commit.
+func (m *Machine) known(p Put, first ident.Sequence, end ident.Offset, outcome Outcome) {
+	if end <= m.committed.Offset && m.role == Leader {
+		m.done(p.Ticket, first, outcome)
+		return
+	}
+	m.await(pendingPut{ticket: p.Ticket, first: first, end: end, sentMS: m.nowMS, outcome: outcome})
 }
 
 // unknownPart is the part of a put that is not in the log, and the place of the put's first message
@@ -50,5 +58,5 @@ func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.
 	return draft.Keep(func(n int) bool { return r.Fresh[n] }), r.First, r.Any
 }
 
-// setDedupe takes another window, at least as long as edges repeat puts.
-func (m *Machine) setDedupe(ev Dedupe) { m.dedupe.Resize(max(ev.WindowMS, m.o.RepeatMS), m.nowMS) }
+// setDedupe takes another window.
+func (m *Machine) setDedupe(ev Dedupe) { m.dedupe.Resize(ev.WindowMS) }

@@ -17,7 +17,7 @@ type Options struct {
 	RetryMS     int64 // 200: an unanswered message or transaction is repeated
 	ElectionMS  int64 // 50: wait for probe replies, and the stagger of candidates
 	RepeatMS    int64 // 30000: a request id is recognised for so long after its append; 0: that
-	DedupeMS    int64 // 120000: the dedupe window at first; RepeatMS if that is more; 0: the default
+	DedupeMS    int64 // 120000: the dedupe window at first; 0: that
 	Identities  int   // identities of messages in the window; more are refused; 0: 1048576
 	WindowBytes int   // 8 MiB in flight to one follower
 	GroupBytes  int   // 1 MiB in one append

@@ -51,6 +51,9 @@ func (r *recovery) apply(rec Record) error {
 	case queue.WriteCommitted:
 		d.committed = rec.At
 		return nil
+	case queue.WriteIdentities:
+		d.identities = rec.Identities
+		return nil
 	}
 	d.epoch = max(d.epoch, rec.Epoch)
 	if r.broken != nil {
@@ -63,6 +66,7 @@ func (r *recovery) apply(rec Record) error {
 	case queue.WriteRestart:
 		r.wasCut = true
 		r.restart(rec.At, rec.PrevCRC)
+		d.identities = queue.IdentityMark{}
 	}
 	return r.append(rec.Batches)
 }
@@ -85,7 +89,7 @@ func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
 		n--
 	}
 	r.batches = r.batches[:n]
-	d.end = at
+	d.end, d.identities = at, d.identities.Cut(at.Offset)
 	if at.Offset < r.cut.Offset {
 		r.cut, r.chain = at, chainEnd{crc: prevCRC, time: time}
 	}
@@ -392,6 +396,7 @@ func (p *Partition) restore(puts int) {
 	p.mu.restored = queue.Restored{
 		Epoch: d.epoch, End: d.end, LastCRC: d.lastCRC, KnownCommitted: d.committed,
 		Epochs: p.index.Epochs(), Recent: p.recentPuts(puts), LastTimeNS: d.lastTimeNS,
+		Identities: d.identities,
 	}
 	if n := len(d.history); n > 0 {
 		p.mu.restored.State = d.history[n-1]
