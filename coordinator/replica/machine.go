@@ -60,7 +60,7 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	}
 	m.recent = repeats.NewRequests(m.o.RepeatMS)
 	m.recent.Load(r.Recent)
-	m.dedupe = repeats.NewWindow(cmp.Or(o.DedupeMS, repeats.DefaultMS), cmp.Or(o.Identities, repeats.DefaultIdentities))
+	m.dedupe = repeats.NewWindow(cmp.Or(o.DedupeMS, repeats.DefaultMS), cmp.Or(o.Identities, repeats.DefaultIdentities), o.Budget)
 	m.dedupe.Load(&r)
 	m.marks = newMarks(&r)
 	return m
@@ -201,6 +201,9 @@ func (m *Machine) refuseStopped(ev Event) {
 		m.done(ev.Ticket, 0, NotLeader)
 	}
 }
+
+// Release gives back what the machine shares with others of its broker. It is the last call.
+func (m *Machine) Release() { m.dedupe.Release() }
 
 // Idle reports that no Tick is needed before the next other event.
 func (m *Machine) Idle() bool {

@@ -16,7 +16,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[Requests]():   "producers windowMS restored",
 		reflect.TypeFor[producer]():   "order gone maxN",
 		reflect.TypeFor[numbered]():   "n first end atMS count",
-		reflect.TypeFor[Window]():     "windowMS bound entries clockMS sinceMS ticked below forgotten",
+		reflect.TypeFor[Window]():     "windowMS bound budget entries clockMS sinceMS ticked below forgotten",
 		reflect.TypeFor[identities](): "first next blocks spare index",
 		reflect.TypeFor[index]():      "tables",
 		reflect.TypeFor[table]():      "slots used",
@@ -34,7 +34,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 // TestCanonicalTellsApart: an entry, its age and what is not known are part of the canonical form; a clone has
 // the form of its original, and time beyond the window does not count.
 func TestCanonicalTellsApart(t *testing.T) {
-	r, d := NewRequests(100), NewWindow(100, 10)
+	r, d := NewRequests(100), NewWindow(100, 10, nil)
 	at := func(nowMS int64) string {
 		w := canon.Writer{NowMS: nowMS}
 		r.Canonical(&w)

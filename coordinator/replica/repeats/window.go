@@ -10,8 +10,11 @@ import (
 const (
 	// DefaultMS is the dedupe window of a topic that names none.
 	DefaultMS = meta.DefaultDedupeWindowMS
-	// DefaultIdentities bounds the identities of a partition.
-	DefaultIdentities = 1 << 20
+	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and
+	// an eighth more, because the clock of the partition stands still while it has no leader.
+	DefaultIdentities = 9 << 17
+	// DefaultBudget bounds those of a broker: four such partitions.
+	DefaultBudget = 4 * DefaultIdentities
 	// identitySlack: a replica keeps so many times the bound before it drops one that is within its
 	// own window. A replica counts the age of an identity from its own append or start, so that it
 	// may have more of them than its leader.
@@ -26,6 +29,7 @@ const (
 type Window struct {
 	windowMS  int64
 	bound     int
+	budget    *Budget // of the broker
 	entries   identities
 	clockMS   int64        // the clock of the partition at sinceMS; 0: it stands, for there was no identity yet
 	sinceMS   int64        // in the machine's time
@@ -34,8 +38,17 @@ type Window struct {
 	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
 }
 
-// NewWindow makes the window of a log without identities. It is full with bound of them.
-func NewWindow(windowMS int64, bound int) Window { return Window{windowMS: windowMS, bound: bound} }
+// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of
+// the broker is used up.
+func NewWindow(windowMS int64, bound int, b *Budget) Window {
+	return Window{windowMS: windowMS, bound: bound, budget: b}
+}
+
+// Release gives the budget back, at the end of the machine.
+func (d *Window) Release() {
+	d.budget.add(-d.Len())
+	d.budget = nil
+}
 
 // Load takes what the store has found. The time for which the process was away does not count. After the
 // mark the log may have batches of a leader whose clock was behind the mark's: then theirs counts.
@@ -142,7 +155,8 @@ func (d *Window) push(e identified) {
 		d.below = e.at
 	}
 	d.entries.push(e)
-	if d.Len() > identitySlack*d.bound { // its message may be published again: from now on this cannot be told
+	d.budget.add(1)
+	if d.Len() > identitySlack*d.bound || d.budget.exceeded() { // its message may be published again: from now on this cannot be told
 		d.forgetOldest()
 	}
 }
@@ -150,8 +164,9 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether so many further messages with identities are more than the bound.
-func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound }
+// Full reports whether so many further messages with identities are more than the bound, or than the budget of
+// the broker.
+func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
 // Oldest is where the batch of the oldest message begins; false if there is none.
 func (d *Window) Oldest() (at ident.Offset, some bool) {
@@ -166,6 +181,7 @@ func (d *Window) forgetOldest() {
 	e := d.entries.oldest()
 	d.below, d.forgotten = e.end, max(d.forgotten, e.clock)
 	d.entries.popOldest()
+	d.budget.add(-1)
 }
 
 // forget removes the identities whose window has passed (DW-2).
@@ -198,10 +214,15 @@ func (d *Window) Forgotten() queue.Clock { return d.forgotten }
 // Length is the length of the window in milliseconds.
 func (d *Window) Length() int64 { return d.windowMS }
 
+func (d *Window) popNewest() {
+	d.entries.popNewest()
+	d.budget.add(-1)
+}
+
 // Truncate forgets the identities of the batches that end above o: their messages are not stored.
 func (d *Window) Truncate(o ident.Offset) {
 	for d.Len() > 0 && d.entries.newest().end > o {
-		d.entries.popNewest()
+		d.popNewest()
 	}
 	d.below = min(d.below, o)
 }
@@ -210,7 +231,7 @@ func (d *Window) Truncate(o ident.Offset) {
 // before, of which the newest has this clock.
 func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
 	for d.Len() > 0 {
-		d.entries.popNewest()
+		d.popNewest()
 	}
 	d.below, d.forgotten = o, forgotten
 }
@@ -231,9 +252,10 @@ func (d *Window) Canonical(w *canon.Writer) {
 	}
 }
 
-// Clone gives a copy that shares nothing.
+// Clone gives a copy that shares nothing, and is in no budget.
 func (d *Window) Clone() Window {
 	c := *d
+	c.budget = nil
 	c.entries = d.entries.clone()
 	return c
 }

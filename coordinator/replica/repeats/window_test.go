@@ -1,6 +1,7 @@
 package repeats
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,7 +37,7 @@ func (d *Window) knows(id string) bool {
 // TestTheOldestIDIsNotForgottenSilently: a replica that has to drop an identity within its window does
 // not call an unknown one new, until that one's window has passed.
 func TestTheOldestIDIsNotForgottenSilently(t *testing.T) {
-	d := NewWindow(1000, 2)
+	d := NewWindow(1000, 2, nil)
 	d.Tick(0)
 	d.Follow(1000, 0)
 	for i, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
@@ -51,8 +52,46 @@ func TestTheOldestIDIsNotForgottenSilently(t *testing.T) {
 	require.True(t, d.ReachesBack(201), "a would be forgotten now")
 }
 
+// TestIDsAreBoundedByBroker: the partitions of a broker share its budget. A leader refuses more; a follower must
+// not, so it forgets beyond twice the budget, and does not do that silently. What ends gives its share back.
+func TestIDsAreBoundedByBroker(t *testing.T) {
+	b := NewBudget(10)
+	leads, follows := NewWindow(1000, 100, b), NewWindow(1000, 100, b)
+	for _, d := range []*Window{&leads, &follows} {
+		d.Tick(0)
+		d.Follow(1000, 0)
+	}
+	for n := range 7 {
+		follows.Add(putAt(fmt.Sprint(n), n, 10), 0)
+	}
+	require.False(t, leads.Full(3))
+	require.True(t, leads.Full(4))
+	for n := range 13 {
+		follows.Add(putAt(fmt.Sprint(7+n), 7+n, 11), 0)
+	}
+	require.True(t, follows.ReachesBack(0))
+	follows.Add(putAt("20", 20, 12), 0)
+	require.False(t, follows.knows("0"))
+	require.False(t, follows.ReachesBack(0))
+	require.Equal(t, 20, follows.Len())
+	follows.Truncate(1500)
+	follows.Tick(1201)
+	require.Equal(t, 0, follows.Len())
+	require.False(t, leads.Full(10))
+
+	leads.Add(putAt("a", 0, 22), 1201)
+	clone := leads.Clone()
+	clone.Truncate(0)
+	leads.Release()
+	require.False(t, follows.Full(10))
+	require.True(t, follows.Full(11))
+	follows.Add(putAt("b", 30, 22), 1201)
+	follows.Restart(5000, 0)
+	require.False(t, leads.Full(10))
+}
+
 func TestDedupeFollowsTheLog(t *testing.T) {
-	d := NewWindow(1000, 1000)
+	d := NewWindow(1000, 1000, nil)
 	d.Tick(0)
 	d.Follow(1, 0)
 	d.push(identifiedAt("a", 0, 2))
@@ -82,7 +121,7 @@ func TestDedupeFollowsTheLog(t *testing.T) {
 // TestManyIDsAreForgotten: the entries move to the front again and again; none is found in the place of
 // another.
 func TestManyIDsAreForgotten(t *testing.T) {
-	d := NewWindow(10_000, 1000)
+	d := NewWindow(10_000, 1000, nil)
 	d.Tick(0)
 	d.Follow(1, 0)
 	name := func(i int) string { return string([]byte{byte(i), byte(i >> 8)}) }
@@ -106,7 +145,7 @@ func TestManyIDsAreForgotten(t *testing.T) {
 // restarted is the window of a process that starts with what the store has found: the batches from the
 // mark on.
 func restarted(windowMS int64, mark queue.IdentityMark, puts ...*queue.Batch) *Window {
-	d := NewWindow(windowMS, 100)
+	d := NewWindow(windowMS, 100, nil)
 	r := queue.Restored{Identities: mark}
 	for _, b := range puts {
 		p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
@@ -121,7 +160,7 @@ func restarted(windowMS int64, mark queue.IdentityMark, puts ...*queue.Batch) *W
 // TestALongerWindowDoesNotReachBackAtOnce: what the shorter one forgot may be published again, in doubt
 // until the longer one has passed; a restart between changes nothing.
 func TestALongerWindowDoesNotReachBackAtOnce(t *testing.T) {
-	d := NewWindow(31_000, 10)
+	d := NewWindow(31_000, 10, nil)
 	d.Tick(1000)
 	d.Resize(60_000)
 	require.True(t, d.ReachesBack(1000), "nothing was forgotten")
@@ -165,7 +204,7 @@ func TestABatchBehindTheMark(t *testing.T) {
 
 // TestDamageIsInDoubt: for a whole window, and the identities that were read are known.
 func TestDamageIsInDoubt(t *testing.T) {
-	d := NewWindow(60_000, 100)
+	d := NewWindow(60_000, 100, nil)
 	r := queue.Restored{Identities: queue.IdentityMark{End: 100, ClockMS: 5000}, IdentitiesLost: true}
 	d.Load(&r)
 	d.Tick(1_000_000)
@@ -176,7 +215,7 @@ func TestDamageIsInDoubt(t *testing.T) {
 // TestAFollowerTakesTheLeadersClock: one that copies a log forgets what is old, and does not forget what a
 // leader with a slower clock has put.
 func TestAFollowerTakesTheLeadersClock(t *testing.T) {
-	d := NewWindow(60_000, 100)
+	d := NewWindow(60_000, 100, nil)
 	d.Tick(1000)
 	d.Add(putAt("a", 0, 2), 1000)
 	d.Add(putAt("b", 1, 3), 1000)
@@ -197,7 +236,7 @@ func TestAFollowerTakesTheLeadersClock(t *testing.T) {
 
 // TestALogThatBeginsAfresh: the identities before it are forgotten as they are by the leader.
 func TestALogThatBeginsAfresh(t *testing.T) {
-	d := NewWindow(60_000, 100)
+	d := NewWindow(60_000, 100, nil)
 	d.Tick(1000)
 	d.Add(putAt("a", 0, 2), 1000)
 	d.Restart(500, 100)
@@ -210,7 +249,7 @@ func TestALogThatBeginsAfresh(t *testing.T) {
 
 // BenchmarkDedupe measures the work that each put with an id causes a replica, in a window of 100,000.
 func BenchmarkDedupe(b *testing.B) {
-	d := NewWindow(100_000, DefaultIdentities)
+	d := NewWindow(100_000, DefaultIdentities, nil)
 	d.Follow(1, 0)
 	n := 0
 	put := func() {
