@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -122,6 +123,55 @@ func TestTheWindowOfATopicIsShown(t *testing.T) {
 		require.EqualValues(t, 300_000, v.DedupeWindowMS)
 		for _, bad := range []string{"999ms", "61m", "x"} {
 			require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), edge.ErrInvalid, bad)
+		}
+	})
+}
+
+// TestTheWindowInForceIsTheOneThatIsShown: neither longer nor shorter, whether it is shorter than brokers repeat
+// puts, after it was changed, after a restart of all, and by whatever replica leads.
+func TestTheWindowInForceIsTheOneThatIsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newDedupeCluster(t, 3)
+		set := func(window time.Duration) {
+			t.Helper()
+			c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": window.String()})
+			c.eventually(func() bool {
+				for on := range c.nodes {
+					if v, _ := c.view(on, "orders"); v.DedupeWindowMS != window.Milliseconds() {
+						return false
+					}
+				}
+				return true
+			}, "the window is not shown")
+			<-time.After(time.Second) // the replicas have heard of it
+		}
+		set(10 * time.Second)
+		for name, disaster := range disasters() {
+			first := c.publishID("n1", "orders", name)
+			require.NoError(t, first.Err)
+			<-time.After(8 * time.Second)
+			c.again("orders", name, first, "8 s")
+			<-time.After(3 * time.Second)
+			r := c.publishID("n2", "orders", name)
+			require.NoError(t, r.Err)
+			require.False(t, r.Duplicate, "11 s")
+			disaster(c, "orders")
+			c.again("orders", name, r, name)
+			<-time.After(20 * time.Second)
+			require.False(t, c.publishID("n3", "orders", name).Duplicate, "after "+name)
+		}
+		set(time.Hour)
+		first := c.publishID("n1", "orders", "long")
+		for first.Err != nil { // in doubt, for a short window has forgotten ids
+			require.ErrorIs(t, first.Err, outcome.ErrBelowWindow)
+			<-time.After(time.Minute)
+			first = c.publishID("n1", "orders", "long")
+		}
+		for name, disaster := range disasters() {
+			disaster(c, "orders")
+			<-time.After(5 * time.Minute)
+			c.again("orders", "long", first, name)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -206,6 +207,9 @@ func replicaDefaults(o replica.Options) replica.Options {
 	def(&o.GroupBytes, 1<<20)
 	def(&o.TailBytes, 16<<20)
 	def(&o.HeldBytes, 64<<20)
+	if o.Budget == nil {
+		o.Budget = repeats.NewBudget(repeats.DefaultBudget)
+	}
 	return o
 }
 

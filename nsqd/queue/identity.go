@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -194,10 +195,43 @@ func (d *Draft) First() (x Identity, ok bool) {
 	return x, x != (Identity{})
 }
 
+// Clock is a time on the clock of a partition, in tenths of a second. The clock counts how long the
+// partition has had a leader since its first message with an identity. It is counted by the monotonic
+// clocks of the leaders, one after the other, and never by a wall clock. So the difference between the
+// clock now and that of a batch is a lower bound of the batch's age. 0: the batch has none.
+type Clock uint32
+
+// ClockTick is the unit of Clock in milliseconds.
+const ClockTick = 100
+
+// IdentityMark says which messages with identities a replica still recognises (the dedupe window). It is
+// derived from the log, and written now and then, so that a replica that starts derives the same again.
+// The zero value: the log has had no message with an identity.
+type IdentityMark struct {
+	From    ident.Offset // the identities of the batches from here on are in the window
+	End     ident.Offset // the end of the log at the time of the mark, above 0
+	ClockMS int64        // the clock of the partition then, in milliseconds
+	// Forgotten is the clock of the newest message with an identity before From; 0: there was none.
+	// ForgottenUnknown: it is not known.
+	Forgotten Clock
+}
+
+// ForgottenUnknown is above the clock of every message.
+const ForgottenUnknown = Clock(math.MaxUint32)
+
+// Cut is the mark after the log was cut at o.
+func (m IdentityMark) Cut(o ident.Offset) IdentityMark {
+	if m != (IdentityMark{}) {
+		m.From, m.End = min(m.From, o), max(min(m.End, o), 1)
+	}
+	return m
+}
+
 // IdentifiedPut is a batch whose messages have identities, as it was found in a log.
 type IdentifiedPut struct {
 	First      ident.Sequence
 	At, End    ident.Offset
+	Clock      Clock
 	Identities []Identity // of the messages in order; a zero one recognises nothing
 }
 
