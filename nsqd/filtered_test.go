@@ -34,7 +34,7 @@ func drain(t testing.TB, c *Channel, s *Subscriber) []string {
 			return all
 		}
 		for i := range got {
-			require.NoError(t, c.Finish(s, got[i].Message.Seq, got[i].Epoch))
+			require.NoError(t, c.Finish(s, c.of(got[i].Message.Seq, got[i].Epoch)))
 		}
 		all = append(all, bodies(got)...)
 	}
@@ -105,10 +105,10 @@ func TestFilterChangesOnALiveChannel(t *testing.T) {
 	r.publishKinds("b", "b", "a", "b", "a")
 	held := c.Pull(s, 1, nil) // the others are read ahead
 	requeued := c.Pull(s, 1, nil)
-	require.NoError(t, c.Requeue(s, requeued[0].Message.Seq, 0))
+	require.NoError(t, c.Requeue(s, c.of(requeued[0].Message.Seq, 0), 0))
 
 	c.SetPolicy(Policy{Filter: "header:kind=a", Revision: 1})
-	require.NoError(t, c.Finish(s, held[0].Message.Seq, 1), "it stays with its consumer")
+	require.NoError(t, c.Finish(s, c.of(held[0].Message.Seq, 1)), "it stays with its consumer")
 	require.Equal(t, []string{"a2", "a4"}, drain(t, c, s))
 	require.Equal(t, 2, filtered(r.Partition, c), "one was requeued, one is new")
 	requireExact(t, r.Partition, c)
@@ -236,11 +236,11 @@ func TestFilteredDeadLettersAreKept(t *testing.T) {
 	c.SetPolicy(Policy{MaxAttempts: 1})
 	s := subscribe(t, c)
 	r.publishKinds("a")
-	require.NoError(t, c.Requeue(s, c.Pull(s, 1, nil)[0].Message.Seq, 0))
+	require.NoError(t, c.Requeue(s, c.of(c.Pull(s, 1, nil)[0].Message.Seq, 0), 0))
 	c.SetPolicy(Policy{MaxAttempts: 1, Filter: "header:kind=b", Revision: 1})
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.Len(t, c.DeadLetters(), 1)
-	require.NoError(t, c.DeadMoved(0, 1))
+	require.NoError(t, c.DeadMoved(c.of(0, 1)))
 	require.Zero(t, filtered(r.Partition, c))
 }
 

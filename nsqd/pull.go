@@ -181,11 +181,12 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	} else {
 		c.paceLocked(m)
 	}
+	number := c.p.deliveries.Add(1)
 	c.inFlight.add(delivery{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
-		epoch: c.epoch, attempts: attempts, deferred: again,
+		epoch: c.epoch, number: number, attempts: attempts, deferred: again,
 	})
-	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
+	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Number: number, Message: *m}
 	d.Message.Attempts = attempts
 	from.pop()
 	return true

@@ -161,9 +161,9 @@ func (h *partitionSubscription) touchWaitingLocked() {
 		return
 	}
 	for _, d := range r.buffer.waiting() {
-		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
-			Kind: wire.VerbTouch, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
-		})
+		v := wire.VerbOf(wire.VerbTouch, r.stream, &d)
+		v.Argument = wire.Unseen
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }
 
@@ -196,9 +196,9 @@ func (h *partitionSubscription) giveBackLocked() {
 func (h *partitionSubscription) returnLocked(n int) {
 	r := h.remote
 	for _, d := range r.buffer.cut(n) {
-		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
-			Kind: wire.VerbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
-		})
+		v := wire.VerbOf(wire.VerbRequeue, r.stream, &d)
+		v.Argument = wire.Unseen
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }
 
