@@ -276,3 +276,33 @@ func BenchmarkFilterNothing(b *testing.B) {
 		}
 	}
 }
+
+// TestAWaitingMessageHoldsNoLogForOthers: a channel with a filter and without consumers, as that of dead letters, sets the
+// messages that it waits with aside. The others are passed over, and do not count as depth.
+func TestAWaitingMessageHoldsNoLogForOthers(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	c.SetPolicy(Policy{Filter: "header:kind=a"})
+	r.publishKinds("b", "a", "b", "b", "a", "b")
+	r.Reap()
+	require.EqualValues(t, 2, countsOf(r.Partition, c).depth)
+	requireExact(t, r.Partition, c)
+	require.EqualValues(t, 6, r.Floor())
+	seqs, all := r.DeferredBelow(6, 500, 10)
+	require.True(t, all)
+	require.Equal(t, []ident.Sequence{1, 4}, seqs)
+	r.log.relocated = map[ident.Offset][]ident.Sequence{500: seqs}
+	require.NoError(t, r.Relocate(t.Context(), 500, seqs))
+	require.NoError(t, r.SettleRelocation(t.Context(), 500, seqs))
+	require.EqualValues(t, 6, r.LowWater())
+	r.log.start = 6
+
+	r.Flush()
+	r = r.failover()
+	c, _ = r.Channel("c")
+	s := subscribe(t, c)
+	d := c.Pull(s, 10, nil)
+	require.Equal(t, []string{"a1", "a4"}, bodies(d))
+	require.EqualValues(t, 1, d[0].Message.Attempts)
+	requireExact(t, r.Partition, c)
+}

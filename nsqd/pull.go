@@ -238,7 +238,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	}
 	w.measure(read)
 	if w == &c.redelivery {
-		w.rejected = sequencesOf(rejected)
+		w.rejected = cursor.Sequences(rejected)
 		return c.keepRedeliveryLocked(from, read, start, err, now)
 	}
 	c.settleRejectedLocked(rejected)
