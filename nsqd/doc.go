@@ -42,8 +42,8 @@
 //     after half as many new puts as the channel has delivered since its last pause.
 //  11. A message that the channel's filter rejects is finished for the channel, and a filter
 //     finishes no message that it accepts. The filter in force at a delivery decides.
-//  12. A receipt settles one delivery: that of its sequence, of its attempts, and of the epoch
-//     whose leader made it. By 6 two leaders may make deliveries with the same attempts.
+//  12. A receipt settles one delivery, whichever way it comes: that of its epoch and number. A
+//     partition gives no two deliveries of an epoch the same number.
 //
 // # Locks
 //

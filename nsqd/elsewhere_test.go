@@ -22,7 +22,7 @@ func TestFinishElsewhereKeepsWhatIsTheChannelsOwn(t *testing.T) {
 		s := subscribe(t, c)
 		got := c.Pull(s, 1, nil)
 		require.Len(t, got, 1)
-		require.NoError(t, c.Requeue(s, 0, 60_000))
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 60_000))
 		stays, err := r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 10}})
 		require.NoError(t, err)
 		require.Equal(t, cursor.Elsewhere{Stays: true}, stays, "it has a consumer")

@@ -182,11 +182,12 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	} else {
 		c.paceLocked(m)
 	}
+	number := c.p.deliveries.Add(1)
 	c.inFlight.add(delivery{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
-		epoch: c.epoch, attempts: attempts, deferred: again,
+		epoch: c.epoch, number: number, attempts: attempts, deferred: again,
 	})
-	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
+	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Number: number, Message: *m}
 	d.Message.Attempts = attempts
 	from.pop()
 	return true
@@ -238,7 +239,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	}
 	w.measure(read)
 	if w == &c.redelivery {
-		w.rejected = sequencesOf(rejected)
+		w.rejected = cursor.Sequences(rejected)
 		return c.keepRedeliveryLocked(from, read, start, err, now)
 	}
 	c.settleRejectedLocked(rejected)

@@ -195,7 +195,7 @@ func (r SettleRequest) Partition() ident.Partition {
 type Receipt struct {
 	Sequence uint64
 	Epoch    uint64
-	Attempts uint16
+	Delivery uint64 // its number
 }
 
 // SettleReply names the receipts that were refused; the others are done.

@@ -95,10 +95,10 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 }
 
 // heldOf are the messages that the client holds, by the verbs of an opening.
-func heldOf(verbs []wire.Verb) []nsqd.HeldDelivery {
-	list := make([]nsqd.HeldDelivery, len(verbs))
+func heldOf(verbs []wire.Verb) []nsqd.Receipt {
+	list := make([]nsqd.Receipt, len(verbs))
 	for i, v := range verbs {
-		list[i] = nsqd.HeldDelivery{Sequence: v.Sequence, Epoch: v.Epoch, Attempts: uint16(v.Argument)}
+		list[i] = receiptOf(v)
 	}
 	return list
 }
@@ -205,7 +205,9 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 				goes = wire.Kept
 			}
 			for _, seq := range slices.Sorted(maps.Keys(h.held)) {
-				h.sub.g.out.sendVerb(r.to.Node, wire.Verb{Kind: wire.VerbRequeue, Stream: r.stream, Sequence: seq, Epoch: h.held[seq].epoch, Argument: goes})
+				v := h.held[seq].verb(wire.VerbRequeue, seq)
+				v.Stream, v.Argument = r.stream, goes
+				h.sub.g.out.sendVerb(r.to.Node, v)
 			}
 		}
 		v := wire.Verb{Kind: wire.VerbClose, Stream: r.stream, Argument: int64(wire.LeaveWithdrawn)}

@@ -172,9 +172,9 @@ func (h *partitionSubscription) touchWaitingLocked() {
 		return
 	}
 	for _, d := range r.buffer.waiting() {
-		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
-			Kind: wire.VerbTouch, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
-		})
+		v := wire.VerbOf(wire.VerbTouch, r.stream, &d)
+		v.Argument = wire.Unseen
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }
 
@@ -214,9 +214,9 @@ func (h *partitionSubscription) returnLocked(n int) {
 func (h *partitionSubscription) sendBackLocked(list []edge.Delivery) {
 	r := h.remote
 	for _, d := range list {
-		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
-			Kind: wire.VerbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
-		})
+		v := wire.VerbOf(wire.VerbRequeue, r.stream, &d)
+		v.Argument = wire.Unseen
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }
 

@@ -151,7 +151,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 	switch {
 	case v.Kind&wire.VerbRefused != 0:
 		v.Kind &^= wire.VerbRefused
-		if v.Kind == wire.VerbTouch && v.Argument != wire.Unseen { // a finish or requeue left the table when it was sent: a message that is held now came later
+		if h.held[v.Sequence].is(v) { // a finish or requeue left the table when it was sent: a message that is held now came later
 			delete(h.held, v.Sequence)
 		}
 		if v.Argument != wire.Unseen { // else the client did not ask for it
@@ -181,7 +181,9 @@ func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
 // carry out comes back in the argument, and is sent again after the next opening.
 func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
-		h.keepLocked(wire.Verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
+		back := v
+		back.Kind, back.Argument = kind, v.Argument>>8
+		h.keepLocked(back)
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {
 		h.missing = 0

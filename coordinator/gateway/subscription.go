@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -168,8 +169,35 @@ func (s *subscription) Touch(id edge.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbTouch})
 }
 
+// Settle implements edge.Subscription.
+func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
+	kind, ok := verbs[do.Verb]
+	if !ok {
+		return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+	}
+	v := wire.Verb{Kind: kind, Epoch: r.Epoch, Number: r.Number, Argument: max(do.DelayMS, 0)}
+	return s.at(r.ID, func(h *partitionSubscription, seq ident.Sequence) error {
+		v.Sequence = seq
+		return h.settleLocked(v)
+	})
+}
+
+// verbs are the kinds of the verbs of receipts.
+var verbs = map[edge.Verb]wire.VerbKind{
+	edge.VerbFinish: wire.VerbFinish, edge.VerbRequeue: wire.VerbRequeue, edge.VerbTouch: wire.VerbTouch,
+}
+
 // handle checks a verb against the held deliveries and passes it to its partition.
 func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
+	return s.at(id, func(h *partitionSubscription, seq ident.Sequence) error {
+		v.Sequence = seq
+		return h.handleLocked(v)
+	})
+}
+
+// at calls do, under the lock, with the place of a message. edge.ErrNotInFlight: this subscription does not
+// have its partition.
+func (s *subscription) at(id edge.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
 	place, ok := msgid.Parse(id)
 	if !ok || place.Nonce != msgid.Nonce(s.topic.ID) {
 		return edge.ErrNotInFlight
@@ -180,8 +208,7 @@ func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
 	if h == nil || s.mu.over {
 		return edge.ErrNotInFlight
 	}
-	v.Sequence = place.Sequence
-	return h.handleLocked(v)
+	return do(h, place.Sequence)
 }
 
 // InFlight implements edge.Subscription.

@@ -25,15 +25,6 @@ func (m *Machine) published(p Put) bool {
 	return false
 }
 
-// known answers a put whose messages are in the log up to end, or lets it wait for their commit.
-func (m *Machine) known(p Put, first ident.Sequence, end ident.Offset, outcome Outcome) {
-	if end <= m.committed.Offset && m.role == Leader {
-		m.done(p.Ticket, first, outcome)
-		return
-	}
-	m.await(pendingPut{ticket: p.Ticket, first: first, end: end, sentMS: m.nowMS, outcome: outcome})
-}
-
 // unknownPart is the part of a put that is not in the log, and the place of the put's first message
 // if that is. published has found that some of it is not.
 func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {

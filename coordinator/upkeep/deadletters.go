@@ -119,11 +119,11 @@ func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Ch
 func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []edge.Delivery) (all bool) {
 	var failed, late []error
 	for i, err := range d.publish(ctx, p, c.Name(), dead) {
-		seq := dead[i].Message.Seq
+		receipt := nsqd.DeadReceipt(&dead[i])
 		if err != nil {
 			failed = append(failed, err)
-			c.ReleaseDead(seq)
-		} else if err := c.DeadMoved(seq, dead[i].Epoch); err != nil {
+			c.ReleaseDead(receipt)
+		} else if err := c.DeadMoved(receipt); err != nil {
 			late = append(late, err)
 		}
 	}

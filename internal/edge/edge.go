@@ -142,10 +142,15 @@ type Subscription interface {
 	// Written says that the caller no longer holds these deliveries of Pull: they are written, or given back. Each is
 	// reported once.
 	Written(list []Delivery)
-	// Finish, Requeue, Touch: ErrNotInFlight, ErrNotOwner.
+	// Finish, Requeue and Touch are about the last delivery of the message that Pull has returned.
+	// Errors: ErrNotInFlight, ErrNotOwner.
 	Finish(id MessageID) error
 	Requeue(id MessageID, delayMS int64) error
 	Touch(id MessageID) error
+	// Settle carries a verb out on one delivery, and returns when it is done. ErrNotOwner: this
+	// subscription has a later delivery of the message. ErrNotInFlight: only the leader of the message
+	// can say more (Receipts).
+	Settle(r Receipt, do Settlement) error
 	// InFlight is the number of deliveries neither finished, requeued nor timed out.
 	InFlight() int
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
@@ -164,12 +169,18 @@ type Subscription interface {
 }
 
 // Delivery is one message on its way to a consumer. Message.Attempts counts
-// from 1.
+// from 1. No other delivery of the partition has the same epoch and number.
 type Delivery struct {
 	ID        MessageID
 	Partition ident.Partition
 	Epoch     ident.Epoch
+	Number    uint64
 	Message   queue.Message
+}
+
+// Receipt names the delivery.
+func (d *Delivery) Receipt() Receipt {
+	return Receipt{ID: d.ID, Epoch: d.Epoch, Number: d.Number}
 }
 
 // Refusal is a late answer to a verb ("FIN", "REQ", "TOUCH").

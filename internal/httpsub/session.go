@@ -277,8 +277,8 @@ func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Durati
 	}
 }
 
-// settle executes a verb on a delivery to this session.
-func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
+// settle executes a verb on a delivery to this session. edge.ErrNotInFlight: the leader of the message decides.
+func (x *session) settle(do edge.Settlement, r edge.Receipt) (err error) {
 	select {
 	case <-x.opened:
 	default:
@@ -287,19 +287,8 @@ func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
 	if x.err != nil {
 		return edge.ErrNotInFlight
 	}
-	switch do.Verb {
-	case edge.VerbFinish:
-		if err = x.sub.Finish(id); err == nil {
-			x.finished.Add(1)
-		}
-	case edge.VerbRequeue:
-		if err = x.sub.Requeue(id, do.DelayMS); err == nil {
-			x.requeue.Add(1)
-		}
-	case edge.VerbTouch:
-		err = x.sub.Touch(id)
-	default:
-		return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+	if err = x.sub.Settle(r, do); err == nil {
+		x.settled(do.Verb)
 	}
 	x.mu.Lock()
 	x.mu.used = time.Now()
@@ -309,6 +298,16 @@ func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
 	default:
 	}
 	return err
+}
+
+// settled counts a delivery to this session that was settled, here or by the leader of its message.
+func (x *session) settled(verb edge.Verb) {
+	switch verb {
+	case edge.VerbFinish:
+		x.finished.Add(1)
+	case edge.VerbRequeue:
+		x.requeue.Add(1)
+	}
 }
 
 // Batch holds the messages of one answer.
@@ -339,8 +338,7 @@ func (b *Batch) pull(credit int) {
 
 // Receipt is the receipt of a delivery.
 func (b *Batch) Receipt(i int) Receipt {
-	d := &b.Deliveries[i]
-	return Receipt{Receipt: edge.Receipt{ID: d.ID, Epoch: d.Epoch, Attempts: d.Message.Attempts}, Session: b.session.number}
+	return Receipt{Receipt: b.Deliveries[i].Receipt(), Session: b.session.number}
 }
 
 // Close ends the answer. Messages that were not sent are requeued at once, and their attempts count; without
@@ -354,9 +352,7 @@ func (b *Batch) Close(sent bool) {
 		if !b.session.set.o.RequeueOnDisconnect {
 			return
 		}
-		for i := range b.Deliveries {
-			_ = b.session.sub.Requeue(b.Deliveries[i].ID, 0) // else it waits for its timeout
-		}
+		b.session.set.requeue(b)
 		return
 	}
 	now, first := time.Now(), &b.Deliveries[0].Message

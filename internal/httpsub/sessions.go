@@ -294,15 +294,17 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do edge.Se
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	errs := make([]error, len(list))
-	var left []int // indices of the receipts that belong to no session of this broker
-	var x *session
+	var left []int                          // indices of the receipts that the leaders of their messages settle
+	sessions := make([]*session, len(list)) // of the receipts
 	for i, r := range list {
-		if x == nil || x.number != r.Session {
-			x = s.find(r.Session, topic, channel)
+		if i > 0 && list[i-1].Session == r.Session {
+			sessions[i] = sessions[i-1]
+		} else {
+			sessions[i] = s.find(r.Session, topic, channel)
 		}
 		errs[i] = edge.ErrNotInFlight
-		if x != nil {
-			errs[i] = x.settle(do, r.ID)
+		if sessions[i] != nil {
+			errs[i] = sessions[i].settle(do, r.Receipt)
 		}
 		if errors.Is(errs[i], edge.ErrNotInFlight) {
 			left = append(left, i)
@@ -316,7 +318,20 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do edge.Se
 		elsewhere[j] = list[i].Receipt
 	}
 	for j, err := range s.receipts.Settle(ctx, topic, channel, do, elsewhere) {
-		errs[left[j]] = s.reason(err)
+		if errs[left[j]] = s.reason(err); err == nil && sessions[left[j]] != nil {
+			sessions[left[j]].settled(do.Verb)
+		}
 	}
 	return errs
+}
+
+// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not
+// answer waits for its timeout.
+func (s *Sessions) requeue(b *Batch) {
+	list := make([]Receipt, len(b.Deliveries))
+	for i := range list {
+		list[i] = b.Receipt(i)
+	}
+	r := b.session.request
+	s.Settle(s.ctx, r.Topic, r.Channel, edge.Settlement{Verb: edge.VerbRequeue}, list)
 }

@@ -26,6 +26,7 @@ type channel struct {
 // delivery is a message in flight to a consumer.
 type delivery struct {
 	message *message
+	number  uint64
 	since   time.Time
 	timer   *time.Timer
 }
@@ -147,10 +148,11 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 			continue
 		}
 		m.attempts++
-		f := &delivery{message: m, since: time.Now()}
+		s.c.mu.number++
+		f := &delivery{message: m, number: s.c.mu.number, since: time.Now()}
 		s.inFlight[m.id] = f
 		s.armLocked(f, time.Duration(s.request.MsgTimeoutMS)*time.Millisecond)
-		dst = append(dst, edge.Delivery{ID: m.id, Epoch: 1, Message: queue.Message{
+		dst = append(dst, edge.Delivery{ID: m.id, Epoch: 1, Number: f.number, Message: queue.Message{
 			Time: m.timeNS, Attempts: m.attempts, Trace: m.trace, Header: m.header, Body: m.body, Seq: m.sequence,
 		}})
 	}
@@ -183,6 +185,22 @@ func (s *subscription) takeLocked(id edge.MessageID) (*message, error) {
 	f.timer.Stop()
 	delete(s.inFlight, id)
 	return f.message, nil
+}
+
+// Settle implements edge.Subscription.
+func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
+	s.c.mu.Lock()
+	f := s.inFlight[r.ID]
+	s.c.mu.Unlock()
+	switch {
+	case f != nil && f.number != r.Number:
+		return edge.ErrNotOwner
+	case do.Verb == edge.VerbFinish:
+		return s.Finish(r.ID)
+	case do.Verb == edge.VerbRequeue:
+		return s.Requeue(r.ID, do.DelayMS)
+	}
+	return s.Touch(r.ID)
 }
 
 func (s *subscription) Finish(id edge.MessageID) error {
