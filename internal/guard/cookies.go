@@ -130,7 +130,7 @@ func (g *Guard) ByCookie(cookie, address string, tls bool) (*Session, time.Time,
 	}
 	creds := in.session.creds
 	creds.Address, creds.TLS = address, tls
-	s := &Session{guard: g, creds: creds, id: in.session.id, signIn: in}
+	s := &Session{guard: g, creds: creds, id: in.session.id, signIn: in, answer: in.session.answer}
 	s.state.Store(in.session.state.Load())
 	return s, in.expires, nil
 }
