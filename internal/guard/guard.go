@@ -117,6 +117,12 @@ func (g *Guard) Enforced() bool {
 // Open reports whether every client may do everything. It is false while the users are not read yet.
 func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
 
+// Begun reports whether somebody can log in: there is an administrator, a bootstrap token or an auth service.
+func (g *Guard) Begun() bool {
+	p, _ := g.policy()
+	return p != nil && (p.Administered() || p.User(access.BootstrapUser) != nil) || g.o.External != nil
+}
+
 // Ready is nil when the users have been read.
 func (g *Guard) Ready() error {
 	_, err := g.policy()

@@ -20,6 +20,7 @@ type failure struct {
 	status     int
 	message    string
 	retryAfter bool
+	file       string // that has what the request lacks; "" = none
 }
 
 func (f *failure) Error() string { return f.message }
@@ -53,7 +54,11 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if f.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="lockstep"`)
 	}
-	respond(w, f.status, map[string]string{"message": f.message})
+	answer := map[string]string{"message": f.message}
+	if f.file != "" {
+		answer["file"] = f.file
+	}
+	respond(w, f.status, answer)
 }
 
 // known maps the errors of internal/edge and internal/guard to answers.

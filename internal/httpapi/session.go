@@ -25,6 +25,7 @@ var sessionRules = []Rule{
 // SessionView is the answer of /v1/session.
 type SessionView struct {
 	Enforced   bool   `json:"enforced"` // rights are asked for
+	Begun      bool   `json:"begun"`    // there is an administrator, or an auth service, or a bootstrap token
 	Identity   string `json:"identity"`
 	SignedIn   bool   `json:"signed_in"`  // by the cookie
 	ExpiresMS  *int64 `json:"expires_ms"` // of the cookie
@@ -55,7 +56,7 @@ func (a *api) currentSession(r *http.Request) (any, error) {
 // viewOf shows a session; expires is the end of its cookie, zero without one.
 func (a *api) viewOf(ctx context.Context, s *guard.Session, expires time.Time) SessionView {
 	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
-	v := SessionView{Enforced: a.b.Guard.Enforced(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+	v := SessionView{Enforced: a.b.Guard.Enforced(), Begun: a.b.Guard.Begun(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
 	if !expires.IsZero() {
 		ms := expires.UnixMilli()
 		v.SignedIn, v.ExpiresMS = true, &ms
