@@ -294,7 +294,7 @@ func TestAWaitingMessageHoldsNoLogForOthers(t *testing.T) {
 	r.log.relocated = map[ident.Offset][]ident.Sequence{500: seqs}
 	require.NoError(t, r.Relocate(t.Context(), 500, seqs))
 	require.NoError(t, r.SettleRelocation(t.Context(), 500, seqs))
-	require.EqualValues(t, 6, r.LowWater())
+	require.EqualValues(t, 6, r.lowWater())
 	r.log.start = 6
 
 	r.Flush()

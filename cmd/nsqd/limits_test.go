@@ -61,10 +61,16 @@ func TestRequireUsers(t *testing.T) {
 		status, _ := b.get(path)
 		require.Equal(t, http.StatusUnauthorized, status, path)
 	}
-	status, token := b.post("/v1/user/create?name=root&admin=true", "")
-	require.Equal(t, http.StatusOK, status, token)
-	root := regexp.MustCompile(`root\.[A-Za-z0-9_-]{43}`).FindString(token)
-	require.NotEmpty(t, root)
+	b.needsSecret()
+	_, text := b.get("/v1/session")
+	require.Contains(t, text, `"enforced":true,"begun":false`)
+	secret := b.firstSecret()
+	require.NotContains(t, b.logged(), secret)
+	b.stop()
+	b.run(flags...)
+	b.ready()
+	require.Equal(t, secret, b.firstSecret(), "it stays")
+	root := b.user("", "root", "&admin=true")
 	for restarted := range 2 {
 		if restarted == 1 {
 			b.stop()
@@ -77,7 +83,7 @@ func TestRequireUsers(t *testing.T) {
 		_, answer := c.next()
 		require.Contains(t, answer, `"identity":"root"`)
 		c.put("orders", "x")
-		status, _ = b.post("/v1/user/create?name=evil&admin=true", "")
+		status, _ := b.post("/v1/user/create?name=evil&admin=true", "")
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
 	require.NotContains(t, b.logged(), "CLOSED")

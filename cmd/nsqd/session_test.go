@@ -37,7 +37,7 @@ func TestABrowserSignsIn(t *testing.T) {
 	require.Equal(t, 200, status, text)
 	status, text = b.with("", "GET", "/v1/session", "")
 	require.Equal(t, 200, status)
-	require.JSONEq(t, `{"enforced":true,"identity":"anonymous","signed_in":false,"expires_ms":null,"observe":false,"administer":false}`, text)
+	require.JSONEq(t, `{"enforced":true,"begun":true,"identity":"anonymous","signed_in":false,"expires_ms":null,"observe":false,"administer":false}`, text)
 
 	before := time.Now()
 	c := b.signIn(watcher)

@@ -263,7 +263,7 @@ func (p *process) consoleOptions() console.Options {
 	o := console.Options{
 		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
 		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
-		Certificates: p.certificates,
+		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
 	}
 	if p.etcd != nil {
 		o.Etcd = func() console.Etcd {

@@ -26,6 +26,11 @@
 // strangers could occupy the brokers with it. So a valid token is recognised at once, by every broker, whatever
 // other clients do.
 //
+// # The first administrator
+//
+// While no user administers the cluster, only the secret in a broker's data path makes one (FirstFile), or the token of
+// --bootstrap-admin-token-file. No address is trusted for it: a proxy on the broker's machine has a loopback address too.
+//
 // # Invariants
 //
 //  1. Before the first answer of the metadata there is no policy, and nothing is allowed.

@@ -44,6 +44,9 @@ type Options struct {
 	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights
 	// are enforced also while there is no user.
 	Bootstrap []byte
+	// First is the secret that makes the first administrator, and FirstFile the file that has it; nil = Bootstrap does.
+	First     []byte
+	FirstFile string
 	// Enforce: rights are enforced also while there is no user, because an auth service is
 	// configured.
 	Enforce bool
@@ -141,6 +144,15 @@ func (r *Registry) Verify(token string) (Identity, error) {
 	}
 	return p.verify(token)
 }
+
+// Begins reports whether a token may make the first administrator: it is the secret for that, and there is no administrator.
+func (r *Registry) Begins(token string) bool {
+	p := r.Policy()
+	return p != nil && !p.Administered() && bootstrapped(r.o.First, token)
+}
+
+// FirstFile is the file with the secret that makes the first administrator; "" = there is none.
+func (r *Registry) FirstFile() string { return r.o.FirstFile }
 
 // Users lists all users by name, without the user of the bootstrap token.
 func (r *Registry) Users() ([]*User, error) {

@@ -62,6 +62,9 @@ type State struct {
 // Expired reports whether the auth service must be queried again.
 func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
 
+// ExpiredFor is the time since the auth service had to be queried again; below 0 before that.
+func (s *State) ExpiredFor(now time.Time) time.Duration { return now.Sub(s.expires) }
+
 // Allows reports whether the client may use the topic: to publish if channel is empty, else to
 // subscribe to that channel.
 func (s *State) Allows(topic, channel string) bool {

@@ -284,6 +284,9 @@ func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 			own.CertificateSeconds[use] = end.Sub(now).Seconds()
 		}
 	}
+	if c.o.AuthUnanswered != nil {
+		own.AuthUnansweredSeconds = c.o.AuthUnanswered().Seconds()
+	}
 	if c.o.Etcd != nil {
 		e := c.o.Etcd()
 		own.EtcdInUseBytes, own.EtcdQuotaBytes, own.EtcdRefuses = e.InUseBytes, e.QuotaBytes, e.Refuses

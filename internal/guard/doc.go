@@ -22,5 +22,6 @@
 //     auth service about unknown secrets wait in a line for each address.
 //  3. Every map has a limit.
 //  4. The cookie of a browser stands for one sign-in at this broker, and opens no more than the
-//     credentials of that sign-in do now: it ends with them, at a sign-out, and after 12 hours.
+//     credentials of that sign-in do now: it ends with them, at a sign-out, and after 12 hours. It is valid for the network of the
+//     sign-in alone.
 package guard

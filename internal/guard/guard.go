@@ -19,14 +19,17 @@ import (
 var (
 	// ErrLogin means that the right requires credentials, and the client gave none.
 	ErrLogin = errors.New("guard: credentials are required")
-	// ErrBadLogin means that no user has these credentials.
+	// ErrBadLogin means that no user has these credentials, and that the auth service denies them.
 	ErrBadLogin = errors.New("guard: no user has these credentials")
 	// ErrDenied means that the identity does not have the right.
 	ErrDenied = errors.New("guard: the right is not granted")
 	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not asked.
 	ErrTooManyFailures = errors.New("guard: too many logins of this address wait for the auth service")
-	// ErrAuthService means that the auth service gave no answer.
-	ErrAuthService = errors.New("guard: the auth service gave no answer")
+	// ErrAuthService means that the auth service gave no usable answer: it cannot be reached, or its answer says nothing about
+	// the client.
+	ErrAuthService = errors.New("guard: the auth service gave no usable answer")
+	// ErrUnanswered means that the last answer about a client does not hold any more: its end is longer ago than AnswerHolds.
+	ErrUnanswered = errors.New("guard: the auth service has given no usable answer for too long")
 	// ErrNoAuthorizations means that the auth service recognised the client and grants it
 	// nothing.
 	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
@@ -69,7 +72,7 @@ type Guard struct {
 
 // New makes a guard.
 func New(o Options) *Guard {
-	return &Guard{o: o, turns: newTurns(), answers: newAnswers(), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
+	return &Guard{o: o, turns: newTurns(), answers: newAnswers(o.External, o.Log), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
 // Credentials are the credentials that a client showed.
@@ -101,6 +104,7 @@ type Session struct {
 	// signIn is that of the browser whose cookie the request had; nil without a cookie.
 	signIn *signedIn
 	state  atomic.Pointer[auth.State] // nil unless the auth service knows the client
+	answer *answer                    // nil unless the auth service knows the client; the same for all with its credentials
 }
 
 // Enforced reports whether rights are enforced. While the users are not read yet, it is true
@@ -112,6 +116,12 @@ func (g *Guard) Enforced() bool {
 
 // Open reports whether every client may do everything. It is false while the users are not read yet.
 func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
+
+// Begun reports whether somebody can log in: there is an administrator, a bootstrap token or an auth service.
+func (g *Guard) Begun() bool {
+	p, _ := g.policy()
+	return p != nil && (p.Administered() || p.User(access.BootstrapUser) != nil) || g.o.External != nil
+}
 
 // Ready is nil when the users have been read.
 func (g *Guard) Ready() error {
@@ -209,46 +219,33 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 // introduce asks the auth service about a client that logs in. A client that it knew before does not wait for
 // its turn.
 func (s *Session) introduce(ctx context.Context) error {
-	g := s.guard
-	if g.answers.knows(s.creds.request()) {
-		return s.ask(ctx)
+	g, r := s.guard, s.creds.request()
+	if s.answer = g.answers.find(r); s.answer == nil {
+		done, err := g.turns.take(ctx, s.creds.host())
+		if err != nil {
+			return err
+		}
+		s.answer, err = g.answers.ask(ctx, r)
+		done(err != nil && (denial(err) || errors.Is(err, auth.ErrInvalidAnswer)))
+		if err != nil {
+			return err
+		}
 	}
-	done, err := g.turns.take(ctx, s.creds.host())
-	if err != nil {
-		return err
-	}
-	err = s.ask(ctx)
-	done(refusal(err))
+	_, err := s.ask(ctx)
 	return err
 }
 
-// refusal reports whether a login counts as refused for the address. If the auth service is
-// unreachable, nothing is known about the secret.
-func refusal(err error) bool {
-	return errors.Is(err, ErrNoAuthorizations) || errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrInvalidAnswer)
+// ask gives the present answer of the auth service about the client; see answers.current.
+func (s *Session) ask(ctx context.Context) (*auth.State, error) {
+	state, err := s.guard.answers.current(ctx, s.answer, s.creds.request())
+	if err == nil {
+		s.state.Store(state)
+	}
+	return state, err
 }
 
-// ask queries the auth service about the client, or takes its last answer while that is
-// valid.
-func (s *Session) ask(ctx context.Context) error {
-	g, r := s.guard, s.creds.request()
-	if state := g.answers.find(r, time.Now()); state != nil {
-		s.state.Store(state)
-		return nil
-	}
-	state, err := g.o.External.Query(ctx, r)
-	if err != nil {
-		g.o.Log.WithError(err).WithField("client", s.creds.Address).Warn("authorization query failed")
-		return fmt.Errorf("%w: %w", ErrAuthService, err)
-	}
-	if len(state.Authorizations) == 0 {
-		s.state.Store(state)
-		return ErrNoAuthorizations
-	}
-	g.answers.keep(r, state)
-	s.state.Store(state)
-	return nil
-}
+// Unanswered is for how long the auth service has given no usable answer; 0: it does, or there is none.
+func (g *Guard) Unanswered() time.Duration { return g.answers.unanswered(time.Now()) }
 
 // External is the auth service's answer about the client; nil without a query.
 func (s *Session) External() *auth.State { return s.state.Load() }
@@ -318,7 +315,8 @@ func (s *Session) AllowPut(messages, bytes int) error {
 
 // Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,
 // ErrAuthService, or that of Ready. It asks the auth service again when its answer is too
-// old; otherwise it neither waits nor allocates.
+// old; otherwise it neither waits nor allocates. Only a denial of the service takes rights away; without a usable answer the
+// last one holds for AnswerHolds, and then the error wraps ErrUnanswered.
 func (s *Session) Allow(ctx context.Context, n Need) error {
 	p, err := s.guard.policy()
 	switch {
@@ -339,10 +337,9 @@ func (s *Session) Allow(ctx context.Context, n Need) error {
 		return ErrLogin
 	}
 	if state.Expired(time.Now()) {
-		if err := s.ask(ctx); err != nil {
+		if state, err = s.ask(ctx); err != nil {
 			return err
 		}
-		state = s.state.Load()
 	}
 	if !external(state, n) {
 		return ErrDenied

@@ -133,6 +133,7 @@ func TestThresholdsOfTheAlerts(t *testing.T) {
 	}{
 		"LockstepCertificateExpires": {"lockstep_certificate_expiry_timestamp_seconds - time() < 14 * 24 * 3600", health.Own{CertificateSeconds: map[string]float64{"client": 1}}},
 		"LockstepConnectionsRefused": {"(rate(lockstep_refused_total[5m])) > 0", health.Own{RefusedSecondsAgo: map[string]float64{"tcp_user": 1}}},
+		"LockstepAuthServiceSilent":  {"lockstep_auth_service_unanswered_seconds > 30", health.Own{AuthUnansweredSeconds: 31}},
 		"LockstepNetworkCorrupts":    {"increase(lockstep_rpc_corrupt_connections_total[1h]) > 0", health.Own{CorruptSecondsAgo: new(float64)}},
 		"LockstepMetadataFull":       {"lockstep_etcd_database_in_use_bytes > 0.8 * lockstep_etcd_quota_bytes", health.Own{EtcdInUseBytes: 9, EtcdQuotaBytes: 10}},
 		"LockstepDiskStalled":        {"lockstep_journal_busy_seconds > 1", health.Own{JournalBusySeconds: 2}},

@@ -1,6 +1,9 @@
 package httpapi
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // details are the sentences beside the codes of failures, for people; the codes are a contract with NSQ's
 // tools and with scripts. An endpoint that knows more says it with explain.
@@ -77,11 +80,9 @@ func explain(status int, code, format string, args ...any) error {
 type errorReply struct {
 	Message string `json:"message"`          // a code, or a sentence
 	Detail  string `json:"detail,omitempty"` // the sentence to a code
+	File    string `json:"file,omitempty"`   // that has what the request lacks
 }
 
 func (f *failure) body() errorReply {
-	if f.detail != "" {
-		return errorReply{f.message, f.detail}
-	}
-	return errorReply{f.message, details[f.message]}
+	return errorReply{f.message, cmp.Or(f.detail, details[f.message]), f.file}
 }

@@ -122,6 +122,9 @@ func (a *api) guarded(rule Rule, h http.Handler) http.Handler {
 // admit finds the client of a request, and asks for the rights of the route. The session
 // is nil if the login failed.
 func (a *api) admit(r *http.Request, rule Rule) (*guard.Session, error) {
+	if rule.first && a.mayBegin(r) { // also where any secret would be asked of an auth service
+		return a.b.Guard.Begin(credentialsOf(r)), nil
+	}
 	s, err := a.session(r)
 	if err != nil {
 		return nil, err
@@ -131,8 +134,8 @@ func (a *api) admit(r *http.Request, rule Rule) (*guard.Session, error) {
 	}
 	for _, need := range rule.needs(r) {
 		if err := s.Allow(r.Context(), need); err != nil {
-			if rule.first && a.mayBegin(r) {
-				return s, nil
+			if rule.first && errors.Is(err, guard.ErrLogin) && a.b.Users.FirstFile() != "" && !a.administered() {
+				return s, a.needsFirst()
 			}
 			return s, err
 		}

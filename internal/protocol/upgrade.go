@@ -66,11 +66,11 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	if !c.authed {
 		c.begin()
 	}
+	c.in.reset(creditReader{c, conn})
+	c.out.switchLocked(conn, nil)
 	if c.settled {
 		c.takeSeat()
 	}
-	c.in.reset(creditReader{c, conn})
-	c.out.switchLocked(conn, nil)
 	if s := c.session.Load(); s != nil && s.LoggedIn() && !c.h.seat(c, s.Identity()) {
 		return errTooManyOfUser // of the user in the certificate
 	}

@@ -52,7 +52,7 @@ async function failure(answer: Response): Promise<Failed> {
 }
 
 // Session is the answer of /v1/session: the identity that this browser has at this broker.
-export interface Session { enforced: boolean; identity: string; signed_in: boolean; expires_ms?: number | null; observe: boolean; administer: boolean }
+export interface Session { enforced: boolean; begun?: boolean; identity: string; signed_in: boolean; expires_ms?: number | null; observe: boolean; administer: boolean }
 
 // Reason is why the page shows the sign-in. asked: the reader pressed the button.
 export type Reason = "" | "first" | "ended" | "rights" | "out" | "asked";
