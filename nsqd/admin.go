@@ -12,7 +12,8 @@ import (
 )
 
 // CreateChannel creates a channel, or finds it. It returns when the channel's position is on all
-// in-sync replicas. Errors: ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
+// in-sync replicas. A channel of the name with another id was deleted elsewhere: the new one takes its
+// place. Errors: ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", edge.ErrInvalid, name)
@@ -35,15 +36,23 @@ func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	defer p.emit.Unlock()
 	c, at, err := p.insert(name, o)
 	if err == nil && !at.found && c.creation != nil {
-		p.post(c.creation, state.Record{Kind: state.KindCreate, Channel: name, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence})
+		create := state.Record{Kind: state.KindCreate, Channel: name, ID: o.ID, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence}
+		if at.replaces {
+			p.post(c.creation, state.Record{Kind: state.KindDelete, Channel: name, At: at.kept}, create)
+		} else {
+			p.post(c.creation, create)
+		}
 	}
 	return c, err
 }
 
-// inserted says where a channel begins, and whether it existed before (found).
+// inserted says where a channel begins, and whether it existed before (found), or takes the place of
+// another one, which was deleted at the committed end kept.
 type inserted struct {
 	sequence ident.Sequence
 	found    bool
+	replaces bool
+	kept     ident.Sequence
 }
 
 func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, error) {
@@ -53,20 +62,24 @@ func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, e
 	if !p.leading {
 		return nil, inserted{}, ErrNotLeader
 	}
-	if c, ok := p.channels[name]; ok {
+	var at inserted
+	if c, ok := p.channels[name]; ok && o.ID != 0 && c.id != o.ID {
+		at.replaces, at.kept = true, p.committed.Sequence
+		p.deleteLocked(name, at.kept)
+	} else if ok {
 		if c.ephemeral && o.Ordered && !c.Ordered() {
 			c.order(true) // an ephemeral channel is neither replicated nor in the metadata
 		}
 		return c, inserted{found: true}, nil
 	}
-	at := p.originLocked(o)
-	c := newChannel(p, name, o.Ordered, at)
+	at.sequence = p.originLocked(o)
+	c := newChannel(p, name, o.ID, o.Ordered, at.sequence)
 	if !c.ephemeral {
 		c.creation = &change{done: make(chan struct{})}
 	}
 	c.lead(p.epoch, p.limitLocked(), now)
 	p.channels[name], p.hadChannels = c, true
-	return c, inserted{sequence: at}, nil
+	return c, at, nil
 }
 
 // originLocked turns an origin into a position within the log.

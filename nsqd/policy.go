@@ -28,13 +28,16 @@ type Policy struct {
 	// Revision numbers the versions of the configuration: a newer policy is never
 	// replaced by an older one, whoever brings it.
 	Revision int64
+	// Channel is the id of the channel whose configuration this is (ChannelOptions.ID).
+	Channel uint64
 }
 
 // deadMoveTimeoutMS is the time that the broker has to move a dead message, before the message is
 // offered to it again.
 const deadMoveTimeoutMS = 60_000
 
-// SetPolicy replaces the channel's policy, unless it has a newer one.
+// SetPolicy replaces the channel's policy, unless it has a newer one, or the policy is that of another
+// channel of the same name.
 func (c *Channel) SetPolicy(p Policy) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -44,8 +47,8 @@ func (c *Channel) SetPolicy(p Policy) {
 }
 
 func (c *Channel) setPolicyLocked(p Policy) {
-	if p.Revision >= c.policy.Revision {
-		c.policy = p
+	if p.Channel == c.id && p.Revision >= c.policy.Revision {
+		c.policy, c.awaitsPolicy = p, false
 		c.setFilterLocked(p.Filter)
 	}
 }

@@ -226,7 +226,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	var read []queue.Message
 	var err error
 	if w == &c.redelivery {
-		read, err = c.p.readEach(again, room)
+		read, err = c.p.relocations.ReadEach(c.p.source, again, readAheadBytes, room)
 	} else {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}

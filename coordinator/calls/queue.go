@@ -42,7 +42,7 @@ type QueueOp struct {
 	Number  uint16
 	Verb    string
 	Channel string
-	ID      uint64 // create, delete: of the channel's key; 0 for an ephemeral channel
+	ID      uint64 // of the channel's key; 0: an ephemeral channel, or the caller does not know it
 	From    string
 	First   bool
 	Ordered bool

@@ -16,5 +16,6 @@ func (c *Catalog) Policy(t ident.TopicID, channel string) nsqd.Policy {
 		Backoff:     backoff.Backoff{BaseMS: p.Backoff.BaseMS, MaxMS: p.Backoff.MaxMS, Factor: p.Backoff.Factor, Jitter: p.Backoff.Jitter},
 		Filter:      p.Filter,
 		Revision:    s.Revision,
+		Channel:     s.ID,
 	}
 }

@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/sirupsen/logrus"
 )
+
+// errNoPolicy: the metadata here is older or newer than the channel, so its dead-letter topic is not known.
+var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or any more")
 
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond
@@ -118,7 +122,7 @@ func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Ch
 // move moves some dead messages together; false if not all could be.
 func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []edge.Delivery) (all bool) {
 	var failed, late []error
-	for i, err := range d.publish(ctx, p, c.Name(), dead) {
+	for i, err := range d.publish(ctx, p, c, dead) {
 		receipt := nsqd.DeadReceipt(&dead[i])
 		if err != nil {
 			failed = append(failed, err)
@@ -139,13 +143,18 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 }
 
 // publish puts messages to the channel's dead-letter topic.
-func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, channel string, dead []edge.Delivery) []error {
-	to := d.o.Channels(p.ID().Topic)[channel].Policy.DeadLetterTopic
+func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []edge.Delivery) []error {
+	channel := c.Name()
+	s := d.o.Channels(p.ID().Topic)[channel]
+	if s.ID != c.ID() { // deleted, and perhaps made anew
+		return slices.Repeat([]error{errNoPolicy}, len(dead))
+	}
+	to := s.Policy.DeadLetterTopic
 	messages := make([]queue.Message, len(dead))
 	for i, x := range dead {
 		messages[i] = queue.Message{
 			Body: x.Message.Body, Header: deadletter.Encode(p.Topic(), channel, x), Trace: x.Message.Trace,
-			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel}),
+			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel, ChannelID: c.ID()}),
 		}
 	}
 	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {

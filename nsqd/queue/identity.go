@@ -85,6 +85,7 @@ type Source struct {
 	Partition uint16
 	Sequence  ident.Sequence
 	Channel   string // that the copy comes from, or is for; "": none
+	ChannelID uint64 // of the channel that the copy comes from; 0: none
 }
 
 // Why a message is published again. The names are part of the identities.
@@ -101,7 +102,11 @@ func IdentityOfCopy(why string, of Source) Identity {
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))
 	b = binary.LittleEndian.AppendUint16(b, of.Partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Sequence))
-	return identity(domainCopy, append(b, of.Channel...))
+	b = append(b, of.Channel...)
+	if of.ChannelID != 0 { // no name has a zero byte
+		b = binary.LittleEndian.AppendUint64(append(b, 0), of.ChannelID)
+	}
+	return identity(domainCopy, b)
 }
 
 // Whole reports whether the put has one identity: that of its first message.
