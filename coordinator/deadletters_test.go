@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -458,5 +459,62 @@ func TestACycleOfPoliciesIsRefused(t *testing.T) {
 		require.NoError(t, policy("work", "retry"), "the same again")
 		require.NoError(t, policy("retry", "elsewhere"))
 		require.NoError(t, policy("last", "work"), "there is no cycle any more")
+	})
+}
+
+// TestAPolicyActsWithTheRightsOfItsOwner: while the user that set a policy may not publish to its dead-letter topic, the
+// dead messages are held and the alarm names the policy. They are moved once it may again, or another user sets the policy. A
+// change of other parts of the policy leaves it with its owner.
+func TestAPolicyActsWithTheRightsOfItsOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var denied sync.Map
+		c := newClusterOf(t, cluster{size: 3, mayPublish: func(user, topic string) bool {
+			_, is := denied.Load(user + " " + topic)
+			return !is
+		}})
+		policy := func(user string, args map[string]string) {
+			ctx := edge.WithRequester(t.Context(), func() edge.Requester { return edge.Requester{User: user, Identity: user} })
+			require.NoError(t, do(ctx, c.nodes["n2"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: args}))
+		}
+		held := func() (all []edge.HeldPolicy) {
+			for _, b := range c.nodes {
+				all = append(all, b.Faults().HeldPolicies...)
+			}
+			return all
+		}
+		fail := func() {
+			require.NoError(t, c.put("n1", "orders", "poison"))
+			s := c.subscribe("n2", "orders", "billing", 1)
+			require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+			s.sub.Close(true)
+		}
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		policy("alice", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		policy("root", map[string]string{"retry_backoff": "1ms"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2, Owner: "alice"})
+		fail()
+		c.counts("dead", "redrive", 1, 0, 0)
+		require.Empty(t, held())
+
+		denied.Store("alice dead", true)
+		want := []edge.HeldPolicy{{Topic: "orders", Channel: "billing", DeadLetterTopic: "dead", Owner: "alice"}}
+		require.Equal(t, want, held(), "before a message dies")
+		fail()
+		time.Sleep(5 * time.Second)
+		c.counts("dead", "redrive", 1, 0, 0)
+		require.Equal(t, want, held())
+
+		denied.Delete("alice dead")
+		c.counts("dead", "redrive", 2, 0, 0)
+		c.counts("orders", "billing", 0, 0, 0)
+		require.Empty(t, held())
+
+		denied.Store("alice dead", true)
+		fail()
+		policy("bob", map[string]string{"dead_letter_topic": "dead"})
+		c.counts("dead", "redrive", 3, 0, 0)
+		require.Empty(t, held())
 	})
 }

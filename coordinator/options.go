@@ -87,6 +87,8 @@ type Options struct {
 	// NoteCreation records what a client's put or subscription created, or would have created
 	// (err); nil = it is not recorded.
 	NoteCreation func(who edge.Requester, detail string, err error)
+	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
+	MayPublish func(user, topic string) bool
 	// KnownChannels returns the channels that the external nsqlookupds have of a new topic;
 	// nil = there is no nsqlookupd.
 	KnownChannels func(ctx context.Context, topic string) []string

@@ -34,6 +34,12 @@ func (p *process) openUsers() error {
 	return nil
 }
 
+// mayPublish reports whether a user may publish to a topic now. Nobody may while the users are not known.
+func (p *process) mayPublish(user, topic string) bool {
+	policy := p.users.Policy()
+	return policy != nil && policy.AllowUser(user, access.Publish, topic)
+}
+
 // bootstrapToken reads the token of --bootstrap-admin-token-file; nil without one.
 func bootstrapToken(o config.Options) ([]byte, error) {
 	token, err := secret("", o.BootstrapAdmin)

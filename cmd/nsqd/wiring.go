@@ -114,7 +114,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
 		},
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
-		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
+		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note, MayPublish: p.mayPublish,
 		Hold: o.LeaderHold,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),

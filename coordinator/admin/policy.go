@@ -26,6 +26,12 @@ func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
 		if s.Policy, err = newPolicy(s.Policy, op); err != nil {
 			return err
 		}
+		if op.DeadLetterTopic != nil {
+			s.Policy.Owner = ""
+			if s.Policy.DeadLetterTopic != "" {
+				s.Policy.Owner = edge.RequesterOf(ctx).User
+			}
+		}
 		if to := s.Policy.DeadLetterTopic; to != "" {
 			if err := c.refuseCycle(op.Topic, op.Channel, to); err != nil {
 				return err
@@ -107,6 +113,6 @@ func (c *Channels) Policy(topic, channel string) (edge.ChannelPolicy, error) {
 	return edge.ChannelPolicy{
 		MaxAttempts: p.MaxAttempts, DeadLetterTopic: p.DeadLetterTopic,
 		BackoffMS: p.Backoff.BaseMS, BackoffFactor: p.Backoff.Factor, BackoffMaxMS: p.Backoff.MaxMS, BackoffJitter: p.Backoff.Jitter,
-		Filter: p.Filter,
+		Filter: p.Filter, Owner: p.Owner,
 	}, nil
 }

@@ -143,6 +143,19 @@ func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	return u != nil && u.holds(id) && u.allows(r, topic)
 }
 
+// AllowUser is Allow for something that is done later on behalf of a user, without its credentials. The user
+// of the bootstrap token has the rights of its operator.
+func (p *Policy) AllowUser(name string, r Right, topic string) bool {
+	if !p.enforced || name == BootstrapUser {
+		return true
+	}
+	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
+		return true
+	}
+	u := p.users[name]
+	return u != nil && u.allows(r, topic)
+}
+
 // Quota is that of an identity: of its user, or of the user "anonymous". It allocates
 // nothing.
 func (p *Policy) Quota(id Identity) Quota {

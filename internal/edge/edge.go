@@ -233,6 +233,7 @@ type ChannelPolicy struct {
 	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
 	BackoffJitter   float64 `json:"retry_backoff_jitter"`
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
+	Owner           string  `json:"owner,omitempty"`  // the user that set the dead-letter topic, and with whose rights messages go there
 }
 
 // DeferredMessage is one delayed message of a channel.

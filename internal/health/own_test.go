@@ -81,6 +81,23 @@ func TestAlarmOfIdleChannels(t *testing.T) {
 	require.Contains(t, r.Alarms[0].Do, "--channel-idle-after 0s")
 }
 
+// TestAlarmOfHeldPolicies: it names each channel, its owner and the topic.
+func TestAlarmOfHeldPolicies(t *testing.T) {
+	own := health.Own{HeldPolicyCount: 5}
+	for _, channel := range []string{"a", "b", "c", "d"} {
+		own.HeldPolicies = append(own.HeldPolicies, edge.HeldPolicy{Topic: "orders", Channel: channel, DeadLetterTopic: "dead", Owner: "alice"})
+	}
+	r := health.Assess(three(), nil, map[ident.Node]health.Own{"n1": {}, "n2": own})
+	require.Equal(t, health.Degraded, r.State)
+	require.Len(t, r.Alarms, 1)
+	require.Equal(t, health.PolicyHeld, r.Alarms[0].Code)
+	require.Equal(t, []string{"orders/a", "orders/b", "orders/c", "orders/d"}, r.Alarms[0].Where)
+	require.Equal(t, "channel orders/a holds its dead messages: user alice set its policy and may not publish to dead any more; "+
+		"channel orders/b holds its dead messages: user alice set its policy and may not publish to dead any more; "+
+		"channel orders/c holds its dead messages: user alice set its policy and may not publish to dead any more; and 2 more", r.Alarms[0].Text)
+	require.Contains(t, r.Alarms[0].Do, "nsqctl acl grant")
+}
+
 // TestAFullDatabaseNeedsNoMembers: to start members does not help metadata that is silent because its
 // database is full.
 func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
