@@ -19,6 +19,9 @@ const ContentType = "application/x-lockstep-messages"
 // it is a copy: Origin.String.
 const HeaderOrigin = "##origin"
 
+// HeaderOriginTime is the field with Origin.TimeNS.
+const HeaderOriginTime = "##origin_time"
+
 // Kind numbers the records of a stream. The numbers are in files: append only.
 type Kind uint8
 

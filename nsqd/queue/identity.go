@@ -98,6 +98,7 @@ type Source struct {
 	Partition uint16
 	Sequence  ident.Sequence
 	Channel   string // that the copy comes from, or is for; "": none
+	TimeNS    int64  // when it was published, if the topic may have lost it and used its sequence again; 0: not said
 }
 
 // Why a message is published again. The names are part of the identities.
@@ -114,7 +115,11 @@ func IdentityOfCopy(why string, of Source) Identity {
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))
 	b = binary.LittleEndian.AppendUint16(b, of.Partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Sequence))
-	return identity(domainCopy, append(b, of.Channel...))
+	b = append(b, of.Channel...)
+	if of.TimeNS != 0 {
+		b = binary.LittleEndian.AppendUint64(append(b, 0), uint64(of.TimeNS))
+	}
+	return identity(domainCopy, b)
 }
 
 // Whole reports whether the put has one identity: that of its first message.

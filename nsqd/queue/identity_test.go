@@ -33,6 +33,7 @@ func TestIdentitiesStay(t *testing.T) {
 	require.NotEqual(t, IdentityOfContent([]byte{}, []byte("order 1")), content, "an empty key is a key")
 	copied := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing"})
 	require.Equal(t, goldenCopy, hex.EncodeToString(copied[:]))
+	require.NotEqual(t, copied, IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", TimeNS: 1}))
 }
 
 const (

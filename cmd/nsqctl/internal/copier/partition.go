@@ -43,7 +43,20 @@ type State struct {
 	Next     uint64    `json:"next"` // the first message of the source that is not in the target
 	End      uint64    `json:"end"`  // behind the last message of the target that was looked at
 	Segments []Segment `json:"segments"`
+	Mark     string    `json:"mark,omitempty"` // identifies the source's log up to Next (Page); "": not known
+	Last     *Copy     `json:"last,omitempty"` // the newest copy: by it a target is recognised that went back
 }
+
+// Copy is one message in both logs.
+type Copy struct {
+	Source uint64 `json:"source"`
+	Target uint64 `json:"target"`
+	TimeNS int64  `json:"time"` // when the original was published
+}
+
+// ErrWentBack means that the target has lost copies. The partition has read its log again: Next is the first
+// message that is missing.
+var ErrWentBack = errors.New("the target has lost messages that were copied")
 
 // Partition copies one partition. The partition of the target has the same number.
 type Partition struct {
@@ -52,7 +65,10 @@ type Partition struct {
 
 	mu       sync.Mutex
 	next     uint64
+	high     uint64 // above every message of the source that segments has
 	end      uint64
+	mark     string
+	last     *Copy
 	segments segments
 	copies   map[string]map[uint64]bool // copies for one channel, by the channel and the sequence
 	only     map[uint64]string          // the same copies by their place in the target: the channel
@@ -65,14 +81,14 @@ func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
 	if t.Report == nil {
 		t.Report = func(string) {}
 	}
-	return &Partition{target: t, source: source, next: s.Next, end: s.End, segments: s.Segments, copies: map[string]map[uint64]bool{}, only: map[uint64]string{}}
+	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, copies: map[string]map[uint64]bool{}, only: map[uint64]string{}}
 }
 
 // State returns what the partition knows.
 func (p *Partition) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return State{Next: p.next, End: p.end, Segments: append([]Segment{}, p.segments...)}
+	return State{Next: p.next, End: p.end, Segments: append([]Segment{}, p.segments...), Mark: p.mark, Last: p.last}
 }
 
 // Next is the first message of the source that is not in the target.
@@ -90,11 +106,21 @@ func (p *Partition) Doubts() int64 {
 	return p.doubts
 }
 
-// SkipTo leaves out the messages of the source below a sequence: they are gone, or not wanted.
-func (p *Partition) SkipTo(next uint64) {
+// SkipTo leaves out the messages of the source below a sequence: they are gone, or not wanted. mark identifies
+// the source's log up to there.
+func (p *Partition) SkipTo(next uint64, mark string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = max(p.next, next)
+	if next >= p.next {
+		p.next, p.mark = next, mark
+	}
+}
+
+// Mark identifies the source's log up to Next; "": not known.
+func (p *Partition) Mark() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mark
 }
 
 // Done is what a channel of the source has finished in the partition: every message below Below, but those
@@ -182,8 +208,14 @@ func (p *Partition) Copied(channel string, sequence uint64) bool {
 	return p.copies[channel][sequence]
 }
 
-// Resume reads the target's log from the last known place to its end.
-func (p *Partition) Resume(ctx context.Context) error { return p.scan(ctx, 0) }
+// Resume reads the target's log from the last known place to its end. It is ErrWentBack if the target has lost
+// copies.
+func (p *Partition) Resume(ctx context.Context) error {
+	if err := p.Verify(ctx); err != nil {
+		return err
+	}
+	return p.scan(ctx, 0)
+}
 
 // scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
 func (p *Partition) scan(ctx context.Context, to uint64) error {
@@ -193,7 +225,7 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 	}
 	for {
 		from := p.known()
-		page, err := Read(ctx, p.target.Client, p.target.Topic, p.target.ID, int(p.source.Partition), fmt.Sprint(from), leader, scanPage)
+		page, err := p.read(ctx, from, leader, scanPage)
 		if err != nil {
 			return err
 		}
@@ -203,7 +235,9 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 		}
 		for i := range page.Messages {
 			if m := &page.Messages[i]; m.Sequence >= from && m.Sequence < end {
-				p.note(m)
+				if err := p.note(ctx, leader, m); err != nil {
+					return err
+				}
 			}
 		}
 		p.mu.Lock()
@@ -219,6 +253,11 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 	}
 }
 
+// read reads a page of the target's log.
+func (p *Partition) read(ctx context.Context, from uint64, leader string, limit int) (Page, error) {
+	return Read(ctx, p.target.Client, p.target.Topic, p.target.ID, int(p.source.Partition), fmt.Sprint(from), leader, limit)
+}
+
 // known is the end of what was looked at.
 func (p *Partition) known() uint64 {
 	p.mu.Lock()
@@ -227,14 +266,48 @@ func (p *Partition) known() uint64 {
 }
 
 // note notes a message of the target.
-func (p *Partition) note(m *msgstream.Message) {
-	o, ok := msgstream.OriginOf(m.Header)
-	if !ok || o.TopicID != p.source.TopicID || o.Partition != p.source.Partition {
-		return
+func (p *Partition) note(ctx context.Context, leader string, m *msgstream.Message) error {
+	o, ok := p.originOf(m)
+	if !ok {
+		return nil
+	}
+	p.mu.Lock()
+	at, known := p.segments.place(o.Sequence)
+	isAgain := o.Channel == "" && o.Sequence < p.next
+	p.mu.Unlock()
+	if isAgain {
+		same := false
+		if known { // an earlier put that was late; or the source went back, and its log continued in another way
+			earlier, there, err := p.origin(ctx, leader, at)
+			if err != nil {
+				return err
+			}
+			same = there && earlier.TimeNS == o.TimeNS
+		}
+		if !same {
+			p.cut(o.Sequence)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteLocked(o, m.Sequence)
+	return nil
+}
+
+// originOf is the origin of a message of the target, if that is of this partition's source.
+func (p *Partition) originOf(m *msgstream.Message) (o msgstream.Origin, ok bool) {
+	o, ok = msgstream.OriginOf(m.Header)
+	return o, ok && o.TopicID == p.source.TopicID && o.Partition == p.source.Partition
+}
+
+// origin reads the origin of one message of the target.
+func (p *Partition) origin(ctx context.Context, leader string, at uint64) (o msgstream.Origin, ok bool, err error) {
+	page, err := p.read(ctx, at, leader, 1)
+	if err != nil || len(page.Messages) == 0 || page.Messages[0].Sequence != at {
+		return o, false, err
+	}
+	o, ok = p.originOf(&page.Messages[0])
+	return o, ok, nil
 }
 
 func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
@@ -247,7 +320,11 @@ func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
 		return
 	}
 	p.segments.add(o.Sequence, target)
-	p.next = max(p.next, o.Sequence+1)
+	p.high = max(p.high, o.Sequence+1)
+	if o.Sequence >= p.next {
+		p.next, p.mark = o.Sequence+1, ""
+		p.last = &Copy{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
+	}
 }
 
 // leader is the broker that leads the partition of the target.
@@ -290,7 +367,7 @@ func (p *Partition) missing(messages []msgstream.Message, channel string) []msgs
 		if channel != "" {
 			return p.copies[channel][m.Sequence]
 		}
-		return m.Sequence < p.next && p.segments.has(m.Sequence)
+		return m.Sequence < p.high && p.segments.has(m.Sequence)
 	}
 	if !slices.ContainsFunc(messages, there) {
 		return messages
@@ -344,7 +421,7 @@ func (p *Partition) encode(messages []msgstream.Message, channel string) (body [
 	for i := range messages {
 		m := messages[i]
 		o := p.source
-		o.Sequence, o.Channel = m.Sequence, channel
+		o.Sequence, o.Channel, o.TimeNS = m.Sequence, channel, m.TimeNS
 		origins = append(origins, o)
 		if header := msgstream.WithOrigin(m.Header, o); len(header) <= maxHeader {
 			m.Header = header
@@ -384,6 +461,9 @@ func (p *Partition) post(ctx context.Context, try int, body []byte) (v appended,
 // stored notes a put that is committed. Messages before it that were not looked at are of others, or of
 // an earlier attempt.
 func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
+	if first < p.known() {
+		return p.storedAgain(ctx, first, origins)
+	}
 	if first > p.known() {
 		if err := p.look(ctx, first); err != nil {
 			return err

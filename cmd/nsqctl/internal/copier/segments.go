@@ -66,6 +66,54 @@ func (s segments) has(source uint64) bool {
 	return false
 }
 
+// place is where the newest copy of a message of the source is; false if there is none.
+func (s segments) place(source uint64) (target uint64, ok bool) {
+	for i := len(s) - 1; i >= 0; i-- {
+		if source >= s[i].Source && source-s[i].Source < s[i].Count {
+			return s[i].Target + source - s[i].Source, true
+		}
+	}
+	return 0, false
+}
+
+// cut removes the copies of messages at and above a sequence of the source.
+func (s *segments) cut(source uint64) {
+	kept := (*s)[:0]
+	for _, x := range *s {
+		if x.Source < source {
+			x.Count = min(x.Count, source-x.Source)
+			kept = append(kept, x)
+		}
+	}
+	*s = kept
+}
+
+// between lists the copies of messages of the source from start to end-1, each once, in the order of the source.
+func (s segments) between(start, end uint64) (all segments) {
+	for _, x := range s {
+		if x.Source < start {
+			skip := min(start-x.Source, x.Count)
+			x = Segment{x.Source + skip, x.Target + skip, x.Count - skip}
+		}
+		if x.Count = min(x.Count, end-min(x.Source, end)); x.Count > 0 {
+			all = append(all, x)
+			start = x.Source + x.Count
+		}
+	}
+	return all
+}
+
+// nth is the n-th copy of the list, counted from 0.
+func (s segments) nth(n uint64) Copy {
+	for _, x := range s {
+		if n < x.Count {
+			return Copy{Source: x.Source + n, Target: x.Target + n}
+		}
+		n -= x.Count
+	}
+	panic("copier: there is no such copy")
+}
+
 // first is the first message of the target whose source is at or above a sequence; false if there is none.
 func (s segments) first(source uint64) (uint64, bool) {
 	for i := range s {
