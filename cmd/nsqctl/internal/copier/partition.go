@@ -1,6 +1,7 @@
 package copier
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,9 @@ type Target struct {
 	Topic  string
 	ID     ident.TopicID     // of that topic: another one of the name takes no copies
 	Report func(line string) // receives each failed attempt of a put; nil: nobody
+	// Times keeps the time of each original, 8 bytes a copy: copies of several histories of the source, as a
+	// backup that was restored makes them, are then told apart. Without it the newest history counts.
+	Times bool
 }
 
 // State is what a partition knows of its copies.
@@ -70,9 +74,17 @@ type Partition struct {
 	mark     string
 	last     *Copy
 	segments segments
-	copies   map[string]map[uint64]bool // copies for one channel, by the channel and the sequence
-	only     map[uint64]string          // the same copies by their place in the target: the channel
-	doubts   int64                      // puts that were repeated because their fate was unknown
+	matched  segments                     // of Match
+	resumed  uint64                       // where the target ended when Resume had read it
+	copies   map[string]map[original]bool // copies for one channel
+	only     map[uint64]string            // the same copies by their place in the target: the channel
+	doubts   int64                        // puts that were repeated because their fate was unknown
+}
+
+// original is a message of the source.
+type original struct {
+	sequence uint64
+	timeNS   int64
 }
 
 // NewPartition returns a partition with a saved state, the zero State at first. source names the
@@ -81,7 +93,7 @@ func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
 	if t.Report == nil {
 		t.Report = func(string) {}
 	}
-	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, copies: map[string]map[uint64]bool{}, only: map[uint64]string{}}
+	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, copies: map[string]map[original]bool{}, only: map[uint64]string{}}
 }
 
 // State returns what the partition knows.
@@ -202,10 +214,10 @@ func (p *Partition) Forget(below uint64) {
 }
 
 // Copied reports whether the target has the copy of a message for one channel.
-func (p *Partition) Copied(channel string, sequence uint64) bool {
+func (p *Partition) Copied(channel string, m *msgstream.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.copies[channel][sequence]
+	return p.copies[channel][original{m.Sequence, m.TimeNS}]
 }
 
 // Resume reads the target's log from the last known place to its end. It is ErrWentBack if the target has lost
@@ -214,7 +226,11 @@ func (p *Partition) Resume(ctx context.Context) error {
 	if err := p.Verify(ctx); err != nil {
 		return err
 	}
-	return p.scan(ctx, 0)
+	err := p.scan(ctx, 0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resumed = p.end
+	return err
 }
 
 // scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
@@ -273,7 +289,7 @@ func (p *Partition) note(ctx context.Context, leader string, m *msgstream.Messag
 	}
 	p.mu.Lock()
 	at, known := p.segments.place(o.Sequence)
-	isAgain := o.Channel == "" && o.Sequence < p.next
+	isAgain := !p.target.Times && o.Channel == "" && o.Sequence < p.next
 	p.mu.Unlock()
 	if isAgain {
 		same := false
@@ -313,13 +329,17 @@ func (p *Partition) origin(ctx context.Context, leader string, at uint64) (o msg
 func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
 	if o.Channel != "" {
 		if p.copies[o.Channel] == nil {
-			p.copies[o.Channel] = map[uint64]bool{}
+			p.copies[o.Channel] = map[original]bool{}
 		}
-		p.copies[o.Channel][o.Sequence] = true
+		p.copies[o.Channel][original{o.Sequence, o.TimeNS}] = true
 		p.only[target] = o.Channel
 		return
 	}
-	p.segments.add(o.Sequence, target)
+	if p.target.Times {
+		p.segments.addTimed(o.Sequence, target, o.TimeNS)
+	} else {
+		p.segments.add(o.Sequence, target)
+	}
 	p.high = max(p.high, o.Sequence+1)
 	if o.Sequence >= p.next {
 		p.next, p.mark = o.Sequence+1, ""
@@ -365,9 +385,13 @@ func (p *Partition) missing(messages []msgstream.Message, channel string) []msgs
 	defer p.mu.Unlock()
 	there := func(m msgstream.Message) bool {
 		if channel != "" {
-			return p.copies[channel][m.Sequence]
+			return p.copies[channel][original{m.Sequence, m.TimeNS}]
 		}
-		return m.Sequence < p.high && p.segments.has(m.Sequence)
+		if m.Sequence >= p.high {
+			return false
+		}
+		_, there := p.segments.match(m.Sequence, m.TimeNS)
+		return there
 	}
 	if !slices.ContainsFunc(messages, there) {
 		return messages
@@ -504,8 +528,11 @@ func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	there := p.next > last.Sequence
-	if last.Channel != "" {
-		there = p.copies[last.Channel][last.Sequence]
+	switch {
+	case last.Channel != "":
+		there = p.copies[last.Channel][original{last.Sequence, last.TimeNS}]
+	case p.target.Times: // it may be older than what the target has
+		_, there = p.segments.match(last.Sequence, last.TimeNS)
 	}
 	if !there {
 		p.doubts++
@@ -535,11 +562,31 @@ func inDoubt(err error) bool {
 	return !errors.As(err, &op) || op.Op != "dial"
 }
 
-// Has reports whether the target has a copy of a message for all channels.
-func (p *Partition) Has(sequence uint64) bool {
+// Match reports whether the target has a copy of a message for all channels. It is asked in the order of the
+// source.
+func (p *Partition) Match(m *msgstream.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.segments.has(sequence)
+	at, there := p.segments.match(m.Sequence, m.TimeNS)
+	if there {
+		p.matched.add(m.Sequence, at)
+	}
+	return there
+}
+
+// Settle ends the copying: from now on the copies are those that Match has found and those that were appended.
+// Copies of another history of the source count as messages of others.
+func (p *Partition) Settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.matched
+	for _, x := range p.segments {
+		if x.Target >= p.resumed {
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(x, y Segment) int { return cmp.Compare(x.Target, y.Target) })
+	p.segments, p.matched = all, nil
 }
 
 // Place is where a channel of the target belongs if the channel of the source has finished

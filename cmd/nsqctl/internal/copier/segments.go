@@ -10,6 +10,8 @@ type Segment struct {
 	Source uint64 `json:"source"`
 	Target uint64 `json:"target"`
 	Count  uint64 `json:"count"`
+
+	times []int64 // of the originals, one a message (Target.Times); nil: not kept
 }
 
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
@@ -28,14 +30,35 @@ func (s *segments) add(source, target uint64) {
 			return
 		}
 	}
-	*s = append(*s, Segment{source, target, 1})
+	*s = append(*s, Segment{Source: source, Target: target, Count: 1})
+}
+
+// addTimed is add with the time of the original.
+func (s *segments) addTimed(source, target uint64, ns int64) {
+	s.add(source, target)
+	if i, found := s.at(target); found && uint64(len((*s)[i].times)) == target-(*s)[i].Target {
+		(*s)[i].times = append((*s)[i].times, ns)
+	}
+}
+
+// match finds the copy of the message with this time; without times, of any message with the sequence.
+func (s segments) match(source uint64, ns int64) (target uint64, ok bool) {
+	for i := range s {
+		if source < s[i].Source || source-s[i].Source >= s[i].Count {
+			continue
+		}
+		if n := source - s[i].Source; s[i].times == nil || s[i].times[n] == ns {
+			return s[i].Target + n, true
+		}
+	}
+	return 0, false
 }
 
 // insert maps a message below the end, unless its place has a message already.
 func (s *segments) insert(source, target uint64) {
 	i, found := s.at(target)
 	if !found {
-		*s = slices.Insert(*s, i, Segment{source, target, 1})
+		*s = slices.Insert(*s, i, Segment{Source: source, Target: target, Count: 1})
 	}
 }
 
@@ -54,16 +77,6 @@ func (s segments) at(target uint64) (int, bool) {
 // below removes the segments that end at or below a position of the target.
 func (s *segments) below(target uint64) {
 	*s = slices.DeleteFunc(*s, func(x Segment) bool { return x.Target+x.Count <= target })
-}
-
-// has reports whether a message of the source has a copy.
-func (s segments) has(source uint64) bool {
-	for i := range s {
-		if source >= s[i].Source && source-s[i].Source < s[i].Count {
-			return true
-		}
-	}
-	return false
 }
 
 // place is where the newest copy of a message of the source is; false if there is none.
@@ -93,7 +106,7 @@ func (s segments) between(start, end uint64) (all segments) {
 	for _, x := range s {
 		if x.Source < start {
 			skip := min(start-x.Source, x.Count)
-			x = Segment{x.Source + skip, x.Target + skip, x.Count - skip}
+			x = Segment{Source: x.Source + skip, Target: x.Target + skip, Count: x.Count - skip}
 		}
 		if x.Count = min(x.Count, end-min(x.Source, end)); x.Count > 0 {
 			all = append(all, x)
