@@ -45,10 +45,10 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	if err := a.isTopic(topic, values.Get("topic_id")); err != nil {
 		return nil, err
 	}
-	if r.ContentLength > a.opts.MaxBodySize {
+	if r.ContentLength > a.appendLimit() {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	reserved, err := a.reserve(r, a.opts.MaxBodySize)
+	reserved, err := a.reserve(r, a.appendLimit())
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +65,11 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return appended{int(partition), result.Sequence, draft.Count(), result.Duplicate}, nil
+}
+
+// appendLimit is the largest body of an append: a message of the largest size fits with the longest header.
+func (a *api) appendLimit() int64 {
+	return max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
 }
 
 // isTopic reports an error unless there is a topic of that name; with an id, unless it has that id. A topic that is
@@ -101,7 +106,7 @@ func mayReserve(r *http.Request, topic string) error {
 // readRecords reads the body of an append. special: a header may have a field that begins with ##,
 // or a message waits longer than ?defer= allows.
 func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special bool, err error) {
-	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.opts.MaxBodySize))
+	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.appendLimit()))
 	draft = queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
 	latest := time.Now().Add(a.opts.MaxDeferTimeout).UnixNano()
 	for {

@@ -32,6 +32,9 @@ const (
 	KindEnd     Kind = 4 // JSON: End; the last record
 )
 
+// MessageOverhead is the size of a message record beside its header and body.
+const MessageOverhead = headSize + messageHead + sumSize
+
 const (
 	headSize  = 1 + 4 // kind, length
 	sumSize   = 4

@@ -373,6 +373,13 @@ func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, ch
 			return nil
 		}
 		earlier, err := p.append(ctx, messages, channel)
+		if api.Status(err) == http.StatusRequestEntityTooLarge && len(messages) > 1 { // the body, or one of them
+			if err := p.Append(ctx, messages[:len(messages)/2], channel); err != nil {
+				return err
+			}
+			messages = messages[len(messages)/2:]
+			continue
+		}
 		if err != nil || !earlier {
 			return err
 		}

@@ -90,3 +90,15 @@ func TestImportOfDeferredMessagesBeforeTheStream(t *testing.T) {
 		"strict 1-2 3-4", "strict 1-2 3-4", // 2 is its own at the front, 6 comes in its place
 	}, west.finished)
 }
+
+// TestImportIntoSmallBodies: a target that takes smaller bodies than import sends receives all messages.
+func TestImportIntoSmallBodies(t *testing.T) {
+	t.Parallel()
+	east, west := newSide(t, "east", 7), newSide(t, "west", 8)
+	east.publish(numbered("a", 10)...)
+	west.most = 300
+	target := &cli.Target{}
+	out, err := clitest.Run(t, cli.NewRoot(target, NewImport(target)), wait.Limit, "import", export(t, east), "--nsqd-http-address", west.Listener.Addr().String())
+	require.NoError(t, err, out)
+	require.Equal(t, numbered("a", 10), west.bodies())
+}

@@ -28,6 +28,7 @@ type side struct {
 	log   []msgstream.Message
 	clock int64
 
+	most      int64 // bytes of a body; 0: no limit
 	channels  []edge.ChannelView
 	positions []edge.ChannelPosition
 	finished  []string // the spans of POST /v1/channel/finish
@@ -98,6 +99,10 @@ func (s *side) peek(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *side) append(w http.ResponseWriter, r *http.Request) {
+	if s.most > 0 && r.ContentLength > s.most {
+		http.Error(w, `{"message":"BODY_TOO_BIG"}`, http.StatusRequestEntityTooLarge)
+		return
+	}
 	in := msgstream.NewMessageReader(r.Body)
 	var all []msgstream.Message
 	for {
