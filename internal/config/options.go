@@ -124,10 +124,10 @@ type Options struct {
 
 	MsgTimeout           time.Duration `flag:"msg-timeout" default:"1m" min:"1ms" help:"a message without a FIN, REQ or TOUCH of its consumer for this long is delivered again"`
 	MaxMsgTimeout        time.Duration `flag:"max-msg-timeout" default:"15m" min:"1ms" help:"longest message timeout that a consumer may request or reach with TOUCH"`
-	MaxMsgSize           int64         `flag:"max-msg-size" default:"1048576" min:"1" max:"67108864" help:"largest message in bytes"`
+	MaxMsgSize           int64         `flag:"max-msg-size" default:"1048576" min:"1" max:"66977792" help:"largest message in bytes"`
 	MaxReqTimeout        time.Duration `flag:"max-req-timeout" default:"1h" min:"0s" help:"longest delay of a requeue"`
 	MaxDeferTimeout      time.Duration `flag:"max-defer-timeout" default:"0s" min:"0s" help:"longest delay of a put (DPUB); 0: --max-req-timeout"`
-	MaxBodySize          int64         `flag:"max-body-size" default:"5242880" min:"1" max:"268435456" help:"largest body of one command in bytes"`
+	MaxBodySize          int64         `flag:"max-body-size" default:"5242880" min:"1" max:"268435456" help:"largest body of one command in bytes; a larger --max-msg-size raises the default"`
 	RequeueOnDisconnect  bool          `flag:"requeue-on-disconnect" default:"true" help:"deliver the messages of a disconnected consumer again at once, not after their message timeout"`
 	QueueScanWorkerMax   int           `flag:"queue-scan-worker-pool-max" default:"4" noop:"one timer serves all channels" help:"workers that scan channels"`
 	QueueScanSelectCount int           `flag:"queue-scan-selection-count" default:"20" noop:"one timer serves all channels" help:"channels per scan"`
