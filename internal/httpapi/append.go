@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi/mpub"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -44,18 +45,14 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	if r.ContentLength > a.appendLimit() {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-<<<<<<< HEAD
-	release, err := a.reserve(r, a.opts.MaxBodySize)
-=======
-	reserved, err := a.reserve(r, a.appendLimit())
->>>>>>> mirror
+	release, err := a.reserve(r, a.appendLimit())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
 	special, err := mpub.Records(r.Body, draft, mpub.Options{
-		MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.opts.MaxBodySize, DeliverAt: time.Now().Add(a.opts.MaxDeferTimeout).UnixNano(),
+		MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.appendLimit(), DeliverAt: time.Now().Add(a.opts.MaxDeferTimeout).UnixNano(),
 	})
 	if err != nil {
 		return nil, a.bodyFailed(r, bodyFailure(err))
@@ -108,58 +105,6 @@ func mayReserve(r *http.Request, topic string) error {
 	return s.Allow(r.Context(), guard.Need{Right: access.Administer, Topic: topic})
 }
 
-<<<<<<< HEAD
-=======
-// readRecords reads the body of an append. special: a header may have a field that begins with ##,
-// or a message waits longer than ?defer= allows.
-func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special bool, err error) {
-	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.appendLimit()))
-	draft = queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
-	latest := time.Now().Add(a.opts.MaxDeferTimeout).UnixNano()
-	for {
-		x, err := in.Next()
-		var damage *msgstream.Damage
-		switch {
-		case errors.Is(err, io.EOF) && draft.Count() == 0:
-			return nil, false, fail(http.StatusBadRequest, "MSG_EMPTY")
-		case errors.Is(err, io.EOF):
-			return draft, special, nil
-		case errors.As(err, &damage):
-			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, damage)
-		case err != nil:
-			return nil, false, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
-		}
-		m := x.Message
-		special = special || m.DeliverAtNS > latest || bytes.Contains(m.Header, []byte("##")) || bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
-		switch {
-		case int64(len(m.Body)) > a.opts.MaxMsgSize:
-			return nil, false, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
-		case draft.Size()+len(m.Header)+len(m.Body) > mpub.MaxDraft:
-			return nil, false, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
-		}
-		message := queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}
-		if draft.Count() == 0 {
-			message.Identity, message.Whole = identityOfCopy(m.Header)
-		}
-		if err := draft.AddMessage(message); err != nil {
-			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
-		}
-	}
-}
-
-// identityOfCopy is the identity of a put that begins with the copy of a message; false if the header
-// names no origin.
-func identityOfCopy(header []byte) (queue.Identity, bool) {
-	o, ok := msgstream.OriginOf(header)
-	if !ok {
-		return queue.Identity{}, false
-	}
-	return queue.IdentityOfCopy(queue.CopyOrigin, queue.Source{
-		Topic: o.TopicID, Partition: o.Partition, Sequence: ident.Sequence(o.Sequence), Channel: o.Channel, TimeNS: o.TimeNS,
-	}), true
-}
-
->>>>>>> mirror
 // putAt publishes to one partition and waits for the result.
 func (a *api) putAt(r *http.Request, topic string, partition int, draft *queue.DraftBuilder) (edge.PutResult, error) {
 	if s := identityOf(r); s != nil {

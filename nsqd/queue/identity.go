@@ -85,11 +85,8 @@ type Source struct {
 	Partition uint16
 	Sequence  ident.Sequence
 	Channel   string // that the copy comes from, or is for; "": none
-<<<<<<< HEAD
 	ChannelID uint64 // of the channel that the copy comes from; 0: none
-=======
 	TimeNS    int64  // when it was published, if the topic may have lost it and used its sequence again; 0: not said
->>>>>>> mirror
 }
 
 // Why a message is published again. The names are part of the identities.
@@ -107,13 +104,11 @@ func IdentityOfCopy(why string, of Source) Identity {
 	b = binary.LittleEndian.AppendUint16(b, of.Partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Sequence))
 	b = append(b, of.Channel...)
-<<<<<<< HEAD
 	if of.ChannelID != 0 { // no name has a zero byte
 		b = binary.LittleEndian.AppendUint64(append(b, 0), of.ChannelID)
-=======
+	}
 	if of.TimeNS != 0 {
-		b = binary.LittleEndian.AppendUint64(append(b, 0), uint64(of.TimeNS))
->>>>>>> mirror
+		b = binary.LittleEndian.AppendUint64(append(b, 1), uint64(of.TimeNS))
 	}
 	return identity(domainCopy, b)
 }

@@ -33,12 +33,9 @@ func TestIdentitiesStay(t *testing.T) {
 	require.NotEqual(t, IdentityOfContent([]byte{}, nil, []byte("order 1")), content, "an empty key is a key")
 	copied := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing"})
 	require.Equal(t, goldenCopy, hex.EncodeToString(copied[:]))
-<<<<<<< HEAD
 	anew := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", ChannelID: 3})
 	require.NotEqual(t, copied, anew, "of a channel that was made anew")
-=======
 	require.NotEqual(t, copied, IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", TimeNS: 1}))
->>>>>>> mirror
 }
 
 const (

@@ -55,6 +55,6 @@ func identityOfCopy(header []byte) (queue.Identity, bool) {
 		return queue.Identity{}, false
 	}
 	return queue.IdentityOfCopy(queue.CopyOrigin, queue.Source{
-		Topic: o.TopicID, Partition: o.Partition, Sequence: ident.Sequence(o.Sequence), Channel: o.Channel,
+		Topic: o.TopicID, Partition: o.Partition, Sequence: ident.Sequence(o.Sequence), Channel: o.Channel, TimeNS: o.TimeNS,
 	}), true
 }
