@@ -56,7 +56,8 @@ type cluster struct {
 	hold           time.Duration // T_hold; 0 = 20 s
 	linger         time.Duration // between the rounds of replication
 	topicDefaults  []coordinator.TopicDefault
-	catchUpRate    int64           // bytes a second for replicas that catch up; 0 = no limit
+	catchUpRate    int64 // bytes a second for replicas that catch up; 0 = no limit
+	mayPublish     func(user, topic string) bool
 	noSync         bool            // durability "replicated"
 	durability     meta.Durability // of new topics; "" = the default
 	hook           vfs.Hook        // sees the calls to every disk; nil = none
@@ -79,7 +80,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
@@ -138,7 +139,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 256 << 10,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: c.net.listen(name), Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, RPC: c.rpc, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
+		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, MayPublish: c.mayPublish, Replica: replica.Options{Check: true}, RPC: c.rpc, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
 	})
 }
 

@@ -47,6 +47,7 @@ func (b *Broker) Disk() (s edge.DiskSample) {
 func (b *Broker) Faults() edge.FaultSample {
 	f := edge.FaultSample{Corrupt: b.rpc.Counters().Corrupt, JournalBusy: b.store.Busy(), LoopBusy: slices.Max(b.engine.Busy())}
 	f.IdleChannels = b.idle.Announced()
+	f.HeldPolicies = b.letters.Held(b.engine.Partitions())
 	return f
 }
 

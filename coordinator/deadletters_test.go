@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -387,5 +388,133 @@ func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 		moved, err := c.nodes[on].Redrive(t.Context(), "orders", "billing", 1000)
 		require.NoError(t, err)
 		require.Equal(t, 101, moved)
+	})
+}
+
+// TestARedriveChannelKeepsDeadLettersAlone: a dead-letter topic may have messages of its own, before and after the policy is
+// cleared. The channel redrive passes them over, and holds no log for them.
+func TestARedriveChannelKeepsDeadLettersAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.do("n1", "topic.create", "retry", "", nil)
+		c.do("n1", "channel.create", "retry", "worker", nil)
+		c.do("n2", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "retry"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "retry"})
+		worker := c.subscribe("n1", "retry", "worker", 10)
+		ordinary := func() {
+			for range 3 {
+				require.NoError(t, c.put("n1", "retry", "ordinary"))
+			}
+			for _, d := range worker.take(3) {
+				worker.finish(d)
+			}
+		}
+		ordinary()
+		c.counts("retry", "redrive", 0, 0, 0)
+		require.NoError(t, c.put("n1", "orders", "poison"))
+		s := c.subscribe("n2", "orders", "billing", 1)
+		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+		worker.finish(worker.next()) // the dead letter is for the worker too
+		ordinary()
+		c.counts("retry", "redrive", 1, 0, 0)
+
+		topic, _ := c.nodes["n1"].Topic("retry")
+		q, ok := c.nodes[c.leaderOf(topic.Partition(0))].Queue(topic.Partition(0))
+		require.True(t, ok)
+		c.eventually(func() bool { return q.Floor() == 7 }, "the dead letter holds the log for the messages behind it")
+		n, err := c.nodes["n3"].Redrive(t.Context(), "orders", "billing", 10)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		s.finish(s.next())
+
+		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "0", "dead_letter_topic": ""})
+		ordinary()
+		c.counts("retry", "redrive", 0, 0, 0)
+	})
+}
+
+// TestACycleOfPoliciesIsRefused: of two topics, of three, and of a policy that closes a cycle of others' making.
+func TestACycleOfPoliciesIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		for _, topic := range []string{"work", "retry", "last"} {
+			c.do("n1", "topic.create", topic, "", nil)
+			c.do("n1", "channel.create", topic, "ch", nil)
+		}
+		policy := func(topic, to string) error {
+			return do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: topic, Channel: "ch",
+				Args: map[string]string{"max_attempts": "1", "dead_letter_topic": to}})
+		}
+		require.NoError(t, policy("work", "retry"))
+		err := policy("retry", "work")
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorContains(t, err, "dead letters of retry/ch would come back to retry: they go to work, and channel work/ch has the dead_letter_topic retry")
+		require.NoError(t, policy("retry", "last"))
+		require.ErrorIs(t, policy("last", "work"), edge.ErrInvalid)
+		require.ErrorIs(t, policy("last", "retry"), edge.ErrInvalid)
+		require.NoError(t, policy("work", "retry"), "the same again")
+		require.NoError(t, policy("retry", "elsewhere"))
+		require.NoError(t, policy("last", "work"), "there is no cycle any more")
+	})
+}
+
+// TestAPolicyActsWithTheRightsOfItsOwner: while the user that set a policy may not publish to its dead-letter topic, the
+// dead messages are held and the alarm names the policy. They are moved once it may again, or another user sets the policy. A
+// change of other parts of the policy leaves it with its owner.
+func TestAPolicyActsWithTheRightsOfItsOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var denied sync.Map
+		c := newClusterOf(t, cluster{size: 3, mayPublish: func(user, topic string) bool {
+			_, is := denied.Load(user + " " + topic)
+			return !is
+		}})
+		policy := func(user string, args map[string]string) {
+			ctx := edge.WithRequester(t.Context(), func() edge.Requester { return edge.Requester{User: user, Identity: user} })
+			require.NoError(t, do(ctx, c.nodes["n2"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: args}))
+		}
+		held := func() (all []edge.HeldPolicy) {
+			for _, b := range c.nodes {
+				all = append(all, b.Faults().HeldPolicies...)
+			}
+			return all
+		}
+		fail := func() {
+			require.NoError(t, c.put("n1", "orders", "poison"))
+			s := c.subscribe("n2", "orders", "billing", 1)
+			require.NoError(t, s.sub.Requeue(s.next().ID, 0))
+			s.sub.Close(true)
+		}
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		policy("alice", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
+		policy("root", map[string]string{"retry_backoff": "1ms"})
+		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2, Owner: "alice"})
+		fail()
+		c.counts("dead", "redrive", 1, 0, 0)
+		require.Empty(t, held())
+
+		denied.Store("alice dead", true)
+		want := []edge.HeldPolicy{{Topic: "orders", Channel: "billing", DeadLetterTopic: "dead", Owner: "alice"}}
+		require.Equal(t, want, held(), "before a message dies")
+		fail()
+		time.Sleep(5 * time.Second)
+		c.counts("dead", "redrive", 1, 0, 0)
+		require.Equal(t, want, held())
+
+		denied.Delete("alice dead")
+		c.counts("dead", "redrive", 2, 0, 0)
+		c.counts("orders", "billing", 0, 0, 0)
+		require.Empty(t, held())
+
+		denied.Store("alice dead", true)
+		fail()
+		policy("bob", map[string]string{"dead_letter_topic": "dead"})
+		c.counts("dead", "redrive", 3, 0, 0)
+		require.Empty(t, held())
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -126,6 +127,55 @@ func TestTheWindowOfATopicIsShown(t *testing.T) {
 	})
 }
 
+// TestTheWindowInForceIsTheOneThatIsShown: neither longer nor shorter, whether it is shorter than brokers repeat
+// puts, after it was changed, after a restart of all, and by whatever replica leads.
+func TestTheWindowInForceIsTheOneThatIsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newDedupeCluster(t, 3)
+		set := func(window time.Duration) {
+			t.Helper()
+			c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": window.String()})
+			c.eventually(func() bool {
+				for on := range c.nodes {
+					if v, _ := c.view(on, "orders"); v.DedupeWindowMS != window.Milliseconds() {
+						return false
+					}
+				}
+				return true
+			}, "the window is not shown")
+			<-time.After(time.Second) // the replicas have heard of it
+		}
+		set(10 * time.Second)
+		for name, disaster := range disasters() {
+			first := c.publishID("n1", "orders", name)
+			require.NoError(t, first.Err)
+			<-time.After(8 * time.Second)
+			c.again("orders", name, first, "8 s")
+			<-time.After(3 * time.Second)
+			r := c.publishID("n2", "orders", name)
+			require.NoError(t, r.Err)
+			require.False(t, r.Duplicate, "11 s")
+			disaster(c, "orders")
+			c.again("orders", name, r, name)
+			<-time.After(20 * time.Second)
+			require.False(t, c.publishID("n3", "orders", name).Duplicate, "after "+name)
+		}
+		set(time.Hour)
+		first := c.publishID("n1", "orders", "long")
+		for first.Err != nil { // in doubt, for a short window has forgotten ids
+			require.ErrorIs(t, first.Err, outcome.ErrBelowWindow)
+			<-time.After(time.Minute)
+			first = c.publishID("n1", "orders", "long")
+		}
+		for name, disaster := range disasters() {
+			disaster(c, "orders")
+			<-time.After(5 * time.Minute)
+			c.again("orders", "long", first, name)
+		}
+	})
+}
+
 // TestIDsOfSeveralPartitions: without a key the id chooses the partition, the same one at every broker.
 func TestIDsOfSeveralPartitions(t *testing.T) {
 	t.Parallel()
@@ -160,6 +210,19 @@ func TestIDsRequireTheLevel(t *testing.T) {
 // bodyOf is a message with a body alone.
 func bodyOf(text string) queue.Message { return queue.Message{Body: []byte(text)} }
 
+// byContent waits until every broker recognises the messages of a topic by their content.
+func (c *cluster) byContent(topic string) {
+	c.t.Helper()
+	c.eventually(func() bool {
+		for on := range c.nodes {
+			if v, ok := c.view(on, topic); !ok || v.Dedupe != edge.DedupeContent {
+				return false
+			}
+		}
+		return true
+	}, "a broker does not hear of the option")
+}
+
 // TestContentIsPublishedOnce: a topic recognises messages without ids by their content, published
 // through whatever broker, alone or together, before and after a failover. An id counts before the
 // content, and the key belongs to the content.
@@ -169,14 +232,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 3, level: meta.LevelContent})
 		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
-		c.eventually(func() bool {
-			for on := range c.nodes {
-				if v, ok := c.view(on, "orders"); !ok || v.Dedupe != edge.DedupeContent {
-					return false
-				}
-			}
-			return true
-		}, "a broker does not hear of the option")
+		c.byContent("orders")
 		c.whole("orders")
 		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
 			r := c.publishKeyed(on, "orders", key, messages...)
@@ -201,14 +257,14 @@ func TestContentIsPublishedOnce(t *testing.T) {
 			}
 		}
 		repeat("at once")
-		late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"try":2}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
-		require.True(t, late.Duplicate, "headers and the delay do not count")
+		late := put("n2", nil, queue.Message{Body: []byte("order 0"), Header: []byte(`{"##trace_id":"7"}`), DeliverAt: time.Now().Add(time.Hour).UnixNano()})
+		require.True(t, late.Duplicate, "the trace and the delay do not count")
 
 		several := []queue.Message{bodyOf("a"), bodyOf("b"), bodyOf("a")}
 		require.False(t, put("n1", nil, several...).Duplicate)
 		stored += 2 // the second a is the first one
 		require.True(t, put("n3", nil, several...).Duplicate)
-		require.True(t, put("n2", nil, bodyOf("a")).Duplicate, "the first message chooses the partition of a put")
+		require.True(t, put("n2", nil, bodyOf("b")).Duplicate, "each message goes to its own partition")
 
 		for _, key := range []string{"k1", "k2", ""} {
 			require.False(t, put("n1", []byte(key), bodyOf("order 0")).Duplicate, "a message with a key is another one")
@@ -232,6 +288,93 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
+	})
+}
+
+// TestContentOfPutsOfSeveral: messages that are published together (pipelined PUBs, MPUB) and again one by
+// one, or the other way round, or in other company, are stored once, whatever partition they belong to. With
+// a key they stay together.
+func TestContentOfPutsOfSeveral(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
+		c.leveled(meta.Level)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
+		c.byContent("orders")
+		c.whole("orders")
+		var all []queue.Message
+		for i := range 20 {
+			all = append(all, bodyOf(fmt.Sprint("order ", i)))
+		}
+		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
+			t.Helper()
+			r := c.publishKeyed(on, "orders", key, messages...)
+			require.NoError(t, r.Err)
+			return r
+		}
+		together := put("n1", nil, all...)
+		require.False(t, together.Duplicate)
+		for i, m := range all {
+			alone := put("n2", nil, m)
+			require.True(t, alone.Duplicate, "%s is stored twice", m.Body)
+			if i == 0 {
+				require.Equal(t, together.ID, alone.ID, "the answer names the first message")
+			}
+		}
+		c.stores("orders", len(all), "each once")
+		require.True(t, put("n3", nil, all...).Duplicate)
+		require.True(t, put("n3", nil, all[7:13]...).Duplicate)
+		more := []queue.Message{bodyOf("a"), all[3], bodyOf("b"), bodyOf("a")}
+		require.False(t, put("n1", nil, more...).Duplicate)
+		require.True(t, put("n2", nil, bodyOf("b"), bodyOf("a")).Duplicate)
+		c.stores("orders", len(all)+2, "each once")
+
+		first := put("n1", []byte("k"), all...)
+		require.False(t, first.Duplicate, "with a key they are others")
+		for on := range c.nodes {
+			for i, m := range all {
+				r := put(on, []byte("k"), m)
+				require.True(t, r.Duplicate)
+				require.Equal(t, first.Sequence+ident.Sequence(i), r.Sequence, "in their order")
+			}
+		}
+	})
+}
+
+// TestContentForSeveralChannels: the bridge and nsqctl import-nsqd publish one body once for each channel, and
+// again after an error. A message for another channel, or with another tag or header that a filter reads, is
+// no repeat: each channel receives its own, once.
+func TestContentForSeveralChannels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
+		c.leveled(meta.Level)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "dedupe": "content"})
+		c.byContent("orders")
+		const n = 100
+		channels := []string{"a", "b"}
+		for _, ch := range channels {
+			c.do("n1", "channel.create", "orders", ch, nil)
+		}
+		for range 2 { // the second time as after an answer that was lost
+			for _, ch := range channels {
+				for i := range n {
+					m := queue.Message{Body: []byte(fmt.Sprint(i)), Header: []byte(`{"##only_channel":"` + ch + `"}`)}
+					require.NoError(t, c.publishKeyed("n2", "orders", nil, m).Err)
+				}
+			}
+		}
+		c.stores("orders", len(channels)*n, "each message once for each channel")
+		for _, ch := range channels {
+			s := c.subscribe("n1", "orders", ch, 2*n)
+			s.finish(s.take(n)...)
+			s.sub.Close(true)
+		}
+		for _, header := range []string{`{"##client_dispatch_tag":"blue"}`, `{"region":"eu"}`, `{"region":"us"}`} {
+			m := queue.Message{Body: []byte("0"), Header: []byte(header)}
+			require.False(t, c.publishKeyed("n1", "orders", nil, m).Duplicate, header)
+			require.True(t, c.publishKeyed("n3", "orders", nil, m).Duplicate, header)
+		}
 	})
 }
 

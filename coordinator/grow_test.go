@@ -177,3 +177,21 @@ func TestOrderedTopicGrowsOnlyIfTheOrderMayGo(t *testing.T) {
 		require.ErrorContains(t, old.partitions("n1", "orders", 2), fmt.Sprintf("feature level %d", meta.LevelGrowing))
 	})
 }
+
+// TestContentTopicGrowsOnlyIfRepeatsMayBeStored: a message that is published again after the growth may go to
+// another partition than before, which does not know it.
+func TestContentTopicGrowsOnlyIfRepeatsMayBeStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 1, level: meta.Level})
+		c.leveled(meta.Level)
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"dedupe": "content", "dedupe_window": "5m"}))
+		err := c.partitions("n1", "orders", 2)
+		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorContains(t, err, "5m0s")
+		require.ErrorContains(t, err, "reorder=true")
+		v, _ := c.view("n1", "orders")
+		require.Len(t, v.Partitions, 1)
+		require.NoError(t, c.partitions("n1", "orders", 2, "reorder"))
+	})
+}

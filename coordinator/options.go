@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -86,6 +87,8 @@ type Options struct {
 	// NoteCreation records what a client's put or subscription created, or would have created
 	// (err); nil = it is not recorded.
 	NoteCreation func(who edge.Requester, detail string, err error)
+	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
+	MayPublish func(user, topic string) bool
 	// KnownChannels returns the channels that the external nsqlookupds have of a new topic;
 	// nil = there is no nsqlookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
@@ -206,6 +209,9 @@ func replicaDefaults(o replica.Options) replica.Options {
 	def(&o.GroupBytes, 1<<20)
 	def(&o.TailBytes, 16<<20)
 	def(&o.HeldBytes, 64<<20)
+	if o.Budget == nil {
+		o.Budget = repeats.NewBudget(repeats.DefaultBudget)
+	}
 	return o
 }
 

@@ -78,7 +78,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 		Snapshot: func() controller.Snapshot { return control.Snapshot(b.catalog, b.peers.Up) },
 	})
 	b.letters = upkeep.NewDeadLetters(upkeep.DeadLettersOptions{
-		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, Group: b.tasks, Log: b.log,
+		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, MayPublish: b.o.MayPublish, Group: b.tasks, Log: b.log,
 	})
 	return dispatch.Rooms{
 		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,

@@ -16,7 +16,7 @@ import (
 // receiptsOf names deliveries as a client without a connection does.
 func receiptsOf(list []edge.Delivery) (out []edge.Receipt) {
 	for i := range list {
-		out = append(out, edge.Receipt{ID: list[i].ID, Epoch: list[i].Epoch, Attempts: list[i].Message.Attempts})
+		out = append(out, list[i].Receipt())
 	}
 	return out
 }
@@ -25,6 +25,43 @@ func (c *cluster) settle(on string, do edge.Settlement, list ...edge.Receipt) []
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	return c.nodes[on].Settle(ctx, "orders", "billing", do, list)
+}
+
+// TestReceiptsOfAWithdrawnDelivery: the broker of a consumer withdraws a delivery, and the next one of the message has the
+// same attempts. The receipt of the first one is refused at every broker and by every subscription, and changes nothing.
+func TestReceiptsOfAWithdrawnDelivery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		for _, at := range all {
+			for _, next := range all {
+				require.NoError(t, c.put("n1", "orders", "m"))
+				s := c.subscribe(at, "orders", "billing", 1)
+				first := s.take(1)
+				s.sub.Withdraw()
+				s = c.subscribe(next, "orders", "billing", 1)
+				second := s.take(1)
+				require.Equal(t, [3]any{first[0].ID, first[0].Epoch, first[0].Message.Attempts}, [3]any{second[0].ID, second[0].Epoch, second[0].Message.Attempts})
+				for _, verb := range []edge.Verb{edge.VerbFinish, edge.VerbRequeue, edge.VerbTouch} {
+					do := edge.Settlement{Verb: verb}
+					for _, on := range all {
+						require.Equal(t, []error{edge.ErrNotOwner}, c.settle(on, do, first[0].Receipt()), "%s of %s, next %s, at %s", verb, at, next, on)
+					}
+					require.ErrorIs(t, s.sub.Settle(first[0].Receipt(), do), edge.ErrNotOwner)
+				}
+				err := s.sub.Settle(second[0].Receipt(), edge.Settlement{Verb: edge.VerbFinish})
+				if err != nil { // the leader is another broker
+					require.ErrorIs(t, err, edge.ErrNotInFlight)
+					require.Equal(t, []error{nil}, c.settle(next, edge.Settlement{Verb: edge.VerbFinish}, second[0].Receipt()))
+				}
+				c.eventually(func() bool { return s.sub.InFlight() == 0 }, "finished")
+				s.sub.Close(true)
+				c.counts("orders", "billing", 0, 0, 0)
+			}
+		}
+	})
 }
 
 // TestSettleAtAnyBroker: a receipt of a delivery settles it at the leader and at every other broker, whichever of them the
@@ -45,8 +82,9 @@ func TestSettleAtAnyBroker(t *testing.T) {
 				require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[:2]...))
 				require.Equal(t, []error{nil}, c.settle(other, edge.Settlement{Verb: edge.VerbTouch}, list[2]))
 				require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbRequeue}, list[2:]...))
-				again := receiptsOf(s.take(2))
-				require.EqualValues(t, 2, again[0].Attempts)
+				second := s.take(2)
+				require.EqualValues(t, 2, second[0].Message.Attempts)
+				again := receiptsOf(second)
 				require.Equal(t, []error{edge.ErrNotInFlight, edge.ErrNotOwner}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, list[0], list[2]))
 				require.Equal(t, []error{nil, nil}, c.settle(other, edge.Settlement{Verb: edge.VerbFinish}, again...))
 				c.eventually(func() bool { return s.sub.InFlight() == 0 }, "at %s, settled at %s", at, other)
@@ -54,7 +92,7 @@ func TestSettleAtAnyBroker(t *testing.T) {
 				c.counts("orders", "billing", 0, 0, 0)
 			}
 		}
-		foreign := edge.Receipt{ID: edge.MessageID([]byte("ffffffffffffffff")), Attempts: 1}
+		foreign := edge.Receipt{ID: edge.MessageID([]byte("ffffffffffffffff")), Number: 1}
 		require.Equal(t, []error{edge.ErrNotInFlight}, c.settle("n1", edge.Settlement{Verb: edge.VerbFinish}, foreign))
 		s := c.subscribe("n1", "orders", "billing", 1)
 		require.NoError(t, c.put("n1", "orders", "m"))

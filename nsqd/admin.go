@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -13,7 +12,8 @@ import (
 )
 
 // CreateChannel creates a channel, or finds it. It returns when the channel's position is on all
-// in-sync replicas. Errors: ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
+// in-sync replicas. A channel of the name with another id was deleted elsewhere: the new one takes its
+// place. Errors: ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", edge.ErrInvalid, name)
@@ -36,15 +36,23 @@ func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	defer p.emit.Unlock()
 	c, at, err := p.insert(name, o)
 	if err == nil && !at.found && c.creation != nil {
-		p.post(c.creation, state.Record{Kind: state.KindCreate, Channel: name, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence})
+		create := state.Record{Kind: state.KindCreate, Channel: name, ID: o.ID, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence}
+		if at.replaces {
+			p.post(c.creation, state.Record{Kind: state.KindDelete, Channel: name, At: at.kept}, create)
+		} else {
+			p.post(c.creation, create)
+		}
 	}
 	return c, err
 }
 
-// inserted says where a channel begins, and whether it existed before (found).
+// inserted says where a channel begins, and whether it existed before (found), or takes the place of
+// another one, which was deleted at the committed end kept.
 type inserted struct {
 	sequence ident.Sequence
 	found    bool
+	replaces bool
+	kept     ident.Sequence
 }
 
 func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, error) {
@@ -54,20 +62,24 @@ func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, e
 	if !p.leading {
 		return nil, inserted{}, ErrNotLeader
 	}
-	if c, ok := p.channels[name]; ok {
+	var at inserted
+	if c, ok := p.channels[name]; ok && o.ID != 0 && c.id != o.ID {
+		at.replaces, at.kept = true, p.committed.Sequence
+		p.deleteLocked(name, at.kept)
+	} else if ok {
 		if c.ephemeral && o.Ordered && !c.Ordered() {
 			c.order(true) // an ephemeral channel is neither replicated nor in the metadata
 		}
 		return c, inserted{found: true}, nil
 	}
-	at := p.originLocked(o)
-	c := newChannel(p, name, o.Ordered, at)
+	at.sequence = p.originLocked(o)
+	c := newChannel(p, name, o.ID, o.Ordered, at.sequence)
 	if !c.ephemeral {
 		c.creation = &change{done: make(chan struct{})}
 	}
 	c.lead(p.epoch, p.limitLocked(), now)
 	p.channels[name], p.hadChannels = c, true
-	return c, inserted{sequence: at}, nil
+	return c, at, nil
 }
 
 // originLocked turns an origin into a position within the log.
@@ -155,34 +167,13 @@ func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 
 // SeekChannel moves the channel to the position at which a new channel with these options would
 // begin, also back. Messages in flight and deferred messages are forgotten. The effect is exact: it is
-// counted in the same step. It is also returned with ErrNotReplicated. With ChannelOptions.Idle a channel
-// that has consumers stays.
+// counted in the same step. It is also returned with ErrNotReplicated.
 func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
-	err = p.change(ctx, func() (state.Record, error) {
-		c, ok := p.channels[name]
-		if !ok {
-			return state.Record{}, edge.ErrChannelNotFound
-		}
-		if at, stays := c.stays(o); stays {
-			e = at
-			return state.Record{}, errNoChange
-		}
+	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
 		c.seekEffect = &e
-		c.used()
-		return state.Record{Kind: state.KindSeek, Channel: name, At: p.originLocked(o)}, nil
+		return state.Record{Kind: state.KindSeek, At: p.originLocked(o)}
 	})
-	if errors.Is(err, errNoChange) {
-		err = nil
-	}
 	return e, err
-}
-
-// stays reports whether a seek leaves the channel where it is, and its effect then.
-func (c *Channel) stays(o ChannelOptions) (e SeekEffect, stays bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := c.cursor.Confirmed()
-	return SeekEffect{From: at, To: at, Stays: true}, o.Idle && len(c.subs) > 0
 }
 
 // PlanSeek returns the effect that SeekChannel would have now. Errors: edge.ErrChannelNotFound,
@@ -197,27 +188,17 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 	if !ok {
 		return SeekEffect{}, edge.ErrChannelNotFound
 	}
-	if e, stays := c.stays(o); stays {
-		return e, nil
-	}
 	to := p.originLocked(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.effectLocked(to), nil
 }
 
-// FinishEffect is what FinishElsewhere does to a channel of one partition.
-type FinishEffect struct {
-	Finished uint64 // messages that were not finished before
-	Kept     uint64 // messages that this channel has delivered and has deferred since: they stay
-	Stays    bool   // the channel has consumers: nothing has changed
-}
-
 // FinishElsewhere finishes messages of a channel without consumers, because another channel has finished
 // their originals. Every other message stays as it is: the cursor never moves back, and a deferred
 // message that this channel has delivered before stays deferred. Spans beyond the committed end are cut.
 // A repeat changes nothing. Errors as DeleteChannel; the effect is also returned with ErrNotReplicated.
-func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cursor.Span) (e FinishEffect, err error) {
+func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cursor.Span) (e cursor.Elsewhere, err error) {
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
 		if !ok {
@@ -241,68 +222,21 @@ var errNoChange = errors.New("nsqd: no change")
 
 // finishElsewhere finishes the messages at once: a consumer that comes before the change is applied must
 // not receive them.
-func (c *Channel) finishElsewhere(spans []cursor.Span) (made cursor.Progress, e FinishEffect) {
+func (c *Channel) finishElsewhere(spans []cursor.Span) (made cursor.Progress, e cursor.Elsewhere) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.subs) > 0 {
-		return made, FinishEffect{Stays: true}
+		return made, cursor.Elsewhere{Stays: true}
 	}
-	for _, s := range spans {
-		if s.To = min(s.To, c.limit); s.From < s.To {
-			made.Settled = append(made.Settled, s)
-		}
+	var held []ident.Sequence // their consumers have left: they wait for their timeouts
+	for _, f := range c.inFlight.heap {
+		held = append(held, f.seq)
 	}
-	for _, f := range c.inFlight.heap { // their consumers have left: they wait for their timeouts
-		if !f.deferred {
-			left, cut := cutOut(made.Settled, f.seq)
-			if cut {
-				made.Settled = left
-				e.Kept++
-			}
-		}
-	}
-	for seq := range c.cursor.Deferred.All {
-		if !slices.ContainsFunc(made.Settled, func(s cursor.Span) bool { return s.From <= seq && seq < s.To }) {
-			continue
-		}
-		_, isInFlight := c.inFlight.bySeq[seq]
-		if x, _ := c.cursor.Deferred.Get(seq); isInFlight || x.Attempts() > 0 {
-			e.Kept++
-			continue
-		}
-		made.Finished = append(made.Finished, seq)
-	}
-	before := c.cursor.SettledCount()
-	for _, s := range made.Settled {
-		c.cursor.Settle(s)
-	}
-	for _, seq := range made.Finished {
-		c.cursor.Finish(seq)
-	}
-	e.Finished = c.cursor.SettledCount() - before + uint64(len(made.Finished))
-	if e.Finished > 0 {
+	if made, e = c.cursor.FinishElsewhere(spans, c.limit, held); e.Finished > 0 {
 		c.changedLocked()
 		c.uses++
 	}
 	return made, e
-}
-
-// cutOut removes one sequence from the spans; cut: it was there.
-func cutOut(spans []cursor.Span, seq ident.Sequence) (left []cursor.Span, cut bool) {
-	for _, s := range spans {
-		if seq < s.From || seq >= s.To {
-			left = append(left, s)
-			continue
-		}
-		cut = true
-		if s.From < seq {
-			left = append(left, cursor.Span{From: s.From, To: seq})
-		}
-		if seq+1 < s.To {
-			left = append(left, cursor.Span{From: seq + 1, To: s.To})
-		}
-	}
-	return left, cut
 }
 
 // PauseChannel stops deliveries. Finishes still count.

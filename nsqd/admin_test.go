@@ -45,10 +45,10 @@ func TestSeekEffect(t *testing.T) {
 	got := c.Pull(s, 12, nil)
 	require.Len(t, got, 12)
 	for _, i := range []int{0, 1, 2, 5, 6, 9} { // 3, 7, 8 and 11 stay in flight
-		require.NoError(t, c.Finish(s, got[i].Message.Seq, 1))
+		require.NoError(t, c.Finish(s, c.of(got[i].Message.Seq, 1)))
 	}
-	require.NoError(t, c.Requeue(s, 4, 60_000))
-	require.NoError(t, c.Requeue(s, 10, 60_000))
+	require.NoError(t, c.Requeue(s, c.of(4, 0), 60_000))
+	require.NoError(t, c.Requeue(s, c.of(10, 0), 60_000))
 	plan := func(o ChannelOptions) SeekEffect {
 		e, err := r.PlanSeek("c", o)
 		require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestSeekEffect(t *testing.T) {
 	require.Equal(t, SeekEffect{From: 3, To: 3, Repeats: 3}, plan(seekTo(3)), "a seek to the same place forgets what was finished above it")
 
 	// Retention removes the messages below 5 but keeps 4, which is deferred, elsewhere.
-	require.NoError(t, c.Finish(s, 3, 1))
+	require.NoError(t, c.Finish(s, c.of(3, 1)))
 	r.relocate(t, 1, 5)
 	require.Equal(t, SeekEffect{From: 7, To: 5, Skips: 1, Repeats: 3}, plan(ChannelOptions{Origin: FromEarliest}), "4 cannot be read from the log; 5, 6 and 9 can")
 	require.Equal(t, SeekEffect{From: 7, To: 8, Skips: 2, Repeats: 1}, plan(seekTo(8)), "4 and 7; 9")
@@ -85,7 +85,7 @@ func TestSeekEffectWhileConsumersFinish(t *testing.T) {
 		var done sync.WaitGroup
 		done.Go(func() {
 			for _, d := range got {
-				if c.Finish(s, d.Message.Seq, 1) == nil {
+				if c.Finish(s, c.of(d.Message.Seq, 1)) == nil {
 					finished++
 				}
 			}

@@ -31,7 +31,7 @@ func BenchmarkPullFinish(b *testing.B) {
 					b.StartTimer()
 				}
 				for i := range buffer {
-					_ = c.Finish(s, buffer[i].Message.Seq, 1)
+					_ = c.Finish(s, c.of(buffer[i].Message.Seq, 1))
 				}
 				done += len(buffer)
 			}

@@ -17,6 +17,7 @@ import (
 type Channel struct {
 	p         *Partition
 	name      string
+	id        uint64 // tells it from earlier and later channels of the name; 0: ephemeral
 	ephemeral bool
 	creation  *change // the delta that creates it; nil: not created by this leader
 
@@ -73,6 +74,7 @@ type Channel struct {
 	uses uint64 // subscriptions and operations on the channel under this leader; it only rises
 
 	policy         Policy
+	awaitsPolicy   bool             // the broker has not set the channel's policy yet: a filter would be missing
 	filter         *filter.Filter   // of the policy; nil: all messages are delivered
 	deadLetterHold Subscriber       // holds dead messages in flight until they are moved; never attached
 	dead           []ident.Sequence // dead messages that the broker has not fetched yet, the oldest first
@@ -81,9 +83,9 @@ type Channel struct {
 // IsEphemeral reports whether a channel or topic of this name is ephemeral.
 func IsEphemeral(name string) bool { return strings.HasSuffix(name, edge.EphemeralSuffix) }
 
-func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Channel {
+func newChannel(p *Partition, name string, id uint64, ordered bool, at ident.Sequence) *Channel {
 	c := &Channel{
-		p: p, name: name, ordered: ordered, ephemeral: IsEphemeral(name),
+		p: p, name: name, id: id, ordered: ordered, ephemeral: IsEphemeral(name),
 		cursor:  cursor.New(at),
 		subs:    make(map[*Subscriber]struct{}),
 		latency: meter.NewLatency(p.o.Percentiles, p.o.PercentileWindowMS*nsPerMS, p.o.Now()),
@@ -91,6 +93,7 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 	}
 	c.cursor.Unreplicated, c.cursor.Deferred.BySeq = c.ephemeral, ordered
 	if p.o.Policy != nil {
+		c.awaitsPolicy = true
 		c.setPolicyLocked(p.o.Policy(name))
 	}
 	c.deadLetterHold = Subscriber{Wake: make(chan struct{}, 1), channel: c}
@@ -99,6 +102,9 @@ func newChannel(p *Partition, name string, ordered bool, at ident.Sequence) *Cha
 
 // Name is the channel's name.
 func (c *Channel) Name() string { return c.name }
+
+// ID tells the channel from earlier and later ones of the same name. It is 0 for an ephemeral channel.
+func (c *Channel) ID() uint64 { return c.id }
 
 // Ordered reports whether the channel delivers one message at a time, in order.
 func (c *Channel) Ordered() bool {
@@ -209,7 +215,6 @@ type SeekEffect struct {
 	To      ident.Sequence // and after
 	Skips   uint64         // not finished, and not delivered any more
 	Repeats uint64         // finished or passed before, and delivered again
-	Stays   bool           // ChannelOptions.Idle, and the channel has consumers
 }
 
 func (c *Channel) effectLocked(to ident.Sequence) SeekEffect {
@@ -309,7 +314,7 @@ func (c *Channel) availableLocked(now int64) int {
 
 // opensLocked reports whether the channel may deliver at all.
 func (c *Channel) opensLocked(now int64) bool {
-	if !c.serving || c.paused || c.fenced(now) {
+	if !c.serving || c.paused || c.awaitsPolicy || c.fenced(now) {
 		return false
 	}
 	return !c.busyLocked()

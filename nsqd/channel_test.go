@@ -69,9 +69,9 @@ func TestRequeuedAndNewMessagesAlternate(t *testing.T) {
 		require.Len(t, d, 1)
 		got = append(got, fmt.Sprintf("%s/%d", d[0].Message.Body, d[0].Message.Attempts))
 		if string(d[0].Message.Body) == "poison" {
-			require.NoError(t, c.Requeue(s, d[0].Message.Seq, 0))
+			require.NoError(t, c.Requeue(s, c.of(d[0].Message.Seq, 0), 0))
 		} else {
-			require.NoError(t, c.Finish(s, d[0].Message.Seq, 1))
+			require.NoError(t, c.Finish(s, c.of(d[0].Message.Seq, 1)))
 		}
 	}
 	require.Equal(t, []string{"poison/1", "poison/2", "a/1", "poison/3", "b/1", "poison/4"}, got)
@@ -87,17 +87,17 @@ func TestTimeoutRequeues(t *testing.T) {
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
-	require.ErrorIs(t, c.Finish(other, 0, 1), edge.ErrNotOwner)
+	require.ErrorIs(t, c.Finish(other, c.of(0, 1)), edge.ErrNotOwner)
 	r.tick(60)
-	require.NoError(t, c.Touch(s, 0))
+	require.NoError(t, c.Touch(s, c.of(0, 0)))
 	r.tick(60)
 	require.Equal(t, 1, c.InFlight(s))
 	r.tick(40)
 	require.Zero(t, c.InFlight(s))
 	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
 	require.Empty(t, c.Revoked(s, nil))
-	require.ErrorIs(t, c.Finish(s, 0, 1), edge.ErrNotInFlight)
-	require.ErrorIs(t, c.Touch(s, 0), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Touch(s, c.of(0, 0)), edge.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
 	require.EqualValues(t, 1, c.stats(false, &meter.Merged{}).TimeoutCount)
@@ -111,7 +111,7 @@ func TestTouchIsBounded(t *testing.T) {
 	r.publish("a")
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	r.tick(90)
-	require.NoError(t, c.Touch(s, 0))
+	require.NoError(t, c.Touch(s, c.of(0, 0)))
 	r.tick(59)
 	require.Equal(t, 1, c.InFlight(s))
 	r.tick(1)
@@ -126,7 +126,7 @@ func TestDeferredMessages(t *testing.T) {
 	r.publish("now")
 	require.Equal(t, counts{depth: 1, deferred: 1, published: 2}, countsOf(r.Partition, c))
 	require.Equal(t, []string{"now"}, bodies(c.Pull(s, 5, nil)))
-	require.NoError(t, c.Requeue(s, 1, 3_600_000)) // clamped to one second
+	require.NoError(t, c.Requeue(s, c.of(1, 0), 3_600_000)) // clamped to one second
 	require.Equal(t, r.clock.now()+500*nsPerMS, r.Due())
 	list := c.Deferred(10)
 	require.Len(t, list, 2)
@@ -174,17 +174,17 @@ func TestOrderedChannelWaitsForTheReplicas(t *testing.T) {
 	require.Equal(t, []string{"a"}, bodies(c.Pull(s, 5, nil)))
 	require.Empty(t, c.Pull(s, 5, nil), "one in flight")
 	r.rep.hold = true
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	require.Empty(t, c.Pull(s, 5, nil), "the finish is not replicated")
 	r.rep.answer(r.Partition, true)
 	<-s.Wake
 	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
-	require.NoError(t, c.Finish(s, 1, 1))
+	require.NoError(t, c.Finish(s, c.of(1, 1)))
 	r.rep.answer(r.Partition, false)
 	d := c.Pull(s, 5, nil)
 	require.Equal(t, []string{"b"}, bodies(d), "back to the last replicated finish")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
-	require.NoError(t, c.Requeue(s, 1, 500))
+	require.NoError(t, c.Requeue(s, c.of(1, 0), 500))
 	require.Empty(t, c.Pull(s, 5, nil), "c would overtake it")
 	r.tick(500)
 	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
@@ -199,8 +199,8 @@ func TestEphemeralChannel(t *testing.T) {
 	r.publishN(30)
 	require.Equal(t, counts{depth: 10, finished: 20, published: 30}, countsOf(r.Partition, c))
 	require.Len(t, c.Pull(s, 100, nil), 10)
-	require.NoError(t, c.Finish(s, 3, 1))
-	require.NoError(t, c.Requeue(s, 4, 10))
+	require.NoError(t, c.Finish(s, c.of(3, 1)))
+	require.NoError(t, c.Requeue(s, c.of(4, 0), 10))
 	r.Flush()
 	require.Empty(t, r.rep.deltas, "it is not replicated")
 	require.Zero(t, r.lowWater())
@@ -242,7 +242,7 @@ func TestUnleadEndsEverything(t *testing.T) {
 	require.ErrorIs(t, <-failed, ErrNotLeader)
 	<-s.Lost
 	require.ErrorIs(t, c.Err(s), ErrNotLeader)
-	require.ErrorIs(t, c.Finish(s, 0, 1), ErrNotLeader)
+	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), ErrNotLeader)
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrNotLeader)
 	require.ErrorIs(t, r.EmptyChannel(t.Context(), "c"), ErrNotLeader)
@@ -257,8 +257,8 @@ func TestSameLeaderAgain(t *testing.T) {
 	s := subscribe(t, c)
 	r.publish("a", "b")
 	require.Len(t, c.Pull(s, 2, nil), 2)
-	require.NoError(t, c.Requeue(s, 0, 0))
-	require.NoError(t, c.Requeue(s, 1, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
+	require.NoError(t, c.Requeue(s, c.of(1, 0), 0))
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	r.Unlead()
 	r.Lead(2)
@@ -287,7 +287,7 @@ func TestSeekBeforeReclaim(t *testing.T) {
 	n.seekChannel(t, "c", seekTo(0))
 	c, _ = n.Channel("c")
 	s := subscribe(t, c)
-	held := []HeldDelivery{{Sequence: 0, Attempts: 1}, {Sequence: 1, Attempts: 1}}
+	held := []Receipt{{Sequence: 0, Attempts: 1}, {Sequence: 1, Attempts: 1}}
 	require.Equal(t, []ident.Sequence{0, 1}, c.Reclaim(s, held))
 	require.Len(t, c.Pull(s, 9, nil), 3)
 	requireExact(t, n.Partition, c)
@@ -295,24 +295,24 @@ func TestSeekBeforeReclaim(t *testing.T) {
 
 func TestFinishesOfAnEarlierLeader(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 6, 6)
-	require.NoError(t, c.Requeue(s, 5, 60_000))
+	require.NoError(t, c.Requeue(s, c.of(5, 0), 60_000))
 	r.Flush()
 	n := r.failover()
 	c, _ = n.Channel("c")
 	s, other := subscribe(t, c), subscribe(t, c)
-	require.NoError(t, c.Finish(s, 3, 1), "not delivered again")
-	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 2, Attempts: 1}, {Sequence: 4, Attempts: 3}}))
+	require.NoError(t, c.Finish(s, c.of(3, 1)), "not delivered again")
+	require.Empty(t, c.Reclaim(s, []Receipt{{Sequence: 2, Epoch: 1, Number: 3, Attempts: 1}, {Sequence: 4, Epoch: 1, Number: 5, Attempts: 3}}))
 	require.Equal(t, 2, c.InFlight(s))
 	d := c.Pull(other, 10, nil)
 	require.Len(t, d, 2) // 0 and 1: 2 and 4 are reclaimed, 3 is finished, 5 is deferred
-	require.ErrorIs(t, c.Finish(s, 0, 1), edge.ErrNotOwner, "delivered again")
-	require.ErrorIs(t, c.Finish(s, 5, 1), edge.ErrNotInFlight, "revoked")
-	require.ErrorIs(t, c.Finish(s, 99, 1), edge.ErrNotInFlight)
-	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Attempts: 1}, {Sequence: 3, Attempts: 1}, {Sequence: 5, Attempts: 1}}))
-	require.NoError(t, c.Finish(s, 2, 1))
-	require.NoError(t, c.Finish(s, 2, 1), "finished already")
-	require.ErrorIs(t, c.Finish(s, 2, 2), edge.ErrNotInFlight)
-	require.NoError(t, c.Requeue(s, 4, 0))
+	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), edge.ErrNotOwner, "delivered again")
+	require.ErrorIs(t, c.Finish(s, c.of(5, 1)), edge.ErrNotInFlight, "revoked")
+	require.ErrorIs(t, c.Finish(s, c.of(99, 1)), edge.ErrNotInFlight)
+	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []Receipt{{Sequence: 0, Attempts: 1}, {Sequence: 3, Attempts: 1}, {Sequence: 5, Attempts: 1}}))
+	require.NoError(t, c.Finish(s, c.of(2, 1)))
+	require.NoError(t, c.Finish(s, c.of(2, 1)), "finished already")
+	require.ErrorIs(t, c.Finish(s, c.of(2, 2)), edge.ErrNotInFlight)
+	require.NoError(t, c.Requeue(s, c.of(4, 0), 0))
 	d = c.Pull(other, 10, nil)
 	require.EqualValues(t, 4, d[0].Message.Attempts)
 	require.Equal(t, counts{inFlight: 3, deferred: 1, finished: 2, published: 6}, countsOf(n.Partition, c))
@@ -320,14 +320,14 @@ func TestFinishesOfAnEarlierLeader(t *testing.T) {
 
 func TestRetentionUnderAChannel(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "c", ChannelOptions{}, 10, 2)
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	r.log.start = 5
 	r.seekChannel(t, "c", seekTo(1))
 	require.Equal(t, 5, countsOf(r.Partition, c).depth, "a seek stays within the log")
 	r.log.start = 8
 	require.Len(t, c.Pull(s, 10, nil), 2)
 	require.EqualValues(t, 8, c.cursor.Confirmed())
-	require.NoError(t, c.Requeue(s, 8, 0))
+	require.NoError(t, c.Requeue(s, c.of(8, 0), 0))
 	r.log.start = 9
 	require.Empty(t, c.Pull(s, 10, nil))
 	requireExact(t, r.Partition, c)
@@ -419,9 +419,9 @@ func TestWakeReportsTimers(t *testing.T) {
 	wakes()
 	require.Len(t, c.Pull(s, 2, nil), 2)
 	require.Equal(t, []int64{r.Due()}, wakes(), "the deliveries time out")
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	require.Equal(t, []int64{0}, wakes(), "a delta")
-	require.NoError(t, c.Finish(s, 1, 1))
+	require.NoError(t, c.Finish(s, c.of(1, 1)))
 	require.Empty(t, wakes(), "once is enough")
 	r.Flush()
 	r.Expire(r.clock.now())
@@ -458,7 +458,7 @@ func TestChannelBecomesOrdered(t *testing.T) {
 		require.NoError(t, r.OrderChannel(t.Context(), "c", true))
 		for _, i := range []int{3, 0, 5, 1} {
 			require.Empty(t, c.Pull(s, 9, nil), "messages are in flight")
-			require.NoError(t, c.Requeue(s, got[i].Message.Seq, 0))
+			require.NoError(t, c.Requeue(s, c.of(got[i].Message.Seq, 0), 0))
 		}
 		if !failover {
 			c.Detach(s, true)
@@ -473,9 +473,9 @@ func TestChannelBecomesOrdered(t *testing.T) {
 				d := c.Pull(s, 9, nil)
 				require.Len(t, d, 1)
 				require.Equal(t, want, d[0].Message.Seq)
-				require.NoError(t, c.Requeue(s, want, 0))
+				require.NoError(t, c.Requeue(s, c.of(want, 0), 0))
 			}
-			require.NoError(t, c.Finish(s, c.Pull(s, 1, nil)[0].Message.Seq, r.epoch))
+			require.NoError(t, c.Finish(s, c.of(c.Pull(s, 1, nil)[0].Message.Seq, r.epoch)))
 		}
 		requireExact(t, r.Partition, c)
 	}
@@ -522,7 +522,7 @@ func TestLatencyPercentiles(t *testing.T) {
 	}
 	r.Advance(r.log.Committed())
 	for _, d := range c.Pull(s, 100, nil) {
-		require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+		require.NoError(t, c.Finish(s, c.of(d.Message.Seq, 1)))
 	}
 	e := c.stats(false, &meter.Merged{}).E2E
 	require.Equal(t, 100, e.Count)
@@ -544,15 +544,15 @@ func TestTransferDeliveries(t *testing.T) {
 	r.tick(10)
 
 	s := subscribe(t, c)
-	held := []HeldDelivery{{Sequence: 0, Attempts: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 99, Attempts: 1}}
+	held := []Receipt{c.of(0, 1), c.of(2, 1), {Sequence: 99, Attempts: 1}}
 	require.Equal(t, []ident.Sequence{99}, c.TransferDeliveries(old, s, held))
 	require.Equal(t, 2, c.InFlight(s))
 	d := c.Pull(other, 10, nil)
 	require.Len(t, d, 2, "the messages that the client has not seen")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
-	require.NoError(t, c.Finish(s, 0, 1))
-	require.ErrorIs(t, c.Finish(old, 2, 1), edge.ErrNotInFlight)
-	require.NoError(t, c.Undo(s, 2))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
+	require.ErrorIs(t, c.Finish(old, c.of(2, 1)), edge.ErrNotInFlight)
+	require.NoError(t, c.Undo(s, c.of(2, 0)))
 	again := c.Pull(other, 10, nil)
 	require.Len(t, again, 1)
 	require.EqualValues(t, 1, again[0].Message.Attempts, "the client did not see it")

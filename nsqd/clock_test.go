@@ -21,7 +21,7 @@ func TestTimeoutAfterTheClockWasSetBack(t *testing.T) {
 	r.ClockSetBack(hourNS)
 	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
 	r.tick(60)
-	require.NoError(t, c.Touch(s, 1))
+	require.NoError(t, c.Touch(s, c.of(1, 0)))
 	r.tick(60)
 	require.Equal(t, 1, c.InFlight(s))
 	r.tick(60)

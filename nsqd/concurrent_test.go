@@ -37,10 +37,10 @@ func consume(c *Channel, s *Subscriber, seed uint64, got func(edge.Delivery), st
 			buffer = c.Pull(s, credit, buffer[:0])
 			for _, d := range buffer {
 				if random.IntN(50) == 0 {
-					_ = c.Requeue(s, d.Message.Seq, int64(random.IntN(2)))
+					_ = c.Requeue(s, ReceiptOf(&d), int64(random.IntN(2)))
 					continue
 				}
-				if c.Finish(s, d.Message.Seq, 1) == nil {
+				if c.Finish(s, c.of(d.Message.Seq, 1)) == nil {
 					got(d)
 				}
 			}
@@ -271,7 +271,7 @@ func TestManyFinishesInRandomOrder(t *testing.T) {
 	}
 	most := 0
 	for i, seq := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
-		require.NoError(t, c.Finish(s, ident.Sequence(seq), 1))
+		require.NoError(t, c.Finish(s, c.of(ident.Sequence(seq), 1)))
 		if i%(n/64) == 0 {
 			most = max(most, len(c.cursor.Full().Settled))
 			requireExact(t, r.Partition, c)
@@ -312,7 +312,7 @@ func follow(p *Partition, finished func(ident.Sequence), stop <-chan struct{}) {
 			case <-s.Wake:
 				for buffer = c.Pull(s, 7, buffer[:0]); len(buffer) > 0; buffer = c.Pull(s, 7, buffer[:0]) {
 					for _, d := range buffer {
-						if c.Finish(s, d.Message.Seq, d.Epoch) == nil {
+						if c.Finish(s, c.of(d.Message.Seq, d.Epoch)) == nil {
 							finished(d.Message.Seq)
 						}
 					}

@@ -41,9 +41,11 @@
 //  10. A paused channel that is far behind gains on its producers: a pause ends at the latest
 //     after half as many new puts as the channel has delivered since its last pause.
 //  11. A message that the channel's filter rejects is finished for the channel, and a filter
-//     finishes no message that it accepts. The filter in force at a delivery decides.
-//  12. A receipt settles one delivery: that of its sequence, of its attempts, and of the epoch
-//     whose leader made it. By 6 two leaders may make deliveries with the same attempts.
+//     finishes no message that it accepts. The filter in force at a delivery decides. A channel is
+//     its name and its id: it delivers nothing under the policy of another channel of the name, nor
+//     before it has its own.
+//  12. A receipt settles one delivery, whichever way it comes: that of its epoch and number. A
+//     partition gives no two deliveries of an epoch the same number.
 //
 // # Locks
 //

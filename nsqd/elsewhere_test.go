@@ -22,20 +22,20 @@ func TestFinishElsewhereKeepsWhatIsTheChannelsOwn(t *testing.T) {
 		s := subscribe(t, c)
 		got := c.Pull(s, 1, nil)
 		require.Len(t, got, 1)
-		require.NoError(t, c.Requeue(s, 0, 60_000))
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 60_000))
 		stays, err := r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 10}})
 		require.NoError(t, err)
-		require.Equal(t, FinishEffect{Stays: true}, stays, "it has a consumer")
+		require.Equal(t, cursor.Elsewhere{Stays: true}, stays, "it has a consumer")
 		c.Detach(s, true)
 		require.Len(t, c.Deferred(10), 3, "the statistics find the delayed messages")
 
 		spans := []cursor.Span{{From: 0, To: 3}, {From: 4, To: 8}, {From: 8, To: 8}, {From: 20, To: 30}}
 		e, err := r.FinishElsewhere(t.Context(), "c", spans)
 		require.NoError(t, err)
-		require.Equal(t, FinishEffect{Finished: 2 + 1 + 3, Kept: 1}, e)
+		require.Equal(t, cursor.Elsewhere{Finished: 2 + 1 + 3, Kept: 1}, e)
 		e, err = r.FinishElsewhere(t.Context(), "c", spans)
 		require.NoError(t, err)
-		require.Equal(t, FinishEffect{Kept: 1}, e, "a repeat changes nothing")
+		require.Equal(t, cursor.Elsewhere{Kept: 1}, e, "a repeat changes nothing")
 		requireExact(t, r.Partition, c)
 
 		r.Flush()
@@ -59,7 +59,7 @@ func TestFinishElsewhereAndLeftConsumers(t *testing.T) {
 	c.Detach(s, false)
 	e, err := r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 4}})
 	require.NoError(t, err)
-	require.Equal(t, FinishEffect{Finished: 2, Kept: 2}, e)
+	require.Equal(t, cursor.Elsewhere{Finished: 2, Kept: 2}, e)
 	r.tick(2000)
 	require.Len(t, drain(t, c, subscribe(t, c)), 3, "0, 1 and 4")
 	_, err = r.FinishElsewhere(t.Context(), "none", nil)
@@ -67,18 +67,4 @@ func TestFinishElsewhereAndLeftConsumers(t *testing.T) {
 	r.Unlead()
 	_, err = r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 5}})
 	require.ErrorIs(t, err, ErrNotLeader)
-}
-
-// TestAnIdleSeekLeavesAChannelWithConsumers: the check and the move are made by the leader.
-func TestAnIdleSeekLeavesAChannelWithConsumers(t *testing.T) {
-	r, c, s := delivered(t, Options{}, "c", ChannelOptions{Origin: FromEarliest}, 5, 2)
-	o := ChannelOptions{Origin: FromLatest, Idle: true}
-	e, err := r.SeekChannel(t.Context(), "c", o)
-	require.NoError(t, err)
-	require.Equal(t, SeekEffect{Stays: true}, e)
-	c.Detach(s, true)
-	e, err = r.PlanSeek("c", o)
-	require.NoError(t, err)
-	require.Equal(t, SeekEffect{From: 2, To: 5, Skips: 5}, e, "two are deferred")
-	require.Equal(t, e, r.seekChannel(t, "c", o))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/backoff"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -16,17 +17,19 @@ var failures = map[string]struct {
 	policy Policy
 	fail   func(t *testing.T, r *rig, c *Channel, s *Subscriber)
 }{
-	"requeue":    {0, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Requeue(s, 0, 0)) }},
-	"delay":      {500, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Requeue(s, 0, 500)) }},
+	"requeue": {0, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Requeue(s, c.of(0, 0), 0)) }},
+	"delay": {500, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 500))
+	}},
 	"timeout":    {0, Policy{}, func(_ *testing.T, r *rig, _ *Channel, _ *Subscriber) { r.tick(60_000) }},
 	"disconnect": {0, Policy{}, func(_ *testing.T, _ *rig, c *Channel, s *Subscriber) { c.Detach(s, true) }},
 	"left, then timeout": {0, Policy{}, func(_ *testing.T, r *rig, c *Channel, s *Subscriber) {
 		c.Detach(s, false)
 		r.tick(60_000)
 	}},
-	"returned": {0, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Return(s, 0)) }},
-	"back-off": {400, Policy{Backoff: Backoff{BaseMS: 400}}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
-		require.NoError(t, c.Requeue(s, 0, 0))
+	"returned": {0, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Return(s, c.of(0, 0))) }},
+	"back-off": {400, Policy{Backoff: backoff.Backoff{BaseMS: 400}}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	}},
 }
 
@@ -88,13 +91,13 @@ func TestExpiredAfterAFailure(t *testing.T) {
 					require.Equal(t, "m", string(dead[0].Message.Body))
 					requireExact(t, r.Partition, c)
 
-					c.ReleaseDead(0) // the move failed
+					c.ReleaseDead(c.of(0, 0)) // the move failed
 					r.tick(1000)
 					r.Reap()
 					dead = c.DeadLetters()
 					require.Len(t, dead, 1, "it is offered again")
 					require.Zero(t, expired(r.Partition, c), "it is not finished yet")
-					require.NoError(t, c.DeadMoved(0, dead[0].Epoch))
+					require.NoError(t, c.DeadMoved(c.of(0, dead[0].Epoch)))
 					require.Equal(t, 1, expired(r.Partition, c))
 					require.EqualValues(t, 1, c.Finished())
 					requireExact(t, r.Partition, c)
@@ -139,21 +142,21 @@ func TestExpiredAndDead(t *testing.T) {
 	policy := Policy{MaxAttempts: 5}
 	r, c, s := delivered(t, Options{Policy: func(string) Policy { return policy }}, "c", ChannelOptions{Ordered: true}, 1, 1)
 	r.SetTTL(100)
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	policy = Policy{MaxAttempts: 1, DeadLetters: true, Revision: 1}
 	c.SetPolicy(policy)
 	r.tick(100)
 	r.Reap()
 	require.True(t, r.DeadPending())
 	require.Len(t, c.DeadLetters(), 1)
-	require.NoError(t, c.DeadMoved(0, 1))
+	require.NoError(t, c.DeadMoved(c.of(0, 1)))
 	require.Zero(t, expired(r.Partition, c))
 
 	r.publishKinds("a")
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	policy = Policy{MaxAttempts: 5, DeadLetters: true, Filter: "header:kind=b", Revision: 2}
 	c.SetPolicy(policy)
-	require.NoError(t, c.Requeue(s, ident.Sequence(1), 0))
+	require.NoError(t, c.Requeue(s, c.of(ident.Sequence(1), 0), 0))
 	r.tick(100)
 	r.Reap()
 	require.False(t, r.DeadPending())

@@ -201,6 +201,23 @@ func subscribe(t testing.TB, c *Channel) *Subscriber {
 	return s
 }
 
+// of is the receipt of the delivery of a message that is in flight now, if its epoch is `epoch` or that is 0;
+// otherwise of one that was made in this epoch.
+func (c *Channel) of(seq ident.Sequence, epoch ident.Epoch) Receipt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.inFlight.bySeq[seq]
+	switch {
+	case f == nil && epoch == 0:
+		return Receipt{Sequence: seq, Epoch: c.epoch}
+	case f == nil, epoch != 0 && f.epoch != epoch:
+		return Receipt{Sequence: seq, Epoch: epoch}
+	case f.sub == &c.deadLetterHold:
+		return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number}
+	}
+	return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number, Attempts: f.attempts}
+}
+
 func bodies(d []edge.Delivery) []string {
 	out := []string{}
 	for _, x := range d {

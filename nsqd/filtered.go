@@ -1,7 +1,6 @@
 package nsqd
 
 import (
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/filter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -69,18 +68,4 @@ func (c *Channel) settleRejectedLocked(rejected []cursor.Span) {
 		c.verbs.Filtered.Add(n)
 		c.changedLocked()
 	}
-}
-
-// sequencesOf lists the messages of ranges; nil: there is none.
-func sequencesOf(spans []cursor.Span) map[ident.Sequence]struct{} {
-	var all map[ident.Sequence]struct{}
-	for _, s := range spans {
-		for seq := s.From; seq < s.To; seq++ {
-			if all == nil {
-				all = map[ident.Sequence]struct{}{}
-			}
-			all[seq] = struct{}{}
-		}
-	}
-	return all
 }

@@ -34,7 +34,7 @@ func drain(t testing.TB, c *Channel, s *Subscriber) []string {
 			return all
 		}
 		for i := range got {
-			require.NoError(t, c.Finish(s, got[i].Message.Seq, got[i].Epoch))
+			require.NoError(t, c.Finish(s, c.of(got[i].Message.Seq, got[i].Epoch)))
 		}
 		all = append(all, bodies(got)...)
 	}
@@ -105,10 +105,10 @@ func TestFilterChangesOnALiveChannel(t *testing.T) {
 	r.publishKinds("b", "b", "a", "b", "a")
 	held := c.Pull(s, 1, nil) // the others are read ahead
 	requeued := c.Pull(s, 1, nil)
-	require.NoError(t, c.Requeue(s, requeued[0].Message.Seq, 0))
+	require.NoError(t, c.Requeue(s, c.of(requeued[0].Message.Seq, 0), 0))
 
 	c.SetPolicy(Policy{Filter: "header:kind=a", Revision: 1})
-	require.NoError(t, c.Finish(s, held[0].Message.Seq, 1), "it stays with its consumer")
+	require.NoError(t, c.Finish(s, c.of(held[0].Message.Seq, 1)), "it stays with its consumer")
 	require.Equal(t, []string{"a2", "a4"}, drain(t, c, s))
 	require.Equal(t, 2, filtered(r.Partition, c), "one was requeued, one is new")
 	requireExact(t, r.Partition, c)
@@ -236,11 +236,11 @@ func TestFilteredDeadLettersAreKept(t *testing.T) {
 	c.SetPolicy(Policy{MaxAttempts: 1})
 	s := subscribe(t, c)
 	r.publishKinds("a")
-	require.NoError(t, c.Requeue(s, c.Pull(s, 1, nil)[0].Message.Seq, 0))
+	require.NoError(t, c.Requeue(s, c.of(c.Pull(s, 1, nil)[0].Message.Seq, 0), 0))
 	c.SetPolicy(Policy{MaxAttempts: 1, Filter: "header:kind=b", Revision: 1})
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.Len(t, c.DeadLetters(), 1)
-	require.NoError(t, c.DeadMoved(0, 1))
+	require.NoError(t, c.DeadMoved(c.of(0, 1)))
 	require.Zero(t, filtered(r.Partition, c))
 }
 
@@ -275,4 +275,34 @@ func BenchmarkFilterNothing(b *testing.B) {
 			})
 		}
 	}
+}
+
+// TestAWaitingMessageHoldsNoLogForOthers: a channel with a filter and without consumers, as that of dead letters, sets the
+// messages that it waits with aside. The others are passed over, and do not count as depth.
+func TestAWaitingMessageHoldsNoLogForOthers(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "c", ChannelOptions{})
+	c.SetPolicy(Policy{Filter: "header:kind=a"})
+	r.publishKinds("b", "a", "b", "b", "a", "b")
+	r.Reap()
+	require.EqualValues(t, 2, countsOf(r.Partition, c).depth)
+	requireExact(t, r.Partition, c)
+	require.EqualValues(t, 6, r.Floor())
+	seqs, all := r.DeferredBelow(6, 500, 10)
+	require.True(t, all)
+	require.Equal(t, []ident.Sequence{1, 4}, seqs)
+	r.log.relocated = map[ident.Offset][]ident.Sequence{500: seqs}
+	require.NoError(t, r.Relocate(t.Context(), 500, seqs))
+	require.NoError(t, r.SettleRelocation(t.Context(), 500, seqs))
+	require.EqualValues(t, 6, r.lowWater())
+	r.log.start = 6
+
+	r.Flush()
+	r = r.failover()
+	c, _ = r.Channel("c")
+	s := subscribe(t, c)
+	d := c.Pull(s, 10, nil)
+	require.Equal(t, []string{"a1", "a4"}, bodies(d))
+	require.EqualValues(t, 1, d[0].Message.Attempts)
+	requireExact(t, r.Partition, c)
 }

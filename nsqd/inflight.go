@@ -14,6 +14,7 @@ type delivery struct {
 	start    int64       // unix ns of the delivery; TOUCH is capped relative to it
 	putTime  int64       // unix ns of the publish, for the latency
 	epoch    ident.Epoch // of the leader that made the delivery, which may be an earlier one
+	number   uint64      // with the epoch: of no other delivery of the partition
 	attempts uint16      // including this delivery
 	deferred bool        // the sequence is in the deferred set
 	moving   bool        // dead, and the broker is moving it to the dead letters

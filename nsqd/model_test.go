@@ -29,7 +29,7 @@ func runModel(t *rapid.T, ordered bool) {
 		"finish again": r.finish, "requeue": r.requeue, "touch": r.touch, "pass": r.pass,
 		"pause": r.pauseChannel, "pause topic": r.pauseTopic, "seek": r.seek, "empty": r.empty,
 		"detach": r.detach, "failover": r.failover, "retain": r.retain, "order": r.order,
-		"move dead": r.moveDead, "cancel": r.cancel, "reap": func(*rapid.T) { r.Reap() },
+		"move dead": r.moveDead, "stale": r.stale, "cancel": r.cancel, "reap": func(*rapid.T) { r.Reap() },
 		"flush": func(*rapid.T) { r.Flush() },
 		"":      r.check,
 	})
@@ -47,10 +47,10 @@ func (r *reference) drain(t *rapid.T) {
 	for range 4 * (len(r.fates) + 4) {
 		r.tick(100)
 		for _, d := range r.channel.DeadLetters() {
-			require.NoError(t, r.channel.DeadMoved(d.Message.Seq, d.Epoch))
+			require.NoError(t, r.channel.DeadMoved(r.channel.of(d.Message.Seq, d.Epoch)))
 		}
 		for _, d := range r.channel.Pull(r.subs[0], 10, nil) {
-			require.NoError(t, r.channel.Finish(r.subs[0], d.Message.Seq, r.epoch))
+			require.NoError(t, r.channel.Finish(r.subs[0], r.channel.of(d.Message.Seq, r.epoch)))
 		}
 	}
 	n := countsOf(r.Partition, r.channel)
@@ -107,10 +107,10 @@ func TestTruncatedDeltasLoseNoMessage(t *testing.T) {
 				seq := isInFlight[i]
 				isInFlight = slices.Delete(isInFlight, i, i+1)
 				if rapid.Bool().Draw(t, "finish") {
-					require.NoError(t, c.Finish(s, seq, 1))
+					require.NoError(t, c.Finish(s, c.of(seq, 1)))
 					finished[seq] = true
 				} else {
-					require.NoError(t, c.Requeue(s, seq, rapid.Int64Range(0, 1).Draw(t, "ms")))
+					require.NoError(t, c.Requeue(s, c.of(seq, 0), rapid.Int64Range(0, 1).Draw(t, "ms")))
 				}
 			}
 		}

@@ -7,17 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/backoff"
 )
 
 // policies are the policies of the reference runs.
-var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
+var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: backoff.Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
 
 // retry is the state of a message after a failed delivery.
 func (r *reference) retry(seq int, delayMS int64) {
 	r.back(seq)
 	f := &r.fates[seq]
-	if delayMS = max(delayMS, r.policy.Backoff.delayMS(uint16(f.attempts))); delayMS > 0 && !r.isDead(seq) {
+	if delayMS = max(delayMS, r.policy.Backoff.DelayMS(uint16(f.attempts))); delayMS > 0 && !r.isDead(seq) {
 		f.place, f.deadline, f.released = inDeferred, r.clock.now()+delayMS*nsPerMS, false
 	}
 }
@@ -87,11 +89,11 @@ func (r *reference) moveDead(t *rapid.T) {
 		require.Equal(t, fate{place: inFlight, sub: deadHold}, fate{place: f.place, sub: f.sub})
 		require.Equal(t, f.attempts, int(d.Message.Attempts))
 		if rapid.Bool().Draw(t, "moved") {
-			require.NoError(t, r.channel.DeadMoved(d.Message.Seq, d.Epoch))
+			require.NoError(t, r.channel.DeadMoved(r.channel.of(d.Message.Seq, d.Epoch)))
 			f.place = done
 			continue
 		}
-		r.channel.ReleaseDead(d.Message.Seq)
+		r.channel.ReleaseDead(r.channel.of(d.Message.Seq, 0))
 		f.place, f.deadline, f.released = inDeferred, r.clock.now()+1000*nsPerMS, true
 	}
 }
@@ -128,15 +130,41 @@ func (r *reference) forgetReleases() {
 }
 
 // oldDelivery is a delivery that was in flight when the leader changed.
-type oldDelivery struct{ seq, sub, attempts int }
+type oldDelivery struct {
+	seq, sub int
+	receipt  Receipt
+}
 
 func (r *reference) oldDeliveries() (all []oldDelivery) {
 	for i, f := range r.fates {
 		if f.place == inFlight && f.sub >= 0 {
-			all = append(all, oldDelivery{i, f.sub, f.attempts + 1})
+			all = append(all, oldDelivery{i, f.sub, f.receipt})
 		}
 	}
 	return all
+}
+
+// stale uses a receipt of a delivery that has ended: it is refused, and the check after it finds nothing
+// changed.
+func (r *reference) stale(t *rapid.T) {
+	if len(r.given) == 0 {
+		return
+	}
+	x := rapid.SampledFrom(r.given).Draw(t, "receipt")
+	if f := &r.fates[x.Sequence]; f.place == inFlight && f.sub != deadHold && f.receipt == x {
+		return // it has not ended
+	}
+	var errs []error
+	for _, s := range r.subs {
+		errs = append(errs, r.channel.Requeue(s, x, 0), r.channel.Touch(s, x), r.channel.Undo(s, x), r.channel.Return(s, x), r.channel.AwaitTimeout(s, x))
+		if x.Epoch == r.epoch { // a finish of an earlier epoch may count
+			errs = append(errs, r.channel.Finish(s, x))
+		}
+	}
+	errs = append(errs, r.channel.FinishReceived(x), r.channel.RequeueReceived(x, 0), r.channel.TouchReceived(x))
+	for _, err := range errs {
+		require.True(t, err == edge.ErrNotInFlight || err == edge.ErrNotOwner, "%v", err)
+	}
 }
 
 // rejoin lets relays reclaim deliveries of the old leader, or finish them.
@@ -147,14 +175,14 @@ func (r *reference) rejoin(t *rapid.T, old []oldDelivery) {
 		switch rapid.IntRange(forget, finish).Draw(t, "rejoin") {
 		case reclaim:
 			busy := slices.ContainsFunc(r.fates, func(f fate) bool { return f.place == inFlight })
-			refused := r.channel.Reclaim(s, []HeldDelivery{{Sequence: ident.Sequence(x.seq), Attempts: uint16(x.attempts)}})
+			refused := r.channel.Reclaim(s, []Receipt{x.receipt})
 			require.Equal(t, r.ordered && busy, len(refused) == 1)
 			if len(refused) == 0 {
 				f.place, f.again, f.sub, f.start = inFlight, true, x.sub, r.clock.now()
 				f.deadline = f.start + refTimeoutMS*nsPerMS
 			}
 		case finish:
-			require.NoError(t, r.channel.Finish(s, ident.Sequence(x.seq), r.epoch-1))
+			require.NoError(t, r.channel.Finish(s, x.receipt))
 			f.place, f.again = done, true
 		}
 	}

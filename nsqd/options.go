@@ -61,7 +61,9 @@ type Options struct {
 	Percentiles []float64
 	// PercentileWindowMS is the window of the percentiles (600,000).
 	PercentileWindowMS int64
-	// Policy returns the policy of a new channel. nil: no channel has one. It must not block.
+	// Policy returns the policy in the configuration of the channel that has a name now, the zero value
+	// if none has. A channel with another id than that channel waits for its own policy (SetPolicy)
+	// before it delivers. nil: no channel has a policy. It must not block.
 	Policy func(channel string) Policy
 	// Wake is called when Expire, Flush or DeadPending has work, with its time in unix ns (0: at
 	// once). It is called under locks: it must neither block nor call back. nil: the caller polls.
@@ -127,11 +129,12 @@ const (
 type ChannelOptions struct {
 	Origin   Origin
 	Sequence ident.Sequence // with FromSequence
+	// ID tells the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
+	// which has no configuration.
+	ID uint64
 	// Ordered channels have one message in flight. The next one is delivered after the finish is on
 	// all in-sync replicas. Messages come in the order of the log, but a message that was published
 	// with a delay comes when it is due. While a failed message waits for its next delivery, no
 	// message is delivered.
 	Ordered bool
-	// Idle, of a seek: a channel that has consumers stays where it is.
-	Idle bool
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/backoff"
 )
 
 // An ordered channel has at most one message in flight, deliveries of an earlier leader included.
@@ -14,13 +15,13 @@ func TestOrderedChannelReclaimsOneMessage(t *testing.T) {
 	c := r.channel(t, "strict", ChannelOptions{Ordered: true})
 	s, late := subscribe(t, c), subscribe(t, c)
 	r.publishN(3)
-	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Attempts: 1}}))
-	require.Equal(t, []ident.Sequence{1}, c.Reclaim(late, []HeldDelivery{{Sequence: 1, Attempts: 1}}))
+	require.Empty(t, c.Reclaim(s, []Receipt{{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}}))
+	require.Equal(t, []ident.Sequence{1}, c.Reclaim(late, []Receipt{{Sequence: 1, Attempts: 1}}))
 	r.rep.hold = true
-	require.NoError(t, c.Finish(s, 0, 1))
-	require.Equal(t, []ident.Sequence{1}, c.Reclaim(late, []HeldDelivery{{Sequence: 1, Attempts: 1}}), "not all replicas have the finish")
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
+	require.Equal(t, []ident.Sequence{1}, c.Reclaim(late, []Receipt{{Sequence: 1, Attempts: 1}}), "not all replicas have the finish")
 	r.rep.answer(r.Partition, true)
-	require.Empty(t, c.Reclaim(late, []HeldDelivery{{Sequence: 1, Attempts: 1}}))
+	require.Empty(t, c.Reclaim(late, []Receipt{{Sequence: 1, Attempts: 1}}))
 }
 
 // A message whose finish is not on all replicas is delivered again, unless the channel was moved.
@@ -31,7 +32,7 @@ func TestFinishThatFailsAfterASeek(t *testing.T) {
 	r.publishN(3)
 	r.rep.hold = true
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	c.seek(2)
 	r.rep.answer(r.Partition, false)
 	d := c.Pull(s, 1, nil)
@@ -43,7 +44,7 @@ func TestFinishThatFailsAfterASeek(t *testing.T) {
 func TestOrderedChannelOfTheSameLeader(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	r.rep.hold = true
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	r.Unlead()
 	r.rep.held, r.rep.hold = nil, false
 	r.Lead(2)
@@ -62,7 +63,7 @@ func TestOrderedChannelWaitsForInheritedState(t *testing.T) {
 	s := subscribe(t, c)
 	r.publishN(2)
 	r.rep.hold = true // only this leader has the finish
-	require.NoError(t, c.Finish(s, c.Pull(s, 1, nil)[0].Message.Seq, 1))
+	require.NoError(t, c.Finish(s, c.of(c.Pull(s, 1, nil)[0].Message.Seq, 1)))
 
 	n := &rig{log: r.log, rep: &replicas{hold: true}, clock: r.clock}
 	n.Partition = NewPartition("orders", testID, n.log, n.rep, r.o)
@@ -84,7 +85,7 @@ func TestOrderedChannelWaitsForInheritedState(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	for name, policy := range map[string]Policy{
 		"requeue": {},
-		"backoff": {Backoff: Backoff{BaseMS: 5000}},
+		"backoff": {Backoff: backoff.Backoff{BaseMS: 5000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			delay := int64(5000)
@@ -99,7 +100,7 @@ func TestOrderedChannelHonoursDelays(t *testing.T) {
 				d := c.Pull(s, 10, nil)
 				require.Equal(t, []string{"first"}, bodies(d))
 				require.EqualValues(t, attempt, d[0].Message.Attempts)
-				require.NoError(t, c.Requeue(s, 0, delay))
+				require.NoError(t, c.Requeue(s, c.of(0, 0), delay))
 				require.Empty(t, c.Pull(s, 10, nil), "it has failed and is not due")
 				requireExact(t, r.Partition, c)
 				r.tick(4000)
@@ -121,7 +122,7 @@ func TestOrderedChannelHonoursDelays(t *testing.T) {
 			for _, body := range []string{"first", "second", "third"} {
 				d := c.Pull(s, 10, nil)
 				require.Equal(t, []string{body}, bodies(d))
-				require.NoError(t, c.Finish(s, d[0].Message.Seq, r.epoch))
+				require.NoError(t, c.Finish(s, c.of(d[0].Message.Seq, r.epoch)))
 			}
 			requireExact(t, r.Partition, c)
 		})
@@ -139,7 +140,7 @@ func TestOrderedChannelWaitsForRetriesAlone(t *testing.T) {
 	require.Equal(t, []string{"now"}, bodies(c.Pull(s, 10, nil)))
 	r.tick(60_000)
 	require.Equal(t, []string{"later"}, bodies(c.Pull(s, 10, nil)), "both are due: by sequence")
-	require.NoError(t, c.Requeue(s, 0, 5000))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 5000))
 	require.Empty(t, c.Pull(s, 10, nil), "it was delivered, and failed")
 	r.tick(5000)
 	require.Equal(t, []string{"later"}, bodies(c.Pull(s, 10, nil)))
@@ -163,7 +164,7 @@ func TestEndsOfAnOrderedWait(t *testing.T) {
 			s := subscribe(t, c)
 			r.publish("first", "second")
 			require.Len(t, c.Pull(s, 1, nil), 1)
-			require.NoError(t, c.Requeue(s, 0, 5000))
+			require.NoError(t, c.Requeue(s, c.of(0, 0), 5000))
 			require.Empty(t, c.Pull(s, 1, nil))
 			for len(s.Wake) > 0 {
 				<-s.Wake
@@ -183,7 +184,7 @@ func TestOrderedWaitByTheClock(t *testing.T) {
 	s := subscribe(t, c)
 	r.publish("first", "second")
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Requeue(s, 0, 5000))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 5000))
 	require.NoError(t, r.OrderChannel(t.Context(), "strict", true))
 	require.Empty(t, c.Pull(s, 1, nil))
 	r.clock.add(-500 * nsPerMS)

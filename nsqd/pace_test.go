@@ -113,7 +113,7 @@ func TestRedeliveryDoesNotPause(t *testing.T) {
 	<-s.Wake
 	got := c.Pull(s, 100, nil)
 	require.Len(t, got, paceBurst)
-	require.NoError(t, c.Requeue(s, got[1].Message.Seq, 0))
+	require.NoError(t, c.Requeue(s, c.of(got[1].Message.Seq, 0), 0))
 	<-s.Wake
 	again := c.Pull(s, 100, nil)
 	require.Len(t, again, 1)

@@ -33,6 +33,7 @@ type Partition struct {
 	stored       atomic.Int64 // bytes of bodies committed under this broker since its start
 	orderedFence atomic.Int64 // fence of the ordered channels
 	attached     atomic.Uint64
+	deliveries   atomic.Uint64 // made by this process; it numbers them
 
 	// emit makes computing a delta and passing it to the Replicator one step, so that deltas leave
 	// in the order in which they apply.

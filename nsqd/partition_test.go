@@ -23,21 +23,21 @@ func TestDueIsSetAtOnce(t *testing.T) {
 	}
 	t.Run("requeued", func(t *testing.T) {
 		r, c, s := one(t)
-		require.NoError(t, c.Requeue(s, 0, 200))
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 200))
 		due(t, r, 200)
 	})
 	t.Run("reclaimed", func(t *testing.T) {
 		r, _, _ := one(t)
 		n := r.failover()
 		c, _ := n.Channel("ch")
-		require.Empty(t, c.Reclaim(subscribe(t, c), []HeldDelivery{{Sequence: 0, Attempts: 1}}))
+		require.Empty(t, c.Reclaim(subscribe(t, c), []Receipt{{Sequence: 0, Attempts: 1}}))
 		due(t, n, 10_000)
 	})
 	t.Run("handed over", func(t *testing.T) {
 		r, c, s := one(t)
 		r.clock.add(9_000 * nsPerMS)
 		next := subscribe(t, c)
-		require.Empty(t, c.TransferDeliveries(s, next, []HeldDelivery{{Sequence: 0, Attempts: 1}}))
+		require.Empty(t, c.TransferDeliveries(s, next, []Receipt{c.of(0, 1)}))
 		r.tick(2_000)
 		require.Equal(t, 1, c.InFlight(next), "its time begins anew")
 	})

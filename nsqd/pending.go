@@ -105,7 +105,7 @@ func (p *Partition) install(full []byte) {
 
 // restored builds a channel from its entry in a snapshot.
 func (p *Partition) restored(s state.Channel) *Channel {
-	c := newChannel(p, s.Name, s.Flags&state.FlagOrdered != 0, s.Progress.Confirmed)
+	c := newChannel(p, s.Name, s.ID, s.Flags&state.FlagOrdered != 0, s.Progress.Confirmed)
 	c.paused = s.Flags&state.FlagPaused != 0
 	c.cursor.Restore(s.Start, s.Progress)
 	return c

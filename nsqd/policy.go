@@ -1,11 +1,9 @@
 package nsqd
 
 import (
-	"math"
-	"math/rand/v2"
-
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/backoff"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
@@ -23,39 +21,23 @@ type Policy struct {
 	DeadLetters bool
 	// Backoff is the least delay before a message is delivered again. An ordered channel waits for
 	// it: no later message overtakes.
-	Backoff Backoff
+	Backoff backoff.Backoff
 	// Filter is the text of a filter (package nsqd/filter). The channel finishes the messages that it
 	// rejects instead of delivering them. "": it delivers all messages.
 	Filter string
 	// Revision numbers the versions of the configuration: a newer policy is never
 	// replaced by an older one, whoever brings it.
 	Revision int64
-}
-
-// Backoff is Base × Factor^(attempts−1), at most Max, less a random share of up to Jitter. Base 0:
-// no delay.
-type Backoff struct {
-	BaseMS, MaxMS  int64
-	Factor, Jitter float64
-}
-
-// delayMS is the delay in ms after a number of attempts.
-func (b Backoff) delayMS(attempts uint16) int64 {
-	if b.BaseMS <= 0 {
-		return 0
-	}
-	ms := float64(b.BaseMS) * math.Pow(max(b.Factor, 1), float64(max(attempts, 1)-1))
-	if b.MaxMS > 0 {
-		ms = min(ms, float64(b.MaxMS))
-	}
-	return int64(min(ms, 1<<40) * (1 - min(max(b.Jitter, 0), 1)*rand.Float64()))
+	// Channel is the id of the channel whose configuration this is (ChannelOptions.ID).
+	Channel uint64
 }
 
 // deadMoveTimeoutMS is the time that the broker has to move a dead message, before the message is
 // offered to it again.
 const deadMoveTimeoutMS = 60_000
 
-// SetPolicy replaces the channel's policy, unless it has a newer one.
+// SetPolicy replaces the channel's policy, unless it has a newer one, or the policy is that of another
+// channel of the same name.
 func (c *Channel) SetPolicy(p Policy) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -65,8 +47,8 @@ func (c *Channel) SetPolicy(p Policy) {
 }
 
 func (c *Channel) setPolicyLocked(p Policy) {
-	if p.Revision >= c.policy.Revision {
-		c.policy = p
+	if p.Channel == c.id && p.Revision >= c.policy.Revision {
+		c.policy, c.awaitsPolicy = p, false
 		c.setFilterLocked(p.Filter)
 	}
 }
@@ -89,10 +71,15 @@ func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, expired bo
 	c.cursor.Deferred.MarkInFlight(seq, attempts)
 	c.inFlight.add(delivery{
 		seq: seq, sub: &c.deadLetterHold, start: now, deadline: now + deadMoveTimeoutMS*nsPerMS, putTime: now,
-		attempts: attempts, deferred: true, expired: expired,
+		epoch: c.epoch, number: c.p.deliveries.Add(1), attempts: attempts, deferred: true, expired: expired,
 	})
 	c.p.lower(now + deadMoveTimeoutMS*nsPerMS)
 	c.dead = append(c.dead, seq)
+	c.deadPendingLocked()
+}
+
+// deadPendingLocked has the broker fetch dead messages.
+func (c *Channel) deadPendingLocked() {
 	c.p.deadPending.Store(true)
 	c.p.o.Wake(0)
 }
@@ -131,7 +118,7 @@ func (c *Channel) DeadLetters() (all []edge.Delivery) {
 		seq := d.Message.Seq
 		read, err := c.p.Read(seq, 1, nil)
 		if err != nil || len(read) == 0 || read[0].Seq != seq {
-			c.ReleaseDead(seq)
+			c.ReleaseDead(DeadReceipt(&d))
 			continue
 		}
 		read[0].Attempts = d.Message.Attempts
@@ -152,7 +139,7 @@ func (c *Channel) nextDeadLetter() (d edge.Delivery, ok bool) {
 		if f, ok := c.inFlight.bySeq[seq]; ok && f.sub == &c.deadLetterHold && !f.moving {
 			f.moving = true
 			c.inFlight.setDeadline(f, c.p.o.Now()+deadMoveTimeoutMS*nsPerMS)
-			d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch}
+			d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: f.epoch, Number: f.number}
 			d.Message.Seq, d.Message.Attempts = seq, f.attempts
 			return d, true
 		}
@@ -164,30 +151,34 @@ func (c *Channel) nextDeadLetter() (d edge.Delivery, ok bool) {
 func (c *Channel) retryDeadMoveLocked(f *delivery, now int64) {
 	if !f.moving { // the broker has not fetched it yet
 		c.inFlight.setDeadline(f, now+deadMoveTimeoutMS*nsPerMS)
-		c.p.deadPending.Store(true)
-		c.p.o.Wake(0)
+		c.deadPendingLocked()
 		return
 	}
-	c.inFlight.remove(f)
-	c.holdDeadLocked(f.seq, f.attempts, f.expired, now)
+	f.moving = false
+	c.inFlight.setDeadline(f, now+deadMoveTimeoutMS*nsPerMS)
+	c.dead = append(c.dead, f.seq)
+	c.deadPendingLocked()
+}
+
+// DeadReceipt is the receipt of a dead message. It has no attempts: the last one has failed already.
+func DeadReceipt(d *edge.Delivery) Receipt {
+	return Receipt{Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number}
 }
 
 // DeadMoved finishes a dead message after it was stored in the dead-letter topic. Errors as Finish.
-func (c *Channel) DeadMoved(seq ident.Sequence, in ident.Epoch) error {
-	return c.Finish(&c.deadLetterHold, seq, in)
-}
+func (c *Channel) DeadMoved(r Receipt) error { return c.Finish(&c.deadLetterHold, r) }
 
 // ReleaseDead defers a dead message by one second after a move that failed.
-func (c *Channel) ReleaseDead(seq ident.Sequence) {
+func (c *Channel) ReleaseDead(r Receipt) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f, ok := c.inFlight.bySeq[seq]
-	if !ok || f.sub != &c.deadLetterHold {
+	f, ok := c.inFlight.bySeq[r.Sequence]
+	if !ok || f.sub != &c.deadLetterHold || !r.is(f) {
 		return
 	}
 	c.inFlight.remove(f)
-	c.cursor.Deferred.Schedule(cursor.NewEntry(seq, now+1000*nsPerMS, f.attempts))
+	c.cursor.Deferred.Schedule(cursor.NewEntry(f.seq, now+1000*nsPerMS, f.attempts))
 	c.p.lower(now + 1000*nsPerMS)
 	c.offerLocked(now) // an ordered channel may deliver again
 }

@@ -8,16 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/backoff"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 func TestDeadMessageIsOffered(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, r *rig, c *Channel, s *Subscriber, seq ident.Sequence){
 		"requeue": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, seq ident.Sequence) {
-			require.NoError(t, c.Requeue(s, seq, 0))
+			require.NoError(t, c.Requeue(s, c.of(seq, 0), 0))
 		},
 		"delayed": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, seq ident.Sequence) {
-			require.NoError(t, c.Requeue(s, seq, 500))
+			require.NoError(t, c.Requeue(s, c.of(seq, 0), 500))
 		},
 		"timeout":       func(t *testing.T, r *rig, _ *Channel, _ *Subscriber, _ ident.Sequence) { r.tick(60_000) },
 		"disconnection": func(t *testing.T, _ *rig, c *Channel, s *Subscriber, _ ident.Sequence) { c.Detach(s, true) },
@@ -36,7 +37,7 @@ func TestDeadMessageIsOffered(t *testing.T) {
 						got = c.Pull(s, 1, nil)
 					}
 					for string(got[0].Message.Body) != "poison" {
-						require.NoError(t, c.Finish(s, got[0].Message.Seq, 1))
+						require.NoError(t, c.Finish(s, c.of(got[0].Message.Seq, 1)))
 						r.tick(500)
 						got = c.Pull(s, 1, nil)
 					}
@@ -54,7 +55,7 @@ func TestDeadMessageIsOffered(t *testing.T) {
 				if ordered {
 					require.Empty(t, c.Pull(s, 1, nil), "it still blocks the channel")
 				}
-				require.NoError(t, c.DeadMoved(0, 1))
+				require.NoError(t, c.DeadMoved(c.of(0, 1)))
 				if ordered {
 					require.Equal(t, []string{"good"}, bodies(c.Pull(s, 1, nil)))
 				}
@@ -73,9 +74,9 @@ func TestUnmovedDeadMessageIsOfferedAgain(t *testing.T) {
 	r.publish("poison")
 	s := subscribe(t, c)
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	require.Len(t, c.DeadLetters(), 1)
-	c.ReleaseDead(0)
+	c.ReleaseDead(c.of(0, 0))
 	require.Equal(t, r.clock.now()+1000*nsPerMS, r.Due())
 	requireExact(t, r.Partition, c)
 	r.DeadPending()
@@ -98,7 +99,7 @@ func TestUnmovedDeadMessageIsOfferedAgain(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil), "dead is dead")
 	require.True(t, n.DeadPending())
 	require.Len(t, c.DeadLetters(), 1)
-	require.NoError(t, c.DeadMoved(0, 2))
+	require.NoError(t, c.DeadMoved(c.of(0, 2)))
 	require.EqualValues(t, 1, c.Finished())
 	requireExact(t, n.Partition, c)
 }
@@ -115,7 +116,7 @@ func TestDeadMessageIsMovedByOneAtATime(t *testing.T) {
 	require.NoError(t, c.Attach(s))
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	woken = nil
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	require.Contains(t, woken, int64(0), "the broker is woken at once")
 	require.Equal(t, r.clock.now()+deadMoveTimeoutMS*nsPerMS, r.Due())
 	require.True(t, r.DeadPending())
@@ -133,17 +134,17 @@ func TestDeadMessageIsMovedByOneAtATime(t *testing.T) {
 	r.tick(deadMoveTimeoutMS / 2)
 	require.True(t, r.DeadPending())
 
-	c.ReleaseDead(0) // the late report of the first mover
+	c.ReleaseDead(c.of(0, 0)) // the late report of the first mover
 	r.tick(1000)
 	require.Len(t, c.DeadLetters(), 1)
 	r.tick(deadMoveTimeoutMS)
-	c.ReleaseDead(0)
+	c.ReleaseDead(c.of(0, 0))
 	c.SetPolicy(Policy{})
 	r.tick(1000)
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	require.Empty(t, c.DeadLetters(), "a client has it")
-	c.ReleaseDead(0)
-	require.NoError(t, c.Finish(s, 0, 1))
+	c.ReleaseDead(c.of(0, 0))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	requireExact(t, r.Partition, c)
 }
 
@@ -165,7 +166,7 @@ func TestManyDeadMessagesComeInParts(t *testing.T) {
 	for dead := c.DeadLetters(); len(dead) > 0; dead = c.DeadLetters() {
 		for _, d := range dead {
 			seen[d.Message.Seq]++
-			require.NoError(t, c.DeadMoved(d.Message.Seq, 1))
+			require.NoError(t, c.DeadMoved(c.of(d.Message.Seq, 1)))
 		}
 	}
 	require.Equal(t, n, len(seen))
@@ -188,22 +189,22 @@ func TestManyDeadMessagesComeInParts(t *testing.T) {
 func TestBackoffDelaysRedelivery(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
-	c.SetPolicy(Policy{Backoff: Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
+	c.SetPolicy(Policy{Backoff: backoff.Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
 	r.publish("m")
 	s := subscribe(t, c)
 	for _, wait := range []int64{100, 300, 500, 500} {
 		require.Len(t, c.Pull(s, 1, nil), 1)
-		require.NoError(t, c.Requeue(s, 0, 0))
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 		r.tick(wait - 1)
 		require.Empty(t, c.Pull(s, 1, nil))
 		r.tick(1)
 	}
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Requeue(s, 0, 10_000))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 10_000))
 	r.tick(9_999)
 	require.Empty(t, c.Pull(s, 1, nil), "the consumer asked for more")
 	for range 100 {
-		d := Backoff{BaseMS: 1000, Jitter: 0.5}.delayMS(1)
+		d := backoff.Backoff{BaseMS: 1000, Jitter: 0.5}.DelayMS(1)
 		require.True(t, d >= 500 && d <= 1000, "%d", d)
 	}
 }

@@ -72,7 +72,7 @@ func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, gener
 	c.mu.Lock()
 	selected := c.selectionLocked()
 	c.mu.Unlock()
-	rejected := sequencesOf(reject(selected, delayed))
+	rejected := cursor.Sequences(reject(selected, delayed))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if generation != c.generation || selected != c.selectionLocked() || !c.serving {

@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"cmp"
 	"math/rand/v2"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -54,7 +55,7 @@ func (w *window) measure(read []queue.Message) {
 	}
 }
 
-// Pull appends at most credit deliveries, of about pullBytes, to dst and returns it. They are in
+// Pull appends at most credit deliveries, of about Subscriber.PullBytes, to dst and returns it. They are in
 // flight to s from now on. If Pull returns fewer than credit, s.Wake receives when there may be
 // more. It may read a disk. A subscriber calls it again when its credit grows; credit 0 withdraws
 // its demand.
@@ -81,11 +82,11 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 	return dst
 }
 
-// takeLocked delivers up to want messages. full: it stopped at pullBytes, or after skipMessages that
+// takeLocked delivers up to want messages. full: it stopped at its bytes, or after skipMessages that
 // are not for the channel, and there may be more. It may release the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) (_ []edge.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
-	began := c.fetched
+	began, most := c.fetched, cmp.Or(s.PullBytes, pullBytes)
 	for bytes := 0; want > 0 && s.channel == c && c.opensLocked(now); {
 		from := c.sourceLocked()
 		if from == nil {
@@ -105,7 +106,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 		if c.deliverLocked(s, from, now, &d) {
 			dst = append(dst, d)
 			want--
-			if bytes += d.Message.Size(); bytes >= pullBytes {
+			if bytes += d.Message.Size(); bytes >= most {
 				return dst, want > 0
 			}
 		}
@@ -181,11 +182,12 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 	} else {
 		c.paceLocked(m)
 	}
+	number := c.p.deliveries.Add(1)
 	c.inFlight.add(delivery{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
-		epoch: c.epoch, attempts: attempts, deferred: again,
+		epoch: c.epoch, number: number, attempts: attempts, deferred: again,
 	})
-	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Message: *m}
+	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Number: number, Message: *m}
 	d.Message.Attempts = attempts
 	from.pop()
 	return true
@@ -224,7 +226,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	var read []queue.Message
 	var err error
 	if w == &c.redelivery {
-		read, err = c.p.readEach(again, room)
+		read, err = c.p.relocations.ReadEach(c.p.source, again, readAheadBytes, room)
 	} else {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}
@@ -237,7 +239,7 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 	}
 	w.measure(read)
 	if w == &c.redelivery {
-		w.rejected = sequencesOf(rejected)
+		w.rejected = cursor.Sequences(rejected)
 		return c.keepRedeliveryLocked(from, read, start, err, now)
 	}
 	c.settleRejectedLocked(rejected)

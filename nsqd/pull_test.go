@@ -14,7 +14,7 @@ import (
 // A message for redelivery that cannot be read is postponed with its attempts unchanged.
 func TestPostponedMessageKeepsItsAttempts(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 1, 1)
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	r.log.fail = errors.New("no disk")
 	require.Empty(t, c.Pull(s, 1, nil))
 	r.log.fail = nil
@@ -55,7 +55,7 @@ func TestRedeliveryReadsInLogOrder(t *testing.T) {
 	require.Len(t, d, n)
 	var want []ident.Sequence
 	for i, at := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
-		require.NoError(t, c.Requeue(s, d[at].Message.Seq, int64(i+1)))
+		require.NoError(t, c.Requeue(s, c.of(d[at].Message.Seq, 0), int64(i+1)))
 		want = append(want, d[at].Message.Seq)
 	}
 	r.tick(n + 1)
@@ -78,7 +78,7 @@ func TestUnreadableMessageKeepsTheOrder(t *testing.T) {
 	r.publishN(2)
 	got := c.Pull(s, 1, nil)
 	require.Len(t, got, 1)
-	require.NoError(t, c.Requeue(s, got[0].Message.Seq, 0))
+	require.NoError(t, c.Requeue(s, c.of(got[0].Message.Seq, 0), 0))
 	r.log.fail = errors.New("bad sector")
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.Empty(t, c.Pull(s, 1, nil))
@@ -172,11 +172,11 @@ func TestSeekWhileTheLogIsRead(t *testing.T) {
 // message is finished.
 func TestFinishWhileAMessageIsReadAgain(t *testing.T) {
 	p, log, c, s := newDelayed(t, 1)
-	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Attempts: 1}}))
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.Empty(t, c.Reclaim(s, []Receipt{{Sequence: 0, Attempts: 1}}))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	log.once(func() {
 		log.fail = errors.New("bad sector")
-		require.NoError(t, c.Finish(s, 0, 1))
+		require.NoError(t, c.Finish(s, c.of(0, 1)))
 	})
 	require.Empty(t, c.Pull(s, 1, nil))
 	log.fail = nil
@@ -190,7 +190,7 @@ func TestFinishWhileAMessageIsReadAgain(t *testing.T) {
 func TestFinishOfReadAheadMessage(t *testing.T) {
 	_, _, c, s := newDelayed(t, 4)
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Finish(s, 2, 1))
+	require.NoError(t, c.Finish(s, c.of(2, 1)))
 	d := c.Pull(s, 4, nil)
 	require.Len(t, d, 2)
 	require.Equal(t, []ident.Sequence{1, 3}, []ident.Sequence{d[0].Message.Seq, d[1].Message.Seq})

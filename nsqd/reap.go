@@ -5,6 +5,9 @@ import "github.com/lockstepmq/lockstep/internal/ident"
 // reapMessages bounds how many messages of a channel one Reap checks.
 const reapMessages = 1 << 16
 
+// asideMessages bounds the deferred messages of a channel to which Reap adds.
+const asideMessages = 1 << 14
+
 // Reap finishes messages at the front of every channel that have outlived their time to live, so
 // that a channel without consumers does not hold the log for them. Behind a message that lives
 // longer it stops: that message holds the log anyway. Leader only. It may read a disk. The broker
@@ -41,7 +44,7 @@ func (c *Channel) reapLocked(w *window, now int64) {
 			w.pop()
 			continue
 		}
-		if w.life.seq == seq && w.life.since != 0 && !c.p.outlived(w.life, now) {
+		if w.life.seq == seq && w.life.since != 0 && !c.p.outlived(w.life, now) && !c.setsAsideLocked(w) {
 			break
 		}
 		if w.empty() {
@@ -55,9 +58,16 @@ func (c *Channel) reapLocked(w *window, now int64) {
 			continue
 		}
 		w.life = lifeOf(m)
-		if !c.p.outlived(w.life, now) || !c.expireFrontLocked(w, now) {
+		if c.p.outlived(w.life, now) && c.expireFrontLocked(w, now) {
+			continue
+		}
+		if !c.setsAsideLocked(w) {
 			break
 		}
+		c.cursor.Requeue(w.front().Seq, 0)
+		c.next = w.front().Seq + 1
+		c.changedLocked()
+		w.pop()
 	}
 	if len(c.subs) == 0 {
 		c.releaseLocked(w)
@@ -86,6 +96,13 @@ func (c *Channel) finishFrontLocked(w *window) {
 	c.cursor.Finish(seq)
 	c.changedLocked()
 	w.pop()
+}
+
+// setsAsideLocked reports whether Reap adds the next message of the channel to the ready queue: if
+// the channel has a filter and no consumer, as the channel of dead letters has. The messages that it waits
+// with are then relocated, and hold no log for those that it passes over.
+func (c *Channel) setsAsideLocked(w *window) bool {
+	return w == &c.ahead && c.filter != nil && len(c.subs) == 0 && !c.ordered && !c.ephemeral && c.cursor.Deferred.Len() < asideMessages
 }
 
 // passFrontLocked finishes the message if it is not for the channel. Of the messages read ahead those are

@@ -3,15 +3,34 @@ package nsqd
 import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// Receipt names one delivery. Its holder is a client without a connection: any broker passes the receipt to
-// the leader, so it is not compared with the subscriber.
+// Receipt names one delivery: no other delivery of the partition has the same epoch and number. Every
+// verb compares it, because the attempts do not tell deliveries apart: a delivery that is withdrawn gives
+// its attempt back.
 type Receipt struct {
 	Sequence ident.Sequence
-	Epoch    ident.Epoch // of the delivery
-	Attempts uint16      // including the delivery
+	Epoch    ident.Epoch // of the leader that made the delivery
+	Number   uint64      // the leader counts its deliveries
+	// Attempts is the number of attempts, including the delivery; 0: unknown. It names nothing. A later
+	// leader judges by it whether the message has failed since.
+	Attempts uint16
 }
+
+// ReceiptOf is the receipt of a delivery.
+func ReceiptOf(d *edge.Delivery) Receipt {
+	return Receipt{Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number, Attempts: d.Message.Attempts}
+}
+
+// is reports whether the receipt names this delivery.
+func (r Receipt) is(f *delivery) bool { return r.Epoch == f.epoch && r.Number == f.number }
+
+// since reports whether the message, whose state is e, has failed since the delivery.
+func (r Receipt) since(e cursor.Entry) bool { return r.Attempts > 0 && e.Attempts() >= r.Attempts }
+
+// The methods below are for a client without a connection: any broker passes the receipt to the leader,
+// so it is not compared with the subscriber.
 
 // receivedLocked finds the delivery of a receipt. Errors: edge.ErrNotInFlight, edge.ErrNotOwner if the message
 // was delivered again since, ErrNotLeader, ErrDeleted.
@@ -26,7 +45,7 @@ func (c *Channel) receivedLocked(r Receipt) (*delivery, error) {
 	switch {
 	case !ok, f.sub == &c.deadLetterHold:
 		return nil, edge.ErrNotInFlight
-	case f.attempts != r.Attempts, f.epoch != r.Epoch: // a leader that died may have made as many attempts
+	case !r.is(f):
 		return nil, edge.ErrNotOwner
 	}
 	return f, nil
@@ -40,7 +59,7 @@ func (c *Channel) Awaited(r Receipt) bool {
 	_, there := c.inFlight.bySeq[r.Sequence]
 	e, isDeferred := c.cursor.Deferred.Get(r.Sequence)
 	return !there && r.Epoch < c.epoch && !c.moved && r.Sequence < c.limit &&
-		(isDeferred && e.Deadline == 0 || !isDeferred && !c.cursor.Settled(r.Sequence))
+		!r.since(e) && (isDeferred && e.Deadline == 0 || !isDeferred && !c.cursor.Settled(r.Sequence))
 }
 
 // FinishReceived is Finish by receipt. The subscriber that the message is in flight to loses the delivery, and is
@@ -63,15 +82,19 @@ func (c *Channel) finishReceivedLocked(r Receipt) (uint16, error) {
 	}
 	owner := f.sub
 	c.settleLocked(f)
-	c.takenLocked(owner, r.Sequence)
-	return r.Attempts, nil
+	c.takenLocked(owner, r.Sequence, true)
+	return f.attempts, nil
 }
 
 // takenLocked notifies a subscriber of the end of a delivery that it did not ask for.
-func (c *Channel) takenLocked(s *Subscriber, seq ident.Sequence) {
-	if s.channel == c {
-		s.revoke(seq)
+func (c *Channel) takenLocked(s *Subscriber, seq ident.Sequence, finished bool) {
+	if s.channel != c {
+		return
 	}
+	if s.Settled != nil {
+		s.Settled(finished)
+	}
+	s.revoke(seq)
 }
 
 // RequeueReceived is Requeue by receipt. Errors as FinishReceived.
@@ -86,7 +109,7 @@ func (c *Channel) RequeueReceived(r Receipt, delayMS int64) error {
 	owner := f.sub
 	c.verbs.Requeues.Add(1)
 	c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
-	c.takenLocked(owner, r.Sequence)
+	c.takenLocked(owner, r.Sequence, false)
 	c.offerLocked(now)
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// received is the receipt of a delivery of the first epoch.
-func received(seq ident.Sequence, attempts uint16) Receipt {
-	return Receipt{Sequence: seq, Epoch: 1, Attempts: attempts}
+// received is the receipt of the n-th delivery of the first epoch.
+func received(seq ident.Sequence, n uint64) Receipt {
+	return Receipt{Sequence: seq, Epoch: 1, Number: n}
 }
 
 // A receipt finishes, requeues and touches a delivery without its subscriber, which is notified.
@@ -19,7 +19,7 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 4, 4)
 	<-s.Wake
 	require.NoError(t, c.FinishReceived(received(0, 1)))
-	require.NoError(t, c.RequeueReceived(received(1, 1), 500))
+	require.NoError(t, c.RequeueReceived(received(1, 2), 500))
 	require.Equal(t, []ident.Sequence{0, 1}, c.Revoked(s, nil), "its credit grows")
 	<-s.Wake
 	require.Equal(t, 2, c.InFlight(s))
@@ -27,20 +27,20 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 	d := c.Pull(s, 4, nil)
 	require.Len(t, d, 1)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.NoError(t, c.TouchReceived(received(2, 1)))
-	require.NoError(t, c.TouchReceived(received(1, 2)))
+	require.NoError(t, c.TouchReceived(received(2, 3)))
+	require.NoError(t, c.TouchReceived(received(1, 5)))
 	r.tick(500)
 	require.Equal(t, []ident.Sequence{3}, c.Revoked(s, nil), "the timeout of the others began anew")
 	for _, seq := range []ident.Sequence{0, 3, 9} {
-		for _, err := range []error{c.FinishReceived(received(seq, 1)), c.RequeueReceived(received(seq, 1), 0), c.TouchReceived(received(seq, 1))} {
+		for _, err := range []error{c.FinishReceived(received(seq, uint64(seq)+1)), c.RequeueReceived(received(seq, uint64(seq)+1), 0), c.TouchReceived(received(seq, uint64(seq)+1))} {
 			require.ErrorIs(t, err, edge.ErrNotInFlight)
 		}
 	}
-	for _, err := range []error{c.FinishReceived(received(1, 1)), c.RequeueReceived(received(1, 1), 0), c.TouchReceived(received(1, 1))} {
+	for _, err := range []error{c.FinishReceived(received(1, 2)), c.RequeueReceived(received(1, 2), 0), c.TouchReceived(received(1, 2))} {
 		require.ErrorIs(t, err, edge.ErrNotOwner, "the receipt is of an earlier delivery")
 	}
-	require.NoError(t, c.FinishReceived(received(1, 2)))
-	require.NoError(t, c.FinishReceived(received(2, 1)))
+	require.NoError(t, c.FinishReceived(received(1, 5)))
+	require.NoError(t, c.FinishReceived(received(2, 3)))
 	d = c.Pull(s, 4, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(3), d[0].Message.Seq)
@@ -71,7 +71,7 @@ func TestOrderedFinishByReceipt(t *testing.T) {
 // help.
 func TestReceiptsAfterAFailover(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 3, 3)
-	require.NoError(t, c.Finish(s, 2, 1))
+	require.NoError(t, c.Finish(s, c.of(2, 1)))
 	r.Flush()
 	require.False(t, c.Awaited(received(0, 1)), "this leader made it")
 	old := c
@@ -80,15 +80,15 @@ func TestReceiptsAfterAFailover(t *testing.T) {
 	c, _ = n.Channel("ch")
 	require.ErrorIs(t, c.FinishReceived(received(0, 1)), edge.ErrNotInFlight)
 	require.True(t, c.Awaited(received(0, 1)))
-	require.False(t, c.Awaited(received(2, 1)), "finished")
-	require.False(t, c.Awaited(received(7, 1)), "there is no such message")
+	require.False(t, c.Awaited(received(2, 3)), "finished")
+	require.False(t, c.Awaited(received(7, 8)), "there is no such message")
 	s = subscribe(t, c)
-	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Epoch: 1, Attempts: 1}}))
+	require.Empty(t, c.Reclaim(s, []Receipt{{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}}))
 	require.False(t, c.Awaited(received(0, 1)))
 	require.NoError(t, c.FinishReceived(received(0, 1)))
 	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
 	require.NoError(t, n.DeleteChannel(t.Context(), "ch"))
-	require.ErrorIs(t, c.FinishReceived(received(1, 1)), ErrDeleted)
+	require.ErrorIs(t, c.FinishReceived(received(1, 2)), ErrDeleted)
 }
 
 // The attempts of a delivery are lost with its leader. A later delivery of the same message has as many, and is not settled by
@@ -105,7 +105,7 @@ func TestReceiptOfALostLeadersDelivery(t *testing.T) {
 	for _, err := range []error{c.FinishReceived(lost), c.RequeueReceived(lost, 0), c.TouchReceived(lost)} {
 		require.ErrorIs(t, err, edge.ErrNotOwner)
 	}
-	require.NoError(t, c.FinishReceived(Receipt{Sequence: 0, Epoch: d[0].Epoch, Attempts: 1}))
+	require.NoError(t, c.FinishReceived(ReceiptOf(&d[0])))
 }
 
 // A delivery keeps its receipt while leaders change, and when its leader takes a new epoch.
@@ -114,8 +114,8 @@ func TestReceiptThroughEpochs(t *testing.T) {
 	for range 2 {
 		r = r.failover()
 		c, _ = r.Channel("ch")
-		require.Empty(t, c.Reclaim(subscribe(t, c), []HeldDelivery{{Sequence: 0, Epoch: 1, Attempts: 1}}))
-		require.ErrorIs(t, c.TouchReceived(Receipt{Sequence: 0, Epoch: 2, Attempts: 1}), edge.ErrNotOwner)
+		require.Empty(t, c.Reclaim(subscribe(t, c), []Receipt{{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}}))
+		require.ErrorIs(t, c.TouchReceived(Receipt{Sequence: 0, Epoch: 2, Number: 1}), edge.ErrNotOwner)
 		require.NoError(t, c.TouchReceived(received(0, 1)))
 	}
 	r.Lead(9)
@@ -127,4 +127,100 @@ func TestReceiptOfADeadMessage(t *testing.T) {
 	_, c, _ := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
 	require.NoError(t, c.RequeueReceived(received(0, 1), 0))
 	require.ErrorIs(t, c.FinishReceived(received(0, 1)), edge.ErrNotInFlight)
+}
+
+// TestReceiptsAfterAWithdrawnDelivery: the delivery gives its attempt back, so the next one has the same sequence, epoch
+// and attempts. No verb with the receipt of the first one settles the second one, whichever way it comes.
+func TestReceiptsAfterAWithdrawnDelivery(t *testing.T) {
+	r := newRig(Options{})
+	c := r.channel(t, "ch", ChannelOptions{})
+	s := subscribe(t, c)
+	r.publishN(1)
+	first := c.Pull(s, 1, nil)[0]
+	require.NoError(t, c.Undo(s, ReceiptOf(&first)))
+	second := c.Pull(s, 1, nil)[0]
+	require.Equal(t, [2]any{first.Epoch, first.Message.Attempts}, [2]any{second.Epoch, second.Message.Attempts})
+	stale := ReceiptOf(&first)
+	for name, err := range map[string]error{
+		"finish": c.Finish(s, stale), "requeue": c.Requeue(s, stale, 0), "touch": c.Touch(s, stale),
+		"undo": c.Undo(s, stale), "return": c.Return(s, stale), "await": c.AwaitTimeout(s, stale),
+		"finish by receipt": c.FinishReceived(stale), "requeue by receipt": c.RequeueReceived(stale, 0), "touch by receipt": c.TouchReceived(stale),
+	} {
+		require.ErrorIs(t, err, edge.ErrNotOwner, name)
+	}
+	require.NoError(t, c.Finish(s, ReceiptOf(&second)))
+}
+
+// TestReceiptsOfADeletedNamesake: a channel that is made anew under the same leader delivers the same messages, and their
+// receipts are others.
+func TestReceiptsOfADeletedNamesake(t *testing.T) {
+	r := newRig(Options{})
+	r.publishN(1)
+	var given []Receipt
+	for range 2 {
+		c := r.channel(t, "ch", ChannelOptions{Origin: FromEarliest})
+		d := c.Pull(subscribe(t, c), 1, nil)
+		require.Len(t, d, 1)
+		given = append(given, ReceiptOf(&d[0]))
+		if len(given) == 2 {
+			require.ErrorIs(t, c.FinishReceived(given[0]), edge.ErrNotOwner)
+			require.NoError(t, c.FinishReceived(given[1]))
+			return
+		}
+		require.NoError(t, r.DeleteChannel(t.Context(), "ch"))
+	}
+}
+
+// TestADeliveryThatFailedIsNotReclaimed: it timed out at the earlier leader, or the message was delivered again since and
+// has failed. Its late finish does not count either.
+func TestADeliveryThatFailedIsNotReclaimed(t *testing.T) {
+	r, c, _ := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 1, 1)
+	old := c.of(0, 1)
+	r.tick(1000)
+	r.Flush()
+	n := r.failover()
+	c, _ = n.Channel("ch")
+	s := subscribe(t, c)
+	require.Equal(t, []ident.Sequence{0}, c.Reclaim(s, []Receipt{old}), "it timed out")
+	require.ErrorIs(t, c.Finish(s, old), edge.ErrNotInFlight)
+	require.False(t, c.Awaited(old))
+
+	d := c.Pull(s, 1, nil)
+	require.EqualValues(t, 2, d[0].Message.Attempts)
+	require.NoError(t, c.Requeue(s, ReceiptOf(&d[0]), 0))
+	require.Equal(t, []ident.Sequence{0}, c.Reclaim(s, []Receipt{ReceiptOf(&d[0])}))
+	d = c.Pull(s, 1, nil)
+	require.EqualValues(t, 3, d[0].Message.Attempts, "no attempt is lost")
+}
+
+// TestATransferKeepsTheDeliveriesOfTheClient alone: one that the client has not seen goes back, although the client holds an
+// earlier one of the message.
+func TestATransferKeepsTheDeliveriesOfTheClient(t *testing.T) {
+	r, c, old := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 1, 1)
+	held := c.of(0, 1)
+	r.tick(1000)
+	require.Len(t, c.Pull(old, 1, nil), 1)
+	unseen := c.of(0, 1)
+	s := subscribe(t, c)
+	require.Equal(t, []ident.Sequence{0}, c.TransferDeliveries(old, s, []Receipt{held}))
+	require.ErrorIs(t, c.Finish(s, unseen), edge.ErrNotInFlight)
+	d := c.Pull(s, 1, nil)
+	require.EqualValues(t, 2, d[0].Message.Attempts, "the client has not seen it")
+}
+
+// TestAMoverSettlesItsOwnMove: the report about a dead message that died again after a seek changes nothing.
+func TestAMoverSettlesItsOwnMove(t *testing.T) {
+	r, c, s := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
+	require.NoError(t, c.Requeue(s, c.of(0, 1), 0))
+	first := c.DeadLetters()
+	require.Len(t, first, 1)
+	r.seekChannel(t, "ch", seekTo(0))
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, c.of(0, 1), 0))
+	second := c.DeadLetters()
+	require.Len(t, second, 1)
+	require.ErrorIs(t, c.DeadMoved(DeadReceipt(&first[0])), edge.ErrNotOwner)
+	c.ReleaseDead(DeadReceipt(&first[0]))
+	require.NoError(t, c.DeadMoved(DeadReceipt(&second[0])))
+	requireExact(t, r.Partition, c)
 }

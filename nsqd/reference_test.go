@@ -35,7 +35,8 @@ type fate struct {
 	put      int64 // deliver-at
 	since    int64 // when its life began
 	life     int64 // its own limit, ns; 0 = none
-	released bool  // its move to the dead letters failed: an ordered channel does not wait for it
+	receipt  Receipt
+	released bool // its move to the dead letters failed: an ordered channel does not wait for it
 }
 
 // Holders of a message in flight other than a subscriber.
@@ -60,6 +61,7 @@ type reference struct {
 	follower    *Partition // receives every delta
 	fed         int
 	relocations int
+	given       []Receipt // of all deliveries
 	policy      Policy
 	ttl         int64 // of the topic, ms; 0 = none
 }
@@ -128,7 +130,8 @@ func (r *reference) pull(t *rapid.T) {
 		}
 		require.Equal(t, f.attempts+1, int(d.Message.Attempts))
 		require.Equal(t, msgid.Of(testID, d.Message.Seq), d.ID)
-		f.place, f.sub, f.start = inFlight, sub, r.clock.now()
+		f.place, f.sub, f.start, f.receipt = inFlight, sub, r.clock.now(), ReceiptOf(&d)
+		r.given = append(r.given, f.receipt)
 		f.deadline = f.start + refTimeoutMS*nsPerMS
 	}
 	if len(got) < credit && !(r.ordered && r.hasDead()) {
@@ -171,7 +174,7 @@ func (r *reference) finish(t *rapid.T) {
 	if r.ordered {
 		r.rep.hold = true
 	}
-	err := r.channel.Finish(r.subs[sub], ident.Sequence(seq), r.epoch)
+	err := r.channel.Finish(r.subs[sub], r.channel.of(ident.Sequence(seq), 0))
 	r.rep.hold = false
 	require.Equal(t, r.wantError(seq, sub), err)
 	if err != nil {
@@ -192,7 +195,7 @@ func (r *reference) finish(t *rapid.T) {
 func (r *reference) requeue(t *rapid.T) {
 	seq, sub := r.held(t)
 	delay := rapid.Int64Range(0, 60).Draw(t, "ms")
-	err := r.channel.Requeue(r.subs[sub], ident.Sequence(seq), delay)
+	err := r.channel.Requeue(r.subs[sub], r.channel.of(ident.Sequence(seq), 0), delay)
 	require.Equal(t, r.wantError(seq, sub), err)
 	if err == nil {
 		r.retry(seq, delay)
@@ -206,7 +209,7 @@ func (r *reference) back(seq int) {
 
 func (r *reference) touch(t *rapid.T) {
 	seq, sub := r.held(t)
-	err := r.channel.Touch(r.subs[sub], ident.Sequence(seq))
+	err := r.channel.Touch(r.subs[sub], r.channel.of(ident.Sequence(seq), 0))
 	require.Equal(t, r.wantError(seq, sub), err)
 	if f := &r.fates[seq]; err == nil {
 		f.deadline = min(r.clock.now()+refTimeoutMS*nsPerMS, f.start+80*nsPerMS)

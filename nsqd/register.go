@@ -20,6 +20,7 @@ func (p *Partition) Snapshot() []byte {
 		c.mu.Lock()
 		s.Channels = append(s.Channels, state.Channel{
 			Name:     c.name,
+			ID:       c.id,
 			Flags:    flagIf(c.ordered, state.FlagOrdered) | flagIf(c.paused, state.FlagPaused),
 			Start:    c.cursor.Start(),
 			Progress: c.cursor.Full(),
@@ -78,7 +79,7 @@ func (p *Partition) ensureLocked(r state.Record) *Channel {
 	if r.Kind == state.KindProgress {
 		at = r.Progress.Confirmed
 	}
-	c := newChannel(p, r.Channel, r.Kind == state.KindCreate && r.Flags&state.FlagOrdered != 0, at)
+	c := newChannel(p, r.Channel, r.ID, r.Kind == state.KindCreate && r.Flags&state.FlagOrdered != 0, at)
 	p.channels[r.Channel] = c
 	return c
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/lockstepmq/lockstep/nsqd/relocations"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
@@ -140,62 +139,5 @@ func (c *Channel) confirmed() ident.Sequence {
 // Read appends committed messages from a sequence on to dst, at most `most`: from the log, or from
 // a relocation batch if the log begins above the sequence. It may read a disk.
 func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
-	for had := len(dst); ; dst = dst[:had] {
-		at, relocated := p.relocations.Find(from)
-		read, err := p.readFrom(from, at, most, dst)
-		if len(read) > had && read[had].Seq == from {
-			return read, err
-		}
-		// Retention may have relocated the message and removed its former place since the look.
-		if now, ok := p.relocations.Find(from); ok == relocated && now == at {
-			return read, err
-		}
-	}
-}
-
-// readFrom is Read with the relocation batch of the first message, NoOffset: it has none.
-func (p *Partition) readFrom(from ident.Sequence, at ident.Offset, most int, dst []queue.Message) ([]queue.Message, error) {
-	if at != relocations.NoOffset && from < p.source.Start().Sequence {
-		m, ok, err := p.source.ReadRelocated(at, from)
-		if ok {
-			dst = append(dst, m)
-		}
-		return dst, err
-	}
-	return p.source.Read(from, most, dst)
-}
-
-// readEach reads the messages of a list. The first one gives its error, or is missing, as with
-// Read. The others follow in the order of the list, as far as they can be read, until they take
-// about readAheadBytes. The reads go in the order of the log, so that a batch with many of the
-// messages is read once.
-func (p *Partition) readEach(seqs []ident.Sequence, dst []queue.Message) ([]queue.Message, error) {
-	dst, err := p.Read(seqs[0], 1, dst)
-	if err != nil || len(dst) == 0 || dst[0].Seq != seqs[0] {
-		return dst, err
-	}
-	bytes := dst[0].Size()
-	found := map[ident.Sequence]queue.Message{}
-	sorted := slices.Sorted(slices.Values(seqs[1:]))
-	var read []queue.Message
-	for len(sorted) > 0 && bytes < readAheadBytes {
-		n := 1
-		for n < len(sorted) && sorted[n] == sorted[0]+ident.Sequence(n) {
-			n++
-		}
-		read, _ = p.Read(sorted[0], n, read[:0]) // its error is reported once this message is the first of a list
-		for i := range read {
-			found[read[i].Seq] = read[i]
-			bytes += read[i].Size()
-		}
-		sorted = sorted[min(max(len(read), 1), n):]
-	}
-	for _, seq := range seqs[1:] {
-		m, ok := found[seq]
-		if !ok {
-			break
-		}
-		dst = append(dst, m)
-	}
-	return dst, nil
+	return p.relocations.Read(p.source, from, most, dst)
 }

@@ -17,8 +17,8 @@ func postponed(t *testing.T) (*rig, *Channel, *Subscriber) {
 	s := subscribe(t, c)
 	r.publishN(3)
 	require.Len(t, c.Pull(s, 9, nil), 3)
-	require.NoError(t, c.Requeue(s, 0, 60_000))
-	require.NoError(t, c.Requeue(s, 1, 60_000))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 60_000))
+	require.NoError(t, c.Requeue(s, c.of(1, 0), 60_000))
 	return r, c, s
 }
 
@@ -46,7 +46,7 @@ func TestRelocationThatArrivesDuringTheDecision(t *testing.T) {
 // left there.
 func TestDecisionDuringTheNextRelocation(t *testing.T) {
 	r, c, s := postponed(t)
-	require.NoError(t, c.Finish(s, 2, 1))
+	require.NoError(t, c.Finish(s, c.of(2, 1)))
 	r.Flush()
 	require.Equal(t, []ident.Sequence{0, 1}, r.relocate(t, 700, 3))
 	first := len(r.rep.deltas)
@@ -90,10 +90,20 @@ func (l *hookedLog) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Me
 	return l.memoryLog.ReadRelocated(at, seq)
 }
 
-// TestReadDuringRelocation: retention relocates a message, and removes its former place, between the look at its place
+// TestReadDuringRelocation: retention relocates a message, or removes its former place, between the look at its place
 // and the read. The channel gave the message up as lost.
 func TestReadDuringRelocation(t *testing.T) {
-	for _, former := range []ident.Offset{0, 700} { // in the log, in a relocation batch
+	for name, interrupt := range map[string]struct{ before, during func(*rig) }{
+		"relocated": {during: func(r *rig) { r.relocate(t, 900, 2) }},
+		"relocated again": {
+			before: func(r *rig) { r.relocate(t, 700, 2) },
+			during: func(r *rig) { r.relocate(t, 900, 2); delete(r.log.relocated, 700) },
+		},
+		"removed": {
+			before: func(r *rig) { r.relocate(t, 700, 2); r.log.start = 0 },
+			during: func(r *rig) { r.log.start = 2 },
+		},
+	} {
 		r := newRig(Options{})
 		log := &hookedLog{memoryLog: r.log}
 		r.source = log
@@ -101,16 +111,13 @@ func TestReadDuringRelocation(t *testing.T) {
 		s := subscribe(t, c)
 		r.publishN(3)
 		require.Len(t, c.Pull(s, 9, nil), 3)
-		require.NoError(t, c.Requeue(s, 0, 0))
-		require.NoError(t, c.Finish(s, 1, 1))
-		require.NoError(t, c.Finish(s, 2, 1))
-		if former != 0 {
-			r.relocate(t, former, 2)
+		require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
+		require.NoError(t, c.Finish(s, c.of(1, 1)))
+		require.NoError(t, c.Finish(s, c.of(2, 1)))
+		if interrupt.before != nil {
+			interrupt.before(r)
 		}
-		log.beforeRead = func() {
-			r.relocate(t, 900, 2)
-			delete(r.log.relocated, former)
-		}
-		require.Len(t, c.Pull(s, 1, nil), 1)
+		log.beforeRead = func() { interrupt.during(r) }
+		require.Len(t, c.Pull(s, 1, nil), 1, name)
 	}
 }

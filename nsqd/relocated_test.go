@@ -56,10 +56,10 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	r.publishN(9)
 	got := c.Pull(s, 10, nil)
 	require.Len(t, got, 9)
-	require.NoError(t, c.Requeue(s, got[3].Message.Seq, 60_000))
+	require.NoError(t, c.Requeue(s, c.of(got[3].Message.Seq, 0), 60_000))
 	for i, d := range got {
 		if i != 3 {
-			require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+			require.NoError(t, c.Finish(s, c.of(d.Message.Seq, 1)))
 		}
 	}
 	require.EqualValues(t, 0, r.lowWater())
@@ -88,10 +88,10 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	require.Equal(t, []string{"body"}, bodies(again))
 	require.EqualValues(t, 2, again[0].Message.Attempts)
 	require.EqualValues(t, 4, again[0].Message.Seq)
-	require.NoError(t, c.Finish(s, 4, 2))
+	require.NoError(t, c.Finish(s, c.of(4, 2)))
 	n.tick(3600_000)
 	require.Equal(t, []string{"later"}, bodies(c.Pull(s, 10, nil)))
-	require.NoError(t, c.Finish(s, 0, 2))
+	require.NoError(t, c.Finish(s, c.of(0, 2)))
 	_, ok = n.relocatedFrom()
 	require.False(t, ok, "no channel needs it any more")
 	require.Empty(t, n.relocations.List(), "snapshots would grow for ever")
@@ -104,9 +104,9 @@ func TestRelocationReachesFollowersByDelta(t *testing.T) {
 	s := subscribe(t, c)
 	r.publishN(3)
 	got := c.Pull(s, 3, nil)
-	require.NoError(t, c.Requeue(s, got[0].Message.Seq, 1000))
-	require.NoError(t, c.Finish(s, 1, 1))
-	require.NoError(t, c.Finish(s, 2, 1))
+	require.NoError(t, c.Requeue(s, c.of(got[0].Message.Seq, 0), 1000))
+	require.NoError(t, c.Finish(s, c.of(1, 1)))
+	require.NoError(t, c.Finish(s, c.of(2, 1)))
 	r.Flush()
 	r.relocate(t, 700, 3)
 	f := NewPartition("orders", testID, r.log, r.rep, r.o)
@@ -144,8 +144,8 @@ func TestRelocationBeforeTheProgress(t *testing.T) {
 	}
 	catchUp(r.rep.deltas)
 	first := len(r.rep.deltas)
-	require.NoError(t, c.Requeue(s, c.Pull(s, 2, nil)[0].Message.Seq, 1000))
-	require.NoError(t, c.Finish(s, 1, 1))
+	require.NoError(t, c.Requeue(s, c.of(c.Pull(s, 2, nil)[0].Message.Seq, 0), 1000))
+	require.NoError(t, c.Finish(s, c.of(1, 1)))
 	r.Flush()
 	progress := len(r.rep.deltas)
 	r.relocate(t, 700, 2)
@@ -166,8 +166,8 @@ func TestLostRelocatedMessageIsGivenUp(t *testing.T) {
 	s := subscribe(t, c)
 	r.publishN(2)
 	got := c.Pull(s, 2, nil)
-	require.NoError(t, c.Requeue(s, got[0].Message.Seq, 0))
-	require.NoError(t, c.Finish(s, 1, 1))
+	require.NoError(t, c.Requeue(s, c.of(got[0].Message.Seq, 0), 0))
+	require.NoError(t, c.Finish(s, c.of(1, 1)))
 	r.relocate(t, 700, 2)
 	r.log.relocated = nil
 	require.Empty(t, c.Pull(s, 1, nil))
@@ -215,9 +215,9 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 	s := subscribe(t, c)
 	r.publishN(4)
 	got := c.Pull(s, 4, nil)
-	require.NoError(t, c.Requeue(s, 0, 60_000))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 60_000))
 	for _, d := range got[1:] {
-		require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+		require.NoError(t, c.Finish(s, c.of(d.Message.Seq, 1)))
 	}
 	follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	follower.Replace(r.Snapshot())

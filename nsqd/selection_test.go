@@ -89,7 +89,7 @@ func TestMessagesThatAreNotForAChannel(t *testing.T) {
 	t.Run("reap", func(t *testing.T) {
 		forEachNotForC(t, 0, func(t *testing.T, r *rig, c *Channel) {
 			r.Reap()
-			require.EqualValues(t, 1, r.LowWater())
+			require.EqualValues(t, 1, r.lowWater())
 			require.Zero(t, countsOf(r.Partition, c).depth)
 		})
 	})

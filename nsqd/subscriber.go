@@ -21,6 +21,9 @@ type Subscriber struct {
 	// Client describes the connections of the subscriber for statistics; nil: none. It is called
 	// without locks, from any goroutine.
 	Client func() []edge.ClientStats
+	// Settled, if set, is called when a receipt finishes or requeues a delivery to the subscriber. The channel
+	// is locked, as for Woken.
+	Settled func(finished bool)
 	// MsgTimeoutMS is the time that a delivery may stay unfinished; 0: the default.
 	MsgTimeoutMS int64
 	// SampleRate, if not 0, keeps a message if rand(0..99) <= rate, and otherwise discards it for
@@ -29,6 +32,8 @@ type Subscriber struct {
 	// Direct means that the client is connected to this broker. Messages are offered to direct
 	// subscribers before relayed ones.
 	Direct bool
+	// PullBytes is the size at which a Pull stops; 0: 1 MiB.
+	PullBytes int
 
 	// Guarded by Channel.mu from Attach on.
 	channel     *Channel // nil before Attach and after the subscription ended
@@ -112,16 +117,16 @@ func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
 
 // Undo reverses a delivery that the client has not seen: the message goes back at once, and the
 // delivery does not count as an attempt. Errors as Finish.
-func (c *Channel) Undo(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *delivery, now int64) {
+func (c *Channel) Undo(s *Subscriber, r Receipt) error {
+	return c.withOwned(s, r, func(f *delivery, now int64) {
 		c.undoLocked(f)
 		c.offerLocked(now)
 	})
 }
 
 // Return requeues a delivery whose client has left, as Detach does. Errors as Finish.
-func (c *Channel) Return(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *delivery, now int64) {
+func (c *Channel) Return(s *Subscriber, r Receipt) error {
+	return c.withOwned(s, r, func(f *delivery, now int64) {
 		c.backLocked(f)
 		c.offerLocked(now)
 	})
@@ -129,8 +134,8 @@ func (c *Channel) Return(s *Subscriber, seq ident.Sequence) error {
 
 // AwaitTimeout leaves a delivery whose client has left in flight until its timeout. Errors as
 // Finish.
-func (c *Channel) AwaitTimeout(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *delivery, _ int64) { c.inFlight.detach(f) })
+func (c *Channel) AwaitTimeout(s *Subscriber, r Receipt) error {
+	return c.withOwned(s, r, func(f *delivery, _ int64) { c.inFlight.detach(f) })
 }
 
 // undoLocked reverses a delivery: its attempt does not count.

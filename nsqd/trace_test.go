@@ -28,18 +28,18 @@ func TestTrace(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	now := r.clock.now()
 	require.Equal(t, edge.ChannelTrace{Channel: "ch", State: edge.TraceInFlight, Attempts: 1, Deadline: now + 1000*nsPerMS, Clients: []string{"192.0.2.1:9"}}, state())
-	require.NoError(t, c.Requeue(s, 0, 500))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 500))
 	require.Equal(t, edge.ChannelTrace{Channel: "ch", State: edge.TraceDeferred, Attempts: 1, Deadline: now + 500*nsPerMS}, state())
 	r.tick(600)
 	require.Equal(t, edge.ChannelTrace{Channel: "ch", State: edge.TraceWaiting, Attempts: 1}, state())
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	require.Equal(t, edge.ChannelTrace{Channel: "ch", State: edge.TraceFinished}, state())
 }
 
 // A dead message is on its way to the dead letters until it is moved.
 func TestTraceOfADeadMessage(t *testing.T) {
 	r, c, s := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
-	require.NoError(t, c.Requeue(s, ident.Sequence(0), 0))
+	require.NoError(t, c.Requeue(s, c.of(ident.Sequence(0), 0), 0))
 	require.Equal(t, []edge.ChannelTrace{{Channel: "ch", State: edge.TraceDying, Attempts: 1}}, r.Trace(0, nil))
 }

@@ -10,57 +10,57 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// ownedLocked finds the delivery of seq to s. Errors as Finish.
-func (c *Channel) ownedLocked(s *Subscriber, seq ident.Sequence) (*delivery, error) {
+// ownedLocked finds the delivery to s that a receipt names. Errors as Finish.
+func (c *Channel) ownedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	if s.channel != c {
 		if s.err == ErrNotLeader || s.err == ErrDeleted {
 			return nil, s.err
 		}
 		return nil, edge.ErrNotInFlight
 	}
-	f, ok := c.inFlight.bySeq[seq]
+	f, ok := c.inFlight.bySeq[r.Sequence]
 	if !ok {
 		return nil, edge.ErrNotInFlight
 	}
-	if f.sub != s {
+	if f.sub != s || !r.is(f) {
 		return nil, edge.ErrNotOwner
 	}
 	return f, nil
 }
 
-// Refusal is the error for a delivery that s does not hold: edge.ErrNotOwner while another
+// Refusal is the error for a message that s does not hold: edge.ErrNotOwner while another
 // subscriber holds it, else edge.ErrNotInFlight.
 func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := c.ownedLocked(s, seq); err == edge.ErrNotOwner {
-		return err
+	if f, ok := c.inFlight.bySeq[seq]; ok && s.channel == c && f.sub != s {
+		return edge.ErrNotOwner
 	}
 	return edge.ErrNotInFlight
 }
 
-// Finish settles a delivery for good. `in` is the epoch of the delivery. A finish from an earlier
-// epoch counts as well, if the message is neither finished nor delivered again since; the caller
+// Finish settles a delivery for good. A finish of a delivery of an earlier epoch counts as well, if
+// the message is neither finished nor delivered again since; the caller
 // makes sure that the message was sent to s and not revoked. On an ordered channel the next message
-// becomes available when the finish is on all in-sync replicas. Errors: edge.ErrNotInFlight,
-// edge.ErrNotOwner, ErrNotLeader, ErrDeleted.
-func (c *Channel) Finish(s *Subscriber, seq ident.Sequence, in ident.Epoch) error {
+// becomes available when the finish is on all in-sync replicas. Errors: edge.ErrNotInFlight; edge.ErrNotOwner if
+// another delivery of the message is in flight; ErrNotLeader, ErrDeleted.
+func (c *Channel) Finish(s *Subscriber, r Receipt) error {
 	c.mu.Lock()
 	if c.ordered && !c.ephemeral {
 		c.mu.Unlock()
-		return c.finishInOrder(seq, func() (uint16, error) { return c.finishLocked(s, seq, in) })
+		return c.finishInOrder(r.Sequence, func() (uint16, error) { return c.finishLocked(s, r) })
 	}
 	defer c.mu.Unlock()
-	_, err := c.finishLocked(s, seq, in)
+	_, err := c.finishLocked(s, r)
 	return err
 }
 
 // finishLocked returns the attempts of the message, 0 if it was finished already.
-func (c *Channel) finishLocked(s *Subscriber, seq ident.Sequence, in ident.Epoch) (uint16, error) {
-	f, err := c.ownedLocked(s, seq)
+func (c *Channel) finishLocked(s *Subscriber, r Receipt) (uint16, error) {
+	f, err := c.ownedLocked(s, r)
 	if err != nil {
-		if err == edge.ErrNotInFlight && s.channel == c && in < c.epoch {
-			return c.finishLateLocked(seq)
+		if err == edge.ErrNotInFlight && s.channel == c && r.Epoch < c.epoch {
+			return c.finishLateLocked(r)
 		}
 		return 0, err
 	}
@@ -83,11 +83,12 @@ func (c *Channel) settleLocked(f *delivery) {
 }
 
 // finishLateLocked applies a finish for a delivery of an earlier leader. If the message waits for a
-// deadline, the delivery was revoked before.
-func (c *Channel) finishLateLocked(seq ident.Sequence) (uint16, error) {
+// deadline, or has failed since, the delivery was revoked before.
+func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
+	seq := r.Sequence
 	e, isDeferred := c.cursor.Deferred.Get(seq)
 	switch {
-	case seq >= c.limit, isDeferred && e.Deadline != 0:
+	case seq >= c.limit, isDeferred && (e.Deadline != 0 || r.since(e)):
 		return 0, edge.ErrNotInFlight
 	case c.cursor.Settled(seq) && !isDeferred:
 		return 0, nil // the finish was replicated before
@@ -141,20 +142,20 @@ func (c *Channel) finishReplicated(d *change, ok bool) {
 // Requeue gives a delivery back: at once with delay 0, else after the delay in ms, which is clamped
 // to MaxReqTimeoutMS. An ordered channel delivers nothing during the delay, because the message must
 // come before its successors. Errors as Finish.
-func (c *Channel) Requeue(s *Subscriber, seq ident.Sequence, delayMS int64) error {
-	return c.withOwned(s, seq, func(f *delivery, now int64) {
+func (c *Channel) Requeue(s *Subscriber, r Receipt, delayMS int64) error {
+	return c.withOwned(s, r, func(f *delivery, now int64) {
 		c.verbs.Requeues.Add(1)
 		c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
 		c.offerLocked(now) // without a delay an ordered channel may deliver again
 	})
 }
 
-// withOwned calls do, under the lock, with the delivery of seq to s.
-func (c *Channel) withOwned(s *Subscriber, seq ident.Sequence, do func(f *delivery, now int64)) error {
+// withOwned calls do, under the lock, with the delivery to s that a receipt names.
+func (c *Channel) withOwned(s *Subscriber, r Receipt, do func(f *delivery, now int64)) error {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f, err := c.ownedLocked(s, seq)
+	f, err := c.ownedLocked(s, r)
 	if err == nil {
 		do(f, now)
 	}
@@ -164,7 +165,7 @@ func (c *Channel) withOwned(s *Subscriber, seq ident.Sequence, do func(f *delive
 // retryLocked schedules a failed delivery again, after the requested delay or that of the policy.
 // If the message is dead, it goes to the dead-letter hold.
 func (c *Channel) retryLocked(f *delivery, delayMS, now int64) {
-	if delayMS = max(delayMS, c.policy.Backoff.delayMS(f.attempts)); delayMS <= 0 || c.isDeadLocked(f.attempts) {
+	if delayMS = max(delayMS, c.policy.Backoff.DelayMS(f.attempts)); delayMS <= 0 || c.isDeadLocked(f.attempts) {
 		c.backLocked(f)
 		return
 	}
@@ -188,23 +189,17 @@ func (c *Channel) backLocked(f *delivery) {
 
 // Touch extends a delivery by another message timeout from now, up to MaxMsgTimeoutMS after it was
 // sent. Errors as Finish.
-func (c *Channel) Touch(s *Subscriber, seq ident.Sequence) error {
-	return c.withOwned(s, seq, func(f *delivery, now int64) {
+func (c *Channel) Touch(s *Subscriber, r Receipt) error {
+	return c.withOwned(s, r, func(f *delivery, now int64) {
 		c.inFlight.setDeadline(f, min(now+c.timeoutNS(s), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
 	})
 }
 
-// HeldDelivery is a delivery that a relay still holds after a change of leader.
-type HeldDelivery struct {
-	Sequence ident.Sequence
-	Epoch    ident.Epoch // of this delivery
-	Attempts uint16      // of this delivery; 0: one more than the channel has recorded
-}
-
-// Reclaim takes deliveries of an earlier epoch into flight to s again without sending them, because
-// their clients still process them. It returns the sequences that are finished, wait for a deadline
-// or were delivered again; and all of them after a seek.
-func (c *Channel) Reclaim(s *Subscriber, held []HeldDelivery) (refused []ident.Sequence) {
+// Reclaim takes deliveries that a relay still holds after a change of leader into flight to s again
+// without sending them, because their clients still process them. They keep their receipts. It returns the
+// sequences that are finished, wait for a deadline, have failed since or were delivered again; and all of
+// them after a seek. A receipt without attempts has one more than the channel has recorded.
+func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,14 +215,14 @@ func (c *Channel) Reclaim(s *Subscriber, held []HeldDelivery) (refused []ident.S
 // TransferDeliveries ends the subscription of old and assigns its deliveries that are in held to s,
 // which is attached already. No other subscriber can receive them in between. The other deliveries
 // of old go back as with Withdraw. It returns as Reclaim does.
-func (c *Channel) TransferDeliveries(old, s *Subscriber, held []HeldDelivery) (refused []ident.Sequence) {
+func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	deadline := c.p.o.Now() + c.timeoutNS(s)
-	left := make(map[ident.Sequence]HeldDelivery, len(held))
+	left := make(map[ident.Sequence]Receipt, len(held))
 	for _, h := range held {
 		left[h.Sequence] = h
 	}
 	c.detach(old, func(f *delivery) {
-		if _, isHeld := left[f.seq]; !isHeld {
+		if h, isHeld := left[f.seq]; !isHeld || !h.is(f) {
 			c.undoLocked(f)
 			return
 		}
@@ -238,11 +233,11 @@ func (c *Channel) TransferDeliveries(old, s *Subscriber, held []HeldDelivery) (r
 	return c.Reclaim(s, slices.Collect(maps.Values(left)))
 }
 
-func (c *Channel) reclaimLocked(s *Subscriber, h HeldDelivery, now int64) bool {
+func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 	e, isDeferred := c.cursor.Deferred.Get(h.Sequence)
 	_, isInFlight := c.inFlight.bySeq[h.Sequence]
 	if s.channel != c || c.moved || isInFlight || h.Sequence >= c.limit ||
-		isDeferred && e.Deadline != 0 || !isDeferred && c.cursor.Settled(h.Sequence) {
+		isDeferred && (e.Deadline != 0 || h.since(e)) || !isDeferred && c.cursor.Settled(h.Sequence) {
 		return false
 	}
 	if c.ordered && (c.inFlight.len() > 0 || c.replicating > 0) {
@@ -259,7 +254,7 @@ func (c *Channel) reclaimLocked(s *Subscriber, h HeldDelivery, now int64) bool {
 	c.changedLocked()
 	c.inFlight.add(delivery{
 		seq: h.Sequence, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: now,
-		epoch: h.Epoch, attempts: attempts, deferred: true,
+		epoch: h.Epoch, number: h.Number, attempts: attempts, deferred: true,
 	})
 	return true
 }

@@ -12,9 +12,9 @@ import (
 // delivered again.
 func TestAwaitTimeout(t *testing.T) {
 	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 3, 3)
-	require.NoError(t, c.AwaitTimeout(s, 1))
-	require.NoError(t, c.Finish(s, 0, 1))
-	require.NoError(t, c.Finish(s, 2, 1))
+	require.NoError(t, c.AwaitTimeout(s, c.of(1, 0)))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
+	require.NoError(t, c.Finish(s, c.of(2, 1)))
 	require.Zero(t, c.InFlight(s))
 	require.Empty(t, c.Pull(s, 3, nil))
 	r.tick(1001)
@@ -22,7 +22,7 @@ func TestAwaitTimeout(t *testing.T) {
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(1), d[0].Message.Seq)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.NoError(t, c.Finish(s, 1, 1))
+	require.NoError(t, c.Finish(s, c.of(1, 1)))
 	require.Zero(t, c.InFlight(s))
 }
 
@@ -34,7 +34,7 @@ func TestLateOrderedFinishThatFails(t *testing.T) {
 	c, _ := n.Channel("strict")
 	s := subscribe(t, c)
 	n.rep.hold = true
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	n.rep.answer(n.Partition, false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
@@ -48,14 +48,14 @@ func TestReclaimedDeliveriesKeepTheirAttempts(t *testing.T) {
 	r.publishN(1)
 	c := r.channel(t, "ch", ChannelOptions{Origin: FromEarliest})
 	s := subscribe(t, c)
-	require.Empty(t, c.Reclaim(s, []HeldDelivery{{Sequence: 0, Attempts: 3}}))
+	require.Empty(t, c.Reclaim(s, []Receipt{{Sequence: 0, Attempts: 3}}))
 	r.Flush()
 	n := &rig{log: r.log, rep: &replicas{}, clock: r.clock}
 	n.Partition = NewPartition("orders", testID, n.log, n.rep, r.o)
 	for _, delta := range r.rep.deltas {
 		n.Apply(delta)
 	}
-	require.NoError(t, c.Requeue(s, 0, 0))
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	require.EqualValues(t, 4, c.Pull(s, 1, nil)[0].Message.Attempts)
 
 	n.Lead(2)
@@ -66,14 +66,14 @@ func TestReclaimedDeliveriesKeepTheirAttempts(t *testing.T) {
 // A late finish of a finished message changes nothing, whatever becomes of the delta beside it.
 func TestLateFinishOfFinishedMessage(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	n := r.failover()
 	c, _ = n.Channel("strict")
 	s = subscribe(t, c)
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Requeue(s, 1, 0))
+	require.NoError(t, c.Requeue(s, c.of(1, 0), 0))
 	n.rep.hold = true
-	require.NoError(t, c.Finish(s, 0, 1))
+	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	n.rep.answer(n.Partition, false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)

@@ -57,7 +57,7 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	f.String(limits[6], "", "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m; also changes an existing topic")
 	f.String(limits[7], "", "delete the topic when it has had no put, no consumer and no unfinished message for this time, 1m or more, 0s = never; also changes an existing topic")
 	f.String(limits[8], "", "announce a channel that has had no consumer and no operation for this time, and delete it with its messages after the brokers' --delete-grace; 1m or more, 0s = never; also changes an existing topic")
-	f.String("dedupe", "", "id or content: recognise a message without an id that is published again by its body and key; also changes an existing topic")
+	f.String("dedupe", "", "id or content: recognise a message without an id that is published again by its body, key and headers; also changes an existing topic")
 	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

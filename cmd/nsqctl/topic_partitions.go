@@ -24,7 +24,12 @@ first message is.
 Later messages of a key may go to another partition than earlier ones, so the order
 of the messages of a key is not kept across the change. To keep it: stop the
 producers, wait until the channels are empty, raise the number, start the producers.
-Ordered topics are refused without --reorder for that reason.`,
+Ordered topics are refused without --reorder for that reason.
+
+So is a topic that recognises messages by their content: one that was published
+before the change and is published again after it may be stored again. Let nobody
+publish for the topic's dedupe window before the change. The same holds for messages
+with ids, of which the topic does not know whether it has any.`,
 		Example: `  nsqctl topic partitions orders 8`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,6 +47,6 @@ Ordered topics are refused without --reorder for that reason.`,
 			return describeTopic(cmd, t, args[0])
 		},
 	}
-	cmd.Flags().BoolVar(&reorder, "reorder", false, "also for an ordered topic: its channels are empty, or the order does not matter")
+	cmd.Flags().BoolVar(&reorder, "reorder", false, "also for an ordered topic, or one with --dedupe content: its channels are empty and nobody publishes, or it does not matter")
 	return cmd
 }

@@ -22,8 +22,9 @@ func newUser(t *cli.Target) *cobra.Command {
 		Use:   "user",
 		Short: "create, list, rotate and delete users",
 		Long: `A cluster without users is open: every client may do everything. The first user
-must be an administrator, and is made on a broker's own machine, over loopback.
-From then on every client needs a token (or a certificate), and may do what its
+must be an administrator. It takes a secret, which each broker keeps in the file
+first-admin.token of its data path: on a broker's machine nsqctl reads it itself, as
+root or as the broker's user; elsewhere give a copy with --token-file. From then on every client needs a token (or a certificate), and may do what its
 user was granted with "nsqctl acl grant".
 
 A token is shown once. Producers and consumers send it as their AUTH secret
@@ -65,7 +66,7 @@ certificate then.`,
 		if certificate {
 			q.Set("certificate", "true")
 		}
-		return tellToken(cmd, t, "/v1/user/create", q, file)
+		return tellToken(cmd, t, file, func() ([]byte, error) { return t.CreateUser(cmd.Context(), "", q) })
 	}
 	return cmd
 }
@@ -82,7 +83,9 @@ subscriptions of clients that logged in with it end.`,
 	}
 	cmd.Flags().StringVar(&file, "write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return tellToken(cmd, t, "/v1/user/rotate", url.Values{"name": args}, file)
+		return tellToken(cmd, t, file, func() ([]byte, error) {
+			return t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/rotate", url.Values{"name": args})
+		})
 	}
 	return cmd
 }
@@ -93,7 +96,10 @@ func newUserQuota(t *cli.Target) *cobra.Command {
 		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
 		Long: `quota changes the numbers that are given; 0 is no limit. Topics, partitions and
 durable channels are those that the user created and that are still there. A creation
-beyond them is refused ("quota reached"); nothing that is there goes.
+beyond them is refused ("quota reached"); nothing that is there goes. A user of whom
+nothing was set may create 1,000 topics with 10,000 partitions, and 10,000 channels; one
+that administers the cluster has no limit. A user with a limit of topics creates 100 at
+once and 5 a second afterwards, at each broker ("rate limited").
 
 The rates are those of a user's clients at one broker: three brokers admit three times as
 much. A put beyond them is refused ("rate limited, not stored"; HTTP 429).
@@ -123,7 +129,7 @@ The user "anonymous" has one quota for all clients without credentials together.
 
 // tellToken makes a request that answers a token, and prints or writes the token. The file
 // is made first: a token that cannot be written would be lost.
-func tellToken(cmd *cobra.Command, t *cli.Target, path string, q url.Values, file string) error {
+func tellToken(cmd *cobra.Command, t *cli.Target, file string, request func() ([]byte, error)) error {
 	var to *os.File
 	if file != "" {
 		var err error
@@ -132,7 +138,7 @@ func tellToken(cmd *cobra.Command, t *cli.Target, path string, q url.Values, fil
 		}
 		defer to.Close()
 	}
-	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
+	body, err := request()
 	if err != nil {
 		if to != nil {
 			_ = os.Remove(file) // it is empty

@@ -23,10 +23,15 @@ import (
 )
 
 // guarded is the HTTP API of a broker with users, on loopback.
-func guarded(t *testing.T) (address string) {
+func guarded(t *testing.T) (address string) { return guardedBy(t, t.TempDir()) }
+
+// guardedBy is guarded with the secret for the first administrator in a directory.
+func guardedBy(t *testing.T, dir string) (address string) {
+	first, file, err := access.OpenFirst(dir)
+	require.NoError(t, err)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	store, users := meta.NewMemory(), access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
+	store, users := meta.NewMemory(), access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, First: first, FirstFile: file, Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { users.Watch(ctx, store) })
@@ -55,6 +60,26 @@ func ctl(t *testing.T, address, line string) (string, error) {
 	root.SetArgs(append(strings.Fields(line), "--nsqd-http-address", address))
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// TestTheFirstAdministrator: nsqctl reads the broker's secret where it can, and says what to do where it cannot.
+func TestTheFirstAdministrator(t *testing.T) {
+	dir := t.TempDir()
+	at, file := guardedBy(t, dir), filepath.Join(dir, access.FirstFile)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, []byte("x.pem"), 0o600))
+	_, err = ctl(t, at, "user create root --admin")
+	require.ErrorContains(t, err, "which is in its file "+file)
+	require.ErrorContains(t, err, "--token-file")
+	require.NoError(t, os.Remove(file))
+	_, err = ctl(t, at, "user create root --admin")
+	require.ErrorContains(t, err, "no such file")
+	elsewhere := filepath.Join(t.TempDir(), "copied")
+	require.NoError(t, os.WriteFile(elsewhere, text, 0o600))
+	token, err := ctl(t, at, "--token-file "+elsewhere+" user create root --admin")
+	require.NoError(t, err)
+	require.Contains(t, token, "root.")
 }
 
 // TestUsersAndRights is the way of an operator from an open cluster to a closed one.
@@ -108,7 +133,7 @@ func TestUsersAndRights(t *testing.T) {
 	require.ErrorContains(t, err, "USER_NOT_FOUND")
 	out, err = ctl(t, at, "--token-file "+file+" user list")
 	require.NoError(t, err)
-	require.Regexp(t, `shop +token +- +1 +3 of 20 topics, 5000 messages/s\n`, out)
+	require.Regexp(t, `shop +token +- +1 +3 of 20 topics, 8 of 10000 partitions, 5000 messages/s\n`, out)
 	out, err = ctl(t, at, "--token-file "+file+" cluster limits")
 	require.NoError(t, err)
 	require.Regexp(t, `^OF +USED +LIMIT\ntopics +1 +20\npartitions +2 +-\nchannels of a topic +3 +4\n$`, out)

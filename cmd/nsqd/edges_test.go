@@ -394,7 +394,7 @@ func TestAuthorizationByPost(t *testing.T) {
 	})
 	c := b.dial()
 	c.command("slow", "AUTH")
-	c.expect("E_AUTH_FAILED AUTH failed")
+	c.expect("E_AUTH_FAILED AUTH failed: the authorization service gives no usable answer, try again")
 }
 
 // TestConnectTimeout: if the host of an authorization service drops connections, a query ends
@@ -403,7 +403,7 @@ func TestConnectTimeout(t *testing.T) {
 	b := start(t, "--auth-http-address="+deafAddress(t), "--http-client-connect-timeout=300ms", "--http-client-request-timeout=1h")
 	c := b.dial()
 	c.command("s3cret", "AUTH")
-	c.expect("E_AUTH_FAILED AUTH failed") // within the time limit of next
+	c.expect("E_AUTH_FAILED AUTH failed: the authorization service gives no usable answer, try again") // within the time limit of next
 }
 
 // deafAddress returns the address of a listener whose queue is full: Linux accepts no more

@@ -13,6 +13,10 @@ const (
 	// addressShare is the part of all connections that one address, or one user, may have: the
 	// others are for others.
 	addressShare = 0.9
+	// waitingShare is the part of all connections that may wait for their login, at least manyLogins of them if that is
+	// not more than a half: so many clients may connect at the same moment, after a restart.
+	waitingShare = 4
+	manyLogins   = 256
 )
 
 // clientLimits are the connections of clients. 0: no limit.
@@ -20,6 +24,7 @@ type clientLimits struct {
 	tcp, tcpPerAddress, perUser int
 	http, httpPerAddress, spare int
 	farewells                   int
+	tcpWaiting, httpWaiting     int // before their login
 }
 
 // limitClients divides the files for clients. A limit in the settings that is above what the
@@ -32,6 +37,7 @@ func limitClients(f files, o config.Options) clientLimits {
 	l.tcpPerAddress = share(l.tcp, o.MaxConnectionsPerAddress)
 	l.httpPerAddress = share(l.http, o.MaxConnectionsPerAddress)
 	l.perUser = share(l.tcp, o.MaxConnectionsPerUser)
+	l.tcpWaiting, l.httpWaiting = waiting(l.tcp), waiting(l.http)
 	return l
 }
 
@@ -54,7 +60,15 @@ func share(all, given int) int {
 	return max(1, int(float64(all)*addressShare))
 }
 
-// newBodies makes the budget for bodies that are being received: one body fits always.
-func newBodies(o config.Options) *budget.Budget {
-	return budget.New(max(o.MaxReceivingBytes, o.MaxBodySize, o.MaxMsgSize))
+// waiting returns the limit of connections before their login; 0: no limit.
+func waiting(all int) int {
+	if all == 0 {
+		return 0
+	}
+	return max(1, all/waitingShare, min(manyLogins, all/2))
+}
+
+// newMemory makes the budget for what clients make the broker hold: one body always fits.
+func newMemory(o config.Options) *budget.Budget {
+	return budget.New(max(o.MaxClientMemory, o.MaxBodySize, o.MaxMsgSize))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
@@ -60,10 +61,16 @@ func TestRequireUsers(t *testing.T) {
 		status, _ := b.get(path)
 		require.Equal(t, http.StatusUnauthorized, status, path)
 	}
-	status, token := b.post("/v1/user/create?name=root&admin=true", "")
-	require.Equal(t, http.StatusOK, status, token)
-	root := regexp.MustCompile(`root\.[A-Za-z0-9_-]{43}`).FindString(token)
-	require.NotEmpty(t, root)
+	b.needsSecret()
+	_, text := b.get("/v1/session")
+	require.Contains(t, text, `"enforced":true,"begun":false`)
+	secret := b.firstSecret()
+	require.NotContains(t, b.logged(), secret)
+	b.stop()
+	b.run(flags...)
+	b.ready()
+	require.Equal(t, secret, b.firstSecret(), "it stays")
+	root := b.user("", "root", "&admin=true")
 	for restarted := range 2 {
 		if restarted == 1 {
 			b.stop()
@@ -76,7 +83,7 @@ func TestRequireUsers(t *testing.T) {
 		_, answer := c.next()
 		require.Contains(t, answer, `"identity":"root"`)
 		c.put("orders", "x")
-		status, _ = b.post("/v1/user/create?name=evil&admin=true", "")
+		status, _ := b.post("/v1/user/create?name=evil&admin=true", "")
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
 	require.NotContains(t, b.logged(), "CLOSED")
@@ -85,7 +92,7 @@ func TestRequireUsers(t *testing.T) {
 // TestLimitsAtThePorts: the flags reach the ports, and each refusal is counted.
 func TestLimitsAtThePorts(t *testing.T) {
 	t.Parallel()
-	b := start(t, "--max-connections=6", "--max-http-connections=5", "--max-connections-per-address=4", "--login-timeout=500ms", "--max-receiving-bytes=2097152")
+	b := start(t, "--max-connections=6", "--max-http-connections=5", "--max-connections-per-address=4", "--login-timeout=500ms", "--max-client-memory=2097152")
 	var crowd []net.Conn
 	defer func() {
 		for _, conn := range crowd {
@@ -137,22 +144,22 @@ func TestLimitsAtThePorts(t *testing.T) {
 	for _, name := range []string{"tcp_address", "tcp_connections", "http_address", "http_connections"} {
 		require.Regexp(t, `lockstep_refused_total\{limit="`+name+`"\} [1-9]`, text)
 	}
-	for _, gauge := range []string{`lockstep_connections{port="tcp"}`, `lockstep_connections{port="http"}`, "lockstep_receiving_bytes"} {
+	for _, gauge := range []string{`lockstep_connections{port="tcp"}`, `lockstep_connections{port="http"}`, `lockstep_client_memory_bytes{use="bodies"}`} {
 		require.Contains(t, text, "\n"+gauge+" ")
 	}
 
-	// Without --max-receiving-bytes this body would be taken: half of it holds the memory.
+	// Without --max-client-memory this body would be taken: half of it holds the memory.
 	b.dial().put("t", "x")
 	slow := b.dial()
 	slow.send("MPUB t\n\x00\x4c\x4b\x40\x00\x00\x00\x05")
 	b.eventually("the memory is reserved", func() bool {
 		_, text := b.get("/metrics")
-		return strings.Contains(text, "lockstep_receiving_bytes 5e+06")
+		return strings.Contains(text, "lockstep_client_memory_bytes{use=\"bodies\"} 5e+06")
 	})
 	_ = slow.conn.Close()
 	b.eventually("and given back", func() bool {
 		_, text := b.get("/metrics")
-		return strings.Contains(text, "lockstep_receiving_bytes 0")
+		return strings.Contains(text, "lockstep_client_memory_bytes{use=\"bodies\"} 0")
 	})
 }
 
@@ -164,23 +171,23 @@ func TestLimitClients(t *testing.T) {
 		change func(*config.Options)
 		want   clientLimits
 	}{
-		{files{tcp: 576, http: 192}, func(*config.Options) {}, clientLimits{576, 518, 518, 144, 129, 32, 16}},
-		{files{tcp: 60, http: 20}, func(*config.Options) {}, clientLimits{60, 54, 54, 13, 11, 5, 2}},
-		{files{tcp: 576, http: 192}, func(o *config.Options) { o.MaxConnections, o.MaxHTTPConnections = 100, 50 }, clientLimits{100, 90, 90, 50, 45, 32, 16}},
+		{files{tcp: 576, http: 192}, func(*config.Options) {}, clientLimits{576, 518, 518, 144, 129, 32, 16, 256, 72}},
+		{files{tcp: 60, http: 20}, func(*config.Options) {}, clientLimits{60, 54, 54, 13, 11, 5, 2, 30, 6}},
+		{files{tcp: 576, http: 192}, func(o *config.Options) { o.MaxConnections, o.MaxHTTPConnections = 100, 50 }, clientLimits{100, 90, 90, 50, 45, 32, 16, 50, 25}},
 		{files{tcp: 576, http: 192}, func(o *config.Options) {
 			o.MaxConnections = 1000
 			o.MaxConnectionsPerUser = 7
 			o.MaxConnectionsPerAddress = 9
-		}, clientLimits{576, 9, 7, 144, 9, 32, 16}},
-		{files{tcp: 1, http: 1}, func(*config.Options) {}, clientLimits{1, 1, 1, 1, 1, 0, 0}},
+		}, clientLimits{576, 9, 7, 144, 9, 32, 16, 256, 72}},
+		{files{tcp: 1, http: 1}, func(*config.Options) {}, clientLimits{1, 1, 1, 1, 1, 0, 0, 1, 1}},
 	} {
 		changed := o
 		test.change(&changed)
 		require.Equal(t, test.want, limitClients(test.files, changed))
 	}
-	o.MaxReceivingBytes, o.MaxBodySize = 1<<20, 5<<20
-	bodies := newBodies(o)
-	require.True(t, bodies.Reserve(t.Context(), 5<<20))
+	o.MaxClientMemory, o.MaxBodySize = 1<<20, 5<<20
+	bodies := newMemory(o)
+	require.True(t, bodies.Share("a").Try(budget.Bodies, 5<<20))
 	require.EqualValues(t, 5<<20, bodies.Used(), "one body fits always")
 }
 
@@ -264,7 +271,7 @@ func TestTheTableOfLimits(t *testing.T) {
 		require.True(t, counted[name], "the table has no row with the metric %s", name)
 	}
 	for _, key := range config.Keys() {
-		if slices.Contains([]string{"max_connections", "max_http_connections", "max_connections_per_address", "max_connections_per_user", "login_timeout", "max_receiving_bytes"}, key) {
+		if slices.Contains([]string{"max_connections", "max_http_connections", "max_connections_per_address", "max_connections_per_user", "login_timeout", "max_client_memory"}, key) {
 			require.True(t, flags[strings.ReplaceAll(key, "_", "-")], "the table has no row with the setting %s", key)
 		}
 	}

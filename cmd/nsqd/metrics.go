@@ -23,6 +23,9 @@ func (p *process) measure() {
 		emit("clients", float64(producers), "producer")
 		emit("clients", float64(idle), "idle")
 	})
+	p.metrics.Source([]string{"auth_service_unanswered_seconds"}, func(emit metrics.Emit) {
+		emit("auth_service_unanswered_seconds", p.guard.Unanswered().Seconds())
+	})
 	p.metrics.Source([]string{"certificate_expiry_timestamp_seconds"}, func(emit metrics.Emit) {
 		for use, end := range p.certificates() {
 			emit("certificate_expiry_timestamp_seconds", float64(end.Unix()), use)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/access"
 )
 
 // tightenDataPath takes the rights of other users of the machine on the data path away: earlier
@@ -36,7 +38,7 @@ func (p *process) tightenDataPath() error {
 
 // ours are the entries of a data path. In a working directory there may be others, which are not
 // changed.
-var ours = []string{"journal", "topics", "trash", "etcd", "nsqd.lock", "node.json", "node.mark", "store.json"}
+var ours = []string{"journal", "topics", "trash", "etcd", "nsqd.lock", "node.json", "node.mark", "store.json", access.FirstFile}
 
 // tighten takes the rights of other users on the broker's files, and counts the changed ones.
 func tighten(dir string) (changed int, failed error) {

@@ -54,7 +54,7 @@ type process struct {
 	authTLS  *tls.Config // for auth services
 	users    *access.Registry
 	guard    *guard.Guard
-	bodies   *budget.Budget // for bodies that clients are sending
+	memory   *budget.Budget // for what clients make the broker hold
 	// auditFile is nil without --audit-file.
 	auditFile *guard.AuditFile
 	identity  *peerport.Identity // towards other brokers; nil without TLS
@@ -114,8 +114,12 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	}
 	p.metrics, p.events = metrics.New(p.o.MetricsMaxSeries), events.New()
 	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
-	p.bodies = newBodies(p.o)
-	p.metrics.Gauge("receiving_bytes", func() float64 { return float64(p.bodies.Used()) })
+	p.memory = newMemory(p.o)
+	p.metrics.Source([]string{"client_memory_bytes"}, func(emit metrics.Emit) {
+		for _, u := range budget.Uses() {
+			emit("client_memory_bytes", float64(p.memory.Held(u)), u.String())
+		}
+	})
 	if p.o.AuditFile != "" {
 		if err := p.openAudit(); err != nil {
 			return err

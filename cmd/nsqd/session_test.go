@@ -37,7 +37,7 @@ func TestABrowserSignsIn(t *testing.T) {
 	require.Equal(t, 200, status, text)
 	status, text = b.with("", "GET", "/v1/session", "")
 	require.Equal(t, 200, status)
-	require.JSONEq(t, `{"enforced":true,"identity":"anonymous","signed_in":false,"expires_ms":null,"observe":false,"administer":false}`, text)
+	require.JSONEq(t, `{"enforced":true,"begun":true,"identity":"anonymous","signed_in":false,"expires_ms":null,"observe":false,"administer":false}`, text)
 
 	before := time.Now()
 	c := b.signIn(watcher)
@@ -111,33 +111,29 @@ func TestABrowserSignsIn(t *testing.T) {
 	}
 }
 
-// Wrong tokens at the sign-in slow an address down, as at any other door.
-func TestBadSignInsAreSlowedDown(t *testing.T) {
+// Wrong tokens at the sign-in are audited, and keep no valid one of the same address out.
+func TestBadSignInsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	const address = "127.0.0.7"
+	const address, bad = "127.0.0.7", 9 // the audit shows ten refusals a second
 	b := guarded.use(t).from(address)
-	bad, text := 0, ""
-	b.eventually("is slowed down", func() bool {
-		bad++
-		var status int
-		status, text = b.with("wrong", "POST", "/v1/session", "")
-		require.Contains(t, []int{401, 429}, status, text)
-		return status == 429
-	})
-	require.Greater(t, bad, 5)
-	b.eventually("lets the address in again", func() bool {
-		var status int
-		status, text = b.with(b.root, "GET", "/v1/audit", "")
-		return status == 200
-	})
+	for range bad {
+		status, text := b.with("wrong", "POST", "/v1/session", "")
+		require.Equal(t, 401, status, text)
+	}
+	status, text := b.with(b.root, "POST", "/v1/session", "")
+	require.Equal(t, 200, status, text)
+	status, text = b.with(b.root, "GET", "/v1/audit", "")
+	require.Equal(t, 200, status, text)
 	var audit httpapi.AuditView
 	require.NoError(t, json.Unmarshal([]byte(text), &audit))
 	refused := 0
 	for _, e := range audit.Entries {
-		if e.Action == "POST /v1/session" && strings.HasPrefix(e.Remote, address+":") {
-			require.Equal(t, "refused", e.Result)
+		if e.Action == "POST /v1/session" && strings.HasPrefix(e.Remote, address+":") && e.Result == "refused" {
 			refused++
 		}
+		if e.Result == "refused" {
+			refused += e.Omitted // other tests share the broker, and its limit
+		}
 	}
-	require.Equal(t, bad, refused)
+	require.GreaterOrEqual(t, refused, 1)
 }

@@ -22,10 +22,22 @@ func (p *process) openUsers() error {
 	if err != nil {
 		return fmt.Errorf("--bootstrap-admin-token-file: %w", err)
 	}
-	p.users = access.NewRegistry(access.Options{
+	o := access.Options{
 		Keys: meta.Keys{Cluster: p.o.ClusterName}, Bootstrap: token, Enforce: len(p.o.AuthHTTPAddress) > 0 || p.o.RequireUsers, Log: p.log,
-	})
+	}
+	if token == nil {
+		if o.First, o.FirstFile, err = access.OpenFirst(p.dir); err != nil {
+			return fmt.Errorf("the secret for the first administrator: %w", err)
+		}
+	}
+	p.users = access.NewRegistry(o)
 	return nil
+}
+
+// mayPublish reports whether a user may publish to a topic now. Nobody may while the users are not known.
+func (p *process) mayPublish(user, topic string) bool {
+	policy := p.users.Policy()
+	return policy != nil && policy.AllowUser(user, access.Publish, topic)
 }
 
 // bootstrapToken reads the token of --bootstrap-admin-token-file; nil without one.
@@ -58,7 +70,7 @@ func (p *process) awaitUsers(ctx context.Context) error {
 			case !policy.Enforced():
 				p.warnOfStrangers()
 			case !policy.Administered() && len(p.o.AuthHTTPAddress) == 0 && p.o.BootstrapAdmin == "":
-				p.log.Warn("CLOSED to every client until there is an administrator: run `nsqctl user create root --admin` on this machine")
+				p.log.WithField("file", p.users.FirstFile()).Warn("CLOSED to every client until there is an administrator: run `nsqctl user create root --admin` on this machine, as root or as the user of this process; it reads the secret in this file")
 			}
 			return nil
 		}

@@ -82,6 +82,9 @@ func (p *process) serverOptions() server.Options {
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
 		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
 		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
+		MaxTCPWaiting: l.tcpWaiting, MaxHTTPWaiting: l.httpWaiting,
+		// A client that must show a certificate has not done so when it connects.
+		Open:         func() bool { return p.guard.Open() && p.o.TLSClientAuthPolicy == "" },
 		LoginTimeout: p.o.LoginTimeout, Metrics: p.metrics, Log: p.log,
 	}
 }
@@ -111,7 +114,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
 		},
 		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
-		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
+		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note, MayPublish: p.mayPublish,
 		Hold: o.LeaderHold,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
@@ -212,7 +215,7 @@ func (p *process) answer() {
 	p.standby.step("reading the data path")
 	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
 	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
-		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Bodies: p.bodies, Log: p.log,
+		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Memory: p.memory, Log: p.log,
 	})
 	api := p.standby.port(func(b *backends) http.Handler { return b.api })
 	h := server.Handlers{
@@ -241,7 +244,7 @@ func (p *process) serve() {
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Bodies: p.bodies, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
+		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
@@ -260,7 +263,7 @@ func (p *process) consoleOptions() console.Options {
 	o := console.Options{
 		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
 		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
-		Certificates: p.certificates,
+		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
 	}
 	if p.etcd != nil {
 		o.Etcd = func() console.Etcd {
@@ -355,10 +358,7 @@ func (p *process) httpOptions() httpapi.Options {
 func (p *process) consumerOptions() httpsub.Options {
 	l := limitClients(p.files, p.o)
 	return httpsub.Options{
-		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, AnswerBytes: maxAnswerBytes,
+		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, Memory: p.memory,
 		RequeueOnDisconnect: p.o.RequeueOnDisconnect, Metrics: p.metrics,
 	}
 }
-
-// maxAnswerBytes bounds the messages in the answers to consumers by HTTP that are being written.
-const maxAnswerBytes = 64 << 20

@@ -15,9 +15,9 @@ import (
 func (c *Channels) Pause(ctx context.Context, op edge.PauseChannel) error {
 	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *meta.ChannelState) { s.Paused = op.Paused }, func(s meta.ChannelState) calls.QueueOp {
 		if s.Paused {
-			return calls.QueueOp{Verb: calls.ChannelPause, Channel: op.Channel}
+			return calls.QueueOp{Verb: calls.ChannelPause, Channel: op.Channel, ID: s.ID}
 		}
-		return calls.QueueOp{Verb: calls.ChannelUnpause, Channel: op.Channel}
+		return calls.QueueOp{Verb: calls.ChannelUnpause, Channel: op.Channel, ID: s.ID}
 	})
 	return err
 }
@@ -30,7 +30,7 @@ func (c *Channels) order(ctx context.Context, topic, channel string, ordered boo
 		return fmt.Errorf("%w: topic %s is ordered", edge.ErrInvalid, topic)
 	}
 	s, err := c.alter(ctx, topic, channel, func(s *meta.ChannelState) { s.Ordered = ordered }, func(s meta.ChannelState) calls.QueueOp {
-		return calls.QueueOp{Verb: calls.ChannelOrder, Channel: channel, Ordered: s.Ordered}
+		return calls.QueueOp{Verb: calls.ChannelOrder, Channel: channel, ID: s.ID, Ordered: s.Ordered}
 	})
 	if err != nil {
 		return err
@@ -94,6 +94,7 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	if !ok {
 		return edge.ErrTopicNotFound
 	}
+	op.ID = c.catalog.Channels(t.ID)[op.Channel].ID
 	return c.leaders.onAll(ctx, t, op)
 }
 

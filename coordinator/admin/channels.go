@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/calls"
+	"github.com/lockstepmq/lockstep/coordinator/deadletter"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/coordinator/txn"
@@ -33,6 +34,11 @@ type Channels struct {
 // it returns when every partition's leader has replicated the position, so that nothing
 // published later is missed. Idempotent.
 func (c *Channels) Create(ctx context.Context, topic, channel, from string, ordered bool) error {
+	return c.createWith(ctx, topic, channel, from, ordered, "")
+}
+
+// createWith is Create for a channel that begins with a filter. A channel that exists keeps its own.
+func (c *Channels) createWith(ctx context.Context, topic, channel, from string, ordered bool, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if err := origin.Check(from); err != nil {
@@ -53,7 +59,7 @@ func (c *Channels) Create(ctx context.Context, topic, channel, from string, orde
 		return c.leaders.onAll(ctx, t, op)
 	}
 	for {
-		err := c.create(ctx, topic, op)
+		err := c.create(ctx, topic, op, filter)
 		if !errors.Is(err, edge.ErrChannelNotFound) {
 			return err
 		}
@@ -62,8 +68,8 @@ func (c *Channels) Create(ctx context.Context, topic, channel, from string, orde
 
 // create makes the channel's key, and the channel at every leader.
 // ErrChannelNotFound: it was deleted meanwhile.
-func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp) error {
-	t, state, err := c.ensureKey(ctx, topic, op.Channel, meta.ChannelState{From: op.From, Ordered: op.Ordered})
+func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, filter string) error {
+	t, state, err := c.ensureKey(ctx, topic, op.Channel, meta.ChannelState{From: op.From, Ordered: op.Ordered, Policy: meta.ChannelPolicy{Filter: filter}})
 	if err != nil {
 		return err
 	}
@@ -111,13 +117,13 @@ func (c *Channels) Views(topic string) (views []edge.ChannelView, err error) {
 // channel.
 func (c *Channels) Missing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
 
-// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its
-// messages, unless they exist.
+// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its dead
+// letters and no other messages, unless they exist.
 func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	if topic == "" {
 		return edge.ErrTopicNotFound
 	}
-	if err := c.Create(ctx, topic, deadLetterChannel, "", false); err != nil {
+	if err := c.createWith(ctx, topic, deadLetterChannel, "", false, deadletter.Filter); err != nil {
 		return fmt.Errorf("dead-letter topic %s: %w", topic, err)
 	}
 	return nil

@@ -58,6 +58,10 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
 			"let its consumers finish everything while nothing is published, and say reorder=true", edge.ErrInvalid, op.Topic)
+	case state.Options.Dedupe == meta.DedupeContent && !op.Reorder:
+		window := time.Duration(state.DedupeWindow()) * time.Millisecond
+		return fmt.Errorf("%w: topic %s recognises messages by their content, and one that was published less than %s before may go to another partition when it is published again, and be stored again: "+
+			"let nobody publish for %s, and say reorder=true", edge.ErrInvalid, op.Topic, window, window)
 	}
 	if state.Growing == 0 {
 		done, err := t.quotas.Partitions(ctx, op.Topic, state.Owner, state.Partitions, op.Partitions)

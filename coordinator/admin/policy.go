@@ -26,7 +26,16 @@ func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
 		if s.Policy, err = newPolicy(s.Policy, op); err != nil {
 			return err
 		}
+		if op.DeadLetterTopic != nil {
+			s.Policy.Owner = ""
+			if s.Policy.DeadLetterTopic != "" {
+				s.Policy.Owner = edge.RequesterOf(ctx).User
+			}
+		}
 		if to := s.Policy.DeadLetterTopic; to != "" {
+			if err := c.refuseCycle(op.Topic, op.Channel, to); err != nil {
+				return err
+			}
 			return c.EnsureDeadLetters(ctx, to)
 		}
 		return nil
@@ -38,6 +47,28 @@ func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
 		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", edge.ErrUnavailable, err)
 	}
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
+}
+
+// refuseCycle refuses a dead-letter topic whose messages would come back to the topic of the channel, by the
+// policies that other channels have now: a message that fails everywhere would go round for ever.
+func (c *Channels) refuseCycle(topic, channel, to string) error {
+	cameFrom := map[string]string{to: ""}
+	for queue := []string{to}; len(queue) > 0; queue = queue[1:] {
+		t, _ := c.catalog.Topic(queue[0])
+		for name, s := range c.catalog.Channels(t.ID) {
+			next := s.Policy.DeadLetterTopic
+			if _, seen := cameFrom[next]; next == "" || seen || s.Deleting {
+				continue
+			}
+			cameFrom[next] = fmt.Sprintf("%s/%s", queue[0], name)
+			if next == topic {
+				return fmt.Errorf("%w: dead letters of %s/%s would come back to %s: they go to %s, and channel %s has the dead_letter_topic %s; choose a topic that leads to no channel of %s",
+					edge.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
+			}
+			queue = append(queue, next)
+		}
+	}
+	return nil
 }
 
 // newPolicy is the policy that a channel has after an operation.
@@ -82,6 +113,6 @@ func (c *Channels) Policy(topic, channel string) (edge.ChannelPolicy, error) {
 	return edge.ChannelPolicy{
 		MaxAttempts: p.MaxAttempts, DeadLetterTopic: p.DeadLetterTopic,
 		BackoffMS: p.Backoff.BaseMS, BackoffFactor: p.Backoff.Factor, BackoffMaxMS: p.Backoff.MaxMS, BackoffJitter: p.Backoff.Jitter,
-		Filter: p.Filter,
+		Filter: p.Filter, Owner: p.Owner,
 	}, nil
 }

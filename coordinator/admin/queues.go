@@ -83,16 +83,18 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 	case calls.ChannelDelete:
 		return q.delete(ctx, p, op)
 	case calls.ChannelEmpty:
-		return p.Queue().EmptyChannel(ctx, op.Channel)
+		return q.onChannel(ctx, p, op, func() error { return p.Queue().EmptyChannel(ctx, op.Channel) })
 	case calls.ChannelSeek:
 		_, err := q.seek(ctx, p, op, false)
 		return err
 	case calls.ChannelOrder:
-		return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered)
+		return q.onChannel(ctx, p, op, func() error { return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered) })
 	case calls.ChannelPolicy:
 		return q.policy(ctx, p, op)
-	case calls.ChannelPause, calls.ChannelUnpause:
-		return q.pause(ctx, p, op)
+	case calls.ChannelPause:
+		return q.onChannel(ctx, p, op, func() error { return p.Queue().PauseChannel(ctx, op.Channel) })
+	case calls.ChannelUnpause:
+		return q.onChannel(ctx, p, op, func() error { return p.Queue().UnpauseChannel(ctx, op.Channel) })
 	case calls.TopicPause:
 		return p.Queue().PauseTopic(ctx)
 	case calls.TopicUnpause:
@@ -106,7 +108,7 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 // channelOptions are those of the channel that an operation makes or moves.
 func channelOptions(p *engine.Partition, op calls.QueueOp) (nsqd.ChannelOptions, error) {
 	o, err := origin.Options(op.From, op.First, p.Store().Index())
-	o.Ordered = op.Ordered
+	o.Ordered, o.ID = op.Ordered, op.ID
 	return o, err
 }
 
@@ -123,16 +125,18 @@ func (q *Queues) policy(ctx context.Context, p *engine.Partition, op calls.Queue
 	return nil
 }
 
-func (q *Queues) pause(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
+// onChannel does something to the channel that an operation was asked for: not to one that has been made anew under
+// its name since.
+func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.QueueOp, do func() error) error {
 	unlock, err := q.lock(ctx, p, op.Channel)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if op.Verb == calls.ChannelPause {
-		return p.Queue().PauseChannel(ctx, op.Channel)
+	if c, ok := p.Queue().Channel(op.Channel); op.ID != 0 && ok && c.ID() != op.ID {
+		return edge.ErrChannelNotFound
 	}
-	return p.Queue().UnpauseChannel(ctx, op.Channel)
+	return do()
 }
 
 // delete deletes a channel, unless another delete has come further: by then it may have
@@ -184,10 +188,9 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 		if !there || s.ID != op.ID || s.Deleting {
 			return edge.ErrChannelNotFound
 		}
-		if s.Policy.Filter != "" { // the channel reads its filter from the catalog
-			if err := q.records.awaitChannelThere(ctx, t, op.Channel, s.Revision); err != nil {
-				return err
-			}
+		// The channel reads its policy from the catalog, and delivers nothing before.
+		if err := q.records.awaitChannelThere(ctx, t, op.Channel, s.Revision); err != nil {
+			return err
 		}
 	} else if err := q.quotas.Ephemeral(p.Queue().Channels(), op.Channel); err != nil {
 		return err

@@ -59,7 +59,7 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 		req.Receipts = req.Receipts[:0]
 		for _, i := range indices {
 			place, _ := msgid.Parse(list[i].ID) // it was valid
-			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Attempts: list[i].Attempts})
+			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Delivery: list[i].Number})
 		}
 		r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
 		if err != nil {
@@ -103,7 +103,7 @@ func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err e
 		return reply, edge.ErrChannelNotFound
 	}
 	for i, r := range req.Receipts {
-		receipt := nsqd.Receipt{Sequence: ident.Sequence(r.Sequence), Epoch: ident.Epoch(r.Epoch), Attempts: r.Attempts}
+		receipt := nsqd.Receipt{Sequence: ident.Sequence(r.Sequence), Epoch: ident.Epoch(r.Epoch), Number: r.Delivery}
 		err := settle(c, edge.Settlement{Verb: edge.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
 		switch {
 		case err == nil:

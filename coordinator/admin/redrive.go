@@ -57,6 +57,9 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 	if c.Policy.DeadLetterTopic == "" {
 		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", edge.ErrInvalid, channel)
 	}
+	if err := r.channels.EnsureDeadLetters(ctx, c.Policy.DeadLetterTopic); err != nil {
+		return 0, err
+	}
 	sub, err := r.gateway.Subscribe(ctx, edge.SubscribeRequest{
 		Topic: c.Policy.DeadLetterTopic, Channel: deadLetterChannel, Partition: -1,
 		Client: func() edge.ClientStats { return edge.ClientStats{ClientID: deadLetterChannel} },

@@ -45,7 +45,7 @@ func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResu
 	}
 	s := seeker{
 		leaders: c.leaders, dryRun: op.DryRun,
-		op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, Channel: op.Channel, From: op.To, Idle: op.Idle},
+		op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
 	}
 	moves, err := s.all(ctx, numbers)
 	if err != nil {
@@ -217,12 +217,19 @@ func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp
 	if err != nil {
 		return calls.SeekMove{}, err
 	}
-	o.Idle = op.Idle
 	var e nsqd.SeekEffect
-	if dryRun {
-		e, err = p.Queue().PlanSeek(op.Channel, o)
-	} else {
-		e, err = p.Queue().SeekChannel(ctx, op.Channel, o)
+	stays := false
+	err = q.onChannel(ctx, p, op, func() (err error) {
+		c, ok := p.Queue().Channel(op.Channel)
+		if stays = ok && op.Idle && c.Consumers() > 0; dryRun || stays {
+			e, err = p.Queue().PlanSeek(op.Channel, o)
+		} else {
+			e, err = p.Queue().SeekChannel(ctx, op.Channel, o)
+		}
+		return err
+	})
+	if stays {
+		e = nsqd.SeekEffect{From: e.From, To: e.From}
 	}
-	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: e.Stays}, err
+	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
 }

@@ -24,6 +24,7 @@ type PeekRequest struct {
 type PeekReply struct {
 	Start, End, Next ident.Sequence
 	Messages         []PeekedMessage
+	Mark, NextMark   string
 }
 
 // PeekedMessage is an edge.PeekedMessage.
@@ -44,7 +45,7 @@ type PeekedMessage struct {
 
 // PeekReplyOf is the answer that carries messages.
 func PeekReplyOf(p edge.Peeked) PeekReply {
-	r := PeekReply{Start: p.Start, End: p.End, Next: p.Next, Messages: make([]PeekedMessage, len(p.Messages))}
+	r := PeekReply{Start: p.Start, End: p.End, Next: p.Next, Mark: p.Mark, NextMark: p.NextMark, Messages: make([]PeekedMessage, len(p.Messages))}
 	for i, m := range p.Messages {
 		r.Messages[i] = PeekedMessage{
 			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,
@@ -56,7 +57,7 @@ func PeekReplyOf(p edge.Peeked) PeekReply {
 
 // Edge are the messages as the edges have them.
 func (r PeekReply) Edge() edge.Peeked {
-	p := edge.Peeked{Start: r.Start, End: r.End, Next: r.Next, Messages: make([]edge.PeekedMessage, len(r.Messages))}
+	p := edge.Peeked{Start: r.Start, End: r.End, Next: r.Next, Mark: r.Mark, NextMark: r.NextMark, Messages: make([]edge.PeekedMessage, len(r.Messages))}
 	for i, m := range r.Messages {
 		p.Messages[i] = edge.PeekedMessage{
 			ID: m.ID, Partition: m.Partition, Sequence: m.Sequence, Time: m.Time, DeliverAt: m.DeliverAt,

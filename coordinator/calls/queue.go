@@ -42,7 +42,7 @@ type QueueOp struct {
 	Number  uint16
 	Verb    string
 	Channel string
-	ID      uint64 // create, delete: of the channel's key; 0 for an ephemeral channel
+	ID      uint64 // of the channel's key; 0: an ephemeral channel, or the caller does not know it
 	From    string
 	First   bool
 	Ordered bool
@@ -140,7 +140,7 @@ func (r FinishRequest) Partition() ident.Partition {
 	return partition(r.Topic, r.Number)
 }
 
-// FinishReply is the effect (nsqd.FinishEffect).
+// FinishReply is the effect (cursor.Elsewhere).
 // On the wire, by place: append only.
 type FinishReply struct {
 	Finished, Kept uint64
@@ -195,7 +195,7 @@ func (r SettleRequest) Partition() ident.Partition {
 type Receipt struct {
 	Sequence uint64
 	Epoch    uint64
-	Attempts uint16
+	Delivery uint64 // its number
 }
 
 // SettleReply names the receipts that were refused; the others are done.

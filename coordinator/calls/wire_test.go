@@ -56,7 +56,7 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &TransferRequest{}, Golden: "930102a27333"},
 		{Value: &DiscardRequest{}, Golden: "93010203"},
 		{Value: &PeekRequest{}, Golden: "96a2733102a2733304a27335c3"},
-		{Value: &PeekReply{}, Golden: "94010203919aa2733405060708c40109a3733130c4010b0cc4010d"},
+		{Value: &PeekReply{}, Golden: "96010203919aa2733405060708c40109a3733130c4010b0cc4010da3733134a3733135"},
 		{Value: &PeekedMessage{}, Golden: "9aa2733102030405c40106a27337c4010809c4010a"},
 		{Value: &ConsoleRequest{}, Golden: "91c40101"},
 		{Value: &ConsoleReply{}, Golden: "91c40101"},
@@ -113,7 +113,7 @@ func TestConversionsKeepTheFields(t *testing.T) {
 	wholeBut(t, want[0].Channels[0], "Inherited", "Clients", "Lags", "Oldest", "Held")
 	require.Equal(t, want, EdgeStats(StatsOf(want)))
 
-	p := edge.Peeked{Start: 1, End: 2, Next: 3, Messages: []edge.PeekedMessage{{
+	p := edge.Peeked{Start: 1, End: 2, Next: 3, Mark: "m", NextMark: "n", Messages: []edge.PeekedMessage{{
 		ID: "id", Partition: 4, Sequence: 5, Time: 6, DeliverAt: 7, Header: []byte("{}"), Body: "b", Bytes: []byte{8}, Trace: 9, HeaderBytes: []byte{10},
 	}}}
 	wholeBut(t, p)

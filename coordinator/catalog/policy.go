@@ -3,6 +3,7 @@ package catalog
 import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/nsqd/backoff"
 )
 
 // Policy is the policy in a channel's key, as its queue needs it.
@@ -12,8 +13,9 @@ func (c *Catalog) Policy(t ident.TopicID, channel string) nsqd.Policy {
 	return nsqd.Policy{
 		MaxAttempts: p.MaxAttempts,
 		DeadLetters: p.DeadLetterTopic != "",
-		Backoff:     nsqd.Backoff{BaseMS: p.Backoff.BaseMS, MaxMS: p.Backoff.MaxMS, Factor: p.Backoff.Factor, Jitter: p.Backoff.Jitter},
+		Backoff:     backoff.Backoff{BaseMS: p.Backoff.BaseMS, MaxMS: p.Backoff.MaxMS, Factor: p.Backoff.Factor, Jitter: p.Backoff.Jitter},
 		Filter:      p.Filter,
 		Revision:    s.Revision,
+		Channel:     s.ID,
 	}
 }

@@ -18,9 +18,13 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Channel is the channel of a dead-letter topic that keeps everything until it is moved
+// Channel is the channel of a dead-letter topic that keeps the dead letters until they are moved
 // back.
 const Channel = "redrive"
+
+// Filter is the filter of Channel: the topic may have messages of its own, which the channel passes over.
+// Every dead letter has this header.
+const Filter = "header:##original_channel*=*"
 
 // headerRedriven is the id of the message in the dead-letter topic that was moved back.
 const headerRedriven = "##redriven_id"

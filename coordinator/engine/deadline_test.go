@@ -49,3 +49,25 @@ func TestRemovedPartitionLeavesNoDeadline(t *testing.T) {
 	e.deadlines.put(r.host, inAMonth) // the clock was looking at it
 	require.Empty(t, e.deadlines.take(inAMonth, nil))
 }
+
+// sharer counts the calls of Release.
+type sharer struct {
+	Machine
+	released int
+}
+
+func (s *sharer) Release() { s.released++ }
+
+// TestARemovedPartitionGivesItsShareBack: what its machine shares with others of the broker, once.
+func TestARemovedPartitionGivesItsShareBack(t *testing.T) {
+	r, _ := gathering()
+	e := newEngine(r.loop)
+	m := &sharer{Machine: r.host.machine}
+	r.host.machine = m
+	r.host.queue = nsqd.NewPartition("orders", r.host.id, nil, nil, nsqd.Options{})
+	e.host(r.host)
+	go r.loop.work()
+	defer r.loop.stop()
+	e.Remove(r.host.id)
+	require.Equal(t, 1, m.released)
+}

@@ -28,7 +28,7 @@ func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err er
 	m.StateVersion, m.LastEpoch = r.next(), ident.Epoch(r.next())
 	m.State = queue.StateVersion{Epoch: ident.Epoch(r.next()), N: r.next(), Full: flags&flagFull != 0}
 	apart, crc := r.upTo(uint64(len(f.Payload))), r.next()
-	m.Window, m.Abandoned = ident.Offset(r.upTo(math.MaxInt64)), ident.Epoch(r.next())
+	m.ClockMS, m.Abandoned, m.Forgotten = int64(r.upTo(math.MaxInt64)), ident.Epoch(r.next()), queue.Clock(r.upTo(math.MaxUint32))
 	r.close()
 	r.open()
 	r.bad = r.bad || r.left%epochNumbers != 0

@@ -66,7 +66,7 @@ func TestFenceAfterAStall(t *testing.T) {
 		delivered := func() bool {
 			got := c.Pull(s, 1, nil)
 			for _, d := range got {
-				require.NoError(t, c.Requeue(s, d.Message.Seq, 0))
+				require.NoError(t, c.Requeue(s, nsqd.ReceiptOf(&d), 0))
 			}
 			return len(got) > 0
 		}

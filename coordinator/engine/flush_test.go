@@ -127,7 +127,7 @@ func TestLoopThatHangsDoesNotServe(t *testing.T) {
 		delivered := func() bool {
 			got := c.Pull(s, 1, nil)
 			for _, d := range got {
-				require.NoError(t, c.Requeue(s, d.Message.Seq, 0))
+				require.NoError(t, c.Requeue(s, nsqd.ReceiptOf(&d), 0))
 			}
 			return len(got) > 0
 		}

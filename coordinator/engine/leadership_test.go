@@ -88,7 +88,7 @@ func TestChannelsEndWithTheLeadership(t *testing.T) {
 				show(next.role, next.epoch)
 				require.True(t, ended(s), "its consumers are served on")
 				require.ErrorIs(t, c.Err(s), nsqd.ErrNotLeader)
-				require.Error(t, c.Finish(s, 0, 1))
+				require.Error(t, c.Finish(s, nsqd.Receipt{Epoch: 1, Number: 1}))
 				last := next.epoch
 				if next.role != replica.Leader {
 					require.ErrorIs(t, c.Attach(&nsqd.Subscriber{}), nsqd.ErrNotLeader)
@@ -113,6 +113,6 @@ func TestChannelsServeOnUnderTheSameEpoch(t *testing.T) {
 		require.EqualValues(t, 2, under)
 		show(replica.Leader, 2) // one more put is held
 		require.False(t, ended(s))
-		require.NoError(t, c.Finish(s, 0, 2))
+		require.NoError(t, c.Finish(s, nsqd.Receipt{Epoch: 2, Number: 1}))
 	})
 }

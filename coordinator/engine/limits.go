@@ -39,7 +39,7 @@ func (p *Partition) SetLimits(l Limits) {
 // ExpireIdentities has the machine forget the identities whose window has passed: one that is idle
 // gets no ticks.
 func (p *Partition) ExpireIdentities() {
-	if p.view.Load().Identities > 0 {
+	if p.view.Load().KeepsIdentified {
 		p.Post(replica.Tick{})
 	}
 }

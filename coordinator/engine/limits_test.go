@@ -28,9 +28,10 @@ func TestDeferredMessagesCountForTheLimit(t *testing.T) {
 		a.p.Limit(20_000, 0)
 		require.True(t, a.p.Limited())
 		require.EqualValues(t, 20_000, a.p.ceiling.Load())
-		require.Len(t, c.Pull(s, 5, nil), 5)
-		for seq := range ident.Sequence(5) {
-			require.NoError(t, c.Requeue(s, seq, 60_000))
+		got := c.Pull(s, 5, nil)
+		require.Len(t, got, 5)
+		for i := range got {
+			require.NoError(t, c.Requeue(s, nsqd.ReceiptOf(&got[i]), 60_000))
 		}
 		a.p.Limit(20_000, 0)
 		require.EqualValues(t, 20_000-int64(a.end.Offset)/2, a.p.ceiling.Load())

@@ -284,6 +284,9 @@ func (l *loop) retire(p *Partition) {
 	l.finish() // effects of this pass are carried out now or never
 	l.propose(p)
 	p.abandon()
+	if m, ok := p.machine.(sharing); ok {
+		m.Release()
+	}
 	delete(l.hosted, p.id)
 	p.out = replica.Effects{}
 	l.o.Moved()

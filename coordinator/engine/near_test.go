@@ -58,7 +58,7 @@ func TestDelayedMessagesAreReadyWhenTheyAreDue(t *testing.T) {
 			for _, d := range c.Pull(s, 10, nil) {
 				got++
 				late = max(late, time.Since(time.Unix(0, d.Message.DeliverAt)))
-				require.NoError(t, c.Finish(s, d.Message.Seq, 1))
+				require.NoError(t, c.Finish(s, nsqd.ReceiptOf(&d)))
 			}
 			if time.Since(tick) >= 0 { // as the clock does, once the first were read
 				near.add(h)

@@ -20,6 +20,12 @@ type Machine interface {
 	Committing() bool
 }
 
+// sharing is a Machine that shares memory with others of its broker; *replica.Machine is one.
+type sharing interface {
+	// Release gives its part back. It is the last call.
+	Release()
+}
+
 // Partition is one replica on this broker: its machine, its store, its channels. It is
 // nsqd.Log and nsqd.Replicator of its channels.
 type Partition struct {

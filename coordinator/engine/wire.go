@@ -59,7 +59,7 @@ func (h *messageHeader) AppendBinary(b []byte) ([]byte, error) {
 		uint64(m.Committed.Offset), uint64(m.Committed.Sequence),
 		uint64(m.Durable.Offset), uint64(m.Durable.Sequence),
 		m.StateVersion, uint64(m.LastEpoch), uint64(m.State.Epoch), m.State.N,
-		uint64(len(h.apart)), uint64(queue.Checksum(h.apart)), uint64(m.Window), uint64(m.Abandoned))
+		uint64(len(h.apart)), uint64(queue.Checksum(h.apart)), uint64(m.ClockMS), uint64(m.Abandoned), uint64(m.Forgotten))
 	b = binary.AppendUvarint(b, uint64(epochNumbers*len(m.Epochs)))
 	for _, e := range m.Epochs {
 		b = appendAll(b, uint64(e.Epoch), uint64(e.Start.Offset), uint64(e.Start.Sequence),

@@ -26,7 +26,7 @@ func wireMessage() replica.Message {
 	return replica.Message{
 		Kind: replica.MsgAppend, Epoch: 4, To: 1 << 63, Store: 2, Prev: at, PrevCRC: 77,
 		Committed: ident.Position{Offset: 90, Sequence: 4}, Durable: ident.Position{Offset: 95, Sequence: 4},
-		StateVersion: 6, LastEpoch: 3, Window: 70, Abandoned: 2, Reject: true, Restart: true, NeedSnapshot: true,
+		StateVersion: 6, LastEpoch: 3, ClockMS: 70, Abandoned: 2, Forgotten: 3, Reject: true, Restart: true, NeedSnapshot: true,
 		Epochs:  []commitlog.EpochEnd{{Epoch: 1, Start: ident.Position{}, End: at}},
 		State:   queue.StateVersion{Epoch: 4, N: 2, Full: true, Delta: []byte("state")},
 		Batches: []queue.Batch{first, second},
@@ -44,7 +44,7 @@ func TestGoldenBytes(t *testing.T) {
 	m := wireMessage()
 	wiretest.Check(t, wiretest.Codec{}, []wiretest.Struct{{
 		Value:  &messageHeader{id: wirePartition, msg: &m},
-		Golden: "1690e4d0b287d3aeeefe0107010f04808080808080808080010264054d5a045f040603040200004602050100006405057374617465",
+		Golden: "1790e4d0b287d3aeeefe0107010f04808080808080808080010264054d5a045f04060304020000460203050100006405057374617465",
 		Own:    &wiretest.Codec{Marshal: rpc.Marshal},
 	}})
 }

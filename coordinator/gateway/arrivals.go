@@ -12,7 +12,7 @@ import (
 type arrivals struct {
 	items []edge.Delivery
 	head  int
-	bytes int // of the messages that wait
+	bytes int // that the messages that wait hold
 }
 
 func (a *arrivals) len() int { return len(a.items) - a.head }
@@ -20,20 +20,26 @@ func (a *arrivals) len() int { return len(a.items) - a.head }
 // waiting lists them; valid until the next change.
 func (a *arrivals) waiting() []edge.Delivery { return a.items[a.head:] }
 
-// push copies a run of deliveries of this size to the end.
-func (a *arrivals) push(run []edge.Delivery, bytes int) {
+// push copies a run of deliveries to the end.
+func (a *arrivals) push(run []edge.Delivery) {
 	if a.head > 0 && len(a.items)+len(run) > cap(a.items) {
 		n := copy(a.items, a.waiting())
 		clear(a.items[n:])
 		a.items, a.head = a.items[:n], 0
 	}
 	a.items = append(a.items, run...)
-	a.bytes += bytes
+	a.bytes += size(run)
 }
+
+// deliveryBytes is what a delivery holds beside its message.
+const deliveryBytes = 192
+
+// weight is the memory of a delivery in bytes.
+func weight(d *edge.Delivery) int { return deliveryBytes + d.Message.Size() }
 
 func size(run []edge.Delivery) (bytes int) {
 	for i := range run {
-		bytes += run[i].Message.Size()
+		bytes += weight(&run[i])
 	}
 	return bytes
 }
@@ -64,11 +70,13 @@ func (a *arrivals) cut(n int) []edge.Delivery {
 	return last
 }
 
-// drop removes one message, if it is there.
-func (a *arrivals) drop(seq ident.Sequence) {
+// drop removes one message, if it is there, and returns what it held.
+func (a *arrivals) drop(seq ident.Sequence) (bytes int) {
 	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {
-		a.bytes -= a.waiting()[at].Message.Size()
+		bytes = weight(&a.waiting()[at])
+		a.bytes -= bytes
 		a.items = slices.Delete(a.items, a.head+at, a.head+at+1)
 	}
+	return bytes
 }

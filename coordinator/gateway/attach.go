@@ -69,9 +69,9 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		h.missingLocked(now)
 		return
 	}
-	h.spare = arrivals{} // the channel delivers them again
+	h.dropSpareLocked() // the channel delivers them again
 	subscriber := &nsqd.Subscriber{
-		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true,
+		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true, PullBytes: pullBytes,
 	}
 	if s.request.Client != nil {
 		subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{s.request.Client()} }
@@ -95,10 +95,10 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 }
 
 // heldOf are the messages that the client holds, by the verbs of an opening.
-func heldOf(verbs []wire.Verb) []nsqd.HeldDelivery {
-	list := make([]nsqd.HeldDelivery, len(verbs))
+func heldOf(verbs []wire.Verb) []nsqd.Receipt {
+	list := make([]nsqd.Receipt, len(verbs))
 	for i, v := range verbs {
-		list[i] = nsqd.HeldDelivery{Sequence: v.Sequence, Epoch: v.Epoch, Attempts: uint16(v.Argument)}
+		list[i] = receiptOf(v)
 	}
 	return list
 }
@@ -148,7 +148,7 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 		Credit: credit, Client: wire.ClientStatsOf(s.client), Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
 	if h.spareFrom != to {
-		h.spare = arrivals{} // another leader delivers them again
+		h.dropSpareLocked() // another leader delivers them again
 	}
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
@@ -205,13 +205,16 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 				goes = wire.Kept
 			}
 			for _, seq := range slices.Sorted(maps.Keys(h.held)) {
-				h.sub.g.out.sendVerb(r.to.Node, wire.Verb{Kind: wire.VerbRequeue, Stream: r.stream, Sequence: seq, Epoch: h.held[seq].epoch, Argument: goes})
+				v := h.held[seq].verb(wire.VerbRequeue, seq)
+				v.Stream, v.Argument = r.stream, goes
+				h.sub.g.out.sendVerb(r.to.Node, v)
 			}
 		}
 		v := wire.Verb{Kind: wire.VerbClose, Stream: r.stream, Argument: int64(wire.LeaveWithdrawn)}
 		h.sub.g.out.sendVerb(r.to.Node, v)
 		h.remote = nil
 	}
+	h.dropSpareLocked()
 	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
 	h.backlog = nil

@@ -8,8 +8,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// budget bounds the bytes of puts without an answer. Waiting reserves nothing.
-type budget struct {
+// putBudget bounds the bytes of puts without an answer. Waiting reserves nothing.
+type putBudget struct {
 	limit int64
 	mu    struct {
 		sync.Mutex
@@ -23,11 +23,11 @@ type waiter struct {
 	ready chan struct{}
 }
 
-func newBudget(limit int64) *budget { return &budget{limit: limit} }
+func newPutBudget(limit int64) *putBudget { return &putBudget{limit: limit} }
 
 // wait returns when there is room for bytes more, or nothing is in use. Waiters
 // are admitted first come, first served.
-func (b *budget) wait(ctx context.Context, done <-chan struct{}, bytes int64) error {
+func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64) error {
 	b.mu.Lock()
 	if len(b.mu.waiters) == 0 && b.fitsLocked(0, bytes) {
 		b.mu.Unlock()
@@ -49,7 +49,7 @@ func (b *budget) wait(ctx context.Context, done <-chan struct{}, bytes int64) er
 }
 
 // take adds a put; false above twice the limit.
-func (b *budget) take(bytes int64) bool {
+func (b *putBudget) take(bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.used > 0 && b.mu.used+bytes > 2*b.limit {
@@ -60,7 +60,7 @@ func (b *budget) take(bytes int64) bool {
 }
 
 // give removes a put and admits waiters.
-func (b *budget) give(bytes int64) {
+func (b *putBudget) give(bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.used -= bytes
@@ -69,14 +69,14 @@ func (b *budget) give(bytes int64) {
 
 // nudge admits waiters again: those admitted before may have left without a put. It
 // reports whether some still wait.
-func (b *budget) nudge() bool {
+func (b *putBudget) nudge() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.admitLocked()
 	return len(b.mu.waiters) > 0
 }
 
-func (b *budget) admitLocked() {
+func (b *putBudget) admitLocked() {
 	var promised int64
 	for len(b.mu.waiters) > 0 && b.fitsLocked(promised, b.mu.waiters[0].bytes) {
 		promised += b.mu.waiters[0].bytes
@@ -87,12 +87,12 @@ func (b *budget) admitLocked() {
 
 // fitsLocked reports whether a body fits. One that is larger than the whole budget does
 // when nothing else is in use.
-func (b *budget) fitsLocked(promised, bytes int64) bool {
+func (b *putBudget) fitsLocked(promised, bytes int64) bool {
 	in := b.mu.used + promised
 	return in == 0 || in+bytes <= b.limit
 }
 
-func (b *budget) leave(w *waiter) {
+func (b *putBudget) leave(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := slices.Index(b.mu.waiters, w); i >= 0 {

@@ -100,7 +100,7 @@ func (b *broker) advance(p ident.Partition) {
 
 func (b *broker) ChannelMissing(ident.TopicID, string) {}
 
-func (b *broker) FeatureLevel() int { return 0 }
+func (b *broker) FeatureLevel() int { return int(b.level.Load()) }
 
 func (b *broker) Filter(ident.TopicID, string) string { return "" }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // Credit follows demand. RDY is the number of messages that a client may hold. It is
@@ -28,8 +29,8 @@ const (
 	// last weighing is weighEvery ago.
 	weighEvery = 20 * time.Millisecond
 	weighAfter = 64
-	// waitingBytes bounds the bytes that wait here for a client that does not read: RDY
-	// counts messages, however large. Beyond it no more credit is granted.
+	// waitingBytes bounds the bytes that wait here for a client that does not read, in all streams of its subscription: RDY
+	// counts messages, however large. Beyond it no more credit is granted. Of twice as much nothing is kept.
 	waitingBytes = 4 << 20
 )
 
@@ -43,9 +44,18 @@ type demand struct {
 	kept     int           // in flight of the other partitions: no part of it
 }
 
-// creditLocked is one stream's part. It is never 0 while RDY is not, or a partition
-// would starve.
+// creditLocked is one stream's credit: its part, or less of it while memory is short.
 func (s *subscription) creditLocked(h *partitionSubscription) int {
+	credit := s.partLocked(h)
+	if r := h.remote; r != nil && r.narrow {
+		credit = min(credit, r.most)
+	}
+	return credit
+}
+
+// partLocked is one stream's part. It is never 0 while RDY is not, or a partition
+// would starve.
+func (s *subscription) partLocked(h *partitionSubscription) int {
 	d := &s.mu.demand
 	if s.mu.ready <= 0 {
 		return 0
@@ -64,7 +74,7 @@ func (s *subscription) creditLocked(h *partitionSubscription) int {
 		from, to, of = from*d.total+of*h.before, to*d.total+of*(h.before+h.weight), 2*of*d.total
 	}
 	credit := whole*to/of - whole*from/of
-	if r := h.remote; r != nil && r.buffer.bytes > waitingBytes {
+	if r := h.remote; r != nil && s.mu.waiting > waitingBytes {
 		credit = min(credit, len(h.held)+r.buffer.len()) // as much as it has
 	}
 	return min(max(credit, 1), maxCredit)
@@ -147,6 +157,7 @@ func (s *subscription) refreshCredit(now time.Duration) {
 		s.weighLocked(now)
 	}
 	for _, h := range s.mu.order {
+		h.widenLocked()
 		h.sendCreditLocked() // first, or the returned messages would come again
 		h.giveBackLocked()
 		h.touchWaitingLocked()
@@ -161,9 +172,9 @@ func (h *partitionSubscription) touchWaitingLocked() {
 		return
 	}
 	for _, d := range r.buffer.waiting() {
-		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
-			Kind: wire.VerbTouch, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
-		})
+		v := wire.VerbOf(wire.VerbTouch, r.stream, &d)
+		v.Argument = wire.Unseen
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }
 
@@ -194,12 +205,37 @@ func (h *partitionSubscription) giveBackLocked() {
 
 // returnLocked returns the last n messages that wait here to the leader.
 func (h *partitionSubscription) returnLocked(n int) {
+	last := h.remote.buffer.cut(n)
+	h.sub.freeWaitingLocked(size(last))
+	h.sendBackLocked(last)
+}
+
+// sendBackLocked gives messages that the client has not seen back to the leader.
+func (h *partitionSubscription) sendBackLocked(list []edge.Delivery) {
 	r := h.remote
-	for _, d := range r.buffer.cut(n) {
-		h.sub.g.out.sendVerb(r.to.Node, wire.Verb{
-			Kind: wire.VerbRequeue, Stream: r.stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Argument: wire.Unseen,
-		})
+	for _, d := range list {
+		v := wire.VerbOf(wire.VerbRequeue, r.stream, &d)
+		v.Argument = wire.Unseen
+		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
+}
+
+// narrowLocked stops the leader when memory is short: the stream gets no more messages than it has. Afterwards widenLocked
+// tries twice as many each second.
+func (h *partitionSubscription) narrowLocked() {
+	r := h.remote
+	r.narrow, r.most = true, len(h.held)+r.buffer.len()
+	h.setCreditLocked(h.sub.creditLocked(h))
+}
+
+func (h *partitionSubscription) widenLocked() {
+	r := h.remote
+	if r == nil || !r.narrow {
+		return
+	}
+	r.most = max(2*r.most, r.most+1)
+	r.narrow = r.most < h.sub.partLocked(h)
+	h.setCreditLocked(h.sub.creditLocked(h))
 }
 
 func (h *partitionSubscription) sendCreditLocked() {

@@ -28,7 +28,10 @@
 //     never exceed its credit. The credits of one subscription sum to at most
 //     max(ready, partitions), and in addition the number that its client finishes
 //     in 5 ms, which counts up to ready. The client holds at most ready.
-//  8. A broken connection between brokers is not a client's disconnect: the messages that
+//  8. The deliveries that wait for a client, or were pulled and are not written yet, count against its share of the memory
+//     (SubscribeRequest.Memory). Deliveries that find no room go back to the leader unseen, and the credit of their
+//     stream shrinks to what it has. A delivery that waits pins no memory of others.
+//  9. A broken connection between brokers is not a client's disconnect: the messages that
 //     the client holds stay in flight to it for the reclaim time, and their attempts do not
 //     grow.
 //

@@ -151,7 +151,7 @@ type Gateway struct {
 	pending  inflight.Count // puts without an answer
 	proposed inflight.Count // puts of other brokers' clients that are proposed at this broker
 	asleep   atomic.Bool    // the keeper: a put wakes it
-	budget   *budget
+	budget   *putBudget
 	rates    ratelimit.Set[ident.TopicID]
 	ensuring singleFlight
 	out      *sender
@@ -174,7 +174,7 @@ func New(core Core, t Transport, o Options) *Gateway {
 	o = o.withDefaults()
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
-		budget: newBudget(o.Bytes),
+		budget: newPutBudget(o.Bytes),
 		kick:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -43,8 +44,24 @@ type partitionSubscription struct {
 // holding is one delivery that the client holds.
 type holding struct {
 	epoch    ident.Epoch
+	number   uint64 // with the epoch: the delivery
 	attempts uint16
 	deadline time.Duration // forgotten then; 0 = never
+}
+
+// is reports whether a verb is about this delivery.
+func (h holding) is(v wire.Verb) bool {
+	return h.number != 0 && h.epoch == v.Epoch && h.number == v.Number
+}
+
+// verb is a verb about this delivery.
+func (h holding) verb(kind wire.VerbKind, seq ident.Sequence) wire.Verb {
+	return wire.Verb{Kind: kind, Sequence: seq, Epoch: h.epoch, Number: h.number, Attempts: h.attempts}
+}
+
+// receiptOf is the delivery that a verb names.
+func receiptOf(v wire.Verb) nsqd.Receipt {
+	return nsqd.Receipt{Sequence: v.Sequence, Epoch: v.Epoch, Number: v.Number, Attempts: v.Attempts}
 }
 
 // local is an attachment to a channel served by this broker.
@@ -61,6 +78,9 @@ type remote struct {
 	// buffer are the deliveries that were not pulled: in flight at the leader, and not
 	// held by the client.
 	buffer arrivals
+	// narrow: the last messages found no memory, so the credit is at most `most`.
+	narrow bool
+	most   int
 }
 
 // pull appends deliveries for the client. It is called without the lock.
@@ -69,18 +89,20 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 	s.mu.Lock()
 	if r := h.remote; r != nil {
 		from := len(dst)
-		full := r.buffer.bytes > waitingBytes
+		full := s.mu.waiting > waitingBytes
 		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
+		s.mu.waiting -= size(dst[from:])
 		h.holdLocked(dst[from:])
 		if full {
-			h.setCreditLocked(s.creditLocked(h))
+			s.grantLocked()
 		}
 		s.mu.Unlock()
 		return dst
 	}
 	l := h.local
+	dry := s.mu.dry != 0
 	s.mu.Unlock()
-	if l == nil {
+	if l == nil || dry {
 		return dst
 	}
 	from := len(dst)
@@ -93,14 +115,36 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 	if h.local != l { // detached meanwhile: the present leader delivers them
 		return dst[:from]
 	}
-	h.holdLocked(dst[from:])
-	return dst
+	fit := from + s.takeLocked(dst[from:], math.MaxInt)
+	h.holdLocked(dst[from:fit])
+	if fit < len(dst) {
+		h.undoLocked(dst[fit:])
+	}
+	return dst[:fit]
+}
+
+// undoLocked gives messages of this broker back that have found no memory. They are pulled again after a pause.
+func (h *partitionSubscription) undoLocked(list []edge.Delivery) {
+	s, l := h.sub, h.local
+	s.mu.dry = s.g.now() + dryPause
+	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
+	for i := range list {
+		_ = l.channel.Undo(l.subscriber, nsqd.Receipt{Sequence: list[i].Message.Seq, Epoch: list[i].Epoch, Number: list[i].Number, Attempts: list[i].Message.Attempts}) // or it is no longer this client's
+	}
+	s.g.subs.lookAt(s.mu.dry)
+	s.g.wake()
+}
+
+// dropSpareLocked drops the messages that wait since the connection to their leader broke: they are delivered again.
+func (h *partitionSubscription) dropSpareLocked() {
+	h.sub.freeWaitingLocked(h.spare.bytes)
+	h.spare = arrivals{}
 }
 
 func (h *partitionSubscription) holdLocked(d []edge.Delivery) {
 	deadline := h.deadline()
 	for i := range d {
-		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, attempts: d[i].Message.Attempts, deadline: deadline}
+		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, deadline: deadline}
 	}
 }
 
@@ -122,9 +166,13 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	default:
 		return edge.ErrNotInFlight // only the leader has the present owner
 	}
-	v.Epoch = held.epoch
+	v.Epoch, v.Number, v.Attempts = held.epoch, held.number, held.attempts
 	if v.Kind == wire.VerbTouch {
+		before := held.deadline
 		held.deadline = h.deadline()
+		if before > 0 && held.deadline-before < touchPause && h.remote != nil {
+			return nil // the leader has just been told: a flood of touches does not become one of verbs
+		}
 		h.held[v.Sequence] = held
 	} else {
 		delete(h.held, v.Sequence)
@@ -145,6 +193,35 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	return nil
 }
 
+// settleLocked carries a verb out on the delivery that it names, if the channel is served here: the answer
+// is the truth. Otherwise the caller asks the leader.
+func (h *partitionSubscription) settleLocked(v wire.Verb) error {
+	held, ok := h.held[v.Sequence]
+	switch {
+	case !ok:
+		return edge.ErrNotInFlight
+	case !held.is(v):
+		return edge.ErrNotOwner
+	}
+	v.Attempts = held.attempts
+	if v.Kind == wire.VerbTouch {
+		held.deadline = h.deadline()
+		h.held[v.Sequence] = held
+	}
+	if h.local == nil {
+		return edge.ErrNotInFlight
+	}
+	err := apply(h.local.channel, h.local.subscriber, v)
+	switch {
+	case errors.Is(err, nsqd.ErrNotLeader):
+		return edge.ErrNotInFlight
+	case v.Kind != wire.VerbTouch:
+		delete(h.held, v.Sequence)
+		h.sub.finishedLocked(h)
+	}
+	return err
+}
+
 // keepLocked adds a verb to the backlog for the next leader. A touch is dropped: the
 // next opening starts the timeouts again.
 func (h *partitionSubscription) keepLocked(v wire.Verb) {
@@ -155,21 +232,22 @@ func (h *partitionSubscription) keepLocked(v wire.Verb) {
 
 // apply carries a verb out at a channel.
 func apply(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
+	r := receiptOf(v)
 	switch v.Kind {
 	case wire.VerbFinish:
-		return c.Finish(s, v.Sequence, v.Epoch)
+		return c.Finish(s, r)
 	case wire.VerbRequeue:
 		switch v.Argument {
 		case wire.Unseen:
-			return c.Undo(s, v.Sequence)
+			return c.Undo(s, r)
 		case wire.Left:
-			return c.Return(s, v.Sequence)
+			return c.Return(s, r)
 		case wire.Kept:
-			return c.AwaitTimeout(s, v.Sequence)
+			return c.AwaitTimeout(s, r)
 		}
-		return c.Requeue(s, v.Sequence, v.Argument)
+		return c.Requeue(s, r, v.Argument)
 	default:
-		return c.Touch(s, v.Sequence)
+		return c.Touch(s, r)
 	}
 }
 
@@ -186,14 +264,14 @@ func (h *partitionSubscription) heldLocked() []wire.Verb {
 	spare := h.spare.waiting()
 	out := make([]wire.Verb, 0, len(h.held)+len(h.backlog)+len(spare))
 	for i := range spare {
-		m := &spare[i].Message
-		out = append(out, wire.Verb{Kind: wire.VerbHeld, Sequence: m.Seq, Epoch: spare[i].Epoch, Argument: int64(m.Attempts)})
+		out = append(out, wire.VerbOf(wire.VerbHeld, 0, &spare[i]))
 	}
 	for seq, v := range h.held {
-		out = append(out, wire.Verb{Kind: wire.VerbHeld, Sequence: seq, Epoch: v.epoch, Argument: int64(v.attempts)})
+		out = append(out, v.verb(wire.VerbHeld, seq))
 	}
-	for _, v := range h.backlog { // attempts 0: the leader has the number
-		out = append(out, wire.Verb{Kind: wire.VerbHeld, Sequence: v.Sequence, Epoch: v.Epoch})
+	for _, v := range h.backlog {
+		v.Kind, v.Stream, v.Argument = wire.VerbHeld, 0, 0
+		out = append(out, v)
 	}
 	slices.SortFunc(out, func(a, b wire.Verb) int { return int(a.Sequence) - int(b.Sequence) })
 	return out

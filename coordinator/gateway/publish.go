@@ -114,37 +114,56 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a edge
 	if t.Partitions == 0 {
 		return edge.ErrNoLeader
 	}
-	if t.ByContent {
+	named := number >= 0 && number < t.Partitions
+	if t.ByContent && d.LacksIdentities() {
 		d = d.ByContent(key)
-	}
-	size := int64(d.Size())
-	if size > queue.MaxBatchBytes {
-		return edge.ErrTooBig
-	}
-	if !g.budget.take(size) {
-		return edge.ErrBusy
-	}
-	if d.Identified {
-		if now := g.core.FeatureLevel(); now < meta.LevelDedupe {
-			g.budget.give(size)
-			return fmt.Errorf("%w: message ids require feature level %d of all brokers, the cluster has %d", edge.ErrUnavailable, meta.LevelDedupe, now)
+		if d.Count > 1 && t.Partitions > 1 && key == nil && !named {
+			return g.publishApart(t, d, a)
 		}
 	}
-	d.Request.Producer = uint64(g.core.Incarnation())
-	p := &put{gateway: g, draft: d, answerer: a, born: g.now()}
+	size := int64(d.Size())
+	if err := g.admitted(d.Identified, size, size); err != nil {
+		return err
+	}
 	to := t.Partition(number)
-	if number < 0 || number >= t.Partitions {
+	if !named {
 		to = g.choose(t, key, &d)
 	}
-	p.uncontended = g.pending.Enter()
-	if !g.enqueue(p, t, to) {
-		g.pending.Leave()
-		g.budget.give(size)
-		return edge.ErrExiting
+	p, err := g.begin(t, to, d, a)
+	if err != nil {
+		return err
 	}
 	p.queue.pump()
 	g.core.Flush()
 	return nil
+}
+
+// admitted checks a put, and reserves its memory: of several puts together, of which largest is the size of one.
+func (g *Gateway) admitted(identified bool, all, largest int64) error {
+	if identified {
+		if now := g.core.FeatureLevel(); now < meta.LevelDedupe {
+			return fmt.Errorf("%w: message ids require feature level %d of all brokers, the cluster has %d", edge.ErrUnavailable, meta.LevelDedupe, now)
+		}
+	}
+	switch {
+	case largest > queue.MaxBatchBytes:
+		return edge.ErrTooBig
+	case !g.budget.take(all):
+		return edge.ErrBusy
+	}
+	return nil
+}
+
+// begin parks a put, whose bytes are reserved, in the queue of its partition. An error gives them back.
+func (g *Gateway) begin(t Topic, to ident.Partition, d queue.Draft, a edge.Answerer) (*put, error) {
+	d.Request.Producer = uint64(g.core.Incarnation())
+	p := &put{gateway: g, draft: d, answerer: a, born: g.now(), uncontended: g.pending.Enter()}
+	if !g.enqueue(p, t, to) {
+		g.pending.Leave()
+		g.budget.give(int64(d.Size()))
+		return nil, edge.ErrExiting
+	}
+	return p, nil
 }
 
 // enqueue parks the put in its partition's queue; false once the gateway is closed.
@@ -202,9 +221,7 @@ func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
 		key = x[:]
 	}
 	if key != nil {
-		h := fnv.New64a()
-		_, _ = h.Write(key)
-		return t.Partition(int(h.Sum64() % uint64(t.Partitions)))
+		return t.Partition(partitionOf(key, t.Partitions))
 	}
 	start := int(g.rotation.Add(1) % uint32(t.Partitions))
 	best, found := t.Partition(start), false
@@ -220,6 +237,13 @@ func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
 		}
 	}
 	return best
+}
+
+// partitionOf is the number of the partition of a key, or of an identity.
+func partitionOf(key []byte, partitions int) int {
+	h := fnv.New64a()
+	_, _ = h.Write(key)
+	return int(h.Sum64() % uint64(partitions))
 }
 
 // route is where the queue's puts go now. A peer's hint counts while its epoch is higher

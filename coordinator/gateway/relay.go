@@ -48,12 +48,33 @@ func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 	return fmt.Errorf("%w: relay kind %d", wire.ErrFrame, h.Kind)
 }
 
-// deliver puts the deliveries of a frame into the buffers of their streams.
+// pieceBytes is the size of the pieces into which deliver copies small messages.
+const pieceBytes = 4 << 10
+
+// pieces copies messages out of a frame, a few into each piece of memory.
+type pieces struct{ rest []byte }
+
+func (p *pieces) copy(b []byte) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	if len(b) > cap(p.rest)-len(p.rest) {
+		p.rest = make([]byte, 0, max(len(b), pieceBytes))
+	}
+	from := len(p.rest)
+	p.rest = append(p.rest, b...)
+	return p.rest[from:len(p.rest):len(p.rest)]
+}
+
+// deliver puts the deliveries of a frame into the buffers of their streams. It copies their messages, unless there is one
+// only: one that waits for its client would otherwise keep all messages of its frame, up to 1 MiB, also those of other
+// clients.
 func (s *subscriptions) deliver(payload []byte, count int) error {
 	records, rest, err := wire.Table(payload, count, wire.DeliverySize)
 	if err != nil {
 		return err
 	}
+	var own pieces
 	run := make([]edge.Delivery, 0, count) // deliveries of one stream, one after the other
 	var stream uint64
 	for ; len(records) > 0; records = records[wire.DeliverySize:] {
@@ -63,7 +84,10 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 		}
 		if id != stream {
 			s.arrive(stream, run)
-			stream, run = id, run[:0]
+			stream, run, own = id, run[:0], pieces{}
+		}
+		if count > 1 {
+			d.Message.Header, d.Message.Body = own.copy(d.Message.Header), own.copy(d.Message.Body)
 		}
 		run, rest = append(run, d), after
 	}
@@ -72,7 +96,7 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 }
 
 // arrive adds deliveries to a stream's buffer. Those of a stream that was given up are
-// dropped.
+// dropped. Those that find no memory go back to the leader.
 func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	if len(run) == 0 {
 		return
@@ -87,14 +111,18 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	if r == nil || r.stream != stream || r.buffer.len()+len(run) > 2*maxCredit {
 		return
 	}
-	bytes := 0
-	for i := range run {
-		bytes += run[i].Message.Size()
+	fit := h.sub.takeLocked(run, 2*waitingBytes)
+	for i := range run[:fit] {
 		run[i].Partition = h.id
 		run[i].ID = msgid.Of(h.id, run[i].Message.Seq)
 	}
-	r.buffer.push(run, bytes)
-	if r.buffer.bytes > waitingBytes {
+	r.buffer.push(run[:fit])
+	h.sub.mu.waiting += size(run[:fit])
+	switch {
+	case fit < len(run):
+		h.narrowLocked()
+		h.sendBackLocked(run[fit:])
+	case h.sub.mu.waiting > waitingBytes:
 		h.setCreditLocked(h.sub.creditLocked(h))
 	}
 	h.pause, h.missing = 0, 0
@@ -123,7 +151,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 	switch {
 	case v.Kind&wire.VerbRefused != 0:
 		v.Kind &^= wire.VerbRefused
-		if v.Kind == wire.VerbTouch && v.Argument != wire.Unseen { // a finish or requeue left the table when it was sent: a message that is held now came later
+		if h.held[v.Sequence].is(v) { // a finish or requeue left the table when it was sent: a message that is held now came later
 			delete(h.held, v.Sequence)
 		}
 		if v.Argument != wire.Unseen { // else the client did not ask for it
@@ -145,7 +173,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 // emptied.
 func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
 	delete(h.held, seq)
-	h.remote.buffer.drop(seq)
+	h.sub.freeWaitingLocked(h.remote.buffer.drop(seq))
 	h.sub.nudge()
 }
 
@@ -153,7 +181,9 @@ func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
 // carry out comes back in the argument, and is sent again after the next opening.
 func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
-		h.keepLocked(wire.Verb{Kind: kind, Sequence: v.Sequence, Epoch: v.Epoch, Argument: v.Argument >> 8})
+		back := v
+		back.Kind, back.Argument = kind, v.Argument>>8
+		h.keepLocked(back)
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {
 		h.missing = 0

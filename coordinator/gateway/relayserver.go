@@ -106,6 +106,13 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 		s.client.Edge = from
 	}
 	s.subscriber = &nsqd.Subscriber{Woken: func() { rs.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
+	s.subscriber.Settled = func(finished bool) {
+		if finished {
+			s.finished.Add(1)
+		} else {
+			s.requeued.Add(1)
+		}
+	}
 	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{rs.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {
 		rs.decline(o, gone(err))
@@ -181,7 +188,8 @@ func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
 // returnVerb returns a verb to an edge whose stream is not here: the edge sends it
 // again after the next opening.
 func returnVerb(v wire.Verb) wire.Verb {
-	back := wire.Verb{Kind: wire.VerbGone, Stream: v.Stream, Sequence: v.Sequence, Epoch: v.Epoch}
+	back := v
+	back.Kind, back.Argument = wire.VerbGone, 0
 	if v.Kind <= wire.VerbTouch {
 		back.Argument = int64(v.Kind) | v.Argument<<8
 	}

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/msgid"
@@ -19,6 +21,9 @@ const (
 	// sweepGrace is how long after its timeout a delivery is forgotten here, if
 	// the leader did not revoke it.
 	sweepGrace = time.Second
+	// touchPause is the least time between two touches of a message that are sent to its leader. A message timeout is
+	// seconds.
+	touchPause = 10 * time.Millisecond
 	// missingGrace is how long a leader may be without the channel before
 	// the subscription ends.
 	missingGrace = 2 * time.Second
@@ -28,7 +33,9 @@ const (
 	maxAttach   = 500 * time.Millisecond
 	// pullBytes ends a Pull: its messages stay in memory until the client has read them,
 	// and RDY counts messages, however large.
-	pullBytes = 1 << 20
+	pullBytes = budget.Free
+	// dryPause is how long messages of this broker are not pulled after they have found no memory.
+	dryPause = 100 * time.Millisecond
 )
 
 // subscription is one client's view of a channel over all partitions. It
@@ -54,6 +61,10 @@ type subscription struct {
 		order      []*partitionSubscription
 		demand     demand
 		busy       bool // the client holds as many as it may, and finished nothing for a while
+		// memory is what the client has not read: the messages that wait, and those of Pull until they are written.
+		memory  budget.Tally
+		waiting int           // of those: bytes in the buffers of the streams
+		dry     time.Duration // messages of this broker are not pulled before; 0 = they are
 	}
 }
 
@@ -65,6 +76,7 @@ func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription
 		ended:   make(chan struct{}),
 	}
 	s.mu.partitions = make(map[uint16]*partitionSubscription)
+	s.mu.memory = r.Memory.Tally(budget.Deliveries)
 	if r.Client != nil {
 		s.client = r.Client() // here, because it may call the subscription: never under mu
 	}
@@ -112,6 +124,36 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	return dst
 }
 
+// Written implements edge.Subscription.
+func (s *subscription) Written(list []edge.Delivery) {
+	bytes := size(list)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.over {
+		s.mu.memory.Give(bytes)
+	}
+}
+
+// takeLocked counts the memory of deliveries, and returns how many of them have room: all, unless the share of the client
+// is used up or more than most bytes wait.
+func (s *subscription) takeLocked(run []edge.Delivery, most int) int {
+	waiting := s.mu.waiting
+	for i := range run {
+		bytes := weight(&run[i])
+		if waiting > 0 && waiting+bytes > most || !s.mu.memory.Take(bytes) {
+			return i
+		}
+		waiting += bytes
+	}
+	return len(run)
+}
+
+// freeWaitingLocked gives the memory of messages back that wait no longer.
+func (s *subscription) freeWaitingLocked(bytes int) {
+	s.mu.waiting -= bytes
+	s.mu.memory.Give(bytes)
+}
+
 // Finish implements edge.Subscription.
 func (s *subscription) Finish(id edge.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbFinish})
@@ -127,8 +169,35 @@ func (s *subscription) Touch(id edge.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbTouch})
 }
 
+// Settle implements edge.Subscription.
+func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
+	kind, ok := verbs[do.Verb]
+	if !ok {
+		return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+	}
+	v := wire.Verb{Kind: kind, Epoch: r.Epoch, Number: r.Number, Argument: max(do.DelayMS, 0)}
+	return s.at(r.ID, func(h *partitionSubscription, seq ident.Sequence) error {
+		v.Sequence = seq
+		return h.settleLocked(v)
+	})
+}
+
+// verbs are the kinds of the verbs of receipts.
+var verbs = map[edge.Verb]wire.VerbKind{
+	edge.VerbFinish: wire.VerbFinish, edge.VerbRequeue: wire.VerbRequeue, edge.VerbTouch: wire.VerbTouch,
+}
+
 // handle checks a verb against the held deliveries and passes it to its partition.
 func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
+	return s.at(id, func(h *partitionSubscription, seq ident.Sequence) error {
+		v.Sequence = seq
+		return h.handleLocked(v)
+	})
+}
+
+// at calls do, under the lock, with the place of a message. edge.ErrNotInFlight: this subscription does not
+// have its partition.
+func (s *subscription) at(id edge.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
 	place, ok := msgid.Parse(id)
 	if !ok || place.Nonce != msgid.Nonce(s.topic.ID) {
 		return edge.ErrNotInFlight
@@ -139,8 +208,7 @@ func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
 	if h == nil || s.mu.over {
 		return edge.ErrNotInFlight
 	}
-	v.Sequence = place.Sequence
-	return h.handleLocked(v)
+	return do(h, place.Sequence)
 }
 
 // InFlight implements edge.Subscription.
@@ -196,6 +264,7 @@ func (s *subscription) closeLocked(how wire.Leaving) {
 	for _, h := range s.mu.order {
 		h.closeLocked(how)
 	}
+	s.mu.memory.Give(s.mu.memory.Held())
 	s.g.subs.remove(s)
 }
 
@@ -230,6 +299,10 @@ func (s *subscription) reconcile(changed bool) {
 		return
 	}
 	s.growLocked(t)
+	if s.mu.dry != 0 && now >= s.mu.dry {
+		s.mu.dry = 0
+		s.nudge()
+	}
 	for _, h := range s.mu.order {
 		if changed {
 			h.nextTry, h.pause = 0, 0

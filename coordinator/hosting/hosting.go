@@ -216,15 +216,19 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o.Partition = id
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
 	o.DedupeMS = cmp.Or(h.limits(id.Topic).DedupeMS, repeats.DefaultMS)
-	r := st.Restored()
-	from := repeats.IdentitiesFromMS(r.LastTimeNS, time.Now().UnixNano(), o.DedupeMS)
-	r.Identified, r.IdentitiesLost = st.Identified(from, cmp.Or(o.Identities, repeats.DefaultIdentities))
-	m := replica.New(r, st.Index(), p.Queue(), o)
-	st.ReleaseRestored()
+	m := machineOf(st, p.Queue(), o)
 	_, trashed := h.o.Catalog.Trashed(id.Topic)
 	p.Hide(trashed)
 	h.o.Engine.Add(p, m)
 	return p, nil
+}
+
+// machineOf makes the machine of a replica from what its store has found.
+func machineOf(st *store.Partition, reg replica.Register, o replica.Options) *replica.Machine {
+	r := st.Restored()
+	st.LoadIdentities(&r)
+	defer st.ReleaseRestored()
+	return replica.New(r, st.Index(), reg, o)
 }
 
 // Compact makes one full version of the channel state for a checkpoint (store.Options). No

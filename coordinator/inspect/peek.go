@@ -99,6 +99,7 @@ func (i *Inspector) PeekHere(req edge.PeekRequest) (edge.Peeked, error) {
 		}
 	}
 	out.Next = max(from, out.Start)
+	out.Mark, out.NextMark = markBefore(p, from, out.End), markBefore(p, out.Next, out.End)
 	for len(out.Messages) < limit && size < peekBytes && out.Next < out.End {
 		read, err := readNext(out.Next, limit-len(out.Messages), nil)
 		if err != nil || len(read) == 0 {
@@ -109,8 +110,22 @@ func (i *Inspector) PeekHere(req edge.PeekRequest) (edge.Peeked, error) {
 			out.Messages = append(out.Messages, peeked(p.ID(), &read[k]))
 			out.Next = read[k].Seq + 1
 		}
+		out.NextMark = markBefore(p, out.Next, out.End)
 	}
 	return out, nil
+}
+
+// markBefore identifies the log up to the message before seq (edge.Peeked): the place and the checksum of its
+// batch, which cover all batches before it. The index has them: no message is read.
+func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
+	if seq == 0 || seq > end {
+		return ""
+	}
+	r, ok := p.Store().Index().AtSequence(seq - 1)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%x-%08x", int64(r.Offset), r.CRC)
 }
 
 func peekFrom(p *engine.Partition, from string, of edge.Peeked) (ident.Sequence, error) {

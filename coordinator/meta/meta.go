@@ -299,6 +299,9 @@ type ChannelPolicy struct {
 	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
 	Backoff         Backoff `json:"retry_backoff,omitzero"`
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
+	// Owner is the user that set the dead-letter topic: the policy publishes there with its rights. "": none,
+	// as no rights were enforced, or an auth service knew the client.
+	Owner string `json:"owner,omitempty"`
 }
 
 // Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max,

@@ -21,6 +21,7 @@ func (m *Machine) Canonical(b []byte) []byte {
 	c.log(&m.log)
 	m.recent.Canonical(&c.Writer)
 	m.dedupe.Canonical(&c.Writer)
+	c.marks(&m.marks, m.log.token)
 	c.state(&m.state)
 	c.Num(uint64(len(m.nodes)))
 	for i := range m.nodes {
@@ -65,6 +66,18 @@ func (c *form) log(l *log) {
 func (c *form) submission(s *submission, token uint64) {
 	c.Num(token-s.token, uint64(s.epoch), uint64(s.state.epoch), s.state.n)
 	c.Pos(s.end)
+}
+
+func (c *form) marks(k *marks, token uint64) {
+	w := &k.written
+	c.Flags(k.token != 0, k.keep.some, k.next.some)
+	c.Num(uint64(w.From), uint64(w.End), uint64(w.ClockMS), uint64(w.Forgotten), uint64(k.keep.from), uint64(k.next.from))
+	if k.token != 0 {
+		c.Num(token - k.token)
+	}
+	if w.End > 0 {
+		c.Age(k.writtenMS, c.o.DedupeMS)
+	}
 }
 
 func (c *form) state(s *meta.PartitionState) {

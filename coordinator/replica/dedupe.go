@@ -49,5 +49,5 @@ func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.S
 	return batch
 }
 
-// setDedupe takes another window, at least as long as edges repeat puts.
-func (m *Machine) setDedupe(ev Dedupe) { m.dedupe.Resize(max(ev.WindowMS, m.o.RepeatMS), m.nowMS) }
+// setDedupe takes another window.
+func (m *Machine) setDedupe(ev Dedupe) { m.dedupe.Resize(ev.WindowMS) }

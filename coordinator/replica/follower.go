@@ -67,7 +67,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		if m.keepsAbandoned(from, msg, ident.Position{}) {
 			return
 		}
-		m.restartAt(msg.Prev, msg.PrevCRC)
+		m.restartAt(msg.Prev, msg.PrevCRC, msg.Forgotten)
 		m.write(queue.Write{Kind: queue.WriteRestart, Epoch: m.promised, At: msg.Prev, PrevCRC: msg.PrevCRC})
 		at, joins = msg.Prev, true
 	}
@@ -82,7 +82,7 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		}
 		at = b.End
 	}
-	m.dedupe.ForgetBelow(msg.Window - 1)
+	m.dedupe.Follow(msg.ClockMS, m.nowMS)
 	m.follow.verified = greatest(m.follow.verified, at)
 	m.followCommitted(msg.Committed)
 	if !m.wrote() { // else the sync of it acknowledges

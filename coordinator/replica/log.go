@@ -110,6 +110,7 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	m.recent.Add(b, m.nowMS)
 	if b.Identified {
 		m.dedupe.Add(&b, m.nowMS)
+		m.marks.appended(b.At.Offset)
 	}
 }
 
@@ -145,20 +146,22 @@ func (m *Machine) truncate(p ident.Position) {
 	m.index.Truncate(p.Offset)
 	m.recent.Truncate(p.Offset)
 	m.dedupe.Truncate(p.Offset)
+	m.marks.cut(p.Offset)
 	l.tail.drop()
 	m.counters.Truncations++
 }
 
-// restartAt removes the whole log; the next batch begins at p. The caller writes
-// the record.
-func (m *Machine) restartAt(p ident.Position, prevCRC uint32) {
+// restartAt removes the whole log; the next batch begins at p. forgotten is that of the leader's dedupe
+// window. The caller writes the record.
+func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Clock) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
 	l.clamp(p)
 	m.committed, m.follow.verified = p, least(m.follow.verified, p)
 	m.index.Restart(p)
 	m.recent.Truncate(0)
-	m.dedupe.Truncate(0)
+	m.dedupe.Restart(p.Offset, forgotten)
+	m.marks = marks{}
 	l.tail.drop()
 	m.counters.Restarts++
 }

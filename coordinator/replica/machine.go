@@ -23,7 +23,8 @@ type Machine struct {
 
 	log              log              // log.go
 	recent           repeats.Requests // log.go: the request ids in the log
-	dedupe           repeats.Window   // log.go, setDedupe, tick: the identities in the log
+	dedupe           repeats.Window   // log.go, setDedupe, tick, appendFrom: the identities in the log
+	marks            marks            // marks.go, log.go, synced
 	committed        ident.Position   // advanceCommitted, restartAt
 	committedWritten ident.Offset     // writeCommitted: the committed end in the journal
 	committedMS      int64            // writeCommitted: when it got there
@@ -59,8 +60,9 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	}
 	m.recent = repeats.NewRequests(m.o.RepeatMS)
 	m.recent.Load(r.Recent)
-	m.dedupe = repeats.NewWindow(max(cmp.Or(o.DedupeMS, repeats.DefaultMS), m.o.RepeatMS), cmp.Or(o.Identities, repeats.DefaultIdentities))
+	m.dedupe = repeats.NewWindow(cmp.Or(o.DedupeMS, repeats.DefaultMS), cmp.Or(o.Identities, repeats.DefaultIdentities), o.Budget)
 	m.dedupe.Load(&r)
+	m.marks = newMarks(&r)
 	return m
 }
 
@@ -147,6 +149,7 @@ func (m *Machine) advance() {
 // endStep closes the submission of this Step: everything written so far is durable
 // when its token is.
 func (m *Machine) endStep() {
+	m.keepMark()
 	if m.out.Token != 0 {
 		m.keepCommitted()
 		m.log.closeToken(m.out.Token, m.nowMS, m.promised, m.channels.version)
@@ -171,6 +174,7 @@ func (m *Machine) synced(ev Synced) {
 		return
 	}
 	m.log.synced(ev.Token)
+	m.marks.synced(m.log.durable.token)
 	if m.lead != nil {
 		m.leadSynced()
 		return
@@ -197,6 +201,9 @@ func (m *Machine) refuseStopped(ev Event) {
 		m.done(ev.Ticket, 0, NotLeader)
 	}
 }
+
+// Release gives back what the machine shares with others of its broker. It is the last call.
+func (m *Machine) Release() { m.dedupe.Release() }
 
 // Idle reports that no Tick is needed before the next other event.
 func (m *Machine) Idle() bool {

@@ -50,9 +50,12 @@ type Message struct {
 	// NeedSnapshot of an acknowledgement: a delta did not apply, because the one
 	// before it is missing. The follower requires a snapshot.
 	NeedSnapshot bool
-	// Window of an append to a replica that copies the log: 1 and the offset at which the leader's
-	// dedupe window begins. 0: not said.
-	Window ident.Offset
+	// ClockMS of an append is the leader's clock of the partition (queue.Clock) in milliseconds; 0: the
+	// log has had no message with an identity.
+	ClockMS int64
+	// Forgotten of an append with Restart is the clock of the newest message whose identity the leader has
+	// forgotten; 0: there is none.
+	Forgotten queue.Clock
 	// Abandoned of an append is that of the leader's key (CU-9): the follower may not have seen that key yet.
 	Abandoned ident.Epoch
 	Epochs    []commitlog.EpochEnd

@@ -88,6 +88,9 @@ func (m *Machine) appendPut(p Put) {
 	if draft.Identified {
 		draft, first, known = m.unknownPart(draft)
 	}
+	if draft.Identified {
+		draft.Clock = m.dedupe.Stamp(m.nowMS)
+	}
 	b := draft.Seal(m.log.end, m.lead.epoch, m.log.lastCRC, m.log.timeNS)
 	m.appendBatch(b)
 	m.extend(b)

@@ -202,11 +202,10 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.ack.store, Store: m.self.Store,
 		Prev: f.next, PrevCRC: m.crcAt(f.next.Offset), Committed: m.committed, Batches: batches,
 		Restart: f.probing() && f.next == m.index.Start() && f.next.Offset > 0, Abandoned: m.state.Abandoned,
+		ClockMS: m.dedupe.Clock(m.nowMS),
 	}
-	if !m.inISR(f.node) {
-		if from, ok := m.dedupe.ReachesTo(m.log.end.Offset, m.nowMS); ok {
-			msg.Window = from + 1
-		}
+	if msg.Restart {
+		msg.Forgotten = m.dedupe.Forgotten()
 	}
 	end := f.next
 	if n := len(batches); n > 0 {

@@ -17,6 +17,7 @@ type labDisk struct {
 	epoch     ident.Epoch
 	committed ident.Position
 	states    []queue.StateVersion
+	mark      queue.IdentityMark
 
 	unreadable bool // the batches with identities cannot be read
 }
@@ -43,14 +44,17 @@ func (d *labDisk) apply(w queue.Write) {
 		}
 		d.epoch = w.Epoch
 	case queue.WriteRestart:
-		d.batches, d.start, d.startCRC, d.committed = nil, w.At, w.PrevCRC, w.At
+		d.batches, d.start, d.startCRC, d.committed, d.mark = nil, w.At, w.PrevCRC, w.At, queue.IdentityMark{}
 	case queue.WriteCommitted:
 		d.committed = w.At
+	case queue.WriteIdentities:
+		d.mark = w.Identities
 	case queue.WriteState:
 		d.states = append(d.states, w.State)
 	}
 	if w.Kind == queue.WriteTruncate || w.Kind == queue.WriteReset {
 		d.batches = slices.DeleteFunc(d.batches, func(b queue.Batch) bool { return b.At.Offset >= w.At.Offset })
+		d.mark = d.mark.Cut(w.At.Offset)
 	}
 	for _, b := range w.Batches {
 		if b.At != d.end() {
@@ -62,15 +66,15 @@ func (d *labDisk) apply(w queue.Write) {
 
 // restored is the report of a store that is opened.
 func (d *labDisk) restored(ix *commitlog.Log) queue.Restored {
-	r := queue.Restored{IdentitiesLost: d.unreadable, Epoch: d.epoch, End: d.end(), LastCRC: d.startCRC, KnownCommitted: least(d.committed, d.end())}
+	r := queue.Restored{Identities: d.mark, IdentitiesLost: d.unreadable, Epoch: d.epoch, End: d.end(), LastCRC: d.startCRC, KnownCommitted: least(d.committed, d.end())}
 	for _, b := range d.batches {
 		ix.Append(commitlog.Record{
 			Epoch: b.Epoch, First: b.At.Sequence, Count: b.Count, Offset: b.At.Offset,
 			Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: b.Time / 1e6,
 			Identified: b.Identified,
 		})
-		if b.Identified && !d.unreadable {
-			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
+		if b.Identified && !d.unreadable && d.mark.End > 0 && b.At.Offset >= d.mark.From {
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
 		}

@@ -82,6 +82,8 @@ func (l *lab) sayWrite(n *labNode, w queue.Write) {
 		l.say(n, "%s writes channel state %s", n.name, stateText(w.State))
 	case queue.WriteCommitted:
 		l.say(n, "%s notes that %s is committed", n.name, n.positionName(l, w.At))
+	case queue.WriteIdentities:
+		l.say(n, "%s notes that ids are known from %s on", n.name, n.positionName(l, ident.Position{Offset: w.Identities.From}))
 	case queue.WriteRestart:
 		l.report(n, "%s begins its log afresh at sequence %d", n.name, w.At.Sequence)
 	}

@@ -26,10 +26,11 @@ type View struct {
 	Held              int  // puts that wait without an offset
 	PendingBytes      int  // appended and not committed, plus held
 	UnderReplicated   bool
-	SyncOverdue       bool         // the disk here has not answered for twice T_isr
-	DiskStalled       bool         // leader: and those of enough other members have
-	Identities        int          // in the dedupe window
-	IdentifiedFrom    ident.Offset // with Identities: the batch with the oldest of them, which retention keeps (DW-5)
+	SyncOverdue       bool // the disk here has not answered for twice T_isr
+	DiskStalled       bool // leader: and those of enough other members have
+	Identities        int  // in the dedupe window
+	KeepsIdentified   bool // retention keeps the log from IdentifiedFrom on (DW-5)
+	IdentifiedFrom    ident.Offset
 	Counters          Counters
 }
 
@@ -46,7 +47,7 @@ func (v *View) Equal(o *View) bool {
 		v.Held == o.Held && v.PendingBytes == o.PendingBytes && v.Writable == o.Writable &&
 		v.Role == o.Role && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation && v.Follows == o.Follows &&
 		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated &&
-		v.SyncOverdue == o.SyncOverdue && v.Identities == o.Identities && v.IdentifiedFrom == o.IdentifiedFrom && v.DiskStalled == o.DiskStalled &&
+		v.SyncOverdue == o.SyncOverdue && v.Identities == o.Identities && v.KeepsIdentified == o.KeepsIdentified && v.IdentifiedFrom == o.IdentifiedFrom && v.DiskStalled == o.DiskStalled &&
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
 }
 
@@ -58,9 +59,7 @@ func (m *Machine) View() View {
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
 		SyncOverdue: m.syncOverdue(), Counters: m.counters,
 	}
-	if v.Identities = m.dedupe.Len(); v.Identities > 0 {
-		v.IdentifiedFrom = m.dedupe.Oldest()
-	}
+	v.Identities, v.KeepsIdentified, v.IdentifiedFrom = m.dedupe.Len(), m.marks.keep.some, m.marks.keep.from
 	if l := m.lead; l != nil {
 		v.EpochStart, v.StateIssued, v.StateCommitted, v.Writable = l.start, l.stateIssued, l.stateCommitted, m.writable()
 		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)

@@ -1,7 +1,10 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +19,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/sirupsen/logrus"
 )
+
+// errNoPolicy: the metadata here is older or newer than the channel, so its dead-letter topic is not known.
+var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or any more")
 
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond
@@ -32,14 +38,16 @@ type Publisher interface {
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
 
-// DeadLettersOptions are all required.
+// DeadLettersOptions are all required, but for MayPublish.
 type DeadLettersOptions struct {
 	// Channels are a topic's channels by name, with their policies.
 	Channels  func(ident.TopicID) map[string]meta.ChannelState
 	Topics    DeadLetterTopics
 	Publisher Publisher
-	Group     *tasks.Group
-	Log       logrus.FieldLogger
+	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
+	MayPublish func(user, topic string) bool
+	Group      *tasks.Group
+	Log        logrus.FieldLogger
 }
 
 // DeadLetters moves messages that failed too often from the channels led here to their
@@ -118,12 +126,12 @@ func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Ch
 // move moves some dead messages together; false if not all could be.
 func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []edge.Delivery) (all bool) {
 	var failed, late []error
-	for i, err := range d.publish(ctx, p, c.Name(), dead) {
-		seq := dead[i].Message.Seq
+	for i, err := range d.publish(ctx, p, c, dead) {
+		receipt := nsqd.DeadReceipt(&dead[i])
 		if err != nil {
 			failed = append(failed, err)
-			c.ReleaseDead(seq)
-		} else if err := c.DeadMoved(seq, dead[i].Epoch); err != nil {
+			c.ReleaseDead(receipt)
+		} else if err := c.DeadMoved(receipt); err != nil {
 			late = append(late, err)
 		}
 	}
@@ -138,14 +146,46 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 	return len(failed) == 0
 }
 
+// may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
+// the broker's.
+func (d *DeadLetters) may(p meta.ChannelPolicy) bool {
+	return p.DeadLetterTopic == "" || p.Owner == "" || d.o.MayPublish == nil || d.o.MayPublish(p.Owner, p.DeadLetterTopic)
+}
+
+// Held lists the policies whose owners have lost the right, of the topics whose first partition is led here.
+func (d *DeadLetters) Held(partitions []*engine.Partition) (list []edge.HeldPolicy) {
+	for _, p := range partitions {
+		if p.ID().Number != 0 || !p.Leading() {
+			continue
+		}
+		for name, c := range d.o.Channels(p.ID().Topic) {
+			if !d.may(c.Policy) {
+				list = append(list, edge.HeldPolicy{Topic: p.Topic(), Channel: name, DeadLetterTopic: c.Policy.DeadLetterTopic, Owner: c.Policy.Owner})
+			}
+		}
+	}
+	slices.SortFunc(list, func(x, y edge.HeldPolicy) int {
+		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Channel, y.Channel))
+	})
+	return list
+}
+
 // publish puts messages to the channel's dead-letter topic.
-func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, channel string, dead []edge.Delivery) []error {
-	to := d.o.Channels(p.ID().Topic)[channel].Policy.DeadLetterTopic
+func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []edge.Delivery) []error {
+	channel := c.Name()
+	s := d.o.Channels(p.ID().Topic)[channel]
+	if s.ID != c.ID() { // deleted, and perhaps made anew
+		return slices.Repeat([]error{errNoPolicy}, len(dead))
+	}
+	to := s.Policy.DeadLetterTopic
+	if !d.may(s.Policy) {
+		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may not publish to %s any more; grant it the right, or set the policy as another user", edge.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
+	}
 	messages := make([]queue.Message, len(dead))
 	for i, x := range dead {
 		messages[i] = queue.Message{
 			Body: x.Message.Body, Header: deadletter.Encode(p.Topic(), channel, x), Trace: x.Message.Trace,
-			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel}),
+			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel, ChannelID: c.ID()}),
 		}
 	}
 	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {

@@ -45,8 +45,9 @@ func TestDeadMessageThatCannotGoIsTriedAgain(t *testing.T) {
 		Channels: func(ident.TopicID) map[string]meta.ChannelState { return nil }, Topics: to, Publisher: to, Log: r.Log,
 	})
 	r.Publish("m0")
-	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Requeue(s, 0, 0))
+	got := c.Pull(s, 1, nil)
+	require.Len(t, got, 1)
+	require.NoError(t, c.Requeue(s, nsqd.ReceiptOf(&got[0]), 0))
 	for range 2 {
 		dead := c.DeadLetters()
 		require.Len(t, dead, 1)

@@ -37,7 +37,7 @@ func replayFrom(p *engine.Partition, t meta.TopicState) ident.Offset {
 // replica that starts, or is new, derives the window from the log (DW-5).
 func identifiedFrom(p *engine.Partition) ident.Offset {
 	p.ExpireIdentities()
-	if v := p.View(); v.Identities > 0 {
+	if v := p.View(); v.KeepsIdentified {
 		return v.IdentifiedFrom
 	}
 	return math.MaxInt64

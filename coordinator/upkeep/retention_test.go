@@ -77,7 +77,7 @@ func TestRetentionKeepsDeferredMessages(t *testing.T) {
 	c, s := r.Channel("billing")
 	r.Publish("poison")
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Requeue(s, 0, 3_600_000))
+	require.NoError(t, c.Requeue(s, nsqd.Receipt{Epoch: 1, Number: 1}, 3_600_000))
 
 	r.fill(100, c, s)
 	require.Zero(t, r.Partition.Start().Offset)

@@ -21,9 +21,15 @@
 //
 // # Tokens
 //
-// A token is <user>.<43 characters>: 256 random bits in base64url. The metadata keeps
-// the bcrypt hash of the random part. A token that was verified is remembered by its
-// HMAC under a key of this process, so that bcrypt runs once for each token and process.
+// A token is <user>.<43 characters>: 256 random bits in base64url. The metadata keeps a
+// SHA-256 hash of it. A slow hash would protect nothing, because random bits cannot be guessed, and
+// strangers could occupy the brokers with it. So a valid token is recognised at once, by every broker, whatever
+// other clients do.
+//
+// # The first administrator
+//
+// While no user administers the cluster, only the secret in a broker's data path makes one (FirstFile), or the token of
+// --bootstrap-admin-token-file. No address is trusted for it: a proxy on the broker's machine has a loopback address too.
 //
 // # Invariants
 //

@@ -55,13 +55,37 @@ type User struct {
 
 // Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and
 // channels are those that the user created and that are there, in the whole cluster. The
-// rates hold at each broker.
+// rates hold at each broker. In User.Quota, 0 is the default (defaultQuota), and noLimit none.
 type Quota struct {
 	Topics       int   `json:"topics,omitempty"`
 	Partitions   int   `json:"partitions,omitempty"`
 	Channels     int   `json:"channels,omitempty"`       // durable ones; ephemeral channels have no record
 	PutRate      int64 `json:"put_rate,omitempty"`       // messages a second
 	PutBytesRate int64 `json:"put_bytes_rate,omitempty"` // bytes a second
+}
+
+// noLimit is the value of User.Quota that lifts a default.
+const noLimit = -1
+
+// defaultQuota is the quota of a user of whom nothing else was set. It is far above the need of an application, and a part of the
+// limits of the cluster (--max-topics, --max-partitions): one credential does not use them up.
+var defaultQuota = Quota{Topics: 1000, Partitions: 10_000, Channels: 10_000}
+
+// EffectiveQuota is the quota with the defaults, which a user that administers the cluster does not have.
+func (u *User) EffectiveQuota() Quota {
+	q := u.Quota
+	for _, n := range [...]struct {
+		of        *int
+		byDefault int
+	}{{&q.Topics, defaultQuota.Topics}, {&q.Partitions, defaultQuota.Partitions}, {&q.Channels, defaultQuota.Channels}} {
+		switch {
+		case *n.of == noLimit:
+			*n.of = 0
+		case *n.of == 0 && u.Cluster&AdministerCluster == 0:
+			*n.of = n.byDefault
+		}
+	}
+	return q
 }
 
 func (u *User) allows(r Right, topic string) bool {
@@ -119,11 +143,24 @@ func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	return u != nil && u.holds(id) && u.allows(r, topic)
 }
 
+// AllowUser is Allow for something that is done later on behalf of a user, without its credentials. The user
+// of the bootstrap token has the rights of its operator.
+func (p *Policy) AllowUser(name string, r Right, topic string) bool {
+	if !p.enforced || name == BootstrapUser {
+		return true
+	}
+	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
+		return true
+	}
+	u := p.users[name]
+	return u != nil && u.allows(r, topic)
+}
+
 // Quota is that of an identity: of its user, or of the user "anonymous". It allocates
 // nothing.
 func (p *Policy) Quota(id Identity) Quota {
 	if u := p.users[id.user()]; u != nil && p.enforced {
-		return u.Quota
+		return u.EffectiveQuota()
 	}
 	return Quota{}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 )
 
-// TestPromiseANameCannotBeGuessedByTime: a token of nobody costs a hash as one of a user does.
+// TestPromiseANameCannotBeGuessedByTime: a token of nobody costs as much as one of a user.
 func TestPromiseANameCannotBeGuessedByTime(t *testing.T) {
 	r, _ := registry(t, access.Options{})
 	_, err := r.Create(t.Context(), access.NewUser{Name: "root", Admin: true})
@@ -19,9 +19,9 @@ func TestPromiseANameCannotBeGuessedByTime(t *testing.T) {
 	require.NoError(t, err)
 	least := func(name string) time.Duration {
 		shortest := time.Hour
-		for range 3 {
+		for range 1000 {
 			began := time.Now()
-			_, err := r.Verify(t.Context(), name+"."+strings.Repeat("x", 43))
+			_, err := r.Verify(name + "." + strings.Repeat("x", 43))
 			require.ErrorIs(t, err, access.ErrBadToken)
 			shortest = min(shortest, time.Since(began))
 		}

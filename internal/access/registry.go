@@ -44,6 +44,9 @@ type Options struct {
 	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights
 	// are enforced also while there is no user.
 	Bootstrap []byte
+	// First is the secret that makes the first administrator, and FirstFile the file that has it; nil = Bootstrap does.
+	First     []byte
+	FirstFile string
 	// Enforce: rights are enforced also while there is no user, because an auth service is
 	// configured.
 	Enforce bool
@@ -53,12 +56,11 @@ type Options struct {
 // Registry keeps the present policy, and changes it. Its methods may be called by any
 // goroutine.
 type Registry struct {
-	o        Options
-	verifier *verifier
-	policy   atomic.Pointer[Policy] // nil until the metadata has answered
-	store    atomic.Pointer[meta.Store]
-	changed  *signal.Signal // of the policy
-	mu       struct {
+	o       Options
+	policy  atomic.Pointer[Policy] // nil until the metadata has answered
+	store   atomic.Pointer[meta.Store]
+	changed *signal.Signal // of the policy
+	mu      struct {
 		sync.Mutex
 		entries  map[string]*User // by name, as the watch has them
 		revision int64
@@ -67,7 +69,7 @@ type Registry struct {
 
 // NewRegistry makes a registry that has not read the users yet.
 func NewRegistry(o Options) *Registry {
-	r := &Registry{o: o, verifier: newVerifier(), changed: signal.New()}
+	r := &Registry{o: o, changed: signal.New()}
 	r.mu.entries = map[string]*User{}
 	return r
 }
@@ -119,7 +121,6 @@ func (r *Registry) publishLocked() {
 	if r.o.Bootstrap != nil {
 		p.users[BootstrapUser] = &User{Name: BootstrapUser, TokenID: BootstrapUser, Cluster: AdministerCluster}
 	}
-	r.verifier.drop(p)
 	r.policy.Store(p)
 }
 
@@ -132,9 +133,8 @@ func (r *Registry) Policy() *Policy { return r.policy.Load() }
 // Changed is closed with the next change of the policy.
 func (r *Registry) Changed() <-chan struct{} { return r.changed.Changed() }
 
-// Verify gives the identity of a token: ErrBadToken, ErrNotReady, or the end of ctx while
-// other tokens are hashed.
-func (r *Registry) Verify(ctx context.Context, token string) (Identity, error) {
+// Verify gives the identity of a token: ErrBadToken or ErrNotReady. It costs one fast hash.
+func (r *Registry) Verify(token string) (Identity, error) {
 	p := r.Policy()
 	if p == nil {
 		return Identity{}, ErrNotReady
@@ -142,19 +142,17 @@ func (r *Registry) Verify(ctx context.Context, token string) (Identity, error) {
 	if bootstrapped(r.o.Bootstrap, token) {
 		return Identity{Kind: Named, Name: BootstrapUser, TokenID: BootstrapUser}, nil
 	}
-	return r.verifier.verify(ctx, p, token)
+	return p.verify(token)
 }
 
-// Remembers reports whether a token is valid without computing a hash: it was verified
-// before, or it is the bootstrap token. The latter must work also from an address that is
-// slowed down after bad logins.
-func (r *Registry) Remembers(token string) bool {
-	if r.Policy() != nil && bootstrapped(r.o.Bootstrap, token) {
-		return true
-	}
-	_, ok := r.verifier.remembered(r.verifier.sum(token))
-	return ok
+// Begins reports whether a token may make the first administrator: it is the secret for that, and there is no administrator.
+func (r *Registry) Begins(token string) bool {
+	p := r.Policy()
+	return p != nil && !p.Administered() && bootstrapped(r.o.First, token)
 }
+
+// FirstFile is the file with the secret that makes the first administrator; "" = there is none.
+func (r *Registry) FirstFile() string { return r.o.FirstFile }
 
 // Users lists all users by name, without the user of the bootstrap token.
 func (r *Registry) Users() ([]*User, error) {
@@ -203,9 +201,7 @@ func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err err
 		u.Cluster = AdministerCluster
 	}
 	if n.Name != AnonymousUser && !n.Certificate {
-		if token, u.TokenID, u.Hash, err = issue(n.Name); err != nil {
-			return "", err
-		}
+		token, u.TokenID, u.Hash = issue(n.Name)
 	}
 	return token, r.write(ctx, u, ErrExists)
 }
@@ -216,8 +212,8 @@ func (r *Registry) Rotate(ctx context.Context, name string) (token string, err e
 		if u.TokenID == "" {
 			return fmt.Errorf("%w: %s has no token", ErrInvalid, name)
 		}
-		token, u.TokenID, u.Hash, err = issue(name)
-		return err
+		token, u.TokenID, u.Hash = issue(name)
+		return nil
 	})
 	return token, err
 }
@@ -291,7 +287,9 @@ type QuotaChange struct {
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
 		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
-			if value != nil {
+			if value != nil && *value == 0 {
+				*to = noLimit
+			} else if value != nil {
 				*to = *value
 			}
 		}

@@ -15,7 +15,7 @@ import (
 type state struct {
 	V           int          `json:"v"`
 	Certificate bool         `json:"certificate,omitempty"`
-	Hash        string       `json:"hash,omitempty"` // bcrypt
+	Hash        string       `json:"hash,omitempty"` // of the token; see hashOf
 	TokenID     string       `json:"token_id,omitempty"`
 	Cluster     string       `json:"cluster,omitempty"`
 	Grants      []grantState `json:"grants,omitempty"`

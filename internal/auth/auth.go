@@ -6,20 +6,29 @@
 // # Invariants
 //
 //  1. An answer with an unknown permission, an invalid pattern or no lifetime is an
-//     error: it allows nothing.
+//     error: it allows nothing, and it denies nothing.
 //  2. Every configured address is tried once, from a random start, before a query fails.
 //  3. No error contains the secret, although the URL of a GET request does.
 package auth
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"time"
 )
 
-// ErrInvalidAnswer means that the answer of an auth service is unusable.
-var ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
+// maxTTL bounds the lifetime of an answer, in seconds: a year.
+const maxTTL = 365 * 24 * 3600
+
+var (
+	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or
+	// a body that is not an answer. It says nothing about the client.
+	ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
+	// ErrDenied means that an auth service has answered that the client has no permissions, with the status 401 or 403.
+	ErrDenied = errors.New("auth: the auth service denies the client")
+)
 
 // Request describes a client to the auth service.
 type Request struct {
@@ -52,6 +61,9 @@ type State struct {
 
 // Expired reports whether the auth service must be queried again.
 func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
+
+// ExpiredFor is the time since the auth service had to be queried again; below 0 before that.
+func (s *State) ExpiredFor(now time.Time) time.Duration { return now.Sub(s.expires) }
 
 // Allows reports whether the client may use the topic: to publish if channel is empty, else to
 // subscribe to that channel.
@@ -94,6 +106,18 @@ func (a *Authorization) allows(topic, channel, permission string) bool {
 	return false
 }
 
+// Parse reads the body of an answer that arrives now: ErrInvalidAnswer.
+func Parse(body []byte, now time.Time) (*State, error) {
+	s := &State{}
+	if err := json.Unmarshal(body, s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidAnswer, err)
+	}
+	if err := s.compile(now); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // compile checks the answer and prepares it for use.
 func (s *State) compile(now time.Time) error {
 	if s.TTL <= 0 {
@@ -104,7 +128,7 @@ func (s *State) compile(now time.Time) error {
 			return err
 		}
 	}
-	s.expires = now.Add(time.Duration(s.TTL) * time.Second)
+	s.expires = now.Add(time.Duration(min(s.TTL, maxTTL)) * time.Second)
 	return nil
 }
 

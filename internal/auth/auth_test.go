@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -87,6 +88,42 @@ func TestQueryTriesEveryAddress(t *testing.T) {
 	require.ErrorContains(t, err, down.URL)
 	_, err = client("get").Query(t.Context(), Request{})
 	require.Error(t, err)
+}
+
+// TestOnlyADenialDenies: an answer that says nothing about the client is no denial, and one that does is, also where
+// another address does not answer.
+func TestOnlyADenialDenies(t *testing.T) {
+	serve := func(status int, body string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	for _, row := range []struct {
+		status int
+		body   string
+		denied bool
+	}{
+		{401, "", true}, {403, answer, true}, {400, "", false}, {404, "", false}, {429, "", false}, {500, "", false}, {502, answer, false}, {503, "", false},
+		{200, "", false}, {200, answer[:len(answer)/2], false}, {200, "<html>", false}, {200, "null", false}, {200, "[]", false}, {200, `{"ttl":0,"authorizations":[]}`, false},
+		{204, "", false},
+	} {
+		_, err := client("get", serve(row.status, row.body)).Query(t.Context(), Request{})
+		require.Error(t, err)
+		require.Equal(t, row.denied, errors.Is(err, ErrDenied), "%d %s: %v", row.status, row.body, err)
+		require.Equal(t, !row.denied, errors.Is(err, ErrInvalidAnswer), "%d %s: %v", row.status, row.body, err)
+	}
+	for range 10 { // the start is random
+		_, err := client("get", serve(403, ""), serve(500, "")).Query(t.Context(), Request{})
+		require.ErrorIs(t, err, ErrDenied)
+		_, err = client("get", serve(403, ""), serve(200, answer)).Query(t.Context(), Request{})
+		require.NoError(t, err)
+	}
+	s, err := Parse([]byte(`{"ttl":9223372036854775807,"authorizations":[]}`), time.Now())
+	require.NoError(t, err)
+	require.False(t, s.Expired(time.Now()))
 }
 
 // TestARedirectCarriesNoSecret: the target of a redirect is another service.

@@ -56,7 +56,8 @@ func New(o Options) *Client {
 	}}
 }
 
-// Query tries the addresses from a random one on until one answers.
+// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them
+// has denied the client.
 func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 	n := len(c.opts.Addresses)
 	if n == 0 {
@@ -90,17 +91,13 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return Parse(body, time.Now())
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return nil, fmt.Errorf("%w: status %d", ErrDenied, resp.StatusCode)
 	}
-	var s State
-	if err := json.Unmarshal(body, &s); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidAnswer, err)
-	}
-	if err := s.compile(time.Now()); err != nil {
-		return nil, err
-	}
-	return &s, nil
+	return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
 }
 
 // nameOf is the address of a service in errors: without a password, and without a query, which may have a key.

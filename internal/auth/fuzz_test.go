@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 )
@@ -17,8 +16,8 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(seed), "orders", "c")
 	}
 	f.Fuzz(func(t *testing.T, answer []byte, topic, channel string) {
-		var s State
-		if json.Unmarshal(answer, &s) != nil || s.compile(time.Now()) != nil {
+		s, err := Parse(answer, time.Now())
+		if err != nil {
 			return
 		}
 		publish, subscribe := s.Allows(topic, ""), channel != "" && s.Allows(topic, channel)

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // source returns a Source with the given file at "f.toml".
@@ -402,6 +404,25 @@ func TestADefaultAddressIsNoOrder(t *testing.T) {
 	require.Equal(t, "0.0.0.0:4150 0.0.0.0:4151", o.TCPAddress+" "+o.HTTPAddress)
 	require.Empty(t, warnings)
 	require.Contains(t, printed(t, safe()), `tcp_address = "127.0.0.1:4150" # loopback: no client has to authenticate`)
+}
+
+// TestBodiesHaveRoomForTheLargestMessage: MPUB, /mpub and /v1/topic/append send messages as parts of a body.
+func TestBodiesHaveRoomForTheLargestMessage(t *testing.T) {
+	const mib = 1 << 20
+	require.EqualValues(t, 5*mib, load(t, "--max-msg-size=4194304").MaxBodySize)
+	require.EqualValues(t, 8*mib+65<<10, load(t, "--max-msg-size=8388608").MaxBodySize)
+	require.EqualValues(t, 9*mib, load(t, "--max-msg-size=8388608", "--max-body-size=9437184").MaxBodySize)
+	require.EqualValues(t, 5000, load(t, "--max-msg-size=1000", "--max-body-size=5000").MaxBodySize)
+	for _, size := range []string{"8388608", "5242880", "8388671"} {
+		lines := faults(t, source("", nil, "--max-msg-size=8388608", "--max-body-size="+size))
+		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], "leaves no room for a message of --max-msg-size=8388608")
+		require.Contains(t, lines[0], "set at least 8388672, or leave it out")
+	}
+	o := load(t, "--max-msg-size=66977792")
+	require.LessOrEqual(t, o.MaxMsgSize+int64(queue.MaxMessageHeader)+1024, int64(queue.MaxBatchBytes), "it fits a batch with the longest header")
+	require.LessOrEqual(t, o.MaxMsgSize+int64(queue.MaxMessageHeader)+msgstream.MessageOverhead, int64(64<<20), "and a record of an export")
+	faults(t, source("", nil, "--max-msg-size=66977793"))
 }
 
 func TestClientAuthImpliesTLS(t *testing.T) {

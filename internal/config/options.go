@@ -124,10 +124,10 @@ type Options struct {
 
 	MsgTimeout           time.Duration `flag:"msg-timeout" default:"1m" min:"1ms" help:"a message without a FIN, REQ or TOUCH of its consumer for this long is delivered again"`
 	MaxMsgTimeout        time.Duration `flag:"max-msg-timeout" default:"15m" min:"1ms" help:"longest message timeout that a consumer may request or reach with TOUCH"`
-	MaxMsgSize           int64         `flag:"max-msg-size" default:"1048576" min:"1" max:"67108864" help:"largest message in bytes"`
+	MaxMsgSize           int64         `flag:"max-msg-size" default:"1048576" min:"1" max:"66977792" help:"largest message in bytes"`
 	MaxReqTimeout        time.Duration `flag:"max-req-timeout" default:"1h" min:"0s" help:"longest delay of a requeue"`
 	MaxDeferTimeout      time.Duration `flag:"max-defer-timeout" default:"0s" min:"0s" help:"longest delay of a put (DPUB); 0: --max-req-timeout"`
-	MaxBodySize          int64         `flag:"max-body-size" default:"5242880" min:"1" max:"268435456" help:"largest body of one command in bytes"`
+	MaxBodySize          int64         `flag:"max-body-size" default:"5242880" min:"1" max:"268435456" help:"largest body of one command in bytes; a larger --max-msg-size raises the default"`
 	RequeueOnDisconnect  bool          `flag:"requeue-on-disconnect" default:"true" help:"deliver the messages of a disconnected consumer again at once, not after their message timeout"`
 	QueueScanWorkerMax   int           `flag:"queue-scan-worker-pool-max" default:"4" noop:"one timer serves all channels" help:"workers that scan channels"`
 	QueueScanSelectCount int           `flag:"queue-scan-selection-count" default:"20" noop:"one timer serves all channels" help:"channels per scan"`
@@ -172,7 +172,7 @@ type Options struct {
 	MaxConnectionsPerAddress int           `flag:"max-connections-per-address" default:"0" min:"0" help:"largest number of connections of one address (IPv6: of its /64) at --tcp-address, and at the HTTP ports; 0: nine tenths of the limit there"`
 	MaxConnectionsPerUser    int           `flag:"max-connections-per-user" default:"0" min:"0" help:"largest number of clients of one user at --tcp-address of this broker; 0: nine tenths of --max-connections"`
 	LoginTimeout             time.Duration `flag:"login-timeout" default:"10s" min:"100ms" max:"1m" help:"how long a new client may take for its first bytes, for a TLS handshake, for the headers of a request, and, where rights are enforced, for IDENTIFY and AUTH"`
-	MaxReceivingBytes        int64         `flag:"max-receiving-bytes" default:"134217728" min:"1048576" help:"memory for bodies above 64 KiB that are being received, of all clients together; at least --max-body-size"`
+	MaxClientMemory          int64         `flag:"max-client-memory" default:"268435456" min:"1048576" help:"bytes of memory for what clients make this broker hold, of all clients together: bodies that arrive, puts without an answer, messages and answers that a client does not read. The share of one user, or of one address without a login, grows up to half of what is free; at least --max-body-size"`
 
 	_ struct{} `group:"Statistics"`
 

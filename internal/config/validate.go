@@ -14,6 +14,7 @@ func (l *loader) validate() {
 	l.validateAddresses(o)
 	l.validateClientTLS(o)
 	l.validateStatistics(o)
+	l.validateBodies(o)
 	l.validateClients(o)
 	l.validateCluster(o)
 	l.validateTimes(o)
@@ -48,6 +49,25 @@ func (l *loader) validateStatistics(o *Options) {
 		if !(p > 0 && p <= 1) { // NaN is neither
 			l.fault("--e2e-processing-latency-percentile=%v: must be above 0 and at most 1", p)
 		}
+	}
+}
+
+const (
+	// bodyFraming is what a body has beside its only message.
+	bodyFraming = 64
+	// bodyRoom is bodyFraming and the longest header of a message.
+	bodyRoom = 65 << 10
+)
+
+// validateBodies makes the limit of bodies follow that of messages, which MPUB, /mpub and /v1/topic/append send as
+// parts of a body. A limit that was set and is too small is refused.
+func (l *loader) validateBodies(o *Options) {
+	switch _, set := l.given["max-body-size"]; {
+	case set && o.MaxBodySize < o.MaxMsgSize+bodyFraming:
+		l.fault("--max-body-size=%d leaves no room for a message of --max-msg-size=%d, and MPUB and nsqctl import send it in a body: set at least %d, or leave it out", o.MaxBodySize, o.MaxMsgSize, o.MaxMsgSize+bodyFraming)
+	case !set && o.MaxBodySize < o.MaxMsgSize+bodyRoom:
+		o.MaxBodySize = o.MaxMsgSize + bodyRoom
+		l.origin["max-body-size"] = origin{source: "implied by max_msg_size"}
 	}
 }
 

@@ -73,6 +73,8 @@ type Options struct {
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []edge.ConsumerStats
 	Etcd        func() Etcd // nil = none
+	// AuthUnanswered is for how long the authorization service has given no usable answer; nil = there is none.
+	AuthUnanswered func() time.Duration
 	// Certificates are the ends of validity, by the use of the certificate; nil = there are none.
 	Certificates func() map[string]time.Time
 	Started      time.Time

@@ -278,11 +278,15 @@ func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	f := c.o.Cluster.Faults()
 	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
 	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxIdleChannels)], len(f.IdleChannels)
+	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxHeldPolicies)], len(f.HeldPolicies)
 	if c.o.Certificates != nil {
 		own.CertificateSeconds = map[string]float64{}
 		for use, end := range c.o.Certificates() {
 			own.CertificateSeconds[use] = end.Sub(now).Seconds()
 		}
+	}
+	if c.o.AuthUnanswered != nil {
+		own.AuthUnansweredSeconds = c.o.AuthUnanswered().Seconds()
 	}
 	if c.o.Etcd != nil {
 		e := c.o.Etcd()

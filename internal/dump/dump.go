@@ -172,7 +172,7 @@ func (p *printer) records(body []byte) {
 }
 
 func kindName(k queue.WriteKind) string {
-	return [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart"}[k] // DecodeRecord has checked k
+	return [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart", "identities"}[k] // DecodeRecord has checked k
 }
 
 func detail(r store.Record) string {

@@ -55,7 +55,7 @@ const MinIdle = time.Minute
 // How a topic recognises a message that is published again.
 const (
 	DedupeID      = "id"      // by the id that its producer gave it
-	DedupeContent = "content" // without an id, by its body and key
+	DedupeContent = "content" // without an id, by its body, key and headers
 )
 
 // TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.
@@ -133,7 +133,8 @@ type SetReplication struct {
 }
 
 // SetPartitions raises the number of partitions of a topic; it never lowers the number. Reorder
-// allows it for an ordered topic, although keys may then move to other partitions.
+// allows it for an ordered topic, and for one that recognises content, although keys and contents may then
+// move to other partitions.
 type SetPartitions struct {
 	Topic      string
 	Partitions int

@@ -76,6 +76,16 @@ type FaultSample struct {
 	// For how long the present write of the journal, and pass of a core loop, has been under way.
 	JournalBusy, LoopBusy time.Duration
 	IdleChannels          []IdleChannel // that this broker, as the controller, will delete; the first one first
+	HeldPolicies          []HeldPolicy  // of channels whose topics this broker leads, by topic and channel
+}
+
+// HeldPolicy is a policy whose owner may not publish to the dead-letter topic any more. The dead messages of the channel
+// are held until it may, or until another user sets the policy.
+type HeldPolicy struct {
+	Topic           string `json:"topic"`
+	Channel         string `json:"channel"`
+	DeadLetterTopic string `json:"dead_letter_topic"`
+	Owner           string `json:"owner"`
 }
 
 // IdleChannel is a channel that is deleted if nothing uses it before a time.

@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -89,6 +90,19 @@ type PutResult struct {
 	Duplicate bool
 }
 
+// EachError is the error of a put whose messages were stored in part: those of a topic that recognises
+// content go to the partitions of their own.
+type EachError struct {
+	Whole error   // in doubt, unless nothing is stored
+	Each  []error // of the messages, in their order; nil: stored
+}
+
+// Error is that of the whole put.
+func (e *EachError) Error() string { return e.Whole.Error() }
+
+// Unwrap makes it the error of the whole put.
+func (e *EachError) Unwrap() error { return e.Whole }
+
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte
 
@@ -112,6 +126,8 @@ type SubscribeRequest struct {
 	// Client describes the connection for /stats; called at any time, from any
 	// goroutine.
 	Client func() ClientStats
+	// Memory is the share that messages count against until the client has read them.
+	Memory budget.Share
 }
 
 // Subscription is one consumer's view of a channel over all partitions. Pull,
@@ -121,12 +137,20 @@ type Subscription interface {
 	// something.
 	Wake() <-chan struct{}
 	// Pull appends at most credit deliveries to dst: in flight to this
-	// subscription from now on.
+	// subscription from now on. It finds fewer if their bytes are many, or the client's share of the memory is used up.
 	Pull(credit int, dst []Delivery) []Delivery
-	// Finish, Requeue, Touch: ErrNotInFlight, ErrNotOwner.
+	// Written says that the caller no longer holds these deliveries of Pull: they are written, or given back. Each is
+	// reported once.
+	Written(list []Delivery)
+	// Finish, Requeue and Touch are about the last delivery of the message that Pull has returned.
+	// Errors: ErrNotInFlight, ErrNotOwner.
 	Finish(id MessageID) error
 	Requeue(id MessageID, delayMS int64) error
 	Touch(id MessageID) error
+	// Settle carries a verb out on one delivery, and returns when it is done. ErrNotOwner: this
+	// subscription has a later delivery of the message. ErrNotInFlight: only the leader of the message
+	// can say more (Receipts).
+	Settle(r Receipt, do Settlement) error
 	// InFlight is the number of deliveries neither finished, requeued nor timed out.
 	InFlight() int
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
@@ -145,12 +169,18 @@ type Subscription interface {
 }
 
 // Delivery is one message on its way to a consumer. Message.Attempts counts
-// from 1.
+// from 1. No other delivery of the partition has the same epoch and number.
 type Delivery struct {
 	ID        MessageID
 	Partition ident.Partition
 	Epoch     ident.Epoch
+	Number    uint64
 	Message   queue.Message
+}
+
+// Receipt names the delivery.
+func (d *Delivery) Receipt() Receipt {
+	return Receipt{ID: d.ID, Epoch: d.Epoch, Number: d.Number}
 }
 
 // Refusal is a late answer to a verb ("FIN", "REQ", "TOUCH").
@@ -203,6 +233,7 @@ type ChannelPolicy struct {
 	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
 	BackoffJitter   float64 `json:"retry_backoff_jitter"`
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
+	Owner           string  `json:"owner,omitempty"`  // the user that set the dead-letter topic, and with whose rights messages go there
 }
 
 // DeferredMessage is one delayed message of a channel.

@@ -32,12 +32,17 @@ type PeekRequest struct {
 
 // Peeked are messages of a replica, consumed or not. Start is the first message
 // retained, End the one after the last committed (with Uncommitted: after the last);
-// Next is where the following answer begins.
+// Next is where the following answer begins. Mark and NextMark identify the log up to the message before the
+// first one that was asked for, and up to the message before Next: two logs with equal marks at a sequence have
+// the same messages below it. A log that was cut and continued has other marks. "": the log does not have that
+// message.
 type Peeked struct {
 	Start    ident.Sequence  `json:"start"`
 	End      ident.Sequence  `json:"end"`
 	Next     ident.Sequence  `json:"next"`
 	Messages []PeekedMessage `json:"messages"`
+	Mark     string          `json:"mark,omitempty"`
+	NextMark string          `json:"next_mark,omitempty"`
 }
 
 // PeekedMessage is one message. Body is set if it is text, else Bytes (base64 in

@@ -22,11 +22,11 @@ type Settlement struct {
 	DelayMS int64 // of a requeue
 }
 
-// Receipt names one delivery of a message on a channel.
+// Receipt names one delivery of a message on a channel (Delivery.Receipt).
 type Receipt struct {
-	ID       MessageID
-	Epoch    ident.Epoch
-	Attempts uint16
+	ID     MessageID
+	Epoch  ident.Epoch
+	Number uint64
 }
 
 // Receipts settles deliveries of clients that have no connection.

@@ -2,6 +2,10 @@ package guard_test
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
@@ -36,7 +41,7 @@ func TestSignInsAreBounded(t *testing.T) {
 			return cookie
 		}
 		holds := func(cookie string) bool {
-			s, _, err := g.ByCookie(cookie, "192.0.2.2:7", true)
+			s, _, err := g.ByCookie(cookie, "192.0.2.1:7", true)
 			if err != nil {
 				require.ErrorIs(t, err, guard.ErrNoSignIn)
 			}
@@ -111,6 +116,48 @@ func TestASignOutEndsWhatItBegan(t *testing.T) {
 	})
 }
 
+// A cookie that another server of the same host, or another user of the network, gets to see opens nothing elsewhere: over HTTPS
+// its name keeps other hosts and plain text from setting it, and it is valid for the network of the sign-in alone.
+func TestACookieIsBound(t *testing.T) {
+	g := guard.New(guard.Options{External: anybody{}, Log: quiet()})
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Guard: g, Log: quiet()})
+	ask := func(method, path, remote string, secure bool, header ...string) *http.Response {
+		r := httptest.NewRequest(method, path, nil)
+		if r.RemoteAddr = remote; secure {
+			r.TLS = &tls.ConnectionState{}
+		}
+		r.Header.Set(header[0], header[1])
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	signedIn := func(remote string, secure bool, cookie string) bool {
+		var v httpapi.SessionView
+		require.NoError(t, json.NewDecoder(ask("GET", "/v1/session", remote, secure, "Cookie", cookie).Body).Decode(&v))
+		return v.SignedIn
+	}
+	const home = "192.0.2.1:7"
+	plain := ask("POST", "/v1/session", home, false, "Authorization", "Bearer s").Cookies()[0]
+	require.Equal(t, "lockstep_session", plain.Name)
+	secure := ask("POST", "/v1/session", home, true, "Authorization", "Bearer s").Cookies()[0]
+	require.Equal(t, "__Host-lockstep_session", secure.Name)
+	require.True(t, secure.Secure && secure.HttpOnly && secure.Path == "/" && secure.Domain == "" && secure.SameSite == http.SameSiteStrictMode)
+
+	require.True(t, signedIn("192.0.2.1:8", false, plain.Name+"="+plain.Value), "the same address")
+	require.False(t, signedIn("192.0.2.2:7", false, plain.Name+"="+plain.Value), "another address")
+	require.False(t, signedIn("@", false, plain.Name+"="+plain.Value), "a unix socket")
+	require.True(t, signedIn(home, true, secure.Name+"="+secure.Value))
+	require.False(t, signedIn(home, true, plain.Name+"="+secure.Value), "another name")
+	require.False(t, signedIn(home, false, plain.Name+"="+secure.Value), "without TLS")
+	sixth := ask("POST", "/v1/session", "[2001:db8::1]:7", true, "Authorization", "Bearer s").Cookies()[0]
+	require.True(t, signedIn("[2001:db8::2]:7", true, sixth.Name+"="+sixth.Value), "the same network")
+	require.False(t, signedIn("[2001:db8:0:1::1]:7", true, sixth.Name+"="+sixth.Value))
+
+	require.Equal(t, http.StatusOK, ask("POST", "/v1/session/logout", "192.0.2.2:7", false, "Cookie", plain.Name+"="+plain.Value).StatusCode, "it ends from anywhere")
+	require.False(t, signedIn(home, false, plain.Name+"="+plain.Value))
+	require.Equal(t, http.StatusUnauthorized, ask("POST", "/v1/session/logout", home, false, "Cookie", plain.Name+"="+plain.Value).StatusCode)
+}
+
 // A user that is deleted, or has another token, is signed in no more.
 func TestASignInEndsWithItsCredentials(t *testing.T) {
 	r, _ := users(t)
@@ -124,12 +171,12 @@ func TestASignInEndsWithItsCredentials(t *testing.T) {
 		require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
 		_, cookie, _, err := g.SignIn(t.Context(), from("192.0.2.1", token))
 		require.NoError(t, err)
-		s, _, err := g.ByCookie(cookie, "192.0.2.9:4", false)
+		s, _, err := g.ByCookie(cookie, "192.0.2.1:4", false)
 		require.NoError(t, err)
 		require.NoError(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
-		require.Equal(t, "192.0.2.9:4", s.Requester("").Remote, "the address of the request")
+		require.Equal(t, "192.0.2.1:4", s.Requester("").Remote, "the address of the request")
 		require.NoError(t, end("shop"))
-		wait.Until(t, func() bool { _, _, err := g.ByCookie(cookie, "", false); return err != nil }, "the sign-in ends")
+		wait.Until(t, func() bool { _, _, err := g.ByCookie(cookie, "192.0.2.1:4", false); return err != nil }, "the sign-in ends")
 		require.Error(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 	}
 	_, _, _, err := g.SignIn(t.Context(), from("192.0.2.1", "wrong"))

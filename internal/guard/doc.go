@@ -1,5 +1,5 @@
 // Package guard authorizes the requests of clients: it finds the identity of a client, checks
-// its rights, delays repeated bad logins, refuses requests that pages of other origins cause,
+// its rights, paces the questions to the auth service, refuses requests that pages of other origins cause,
 // and records every administrative action.
 //
 // The decisions are elsewhere: internal/access decides for the users of the cluster, an auth
@@ -18,9 +18,10 @@
 // # Invariants
 //
 //  1. A secret stands in no log line, no error and no audit entry.
-//  2. An address whose logins fail is refused without a check for a time that doubles with
-//     each failure. A secret that was verified before, and is cached, is not delayed.
+//  2. A valid token of a user is never refused, nor delayed, because of other logins. Questions to the
+//     auth service about unknown secrets wait in a line for each address.
 //  3. Every map has a limit.
 //  4. The cookie of a browser stands for one sign-in at this broker, and opens no more than the
-//     credentials of that sign-in do now: it ends with them, at a sign-out, and after 12 hours.
+//     credentials of that sign-in do now: it ends with them, at a sign-out, and after 12 hours. It is valid for the network of the
+//     sign-in alone.
 package guard

@@ -19,15 +19,17 @@ import (
 var (
 	// ErrLogin means that the right requires credentials, and the client gave none.
 	ErrLogin = errors.New("guard: credentials are required")
-	// ErrBadLogin means that no user has these credentials.
+	// ErrBadLogin means that no user has these credentials, and that the auth service denies them.
 	ErrBadLogin = errors.New("guard: no user has these credentials")
 	// ErrDenied means that the identity does not have the right.
 	ErrDenied = errors.New("guard: the right is not granted")
-	// ErrTooManyFailures means that logins of this address failed too often; the secret was
-	// not compared.
-	ErrTooManyFailures = errors.New("guard: too many logins of this address failed")
-	// ErrAuthService means that the auth service gave no answer.
-	ErrAuthService = errors.New("guard: the auth service gave no answer")
+	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not asked.
+	ErrTooManyFailures = errors.New("guard: too many logins of this address wait for the auth service")
+	// ErrAuthService means that the auth service gave no usable answer: it cannot be reached, or its answer says nothing about
+	// the client.
+	ErrAuthService = errors.New("guard: the auth service gave no usable answer")
+	// ErrUnanswered means that the last answer about a client does not hold any more: its end is longer ago than AnswerHolds.
+	ErrUnanswered = errors.New("guard: the auth service has given no usable answer for too long")
 	// ErrNoAuthorizations means that the auth service recognised the client and grants it
 	// nothing.
 	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
@@ -60,7 +62,7 @@ type Options struct {
 // called by any goroutine.
 type Guard struct {
 	o       Options
-	backoff *backoff
+	turns   *turns
 	answers *answers
 	cookies *cookies
 	rates   ratelimit.Set[string] // by user
@@ -70,7 +72,7 @@ type Guard struct {
 
 // New makes a guard.
 func New(o Options) *Guard {
-	return &Guard{o: o, backoff: newBackoff(), answers: newAnswers(), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
+	return &Guard{o: o, turns: newTurns(), answers: newAnswers(o.External, o.Log), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
 }
 
 // Credentials are the credentials that a client showed.
@@ -102,6 +104,7 @@ type Session struct {
 	// signIn is that of the browser whose cookie the request had; nil without a cookie.
 	signIn *signedIn
 	state  atomic.Pointer[auth.State] // nil unless the auth service knows the client
+	answer *answer                    // nil unless the auth service knows the client; the same for all with its credentials
 }
 
 // Enforced reports whether rights are enforced. While the users are not read yet, it is true
@@ -109,6 +112,15 @@ type Session struct {
 func (g *Guard) Enforced() bool {
 	p, _ := g.policy()
 	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
+}
+
+// Open reports whether every client may do everything. It is false while the users are not read yet.
+func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
+
+// Begun reports whether somebody can log in: there is an administrator, a bootstrap token or an auth service.
+func (g *Guard) Begun() bool {
+	p, _ := g.policy()
+	return p != nil && (p.Administered() || p.User(access.BootstrapUser) != nil) || g.o.External != nil
 }
 
 // Ready is nil when the users have been read.
@@ -170,8 +182,9 @@ func (g *Guard) Begin(c Credentials) *Session {
 // certificate. Begin knows more when Ready is nil.
 func (s *Session) Early() bool { return s.early }
 
-// Login gives the session of a client that has sent a secret. Errors wrap ErrBadLogin,
-// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready; ErrNoAuthorizations.
+// Login gives the session of a client that has sent a secret. The token of a user is verified at once. Any other secret may wait
+// until the auth service has been asked. Errors wrap ErrBadLogin,
+// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready or of ctx; ErrNoAuthorizations.
 func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	p, err := g.policy()
 	switch {
@@ -184,80 +197,55 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 		return nil, ErrBadLogin
 	}
 	s := &Session{guard: g, creds: c}
-	if g.remembers(c) {
-		return s, s.login(ctx, p)
+	if p != nil {
+		id, err := g.o.Users.Verify(c.Secret)
+		if err == nil {
+			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
+			return s, nil
+		}
+		if !errors.Is(err, access.ErrBadToken) {
+			return nil, err
+		}
 	}
-	if !g.backoff.begin(c.host(), time.Now()) {
-		return nil, ErrTooManyFailures
+	if g.o.External == nil {
+		return nil, ErrBadLogin
 	}
-	err = s.login(ctx, p)
-	g.backoff.end(c.host(), time.Now(), outcomeOf(err))
-	if err != nil {
+	if err := s.introduce(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// outcomeOf decides whether a login counts as a failure of the address. An auth service
-// refuses a secret by an HTTP status that is not one of its answers. If the service is
-// unreachable, nothing is known about the secret.
-func outcomeOf(err error) outcome {
-	switch {
-	case err == nil:
-		return loginGood
-	case errors.Is(err, ErrBadLogin), errors.Is(err, ErrNoAuthorizations), errors.Is(err, auth.ErrInvalidAnswer):
-		return loginBad
-	}
-	return loginUnjudged
-}
-
-// remembers reports whether the answer costs neither a hash nor a query.
-func (g *Guard) remembers(c Credentials) bool {
-	if g.o.Users != nil && g.o.Users.Remembers(c.Secret) {
-		return true
-	}
-	return g.o.External != nil && g.answers.find(c.request(), time.Now()) != nil
-}
-
-func (s *Session) login(ctx context.Context, p *access.Policy) error {
-	g := s.guard
-	if p != nil {
-		id, err := g.o.Users.Verify(ctx, s.creds.Secret)
-		switch {
-		case err == nil:
-			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
-			return nil
-		case !errors.Is(err, access.ErrBadToken):
+// introduce asks the auth service about a client that logs in. A client that it knew before does not wait for
+// its turn.
+func (s *Session) introduce(ctx context.Context) error {
+	g, r := s.guard, s.creds.request()
+	if s.answer = g.answers.find(r); s.answer == nil {
+		done, err := g.turns.take(ctx, s.creds.host())
+		if err != nil {
+			return err
+		}
+		s.answer, err = g.answers.ask(ctx, r)
+		done(err != nil && (denial(err) || errors.Is(err, auth.ErrInvalidAnswer)))
+		if err != nil {
 			return err
 		}
 	}
-	if g.o.External == nil {
-		return ErrBadLogin
-	}
-	return s.ask(ctx)
+	_, err := s.ask(ctx)
+	return err
 }
 
-// ask queries the auth service about the client, or takes its last answer while that is
-// valid.
-func (s *Session) ask(ctx context.Context) error {
-	g, r := s.guard, s.creds.request()
-	if state := g.answers.find(r, time.Now()); state != nil {
+// ask gives the present answer of the auth service about the client; see answers.current.
+func (s *Session) ask(ctx context.Context) (*auth.State, error) {
+	state, err := s.guard.answers.current(ctx, s.answer, s.creds.request())
+	if err == nil {
 		s.state.Store(state)
-		return nil
 	}
-	state, err := g.o.External.Query(ctx, r)
-	if err != nil {
-		g.o.Log.WithError(err).WithField("client", s.creds.Address).Warn("authorization query failed")
-		return fmt.Errorf("%w: %w", ErrAuthService, err)
-	}
-	if len(state.Authorizations) == 0 {
-		s.state.Store(state)
-		return ErrNoAuthorizations
-	}
-	g.answers.keep(r, state)
-	s.state.Store(state)
-	return nil
+	return state, err
 }
+
+// Unanswered is for how long the auth service has given no usable answer; 0: it does, or there is none.
+func (g *Guard) Unanswered() time.Duration { return g.answers.unanswered(time.Now()) }
 
 // External is the auth service's answer about the client; nil without a query.
 func (s *Session) External() *auth.State { return s.state.Load() }
@@ -327,7 +315,8 @@ func (s *Session) AllowPut(messages, bytes int) error {
 
 // Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,
 // ErrAuthService, or that of Ready. It asks the auth service again when its answer is too
-// old; otherwise it neither waits nor allocates.
+// old; otherwise it neither waits nor allocates. Only a denial of the service takes rights away; without a usable answer the
+// last one holds for AnswerHolds, and then the error wraps ErrUnanswered.
 func (s *Session) Allow(ctx context.Context, n Need) error {
 	p, err := s.guard.policy()
 	switch {
@@ -348,10 +337,9 @@ func (s *Session) Allow(ctx context.Context, n Need) error {
 		return ErrLogin
 	}
 	if state.Expired(time.Now()) {
-		if err := s.ask(ctx); err != nil {
+		if state, err = s.ask(ctx); err != nil {
 			return err
 		}
-		state = s.state.Load()
 	}
 	if !external(state, n) {
 		return ErrDenied

@@ -56,38 +56,6 @@ func from(host, secret string) guard.Credentials {
 	return guard.Credentials{Address: host + ":1", Secret: secret}
 }
 
-// TestBadLoginsAreSlowedDown: a thousand bad logins of one address are not a thousand
-// questions, and others are not held up.
-func TestBadLoginsAreSlowedDown(t *testing.T) {
-	var queries atomic.Int32
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		queries.Add(1)
-		if r.URL.Query().Get("secret") != "good" {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		_, _ = io.WriteString(w, `{"ttl":60,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
-	}))
-	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: auth.New(auth.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
-	_, err := g.Login(t.Context(), from("192.0.2.1", "good"))
-	require.NoError(t, err)
-	var refused int
-	for i := range 1000 {
-		_, err := g.Login(t.Context(), from("192.0.2.1", fmt.Sprint("bad", i)))
-		require.Error(t, err)
-		if strings.Contains(err.Error(), guard.ErrTooManyFailures.Error()) {
-			refused++
-		}
-	}
-	require.Less(t, queries.Load(), int32(20))
-	require.Greater(t, refused, 900)
-	_, err = g.Login(t.Context(), from("192.0.2.1", "good"))
-	require.NoError(t, err, "a secret that was good lately is not held up")
-	_, err = g.Login(t.Context(), from("192.0.2.2", "good"))
-	require.NoError(t, err, "nor is another address")
-}
-
 // TestTheBootstrapTokenDoesNotWait: it opens a broker also where bad logins come from, such as
 // the broker's own machine.
 func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
@@ -109,9 +77,8 @@ func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
 		wait.Until(t, func() bool { return r.Policy() != nil }, "the users are read")
 		for i := range 100 {
 			_, err = g.Login(t.Context(), from("192.0.2.1", fmt.Sprint("bad", i)))
-			require.Error(t, err)
+			require.ErrorIs(t, err, guard.ErrBadLogin)
 		}
-		require.ErrorIs(t, err, guard.ErrTooManyFailures)
 		_, err = g.Login(t.Context(), from("192.0.2.1", token))
 		require.NoError(t, err)
 	})

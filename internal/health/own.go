@@ -19,6 +19,7 @@ const (
 	corruptLately   = time.Hour           // LockstepNetworkCorrupts
 	databaseFilled  = 0.8                 // LockstepMetadataFull
 	busyFor         = time.Second         // LockstepDiskStalled, LockstepCoreLoopStalled
+	authSilent      = 30 * time.Second    // LockstepAuthServiceSilent
 )
 
 // othersLead is the time after which other brokers lead in place of one that hangs, if they can: it has given up its
@@ -31,11 +32,16 @@ const (
 	ClientsRefused     = "clients_refused"
 	NetworkCorrupts    = "network_corrupts"
 	MetadataFull       = "metadata_full"
+	AuthServiceSilent  = "auth_service_silent"
 	ChannelIdle        = "channel_idle"
+	PolicyHeld         = "policy_held"
 )
 
 // MaxIdleChannels bounds the idle channels in a report.
 const MaxIdleChannels = 100
+
+// MaxHeldPolicies bounds the held policies in a report.
+const MaxHeldPolicies = 100
 
 // Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its
 // times are distances by the broker's own clock. A missing value is unknown, or does not apply: an
@@ -47,6 +53,8 @@ type Own struct {
 	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of
 	// lockstep_refused_total).
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
+	// AuthUnansweredSeconds is for how long the authorization service has given no usable answer.
+	AuthUnansweredSeconds float64 `json:"auth_unanswered_seconds,omitempty"`
 	// CorruptSecondsAgo is when a frame of another broker last had a wrong checksum.
 	CorruptSecondsAgo *float64 `json:"corrupt_seconds_ago,omitempty"`
 	// The database of the embedded etcd: the bytes in use, the size at which it refuses all writes,
@@ -61,6 +69,10 @@ type Own struct {
 	// most MaxIdleChannels of IdleChannelCount.
 	IdleChannels     []edge.IdleChannel `json:"idle_channels,omitempty"`
 	IdleChannelCount int                `json:"idle_channel_count,omitempty"`
+	// HeldPolicies are policies whose owners may not publish to the dead-letter topic any more: at most
+	// MaxHeldPolicies of HeldPolicyCount.
+	HeldPolicies    []edge.HeldPolicy `json:"held_policies,omitempty"`
+	HeldPolicyCount int               `json:"held_policy_count,omitempty"`
 }
 
 // Hangs reports whether a write of the journal or a pass of a core loop takes too long.
@@ -98,13 +110,15 @@ const (
 	fillDo        = "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes"
 	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/OPERATIONS.md, LockstepMetadataFull"
 	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic create TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
+	authDo        = "repair the service, or the way to it: the broker's log (authorization query failed) has the reason"
+	heldDo        = "nsqctl acl grant OWNER --topic DEAD-LETTER-TOPIC --rights publish, if the user shall have the right again. Otherwise set the policy as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"
 	corruptDo     = "its log (CORRUPT frame) names the other broker: look at the network cards, the switches and the memory of both"
 )
 
 // ownAlarms are the alarms of the brokers' reports on themselves.
 func ownAlarms(own map[ident.Node]Own) []Alarm {
 	var r Report
-	var full, certificates, refused, corrupt finding
+	var full, certificates, refused, silent, corrupt finding
 	for _, n := range slices.Sorted(maps.Keys(own)) {
 		o := own[n]
 		switch {
@@ -123,6 +137,9 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 				refused.add(n, fmt.Sprintf("%s refuses clients, limit %s", n, limit))
 			}
 		}
+		if lasted := seconds(o.AuthUnansweredSeconds); lasted > authSilent {
+			silent.add(n, fmt.Sprintf("the authorization service has given %s no usable answer for %s: new clients are refused, and those that it knew keep their rights until an hour after the end of its last answer", n, lasted.Round(time.Second)))
+		}
 		if o.CorruptSecondsAgo != nil && seconds(*o.CorruptSecondsAgo) < corruptLately {
 			corrupt.add(n, fmt.Sprintf("bytes change on the way to %s: a frame of another broker had a wrong checksum within the last hour", n))
 		}
@@ -134,11 +151,32 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 	full.raise(&r, Degraded, MetadataFull, remedy)
 	certificates.raise(&r, Degraded, CertificateExpires, certificateDo)
 	refused.raise(&r, Degraded, ClientsRefused, refusedDo)
+	silent.raise(&r, Degraded, AuthServiceSilent, authDo)
 	corrupt.raise(&r, Degraded, NetworkCorrupts, corruptDo)
 	for _, n := range slices.Sorted(maps.Keys(own)) {
 		r.idle(own[n])
+		r.held(own[n])
 	}
 	return r.Alarms
+}
+
+// held reports the policies that hold their dead messages.
+func (r *Report) held(o Own) {
+	if len(o.HeldPolicies) == 0 {
+		return
+	}
+	var where, texts []string
+	for _, p := range o.HeldPolicies {
+		where = append(where, p.Topic+"/"+p.Channel)
+		if len(texts) < textsOf {
+			texts = append(texts, fmt.Sprintf("channel %s/%s holds its dead messages: user %s set its policy and may not publish to %s any more", p.Topic, p.Channel, p.Owner, p.DeadLetterTopic))
+		}
+	}
+	text := strings.Join(texts, "; ")
+	if more := max(o.HeldPolicyCount, len(o.HeldPolicies)) - len(texts); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	r.raise(Degraded, PolicyHeld, where, text, heldDo)
 }
 
 // idle reports the channels that the controller will delete.

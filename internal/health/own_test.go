@@ -81,6 +81,23 @@ func TestAlarmOfIdleChannels(t *testing.T) {
 	require.Contains(t, r.Alarms[0].Do, "--channel-idle-after 0s")
 }
 
+// TestAlarmOfHeldPolicies: it names each channel, its owner and the topic.
+func TestAlarmOfHeldPolicies(t *testing.T) {
+	own := health.Own{HeldPolicyCount: 5}
+	for _, channel := range []string{"a", "b", "c", "d"} {
+		own.HeldPolicies = append(own.HeldPolicies, edge.HeldPolicy{Topic: "orders", Channel: channel, DeadLetterTopic: "dead", Owner: "alice"})
+	}
+	r := health.Assess(three(), nil, map[ident.Node]health.Own{"n1": {}, "n2": own})
+	require.Equal(t, health.Degraded, r.State)
+	require.Len(t, r.Alarms, 1)
+	require.Equal(t, health.PolicyHeld, r.Alarms[0].Code)
+	require.Equal(t, []string{"orders/a", "orders/b", "orders/c", "orders/d"}, r.Alarms[0].Where)
+	require.Equal(t, "channel orders/a holds its dead messages: user alice set its policy and may not publish to dead any more; "+
+		"channel orders/b holds its dead messages: user alice set its policy and may not publish to dead any more; "+
+		"channel orders/c holds its dead messages: user alice set its policy and may not publish to dead any more; and 2 more", r.Alarms[0].Text)
+	require.Contains(t, r.Alarms[0].Do, "nsqctl acl grant")
+}
+
 // TestAFullDatabaseNeedsNoMembers: to start members does not help metadata that is silent because its
 // database is full.
 func TestAFullDatabaseNeedsNoMembers(t *testing.T) {
@@ -133,6 +150,7 @@ func TestThresholdsOfTheAlerts(t *testing.T) {
 	}{
 		"LockstepCertificateExpires": {"lockstep_certificate_expiry_timestamp_seconds - time() < 14 * 24 * 3600", health.Own{CertificateSeconds: map[string]float64{"client": 1}}},
 		"LockstepConnectionsRefused": {"(rate(lockstep_refused_total[5m])) > 0", health.Own{RefusedSecondsAgo: map[string]float64{"tcp_user": 1}}},
+		"LockstepAuthServiceSilent":  {"lockstep_auth_service_unanswered_seconds > 30", health.Own{AuthUnansweredSeconds: 31}},
 		"LockstepNetworkCorrupts":    {"increase(lockstep_rpc_corrupt_connections_total[1h]) > 0", health.Own{CorruptSecondsAgo: new(float64)}},
 		"LockstepMetadataFull":       {"lockstep_etcd_database_in_use_bytes > 0.8 * lockstep_etcd_quota_bytes", health.Own{EtcdInUseBytes: 9, EtcdQuotaBytes: 10}},
 		"LockstepDiskStalled":        {"lockstep_journal_busy_seconds > 1", health.Own{JournalBusySeconds: 2}},

@@ -1,10 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -45,26 +42,36 @@ func (a *api) appendBatch(r *http.Request) (any, error) {
 	if err := a.isTopic(topic, values.Get("topic_id")); err != nil {
 		return nil, err
 	}
-	if r.ContentLength > a.opts.MaxBodySize {
+	if r.ContentLength > a.appendLimit() {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	reserved, err := a.reserve(r, a.opts.MaxBodySize)
+	release, err := a.reserve(r, a.appendLimit())
 	if err != nil {
 		return nil, err
 	}
-	draft, special, err := a.readRecords(r)
-	a.b.Bodies.Release(reserved)
-	if err == nil && special {
-		err = mayReserve(r, topic)
-	}
+	defer release()
+	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
+	special, err := mpub.Records(r.Body, draft, mpub.Options{
+		MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.appendLimit(), DeliverAt: time.Now().Add(a.opts.MaxDeferTimeout).UnixNano(),
+	})
 	if err != nil {
-		return nil, err
+		return nil, a.bodyFailed(r, bodyFailure(err))
+	}
+	if special {
+		if err := mayReserve(r, topic); err != nil {
+			return nil, err
+		}
 	}
 	result, err := a.putAt(r, topic, int(partition), draft)
 	if err != nil {
 		return nil, err
 	}
 	return appended{int(partition), result.Sequence, draft.Count(), result.Duplicate}, nil
+}
+
+// appendLimit is the largest body of an append: a message of the largest size fits with the longest header.
+func (a *api) appendLimit() int64 {
+	return max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
 }
 
 // isTopic reports an error unless there is a topic of that name; with an id, unless it has that id. A topic that is
@@ -96,55 +103,6 @@ func mayReserve(r *http.Request, topic string) error {
 		return nil
 	}
 	return s.Allow(r.Context(), guard.Need{Right: access.Administer, Topic: topic})
-}
-
-// readRecords reads the body of an append. special: a header may have a field that begins with ##,
-// or a message waits longer than ?defer= allows.
-func (a *api) readRecords(r *http.Request) (draft *queue.DraftBuilder, special bool, err error) {
-	in := msgstream.NewMessageReader(io.LimitReader(r.Body, a.opts.MaxBodySize))
-	draft = queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
-	latest := time.Now().Add(a.opts.MaxDeferTimeout).UnixNano()
-	for {
-		x, err := in.Next()
-		var damage *msgstream.Damage
-		switch {
-		case errors.Is(err, io.EOF) && draft.Count() == 0:
-			return nil, false, fail(http.StatusBadRequest, "MSG_EMPTY")
-		case errors.Is(err, io.EOF):
-			return draft, special, nil
-		case errors.As(err, &damage):
-			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, damage)
-		case err != nil:
-			return nil, false, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
-		}
-		m := x.Message
-		special = special || m.DeliverAtNS > latest || bytes.Contains(m.Header, []byte("##")) || bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
-		switch {
-		case int64(len(m.Body)) > a.opts.MaxMsgSize:
-			return nil, false, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
-		case draft.Size()+len(m.Header)+len(m.Body) > mpub.MaxDraft:
-			return nil, false, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
-		}
-		message := queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}
-		if draft.Count() == 0 {
-			message.Identity, message.Whole = identityOfCopy(m.Header)
-		}
-		if err := draft.AddMessage(message); err != nil {
-			return nil, false, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
-		}
-	}
-}
-
-// identityOfCopy is the identity of a put that begins with the copy of a message; false if the header
-// names no origin.
-func identityOfCopy(header []byte) (queue.Identity, bool) {
-	o, ok := msgstream.OriginOf(header)
-	if !ok {
-		return queue.Identity{}, false
-	}
-	return queue.IdentityOfCopy(queue.CopyOrigin, queue.Source{
-		Topic: o.TopicID, Partition: o.Partition, Sequence: ident.Sequence(o.Sequence), Channel: o.Channel,
-	}), true
 }
 
 // putAt publishes to one partition and waits for the result.

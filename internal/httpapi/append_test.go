@@ -3,13 +3,17 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // appendBody is the body of an append with these messages.
@@ -71,4 +75,21 @@ func TestAppend(t *testing.T) {
 
 	s.cluster.FailPuts(edge.ErrInDoubt)
 	s.expect(s.nsqd, to, good, message(504, "in doubt, may be stored"))
+}
+
+// TestAppendTakesTheLargestMessage: with the longest header, although the body is then above --max-body-size.
+func TestAppendTakesTheLargestMessage(t *testing.T) {
+	const most = 1 << 20
+	s := newSite(t)
+	h := httpapi.NSQD(httpapi.Options{Version: "1.3.0", MaxMsgSize: most, MaxBodySize: most + 64, MaxDeferTimeout: time.Hour},
+		httpapi.Backend{Admin: s.cluster, Directory: s.cluster.Directory(), Publisher: s.cluster})
+	s.expect(h, "POST /topic/create?topic=t", "", "200")
+	m := msgstream.Message{Header: []byte(`{"h":"` + strings.Repeat("h", queue.MaxMessageHeader-8) + `"}`), Body: make([]byte, most)}
+	require.Len(t, m.Header, queue.MaxMessageHeader)
+	const to = "POST /v1/topic/append?topic=t&partition=0"
+	s.expect(h, to, appendBody(t, m), `200 {"partition":0,"sequence":0,"count":1}`)
+	m.Body = make([]byte, most+1)
+	s.expect(h, to, appendBody(t, m), message(413, "BODY_TOO_BIG"))
+	m.Header = nil
+	s.expect(h, to, appendBody(t, m), message(413, "MSG_TOO_BIG"))
 }

@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -150,14 +152,13 @@ func (a *api) redrive(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	moved, err := a.b.Channels.Redrive(r.Context(), n.topic, n.channel, limit)
-	if err != nil && moved > 0 {
+	ctx, end := identityOf(r).While(r.Context(), guard.Need{Right: access.Administer, Topic: n.topic}) // it may take long
+	defer end()
+	moved, err := a.b.Channels.Redrive(ctx, n.topic, n.channel, limit)
+	if err = guard.Lost(ctx, err); err != nil && moved > 0 {
 		return nil, &failure{status: http.StatusServiceUnavailable, message: fmt.Sprintf("%d were redriven, then: %s", moved, err), retryAfter: true}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return redrivenReply{moved}, nil
+	return redrivenReply{moved}, err
 }
 
 // limitedNames reads the channel and the largest number of messages.

@@ -319,15 +319,15 @@ func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []stri
 
 // receiptTexts reads the receipts from the arguments and the body.
 func (a *api) receiptTexts(r *http.Request, values url.Values) ([]string, error) {
-	reserved, err := a.reserve(r, maxReceiptBytes)
+	release, err := a.reserve(r, maxReceiptBytes)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	body, err := readUpTo(r, maxReceiptBytes+1)
-	a.b.Bodies.Release(reserved)
 	switch {
 	case err != nil:
-		return nil, fail(http.StatusBadRequest, "BAD_BODY")
+		return nil, a.bodyFailed(r, fail(http.StatusBadRequest, "BAD_BODY"))
 	case len(body) > maxReceiptBytes:
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}

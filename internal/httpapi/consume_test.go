@@ -349,12 +349,12 @@ func judgeOf(t *testing.T, answer string) *judge {
 	defer s.Close()
 	state, err := auth.New(auth.Options{Addresses: []string{s.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit}).Query(t.Context(), auth.Request{})
 	require.NoError(t, err)
-	return &judge{state: &auth.State{Identity: state.Identity, Authorizations: state.Authorizations}}
+	return &judge{state: &auth.State{Identity: state.Identity, Authorizations: state.Authorizations}} // it has expired
 }
 
 func (j *judge) Query(context.Context, auth.Request) (*auth.State, error) {
 	if j.denied.Load() {
-		return nil, auth.ErrInvalidAnswer
+		return nil, auth.ErrDenied
 	}
 	return j.state, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/access"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/httpapi/profiles"
 )
 
 // loginTimeout bounds what a request waits for its secret to be judged.
@@ -48,7 +49,15 @@ func (d *door) Handler(method, path string, h http.Handler) {
 		panic("httpapi: " + method + " " + path + " is not described: add its arguments to routes.go")
 	}
 	d.served[method+" "+path] = true
-	d.inner.Handler(method, path, d.api.guarded(rule, d.api.takes(route, h)))
+	d.inner.Handler(method, path, d.api.guarded(rule, d.api.bounded(d.api.takes(route, h))))
+}
+
+// profiles adds Go's profiles; index is the path of their list.
+func (d *door) profiles(index string) {
+	for route, h := range profiles.Handlers(index) {
+		method, path, _ := strings.Cut(route, " ")
+		d.Handler(method, path, h)
+	}
 }
 
 // ServeHTTP keeps foreign pages out before a route is looked for. HEAD of a probe is its GET
@@ -113,25 +122,45 @@ func (a *api) guarded(rule Rule, h http.Handler) http.Handler {
 // admit finds the client of a request, and asks for the rights of the route. The session
 // is nil if the login failed.
 func (a *api) admit(r *http.Request, rule Rule) (*guard.Session, error) {
+	if rule.first && a.mayBegin(r) { // also where any secret would be asked of an auth service
+		return a.b.Guard.Begin(credentialsOf(r)), nil
+	}
 	s, err := a.session(r)
 	if err != nil {
 		return nil, err
 	}
+	if a.b.Guard.Open() {
+		edge.SeatOf(r.Context())(true)
+	}
 	for _, need := range rule.needs(r) {
 		if err := s.Allow(r.Context(), need); err != nil {
-			if rule.first && a.mayBegin(r) {
-				return s, nil
+			if rule.first && errors.Is(err, guard.ErrLogin) && a.b.Users.FirstFile() != "" && !a.administered() {
+				return s, a.needsFirst()
 			}
 			return s, err
 		}
 	}
+	if !edge.SeatOf(r.Context())(s.LoggedIn()) {
+		return s, errTooManyStrangers
+	}
 	return s, nil
 }
+
+// errTooManyStrangers refuses a request that needs no login: too many connections have none.
+var errTooManyStrangers error = &failure{status: http.StatusServiceUnavailable, message: "TOO_MANY_CONNECTIONS", retryAfter: true}
 
 // session logs the client of a request in: by its secret, else by the cookie of its browser, else
 // by its certificate. While rights are not enforced, a secret is not
 // looked at: clients may have one already before the first user is made.
 func (a *api) session(r *http.Request) (*guard.Session, error) {
+	s, err := a.loginOf(r)
+	if err == nil && s.LoggedIn() {
+		edge.SeatOf(r.Context())(true)
+	}
+	return s, err
+}
+
+func (a *api) loginOf(r *http.Request) (*guard.Session, error) {
 	c := credentialsOf(r)
 	if c.Secret = bearer(r); c.Secret == "" || !a.b.Guard.Enforced() {
 		if s, _, err := a.byCookie(r); err == nil {

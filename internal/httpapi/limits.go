@@ -24,7 +24,7 @@ func readLimits(values url.Values) (l edge.TopicLimits, described []Argument) {
 	limit(number("max_put_rate", "messages a second and broker; 0: no limit"), a.messageRate, &l.MaxPutRate)
 	limit(number("max_put_bytes_rate", "bytes a second and broker; 0: no limit"), a.byteRate, &l.MaxPutBytesRate)
 	limit(duration("dedupe_window", "a message that is published again under its id is recognised for this time, 1s to 1h; 0: 2m"), a.window, &l.DedupeWindowMS)
-	described = append(described, text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body and key"))
+	described = append(described, text("dedupe", "id: a message is recognised by its id alone; content: without an id by its body, key and headers"))
 	if l.Dedupe = a.Get("dedupe"); l.Dedupe != "" && l.Dedupe != edge.DedupeID && l.Dedupe != edge.DedupeContent {
 		a.fail("dedupe must be %s or %s", edge.DedupeID, edge.DedupeContent)
 	}

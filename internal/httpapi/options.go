@@ -82,7 +82,7 @@ type Backend struct {
 	Routes    []Route                   // each needs a rule in rights.go
 	Users     *access.Registry          // nil = users cannot be administered
 	Guard     *guard.Guard              // nil = everybody may do everything
-	Bodies    *budget.Budget            // for large bodies that are being received; nil = no limit
+	Memory    *budget.Budget            // for what clients make the broker hold; nil = no limit
 	Recorder  *metrics.Recorder         // nil = refusals are not counted
 	Console   *console.Console          // nil = no endpoints of the page for operators
 	Browsers  *guard.Browsers           // nil = pages of any origin may do what their user may

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,7 +14,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi/mpub"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -30,15 +30,15 @@ func (a *api) pub(r *http.Request) (any, error) {
 	if r.ContentLength > limit {
 		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	}
-	reserved, err := a.reserve(r, limit)
+	release, err := a.reserve(r, limit)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	body, err := readUpTo(r, limit+1)
-	a.b.Bodies.Release(reserved)
 	switch {
 	case err != nil:
-		return nil, fail(http.StatusInternalServerError, "INTERNAL_ERROR")
+		return nil, a.bodyFailed(r, fail(http.StatusInternalServerError, "INTERNAL_ERROR"))
 	case int64(len(body)) > limit:
 		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	case len(body) == 0:
@@ -79,21 +79,6 @@ func (a *api) readPut(r *http.Request) (p putArguments, err error) {
 	return p, err
 }
 
-// reserve reserves memory for the body of a put, whose size is at most limit. The caller gives
-// the bytes back when the body is read.
-func (a *api) reserve(r *http.Request, limit int64) (bytes int, err error) {
-	size := int(r.ContentLength)
-	if size < 0 {
-		size = int(limit) // the client does not say
-	}
-	if !a.b.Bodies.Reserve(r.Context(), size) {
-		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
-		a.b.Recorder.Answered(edge.ErrBusy)
-		return 0, putFailure(edge.ErrBusy)
-	}
-	return size, nil
-}
-
 // readUpTo reads at most n bytes of the body.
 func readUpTo(r *http.Request, n int64) ([]byte, error) {
 	var body bytes.Buffer
@@ -115,10 +100,11 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	reserved, err := a.reserve(r, a.opts.MaxBodySize)
+	release, err := a.reserve(r, a.opts.MaxBodySize)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
 	o := mpub.Options{MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.opts.MaxBodySize, DeliverAt: p.deliverAt, Header: p.header, Identity: p.identity}
 	if p.values.Has("binary") && flag(p.values, "binary", true) {
@@ -126,9 +112,8 @@ func (a *api) mpub(r *http.Request) (any, error) {
 	} else {
 		err = mpub.Lines(r.Body, draft, o)
 	}
-	a.b.Bodies.Release(reserved)
 	if err != nil {
-		return nil, bodyFailure(err)
+		return nil, a.bodyFailed(r, bodyFailure(err))
 	}
 	if draft.Count() == 0 {
 		return "OK", nil
@@ -138,11 +123,16 @@ func (a *api) mpub(r *http.Request) (any, error) {
 
 // bodyFailure is the answer to a body that cannot be read.
 func bodyFailure(err error) error {
-	switch err {
-	case mpub.ErrBodyTooBig, mpub.ErrMsgTooBig, mpub.ErrBadBody, mpub.ErrBadMessage:
-		return fail(http.StatusRequestEntityTooLarge, err.Error())
-	case mpub.ErrRead:
-		return fail(http.StatusInternalServerError, err.Error())
+	for _, known := range []error{mpub.ErrBodyTooBig, mpub.ErrMsgTooBig, mpub.ErrBadBody, mpub.ErrBadMessage} {
+		if errors.Is(err, known) {
+			return fail(http.StatusRequestEntityTooLarge, known.Error())
+		}
+	}
+	if errors.Is(err, mpub.ErrEmpty) {
+		return fail(http.StatusBadRequest, mpub.ErrEmpty.Error())
+	}
+	if errors.Is(err, mpub.ErrRead) {
+		return fail(http.StatusInternalServerError, mpub.ErrRead.Error())
 	}
 	return err
 }

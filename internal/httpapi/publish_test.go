@@ -50,7 +50,7 @@ func withBodies(t *testing.T, maxMsgSize int64) (http.Handler, *budget.Budget) {
 	t.Cleanup(cluster.Close)
 	bodies := budget.New(1 << 20)
 	return httpapi.NSQD(httpapi.Options{Version: "1.3.0", MaxMsgSize: maxMsgSize, MaxBodySize: 1 << 20, MaxDeferTimeout: time.Hour},
-		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log, Bodies: bodies}), bodies
+		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: log, Memory: bodies}), bodies
 }
 
 // TestLargeBodiesShareMemory: a body that finds no memory is refused definitely, also one that does
@@ -63,7 +63,8 @@ func TestLargeBodiesShareMemory(t *testing.T) {
 			require.Equal(t, 200, do(h, "POST", path, large).StatusCode)
 		}
 		require.Zero(t, bodies.Used())
-		require.True(t, bodies.Reserve(t.Context(), 600<<10))
+		other := bodies.Share("other")
+		require.True(t, other.Reserve(t.Context(), budget.Bodies, 600<<10))
 		var waits sync.WaitGroup
 		for _, path := range []string{"/pub?topic=t", "/mpub?topic=t"} {
 			waits.Go(func() {
@@ -85,7 +86,7 @@ func TestLargeBodiesShareMemory(t *testing.T) {
 		require.Zero(t, time.Since(began))
 		waits.Wait()
 		require.Equal(t, budget.MaxWait, time.Since(began))
-		bodies.Release(600 << 10)
+		other.Release(budget.Bodies, 600<<10)
 		require.Zero(t, bodies.Used())
 	})
 }

@@ -21,6 +21,7 @@ type failure struct {
 	message    string
 	detail     string // "": that of details
 	retryAfter bool
+	file       string // that has what the request lacks; "" = none
 }
 
 func (f *failure) Error() string { return f.message }
@@ -63,12 +64,12 @@ func known(err error) *failure {
 	switch {
 	case errors.Is(err, guard.ErrDenied):
 		return &failure{status: http.StatusForbidden, message: "FORBIDDEN"}
-	case guard.IsLoss(err), errors.Is(err, guard.ErrBadLogin):
-		return &failure{status: http.StatusUnauthorized, message: "UNAUTHORIZED"}
 	case errors.Is(err, guard.ErrTooManyFailures):
 		return &failure{status: http.StatusTooManyRequests, message: "TOO_MANY_BAD_LOGINS", retryAfter: true}
 	case errors.Is(err, guard.ErrAuthService):
 		return &failure{status: http.StatusServiceUnavailable, message: "AUTH_UNAVAILABLE", retryAfter: true}
+	case guard.IsLoss(err):
+		return &failure{status: http.StatusUnauthorized, message: "UNAUTHORIZED"}
 	case !ok || row.HTTP.Status == 0:
 		return &failure{status: http.StatusInternalServerError, message: "INTERNAL_ERROR"}
 	}

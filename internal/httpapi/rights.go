@@ -21,7 +21,7 @@ type Rule struct {
 	named bool
 	// Audited: it changes something, or shows what only an administrator sees.
 	Audited bool
-	// first: the first administrator may be made by it without a right.
+	// first: the first administrator may be made by it without a right, by a secret.
 	first bool
 	// also are rights that depend on further arguments; nil = none.
 	also func(url.Values) []guard.Need

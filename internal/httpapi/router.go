@@ -53,7 +53,7 @@ func NSQD(o Options, b Backend) http.Handler {
 	if b.Tracer != nil {
 		get("/v1/trace", a.trace)
 	}
-	a.debug(r, "/debug/pprof/")
+	r.profiles("/debug/pprof/")
 	a.lookupOnly(get, post)
 	get("/v1/cluster", a.cluster)
 	r.HandlerFunc(http.MethodGet, "/healthz", plain(a.ping))
@@ -88,7 +88,7 @@ func Lookup(o Options, b Backend) http.Handler {
 	post("/channel/create", a.lookupdCreateChannel)
 	post("/channel/delete", a.lookupdDeleteChannel)
 	a.lookupOnly(get, post)
-	a.debug(r, "/debug/pprof")
+	r.profiles("/debug/pprof")
 	return r
 }
 

@@ -340,7 +340,7 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/topic/trash":        {Summary: "The deleted topics that can be undeleted, the one that was deleted first first.", Arguments: []Argument{text("topic", "those of this name alone")}, Reply: trashReply{}, Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/cluster/limits":     {Summary: "The limits of the cluster on topics, partitions and channels, beside their use.", Reply: edge.LimitsView{}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic: keys may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic, or one that recognises content: keys and contents may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodGet + " /v1/topic/recover":      {Summary: "The replicas of a partition whose in-sync set is lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
 	http.MethodPost + " /v1/topic/recover":     {Summary: "Go on with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have are lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
@@ -373,11 +373,11 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/channel/deferred/cancel": {Summary: "Finish messages that wait for their time.", Arguments: []Argument{ofTopic, ofChannel, {Name: "id", Kind: Text, Help: "the id of a message", Required: true, Repeats: true}}, Reply: cancelledReply{}, Uses: outcome.OfRequests, Codes: append([]string{"MISSING_ARG_ID", "INVALID_ARG_ID"}, badNames...)},
 	http.MethodPost + " /v1/channel/redrive":         {Summary: "Move messages back from the dead-letter topic to the channel.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: redrivenReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},
 
-	http.MethodPost + " /v1/user/create": {Summary: "Create a user. The first administrator is made from the broker's own machine. The answer has the token, once.", Arguments: []Argument{ofUser, boolean("admin", "the user may do everything"), boolean("certificate", "the user logs in with a client certificate of this name")}, Reply: NewToken{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/create": {Summary: "Create a user. The first administrator takes the secret in the file first-admin.token of the broker's data path, as the bearer token. The answer has the token, once.", Arguments: []Argument{ofUser, boolean("admin", "the user may do everything"), boolean("certificate", "the user logs in with a client certificate of this name")}, Reply: NewToken{}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/user/rotate": {Summary: "Give a user a new token.", Arguments: []Argument{ofUser}, Reply: NewToken{}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/user/delete": {Summary: "Delete a user.", Arguments: []Argument{ofUser}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/user/quota": {
-		Summary: "Change the quota of a user. A missing number stays, 0 is no limit.",
+		Summary: "Change the quota of a user. A missing number stays, 0 is no limit. By default a user that does not administer the cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
 		Arguments: []Argument{
 			ofUser, number("topics", "topics that the user creates"), number("partitions", "their partitions"), number("channels", "channels that the user creates"),
 			number("put_rate", "messages a second and broker"), number("put_bytes_rate", "bytes a second and broker"),

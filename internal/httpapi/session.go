@@ -7,11 +7,18 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
-// sessionCookie is the name of the cookie of a browser that has signed in.
-const sessionCookie = "lockstep_session"
+// cookieName is the name of the cookie of a browser that has signed in. The prefix makes the browser refuse one that another
+// host, or a page without TLS, sets.
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return "__Host-lockstep_session"
+	}
+	return "lockstep_session"
+}
 
 // sessionRules are the routes at which a browser signs in and out. They take no right; the
 // handlers note the sign-ins in the audit.
@@ -24,6 +31,7 @@ var sessionRules = []Rule{
 // SessionView is the answer of /v1/session.
 type SessionView struct {
 	Enforced   bool   `json:"enforced"` // rights are asked for
+	Begun      bool   `json:"begun"`    // there is an administrator, or an auth service, or a bootstrap token
 	Identity   string `json:"identity"`
 	SignedIn   bool   `json:"signed_in"`  // by the cookie
 	ExpiresMS  *int64 `json:"expires_ms"` // of the cookie
@@ -54,7 +62,7 @@ func (a *api) currentSession(r *http.Request) (any, error) {
 // viewOf shows a session; expires is the end of its cookie, zero without one.
 func (a *api) viewOf(ctx context.Context, s *guard.Session, expires time.Time) SessionView {
 	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
-	v := SessionView{Enforced: a.b.Guard.Enforced(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+	v := SessionView{Enforced: a.b.Guard.Enforced(), Begun: a.b.Guard.Begun(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
 	if !expires.IsZero() {
 		ms := expires.UnixMilli()
 		v.SignedIn, v.ExpiresMS = true, &ms
@@ -90,7 +98,8 @@ func (a *api) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session
 		a.turnAway(w, r, err)
 		return nil, err
 	}
-	if old, err := r.Cookie(sessionCookie); err == nil { // the browser forgets it now
+	edge.SeatOf(r.Context())(true)
+	if old, err := r.Cookie(cookieName(r)); err == nil { // the browser forgets it now
 		a.b.Guard.SignOut(old.Value)
 	}
 	http.SetCookie(w, a.cookie(r, cookie, int(time.Until(expires).Seconds())))
@@ -104,15 +113,14 @@ func (a *api) signOut(w http.ResponseWriter, r *http.Request) {
 	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	s, err := a.session(r)
 	http.SetCookie(seen, a.cookie(r, "", -1))
-	if err == nil && !s.LoggedIn() {
+	c, none := r.Cookie(cookieName(r))
+	ended := none == nil && err == nil && a.b.Guard.SignOut(c.Value) // also from another address
+	if err == nil && !s.LoggedIn() && !ended {
 		err = guard.ErrLogin
 	}
 	if err != nil {
 		a.turnAway(seen, r, err)
 	} else {
-		if c, err := r.Cookie(sessionCookie); err == nil {
-			a.b.Guard.SignOut(c.Value)
-		}
 		respond(seen, http.StatusOK, nil)
 	}
 	a.note(r, s, seen.status, err)
@@ -121,12 +129,12 @@ func (a *api) signOut(w http.ResponseWriter, r *http.Request) {
 // cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page
 // of another site sends it.
 func (a *api) cookie(r *http.Request, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: sessionCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
+	return &http.Cookie{Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
 }
 
 // byCookie gives the session of the request's cookie. guard.ErrNoSignIn.
 func (a *api) byCookie(r *http.Request) (*guard.Session, time.Time, error) {
-	c, err := r.Cookie(sessionCookie)
+	c, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return nil, time.Time{}, guard.ErrNoSignIn
 	}

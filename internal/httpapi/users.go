@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -84,8 +82,8 @@ func (a *api) createUser(r *http.Request) (any, error) {
 		return nil, err
 	}
 	n := access.NewUser{Name: values.Get("name"), Admin: flag(values, "admin", false), Certificate: flag(values, "certificate", false)}
-	if s := identityOf(r); !a.administered() && (s == nil || !s.LoggedIn()) && !local(r) {
-		return nil, fail(http.StatusForbidden, "FIRST_ADMINISTRATOR_FROM_LOOPBACK_ONLY")
+	if s := identityOf(r); !a.administered() && (s == nil || !s.LoggedIn()) && !a.mayBegin(r) {
+		return nil, a.needsFirst()
 	}
 	token, err := a.b.Users.Create(r.Context(), n)
 	return NewToken{Name: n.Name, Token: token}, err
@@ -96,26 +94,12 @@ func (a *api) administered() bool {
 	return p != nil && p.Administered()
 }
 
-// mayBegin reports whether the request may make the first administrator without having any
-// right: from this machine, while there is neither an administrator nor a bootstrap token.
-func (a *api) mayBegin(r *http.Request) bool {
-	p := a.b.Users.Policy()
-	return p != nil && !p.Administered() && p.User(access.BootstrapUser) == nil && local(r)
-}
+// mayBegin reports whether the request may make the first administrator without having any right: by the secret for that.
+func (a *api) mayBegin(r *http.Request) bool { return a.b.Users.Begins(bearer(r)) }
 
-// local reports whether a request comes from this machine, and not through a proxy on it.
-func local(r *http.Request) bool {
-	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if r.Header.Get(forwarded) != "" {
-			return false
-		}
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr == "" || r.RemoteAddr == "@" // a unix socket
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+// needsFirst refuses to make the first administrator without the secret, and says where that is.
+func (a *api) needsFirst() error {
+	return &failure{status: http.StatusForbidden, message: "FIRST_ADMINISTRATOR_NEEDS_SECRET", file: a.b.Users.FirstFile()}
 }
 
 // rotateUser: POST /v1/user/rotate?name=.
@@ -204,7 +188,7 @@ func (a *api) listUsers(*http.Request) (any, error) {
 	}
 	views := []UserView{}
 	for _, u := range users {
-		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.Quota}
+		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.EffectiveQuota()}
 		if a.b.Directory != nil {
 			v.Used = a.b.Directory.Usage(u.Name)
 		}

@@ -38,11 +38,12 @@ func TestAChangeOfUsersInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := logrus.New()
 		log.SetOutput(io.Discard)
-		users := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log})
+		users := access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, First: []byte("secret"), Log: log})
 		handler := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Log: log})
 		create := func(name string) (int, string) {
 			r := httptest.NewRequest(http.MethodPost, "/v1/user/create?admin=true&name="+name, nil)
 			r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1"
+			r.Header.Set("Authorization", "Bearer secret")
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, r)
 			return w.Code, w.Body.String()

@@ -10,8 +10,8 @@
 // # Limits
 //
 // The number of sessions is bounded, in total, for each address (IPv6: /64) and for each user. A session holds at most
-// Options.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message; those of all
-// answers that are being written are at most Options.AnswerBytes.
+// Request.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message. All messages
+// that wait for a client or are being written count against the share of its user, or of its address (package budget).
 //
 // # Invariants
 //
@@ -21,8 +21,10 @@
 //     their timeouts.
 //  3. A message is in flight from the moment when a poll takes it. If its answer cannot be written, it is requeued
 //     (--requeue-on-disconnect).
-//  4. A receipt names a session. If the session is here and has the delivery in flight, it settles the receipt; else the
-//     leader of the message does. So a receipt outlives the broker that has answered the poll.
+//  4. A receipt names one delivery, and a session. If the session is here and this broker leads the partition, the session
+//     settles the receipt; else the leader of the message does, and success is answered when it has. So a receipt outlives
+//     the broker that has answered the poll, and no client settles the delivery of another one with it, also not one that
+//     shares its session.
 //  5. After Stop no poll waits, and no session is left.
 //
 // # Goroutines

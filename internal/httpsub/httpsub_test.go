@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
@@ -25,8 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bench has the sessions of a fake broker.
 type bench struct {
 	*Sessions
-	t       *testing.T
-	cluster *edgetest.Cluster
+	t        *testing.T
+	cluster  *edgetest.Cluster
+	attempts uint16 // of the first delivery of the last poll
 }
 
 func newBench(t *testing.T, o Options) *bench {
@@ -35,7 +37,7 @@ func newBench(t *testing.T, o Options) *bench {
 	o.RequeueOnDisconnect = true
 	s := New(o, cluster, nil)
 	t.Cleanup(s.Stop)
-	return &bench{s, t, cluster}
+	return &bench{Sessions: s, t: t, cluster: cluster}
 }
 
 // inBubble runs a test with a clock of its own.
@@ -68,6 +70,9 @@ func (b *bench) poll(r Request, most int, wait time.Duration) (bodies []string, 
 	batch, err := b.Poll(b.t.Context(), r, most, wait)
 	require.NoError(b.t, err)
 	for i, d := range batch.Deliveries {
+		if i == 0 {
+			b.attempts = d.Message.Attempts
+		}
 		bodies = append(bodies, string(d.Message.Body))
 		receipts = append(receipts, batch.Receipt(i))
 	}
@@ -92,7 +97,7 @@ func TestReceiptsSettleTheDeliveries(t *testing.T) {
 		require.Equal(t, []error{nil}, b.settle(edge.VerbRequeue, receipts[1]))
 		bodies, again := b.poll(request(""), 100, 0)
 		require.Equal(t, []string{"requeue"}, bodies)
-		require.Equal(t, uint16(2), again[0].Attempts)
+		require.Equal(t, uint16(2), b.attempts)
 		require.Equal(t, []error{nil}, b.settle(edge.VerbFinish, again[0]))
 		time.Sleep(40 * time.Second)
 		require.Equal(t, []error{nil}, b.settle(edge.VerbTouch, receipts[2]))
@@ -135,6 +140,30 @@ func TestPollsOfOneClientShareASession(t *testing.T) {
 		require.ElementsMatch(t, []string{"one", "two"}, []string{<-got, <-got})
 		b.poll(request("other"), 1, 0)
 		require.Equal(t, 2, b.Count(), "a client with another name")
+	})
+}
+
+// TestAClientDoesNotSettleTheDeliveryOfAnotherOne, also not with a receipt of the same message: the clients of one host share
+// a session. Neither does an answer that could not be written.
+func TestAClientDoesNotSettleTheDeliveryOfAnotherOne(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, b *bench) {
+		b.put("m")
+		unsent, err := b.Poll(t.Context(), request(""), 1, 0)
+		require.NoError(t, err)
+		first := unsent.Receipt(0)
+		time.Sleep(request("").MsgTimeout / 2)
+		b.poll(request(""), 1, 0) // the session lives on
+		time.Sleep(request("").MsgTimeout/2 + time.Second)
+		_, second := b.poll(request(""), 1, 0)
+		require.Len(t, second, 1)
+		require.Equal(t, 1, b.Count())
+		require.Equal(t, first.Session, second[0].Session)
+		for _, verb := range []edge.Verb{edge.VerbFinish, edge.VerbRequeue, edge.VerbTouch} {
+			require.Equal(t, []error{edge.ErrNotOwner}, b.settle(verb, first), verb)
+		}
+		unsent.Close(false)
+		require.Equal(t, 1, b.channel().InFlightCount, "it stays with the second client")
+		require.Equal(t, []error{nil}, b.settle(edge.VerbFinish, second[0]))
 	})
 }
 
@@ -308,9 +337,9 @@ func TestAClientThatLeaves(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 		b.put("m")
-		bodies, receipts := b.poll(request(""), 1, 0)
+		bodies, _ := b.poll(request(""), 1, 0)
 		require.Equal(t, []string{"m"}, bodies)
-		require.Equal(t, uint16(1), receipts[0].Attempts)
+		require.Equal(t, uint16(1), b.attempts)
 	})
 }
 
@@ -321,9 +350,9 @@ func TestAnAnswerThatIsNotSent(t *testing.T) {
 		batch, err := b.Poll(t.Context(), request(""), 1, 0)
 		require.NoError(t, err)
 		batch.Close(false)
-		bodies, receipts := b.poll(request(""), 1, 0)
+		bodies, _ := b.poll(request(""), 1, 0)
 		require.Equal(t, []string{"m"}, bodies)
-		require.Equal(t, uint16(2), receipts[0].Attempts)
+		require.Equal(t, uint16(2), b.attempts)
 		b.o.RequeueOnDisconnect = false
 		batch, err = b.Poll(t.Context(), request("other"), 1, 0)
 		require.NoError(t, err)
@@ -422,19 +451,67 @@ func TestADeletedChannel(t *testing.T) {
 	})
 }
 
-// TestMemoryOfAnswers: a poll waits until the messages of another answer are written, and is refused after ten seconds.
+// TestMemoryOfAnswers: a user whose unread answers hold its share gets no more messages, and hears why; other users do.
 func TestMemoryOfAnswers(t *testing.T) {
-	inBubble(t, Options{AnswerBytes: answerBytes}, func(t *testing.T, b *bench) {
-		b.put("1", "2")
-		first, err := b.Poll(t.Context(), request("1"), 1, 0)
-		require.NoError(t, err)
-		_, err = b.Poll(t.Context(), request("2"), 1, 0)
+	memory := budget.New(3 << 20)
+	inBubble(t, Options{Memory: memory}, func(t *testing.T, b *bench) {
+		large := strings.Repeat("x", 600<<10)
+		b.put(large, large, large)
+		of := func(user, name string) Request {
+			r := request(name)
+			r.Client.Identity, r.About.Authed = user, true
+			return r
+		}
+		var unread []*Batch
+		for i := range 2 {
+			batch, err := b.Poll(t.Context(), of("greedy", fmt.Sprint(i)), 1, 0)
+			if err == nil {
+				unread = append(unread, batch)
+			}
+		}
+		require.Len(t, unread, 1)
+		_, err := b.Poll(t.Context(), of("greedy", "again"), 1, 0)
 		require.ErrorIs(t, err, ErrBusy)
-		time.AfterFunc(5*time.Second, func() { first.Close(true) })
-		bodies, _ := b.poll(request("2"), 1, 0)
-		require.Equal(t, []string{"2"}, bodies)
-		require.Zero(t, b.answers.Used())
-		require.Equal(t, 2, b.channel().InFlightCount, "the refused poll has taken none")
+		require.Equal(t, 1, b.channel().InFlightCount, "the refused poll has taken none")
+		bodies, _ := b.poll(of("other", ""), 1, 0)
+		require.Len(t, bodies, 1)
+		unread[0].Close(true)
+		bodies, _ = b.poll(of("greedy", "again"), 1, 0)
+		require.Len(t, bodies, 1)
+		require.Zero(t, memory.Used())
+	})
+}
+
+// TestUnreadStreams: the streams of one user that nobody reads leave room for the consumers of another.
+func TestUnreadStreams(t *testing.T) {
+	memory := budget.New(8 << 20)
+	inBubble(t, Options{Memory: memory}, func(t *testing.T, b *bench) {
+		for range 40 {
+			b.put(strings.Repeat("x", 200<<10))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var streams sync.WaitGroup
+		for i := range 30 {
+			r := request(fmt.Sprint(i))
+			r.Client.Network = "10.0.0.1"
+			streams.Go(func() {
+				_ = b.Stream(ctx, r, time.Minute, func(batch *Batch) error {
+					if batch != nil {
+						<-ctx.Done() // the client does not read
+					}
+					return nil
+				})
+			})
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, memory.Used(), int64(8<<20/3))
+		other := request("other")
+		other.Client.Network = "10.0.0.2"
+		bodies, _ := b.poll(other, 3, 0)
+		require.Len(t, bodies, 3)
+		cancel()
+		streams.Wait()
+		require.Zero(t, memory.Used())
 	})
 }
 
@@ -501,9 +578,9 @@ func TestAStream(t *testing.T) {
 		b.settle(edge.VerbFinish, list[1])
 		require.ErrorIs(t, <-done, gone)
 		require.Zero(t, b.Count())
-		bodies, receipts := b.poll(request(""), 10, 0)
+		bodies, _ := b.poll(request(""), 10, 0)
 		require.Equal(t, []string{"c"}, bodies, "requeued when the client had left")
-		require.Equal(t, uint16(2), receipts[0].Attempts)
+		require.Equal(t, uint16(2), b.attempts)
 	})
 }
 
@@ -523,14 +600,14 @@ func TestStats(t *testing.T) {
 }
 
 func TestReceiptText(t *testing.T) {
-	r := Receipt{Receipt: edge.Receipt{ID: edge.MessageID([]byte("0123456789abcdef")), Attempts: 0xffff, Epoch: 1<<64 - 1}, Session: 1<<64 - 1}
-	require.Equal(t, "0123456789abcdef-ffff-ffffffffffffffff-ffffffffffffffff", r.String())
+	r := Receipt{Receipt: edge.Receipt{ID: edge.MessageID([]byte("0123456789abcdef")), Number: 1<<64 - 1, Epoch: 1<<64 - 1}, Session: 1<<64 - 1}
+	require.Equal(t, "0123456789abcdef-ffffffffffffffff-ffffffffffffffff-ffffffffffffffff", r.String())
 	require.Len(t, r.String(), maxReceipt)
 	back, err := ParseReceipt(r.String())
 	require.NoError(t, err)
 	require.Equal(t, r, back)
 	for _, text := range []string{
-		"", "x", "0123456789abcdef-1-1", "0123456789abcdef-1-1-1-1", "0123456789abcde-1-1-1", "0123456789abcdef-10000-1-1", "0123456789abcdef-1-1-g",
+		"", "x", "0123456789abcdef-1-1", "0123456789abcdef-1-1-1-1", "0123456789abcde-1-1-1", "0123456789abcdef-10000000000000000-1-1", "0123456789abcdef-1-1-g",
 		"0123456789abcdef-01-1-1", "0123456789abcdef-1-1-A", "0123456789abcdef-+1-1-1", "0123456789abcdef-1-1-" + strings.Repeat("0", 100) + "1",
 	} {
 		_, err := ParseReceipt(text)

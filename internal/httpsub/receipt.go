@@ -19,12 +19,12 @@ type Receipt struct {
 }
 
 // maxReceipt bounds the text of a receipt, in bytes.
-const maxReceipt = 16 + 1 + 4 + 1 + 16 + 1 + 16
+const maxReceipt = 16 + 1 + 16 + 1 + 16 + 1 + 16
 
-// AppendText appends the text for clients: message id, attempts, epoch and session, as hexadecimal numbers.
+// AppendText appends the text for clients: message id, number of the delivery, epoch and session, as hexadecimal numbers.
 func (r Receipt) AppendText(b []byte) []byte {
 	b = append(append(b, r.ID[:]...), '-')
-	b = append(strconv.AppendUint(b, uint64(r.Attempts), 16), '-')
+	b = append(strconv.AppendUint(b, r.Number, 16), '-')
 	b = append(strconv.AppendUint(b, uint64(r.Epoch), 16), '-')
 	return strconv.AppendUint(b, r.Session, 16)
 }
@@ -40,12 +40,12 @@ func ParseReceipt(text string) (r Receipt, err error) {
 	}
 	copy(r.ID[:], parts[0])
 	var numbers [3]uint64
-	for i, bits := range []int{16, 64, 64} {
-		if numbers[i], err = strconv.ParseUint(parts[i+1], 16, bits); err != nil {
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(parts[i+1], 16, 64); err != nil {
 			return r, ErrReceipt
 		}
 	}
-	r.Attempts, r.Epoch, r.Session = uint16(numbers[0]), ident.Epoch(numbers[1]), numbers[2]
+	r.Number, r.Epoch, r.Session = numbers[0], ident.Epoch(numbers[1]), numbers[2]
 	if r.String() != text {
 		return r, ErrReceipt // a receipt has one text
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
@@ -25,6 +26,8 @@ type session struct {
 	sub     edge.Subscription
 	err     error
 	wait    *metrics.Wait
+	memory  budget.Share
+	short   *atomic.Bool // messages have found no memory
 
 	taking chan struct{} // capacity 1: has an element while a poll takes messages
 	freed  chan struct{} // capacity 1: there may be room for messages in flight again
@@ -48,7 +51,7 @@ func (x *session) subscribe(ctx context.Context) {
 	defer close(x.opened)
 	r := x.request
 	x.sub, x.err = x.set.subscribers.Subscribe(ctx, edge.SubscribeRequest{
-		Topic: r.Topic, Channel: r.Channel, Partition: -1, MsgTimeoutMS: r.MsgTimeout.Milliseconds(), Client: x.stats,
+		Topic: r.Topic, Channel: r.Channel, Partition: -1, MsgTimeoutMS: r.MsgTimeout.Milliseconds(), Client: x.stats, Memory: x.memory,
 	})
 	if x.err != nil {
 		x.set.remove(x)
@@ -172,13 +175,12 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 		return nil, ctx.Err()
 	}
 	defer func() { <-x.taking }()
+	x.short.Store(false)
 	x.grant(maxInFlight, most)
 	b := &Batch{session: x}
 	var gather <-chan time.Time
 	for {
-		if err := b.pull(ctx, min(most-len(b.Deliveries), maxInFlight-x.sub.InFlight())); err != nil {
-			return nil, err
-		}
+		b.pull(min(most-len(b.Deliveries), maxInFlight-x.sub.InFlight()))
 		if len(b.Deliveries) >= most || b.bytes >= answerBytes {
 			break
 		}
@@ -202,6 +204,10 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 		return nil, ctx.Err()
 	}
 	b.Refused = x.refusals()
+	if len(b.Deliveries)+len(b.Refused) == 0 && x.short.Load() {
+		x.set.o.Metrics.Refused(metrics.RefusedHTTPMemory)
+		return nil, ErrBusy // there are messages
+	}
 	return b, nil
 }
 
@@ -250,9 +256,7 @@ func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Durati
 	defer silence.Stop()
 	for {
 		b := &Batch{session: x}
-		if err := b.pull(ctx, min(maxBurst, maxInFlight-x.sub.InFlight())); err != nil {
-			return err
-		}
+		b.pull(min(maxBurst, maxInFlight-x.sub.InFlight()))
 		b.Refused = x.refusals()
 		if len(b.Deliveries) > 0 || len(b.Refused) > 0 {
 			err := send(b)
@@ -273,8 +277,8 @@ func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Durati
 	}
 }
 
-// settle executes a verb on a delivery to this session.
-func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
+// settle executes a verb on a delivery to this session. edge.ErrNotInFlight: the leader of the message decides.
+func (x *session) settle(do edge.Settlement, r edge.Receipt) (err error) {
 	select {
 	case <-x.opened:
 	default:
@@ -283,19 +287,8 @@ func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
 	if x.err != nil {
 		return edge.ErrNotInFlight
 	}
-	switch do.Verb {
-	case edge.VerbFinish:
-		if err = x.sub.Finish(id); err == nil {
-			x.finished.Add(1)
-		}
-	case edge.VerbRequeue:
-		if err = x.sub.Requeue(id, do.DelayMS); err == nil {
-			x.requeue.Add(1)
-		}
-	case edge.VerbTouch:
-		err = x.sub.Touch(id)
-	default:
-		return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+	if err = x.sub.Settle(r, do); err == nil {
+		x.settled(do.Verb)
 	}
 	x.mu.Lock()
 	x.mu.used = time.Now()
@@ -307,72 +300,59 @@ func (x *session) settle(do edge.Settlement, id edge.MessageID) (err error) {
 	return err
 }
 
+// settled counts a delivery to this session that was settled, here or by the leader of its message.
+func (x *session) settled(verb edge.Verb) {
+	switch verb {
+	case edge.VerbFinish:
+		x.finished.Add(1)
+	case edge.VerbRequeue:
+		x.requeue.Add(1)
+	}
+}
+
 // Batch holds the messages of one answer.
 type Batch struct {
 	Deliveries []edge.Delivery
 	// Refused are receipts that were settled before, and that the leader of their message has refused since.
-	Refused  []edge.Refusal
-	session  *session
-	bytes    int
-	reserved bool
-	began    time.Time
+	Refused []edge.Refusal
+	session *session
+	bytes   int
+	began   time.Time
 }
 
 // pull adds messages, up to the credit.
-func (b *Batch) pull(ctx context.Context, credit int) error {
+func (b *Batch) pull(credit int) {
 	if credit <= 0 {
-		return nil
-	}
-	s := b.session.set
-	if !b.reserved {
-		if !s.answers.Reserve(ctx, answerBytes) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			s.o.Metrics.Refused(metrics.RefusedHTTPMemory)
-			return ErrBusy
-		}
-		b.reserved, b.began = true, time.Now()
+		return
 	}
 	had := len(b.Deliveries)
+	if had == 0 {
+		b.began = time.Now()
+	}
 	b.Deliveries = b.session.sub.Pull(credit, b.Deliveries)
 	for i := had; i < len(b.Deliveries); i++ {
 		b.bytes += b.Deliveries[i].Message.Size()
 	}
-	if len(b.Deliveries) == 0 {
-		b.release()
-	}
 	b.session.messages.Add(uint64(len(b.Deliveries) - had))
-	return nil
-}
-
-func (b *Batch) release() {
-	if b.reserved {
-		b.session.set.answers.Release(answerBytes)
-		b.reserved = false
-	}
 }
 
 // Receipt is the receipt of a delivery.
 func (b *Batch) Receipt(i int) Receipt {
-	d := &b.Deliveries[i]
-	return Receipt{Receipt: edge.Receipt{ID: d.ID, Epoch: d.Epoch, Attempts: d.Message.Attempts}, Session: b.session.number}
+	return Receipt{Receipt: b.Deliveries[i].Receipt(), Session: b.session.number}
 }
 
 // Close ends the answer. Messages that were not sent are requeued at once, and their attempts count; without
 // Options.RequeueOnDisconnect they wait for their timeouts.
 func (b *Batch) Close(sent bool) {
-	b.release()
 	if len(b.Deliveries) == 0 {
 		return
 	}
+	b.session.sub.Written(b.Deliveries)
 	if !sent {
 		if !b.session.set.o.RequeueOnDisconnect {
 			return
 		}
-		for i := range b.Deliveries {
-			_ = b.session.sub.Requeue(b.Deliveries[i].ID, 0) // else it waits for its timeout
-		}
+		b.session.set.requeue(b)
 		return
 	}
 	now, first := time.Now(), &b.Deliveries[0].Message

@@ -28,8 +28,8 @@ const (
 	answerBytes = 1 << 20
 )
 
-// ErrBusy means that other answers use all memory for answers.
-var ErrBusy = errors.New("too many answers are being written")
+// ErrBusy means that messages which the client has not read use all its memory.
+var ErrBusy = errors.New("the memory for messages that this client has not read is used up: read the other answers and streams to their end")
 
 // Options hold the limits of sessions.
 type Options struct {
@@ -37,8 +37,8 @@ type Options struct {
 	// one user; 0 = no limit. A session outlives its polls, so one connection could otherwise open
 	// all of them.
 	MaxSessions, MaxPerClient int
-	// AnswerBytes bounds the messages of all answers that are being written; 0 = no limit.
-	AnswerBytes int64
+	// Memory bounds the messages that wait for clients, or are being written; nil = no limit.
+	Memory *budget.Budget
 	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream whose
 	// client disconnects.
 	RequeueOnDisconnect bool
@@ -64,6 +64,14 @@ type Request struct {
 	About edge.ClientStats
 }
 
+// memory is the share of the client's user, or of its address.
+func (r *Request) memory(b *budget.Budget) budget.Share {
+	if r.About.Authed {
+		return b.Share(r.Client.Identity)
+	}
+	return b.Share(r.Client.Network)
+}
+
 // key is what distinguishes sessions.
 type key struct {
 	client         Client
@@ -75,8 +83,7 @@ type key struct {
 type Sessions struct {
 	o           Options
 	subscribers edge.Subscribers
-	receipts    edge.Receipts // nil = receipts of other brokers are refused
-	answers     *budget.Budget
+	receipts    edge.Receipts   // nil = receipts of other brokers are refused
 	ctx         context.Context // ends with Stop
 	end         context.CancelFunc
 
@@ -91,9 +98,6 @@ type Sessions struct {
 // New makes an empty set of sessions.
 func New(o Options, subscribers edge.Subscribers, receipts edge.Receipts) *Sessions {
 	s := &Sessions{o: o, subscribers: subscribers, receipts: receipts}
-	if o.AnswerBytes > 0 {
-		s.answers = budget.New(o.AnswerBytes)
-	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.mu.shared, s.mu.all, s.mu.clients = map[key]*session{}, map[uint64]*session{}, map[owner]int{}
 	return s
@@ -214,6 +218,7 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
 		taking: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 	}
+	x.memory, x.short = r.memory(s.o.Memory).Watch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -289,15 +294,17 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do edge.Se
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	errs := make([]error, len(list))
-	var left []int // indices of the receipts that belong to no session of this broker
-	var x *session
+	var left []int                          // indices of the receipts that the leaders of their messages settle
+	sessions := make([]*session, len(list)) // of the receipts
 	for i, r := range list {
-		if x == nil || x.number != r.Session {
-			x = s.find(r.Session, topic, channel)
+		if i > 0 && list[i-1].Session == r.Session {
+			sessions[i] = sessions[i-1]
+		} else {
+			sessions[i] = s.find(r.Session, topic, channel)
 		}
 		errs[i] = edge.ErrNotInFlight
-		if x != nil {
-			errs[i] = x.settle(do, r.ID)
+		if sessions[i] != nil {
+			errs[i] = sessions[i].settle(do, r.Receipt)
 		}
 		if errors.Is(errs[i], edge.ErrNotInFlight) {
 			left = append(left, i)
@@ -311,7 +318,20 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do edge.Se
 		elsewhere[j] = list[i].Receipt
 	}
 	for j, err := range s.receipts.Settle(ctx, topic, channel, do, elsewhere) {
-		errs[left[j]] = s.reason(err)
+		if errs[left[j]] = s.reason(err); err == nil && sessions[left[j]] != nil {
+			sessions[left[j]].settled(do.Verb)
+		}
 	}
 	return errs
+}
+
+// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not
+// answer waits for its timeout.
+func (s *Sessions) requeue(b *Batch) {
+	list := make([]Receipt, len(b.Deliveries))
+	for i := range list {
+		list[i] = b.Receipt(i)
+	}
+	r := b.session.request
+	s.Settle(s.ctx, r.Topic, r.Channel, edge.Settlement{Verb: edge.VerbRequeue}, list)
 }

@@ -140,5 +140,5 @@ func TestArchitectureIsShort(t *testing.T) {
 	require.LessOrEqual(t, lines, mostLines+1, "the last line ends")
 }
 
-// mostLines is how long docs/ARCHITECTURE.md may be.
-const mostLines = 150
+// mostLines is how long docs/ARCHITECTURE.md may be, with its table of buffers.
+const mostLines = 180

@@ -13,17 +13,22 @@ const (
 	RefusedTCPHandshake                   // a TLS handshake at the TCP port failed or took too long
 	RefusedTCPSize                        // the body of IDENTIFY or AUTH was too large
 	RefusedTCPMemory                      // no memory for a body came free in time
+	RefusedTCPExpansion                   // compressed input became too large
+	RefusedTCPSlow                        // a large body arrived too slowly
+	RefusedTCPWaiting                     // a connection at the TCP port gave way before its login
 	RefusedHTTPConnections                // too many connections at the HTTP ports
 	RefusedHTTPAddress                    // too many connections of one address at the HTTP ports
 	RefusedHTTPMemory                     // no memory for a body came free in time
+	RefusedHTTPSlow                       // a large body arrived too slowly
+	RefusedHTTPWaiting                    // a connection at the HTTP ports gave way before its login
 	refusals
 )
 
 // String returns the value of the label.
 func (r Refusal) String() string {
 	return [refusals]string{
-		"tcp_connections", "tcp_address", "tcp_user", "tcp_magic", "tcp_login", "tcp_handshake", "tcp_size", "tcp_memory",
-		"http_connections", "http_address", "http_memory",
+		"tcp_connections", "tcp_address", "tcp_user", "tcp_magic", "tcp_login", "tcp_handshake", "tcp_size", "tcp_memory", "tcp_expansion", "tcp_slow", "tcp_waiting",
+		"http_connections", "http_address", "http_memory", "http_slow", "http_waiting",
 	}[r]
 }
 

@@ -19,6 +19,9 @@ const ContentType = "application/x-lockstep-messages"
 // it is a copy: Origin.String.
 const HeaderOrigin = "##origin"
 
+// HeaderOriginTime is the field with Origin.TimeNS.
+const HeaderOriginTime = "##origin_time"
+
 // Kind numbers the records of a stream. The numbers are in files: append only.
 type Kind uint8
 
@@ -28,6 +31,9 @@ const (
 	KindMessage Kind = 3 // Message
 	KindEnd     Kind = 4 // JSON: End; the last record
 )
+
+// MessageOverhead is the size of a message record beside its header and body.
+const MessageOverhead = headSize + messageHead + sumSize
 
 const (
 	headSize  = 1 + 4 // kind, length

@@ -188,6 +188,15 @@ func TestHeadersKeepTheirFields(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, o, found)
 	}
+	o.TimeNS = 1700000000000000007
+	for _, header := range []string{"", `{"##origin":"x","##origin_time":"1","k":"v"}`, `{"##origin_time":"1"}`} {
+		got := msgstream.WithOrigin([]byte(header), o)
+		require.True(t, json.Valid(got))
+		found, ok := msgstream.OriginOf(got)
+		require.True(t, ok)
+		require.Equal(t, o, found, "%s", got)
+	}
+	o.TimeNS = 0
 	o.Channel = "c2"
 	require.Equal(t, `{"##origin":"east:0000000000000001:2:3@c2","##only_channel":"c2"}`, string(msgstream.WithOrigin([]byte(`{"##only_channel":"c1"}`), o)))
 	_, ok := msgstream.OriginOf([]byte(`{"##ORIGIN":"east:0000000000000001:2:3"}`))

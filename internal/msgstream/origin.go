@@ -11,16 +11,19 @@ import (
 )
 
 // Origin names a message of another cluster. Channel is the one channel that the copy is for; "" =
-// all channels.
+// all channels. TimeNS is when it was published, unix ns, and 0 if that is not known: of two messages with one
+// sequence, as a log has them that was restored from a backup, it tells which one is meant.
 type Origin struct {
 	Cluster   string // for people: the topic id alone tells topics apart
 	TopicID   ident.TopicID
 	Partition uint16
 	Sequence  uint64
 	Channel   string
+	TimeNS    int64
 }
 
-// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel.
+// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time
+// is a field of its own (HeaderOriginTime).
 func (o Origin) String() string {
 	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
 	if o.Channel != "" {
@@ -69,13 +72,20 @@ func OriginOf(header []byte) (Origin, bool) {
 	if json.Unmarshal(header, &fields) != nil || json.Unmarshal(fields[HeaderOrigin], &text) != nil {
 		return Origin{}, false
 	}
-	return ParseOrigin(text)
+	o, ok := ParseOrigin(text)
+	if _, there := fields[HeaderOriginTime]; ok && there && json.Unmarshal(fields[HeaderOriginTime], &text) == nil {
+		o.TimeNS, _ = strconv.ParseInt(text, 10, 64) // 0: not known
+	}
+	return o, ok
 }
 
 // WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel.
 // The other fields stay as they are, byte by byte. A header that is no JSON object is replaced.
 func WithOrigin(header []byte, o Origin) []byte {
 	added := []string{HeaderOrigin, o.String()}
+	if o.TimeNS != 0 {
+		added = append(added, HeaderOriginTime, strconv.FormatInt(o.TimeNS, 10))
+	}
 	if o.Channel != "" {
 		added = append(added, headerOnlyChannel, o.Channel)
 	}

@@ -140,7 +140,7 @@ var rows = []Row{
 	{Err: ErrBusy, Code: 47, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
 	{Err: ErrTooBig, Code: 48, Class: ClassDefinite, Uses: OfPuts, HTTP: HTTP{Status: 413, Message: "MSG_TOO_BIG"}, Label: LabelRefused},
 	{Err: ErrNotReady, Code: 49, Class: ClassRetryElsewhere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
-	{Err: ErrRateLimited, Code: 52, Class: ClassRetryHere, Uses: OfPuts, HTTP: tooFast, Label: "rate_limited"},
+	{Err: ErrRateLimited, Code: 52, Class: ClassRetryHere, Uses: OfPuts | OfRequests, HTTP: tooFast, Label: "rate_limited"},
 	{Outcome: BelowWindow, Effect: Refuses, Err: ErrBelowWindow, Code: 53, Class: ClassInDoubt, Uses: OfPuts, HTTP: mayBeThere, Label: "below_window", Level: levelDedupe, Before: InDoubt},
 	{Outcome: WindowFull, Effect: Refuses, Err: ErrWindowFull, Code: 54, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "window_full", Level: levelDedupe, Before: TopicFull},
 	{Err: ErrNotInFlight, Code: 50, Class: ClassDefinite, Uses: OfFinishes},

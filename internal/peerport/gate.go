@@ -1,10 +1,11 @@
 package peerport
 
 import (
-	"container/list"
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/internal/crowd"
 )
 
 // Limits are those of one port.
@@ -12,20 +13,16 @@ type Limits struct {
 	// Admitted bounds the connections of brokers; further ones are refused.
 	Admitted int
 	// Waiting bounds the connections whose other side has not proved that it is a broker. A
-	// further one displaces the oldest: a broker proves it within milliseconds, a flood never.
+	// further one displaces one of them (see package crowd): a broker proves it within milliseconds, a flood never.
 	Waiting int
 }
-
-// perAddress is the part of the waiting seats that one address may have.
-const perAddress = 2
 
 // Gate counts the connections of a port.
 type Gate struct {
 	limits Limits
 	mu     struct {
 		sync.Mutex
-		waiting  *list.List // of *Seat, the oldest first
-		by       map[string]int
+		waiting  crowd.Crowd[*Seat]
 		admitted int
 	}
 	displaced, refused atomic.Int64
@@ -34,57 +31,37 @@ type Gate struct {
 // NewGate returns a gate without connections; limits below one are one.
 func NewGate(l Limits) *Gate {
 	l.Admitted, l.Waiting = max(l.Admitted, 1), max(l.Waiting, 1)
-	g := &Gate{limits: l}
-	g.mu.waiting, g.mu.by = list.New(), map[string]int{}
-	return g
+	return &Gate{limits: l}
 }
 
 // Seat is the place of one connection. Leave ends it.
 type Seat struct {
 	gate     *Gate
 	conn     net.Conn
-	address  string
-	at       *list.Element // nil: admitted, displaced or left
+	at       *crowd.Member[*Seat] // nil: admitted, displaced or left
 	admitted bool
 }
 
-// Enter gives a new connection a seat, and closes the oldest waiting one if there are too many,
-// of this address or in all.
+// Enter gives a new connection a seat. If there are too many waiting ones, it closes the oldest one of the network
+// that has the most.
 func (g *Gate) Enter(c net.Conn) *Seat {
-	s := &Seat{gate: g, conn: c, address: host(c)}
+	s := &Seat{gate: g, conn: c}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.by[s.address] >= max(g.limits.Waiting/perAddress, 1) {
-		for e := g.mu.waiting.Front(); e != nil; e = e.Next() {
-			if e.Value.(*Seat).address == s.address {
-				g.displaceLocked(e)
-				break
-			}
-		}
+	s.at = g.mu.waiting.Add(crowd.Network(c), s)
+	if g.mu.waiting.Len() > g.limits.Waiting {
+		out := g.mu.waiting.Next().Value
+		out.standUpLocked()
+		g.displaced.Add(1)
+		_ = out.conn.Close() // its goroutine notices and leaves
 	}
-	if g.mu.waiting.Len() >= g.limits.Waiting {
-		g.displaceLocked(g.mu.waiting.Front())
-	}
-	s.at = g.mu.waiting.PushBack(s)
-	g.mu.by[s.address]++
 	return s
 }
 
-func (g *Gate) displaceLocked(e *list.Element) {
-	s := e.Value.(*Seat)
-	s.standUpLocked()
-	g.displaced.Add(1)
-	_ = s.conn.Close() // its goroutine notices and leaves
-}
-
 func (s *Seat) standUpLocked() {
-	if s.at == nil {
-		return
-	}
-	s.gate.mu.waiting.Remove(s.at)
-	s.at = nil
-	if s.gate.mu.by[s.address]--; s.gate.mu.by[s.address] == 0 {
-		delete(s.gate.mu.by, s.address)
+	if s.at != nil {
+		s.gate.mu.waiting.Remove(s.at)
+		s.at = nil
 	}
 }
 
@@ -132,15 +109,6 @@ func (g *Gate) Counts() Counts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return Counts{Admitted: g.mu.admitted, Waiting: g.mu.waiting.Len(), Displaced: g.displaced.Load(), Refused: g.refused.Load()}
-}
-
-// host is the address of the other side without its port.
-func host(c net.Conn) string {
-	address := c.RemoteAddr().String()
-	if h, _, err := net.SplitHostPort(address); err == nil {
-		return h
-	}
-	return address
 }
 
 // Listener gives each accepted connection a seat. The connection leaves it with its Close.

@@ -1,6 +1,7 @@
 package peerport_test
 
 import (
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -39,8 +40,7 @@ func open(conns []*fakeConn) (n int) {
 	return n
 }
 
-// TestAFloodDisplacesItself: beyond the limits the oldest waiting connection goes, first of the
-// same address. Connections of brokers stay, and a broker that is quick gets in.
+// TestAFloodDisplacesItself: beyond the limits the oldest waiting connection of the network with the most goes. Connections of brokers stay, and a broker that is quick gets in.
 func TestAFloodDisplacesItself(t *testing.T) {
 	g := peerport.NewGate(peerport.Limits{Admitted: 2, Waiting: 8})
 	brokers, seats := enter(g, "10.0.0.1", 2)
@@ -48,15 +48,21 @@ func TestAFloodDisplacesItself(t *testing.T) {
 	require.True(t, seats[1].Admit())
 	require.True(t, seats[1].Admit(), "a second call changes nothing")
 
-	others, _ := enter(g, "10.0.0.2", 3)
+	others, _ := enter(g, "10.0.0.2", 2)
 	flood, _ := enter(g, "10.6.6.6", 100)
-	require.Equal(t, 4, open(flood), "half of the waiting seats")
-	require.Equal(t, 3, open(others), "one address does not displace another")
+	require.Equal(t, 6, open(flood))
+	require.Equal(t, 2, open(others), "one address does not displace another")
 	require.False(t, flood[99].closed.Load(), "the newest stays")
-	enter(g, "10.7.7.7", 4)
-	require.Equal(t, 0, open(others), "the oldest of all go")
+	second, _ := enter(g, "10.7.7.7", 100)
+	require.Equal(t, []int{3, 2, 3}, []int{open(flood), open(others), open(second)}, "nor do two")
+	sameNetwork, _ := enter(g, "2001:db8::1", 1)
+	for n := range 100 {
+		enter(g, fmt.Sprintf("2001:db8::2:%x", n), 1)
+	}
+	require.Equal(t, []int{2, 2, 2, 0}, []int{open(flood), open(others), open(second), open(sameNetwork)}, "a network of IPv6 is one address")
+	require.Equal(t, 8, g.Counts().Waiting)
 	require.Equal(t, 2, open(brokers))
-	require.Equal(t, peerport.Counts{Admitted: 2, Waiting: 8, Displaced: 99}, g.Counts())
+	require.Equal(t, peerport.Counts{Admitted: 2, Waiting: 8, Displaced: 295}, g.Counts())
 
 	late, lateSeats := enter(g, "10.0.0.1", 1)
 	require.False(t, lateSeats[0].Admit(), "too many brokers")
@@ -70,7 +76,7 @@ func TestAFloodDisplacesItself(t *testing.T) {
 
 // TestADisplacedConnectionIsNotAdmitted: its handshake may end at the same moment.
 func TestADisplacedConnectionIsNotAdmitted(t *testing.T) {
-	g := peerport.NewGate(peerport.Limits{Admitted: 10, Waiting: 2})
+	g := peerport.NewGate(peerport.Limits{Admitted: 10, Waiting: 1})
 	conns, seats := enter(g, "10.0.0.1", 2)
 	require.True(t, conns[0].closed.Load())
 	require.False(t, seats[0].Admit())

@@ -39,14 +39,19 @@ func (c *conn) auth(ctx context.Context) error {
 	case errors.Is(err, guard.ErrNoAuthorizations):
 		return fatal(codeUnauthorized, "AUTH no authorizations found")
 	case errors.Is(err, guard.ErrTooManyFailures):
-		return fatal(codeAuthFailed, "AUTH failed: too many bad logins of this address, wait")
+		return fatal(codeAuthFailed, "AUTH failed: too many logins of this address wait for the authorization service, try again")
 	case errors.Is(err, edge.ErrNotReady):
 		return fatal(codeAuthFailed, "AUTH failed %s", err)
+	case errors.Is(err, guard.ErrAuthService), errors.Is(err, context.DeadlineExceeded):
+		return errNoAuthService
 	case err != nil:
 		return fatal(codeAuthFailed, "AUTH failed")
 	}
 	return c.authorized(ctx, session)
 }
+
+// errNoAuthService ends the connection of a client of which nobody knows whether it has the right.
+var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
 // login gives the session of a secret. Clients that must send some secret, because the
 // broker says that it requires one, send a word for what they have been without it.
@@ -58,6 +63,8 @@ func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error)
 	}
 	creds := c.credentials()
 	creds.Secret = secret
+	ctx, cancel := context.WithTimeout(ctx, c.h.opts.loginTimeout())
+	defer cancel()
 	return c.h.backend.Guard.Login(ctx, creds)
 }
 
@@ -79,6 +86,10 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	}
 	c.authed = true
 	c.session.Store(session)
+	c.setShare()
+	if session.LoggedIn() {
+		c.takeSeat()
+	}
 	c.describe(func(a *about) { a.auth = &who })
 	return c.respond(ctx, reply)
 }
@@ -89,6 +100,7 @@ func (c *conn) begin() {
 	if g := c.h.backend.Guard; g != nil {
 		c.session.Store(g.Begin(c.credentials()))
 	}
+	c.setShare()
 }
 
 // beginAgain takes the identity of a client that connected before the users were read.
@@ -129,10 +141,10 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 		return nil
 	case errors.Is(err, guard.ErrLogin):
 		return fatal(codeAuthFirst, "AUTH required before %s", verb)
-	case errors.Is(err, guard.ErrDenied), errors.Is(err, guard.ErrNoAuthorizations):
-		return fatal(codeUnauthorized, "AUTH failed for %s on %q %q", verb, topic, channel)
 	case errors.Is(err, guard.ErrAuthService):
-		return fatal(codeAuthFailed, "AUTH failed")
+		return errNoAuthService
+	case guard.IsLoss(err):
+		return fatal(codeUnauthorized, "AUTH failed for %s on %q %q", verb, topic, channel)
 	default:
 		c.unjudged = err
 		return nil
@@ -158,8 +170,8 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	switch {
 	case err == nil:
 		return nil
-	case !guard.IsLoss(err):
-		return fatal(codeAuthFailed, "AUTH failed")
+	case errors.Is(err, guard.ErrAuthService), !guard.IsLoss(err):
+		return errNoAuthService
 	}
 	c.h.backend.Guard.Note(session.Requester(verb), name+" on topic "+c.topic, err)
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)

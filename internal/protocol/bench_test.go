@@ -94,6 +94,7 @@ func (f *flood) Refused() <-chan edge.Refusal { return nil }
 func (f *flood) Closed() <-chan struct{}      { return nil }
 func (f *flood) SetReady(int)                 {}
 func (f *flood) Close(bool)                   {}
+func (f *flood) Written([]edge.Delivery)      {}
 func (f *flood) InFlight() int                { return int(f.inFlight.Load()) }
 func (f *flood) Finish(edge.MessageID) error  { f.inFlight.Add(-1); return nil }
 

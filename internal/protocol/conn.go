@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/protocol/compress"
 )
 
 // The states of a connection. /stats shows the numbers.
@@ -35,20 +37,25 @@ type conn struct {
 	tuning
 	armed       time.Time // time of the last change of the read deadline
 	start       started
-	params      [][]byte // of the current command
-	topic       string   // of the last put: saves an allocation per put
-	partition   int      // of the current put; -1 = any
-	admitted    string   // topic of the last admitted put: that topic exists
-	scratch     []byte   // see scratchOf
+	params      [][]byte          // of the current command
+	topic       string            // of the last put: saves an allocation per put
+	partition   int               // of the current put; -1 = any
+	admitted    string            // topic of the last admitted put: that topic exists
+	scratch     []byte            // see scratchOf
+	room        room              // memory of the current put
+	pace        pace              // of its body
+	bomb        *compress.TooMuch // why the input has ended; nil: it has not, or for another reason
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
-	vouched     bool   // a command of the client was allowed; see expansion
+	vouched     bool   // a command of the client was allowed; see compress.Expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
-	late        bool   // the read deadline is that of the login
-	heartbeats  bool   // the last command was the answer to a heartbeat
+	seat        edge.Seat
+	unseated    bool // there is no seat for the client; see takeSeat
+	late        bool // the read deadline is that of the login
+	heartbeats  bool // the last command was the answer to a heartbeat
 	sub         edge.Subscription
 	producer    string // the name under which the client numbers its messages; "" = none
 	filter      string // that the client requires of its channel; "" = none
@@ -67,6 +74,8 @@ type conn struct {
 	// The reader and Recheck share these. session is nil without a guard, consumes before SUB.
 	session  atomic.Pointer[guard.Session]
 	consumes atomic.Pointer[subscribed]
+
+	share atomic.Pointer[budget.Share] // of the memory; set by the reader
 
 	// The reader and /stats share these.
 	since     time.Time    // never changes
@@ -95,8 +104,10 @@ func newConn(h *Handler, raw net.Conn) *conn {
 		},
 		settings: make(chan settings, 1),
 		since:    time.Now(),
+		seat:     func(bool) bool { return true },
 	}
 	c.fifo = newFifo(h.opts.MaxPendingAnswers, h.opts.MaxPendingBytes, &h.owed, c.answerDirect)
+	c.fifo.share = &c.share
 	c.out = newOutput(raw, c.heartbeat, &h.buffers)
 	c.in = newInput(creditReader{c, raw})
 	c.about.Store(defaultAbout(raw))
@@ -114,7 +125,15 @@ type creditReader struct {
 
 func (n creditReader) Read(p []byte) (int, error) {
 	n.c.wakeWriter()
-	return n.src.Read(p)
+	read := n.src.Read
+	if !n.c.pace.began.IsZero() {
+		read = n.readPaced
+	}
+	m, err := read(p)
+	if err != nil {
+		n.c.bomb, _ = errors.AsType[*compress.TooMuch](err)
+	}
+	return m, err
 }
 
 func (c *conn) wakeWriter() {
@@ -141,6 +160,8 @@ func (c *conn) serve(server context.Context) {
 	c.ready.Store(0)
 	c.fifo.push(lastAnswer(err))
 	<-written
+	c.fifo.close()
+	c.out.park()
 	switch { // before linger: other consumers can have its messages at once
 	case c.sub == nil:
 	case c.stopping.Load() || server.Err() != nil:
@@ -166,16 +187,24 @@ func lastAnswer(err error) answer {
 func (c *conn) read(ctx context.Context) error {
 	for ctx.Err() == nil && !c.revoked.Load() {
 		c.arm()
+		if c.unseated {
+			return errTooManyStrangers
+		}
 		c.start.next(len(c.in.buffered()) > 0)
 		line, err := c.in.line()
 		if errors.Is(err, errLineTooLong) {
 			return err
 		}
+		if err != nil && c.bomb != nil {
+			return c.ended(err)
+		}
 		if err != nil {
 			return c.tooLate(err) // nil if closed, or silent for too long: no error frame
 		}
 		c.params, c.heartbeats = splitParams(line, c.params[:0]), false
-		if err = c.command(ctx); err != nil {
+		err = c.ended(c.command(ctx))
+		c.room.release()
+		if err != nil {
 			err = c.refuse(ctx, err)
 		}
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/protocol/flatjson"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -66,17 +67,8 @@ func withField(header []byte, name, value string) []byte {
 		return append(b, '}')
 	}
 	rest := header[1:]
-	if i := firstOf(rest); i < len(rest) && rest[i] != '}' {
+	if i := flatjson.First(rest); i < len(rest) && rest[i] != '}' {
 		b = append(b, ',')
 	}
 	return append(b, rest...)
-}
-
-// firstOf returns the index of the first byte that is no JSON white space.
-func firstOf(b []byte) int {
-	i := 0
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
 }

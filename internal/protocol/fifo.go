@@ -3,7 +3,9 @@ package protocol
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/inflight"
 )
@@ -16,7 +18,8 @@ type fifo struct {
 	wake                 chan struct{}   // capacity 1: an answer may be ready for the writer
 	room                 chan struct{}   // capacity 1: the reader may check again
 	owed                 *inflight.Count // unanswered puts of all connections
-	answerDirect         func() bool     // writes the answer of an uncontended put inline; false = left to the writer
+	share                *atomic.Pointer[budget.Share]
+	answerDirect         func() bool // writes the answer of an uncontended put inline; false = left to the writer
 
 	mu struct {
 		sync.Mutex
@@ -24,6 +27,8 @@ type fifo struct {
 		head    int
 		answers int // of the pending slots
 		bytes   int // of the puts among the pending slots
+		memory  budget.Tally
+		closed  bool
 		free    []*slot
 	}
 }
@@ -36,6 +41,8 @@ type slot struct {
 	fifo  *fifo
 	done  bool // under fifo.mu
 	bytes int
+	cost  int  // counted in fifo.mu.memory
+	room  room // memory of the body of a large put
 	answer
 }
 
@@ -59,16 +66,24 @@ func newFifo(maxAnswers, maxBytes int, owed *inflight.Count, answerDirect func()
 	}
 }
 
+// answerBytes is the memory of an answer without its text.
+const answerBytes = 256
+
 // reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The
-// caller must have the slot answered exactly once.
-func (f *fifo) reserve(ctx context.Context, a answer, bytes int) (*slot, error) {
-	if err := f.waitFor(ctx, f.roomLocked); err != nil {
+// caller must have the slot answered exactly once. The slot takes the memory of the put's body over.
+func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*slot, error) {
+	cost := answerBytes
+	if body.bytes == 0 {
+		cost += bytes
+	}
+	if err := f.waitFor(ctx, func() bool { return f.takeLocked(cost) }); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.addLocked()
-	s.answer, s.bytes = a, bytes
+	s.answer, s.bytes, s.cost = a, bytes, cost
+	s.room, *body = *body, room{}
 	f.mu.answers += a.count
 	f.mu.bytes += bytes
 	f.owed.Enter()
@@ -78,20 +93,24 @@ func (f *fifo) reserve(ctx context.Context, a answer, bytes int) (*slot, error) 
 // add appends a complete answer. It waits for room: a client that causes errors and does not
 // read them must not fill the memory.
 func (f *fifo) add(ctx context.Context, a answer) error {
-	err := f.waitFor(ctx, f.roomLocked)
+	cost := answerBytes + len(a.text)
+	err := f.waitFor(ctx, func() bool { return f.takeLocked(cost) })
 	if err == nil {
-		f.push(a)
+		f.append(a, cost)
 	}
 	return err
 }
 
 // push appends a complete answer without waiting for room. It is for answers whose number the
 // client cannot increase.
-func (f *fifo) push(a answer) {
+func (f *fifo) push(a answer) { f.append(a, 0) }
+
+// append appends a complete answer whose memory is counted.
+func (f *fifo) append(a answer, cost int) {
 	f.mu.Lock()
 	s := f.addLocked()
 	a.count = 1
-	s.answer, s.bytes, s.done = a, 0, true
+	s.answer, s.bytes, s.cost, s.done = a, 0, cost, true
 	f.mu.answers++
 	f.mu.Unlock()
 	signal(f.wake)
@@ -102,8 +121,14 @@ func (f *fifo) drained(ctx context.Context) error { return f.waitFor(ctx, f.empt
 
 func (f *fifo) emptyLocked() bool { return f.mu.answers == 0 }
 
-func (f *fifo) roomLocked() bool {
-	return f.mu.answers == 0 || f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes
+// takeLocked counts the memory of an answer if there is room for it. There is always room for one.
+func (f *fifo) takeLocked(cost int) bool {
+	if f.mu.answers == 0 {
+		f.moveLocked()
+		f.mu.memory.Force(cost)
+		return true
+	}
+	return f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes && f.mu.memory.Take(cost)
 }
 
 // waitFor waits until condition holds; the writer makes it true by taking answers. Only the
@@ -124,12 +149,40 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// take appends the complete answers at the front to dst.
-func (f *fifo) take(dst []answer) []answer {
+// moveLocked counts later answers against the share that the client has now.
+func (f *fifo) moveLocked() {
+	if f.share != nil {
+		f.mu.memory.Move(f.share.Load().Tally(budget.Answers))
+	}
+}
+
+// close gives the memory back when the connection has ended: of a put without an answer, when it is answered.
+func (f *fifo) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.closed = true
+	for _, s := range f.mu.slots[f.mu.head:] {
+		if s.done {
+			f.freeMemoryLocked(s)
+		}
+	}
+}
+
+func (f *fifo) freeMemoryLocked(s *slot) {
+	f.mu.memory.Give(s.cost)
+	s.room.release()
+}
+
+// take appends the complete answers at the front to dst, most of them at most.
+func (f *fifo) take(dst []answer, most int) []answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.mu.head
 	for f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head].done {
+		if f.mu.head-before == most {
+			signal(f.wake)
+			break
+		}
 		dst = append(dst, f.mu.slots[f.mu.head].answer)
 		f.popLocked()
 	}
@@ -148,6 +201,7 @@ func (f *fifo) popLocked() {
 	f.mu.head++
 	f.mu.answers -= s.count
 	f.mu.bytes -= s.bytes
+	f.freeMemoryLocked(s)
 	f.freeLocked(s)
 }
 
@@ -173,7 +227,7 @@ func (f *fifo) addLocked() *slot {
 
 func (f *fifo) freeLocked(s *slot) {
 	if len(f.mu.free) < maxFreeSlots {
-		s.answer, s.done, s.bytes = answer{}, false, 0
+		s.answer, s.done, s.bytes, s.cost = answer{}, false, 0, 0
 		f.mu.free = append(f.mu.free, s)
 	}
 }
@@ -186,6 +240,9 @@ func (s *slot) Answer(r edge.PutResult) {
 	uncontended := f.owed.Leave()
 	f.mu.Lock()
 	s.fate, s.done = r, true
+	if f.mu.closed {
+		f.freeMemoryLocked(s)
+	}
 	first := f.mu.head < len(f.mu.slots) && f.mu.slots[f.mu.head] == s
 	f.mu.Unlock()
 	if first && !(uncontended && f.answerDirect()) {

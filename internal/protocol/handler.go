@@ -27,7 +27,7 @@ type Backend struct {
 	Subscribers edge.Subscribers
 	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
-	Bodies      *budget.Budget    // for large bodies that are being received; nil = no limit
+	Memory      *budget.Budget    // for what clients make the broker hold; nil = no limit
 	// Await waits until the broker serves, at most as long as a put that arrived at this time is held, and reports
 	// whether it serves. Once true it stays true. nil = the broker serves.
 	Await func(ctx context.Context, arrived time.Time) bool
@@ -67,6 +67,7 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 		return
 	}
 	c := newConn(h, raw)
+	c.seat = edge.SeatOf(ctx)
 	if !h.add(c) {
 		return
 	}

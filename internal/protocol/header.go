@@ -8,15 +8,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/protocol/flatjson"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // The headers of PUB_EXT that this broker interprets.
 const (
-	headerKey   = "##key"          // chooses the partition
-	headerTrace = "##trace_id"     // a decimal: requests an answer with the position of the message
-	headerEpoch = "##epoch"        // reserved to the broker, see withField
-	headerOnly  = "##only_channel" // the one channel that the message is for
+	headerKey   = queue.HeaderKey
+	headerTrace = queue.HeaderTrace // a decimal
+	headerEpoch = "##epoch"         // reserved to the broker, see withField
+	headerOnly  = "##only_channel"  // the one channel that the message is for
 )
 
 // header is the interpreted part of a message's header. The slices may alias its bytes.
@@ -136,32 +137,32 @@ func (h *header) readSequence(verb string, fields map[string]any) error {
 // escapes or integers of at most 15 digits. It refuses nothing: ok is false for any other header, and
 // anyHeader decides.
 func flatHeader(b []byte) (h header, ok bool) {
-	s := scanner{rest: b}
-	if !s.next('{') {
+	s := flatjson.Scanner{Rest: b}
+	if !s.Next('{') {
 		return h, false
 	}
 	beyond := false // a value has bytes beyond ASCII
-	for first := true; !s.next('}'); first = false {
-		if !first && !s.next(',') || !s.next('"') {
+	for first := true; !s.Next('}'); first = false {
+		if !first && !s.Next(',') || !s.Next('"') {
 			return h, false
 		}
-		name, ascii, ok := s.text()
-		if !ok || !ascii || len(name) == 0 || len(name) > edge.MaxHeaderName || !s.next(':') {
+		name, ascii, ok := s.Text()
+		if !ok || !ascii || len(name) == 0 || len(name) > edge.MaxHeaderName || !s.Next(':') {
 			return h, false
 		}
 		reserved := bytes.HasPrefix(name, reservedHeaders)
-		if s.next('"') {
-			value, ascii, ok := s.text()
+		if s.Next('"') {
+			value, ascii, ok := s.Text()
 			if !ok || reserved && !h.takeText(name, value) {
 				return h, false
 			}
 			beyond = beyond || !ascii
-		} else if n, ok := s.integer(); !ok || reserved && !h.takeInteger(name, n) {
+		} else if n, ok := s.Integer(); !ok || reserved && !h.takeInteger(name, n) {
 			return h, false
 		}
 	}
-	s.space()
-	return h, len(s.rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
+	s.Space()
+	return h, len(s.Rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
 }
 
 var reservedHeaders = []byte(edge.ReservedHeaders)
@@ -198,48 +199,4 @@ func (h *header) takeInteger(name []byte, n uint64) bool {
 		return n >= 1 && n <= queue.MaxTTLMS
 	}
 	return false
-}
-
-// scanner reads JSON of the form of flatHeader.
-type scanner struct{ rest []byte }
-
-func (s *scanner) space() { s.rest = s.rest[firstOf(s.rest):] }
-
-// next consumes c, and the white space before it, if c comes next.
-func (s *scanner) next(c byte) bool {
-	s.space()
-	if len(s.rest) == 0 || s.rest[0] != c {
-		return false
-	}
-	s.rest = s.rest[1:]
-	return true
-}
-
-// text consumes a string behind its opening quote.
-func (s *scanner) text() (text []byte, ascii, ok bool) {
-	all := byte(0)
-	for i, c := range s.rest {
-		if c == '"' {
-			text, s.rest = s.rest[:i:i], s.rest[i+1:]
-			return text, all < utf8.RuneSelf, true
-		}
-		if c < ' ' || c == '\\' {
-			break
-		}
-		all |= c
-	}
-	return nil, false, false
-}
-
-// integer consumes a decimal of at most 15 digits.
-func (s *scanner) integer() (n uint64, ok bool) {
-	i := 0
-	for ; i < len(s.rest) && '0' <= s.rest[i] && s.rest[i] <= '9'; i++ {
-		n = 10*n + uint64(s.rest[i]-'0')
-	}
-	if i == 0 || i > 15 || i > 1 && s.rest[0] == '0' {
-		return 0, false
-	}
-	s.rest = s.rest[i:]
-	return n, true
 }

@@ -2,10 +2,8 @@ package protocol_test
 
 import (
 	"bufio"
-	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -404,10 +402,10 @@ func TestNoAddress(t *testing.T) {
 func TestAuthRefused(t *testing.T) {
 	for answer, want := range map[string]string{
 		`{"ttl":60,"authorizations":[]}`: "E_UNAUTHORIZED AUTH no authorizations found",
-		`{"ttl":0,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`:     "E_AUTH_FAILED AUTH failed",
-		`{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["everything"]}]}`: "E_AUTH_FAILED AUTH failed",
-		`{"ttl":60,"authorizations":[{"topic":"(","channels":[".*"],"permissions":["publish"]}]}`:     "E_AUTH_FAILED AUTH failed",
-		`x`: "E_AUTH_FAILED AUTH failed",
+		`{"ttl":0,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`:     noAuthService,
+		`{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["everything"]}]}`: noAuthService,
+		`{"ttl":60,"authorizations":[{"topic":"(","channels":[".*"],"permissions":["publish"]}]}`:     noAuthService,
+		`x`: noAuthService,
 	} {
 		_, with := newAuthService(t, answer)
 		c := newBroker(t, with).dial()
@@ -416,32 +414,15 @@ func TestAuthRefused(t *testing.T) {
 	}
 }
 
-// expiring returns states that have already expired.
-type expiring struct {
-	queries atomic.Int32
-	inner   guard.Querier
-}
-
-func (e *expiring) Query(ctx context.Context, r auth.Request) (*auth.State, error) {
-	if e.queries.Add(1) == 3 {
-		return nil, errors.New("gone")
-	}
-	s, err := e.inner.Query(ctx, r)
-	if err == nil {
-		s = &auth.State{Authorizations: s.Authorizations} // its expiry is the zero time
-	}
-	return s, err
-}
-
+// TestAuthIsAskedAgain when its answer has ended.
 func TestAuthIsAskedAgain(t *testing.T) {
-	service, with := newAuthService(t, `{"ttl":1,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
-	e := &expiring{inner: service.client()}
-	b := newBroker(t, with, func(s *setup) { s.backend.Guard = guard.New(guard.Options{External: e, Log: s.backend.Log}) })
-	c := b.dial()
-	c.send("AUTH\n" + sized("s"))
-	c.read()
-	c.publish("t", "m")
-	require.Equal(t, int32(2), e.queries.Load())
-	c.send("PUB t\n" + sized("m"))
-	c.fatal("E_AUTH_FAILED AUTH failed")
+	judged(t, nil, func(j *judging, login func() *client) {
+		c := login()
+		for n := range 3 {
+			c.publish("t", "m")
+			c.publish("t", "m")
+			require.EqualValues(t, n+1, j.asked.Load())
+			time.Sleep(time.Minute)
+		}
+	})
 }

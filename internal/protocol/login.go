@@ -2,14 +2,11 @@ package protocol
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/budget"
-	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
@@ -24,10 +21,6 @@ const (
 	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent,
 	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
 	maxName = 256
-	// minBodyRate is the least rate of a body that has reserved memory, in bytes per second,
-	// after bodyGrace.
-	minBodyRate = 32 << 10
-	bodyGrace   = 30 * time.Second
 )
 
 func (o *Options) loginTimeout() time.Duration { return cmp.Or(o.LoginTimeout, defaultLoginTimeout) }
@@ -50,6 +43,7 @@ func (c *conn) armLogin() bool {
 		return false
 	case g == nil:
 		c.settled = true
+		c.takeSeat()
 		return false
 	case g.Ready() != nil:
 		return false // judged when the users are known
@@ -61,12 +55,26 @@ func (c *conn) armLogin() bool {
 	}
 	if session := c.session.Load(); !g.Enforced() || session.LoggedIn() || session.Permissions() > 0 {
 		c.settled, c.armed = true, time.Time{}
+		c.takeSeat()
 		return false
 	}
 	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
 	c.late = true
 	return true
 }
+
+// takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
+// rights without a login. Where TLS is required, a client without it has no rights yet.
+func (c *conn) takeSeat() {
+	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+		return
+	}
+	g := c.h.backend.Guard
+	c.unseated = !c.seat(g == nil || g.Open() || c.session.Load().LoggedIn())
+}
+
+// errTooManyStrangers ends the connection of a client that has not logged in.
+var errTooManyStrangers = fatal(codeTooMany, "this broker has as many clients without a login as it may; log in, or try another broker")
 
 // tooLate is the error of a client that did not log in within its time; nil for any other
 // failed read.
@@ -107,32 +115,3 @@ func (h *Handler) unseatLocked(c *conn) {
 
 // errTooManyOfUser refuses a login.
 var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
-
-// reserve reserves the memory of a large body, and bounds the time of its arrival: the memory
-// would be kept from others. release follows, unless the error is not nil: then nothing of the
-// put is stored.
-func (c *conn) reserve(ctx context.Context, size int) error {
-	if size <= budget.Free {
-		return nil
-	}
-	if !c.h.backend.Bodies.Reserve(ctx, size) {
-		c.h.backend.Metrics.Refused(metrics.RefusedTCPMemory)
-		c.h.backend.Metrics.Answered(edge.ErrBusy)
-		c.armed = time.Time{}
-		c.arm() // the wait was not the client's
-		return edge.ErrBusy
-	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(bodyGrace + time.Duration(size/minBodyRate)*time.Second)) // a closed socket fails at the read
-	c.armed = time.Time{}
-	if c.stopping.Load() || c.revoked.Load() {
-		c.interrupt()
-	}
-	return nil
-}
-
-// release gives the memory of a body back.
-func (c *conn) release(size int) {
-	if size > budget.Free {
-		c.h.backend.Bodies.Release(size)
-	}
-}

@@ -285,7 +285,7 @@ func largeBodiesShareMemory(t *testing.T) {
 	const mib = 1 << 20
 	with, refused := counted(metrics.New(0))
 	bodies := budget.New(3 * mib / 2)
-	b := newBroker(t, piped, with, func(s *setup) { s.backend.Bodies = bodies })
+	b := newBroker(t, piped, with, func(s *setup) { s.backend.Memory = bodies })
 	whole := sized(repeat("m", mib))
 	slow := b.dial()
 	slow.publish("t", "x") // the topic is there
@@ -307,8 +307,9 @@ func largeBodiesShareMemory(t *testing.T) {
 	require.Zero(t, refused("tcp_memory"))
 
 	// All forms of a put, while another one keeps the memory.
-	require.True(t, bodies.Reserve(t.Context(), mib))
-	defer bodies.Release(mib)
+	other := bodies.Share("other")
+	require.True(t, other.Reserve(t.Context(), budget.Bodies, mib))
+	defer other.Release(budget.Bodies, mib)
 	for _, test := range []struct{ command, verb string }{
 		{"PUB t\n" + whole, "PUB"}, {"DPUB t 1\n" + whole, "DPUB"}, {"MPUB t\n" + multi(repeat("m", mib)), "MPUB"}, {"PUB_EXT t\n" + sized("\x00\x00"+repeat("m", mib-2)), "PUB"},
 	} {

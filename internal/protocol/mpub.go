@@ -58,7 +58,7 @@ func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuil
 		return nil, c.refusePut(ctx, "MPUB", 1, c.in.skip(int64(size)), busy)
 	}
 	draft, err := c.readMulti(verb, int(size), add)
-	c.release(int(size))
+	c.arrived()
 	if err != nil {
 		return nil, err
 	}

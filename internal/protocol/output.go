@@ -194,6 +194,21 @@ func (o *output) armLocked() {
 	}
 }
 
+// parkLocked gives the memory of the compressor back, until the next write. An idle client
+// would hold up to a megabyte of it otherwise, before it has logged in.
+func (o *output) parkLocked() {
+	if p, ok := o.compress.(interface{ Park() }); ok {
+		p.Park()
+	}
+}
+
+// park is parkLocked at the end of the connection.
+func (o *output) park() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.parkLocked()
+}
+
 // closeWriteLocked closes the sending direction only. The client can then read the error
 // frame; a full close might send a reset first.
 func (o *output) closeWriteLocked() {

@@ -48,7 +48,7 @@ func (c *conn) pub(ctx context.Context) error {
 	}
 	draft := queue.NewDraft(total + count*messageOverhead)
 	err = c.readRun(draft, count, size)
-	c.release(size)
+	c.arrived()
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (c *conn) receive(ctx context.Context, size int, read func() error) (refuse
 		return refused, c.in.skip(int64(size))
 	}
 	err = read()
-	c.release(size)
+	c.arrived()
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +285,7 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 	if err := c.allowPut(draft); err != nil {
 		return c.refusePut(ctx, a.put, a.count, nil, err)
 	}
-	s, err := c.fifo.reserve(ctx, a, draft.Size())
+	s, err := c.fifo.reserve(ctx, a, draft.Size(), &c.room)
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,19 @@ func TestPipelinedPutsAreGathered(t *testing.T) {
 	}
 }
 
+// A run of which a part is stored is answered message by message, an MPUB as a whole.
+func TestGatheredPutsHaveTheirOwnFates(t *testing.T) {
+	b := newBroker(t)
+	c := b.dial()
+	b.cluster.FailPuts(&edge.EachError{Whole: edge.ErrInDoubt, Each: []error{nil, edge.ErrTopicFull, nil}})
+	c.send(strings.Repeat("PUB t\n"+sized("x"), 3) + "MPUB t\n" + multi("1", "2", "3"))
+	c.response("OK")
+	c.error("E_PUB_FAILED PUB failed topic is full, not stored")
+	c.response("OK")
+	c.error("E_MPUB_FAILED MPUB failed in doubt, may be stored")
+	require.Equal(t, []int{3, 3}, b.cluster.Puts())
+}
+
 // A bad PUB behind good ones in one buffer is refused alone.
 func TestRunStopsAtABadPut(t *testing.T) {
 	b := newBroker(t, small)

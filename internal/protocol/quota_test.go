@@ -1,15 +1,21 @@
 package protocol_test
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/s2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/protocol/compress"
 )
 
 // TestRateLimitedPuts: a put beyond the user's rate is refused definitely, and the connection
@@ -130,18 +136,67 @@ func TestExpansionBeforeACommand(t *testing.T) {
 				}
 			}
 			_ = c.w.(packer).Flush() // likewise
-			_, err := c.next()
-			require.Error(t, err)
-			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "64 MiB were taken")
+			f, err := c.next()
+			if err == nil {
+				require.Contains(t, f.data, "E_BAD_BODY input is compressed too well")
+			} else {
+				require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "64 MiB were taken")
+			}
 
 			c = compressed()
 			c.send("AUTH\n" + sized(root))
 			require.Contains(t, c.read().data, `"root"`)
-			for range 8 {
-				c.publish("t", repeat("\x00", 1<<20))
+			var text strings.Builder
+			for i := 0; text.Len() < 1<<20; i++ {
+				fmt.Fprintf(&text, `{"order":%d,"customer":%d,"state":"paid"}`, i, i*7919%100_003)
 			}
-			c.send(nops + nops + nops)
+			for range 8 {
+				c.publish("t", text.String()[:1<<20]) // it compresses well
+			}
 			c.publish("t", "m")
+		})
+	}
+}
+
+// TestABombOfAClientWithRights: a client whose commands are allowed cannot have the broker store a thousand times what it
+// sends: 200 KB of deflate would be 200 MB on the disk. It gets the reason.
+func TestABombOfAClientWithRights(t *testing.T) {
+	for _, how := range []string{"deflate", "snappy"} {
+		t.Run(how, func(t *testing.T) {
+			with, refused := counted(metrics.New(0))
+			b := newBroker(t, with)
+			c := b.dial()
+			c.identify(`{"feature_negotiation":true,"` + how + `":true}`)
+			var bomb bytes.Buffer
+			if how == "deflate" {
+				w, err := flate.NewWriter(&bomb, flate.BestCompression)
+				require.NoError(t, err)
+				for range 40 {
+					_, err = io.WriteString(w, "PUB t\n"+sized(repeat("\x00", 1<<20)))
+					require.NoError(t, err)
+				}
+				require.NoError(t, w.Flush())
+			} else {
+				w := s2.NewWriter(&bomb, s2.WriterBlockSize(64<<10), s2.WriterConcurrency(1))
+				for range 40 {
+					_, err := io.WriteString(w, "PUB t\n"+sized(repeat("\x00", 1<<20)))
+					require.NoError(t, err)
+				}
+				require.NoError(t, w.Flush())
+			}
+			require.Less(t, bomb.Len(), 600<<10)
+			go func() { _, _ = c.conn.Write(bomb.Bytes()) }() // until the broker closes
+			c.r = unpack(how, c.r)
+			c.response("OK")
+			stored := 0
+			f := c.read()
+			for ; f.data == "OK"; f = c.read() {
+				stored++
+			}
+			require.Regexp(t, `^E_BAD_BODY input is compressed too well: \d+ compressed bytes become more than \d+, above \d+ times as many; the last command is not stored: send such messages without compression$`, f.data)
+			require.LessOrEqual(t, stored, 1+(compress.MaxRatio*bomb.Len())>>20)
+			require.Less(t, stored, 20)
+			require.Equal(t, 1, refused("tcp_expansion"))
 		})
 	}
 }

@@ -39,28 +39,18 @@ func (h *Handler) Recheck(ctx context.Context) {
 	}
 }
 
-// recheckAll checks every subscription. An auth service that cannot be reached ends none,
-// and is asked once in a pass: each question may take seconds.
+// recheckAll checks every subscription. An auth service that gives no usable answer ends one only when
+// the last answer about its client does not hold any more.
 func (h *Handler) recheckAll(ctx context.Context) {
-	silent := false
 	for _, c := range h.snapshot() {
 		of := c.consumes.Load()
 		if of == nil {
 			continue
 		}
-		session := c.session.Load()
-		if silent && session.External() != nil {
-			continue
-		}
-		err := session.Allow(ctx, need(of.topic, of.channel))
-		switch {
-		case err == nil:
-		case guard.IsLoss(err):
+		if err := c.session.Load().Allow(ctx, need(of.topic, of.channel)); guard.IsLoss(err) {
 			h.backend.Log.WithField("client", c.about.Load().remote).WithField("topic", of.topic).WithField("channel", of.channel).
 				Info("a subscription ends: its client has no right to it any more")
 			c.revoke()
-		default:
-			silent = true
 		}
 	}
 }

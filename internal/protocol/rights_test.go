@@ -3,19 +3,16 @@ package protocol_test
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -195,75 +192,77 @@ func TestACertificateBeforeTheUsersAreKnown(t *testing.T) {
 	c.fatal(`E_UNAUTHORIZED AUTH failed for PUB on "u" ""`)
 }
 
-// judging answers like an auth service whose answers run out at once, and then with an error.
+// judging answers like an auth service whose first answer holds for a minute.
 type judging struct {
-	first *auth.State
 	asked atomic.Int32
-	later error
+	later error // nil: the same answer again
 }
 
 func (j *judging) Query(context.Context, auth.Request) (*auth.State, error) {
-	if j.asked.Add(1) > 2 { // AUTH and SUB
+	if j.asked.Add(1) > 1 && j.later != nil {
 		return nil, j.later
 	}
-	return &auth.State{Authorizations: j.first.Authorizations}, nil // it has expired
+	return auth.Parse([]byte(`{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish","subscribe"]}]}`), time.Now())
 }
 
-// TestAReservedHeaderWhileTheServiceIsDown: nobody knows whether the client has the right. It is not told that it has not.
-func TestAReservedHeaderWhileTheServiceIsDown(t *testing.T) {
-	j := &judging{first: granted(t), later: errors.New("connection refused")}
-	b := newBroker(t, func(s *setup) { s.backend.Guard = guard.New(guard.Options{External: j, Log: s.backend.Log}) })
-	c := b.dial()
-	c.send("AUTH\n" + sized("s"))
-	c.read()
-	c.send("PUB_EXT t\n" + sized(ext(`{"##only_channel":"c"}`, "m"))) // the second query is for the right to publish
-	c.fatal("E_AUTH_FAILED AUTH failed")
+// judged logs clients in, in a bubble. The broker checks their subscriptions again and again.
+func judged(t *testing.T, later error, check func(j *judging, login func() *client)) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &judging{later: later}
+		b := newBroker(t, piped, func(s *setup) {
+			s.options.MaxHeartbeatInterval = 4 * time.Hour // there is none in these tests
+			s.backend.Guard = guard.New(guard.Options{External: j, Log: s.backend.Log})
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() { b.handler.Recheck(ctx) })
+		defer wg.Wait()
+		defer cancel()
+		check(j, func() *client {
+			c := b.dial()
+			require.NoError(t, c.conn.SetDeadline(time.Time{}))
+			c.identify(`{"heartbeat_interval":14400000}`)
+			c.send("AUTH\n" + sized("s"))
+			require.Contains(t, c.read().data, `"permission_count":1`)
+			return c
+		})
+	})
 }
 
-// granted is an answer that allows everything.
-func granted(t *testing.T) *auth.State {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
-	}))
-	defer s.Close()
-	state, err := auth.New(auth.Options{Addresses: []string{s.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit}).Query(t.Context(), auth.Request{})
-	require.NoError(t, err)
-	return state
-}
+const noAuthService = "E_AUTH_FAILED AUTH failed: the authorization service gives no usable answer, try again"
 
-// rechecked subscribes a client in a bubble, and has its right checked again.
-func rechecked(t *testing.T, later error, check func(*client)) {
-	j := &judging{first: granted(t), later: later} // its socket is outside the bubble
-	synctest.Test(t, func(t *testing.T) { check(j.recheck(t)) })
-}
-
-func (j *judging) recheck(t *testing.T) *client {
-	b := newBroker(t, piped, func(s *setup) { s.backend.Guard = guard.New(guard.Options{External: j, Log: s.backend.Log}) })
-	c := b.dial()
-	c.send("AUTH\n" + sized("s"))
-	c.read()
-	c.send("SUB t c\n")
-	c.response("OK")
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { b.handler.Recheck(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	synctest.Wait()
-	require.EqualValues(t, 3, j.asked.Load())
-	return c
-}
-
-// TestAServiceThatIsDownEndsNoSubscription: it has not said no.
-func TestAServiceThatIsDownEndsNoSubscription(t *testing.T) {
-	rechecked(t, errors.New("connection refused"), func(c *client) {
-		c.send("CLS\n")
-		c.response("CLOSE_WAIT")
+// TestAServiceThatIsDownEndsNothingSoon: whatever it answers but a denial, its last answer holds, also for a new login with the
+// same secret, and the service is asked a few times a minute. An hour after the end of that answer the rights end.
+func TestAServiceThatIsDownEndsNothingSoon(t *testing.T) {
+	judged(t, auth.ErrInvalidAnswer, func(j *judging, login func() *client) {
+		consumer, producer := login(), login()
+		consumer.send("SUB t c\n")
+		consumer.response("OK")
+		producer.publish("t", "m")
+		time.Sleep(time.Minute + guard.AnswerHolds - time.Second)
+		require.Less(t, j.asked.Load(), int32(80))
+		producer.publish("t", "m")
+		login().publish("t", "m")
+		consumer.send("CLS\n")
+		consumer.response("CLOSE_WAIT")
+		time.Sleep(time.Minute + 5*time.Second) // a question a minute
+		consumer.fatal(`E_UNAUTHORIZED AUTH failed for SUB on "t" "c"`)
+		producer.send("PUB_EXT t\n" + sized(ext(`{"##only_channel":"c"}`, "m")))
+		producer.fatal(noAuthService)
 	})
 }
 
 // TestAServiceThatRefusesEndsTheSubscription within a check of the end of its answer.
 func TestAServiceThatRefusesEndsTheSubscription(t *testing.T) {
-	rechecked(t, auth.ErrInvalidAnswer, func(c *client) { c.fatal(`E_UNAUTHORIZED AUTH failed for SUB on "t" "c"`) })
+	judged(t, auth.ErrDenied, func(_ *judging, login func() *client) {
+		consumer, producer := login(), login()
+		consumer.send("SUB t c\n")
+		consumer.response("OK")
+		time.Sleep(time.Minute + 5*time.Second)
+		consumer.fatal(`E_UNAUTHORIZED AUTH failed for SUB on "t" "c"`)
+		producer.send("PUB t\n" + sized("m"))
+		producer.fatal(`E_UNAUTHORIZED AUTH failed for PUB on "t" ""`)
+	})
 }
 
 // TestARightThatIsLostEndsTheSubscription at once.

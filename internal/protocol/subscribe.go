@@ -47,6 +47,7 @@ func (c *conn) attach(ctx context.Context, verb string, r edge.SubscribeRequest)
 	}
 	r.Topic, r.Channel, r.Client, r.Filter = topic, channel, c.stats, c.filter
 	r.MsgTimeoutMS, r.SampleRate = c.msgTimeout.Milliseconds(), c.sampleRate
+	r.Memory = *c.share.Load()
 	sub, err := c.h.backend.Subscribers.Subscribe(ctx, r)
 	if err != nil {
 		return c.subscribeFailed(topic, channel, err)

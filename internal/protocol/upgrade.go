@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/protocol/compress"
 )
 
 // upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it,
@@ -68,6 +68,9 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	}
 	c.in.reset(creditReader{c, conn})
 	c.out.switchLocked(conn, nil)
+	if c.settled {
+		c.takeSeat()
+	}
 	if s := c.session.Load(); s != nil && s.LoggedIn() && !c.h.seat(c, s.Identity()) {
 		return errTooManyOfUser // of the user in the certificate
 	}
@@ -76,15 +79,15 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 
 func (c *conn) startCompressionLocked(reply *negotiated) error {
 	conn := c.out.conn
-	source := &expansion{c: c, src: io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn)}
+	source := compress.NewExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
 	switch {
 	case reply.Snappy:
-		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
-		c.out.switchLocked(conn, &snappyWriter{to: conn})
+		c.in.reset(creditReader{c, source.Of(s2.NewReader(source, s2.ReaderMaxBlockSize(compress.SnappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
+		c.out.switchLocked(conn, compress.NewSnappy(conn))
 		c.describe(func(a *about) { a.snappy = true })
 	case reply.Deflate:
-		c.in.reset(creditReader{c, source.of(flate.NewReader(source))})
-		c.out.switchLocked(conn, &deflateWriter{to: conn, level: reply.DeflateLevel})
+		c.in.reset(creditReader{c, source.Of(flate.NewReader(source))})
+		c.out.switchLocked(conn, compress.NewDeflate(conn, reply.DeflateLevel, &c.share))
 		c.describe(func(a *about) { a.deflate = true })
 	default:
 		return nil
@@ -93,51 +96,8 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 	return c.out.respondLocked(responseOK)
 }
 
-const (
-	// freeExpansion is how many bytes a client may have decompressed before one of its commands
-	// was allowed.
-	freeExpansion = 1 << 20
-	// maxExpansion is how many bytes more each compressed byte may become until then.
-	maxExpansion = 16
-)
-
-var errExpansion = errors.New("protocol: the input decompresses to too much before a command was allowed")
-
-// expansion bounds the work that a client causes by compressed input before one of its
-// commands was allowed: a byte of deflate may become a thousand. From then on the bytes count
-// against the publish rates. It reads the compressed bytes, and wraps the decompressor.
-type expansion struct {
-	c    *conn
-	src  io.Reader
-	in   int64 // compressed bytes, those that the decompressor has read ahead included
-	out  int64
-	from io.Reader // the decompressor
-}
-
-// Read reads compressed bytes.
-func (e *expansion) Read(p []byte) (int, error) {
-	n, err := e.src.Read(p)
-	e.in += int64(n)
-	return n, err
-}
-
-// of gives the decompressed side.
-func (e *expansion) of(decompressor io.Reader) io.Reader {
-	e.from = decompressor
-	return (*expanded)(e)
-}
-
-// expanded is the decompressed side of an expansion.
-type expanded expansion
-
-// Read reads decompressed bytes.
-func (e *expanded) Read(p []byte) (int, error) {
-	n, err := e.from.Read(p)
-	if e.out += int64(n); !e.c.vouched && e.out > freeExpansion+maxExpansion*e.in {
-		return 0, errExpansion
-	}
-	return n, err
-}
+// minSnappyBuffer is the read buffer of a client that has sent nothing yet.
+const minSnappyBuffer = 1 << 10
 
 // earlyConn reads the bytes that were received before the upgrade first.
 type earlyConn struct {

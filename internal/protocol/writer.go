@@ -12,6 +12,9 @@ import (
 // backlog.
 const maxBurst = 256
 
+// maxAnswers bounds the answers of one burst: they are in memory until the client has read them.
+const maxAnswers = 512
+
 // errDeleted ends the connection of a consumer whose channel was deleted.
 var errDeleted = errors.New("protocol: the channel was deleted")
 
@@ -98,7 +101,7 @@ func (w *writer) burst() (last bool, err error) {
 	o := w.c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w.answers = w.c.fifo.take(w.answers[:0])
+	w.answers = w.c.fifo.take(w.answers[:0], maxAnswers)
 	for i := range w.answers {
 		a := &w.answers[i]
 		if err := w.answerLocked(a); err != nil {
@@ -149,7 +152,14 @@ func (w *writer) answerLocked(a *answer) error {
 	if text == nil {
 		return nil
 	}
-	for range a.count {
+	var each *edge.EachError
+	if a.count > 1 && a.fate.Err != nil {
+		_ = errors.As(a.fate.Err, &each)
+	}
+	for n := range a.count {
+		if each != nil && n < len(each.Each) {
+			kind, text = putFrame(a.put, each.Each[n])
+		}
 		if err := w.c.out.frameLocked(kind, text); err != nil {
 			return err
 		}
@@ -183,6 +193,7 @@ func (w *writer) deliverLocked() (int, error) {
 		}
 	}
 	w.record(began)
+	w.sub.Written(w.deliveries)
 	clear(w.deliveries) // the bodies may be large
 	w.c.messages.Add(uint64(n))
 	if n == min(credit, maxBurst) {

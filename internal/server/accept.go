@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/sleep"
 )
@@ -46,14 +47,14 @@ func (s *Server) acceptTCP(ctx context.Context) {
 
 // serveTCP serves one connection on its own goroutine, unless a limit is reached.
 func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
-	from := networkOf(conn)
-	if v := s.tcpSeats.take(from); v != admitted {
+	seat, v := s.tcpSeats.take(conn)
+	if v != admitted {
 		s.refuseTCP(ctx, conn, v)
 		return
 	}
 	s.wg.Go(func() {
-		defer s.tcpSeats.leave(from)
-		s.tcpHandler.Serve(ctx, conn)
+		defer seat.leave()
+		s.tcpHandler.Serve(edge.WithSeat(ctx, seat.admit), conn)
 	})
 }
 

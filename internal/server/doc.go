@@ -11,7 +11,9 @@
 //     ports that Listen has bound.
 //  4. The number of connections, in total and of an address, never exceeds Options. If file
 //     descriptors run out, clients are refused; the store never fails to open a file.
-//  5. A probe is answered while all seats are taken: spare seats serve nothing else, and the
+//  5. Where clients log in, a connection whose client has not done so gives way to others when seats run out, the oldest of the
+//     network with the most first, and never displaces a client that has logged in.
+//  6. A probe is answered while all seats are taken: spare seats serve nothing else, and the
 //     oldest connection in one gives way.
 //
 // # Goroutines

@@ -39,6 +39,11 @@ type Options struct {
 	MaxTCP, MaxHTTP int
 	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
 	MaxTCPPerAddress, MaxHTTPPerAddress int
+	// MaxTCPWaiting and MaxHTTPWaiting bound those whose clients have not logged in, while Open is false. A further one
+	// displaces another. 0: no limit.
+	MaxTCPWaiting, MaxHTTPWaiting int
+	// Open reports whether every client may do everything, without a login; nil: yes. It is not called before Start.
+	Open func() bool
 	// Farewells is how many refused TCP clients may read the reason at the same time; the others
 	// are closed without one.
 	Farewells int
@@ -83,10 +88,14 @@ type Server struct {
 
 // Listen binds the addresses.
 func Listen(o Options) (*Server, error) {
+	displaced := func(f metrics.Refusal) func() { return func() { o.Metrics.Refused(f) } }
 	s := &Server{
-		opts: o, failed: make(chan error, 1), cancel: func() {},
-		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress), farewells: make(chan struct{}, o.Farewells),
-		httpSeats: &httpSeats{seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress), spare: o.SpareHTTP, metrics: o.Metrics, above: list.New()},
+		opts: o, failed: make(chan error, 1), cancel: func() {}, farewells: make(chan struct{}, o.Farewells),
+		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress, o.MaxTCPWaiting, o.Open, displaced(metrics.RefusedTCPWaiting)),
+		httpSeats: &httpSeats{
+			seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress, o.MaxHTTPWaiting, o.Open, displaced(metrics.RefusedHTTPWaiting)),
+			spare: o.SpareHTTP, metrics: o.Metrics, above: list.New(),
+		},
 	}
 	for _, port := range []struct {
 		listener *net.Listener

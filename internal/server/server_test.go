@@ -28,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/metrics"
 	"github.com/lockstepmq/lockstep/internal/protocol"
@@ -50,7 +51,10 @@ type broker struct {
 func start(t *testing.T) *broker { return startWith(t, server.Options{}) }
 
 // startWith fills in the addresses and the handlers.
-func startWith(t *testing.T, o server.Options) *broker {
+func startWith(t *testing.T, o server.Options) *broker { return startGuarded(t, o, nil) }
+
+// startGuarded is startWith for a broker with users.
+func startGuarded(t *testing.T, o server.Options, g *guard.Guard) *broker {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	b := &broker{cluster: edgetest.New(), metrics: metrics.New(0), files: writeCertificate(t, t.TempDir(), 1)}
@@ -60,16 +64,19 @@ func startWith(t *testing.T, o server.Options) *broker {
 	o.Farewells = 16
 	const any = "127.0.0.1:0"
 	o.TCPAddress, o.HTTPAddress, o.HTTPSAddress, o.LookupHTTPAddress, o.TLS, o.Log, o.Metrics = any, any, any, any, b.tls, log, b.metrics
+	if g != nil {
+		o.Open = g.Open
+	}
 	b.Server, err = server.Listen(o)
 	require.NoError(t, err)
 	po := protocol.DefaultOptions()
 	po.TLS = b.tls.Config()
 	ho := httpapi.Options{Version: "1.3.0", MaxMsgSize: po.MaxMsgSize, MaxBodySize: po.MaxBodySize}
 	hb := httpapi.Backend{
-		Publisher: b.cluster, Stats: b.cluster, Admin: b.cluster, Directory: b.cluster.Directory(), Log: log,
+		Publisher: b.cluster, Stats: b.cluster, Admin: b.cluster, Directory: b.cluster.Directory(), Log: log, Guard: g,
 	}
 	b.Start(server.Handlers{
-		TCP:  protocol.New(po, protocol.Backend{Publisher: b.cluster, Subscribers: b.cluster, Log: log}),
+		TCP:  protocol.New(po, protocol.Backend{Publisher: b.cluster, Subscribers: b.cluster, Log: log, Guard: g}),
 		HTTP: httpapi.NSQD(ho, hb), HTTPS: httpapi.NSQD(ho, hb), Lookup: httpapi.Lookup(ho, hb),
 	})
 	t.Cleanup(func() {

@@ -5,15 +5,17 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/budget"
 )
 
 // bodyTimeout is how long a client may be silent within a body, or not read its answer. It
 // bounds the silence and not the whole request: a large body over a slow line takes long.
 const bodyTimeout = 30 * time.Second
 
-// minBodyRate is the least average rate of a body in bytes per second, after the first four
-// bodyTimeouts: a client that sends a byte now and then would hold the memory of its body for
-// weeks.
+// minBodyRate is the least average rate of a small body in bytes per second, after the first four
+// bodyTimeouts: a client that sends a byte now and then would hold its connection for
+// weeks. A large body, which has reserved memory, has the pace of package budget.
 const minBodyRate = 1 << 10
 
 // limitSilence serves requests whose bodies and answers end after a silence. Without the
@@ -23,7 +25,7 @@ func limitSilence(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
 		if r.Body != http.NoBody {
-			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now()}
+			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now(), large: r.ContentLength < 0 || r.ContentLength > budget.Free}
 			b.extend()                     // holds also for the part of the body that the handler does not read
 			r = r.WithContext(r.Context()) // the server compares its own body to see whether the rest is too long to read
 			r.Body = b
@@ -64,13 +66,19 @@ func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 type timedBody struct {
 	io.ReadCloser
 	conn  *http.ResponseController
-	began time.Time
+	began time.Time // of the request, or with large of the first read
 	read  int64
+	large bool // it has reserved memory
+	paced bool // it is large, and being read
 }
 
 func (b *timedBody) extend() {
 	deadline := time.Now().Add(bodyTimeout)
-	if latest := b.began.Add(4*bodyTimeout + time.Duration(b.read/minBodyRate)*time.Second); latest.Before(deadline) {
+	latest := b.began.Add(4*bodyTimeout + time.Duration(b.read/minBodyRate)*time.Second)
+	if b.paced {
+		latest = budget.Due(b.began, b.read)
+	}
+	if latest.Before(deadline) {
 		deadline = latest
 	}
 	_ = b.conn.SetReadDeadline(deadline) // an error means closed: the next read fails too
@@ -79,6 +87,9 @@ func (b *timedBody) extend() {
 // Read clears the deadline at the end of the body: from there on the server watches the
 // connection for the client's close, and the handler would take an expired deadline for one.
 func (b *timedBody) Read(p []byte) (int, error) {
+	if b.large && !b.paced { // the handler may have waited before
+		b.began, b.paced = time.Now(), true
+	}
 	b.extend()
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)

@@ -8,12 +8,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/budget"
 )
 
 // one is a listener with one connection.
@@ -80,41 +83,60 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestASlowBodyEnds: a client that sends a byte now and then is cut off; one that is slow at a sane
-// rate is not.
+// TestASlowBodyEnds: a client that sends a byte now and then is cut off, one with a large body soon: it keeps memory. One
+// that is slow at a sane rate is not.
 func TestASlowBodyEnds(t *testing.T) {
+	const pause = bodyTimeout * 2 / 3
+	rate := func(bytes int) int { return bytes * int(pause/time.Second) }
 	for name, test := range map[string]struct {
-		piece int
-		ends  bool
-	}{"a byte now and then": {1, true}, "slow": {2 * minBodyRate * int(bodyTimeout/time.Second), false}} {
+		length, piece int
+		after         time.Duration // 0 = it does not end
+	}{
+		"a byte now and then":          {20, 1, 5 * bodyTimeout},
+		"slow":                         {budget.Free, rate(2 * minBodyRate), 0},
+		"large, a byte now and then":   {1 << 20, 1, budget.Grace},
+		"large, slow":                  {1 << 20, rate(budget.MinRate / 4), budget.Grace + 8*pause},
+		"large, slow at a sane rate":   {1 << 20, rate(budget.MinRate * 2), 0},
+		"of unknown size, a byte only": {-1, 1, budget.Grace},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const pieces = 20
 				client, conn := net.Pipe()
 				failed := make(chan error, 1)
 				s := &http.Server{Handler: limitSilence(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					<-time.After(2 * budget.Grace) // it waits for memory
 					_, err := io.Copy(io.Discard, r.Body)
 					failed <- err
 					w.Header().Set("Connection", "close")
 				}))}
 				go func() { _ = s.Serve(one{conn, make(chan struct{}, 1), t.Context()}) }()
-				began := time.Now()
-				_, err := fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: %d\r\n\r\n", pieces*test.piece)
+				size, head, tail := fmt.Sprintf("Content-Length: %d", test.length), "", ""
+				if test.length < 0 {
+					size, head, tail = "Transfer-Encoding: chunked", "1\r\n", "\r\n"
+				}
+				_, err := fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: b\r\n%s\r\n\r\n", size)
 				require.NoError(t, err)
+				defer func() { _ = client.Close(); <-time.After(time.Minute) }() // the server ends the connection
 				go func() { _, _ = io.Copy(io.Discard, client) }()
-				for range pieces {
-					time.Sleep(bodyTimeout * 2 / 3)
-					if _, err = client.Write(make([]byte, test.piece)); err != nil {
-						break
+				began := time.Now()
+				go func() {
+					var err error
+					for left := test.length; left != 0 && err == nil; left -= min(left, test.piece) {
+						piece := test.piece
+						if left > 0 {
+							piece = min(piece, left)
+						}
+						_, err = client.Write(append(append([]byte(head), make([]byte, piece)...), tail...))
+						time.Sleep(pause)
 					}
-				}
-				if !test.ends {
-					require.NoError(t, err)
-					require.NoError(t, <-failed)
+				}()
+				if failure := <-failed; test.after == 0 {
+					require.NoError(t, failure)
 					return
+				} else {
+					require.ErrorIs(t, failure, os.ErrDeadlineExceeded)
 				}
-				require.Error(t, <-failed)
-				require.LessOrEqual(t, time.Since(began), 5*bodyTimeout)
+				require.LessOrEqual(t, time.Since(began), 2*budget.Grace+test.after+time.Second)
 			})
 		})
 	}

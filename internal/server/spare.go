@@ -5,7 +5,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -33,7 +32,7 @@ type httpSeats struct {
 type guest struct {
 	net.Conn
 	seats *httpSeats
-	from  netip.Prefix
+	seat  *seat
 	above verdict       // not admitted: it has a spare seat
 	place *list.Element // of a spare seat; nil = it has given way
 	once  sync.Once
@@ -41,8 +40,8 @@ type guest struct {
 
 // welcome counts a new connection.
 func (h *httpSeats) welcome(conn net.Conn) net.Conn {
-	g := &guest{Conn: conn, seats: h, from: networkOf(conn)}
-	if g.above = h.take(g.from); g.above == admitted {
+	g := &guest{Conn: conn, seats: h}
+	if g.seat, g.above = h.take(conn); g.above == admitted {
 		return g
 	}
 	if g.above == overAddress {
@@ -74,7 +73,7 @@ func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 func (g *guest) Close() error {
 	g.once.Do(func() {
 		if g.above == admitted {
-			g.seats.leave(g.from)
+			g.seat.leave()
 			return
 		}
 		g.seats.mu.Lock()
@@ -146,10 +145,14 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
 	}
-	if g, ok := conn.(*guest); ok && g.above != admitted {
+	g, ok := conn.(*guest)
+	switch {
+	case !ok:
+		return ctx
+	case g.above != admitted:
 		return context.WithValue(ctx, guestKey{}, g.above)
 	}
-	return ctx
+	return edge.WithSeat(ctx, g.seat.admit)
 }
 
 // refuseGuests serves the requests of connections within the limits, and probes of the others.

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/journal"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // The checkpoint file. On disk, by place, append only; little-endian:
@@ -31,13 +32,15 @@ import (
 // Slots below 2^32 belong to no partition; older builds skip them. Slot 0: flags (8 bytes), 1 =
 // clean: the store was closed after this checkpoint, and nothing followed. Slots from 1 on: three
 // times the slot of a partition, and the epoch and number of the channel state in its snapshot. The
-// snapshot on disk may be newer.
+// snapshot on disk may be newer. Slots from 2^31 on: the slot of a partition, and the numbers of its
+// identity mark.
 const (
 	checkpointMagic      = 0x31504b4c
 	checkpointHeaderSize = 40
 	checkpointEntrySize  = 80
 	flagClean            = 1
 	reservedSlots        = 1 << 32
+	markSlots            = 1 << 31
 	versionsPerEntry     = 3
 )
 
@@ -51,6 +54,8 @@ type checkpoint struct {
 	entries map[uint64]entry // by slot
 
 	versions map[uint64]version // of the channel snapshots, by slot
+
+	marks map[uint64]queue.IdentityMark // while it is decoded: of the entries that follow, by slot
 }
 
 // version names one version of a channel state.
@@ -71,6 +76,7 @@ type entry struct {
 	lastTimeNS int64 // at least the time of the newest batch
 	lastCRC    uint32
 	startCRC   uint32 // checksum from which the first batch continues
+	identities queue.IdentityMark
 }
 
 func (c *checkpoint) encode(order []uint64) []byte {
@@ -119,6 +125,16 @@ func (c *checkpoint) fields(order []uint64) (all []fields) {
 	if n > 0 {
 		all = append(all, at)
 	}
+	next = markSlots
+	for _, slot := range order {
+		if mark := c.entries[slot].identities; mark != (queue.IdentityMark{}) {
+			at := fields{next, slot}
+			n := markNumbers(mark)
+			copy(at[2:], n[:])
+			all = append(all, at)
+			next++
+		}
+	}
 	for _, slot := range order {
 		e := c.entries[slot]
 		all = append(all, fields{
@@ -134,6 +150,8 @@ func (c *checkpoint) add(n fields) {
 	switch {
 	case n[0] == 0:
 		c.clean = n[1]&flagClean != 0
+	case n[0] >= markSlots && n[0] < reservedSlots:
+		c.marks[n[1]] = markOf([identityNumbers]uint64(n[2:]))
 	case n[0] < reservedSlots:
 		for v := n[1:]; len(v) > 0; v = v[3:] {
 			if v[0] != 0 {
@@ -144,7 +162,7 @@ func (c *checkpoint) add(n fields) {
 		c.entries[n[0]] = entry{
 			epoch: ident.Epoch(n[1]),
 			start: position(n[2], n[3]), end: position(n[4], n[5]), committed: position(n[6], n[7]),
-			lastTimeNS: int64(n[8]), lastCRC: uint32(n[9]), startCRC: uint32(n[9] >> 32),
+			lastTimeNS: int64(n[8]), lastCRC: uint32(n[9]), startCRC: uint32(n[9] >> 32), identities: c.marks[n[0]],
 		}
 	}
 }
@@ -154,7 +172,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	if len(b) < checkpointHeaderSize || le.Uint32(b) != checkpointMagic || le.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
 		return nil, fmt.Errorf("%w: checkpoint of %d bytes", ErrCorrupt, len(b))
 	}
-	c := &checkpoint{noSync: le.Uint32(b[28:]) == 1, entries: map[uint64]entry{}, versions: map[uint64]version{}}
+	c := &checkpoint{noSync: le.Uint32(b[28:]) == 1, entries: map[uint64]entry{}, versions: map[uint64]version{}, marks: map[uint64]queue.IdentityMark{}}
 	c.mark = journal.Mark{Group: le.Uint64(b[8:]), Synced: le.Uint64(b[16:]), CRC: le.Uint32(b[24:])}
 	if files := le.Uint32(b[28:]); files != 1 { // 0: an older build, or there were none
 		c.mark.Files, c.mark.FileBytes = int(files>>1&0xf), int64(files>>5)*4096
@@ -172,7 +190,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 		c.add(n)
 		b = b[checkpointEntrySize:]
 	}
-	c.bootID = string(b)
+	c.bootID, c.marks = string(b), nil
 	return c, nil
 }
 

@@ -67,5 +67,6 @@
 //	    32    8 sequence of the write's position; number of a state version
 //	    40    4 previous batch's checksum (restart, cut, reset)
 //	    44    4 zero
-//	    48      batches, or the delta of the state version
+//	    48      batches, the delta of the state version, or an identity mark: from, end, clock in ms,
+//	            clock of the newest that is forgotten (8 bytes each)
 package store

@@ -39,6 +39,7 @@ func goldenWrites() []queue.Write {
 		{Kind: queue.WriteState, State: queue.StateVersion{Epoch: 3, N: 2, Delta: []byte("delta")}},
 		{Kind: queue.WriteCommitted, At: at},
 		{Kind: queue.WriteRestart, Epoch: 4, At: at, PrevCRC: 0x05060708},
+		{Kind: queue.WriteIdentities, Identities: queue.IdentityMark{From: 1, End: 2, ClockMS: 3, Forgotten: 4}},
 	}
 }
 
@@ -56,6 +57,7 @@ func TestGoldenRecords(t *testing.T) {
 		require.Equal(t, writes[i].Kind, r.Kind)
 		require.EqualValues(t, 0x1122334455667788, r.Slot)
 		require.Equal(t, writes[i].State, r.State)
+		require.Equal(t, writes[i].Identities, r.Identities)
 		b = b[n:]
 	}
 	require.Empty(t, b)
@@ -102,6 +104,9 @@ func TestGoldenCheckpoint(t *testing.T) {
 	}
 	requireGolden(t, "checkpoint-old", c, order)
 	c.clean = true
+	e := c.entries[order[2]]
+	e.identities = queue.IdentityMark{From: 1, End: 2, ClockMS: 3, Forgotten: 4}
+	c.entries[order[2]] = e
 	c.versions = map[uint64]version{order[0]: {7, 11}, order[1]: {1, 1}, order[2]: {1, 2}, order[3]: {2, 1}}
 	requireGolden(t, "checkpoint", c, order)
 	b := c.encode(order)

@@ -6,48 +6,40 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Identified finds the batches whose messages have identities: those from fromMS on, a time
-// in the log, and of them the newest with about `most` messages. lost: there are older ones from that
-// time on, or some could not be read. The replica's machine must not run yet.
-func (p *Partition) Identified(fromMS int64, most int) (puts []queue.IdentifiedPut, lost bool) {
-	from := p.Start().Offset
-	if r, ok := p.index.AtTime(fromMS); ok {
-		from = max(from, r.Offset)
+// LoadIdentities adds to r, which Restored has returned, the batches whose messages have identities: those
+// from the identity mark on. The replica's machine must not run yet.
+func (p *Partition) LoadIdentities(r *queue.Restored) {
+	if r.Identities == (queue.IdentityMark{}) {
+		return // the log has had none
 	}
 	var records []commitlog.Record
-	lost = !p.index.Walk(from, func(r commitlog.Record) {
-		if r.Identified {
-			records = append(records, r)
+	whole := p.index.Walk(max(r.Identities.From, p.Start().Offset), func(x commitlog.Record) {
+		if x.Identified {
+			records = append(records, x)
 		}
 	})
-	first, messages := len(records), 0
-	for first > 0 && messages < most {
-		first--
-		messages += int(records[first].Count)
-	}
-	lost = lost || first > 0
+	r.IdentitiesLost = !whole
 	at := ident.Offset(-1) // read so far
-	for _, r := range records[first:] {
-		if r.Offset < at {
+	for _, x := range records {
+		if x.Offset < at {
 			continue
 		}
-		batches, err := p.ReadAt(r.Offset, writtenBytes)
+		batches, err := p.ReadAt(x.Offset, writtenBytes)
 		if err != nil || len(batches) == 0 {
-			lost = true
+			r.IdentitiesLost = true
 			continue
 		}
 		for i := range batches {
 			if batches[i].Identified {
-				puts = append(puts, identifiedPut(&batches[i]))
+				r.Identified = append(r.Identified, identifiedPut(&batches[i]))
 			}
 			at = batches[i].End.Offset
 		}
 	}
-	return puts, lost
 }
 
 func identifiedPut(b *queue.Batch) queue.IdentifiedPut {
-	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
+	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
 	b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 	return p
 }

@@ -178,6 +178,7 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 		d.start, d.startCRC = p.firstOnDisk()
 		end, last := scanChain(p)
 		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
+		p.durable.identities.End = max(end.Offset, 1) // from the begin of the log, for no other record has the mark
 		rec.touched, rec.overlap = true, true
 	}
 	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {
@@ -246,12 +247,24 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 }
 
+// checkMark corrects the identity mark where data was lost: the newest mark may be lost, too, and
+// retention may have removed what it did not require.
+func (r *storeRecovery) checkMark(rec *recovery) {
+	d := &rec.p.durable
+	d.identities = d.identities.Cut(d.end.Offset)
+	lost := rec.broken != nil || r.doubt != nil || rec.doubtful
+	if lost && d.identities != (queue.IdentityMark{}) && d.start.Offset > d.identities.From {
+		d.identities.Forgotten, d.dirty = queue.ForgottenUnknown, true
+	}
+}
+
 // finish rebuilds one partition and renews its store id if needed.
 func (r *storeRecovery) finish(rec *recovery) error {
 	p := rec.p
 	if err := rec.finish(); err != nil {
 		return err
 	}
+	r.checkMark(rec)
 	p.restore(min(queue.RecentPuts, max(recentLeast, recentTotal/len(r.order))))
 	if rec.broken != nil {
 		r.s.o.Log.WithError(rec.broken).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).

@@ -26,6 +26,8 @@ type Record struct {
 	PrevCRC uint32
 	State   queue.StateVersion
 	Batches []byte
+
+	Identities queue.IdentityMark
 }
 
 // appendRecord encodes a write at the end of b.
@@ -46,8 +48,13 @@ func appendRecord(b []byte, slot uint64, w *queue.Write) []byte {
 	b = le.AppendUint64(b, sequence)
 	b = le.AppendUint32(b, w.PrevCRC)
 	b = append(b, 0, 0, 0, 0)
-	if w.Kind == queue.WriteState {
+	switch w.Kind {
+	case queue.WriteState:
 		b = append(b, w.State.Delta...)
+	case queue.WriteIdentities:
+		for _, n := range markNumbers(w.Identities) {
+			b = le.AppendUint64(b, n)
+		}
 	}
 	for i := range w.Batches {
 		b = append(b, w.Batches[i].Bytes...)
@@ -72,12 +79,33 @@ func DecodeRecord(b []byte) (Record, int, error) {
 		At:      ident.Position{Offset: ident.Offset(le.Uint64(b[24:])), Sequence: ident.Sequence(le.Uint64(b[32:]))},
 		PrevCRC: le.Uint32(b[40:]), Batches: b[recordHeaderSize:n:n],
 	}
-	if r.Kind < queue.WriteAppend || r.Kind > queue.WriteRestart || b[5]&^flagFull != 0 {
+	if r.Kind < queue.WriteAppend || r.Kind > queue.WriteIdentities || b[5]&^flagFull != 0 {
 		return Record{}, 0, fmt.Errorf("%w: record of kind %d", ErrCorrupt, r.Kind)
 	}
-	if r.Kind == queue.WriteState {
+	switch r.Kind {
+	case queue.WriteIdentities:
+		var numbers [identityNumbers]uint64
+		if len(r.Batches) != 8*len(numbers) {
+			return Record{}, 0, fmt.Errorf("%w: identity mark of %d bytes", ErrCorrupt, len(r.Batches))
+		}
+		for i := range numbers {
+			numbers[i] = le.Uint64(r.Batches[8*i:])
+		}
+		r.Identities, r.Batches = markOf(numbers), nil
+	case queue.WriteState:
 		r.State = queue.StateVersion{Epoch: r.Epoch, N: uint64(r.At.Sequence), Full: b[5] == flagFull, Delta: r.Batches}
 		r.Batches, r.At = nil, ident.Position{}
 	}
 	return r, n, nil
+}
+
+// identityNumbers are the numbers of an identity mark on disk.
+const identityNumbers = 4
+
+func markNumbers(m queue.IdentityMark) [identityNumbers]uint64 {
+	return [identityNumbers]uint64{uint64(m.From), uint64(m.End), uint64(m.ClockMS), uint64(m.Forgotten)}
+}
+
+func markOf(n [identityNumbers]uint64) queue.IdentityMark {
+	return queue.IdentityMark{From: ident.Offset(n[0]), End: ident.Offset(n[1]), ClockMS: int64(n[2]), Forgotten: queue.Clock(n[3])}
 }

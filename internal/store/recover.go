@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -51,6 +52,9 @@ func (r *recovery) apply(rec Record) error {
 	case queue.WriteCommitted:
 		d.committed = rec.At
 		return nil
+	case queue.WriteIdentities:
+		d.identities = rec.Identities
+		return nil
 	}
 	d.epoch = max(d.epoch, rec.Epoch)
 	if r.broken != nil {
@@ -63,6 +67,7 @@ func (r *recovery) apply(rec Record) error {
 	case queue.WriteRestart:
 		r.wasCut = true
 		r.restart(rec.At, rec.PrevCRC)
+		d.identities = queue.IdentityMark{}
 	}
 	return r.append(rec.Batches)
 }
@@ -85,7 +90,7 @@ func (r *recovery) truncate(at ident.Position, prevCRC uint32) {
 		n--
 	}
 	r.batches = r.batches[:n]
-	d.end = at
+	d.end, d.identities = at, d.identities.Cut(at.Offset)
 	if at.Offset < r.cut.Offset {
 		r.cut, r.chain = at, chainEnd{crc: prevCRC, time: time}
 	}
@@ -392,6 +397,7 @@ func (p *Partition) restore(puts int) {
 	p.mu.restored = queue.Restored{
 		Epoch: d.epoch, End: d.end, LastCRC: d.lastCRC, KnownCommitted: d.committed,
 		Epochs: p.index.Epochs(), Recent: p.recentPuts(puts), LastTimeNS: d.lastTimeNS,
+		Identities: d.identities,
 	}
 	if n := len(d.history); n > 0 {
 		p.mu.restored.State = d.history[n-1]
@@ -407,15 +413,11 @@ const (
 )
 
 // recentPuts collects the request ids of the newest puts: the puts of the time within which edges
-// retry, and in addition `any` puts of any age. The ages are computed from the wall clocks of the
-// leaders that stored the puts. If one clock was ahead, all later puts look old, so age alone does
-// not suffice.
+// retry, and in addition `any` puts of any age.
 func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	d := &p.durable
 	from := d.end.Offset
-	if r, ok := p.index.AtTime((d.lastTimeNS - p.store.o.RepeatFor.Nanoseconds()) / 1e6); ok {
-		from = min(from, r.Offset)
-	}
+	from = min(from, p.putSince(p.store.o.RepeatFor))
 	if r, ok := p.index.Newest(any); ok {
 		from = min(from, r.Offset)
 	}
@@ -433,6 +435,35 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 		return true
 	})
 	return newestOfEach(puts)
+}
+
+// clockJumps is how many jumps ahead of a wall clock putSince bears within its time, each of a 30th of it.
+// Edges retry for at most a third of RepeatFor.
+const clockJumps = 30
+
+// putSince is where the batches of the newest part of the log begin, of at least this duration, if the log is
+// as long. The times in the batches are wall clocks. They never decrease, but one that jumped ahead would make
+// all earlier batches old, so that two batches count as at most a 30th of the duration apart.
+func (p *Partition) putSince(duration time.Duration) ident.Offset {
+	wantMS, apartMS := duration.Milliseconds(), max(duration.Milliseconds()/clockJumps, 1)
+	end, start := p.durable.end.Offset, p.durable.start.Offset
+	for n := 4 * clockJumps; ; n *= 4 {
+		first, ok := p.index.Newest(n)
+		if !ok {
+			return end
+		}
+		var records []commitlog.Record
+		whole := p.index.Walk(first.Offset, func(r commitlog.Record) { records = append(records, r) })
+		sumMS := int64(0)
+		for i := len(records) - 1; i > 0; i-- {
+			if sumMS += min(records[i].TimeMS-records[i-1].TimeMS, apartMS); sumMS > wantMS {
+				return records[i].Offset
+			}
+		}
+		if !whole || len(records) < n || first.Offset <= max(start, end-recentBytes) {
+			return first.Offset
+		}
+	}
 }
 
 // newestOfEach keeps the newest puts of each producer, in their order.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -104,6 +105,36 @@ func TestRecentPutsAreRestored(t *testing.T) {
 	}
 	require.Equal(t, []uint64{0, 1, 2, 3, 4}, numbers, "the clock may have jumped after the first")
 	require.EqualValues(t, 106e9, r.LastTimeNS)
+}
+
+// TestRecentPutsWhateverTheClock: a leader puts a thousand messages a second, and its clock jumps an hour ahead.
+// After a start the repeats of the last seconds are recognised, those before the jump, too.
+func TestRecentPutsWhateverTheClock(t *testing.T) {
+	mem, o, s, p := alone(t, 1<<30)
+	e := border{}
+	const puts, jump = 20_000, 14_000
+	var batches []queue.Batch
+	for n := range puts {
+		d := queue.NewDraft(0)
+		d.Add([]byte("once"))
+		draft := d.Draft(ident.RequestID{Producer: 1 + uint64(n%8), N: uint64(n)})
+		ms := int64(n)
+		if n >= jump {
+			ms += 3_600_000
+		}
+		b := draft.Seal(e.at, 1, e.crc, ms*1e6)
+		e = border{b.End, b.CRC, b.Time}
+		p.Index().Append(indexRecord(b))
+		if batches = append(batches, b); len(batches) == 500 {
+			submit(t, s, p, queue.Write{Kind: queue.WriteAppend, Batches: batches})
+			batches = nil
+		}
+	}
+	require.NoError(t, s.Checkpoint())
+	o.FS, o.RepeatFor = mem.CrashClone(rand.New(rand.NewPCG(1, 1))), 10*time.Second
+	r := reopen(t, o).Partitions()[0].Restored()
+	require.LessOrEqual(t, r.Recent[0].Request.N, uint64(puts-9_000), "nine seconds ago")
+	require.Greater(t, r.Recent[0].Request.N, uint64(puts-12_000), "and not much more")
 }
 
 // TestDoubtOfTheCaller: the caller of Open reports that the directory is an old copy.

@@ -221,6 +221,8 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 		d.history, d.historyDirty = addVersion(d.history, w.State), true
 	case queue.WriteCommitted:
 		d.committed = w.At
+	case queue.WriteIdentities:
+		d.identities = w.Identities
 	case queue.WriteTruncate, queue.WriteReset:
 		d.epoch = max(d.epoch, w.Epoch)
 		if err := p.truncate(w.At, w.PrevCRC); err != nil {
@@ -262,7 +264,7 @@ func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
 		d.pendingBytes -= len(d.pending[n-1].Bytes)
 		d.pending = d.pending[:n-1]
 	}
-	d.end, d.lastCRC = at, prevCRC
+	d.end, d.lastCRC, d.identities = at, prevCRC, d.identities.Cut(at.Offset)
 	if p.segments.End() <= at.Offset {
 		return nil
 	}
@@ -273,7 +275,7 @@ func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
 	d := &p.durable
 	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
 	d.start, d.end, d.committed = at, at, at
-	d.lastCRC, d.startCRC = prevCRC, prevCRC
+	d.lastCRC, d.startCRC, d.identities = prevCRC, prevCRC, queue.IdentityMark{}
 	return p.segments.Reset()
 }
 

@@ -119,14 +119,19 @@ func (s *subscription) sweep(now time.Time) {
 func (s *subscription) Touch(id edge.MessageID) error {
 	err := s.Subscription.Touch(id)
 	if err == nil {
-		s.mu.Lock()
-		if x, ok := s.mu.open[id]; ok {
-			x.deadline = time.Now().Add(s.timeout)
-			s.mu.open[id] = x
-		}
-		s.mu.Unlock()
+		s.extend(id)
 	}
 	return err
+}
+
+// extend moves the deadline of a delivery that was touched.
+func (s *subscription) extend(id edge.MessageID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x, ok := s.mu.open[id]; ok {
+		x.deadline = time.Now().Add(s.timeout)
+		s.mu.open[id] = x
+	}
 }
 
 // Finish implements edge.Subscription.
@@ -137,6 +142,24 @@ func (s *subscription) Finish(id edge.MessageID) error {
 // Requeue implements edge.Subscription.
 func (s *subscription) Requeue(id edge.MessageID, delayMS int64) error {
 	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
+}
+
+// Settle implements edge.Subscription. A delivery that it refuses is not the one that is open here, or its
+// leader decides.
+func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
+	err := s.Subscription.Settle(r, do)
+	if err != nil {
+		return err
+	}
+	switch do.Verb {
+	case edge.VerbFinish:
+		s.end(r.ID, "finished")
+	case edge.VerbRequeue:
+		s.end(r.ID, "requeued")
+	case edge.VerbTouch:
+		s.extend(r.ID)
+	}
+	return nil
 }
 
 func (s *subscription) ended(id edge.MessageID, outcome string, err error) error {

@@ -40,6 +40,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 const (
@@ -59,7 +61,7 @@ const (
 var exportTimeout, closeTimeout = defaultExportTimeout, defaultCloseTimeout
 
 // HeaderParent is the header of a message, and of an HTTP request, with its place in a trace.
-const HeaderParent = "traceparent"
+const HeaderParent = queue.HeaderParent
 
 // Options of a tracer.
 type Options struct {

@@ -38,7 +38,7 @@ const (
 	offTime      = 48
 	offProducer  = 56
 	offN         = 64
-	offReserved  = 72
+	offClock     = 72
 	offHeaderCRC = 76
 )
 
@@ -73,6 +73,7 @@ type Draft struct {
 	Request    ident.RequestID
 	Control    uint8 // a Control… kind, or 0 for messages
 	Identified bool  // some of the messages have an Identity
+	Clock      Clock // with Identified; see Clock
 }
 
 // Size is the number of bytes that the sealed batch will have.
@@ -96,6 +97,7 @@ type Batch struct {
 	Control uint8
 	// Identified: some of the messages have an Identity.
 	Identified bool
+	Clock      Clock // with Identified; see Clock
 	Request    ident.RequestID
 }
 
@@ -125,6 +127,11 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	le.PutUint64(h[offTime:], uint64(timeNS))
 	le.PutUint64(h[offProducer:], d.Request.Producer)
 	le.PutUint64(h[offN:], d.Request.N)
+	clock := Clock(0)
+	if d.Identified {
+		clock = d.Clock
+		le.PutUint32(h[offClock:], uint32(clock))
+	}
 	crc := Checksum(h[:offHeaderCRC])
 	le.PutUint32(h[offHeaderCRC:], crc)
 	return Batch{
@@ -134,7 +141,7 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 			Sequence: at.Sequence + ident.Sequence(d.Count),
 		},
 		CRC: crc, PrevCRC: prevCRC, Time: timeNS, Count: d.Count, Control: d.Control, Request: d.Request,
-		Identified: d.Identified,
+		Identified: d.Identified, Clock: clock,
 	}
 }
 
@@ -175,7 +182,7 @@ func DecodeHeader(b []byte) (Batch, int, error) {
 		return Batch{}, 0, ErrTorn
 	}
 	le := binary.LittleEndian
-	if le.Uint32(b) != magic || b[4] != version || b[7] != 0 || le.Uint32(b[offReserved:]) != 0 {
+	if le.Uint32(b) != magic || b[4] != version || b[7] != 0 || b[offFlags] != flagIdentified && le.Uint32(b[offClock:]) != 0 {
 		return Batch{}, 0, fmt.Errorf("%w: no batch header here", ErrCorrupt)
 	}
 	crc := le.Uint32(b[offHeaderCRC:])
@@ -198,6 +205,6 @@ func DecodeHeader(b []byte) (Batch, int, error) {
 		CRC: crc, PrevCRC: le.Uint32(b[offPrev:]), Time: int64(le.Uint64(b[offTime:])),
 		Count: count, Control: control,
 		Request:    ident.RequestID{Producer: le.Uint64(b[offProducer:]), N: le.Uint64(b[offN:])},
-		Identified: b[offFlags] == flagIdentified,
+		Identified: b[offFlags] == flagIdentified, Clock: Clock(le.Uint32(b[offClock:])),
 	}, int(n), nil
 }

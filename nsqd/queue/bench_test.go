@@ -56,11 +56,12 @@ func BenchmarkIdentity(b *testing.B) {
 	without := plain.Draft(ident.RequestID{})
 	with := without.ByContent(nil)
 	for name, f := range map[string]func(){
-		"id":         func() { _ = IdentityOf(id) },
-		"sequence":   func() { _ = IdentityOfSequence("producer", 7) },
-		"content":    func() { _ = IdentityOfContent(nil, body) },
-		"by-content": func() { _ = without.ByContent(nil) },
-		"first":      func() { _, _ = with.First() },
+		"id":                   func() { _ = IdentityOf(id) },
+		"sequence":             func() { _ = IdentityOfSequence("producer", 7) },
+		"content":              func() { _ = IdentityOfContent(nil, nil, body) },
+		"content with headers": func() { _ = IdentityOfContent(nil, []byte(`{"region":"eu","##client_dispatch_tag":"blue"}`), body) },
+		"by-content":           func() { _ = without.ByContent(nil) },
+		"first":                func() { _, _ = with.First() },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

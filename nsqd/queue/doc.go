@@ -34,7 +34,7 @@
 //	    48    8 time, nanoseconds since 1970
 //	    56    8 request id: producer
 //	    64    8 request id: n
-//	    72    4 zero
+//	    72    4 clock, tenths of a second (flag 2; else 0); see Clock
 //	    76    4 header crc (CRC-32C of bytes 0 to 75)
 //	    80      payload
 //

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -37,33 +38,15 @@ func (x Identity) Part(n int) Identity {
 	return identity(domainPart, binary.LittleEndian.AppendUint32(x[:len(x):len(x)], uint32(n)))
 }
 
-// IdentityOfContent is the identity of a message of a topic that recognises messages by their content:
-// the body, and the key that chooses the partition (nil: none). Headers, delay and life do not count,
-// for a producer that publishes again may set them anew.
-func IdentityOfContent(key, body []byte) (x Identity) {
-	var head [5]byte // whether there is a key, and its length: no two pairs have equal bytes
-	if key != nil {
-		head[0] = 1
-	}
-	binary.LittleEndian.PutUint32(head[1:], uint32(len(key)))
-	h := sha256.New()
-	for _, b := range [][]byte{[]byte(domainContent), head[:], key, body} {
-		_, _ = h.Write(b) // never fails: a hash
-	}
-	var sum [sha256.Size]byte
-	copy(x[:], h.Sum(sum[:0]))
-	return x
-}
-
-// ByContent is the put in which each message without an identity has that of its content. The put has
-// this key (nil: none). The bytes of a put that needs none are not copied.
+// ByContent is the put in which each message without an identity has that of its content (content.go). The
+// put has this key (nil: none). The bytes of a put that needs none are not copied.
 func (d *Draft) ByContent(key []byte) Draft {
-	if d.Control != 0 || d.Whole() || d.wholly() {
+	if !d.LacksIdentities() {
 		return *d
 	}
 	return d.rewrite(int(d.Count)*len(Identity{}), func(m Message) Message {
 		if m.Identity == (Identity{}) {
-			m.Identity = IdentityOfContent(key, m.Body)
+			m.Identity = IdentityOfContent(key, m.Header, m.Body)
 		}
 		return m
 	})
@@ -81,15 +64,19 @@ func (d *Draft) rewrite(grows int, change func(Message) Message) Draft {
 	return out.Draft(d.Request)
 }
 
-// wholly reports whether each message has an identity.
-func (d *Draft) wholly() bool {
+// LacksIdentities reports whether a message of the put can be recognised neither by an identity of its own
+// nor by one of the whole put.
+func (d *Draft) LacksIdentities() bool {
+	if d.Control != 0 || d.Whole() {
+		return false
+	}
 	n := uint32(0)
 	d.Identities(func(_ int, x Identity) {
 		if x != (Identity{}) {
 			n++
 		}
 	})
-	return n == d.Count
+	return n < d.Count
 }
 
 // Source names a message that is published again in another place.
@@ -98,6 +85,8 @@ type Source struct {
 	Partition uint16
 	Sequence  ident.Sequence
 	Channel   string // that the copy comes from, or is for; "": none
+	ChannelID uint64 // of the channel that the copy comes from; 0: none
+	TimeNS    int64  // when it was published, if the topic may have lost it and used its sequence again; 0: not said
 }
 
 // Why a message is published again. The names are part of the identities.
@@ -114,7 +103,14 @@ func IdentityOfCopy(why string, of Source) Identity {
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))
 	b = binary.LittleEndian.AppendUint16(b, of.Partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Sequence))
-	return identity(domainCopy, append(b, of.Channel...))
+	b = append(b, of.Channel...)
+	if of.ChannelID != 0 { // no name has a zero byte
+		b = binary.LittleEndian.AppendUint64(append(b, 0), of.ChannelID)
+	}
+	if of.TimeNS != 0 {
+		b = binary.LittleEndian.AppendUint64(append(b, 1), uint64(of.TimeNS))
+	}
+	return identity(domainCopy, b)
 }
 
 // Whole reports whether the put has one identity: that of its first message.
@@ -208,10 +204,43 @@ func (d *Draft) First() (x Identity, ok bool) {
 	return x, x != (Identity{})
 }
 
+// Clock is a time on the clock of a partition, in tenths of a second. The clock counts how long the
+// partition has had a leader since its first message with an identity. It is counted by the monotonic
+// clocks of the leaders, one after the other, and never by a wall clock. So the difference between the
+// clock now and that of a batch is a lower bound of the batch's age. 0: the batch has none.
+type Clock uint32
+
+// ClockTick is the unit of Clock in milliseconds.
+const ClockTick = 100
+
+// IdentityMark says which messages with identities a replica still recognises (the dedupe window). It is
+// derived from the log, and written now and then, so that a replica that starts derives the same again.
+// The zero value: the log has had no message with an identity.
+type IdentityMark struct {
+	From    ident.Offset // the identities of the batches from here on are in the window
+	End     ident.Offset // the end of the log at the time of the mark, above 0
+	ClockMS int64        // the clock of the partition then, in milliseconds
+	// Forgotten is the clock of the newest message with an identity before From; 0: there was none.
+	// ForgottenUnknown: it is not known.
+	Forgotten Clock
+}
+
+// ForgottenUnknown is above the clock of every message.
+const ForgottenUnknown = Clock(math.MaxUint32)
+
+// Cut is the mark after the log was cut at o.
+func (m IdentityMark) Cut(o ident.Offset) IdentityMark {
+	if m != (IdentityMark{}) {
+		m.From, m.End = min(m.From, o), max(min(m.End, o), 1)
+	}
+	return m
+}
+
 // IdentifiedPut is a batch whose messages have identities, as it was found in a log.
 type IdentifiedPut struct {
 	First      ident.Sequence
 	At, End    ident.Offset
+	Clock      Clock
 	Identities []Identity // of the messages in order; a zero one recognises nothing
 }
 

@@ -26,13 +26,16 @@ func TestIdentitiesStay(t *testing.T) {
 	require.NotEqual(t, numbered, IdentityOfSequence("billing-2", 7))
 	require.NotEqual(t, numbered, IdentityOf([]byte("\x07\x00\x00\x00\x00\x00\x00\x00billing-1")), "no number is an id")
 
-	content, keyed := IdentityOfContent(nil, []byte("order 1")), IdentityOfContent([]byte("k1"), []byte("order 1"))
+	content, keyed := IdentityOfContent(nil, nil, []byte("order 1")), IdentityOfContent([]byte("k1"), nil, []byte("order 1"))
 	require.Equal(t, goldenContent, hex.EncodeToString(content[:]))
 	require.Equal(t, goldenKeyed, hex.EncodeToString(keyed[:]))
-	require.NotEqual(t, IdentityOfContent([]byte("k"), []byte("1order 1")), keyed)
-	require.NotEqual(t, IdentityOfContent([]byte{}, []byte("order 1")), content, "an empty key is a key")
+	require.NotEqual(t, IdentityOfContent([]byte("k"), nil, []byte("1order 1")), keyed)
+	require.NotEqual(t, IdentityOfContent([]byte{}, nil, []byte("order 1")), content, "an empty key is a key")
 	copied := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing"})
 	require.Equal(t, goldenCopy, hex.EncodeToString(copied[:]))
+	anew := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", ChannelID: 3})
+	require.NotEqual(t, copied, anew, "of a channel that was made anew")
+	require.NotEqual(t, copied, IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", TimeNS: 1}))
 }
 
 const (
@@ -41,8 +44,8 @@ const (
 
 	goldenSequence = "7a3d936464206c749165f014f3575537"
 
-	goldenContent = "9acb66c7bf71fe8b665daf56bf2464dc"
-	goldenKeyed   = "11002e5e009501979765d85838f79a43"
+	goldenContent = "87c0519dfbfde7315f8cc2f5583583cf"
+	goldenKeyed   = "7966211e4547dd9ae6a0dba97141a61e"
 	goldenCopy    = "df42597e5b1fc217565fb80cedd81bda"
 
 	goldenData = "4c4b4231010200008e0000000300000044b2bd0b0100000004000000000000006400000000000000070000000000000005000000000000000100000000000000020000000000000000000000ac38a6eb1200000008b7fe48acf1769095342dfda9e3fa9869610200000000621e0000000d050000000000000002007b7daef3e8d3b0e714067b65af95ee22898463"
@@ -146,7 +149,7 @@ func TestByContent(t *testing.T) {
 		return decoded.Messages(0, 9, nil)
 	}
 	want := messages(identifiedDraft(t))
-	want[1].Identity = IdentityOfContent(key, []byte("b"))
+	want[1].Identity = IdentityOfContent(key, nil, []byte("b"))
 	require.Equal(t, want, messages(by.Clone()))
 	same := by.ByContent([]byte("another"))
 	require.Same(t, &by.Bytes[0], &same.Bytes[0], "each message has one")

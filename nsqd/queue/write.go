@@ -36,6 +36,8 @@ const (
 	// WriteRestart begins the log anew at At and forgets everything before (a replica that is
 	// behind the leader's first retained offset).
 	WriteRestart WriteKind = 7
+	// WriteIdentities records Identities. It never causes a sync of its own while puts arrive.
+	WriteIdentities WriteKind = 8
 )
 
 // Write is one journal record. All writes of one Effects are one submission, in order.
@@ -46,6 +48,8 @@ type Write struct {
 	PrevCRC uint32 // of writes with At: the checksum from which the chain continues there
 	Batches []Batch
 	State   StateVersion
+
+	Identities IdentityMark
 }
 
 // Restored is the state of a replica that the store found on disk.
@@ -58,8 +62,9 @@ type Restored struct {
 	Recent         []RecentPut  // of the newest batches, oldest first
 	State          StateVersion // version of the channel state in the register
 	LastTimeNS     int64
-	Identified     []IdentifiedPut // those that the dedupe window may still need, oldest first
-	// IdentitiesLost: older ones of the window could not be read.
+	Identities     IdentityMark
+	Identified     []IdentifiedPut // from Identities.From on, oldest first
+	// IdentitiesLost: some of them could not be read.
 	IdentitiesLost bool
 }
 

@@ -1,7 +1,8 @@
 // Package relocations holds where messages lie that were copied to the end of the log before retention removed
 // the original. The map is part of the replicated state of a partition.
 //
-// It does not decide which messages are relocated or still needed (nsqd and retention do), and reads no log.
+// It does not decide which messages are relocated or still needed (nsqd and retention do). It reads the messages
+// from the log that the caller names.
 //
 // # Invariants
 //

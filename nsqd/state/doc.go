@@ -29,6 +29,7 @@
 //	            kind 1: progress; kind 8: relocation; all others:
 //	          8 sequence: where the channel begins (create), the topic's cursor (delete,
 //	            keep), the new cursor (seek), the barrier (barrier), 0 (pause, order)
+//	          8 id of the channel (create alone)
 //
 // Progress:
 //
@@ -61,6 +62,7 @@
 //	          1   flags: 1 ordered, 2 paused
 //	          1   n, length of the name
 //	          n   name
+//	          8   id of the channel
 //	          8   start
 //	              progress
 //	          4 count of relocated messages (absent if there are none), each

@@ -44,15 +44,17 @@ type Record struct {
 	Kind     Kind
 	Channel  string
 	Flags    byte           // create, pause, barrier, keep, order
+	ID       uint64         // create: of the channel
 	At       ident.Sequence // create, delete (the topic's cursor), seek, barrier, keep
 	Progress cursor.Progress
 	Offset   ident.Offset // relocate: offset of the batch
 	Seqs     []ident.Sequence
 }
 
-// Channel is one channel of a snapshot.
+// Channel is one channel of a snapshot. The ID tells it from an earlier channel of the name.
 type Channel struct {
 	Name     string
+	ID       uint64
 	Flags    byte
 	Start    ident.Sequence
 	Progress cursor.Progress
@@ -97,7 +99,11 @@ func appendRecord(b []byte, r Record) []byte {
 		}
 		return b
 	}
-	return binary.LittleEndian.AppendUint64(b, uint64(r.At))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.At))
+	if r.Kind == KindCreate {
+		b = binary.LittleEndian.AppendUint64(b, r.ID)
+	}
+	return b
 }
 
 func appendProgress(b []byte, p cursor.Progress) []byte {
@@ -129,7 +135,7 @@ func encodedSize(p *cursor.Progress) int {
 func AppendSnapshot(b []byte, s Snapshot) []byte {
 	size := 2 + 8 + 8 + 4 + 4 + 24*len(s.Relocated)
 	for i := range s.Channels {
-		size += 1 + 1 + len(s.Channels[i].Name) + 8 + encodedSize(&s.Channels[i].Progress)
+		size += 1 + 1 + len(s.Channels[i].Name) + 8 + 8 + encodedSize(&s.Channels[i].Progress)
 	}
 	b = slices.Grow(b, size) // a million deferred messages are 16 MiB
 	le := binary.LittleEndian
@@ -140,6 +146,7 @@ func AppendSnapshot(b []byte, s Snapshot) []byte {
 	for _, c := range s.Channels {
 		b = append(b, c.Flags, byte(len(c.Name)))
 		b = append(b, c.Name...)
+		b = le.AppendUint64(b, c.ID)
 		b = le.AppendUint64(b, uint64(c.Start))
 		b = appendProgress(b, c.Progress)
 	}
@@ -174,6 +181,8 @@ func DecodeDelta(b []byte) ([]Record, error) {
 			for n := d.count(8); n > 0; n-- {
 				r.Seqs = append(r.Seqs, d.sequence())
 			}
+		case KindCreate:
+			r.At, r.ID = d.sequence(), d.uint64()
 		default:
 			r.At = d.sequence()
 		}
@@ -192,7 +201,7 @@ func DecodeSnapshot(b []byte) (Snapshot, error) {
 	s := Snapshot{Flags: d.byte(), Barrier: d.sequence(), Keep: d.sequence()}
 	for n := d.count(minSavedBytes); n > 0 && d.err == nil; n-- {
 		s.Channels = append(s.Channels, Channel{
-			Flags: d.byte(), Name: d.name(), Start: d.sequence(), Progress: d.progress(),
+			Flags: d.byte(), Name: d.name(), ID: d.uint64(), Start: d.sequence(), Progress: d.progress(),
 		})
 	}
 	if d.err == nil && len(d.b) > 0 {
@@ -215,7 +224,7 @@ func DecodeSnapshot(b []byte) (Snapshot, error) {
 }
 
 // minSavedBytes is the least size of one channel in a snapshot.
-const minSavedBytes = 1 + 1 + 8 + 8 + 3*4
+const minSavedBytes = 1 + 1 + 8 + 8 + 8 + 3*4
 
 // decoder reads fixed fields. After the first error it returns zeros.
 type decoder struct {

@@ -32,7 +32,7 @@ func golden(t *testing.T, name string, b []byte) {
 
 func sampleRecords() []Record {
 	return []Record{
-		{Kind: KindCreate, Channel: "a", Flags: FlagOrdered, At: 7},
+		{Kind: KindCreate, Channel: "a", ID: 0x1d, Flags: FlagOrdered, At: 7},
 		{Kind: KindProgress, Channel: "b", Progress: cursor.Progress{
 			Confirmed: 100,
 			Settled:   []cursor.Span{{From: 102, To: 105}, {From: 110, To: 111}},
@@ -49,7 +49,7 @@ func sampleRecords() []Record {
 
 func sampleSnapshot() Snapshot {
 	return Snapshot{Flags: FlagPaused, Barrier: 120, Keep: 3, Channels: []Channel{
-		{Name: "a", Flags: FlagOrdered | FlagPaused, Start: 7, Progress: cursor.Progress{Confirmed: 7}},
+		{Name: "a", ID: 0x1d, Flags: FlagOrdered | FlagPaused, Start: 7, Progress: cursor.Progress{Confirmed: 7}},
 		{Name: "b", Start: 1, Progress: sampleRecords()[1].Progress},
 	}}
 }

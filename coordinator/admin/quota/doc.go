@@ -2,7 +2,8 @@
 // and channels.
 //
 // It counts the watched metadata (coordinator/catalog), and the creations and growths under way on this broker. It creates
-// nothing, and does not limit rates of messages or connections (internal/guard, internal/ratelimit).
+// nothing, and does not limit rates of messages or connections (internal/guard, internal/ratelimit), but that at which a user
+// with a quota creates topics.
 //
 // # Invariants
 //

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/time/rate"
+
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -28,6 +30,7 @@ type Quotas struct {
 	note    func(who edge.Requester, detail string, err error)
 	mu      struct {
 		sync.Mutex
+		paces    map[string]*rate.Limiter // of the users who created topics lately
 		topics   map[string]pendingTopic
 		channels map[pendingKey]pendingOwner
 	}
@@ -53,6 +56,7 @@ func New(l Limits, c *catalog.Catalog, note func(edge.Requester, string, error))
 		note = func(edge.Requester, string, error) {}
 	}
 	q := &Quotas{limits: l, catalog: c, note: note}
+	q.mu.paces = map[string]*rate.Limiter{}
 	q.mu.topics, q.mu.channels = map[string]pendingTopic{}, map[pendingKey]pendingOwner{}
 	return q
 }
@@ -126,8 +130,33 @@ func (q *Quotas) addTopic(who edge.Requester, name string, partitions int) error
 			return err
 		}
 	}
+	if who.Topics > 0 && !q.paceLocked(who.User).Allow() {
+		return fmt.Errorf("%w: user %s has created %d topics within seconds, and may create %d a second now; repeat later",
+			edge.ErrRateLimited, who.User, createBurst, createRate)
+	}
 	q.mu.topics[name] = pendingTopic{who.User, partitions}
 	return nil
+}
+
+// The topics that a user with a quota of topics may create at this broker: at once, and a second afterwards. Each topic costs
+// files and metadata on several brokers.
+const (
+	createBurst = 100
+	createRate  = 5
+	// maxPaces bounds the users whose paces are known.
+	maxPaces = 10_000
+)
+
+func (q *Quotas) paceLocked(user string) *rate.Limiter {
+	if p := q.mu.paces[user]; p != nil {
+		return p
+	}
+	if len(q.mu.paces) >= maxPaces {
+		clear(q.mu.paces)
+	}
+	p := rate.NewLimiter(createRate, createBurst)
+	q.mu.paces[user] = p
+	return p
 }
 
 // Partitions admits that a topic with this owner grows to a number of partitions, until done is called, or

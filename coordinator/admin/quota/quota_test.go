@@ -2,7 +2,10 @@ package quota
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -86,6 +89,35 @@ func TestTheQuotaOfAUser(t *testing.T) {
 	done()
 	_, err = r.Partitions(ctx, "b", "ann", 4, 5)
 	require.ErrorContains(t, err, "user ann has 4 of 4 partitions")
+}
+
+// TestThePaceOfAUser: a user with a quota creates topics at a bounded rate, whatever it has; others do not wait for it.
+func TestThePaceOfAUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(Limits{})
+		create := func(who edge.Requester) (made int) {
+			for i := range 616 {
+				done, err := r.Topic(as(t, who), fmt.Sprint(who.User, i), 1)
+				if err != nil {
+					require.ErrorIs(t, err, edge.ErrRateLimited)
+					require.ErrorContains(t, err, "user "+who.User+" has created 100 topics within seconds, and may create 5 a second now")
+					continue
+				}
+				done()
+				made++
+			}
+			return made
+		}
+		ann := edge.Requester{User: "ann"}
+		ann.Topics = 1000
+		require.Equal(t, 100, create(ann))
+		require.Equal(t, 616, create(edge.Requester{User: "root"}), "no quota")
+		bob := ann
+		bob.User = "bob"
+		require.Equal(t, 100, create(bob))
+		<-time.After(10 * time.Second)
+		require.Equal(t, 50, create(ann))
+	})
 }
 
 // TestAGrowthCountsOnce: beside creations and other growths that are under way, and when the metadata shows it, also

@@ -49,7 +49,7 @@
 //	    38    1 outcome (package outcome)
 //	    39    1 zero
 //
-// ClassRelay, deliveries: 56 bytes a record; then for each its header and body.
+// ClassRelay, deliveries: 64 bytes a record; then for each its header and body.
 //
 //	offset size field
 //	     0    8 stream
@@ -61,18 +61,21 @@
 //	    44    4 body length
 //	    48    2 attempts
 //	    50    6 zero
+//	    56    8 number of the delivery
 //
-// ClassRelay, verbs (and the list of held deliveries in an opening): 32 bytes a
+// ClassRelay, verbs (and the list of held deliveries in an opening): 40 bytes a
 // record.
 //
 //	offset size field
 //	     0    8 stream
 //	     8    8 sequence
 //	    16    8 argument: delay in ms (−1: the client never saw it, −2: it has left,
-//	            −3: likewise, and the message waits for its timeout), credit, attempts held, how it closes
+//	            −3: likewise, and the message waits for its timeout), credit, how it closes
 //	    24    4 epoch, low 32 bits of the one it was delivered in
 //	    28    1 verb: 1 finish, 2 requeue, 3 touch, 4 held, 5 credit, 6 close;
 //	            from the leader 7 revoked, 8 gone, 9 deleted, 10 missing;
 //	            16 is added to 1–3 when the leader refused
-//	    29    3 zero
+//	    29    1 zero
+//	    30    2 attempts of the delivery; 0: unknown
+//	    32    8 number of the delivery, which its epoch and number name
 package wire

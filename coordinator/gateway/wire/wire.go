@@ -20,8 +20,8 @@ var ErrFrame = errors.New("gateway: malformed frame")
 const (
 	PutSize      = 52
 	ReplySize    = 40
-	DeliverySize = 56
-	VerbSize     = 32
+	DeliverySize = 64
+	VerbSize     = 40
 )
 
 // Bounds of what one broker sends another.
@@ -257,7 +257,7 @@ const (
 	VerbFinish  VerbKind = 1  // edge → leader
 	VerbRequeue VerbKind = 2  // edge → leader; argument: delay in ms, or Unseen, Left or Kept
 	VerbTouch   VerbKind = 3  // edge → leader
-	VerbHeld    VerbKind = 4  // in an opening; argument: attempts, 0: the leader has the number
+	VerbHeld    VerbKind = 4  // in an opening
 	VerbCredit  VerbKind = 5  // edge → leader; argument: the credit
 	VerbClose   VerbKind = 6  // edge → leader; argument: a Leaving
 	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and is no longer the client's
@@ -310,6 +310,13 @@ type Verb struct {
 	Sequence ident.Sequence
 	Epoch    ident.Epoch
 	Argument int64
+	Number   uint64 // with the epoch: the delivery
+	Attempts uint16 // of the delivery; 0: unknown
+}
+
+// VerbOf is a verb about a delivery.
+func VerbOf(kind VerbKind, stream uint64, d *edge.Delivery) Verb {
+	return Verb{Kind: kind, Stream: stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number, Attempts: d.Message.Attempts}
 }
 
 // AppendVerb appends a record of VerbSize bytes.
@@ -319,7 +326,9 @@ func AppendVerb(b []byte, v Verb) []byte {
 	b = le.AppendUint64(b, uint64(v.Sequence))
 	b = le.AppendUint64(b, uint64(v.Argument))
 	b = le.AppendUint32(b, uint32(v.Epoch))
-	return append(b, byte(v.Kind), 0, 0, 0)
+	b = append(b, byte(v.Kind), 0)
+	b = le.AppendUint16(b, v.Attempts)
+	return le.AppendUint64(b, v.Number)
 }
 
 // DecodeVerb reads a record of VerbSize bytes.
@@ -331,6 +340,8 @@ func DecodeVerb(b []byte) Verb {
 		Argument: int64(le.Uint64(b[16:])),
 		Epoch:    ident.Epoch(le.Uint32(b[24:])),
 		Kind:     VerbKind(b[28]),
+		Attempts: le.Uint16(b[30:]),
+		Number:   le.Uint64(b[32:]),
 	}
 }
 
@@ -346,7 +357,8 @@ func AppendDelivery(b []byte, stream uint64, d *edge.Delivery) []byte {
 	b = le.AppendUint32(b, uint32(len(m.Header)))
 	b = le.AppendUint32(b, uint32(len(m.Body)))
 	b = le.AppendUint16(b, m.Attempts)
-	return append(b, 0, 0, 0, 0, 0, 0)
+	b = append(b, 0, 0, 0, 0, 0, 0)
+	return le.AppendUint64(b, d.Number)
 }
 
 // DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The
@@ -357,7 +369,7 @@ func DecodeDelivery(b, rest []byte) (stream uint64, d edge.Delivery, after []byt
 	if header+body > uint64(len(rest)) {
 		return 0, d, nil, fmt.Errorf("%w: a delivery is cut short", ErrFrame)
 	}
-	d.Epoch = ident.Epoch(le.Uint64(b[16:]))
+	d.Epoch, d.Number = ident.Epoch(le.Uint64(b[16:])), le.Uint64(b[56:])
 	d.Message = queue.Message{
 		Seq:      ident.Sequence(le.Uint64(b[8:])),
 		Time:     int64(le.Uint64(b[24:])),

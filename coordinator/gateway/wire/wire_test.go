@@ -44,17 +44,17 @@ func TestRecordsHaveTheirBytes(t *testing.T) {
 	older := Reply{Outcome: replica.NotEnoughReplicas}
 	require.Equal(t, replica.Completion{Outcome: replica.NotEnoughReplicas}, older.Completion())
 
-	v := Verb{Kind: VerbRequeue, Stream: 0xa1, Sequence: 0xa2, Argument: 0xa3, Epoch: 0xa4}
-	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a4000000"+"02"+"000000",
+	v := Verb{Kind: VerbRequeue, Stream: 0xa1, Sequence: 0xa2, Argument: 0xa3, Epoch: 0xa4, Number: 0xa5, Attempts: 0xa6}
+	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a4000000"+"02"+"00"+"a600"+"a500000000000000",
 		hex.EncodeToString(AppendVerb(nil, v)))
 	require.Equal(t, v, DecodeVerb(AppendVerb(nil, v)))
 
-	d := edge.Delivery{Epoch: 0xa3, Message: queue.Message{
+	d := edge.Delivery{Epoch: 0xa3, Number: 0xa7, Message: queue.Message{
 		Seq: 0xa2, Time: 0xa4, Trace: 0xa5, Header: []byte("h"), Body: []byte("bo"), Attempts: 0xa6,
 	}}
 	b := AppendDelivery(nil, 0xa1, &d)
 	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a400000000000000"+
-		"a500000000000000"+"01000000"+"02000000"+"a600"+"000000000000", hex.EncodeToString(b))
+		"a500000000000000"+"01000000"+"02000000"+"a600"+"000000000000"+"a700000000000000", hex.EncodeToString(b))
 	stream, got, rest, err := DecodeDelivery(b, []byte("hbo!"))
 	require.NoError(t, err)
 	require.EqualValues(t, 0xa1, stream)
@@ -88,7 +88,7 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &PubCount{}, Golden: "92a2733102"},
 		{Value: &Put{}, Golden: "01000000000000000200000000000000030000000000000005000000000000000600000007000000080000000900000004000100", Own: own(AppendPut, DecodePut)},
 		{Value: &Reply{}, Golden: "01000000000000000200000000000000030000000000000005000000000000000600000004000700", Own: own(AppendReply, DecodeReply)},
-		{Value: &Verb{}, Golden: "0200000000000000030000000000000005000000000000000400000001000000", Own: own(AppendVerb, DecodeVerb)},
+		{Value: &Verb{}, Golden: "02000000000000000300000000000000050000000000000004000000010007000600000000000000", Own: own(AppendVerb, DecodeVerb)},
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica/canon"
-	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // TestCloneKnowsEveryField: a new field must be added to Clone and Canonical, and then here.
@@ -17,11 +16,11 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[Requests]():   "producers windowMS restored",
 		reflect.TypeFor[producer]():   "order gone maxN",
 		reflect.TypeFor[numbered]():   "n first end atMS count",
-		reflect.TypeFor[Window]():     "windowMS bound entries forgot restored lost lostMS",
+		reflect.TypeFor[Window]():     "windowMS bound budget entries clockMS sinceMS ticked below forgotten",
 		reflect.TypeFor[identities](): "first next blocks spare index",
 		reflect.TypeFor[index]():      "tables",
 		reflect.TypeFor[table]():      "slots used",
-		reflect.TypeFor[identified](): "identity seq at end atMS",
+		reflect.TypeFor[identified](): "identity seq at end clock",
 	}
 	for typ, fields := range known {
 		var have []string
@@ -35,7 +34,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 // TestCanonicalTellsApart: an entry, its age and what is not known are part of the canonical form; a clone has
 // the form of its original, and time beyond the window does not count.
 func TestCanonicalTellsApart(t *testing.T) {
-	r, d := NewRequests(100), NewWindow(100, 10)
+	r, d := NewRequests(100), NewWindow(100, 10, nil)
 	at := func(nowMS int64) string {
 		w := canon.Writer{NowMS: nowMS}
 		r.Canonical(&w)
@@ -50,13 +49,15 @@ func TestCanonicalTellsApart(t *testing.T) {
 	}
 	r.push(putNumber(1, 1, 1), 10)
 	differs(10)
-	d.push(identifiedAt("a", 0, 10))
+	require.Equal(t, at(1000), at(2000))
+	d.Tick(10)
+	differs(10)
+	d.Add(putAt("a", 0, 2), 10)
 	differs(10)
 	differs(11)
-	require.Equal(t, at(1000), at(2000))
 	before := at(10)
 	r, d = r.Clone(), d.Clone()
 	require.Equal(t, before, at(10))
-	d.Load(&queue.Restored{IdentitiesLost: true})
+	d.Restart(500, 7)
 	differs(10)
 }

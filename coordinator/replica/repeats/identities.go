@@ -12,7 +12,7 @@ type identified struct {
 	identity queue.Identity
 	seq      ident.Sequence
 	at, end  ident.Offset // of its batch
-	atMS     int64        // when it was appended here
+	clock    queue.Clock  // of its batch
 }
 
 // blockSize is the number of entries in a block.

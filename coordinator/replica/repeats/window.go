@@ -10,75 +10,139 @@ import (
 const (
 	// DefaultMS is the dedupe window of a topic that names none.
 	DefaultMS = meta.DefaultDedupeWindowMS
-	// DefaultIdentities bounds the identities of a partition.
-	DefaultIdentities = 1 << 20
+	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and
+	// an eighth more, because the clock of the partition stands still while it has no leader.
+	DefaultIdentities = 9 << 17
+	// DefaultBudget bounds those of a broker: four such partitions.
+	DefaultBudget = 4 * DefaultIdentities
 	// identitySlack: a replica keeps so many times the bound before it drops one that is within its
 	// own window. A replica counts the age of an identity from its own append or start, so that it
 	// may have more of them than its leader.
 	identitySlack = 4
 )
 
-// IdentitiesFromMS is how far back in the times of a log the window may reach, for a replica that
-// starts (DW-3). newestNS is the time of the log's newest batch. Time in a log never decreases, so one
-// clock that was ahead leaves it in the future: then wallNS, this machine's wall clock, counts.
-func IdentitiesFromMS(newestNS, wallNS, windowMS int64) int64 {
-	return min(newestNS, wallNS)/1e6 - 2*windowMS - 60_000
-}
-
 // Window is the dedupe window: the identities of the newest messages, by which a message that is
 // published again is recognised (DW-1). It is derived from the log, as Requests is. An identity enters
 // it when its batch is appended, on leader and follower alike. The identity leaves it when the batch is
-// truncated, or when the window has passed since this machine appended the batch, by the machine's own
-// clock.
+// truncated, or when the window has passed since the leader appended the batch, by the clock of the
+// partition (queue.Clock, DW-2).
 type Window struct {
-	windowMS int64
-	bound    int
-	entries  identities
-	forgot   bool  // an identity was forgotten here: a longer window does not reach back at once
-	restored bool  // some were found by the store; their window begins with the first Tick
-	lost     bool  // the store did not find all of them
-	lostMS   int64 // until then an unknown identity may be that of a message in the log; 0: never
+	windowMS  int64
+	bound     int
+	budget    *Budget // of the broker
+	entries   identities
+	clockMS   int64        // the clock of the partition at sinceMS; 0: it stands, for there was no identity yet
+	sinceMS   int64        // in the machine's time
+	ticked    bool         // the machine has a time: before the first Tick the clock stands
+	below     ident.Offset // the identities of the batches from here on are in entries
+	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
 }
 
-// NewWindow makes the window of a log without identities. It is full with bound of them.
-func NewWindow(windowMS int64, bound int) Window { return Window{windowMS: windowMS, bound: bound} }
+// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of
+// the broker is used up.
+func NewWindow(windowMS int64, bound int, b *Budget) Window {
+	return Window{windowMS: windowMS, bound: bound, budget: b}
+}
 
-// Load takes what the store has found.
+// Release gives the budget back, at the end of the machine.
+func (d *Window) Release() {
+	d.budget.add(-d.Len())
+	d.budget = nil
+}
+
+// Load takes what the store has found. The time for which the process was away does not count. After the
+// mark the log may have batches of a leader whose clock was behind the mark's: then theirs counts.
 func (d *Window) Load(r *queue.Restored) {
+	mark, later := r.Identities, false
+	d.below, d.forgotten = mark.From, mark.Forgotten
 	for i := range r.Identified {
 		p := &r.Identified[i]
+		later = p.At >= mark.End
 		for n, x := range p.Identities {
-			d.push(identified{identity: x, seq: p.First + ident.Sequence(n), at: p.At, end: p.End})
+			d.push(identified{identity: x, seq: p.First + ident.Sequence(n), at: p.At, end: p.End, clock: p.Clock})
 		}
 	}
-	d.restored, d.lost = len(r.Identified) > 0 || r.IdentitiesLost, r.IdentitiesLost
+	if d.Len() > 0 {
+		d.clockMS = startOf(d.newest())
+	}
+	if !later {
+		d.clockMS = max(d.clockMS, mark.ClockMS)
+	}
+	if r.IdentitiesLost {
+		d.forgotten = queue.ForgottenUnknown
+	}
+	if d.forgotten > 0 {
+		d.clockMS = max(d.clockMS, 1)
+		d.forgotten = min(d.forgotten, stampAt(d.clockMS))
+	}
 }
 
-// Tick moves the time: the window of the identities that the store has found begins with the first one,
-// and those whose window has passed are forgotten.
+// Tick moves the time, and forgets the identities whose window has passed. The clock of the partition
+// begins to run with the first one.
 func (d *Window) Tick(nowMS int64) {
-	if d.restored {
-		d.began(nowMS)
+	if !d.ticked {
+		d.sinceMS, d.ticked = nowMS, true
 	}
 	d.forget(nowMS)
 }
 
-// began lets the window of the restored identities begin: how long the process was away is not known.
-func (d *Window) began(nowMS int64) {
-	for n := d.entries.first; n < d.entries.next; n++ {
-		d.entries.at(n).atMS = nowMS
+// Clock is the clock of the partition in milliseconds; 0: the log has had no message with an identity.
+func (d *Window) Clock(nowMS int64) int64 {
+	if d.clockMS == 0 {
+		return 0
 	}
-	if d.lost {
-		d.lostMS = nowMS + d.windowMS
+	return d.clockMS + max(nowMS-d.sinceMS, 0)
+}
+
+// stampAt is the clock of a batch that is appended now. It is above the clock now by one to two ticks, so
+// that the batch looks younger than it is, and never older.
+func stampAt(clockMS int64) queue.Clock {
+	return queue.Clock(min(clockMS/queue.ClockTick+2, int64(queue.ForgottenUnknown)-1))
+}
+
+// startOf is the clock at the time of the append of a batch, or at most two ticks less.
+func startOf(c queue.Clock) int64 { return max(int64(c)-2, 0) * queue.ClockTick }
+
+// Stamp is the clock of a batch with identities that the leader appends now. The clock of the partition
+// begins to run with the first one. No batch has a clock below that of an earlier one.
+func (d *Window) Stamp(nowMS int64) queue.Clock {
+	if d.clockMS == 0 {
+		d.setClock(1, nowMS)
 	}
-	d.restored, d.lost = false, false
+	return max(stampAt(d.Clock(nowMS)), d.newest())
+}
+
+// newest is the clock of the newest batch with identities.
+func (d *Window) newest() queue.Clock {
+	if d.Len() == 0 {
+		return d.forgotten
+	}
+	return d.entries.newest().clock
+}
+
+func (d *Window) setClock(clockMS, nowMS int64) { d.clockMS, d.sinceMS = clockMS, nowMS }
+
+// Follow takes the clock of the leader, whether it is before or behind the one here (0: the leader has
+// none). It is at most the age of each batch of the leader's log, and so of each one here.
+func (d *Window) Follow(clockMS, nowMS int64) {
+	if clockMS > 0 {
+		d.setClock(max(clockMS, startOf(d.newest())), nowMS)
+		d.forget(nowMS)
+	}
 }
 
 // Add takes the identities of a batch that was appended.
 func (d *Window) Add(b *queue.Batch, nowMS int64) {
+	clock := max(b.Clock, d.newest())
+	if clock == 0 {
+		clock = d.Stamp(nowMS)
+	}
+	if d.Clock(nowMS) < startOf(clock) || d.clockMS == 0 {
+		d.setClock(max(startOf(clock), 1), nowMS)
+	}
 	b.Identities(func(n int, x queue.Identity) {
 		d.push(identified{
-			identity: x, seq: b.At.Sequence + ident.Sequence(n), at: b.At.Offset, end: b.End.Offset, atMS: nowMS,
+			identity: x, seq: b.At.Sequence + ident.Sequence(n), at: b.At.Offset, end: b.End.Offset, clock: clock,
 		})
 	})
 }
@@ -87,9 +151,12 @@ func (d *Window) push(e identified) {
 	if e.identity == (queue.Identity{}) {
 		return
 	}
+	if d.Len() == 0 && d.forgotten == 0 {
+		d.below = e.at
+	}
 	d.entries.push(e)
-	if d.Len() > identitySlack*d.bound { // its message may be published again: from now on this cannot be told
-		d.lostMS = max(d.lostMS, d.entries.oldest().atMS+d.windowMS)
+	d.budget.add(1)
+	if d.Len() > identitySlack*d.bound || d.budget.exceeded() { // its message may be published again: from now on this cannot be told
 		d.forgetOldest()
 	}
 }
@@ -97,68 +164,98 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether so many further messages with identities are more than the bound.
-func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound }
+// Full reports whether so many further messages with identities are more than the bound, or than the budget of
+// the broker.
+func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
-// Oldest is where the batch of the oldest message begins. There must be one.
-func (d *Window) Oldest() ident.Offset { return d.entries.oldest().at }
+// Oldest is where the batch of the oldest message begins; false if there is none.
+func (d *Window) Oldest() (at ident.Offset, some bool) {
+	if d.Len() == 0 {
+		return 0, false
+	}
+	return d.entries.oldest().at, true
+}
 
 // forgetOldest removes the oldest entry.
 func (d *Window) forgetOldest() {
+	e := d.entries.oldest()
+	d.below, d.forgotten = e.end, max(d.forgotten, e.clock)
 	d.entries.popOldest()
-	d.forgot = true
+	d.budget.add(-1)
 }
 
 // forget removes the identities whose window has passed (DW-2).
 func (d *Window) forget(nowMS int64) {
-	for d.Len() > 0 && d.entries.oldest().atMS < nowMS-d.windowMS {
+	for d.Len() > 0 && d.passed(d.entries.oldest().clock, nowMS) {
 		d.forgetOldest()
 	}
 }
 
-// ReachesTo is the first batch of the window, which ends at the log's end; false if some of the window
-// is not known here.
-func (d *Window) ReachesTo(end ident.Offset, nowMS int64) (from ident.Offset, ok bool) {
-	if d.Len() > 0 {
-		end = d.entries.oldest().at
-	}
-	return end, d.ReachesBack(nowMS)
+// passed reports whether the window has passed since the append of a batch with this clock.
+func (d *Window) passed(c queue.Clock, nowMS int64) bool {
+	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.windowMS
 }
 
-// ForgetBelow removes the identities of the batches below a leader's window. A replica that copies the
-// log does not know by its own clock how old they are (DW-3).
-func (d *Window) ForgetBelow(from ident.Offset) {
-	for d.Len() > 0 && d.entries.oldest().at < from {
-		d.forgetOldest()
+// Mark is what a start has to know beside the log, which ends at end (DW-3). The zero value: nothing.
+func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
+	if d.Len() == 0 && d.forgotten == 0 {
+		return queue.IdentityMark{}
 	}
+	m := queue.IdentityMark{From: d.below, End: end, ClockMS: d.Clock(nowMS), Forgotten: d.forgotten}
+	if d.Len() == 0 {
+		m.From = end
+	}
+	return m
+}
+
+// Forgotten is the clock of the newest message whose identity was forgotten; 0: none was.
+func (d *Window) Forgotten() queue.Clock { return d.forgotten }
+
+// Length is the length of the window in milliseconds.
+func (d *Window) Length() int64 { return d.windowMS }
+
+func (d *Window) popNewest() {
+	d.entries.popNewest()
+	d.budget.add(-1)
 }
 
 // Truncate forgets the identities of the batches that end above o: their messages are not stored.
 func (d *Window) Truncate(o ident.Offset) {
 	for d.Len() > 0 && d.entries.newest().end > o {
-		d.entries.popNewest()
+		d.popNewest()
 	}
+	d.below = min(d.below, o)
+}
+
+// Restart begins afresh with a log whose head was removed at o. The leader has forgotten the identities
+// before, of which the newest has this clock.
+func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
+	for d.Len() > 0 {
+		d.popNewest()
+	}
+	d.below, d.forgotten = o, forgotten
 }
 
 // ReachesBack reports whether the window is whole: an unknown identity is that of a new message.
-func (d *Window) ReachesBack(nowMS int64) bool { return !d.lost && nowMS >= d.lostMS }
+func (d *Window) ReachesBack(nowMS int64) bool {
+	return d.forgotten == 0 || d.passed(d.forgotten, nowMS)
+}
 
 // Canonical writes the canonical form.
 func (d *Window) Canonical(w *canon.Writer) {
-	w.Flags(d.restored, d.lost, !d.forgot)
-	w.Num(uint64(d.windowMS), uint64(d.Len()))
-	w.Age(d.lostMS, 0)
+	w.Flags(d.ticked)
+	w.Num(uint64(d.windowMS), uint64(d.Clock(w.NowMS)), uint64(d.forgotten), uint64(d.below), uint64(d.Len()))
 	for n := d.entries.first; n < d.entries.next; n++ {
 		e := d.entries.at(n)
 		w.B = append(w.B, e.identity[:]...)
-		w.Num(uint64(e.seq), uint64(e.at), uint64(e.end))
-		w.Age(e.atMS, d.windowMS)
+		w.Num(uint64(e.seq), uint64(e.at), uint64(e.end), uint64(e.clock))
 	}
 }
 
-// Clone gives a copy that shares nothing.
+// Clone gives a copy that shares nothing, and is in no budget.
 func (d *Window) Clone() Window {
 	c := *d
+	c.budget = nil
 	c.entries = d.entries.clone()
 	return c
 }
@@ -213,20 +310,6 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	return r
 }
 
-// Resize takes another length of the window. A longer one holds for the identities that are still here;
-// what a shorter one forgot before is unknown for as long as the longer one reaches back.
-func (d *Window) Resize(windowMS, nowMS int64) {
-	if windowMS > d.windowMS {
-		d.lostMS = max(d.lostMS, d.widened(windowMS, nowMS))
-	}
-	d.windowMS = windowMS
-}
-
-// widened is the end of the time for which a longer window does not reach back: 0 if no identity was
-// ever forgotten here.
-func (d *Window) widened(windowMS, nowMS int64) int64 {
-	if !d.forgot {
-		return 0
-	}
-	return nowMS + windowMS - d.windowMS
-}
+// Resize takes another length of the window. A longer one holds for the identities that are still here.
+// The identities that a shorter one forgot before are in doubt until the longer one has passed.
+func (d *Window) Resize(windowMS int64) { d.windowMS = windowMS }

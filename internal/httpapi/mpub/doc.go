@@ -1,5 +1,5 @@
 // Package mpub decodes the body of POST /mpub into a draft of one put: one message a line, or a number of
-// length-prefixed messages.
+// length-prefixed messages; and the records of POST /v1/topic/append.
 //
 // It checks sizes and publishes nothing; the answers to its errors are those of internal/httpapi.
 //

@@ -15,6 +15,8 @@ var (
 	ErrMsgTooBig  = errors.New("MSG_TOO_BIG")
 	ErrBadBody    = errors.New("BAD_BODY")
 	ErrBadMessage = errors.New("BAD_MESSAGE")
+	// ErrEmpty means that a body has no message, although it must have one.
+	ErrEmpty = errors.New("MSG_EMPTY")
 	// ErrRead means that the connection failed.
 	ErrRead = errors.New("INTERNAL_ERROR")
 )
@@ -22,7 +24,7 @@ var (
 // Options are the limits, and the parts of a put that every message has.
 type Options struct {
 	MaxMsgSize, MaxBodySize int64
-	DeliverAt               int64          // unix ns; 0: at once
+	DeliverAt               int64          // unix ns; 0: at once. Of Records: the latest that is not special
 	Header                  []byte         // nil: none
 	Identity                queue.Identity // of the put; 0: none
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -25,6 +26,7 @@ type channel struct {
 // delivery is a message in flight to a consumer.
 type delivery struct {
 	message *message
+	number  uint64
 	since   time.Time
 	timer   *time.Timer
 }
@@ -90,13 +92,25 @@ type subscription struct {
 	inFlight map[edge.MessageID]*delivery
 	ready    int
 	gone     bool
+	memory   budget.Tally
 }
 
 func newSubscription(c *Cluster, ch *channel, r edge.SubscribeRequest) *subscription {
 	return &subscription{
 		c: c, ch: ch, request: r,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}), refused: make(chan edge.Refusal, 1),
-		inFlight: map[edge.MessageID]*delivery{},
+		inFlight: map[edge.MessageID]*delivery{}, memory: r.Memory.Tally(budget.Deliveries),
+	}
+}
+
+// Written implements edge.Subscription.
+func (s *subscription) Written(list []edge.Delivery) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for i := range list {
+		if !s.gone {
+			s.memory.Give(list[i].Message.Size())
+		}
 	}
 }
 
@@ -124,16 +138,21 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	}
 	for ; credit > 0 && len(s.ch.queue) > 0; credit-- {
 		m := s.ch.queue[0]
+		if !s.memory.Take(len(m.header) + len(m.body)) {
+			break
+		}
 		s.ch.queue = s.ch.queue[1:]
 		if s.sampledOut() {
 			credit++
+			s.memory.Give(len(m.header) + len(m.body))
 			continue
 		}
 		m.attempts++
-		f := &delivery{message: m, since: time.Now()}
+		s.c.mu.number++
+		f := &delivery{message: m, number: s.c.mu.number, since: time.Now()}
 		s.inFlight[m.id] = f
 		s.armLocked(f, time.Duration(s.request.MsgTimeoutMS)*time.Millisecond)
-		dst = append(dst, edge.Delivery{ID: m.id, Epoch: 1, Message: queue.Message{
+		dst = append(dst, edge.Delivery{ID: m.id, Epoch: 1, Number: f.number, Message: queue.Message{
 			Time: m.timeNS, Attempts: m.attempts, Trace: m.trace, Header: m.header, Body: m.body, Seq: m.sequence,
 		}})
 	}
@@ -166,6 +185,22 @@ func (s *subscription) takeLocked(id edge.MessageID) (*message, error) {
 	f.timer.Stop()
 	delete(s.inFlight, id)
 	return f.message, nil
+}
+
+// Settle implements edge.Subscription.
+func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
+	s.c.mu.Lock()
+	f := s.inFlight[r.ID]
+	s.c.mu.Unlock()
+	switch {
+	case f != nil && f.number != r.Number:
+		return edge.ErrNotOwner
+	case do.Verb == edge.VerbFinish:
+		return s.Finish(r.ID)
+	case do.Verb == edge.VerbRequeue:
+		return s.Requeue(r.ID, do.DelayMS)
+	}
+	return s.Touch(r.ID)
 }
 
 func (s *subscription) Finish(id edge.MessageID) error {
@@ -226,6 +261,7 @@ func (s *subscription) Close(requeue bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.gone = true
+	s.memory.Give(s.memory.Held())
 	s.ch.consumers = slices.DeleteFunc(s.ch.consumers, func(o *subscription) bool { return o == s })
 	if requeue {
 		for _, f := range s.inFlight {

@@ -37,8 +37,9 @@ type Cluster struct {
 		sync.Mutex
 		topics   map[string]*topic
 		sequence uint64
-		admit    error // answer of Admit
-		fate     error // answer to puts
+		number   uint64 // of the last delivery
+		admit    error  // answer of Admit
+		fate     error  // answer to puts
 		health   error
 		holding  bool
 		held     []func()

@@ -129,7 +129,7 @@ func (r *Replica) Fill(n int, c *nsqd.Channel, s *nsqd.Subscriber) {
 		r.Publish(string(make([]byte, 1<<10)))
 	}
 	for _, d := range c.Pull(s, n, nil) {
-		require.NoError(r.t, c.Finish(s, d.Message.Seq, 1))
+		require.NoError(r.t, c.Finish(s, nsqd.ReceiptOf(&d)))
 	}
 	require.NoError(r.t, r.Store.Checkpoint())
 }

@@ -18,6 +18,7 @@ type disk struct {
 	committed ident.Position
 	confirm   queue.StateVersion // version only
 	register  register
+	mark      queue.IdentityMark
 }
 
 // submission is one Effects' writes on their way to the disk.
@@ -58,11 +59,16 @@ func (d *disk) keep(s submission) {
 	for i := range s.writes {
 		w := &s.writes[i]
 		d.batches = written(d.batches, w)
+		if w.Kind == queue.WriteTruncate || w.Kind == queue.WriteReset {
+			d.mark = d.mark.Cut(w.At.Offset)
+		}
 		switch w.Kind {
 		case queue.WriteEpoch, queue.WriteReset:
 			d.epoch = max(d.epoch, w.Epoch)
 		case queue.WriteCommitted:
 			d.committed = w.At
+		case queue.WriteIdentities:
+			d.mark = w.Identities
 		case queue.WriteState:
 			d.confirm = queue.StateVersion{Epoch: w.State.Epoch, N: w.State.N}
 			if w.State.Full {
@@ -80,7 +86,7 @@ func (d *disk) keep(s submission) {
 // restored is the state of a store for a machine that begins.
 func (d *disk) restored() queue.Restored {
 	r := queue.Restored{
-		Epoch: d.epoch, End: endOf(d.batches), KnownCommitted: d.committed, State: d.confirm,
+		Epoch: d.epoch, End: endOf(d.batches), KnownCommitted: d.committed, State: d.confirm, Identities: d.mark,
 	}
 	for i := range d.batches {
 		b := &d.batches[i]
@@ -90,8 +96,8 @@ func (d *disk) restored() queue.Restored {
 		} else {
 			r.Epochs = append(r.Epochs, commitlog.EpochEnd{Epoch: b.Epoch, Start: b.At, End: b.End})
 		}
-		if b.Identified {
-			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
+		if b.Identified && d.mark.End > 0 && b.At.Offset >= d.mark.From {
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
 		}
@@ -173,8 +179,13 @@ func (c *canon) confirm(x queue.StateVersion) {
 	*c = append(*c, x.Delta...)
 }
 
+func (c *canon) mark(m queue.IdentityMark) {
+	c.num(uint64(m.From), uint64(m.End), uint64(m.ClockMS), uint64(m.Forgotten))
+}
+
 func (c *canon) disk(d *disk) {
 	c.num(uint64(d.store), uint64(d.epoch), uint64(d.committed.Offset), uint64(d.register.bits))
+	c.mark(d.mark)
 	c.batches(d.batches)
 	c.confirm(d.confirm)
 }
@@ -184,6 +195,7 @@ func (c *canon) submission(s submission) {
 	for i := range s.writes {
 		w := &s.writes[i]
 		c.num(uint64(w.Kind), uint64(w.Epoch), uint64(w.At.Offset))
+		c.mark(w.Identities)
 		c.batches(w.Batches)
 		c.confirm(w.State)
 	}

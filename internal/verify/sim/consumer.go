@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -20,7 +19,7 @@ type consumer struct {
 	at  *host
 	ch  *nsqd.Channel
 	sub *nsqd.Subscriber
-	out map[ident.Sequence]micros // deliveries to sub, and when they came
+	out map[uint64]micros // deliveries to sub by their numbers, and when they came
 }
 
 func (c *consumer) next() {
@@ -68,7 +67,7 @@ func (c *consumer) attach(h *host) bool {
 		c.at = nil
 		return false
 	}
-	c.at, c.ch, c.sub, c.out = h, ch, sub, map[ident.Sequence]micros{}
+	c.at, c.ch, c.sub, c.out = h, ch, sub, map[uint64]micros{}
 	return true
 }
 
@@ -77,9 +76,9 @@ func (c *consumer) pull() {
 	for _, d := range c.ch.Pull(c.sub, 1+c.rand.IntN(64), nil) {
 		c.w.check.delivered(c.at, d)
 		at, ch, sub, out, d := c.at, c.ch, c.sub, c.out, d
-		out[d.Message.Seq] = c.w.now
+		out[d.Number] = c.w.now
 		work := micros(c.rand.Int64N(int64(c.pause())))
-		fate := func() { delete(out, d.Message.Seq); at.finish(ch, sub, d) }
+		fate := func() { delete(out, d.Number); at.finish(ch, sub, d) }
 		switch chance := c.rand.IntN(100); {
 		case c.drain || chance < 85:
 		case chance < 96:
@@ -91,8 +90,8 @@ func (c *consumer) pull() {
 				delay *= 12
 			}
 			fate = func() { // timed out meanwhile: no matter
-				delete(out, d.Message.Seq)
-				_ = ch.Requeue(sub, d.Message.Seq, delay)
+				delete(out, d.Number)
+				_ = ch.Requeue(sub, nsqd.ReceiptOf(&d), delay)
 			}
 		default:
 			continue // forgotten: it times out
@@ -108,7 +107,7 @@ func (h *host) finish(ch *nsqd.Channel, sub *nsqd.Subscriber, d edge.Delivery) {
 	h.finishes = append(h.finishes, d.Message.Seq)
 	n := len(h.finishes)
 	h.n.w.check.finishing(h, d)
-	if ch.Finish(sub, d.Message.Seq, d.Epoch) != nil && len(h.finishes) == n {
+	if ch.Finish(sub, nsqd.ReceiptOf(&d)) != nil && len(h.finishes) == n {
 		h.finishes = h.finishes[:n-1] // timed out meanwhile
 	}
 	h.changing = false

@@ -136,7 +136,7 @@ func settledOf(full []byte) []byte {
 		return full
 	}
 	full = bytes.Clone(full)
-	b := full[name+1+int(full[name])+8+8:]
+	b := full[name+1+int(full[name])+8+8+8:]
 	b = b[4+16*le.Uint32(b):]
 	n := int(le.Uint32(b))
 	seqs := make([]uint64, n)

@@ -25,7 +25,8 @@ type image struct {
 	committed ident.Position
 	confirm   queue.StateVersion   // version only
 	confirms  []queue.StateVersion // what adds up to the channels' state
-	flipped   bool                 // once; a backup holds the damage too
+	mark      queue.IdentityMark
+	flipped   bool // once; a backup holds the damage too
 }
 
 func (m *image) end() ident.Position {
@@ -71,8 +72,10 @@ func (m *image) apply(w queue.Write) error {
 		m.keep(w.State)
 	case queue.WriteCommitted:
 		m.committed = w.At
+	case queue.WriteIdentities:
+		m.mark = w.Identities
 	case queue.WriteRestart:
-		m.start, m.startCRC, m.batches, m.committed = w.At, w.PrevCRC, nil, w.At
+		m.start, m.startCRC, m.batches, m.committed, m.mark = w.At, w.PrevCRC, nil, w.At, queue.IdentityMark{}
 	default:
 		return fmt.Errorf("write of unknown kind %d", w.Kind)
 	}
@@ -100,7 +103,7 @@ func (m *image) append(bs []queue.Batch) error {
 
 func (m *image) truncate(p ident.Position) error {
 	n := m.index(p.Offset)
-	m.batches = m.batches[:n:n]
+	m.batches, m.mark = m.batches[:n:n], m.mark.Cut(p.Offset)
 	if m.end() != p {
 		return fmt.Errorf("truncation to %v, which is no border (nearest %v)", p, m.end())
 	}
@@ -176,7 +179,7 @@ func (m *image) atSequence(n ident.Sequence) ident.Offset {
 func (m *image) restored(index *commitlog.Log) queue.Restored {
 	r := queue.Restored{
 		Epoch: m.epoch, End: m.end(), LastCRC: m.lastCRC(), KnownCommitted: m.committed,
-		State: m.confirm, Epochs: index.Epochs(),
+		State: m.confirm, Epochs: index.Epochs(), Identities: m.mark,
 	}
 	if r.KnownCommitted.Offset > r.End.Offset {
 		r.KnownCommitted = r.End
@@ -184,10 +187,12 @@ func (m *image) restored(index *commitlog.Log) queue.Restored {
 	r.Recent = make([]queue.RecentPut, 0, len(m.batches))
 	for _, b := range m.batches {
 		r.LastTimeNS = max(r.LastTimeNS, b.Time)
-		if b.Identified && damaged(b) {
+		switch {
+		case !b.Identified || m.mark.End == 0 || b.At.Offset < m.mark.From:
+		case damaged(b):
 			r.IdentitiesLost = true
-		} else if b.Identified {
-			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset}
+		default:
+			p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
 			b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })
 			r.Identified = append(r.Identified, p)
 		}

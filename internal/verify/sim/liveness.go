@@ -89,9 +89,9 @@ func (l *lively) timesOut(c *consumer) {
 	if h == nil || h.gone || h.leads == 0 || h.n.paused || now-h.n.wokeAt < tickSlack || c.ch.Err(c.sub) != nil {
 		return
 	}
-	for seq, at := range c.out {
+	for n, at := range c.out {
 		if now-max(at, h.n.wokeAt) > 2*l.w.times.msgTimeout()+tickSlack {
-			delete(c.out, seq)
+			delete(c.out, n)
 		}
 	}
 	if held := c.ch.InFlight(c.sub); held > len(c.out) {

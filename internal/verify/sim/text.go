@@ -107,7 +107,7 @@ func messageText(m replica.Message) string {
 }
 
 func writeText(x queue.Write) string {
-	kind := [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart"}[x.Kind]
+	kind := [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart", "identities"}[x.Kind]
 	text := fmt.Sprintf("%s epoch %d at %d", kind, x.Epoch, x.At.Offset)
 	for _, b := range x.Batches {
 		text += fmt.Sprintf(" [%d,%d) e%d crc %08x %v", b.At.Offset, b.End.Offset, b.Epoch, b.CRC, b.Request)

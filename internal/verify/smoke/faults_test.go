@@ -134,7 +134,7 @@ func (s *smoke) users() {
 	t := s.T
 	b := s.Brokers[0]
 	var made struct{ Token string }
-	require.NoError(t, json.Unmarshal([]byte(s.post(b, "/v1/user/create?name=root&admin=true", "")), &made))
+	require.NoError(t, json.Unmarshal([]byte(s.ctl("user", "create", "root", "--admin", "-o", "json")), &made))
 	s.root.Setenv("LOCKSTEP_TOKEN", made.Token)
 	s.token.Store(&made.Token)
 	require.Contains(t, s.ctl("user", "list"), "root")

@@ -23,7 +23,7 @@ export function address(path: string, values: Arguments = {}): string {
 const sentences: Record<string, string> = {
   UNAUTHORIZED: "The cluster does not know you: sign in again.",
   FORBIDDEN: "You do not have the right for this. An administrator can give it: nsqctl acl grant --help.",
-  TOO_MANY_BAD_LOGINS: "Too many bad sign-ins came from your address: wait a minute, and try again.",
+  TOO_MANY_BAD_LOGINS: "Too many sign-ins from your address wait for the authorization service: try again.",
   LOGIN_DISABLED: "This cluster has no users: everybody may do everything, without signing in.",
   AUTH_UNAVAILABLE: "Nobody can be signed in now: the service or the metadata that knows the users does not answer. Try again.",
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
@@ -52,7 +52,7 @@ async function failure(answer: Response): Promise<Failed> {
 }
 
 // Session is the answer of /v1/session: the identity that this browser has at this broker.
-export interface Session { enforced: boolean; identity: string; signed_in: boolean; expires_ms?: number | null; observe: boolean; administer: boolean }
+export interface Session { enforced: boolean; begun?: boolean; identity: string; signed_in: boolean; expires_ms?: number | null; observe: boolean; administer: boolean }
 
 // Reason is why the page shows the sign-in. asked: the reader pressed the button.
 export type Reason = "" | "first" | "ended" | "rights" | "out" | "asked";

@@ -41,9 +41,10 @@ const pages: [string, string, string[]][] = [
 ];
 
 // intro says why the page shows the sign-in.
-function intro(reason: Reason, user: string): string {
+function intro(reason: Reason, user: string, begun: boolean): string {
+  if (!begun) return "This cluster is closed until it has an administrator. On the machine of a broker: nsqctl user create root --admin. Then sign in with the token that it prints.";
   switch (reason) {
-    case "ended": return "Your sign-in has ended: after 12 hours, when the token changes, and when this broker starts again. Sign in again; the page goes on where you were.";
+    case "ended": return "Your sign-in has ended: after 12 hours, when the token or your address changes, and when this broker starts again. Sign in again; the page goes on where you were.";
     case "rights": return `The user ${user} may not observe the cluster. An administrator can allow it: nsqctl acl grant ${user} --cluster observe. Or sign in as another user.`;
     case "out": return "You are signed out of this broker.";
     default: return "This cluster has users. Sign in with the token of one that may observe it.";
@@ -69,7 +70,7 @@ function SignIn({ link }: { link: Link }) {
   };
   const user = link.session?.identity ?? "";
   return <><Title text="Sign in" />
-    <p class={link.signIn === "rights" ? "note bad" : ""}>{intro(link.signIn, user)}</p>
+    <p class={link.signIn === "rights" ? "note bad" : ""}>{intro(link.signIn, user, link.session?.begun !== false)}</p>
     <p>The sign-in holds for this broker, in all tabs of this browser, for 12 hours. The browser keeps a cookie that no page can read, and not the token.</p>
     <form onSubmit={submit} class="signin">
       <div class="field"><label for="token">Token</label><input id="token" type="password" autocomplete="current-password" required value={token} onInput={e => set(e.currentTarget.value)} /></div>

@@ -108,8 +108,23 @@ func Unanswered(err error) bool {
 	return errors.As(err, &request) || errors.As(err, &connection)
 }
 
+// FirstAdministrator gives the broker that refuses to make the first administrator without its secret, and the file that
+// has it; "" for any other error.
+func FirstAdministrator(err error) (address, file string) {
+	var answer *statusError
+	if !errors.As(err, &answer) || answer.code != http.StatusForbidden {
+		return "", ""
+	}
+	var told struct{ Message, File string }
+	if json.Unmarshal([]byte(answer.text), &told) != nil || told.Message != "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
+		return "", ""
+	}
+	return answer.address, told.File
+}
+
 // statusError is an answer other than 200, with the broker's text.
 type statusError struct {
+	address               string // of the broker
 	request, status, text string
 	code                  int
 	notReady              bool // the broker is starting and has done nothing
@@ -124,9 +139,12 @@ var codes = map[string]string{
 
 // Error is the broker's own sentence where it gives one, and the HTTP status otherwise.
 func (e *statusError) Error() string {
-	var answer struct{ Message, Detail string }
+	var answer struct{ Message, Detail, File string }
 	if json.Unmarshal([]byte(e.text), &answer) != nil || answer.Message == "" {
 		return e.hint(fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text))
+	}
+	if answer.Message == "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
+		return fmt.Sprintf("the first administrator takes the secret of the broker %s, which is in its file %s", e.address, answer.File)
 	}
 	if sentence, ok := codes[answer.Message]; ok {
 		return e.hint(fmt.Sprintf("%s (%s)", sentence, answer.Message))
@@ -152,6 +170,11 @@ func (e *statusError) hint(text string) string {
 // statusError.
 func (c *Client) Call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
 	return c.exchange(ctx, method, address, path, query, nil, nil)
+}
+
+// CallAs is Call with a token.
+func (c *Client) CallAs(ctx context.Context, token, address, path string, query url.Values) ([]byte, error) {
+	return c.exchange(ctx, http.MethodPost, address, path, query, http.Header{"Authorization": {"Bearer " + token}}, nil)
 }
 
 func (c *Client) exchange(ctx context.Context, method, address, path string, query url.Values, header http.Header, content io.Reader) ([]byte, error) {
@@ -180,7 +203,7 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, &statusError{
-			request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)), code: resp.StatusCode,
+			address: address, request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)), code: resp.StatusCode,
 			notReady: resp.Header.Get(edge.NotReadyHeader) != "",
 		}
 	}

@@ -78,7 +78,7 @@ func (s *subject) logIn(token string) {
 }
 
 func (s *subject) createUser(ctx context.Context, name string, admin bool) (token string, err error) {
-	body, err := s.from.Call(ctx, http.MethodPost, s.http[0], "/v1/user/create", url.Values{"name": {name}, "admin": {fmt.Sprint(admin)}})
+	body, err := s.from.CreateUser(ctx, s.http[0], url.Values{"name": {name}, "admin": {fmt.Sprint(admin)}})
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,14 @@
 // what is stored. A partition that begins anew, or whose last put has no answer, reads the target's
 // log from the last place that it knows. A saved State only makes that short.
 //
+// # Logs that go back
+//
+// A log that is restored from a backup, or continues after an unclean recovery, has lost messages, and other
+// ones get their sequences. So a message is named by its sequence and its time of publication (##origin_time).
+// Of the source a partition also keeps a mark, the chain of checksums up to Next. If the mark differs or the
+// source ends before Next, Rewind compares the originals with the copies and makes the first message that
+// differs the next one. Of the target it looks again and again whether the newest copy is still there (Verify).
+//
 // # Invariants
 //
 //  1. A partition has one put in flight. The next one goes out when it is known that the one before

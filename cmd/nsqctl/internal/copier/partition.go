@@ -1,6 +1,7 @@
 package copier
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,9 @@ type Target struct {
 	Topic  string
 	ID     ident.TopicID     // of that topic: another one of the name takes no copies
 	Report func(line string) // receives each failed attempt of a put; nil: nobody
+	// Times keeps the time of each original, 8 bytes a copy: copies of several histories of the source, as a
+	// backup that was restored makes them, are then told apart. Without it the newest history counts.
+	Times bool
 }
 
 // State is what a partition knows of its copies.
@@ -43,7 +47,20 @@ type State struct {
 	Next     uint64    `json:"next"` // the first message of the source that is not in the target
 	End      uint64    `json:"end"`  // behind the last message of the target that was looked at
 	Segments []Segment `json:"segments"`
+	Mark     string    `json:"mark,omitempty"` // identifies the source's log up to Next (Page); "": not known
+	Last     *Copy     `json:"last,omitempty"` // the newest copy: by it a target is recognised that went back
 }
+
+// Copy is one message in both logs.
+type Copy struct {
+	Source uint64 `json:"source"`
+	Target uint64 `json:"target"`
+	TimeNS int64  `json:"time"` // when the original was published
+}
+
+// ErrWentBack means that the target has lost copies. The partition has read its log again: Next is the first
+// message that is missing.
+var ErrWentBack = errors.New("the target has lost messages that were copied")
 
 // Partition copies one partition. The partition of the target has the same number.
 type Partition struct {
@@ -52,11 +69,22 @@ type Partition struct {
 
 	mu       sync.Mutex
 	next     uint64
+	high     uint64 // above every message of the source that segments has
 	end      uint64
+	mark     string
+	last     *Copy
 	segments segments
-	copies   map[string]map[uint64]bool // copies for one channel, by the channel and the sequence
-	only     map[uint64]string          // the same copies by their place in the target: the channel
-	doubts   int64                      // puts that were repeated because their fate was unknown
+	matched  segments                     // of Match
+	resumed  uint64                       // where the target ended when Resume had read it
+	copies   map[string]map[original]bool // copies for one channel
+	only     map[uint64]string            // the same copies by their place in the target: the channel
+	doubts   int64                        // puts that were repeated because their fate was unknown
+}
+
+// original is a message of the source.
+type original struct {
+	sequence uint64
+	timeNS   int64
 }
 
 // NewPartition returns a partition with a saved state, the zero State at first. source names the
@@ -65,14 +93,14 @@ func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
 	if t.Report == nil {
 		t.Report = func(string) {}
 	}
-	return &Partition{target: t, source: source, next: s.Next, end: s.End, segments: s.Segments, copies: map[string]map[uint64]bool{}, only: map[uint64]string{}}
+	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, copies: map[string]map[original]bool{}, only: map[uint64]string{}}
 }
 
 // State returns what the partition knows.
 func (p *Partition) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return State{Next: p.next, End: p.end, Segments: append([]Segment{}, p.segments...)}
+	return State{Next: p.next, End: p.end, Segments: append([]Segment{}, p.segments...), Mark: p.mark, Last: p.last}
 }
 
 // Next is the first message of the source that is not in the target.
@@ -90,11 +118,21 @@ func (p *Partition) Doubts() int64 {
 	return p.doubts
 }
 
-// SkipTo leaves out the messages of the source below a sequence: they are gone, or not wanted.
-func (p *Partition) SkipTo(next uint64) {
+// SkipTo leaves out the messages of the source below a sequence: they are gone, or not wanted. mark identifies
+// the source's log up to there.
+func (p *Partition) SkipTo(next uint64, mark string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = max(p.next, next)
+	if next >= p.next {
+		p.next, p.mark = next, mark
+	}
+}
+
+// Mark identifies the source's log up to Next; "": not known.
+func (p *Partition) Mark() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mark
 }
 
 // Done is what a channel of the source has finished in the partition: every message below Below, but those
@@ -176,14 +214,24 @@ func (p *Partition) Forget(below uint64) {
 }
 
 // Copied reports whether the target has the copy of a message for one channel.
-func (p *Partition) Copied(channel string, sequence uint64) bool {
+func (p *Partition) Copied(channel string, m *msgstream.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.copies[channel][sequence]
+	return p.copies[channel][original{m.Sequence, m.TimeNS}]
 }
 
-// Resume reads the target's log from the last known place to its end.
-func (p *Partition) Resume(ctx context.Context) error { return p.scan(ctx, 0) }
+// Resume reads the target's log from the last known place to its end. It is ErrWentBack if the target has lost
+// copies.
+func (p *Partition) Resume(ctx context.Context) error {
+	if err := p.Verify(ctx); err != nil {
+		return err
+	}
+	err := p.scan(ctx, 0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resumed = p.end
+	return err
+}
 
 // scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
 func (p *Partition) scan(ctx context.Context, to uint64) error {
@@ -193,7 +241,7 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 	}
 	for {
 		from := p.known()
-		page, err := Read(ctx, p.target.Client, p.target.Topic, p.target.ID, int(p.source.Partition), fmt.Sprint(from), leader, scanPage)
+		page, err := p.read(ctx, from, leader, scanPage)
 		if err != nil {
 			return err
 		}
@@ -203,7 +251,9 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 		}
 		for i := range page.Messages {
 			if m := &page.Messages[i]; m.Sequence >= from && m.Sequence < end {
-				p.note(m)
+				if err := p.note(ctx, leader, m); err != nil {
+					return err
+				}
 			}
 		}
 		p.mu.Lock()
@@ -219,6 +269,11 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 	}
 }
 
+// read reads a page of the target's log.
+func (p *Partition) read(ctx context.Context, from uint64, leader string, limit int) (Page, error) {
+	return Read(ctx, p.target.Client, p.target.Topic, p.target.ID, int(p.source.Partition), fmt.Sprint(from), leader, limit)
+}
+
 // known is the end of what was looked at.
 func (p *Partition) known() uint64 {
 	p.mu.Lock()
@@ -227,27 +282,69 @@ func (p *Partition) known() uint64 {
 }
 
 // note notes a message of the target.
-func (p *Partition) note(m *msgstream.Message) {
-	o, ok := msgstream.OriginOf(m.Header)
-	if !ok || o.TopicID != p.source.TopicID || o.Partition != p.source.Partition {
-		return
+func (p *Partition) note(ctx context.Context, leader string, m *msgstream.Message) error {
+	o, ok := p.originOf(m)
+	if !ok {
+		return nil
+	}
+	p.mu.Lock()
+	at, known := p.segments.place(o.Sequence)
+	isAgain := !p.target.Times && o.Channel == "" && o.Sequence < p.next
+	p.mu.Unlock()
+	if isAgain {
+		same := false
+		if known { // an earlier put that was late; or the source went back, and its log continued in another way
+			earlier, there, err := p.origin(ctx, leader, at)
+			if err != nil {
+				return err
+			}
+			same = there && earlier.TimeNS == o.TimeNS
+		}
+		if !same {
+			p.cut(o.Sequence)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteLocked(o, m.Sequence)
+	return nil
+}
+
+// originOf is the origin of a message of the target, if that is of this partition's source.
+func (p *Partition) originOf(m *msgstream.Message) (o msgstream.Origin, ok bool) {
+	o, ok = msgstream.OriginOf(m.Header)
+	return o, ok && o.TopicID == p.source.TopicID && o.Partition == p.source.Partition
+}
+
+// origin reads the origin of one message of the target.
+func (p *Partition) origin(ctx context.Context, leader string, at uint64) (o msgstream.Origin, ok bool, err error) {
+	page, err := p.read(ctx, at, leader, 1)
+	if err != nil || len(page.Messages) == 0 || page.Messages[0].Sequence != at {
+		return o, false, err
+	}
+	o, ok = p.originOf(&page.Messages[0])
+	return o, ok, nil
 }
 
 func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
 	if o.Channel != "" {
 		if p.copies[o.Channel] == nil {
-			p.copies[o.Channel] = map[uint64]bool{}
+			p.copies[o.Channel] = map[original]bool{}
 		}
-		p.copies[o.Channel][o.Sequence] = true
+		p.copies[o.Channel][original{o.Sequence, o.TimeNS}] = true
 		p.only[target] = o.Channel
 		return
 	}
-	p.segments.add(o.Sequence, target)
-	p.next = max(p.next, o.Sequence+1)
+	if p.target.Times {
+		p.segments.addTimed(o.Sequence, target, o.TimeNS)
+	} else {
+		p.segments.add(o.Sequence, target)
+	}
+	p.high = max(p.high, o.Sequence+1)
+	if o.Sequence >= p.next {
+		p.next, p.mark = o.Sequence+1, ""
+		p.last = &Copy{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
+	}
 }
 
 // leader is the broker that leads the partition of the target.
@@ -276,6 +373,13 @@ func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, ch
 			return nil
 		}
 		earlier, err := p.append(ctx, messages, channel)
+		if api.Status(err) == http.StatusRequestEntityTooLarge && len(messages) > 1 { // the body, or one of them
+			if err := p.Append(ctx, messages[:len(messages)/2], channel); err != nil {
+				return err
+			}
+			messages = messages[len(messages)/2:]
+			continue
+		}
 		if err != nil || !earlier {
 			return err
 		}
@@ -288,9 +392,13 @@ func (p *Partition) missing(messages []msgstream.Message, channel string) []msgs
 	defer p.mu.Unlock()
 	there := func(m msgstream.Message) bool {
 		if channel != "" {
-			return p.copies[channel][m.Sequence]
+			return p.copies[channel][original{m.Sequence, m.TimeNS}]
 		}
-		return m.Sequence < p.next && p.segments.has(m.Sequence)
+		if m.Sequence >= p.high {
+			return false
+		}
+		_, there := p.segments.match(m.Sequence, m.TimeNS)
+		return there
 	}
 	if !slices.ContainsFunc(messages, there) {
 		return messages
@@ -344,7 +452,7 @@ func (p *Partition) encode(messages []msgstream.Message, channel string) (body [
 	for i := range messages {
 		m := messages[i]
 		o := p.source
-		o.Sequence, o.Channel = m.Sequence, channel
+		o.Sequence, o.Channel, o.TimeNS = m.Sequence, channel, m.TimeNS
 		origins = append(origins, o)
 		if header := msgstream.WithOrigin(m.Header, o); len(header) <= maxHeader {
 			m.Header = header
@@ -384,6 +492,9 @@ func (p *Partition) post(ctx context.Context, try int, body []byte) (v appended,
 // stored notes a put that is committed. Messages before it that were not looked at are of others, or of
 // an earlier attempt.
 func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
+	if first < p.known() {
+		return p.storedAgain(ctx, first, origins)
+	}
 	if first > p.known() {
 		if err := p.look(ctx, first); err != nil {
 			return err
@@ -424,8 +535,11 @@ func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	there := p.next > last.Sequence
-	if last.Channel != "" {
-		there = p.copies[last.Channel][last.Sequence]
+	switch {
+	case last.Channel != "":
+		there = p.copies[last.Channel][original{last.Sequence, last.TimeNS}]
+	case p.target.Times: // it may be older than what the target has
+		_, there = p.segments.match(last.Sequence, last.TimeNS)
 	}
 	if !there {
 		p.doubts++
@@ -455,11 +569,31 @@ func inDoubt(err error) bool {
 	return !errors.As(err, &op) || op.Op != "dial"
 }
 
-// Has reports whether the target has a copy of a message for all channels.
-func (p *Partition) Has(sequence uint64) bool {
+// Match reports whether the target has a copy of a message for all channels. It is asked in the order of the
+// source.
+func (p *Partition) Match(m *msgstream.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.segments.has(sequence)
+	at, there := p.segments.match(m.Sequence, m.TimeNS)
+	if there {
+		p.matched.add(m.Sequence, at)
+	}
+	return there
+}
+
+// Settle ends the copying: from now on the copies are those that Match has found and those that were appended.
+// Copies of another history of the source count as messages of others.
+func (p *Partition) Settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.matched
+	for _, x := range p.segments {
+		if x.Target >= p.resumed {
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(x, y Segment) int { return cmp.Compare(x.Target, y.Target) })
+	p.segments, p.matched = all, nil
 }
 
 // Place is where a channel of the target belongs if the channel of the source has finished

@@ -18,6 +18,8 @@ type Page struct {
 	End      uint64 // behind the last committed one
 	Next     uint64 // where the following page begins
 	Messages []msgstream.Message
+	// Mark and NextMark identify the log up to the place that was asked for, and up to Next (edge.Peeked).
+	Mark, NextMark string
 }
 
 // peeked is the answer of GET /v1/topic/peek.
@@ -25,6 +27,8 @@ type peeked struct {
 	Start    uint64 `json:"start"`
 	End      uint64 `json:"end"`
 	Next     uint64 `json:"next"`
+	Mark     string `json:"mark"`
+	NextMark string `json:"next_mark"`
 	Messages []struct {
 		Sequence    uint64          `json:"sequence"`
 		Time        int64           `json:"timestamp"`
@@ -48,7 +52,7 @@ func Read(ctx context.Context, c *api.Client, topic string, id ident.TopicID, pa
 	if err := c.GetAny(ctx, "/v1/topic/peek", q, &answer); err != nil {
 		return Page{}, err
 	}
-	page := Page{Start: answer.Start, End: answer.End, Next: answer.Next, Messages: make([]msgstream.Message, len(answer.Messages))}
+	page := Page{Start: answer.Start, End: answer.End, Next: answer.Next, Mark: answer.Mark, NextMark: answer.NextMark, Messages: make([]msgstream.Message, len(answer.Messages))}
 	for i := range answer.Messages {
 		x := &answer.Messages[i]
 		m := msgstream.Message{
@@ -77,6 +81,23 @@ func Topic(ctx context.Context, c *api.Client, topic string) (edge.ClusterView, 
 		}
 	}
 	return v, edge.TopicView{}, false, nil
+}
+
+// AtLeader is Read at the broker that leads the partition: no other replica is as new.
+func AtLeader(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int) (Page, error) {
+	_, view, ok, err := Topic(ctx, c, topic)
+	switch {
+	case err != nil:
+		return Page{}, err
+	case !ok:
+		return Page{}, fmt.Errorf("there is no topic %s", topic)
+	}
+	for _, x := range view.Partitions {
+		if x.Partition == partition && x.Leader != "" {
+			return Read(ctx, c, topic, id, partition, from, string(x.Leader), limit)
+		}
+	}
+	return Page{}, fmt.Errorf("partition %d of %s has no leader", partition, topic)
 }
 
 // Positions reads how far the channels of a topic are.

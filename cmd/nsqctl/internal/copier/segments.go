@@ -10,6 +10,8 @@ type Segment struct {
 	Source uint64 `json:"source"`
 	Target uint64 `json:"target"`
 	Count  uint64 `json:"count"`
+
+	times []int64 // of the originals, one a message (Target.Times); nil: not kept
 }
 
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
@@ -28,14 +30,35 @@ func (s *segments) add(source, target uint64) {
 			return
 		}
 	}
-	*s = append(*s, Segment{source, target, 1})
+	*s = append(*s, Segment{Source: source, Target: target, Count: 1})
+}
+
+// addTimed is add with the time of the original.
+func (s *segments) addTimed(source, target uint64, ns int64) {
+	s.add(source, target)
+	if i, found := s.at(target); found && uint64(len((*s)[i].times)) == target-(*s)[i].Target {
+		(*s)[i].times = append((*s)[i].times, ns)
+	}
+}
+
+// match finds the copy of the message with this time; without times, of any message with the sequence.
+func (s segments) match(source uint64, ns int64) (target uint64, ok bool) {
+	for i := range s {
+		if source < s[i].Source || source-s[i].Source >= s[i].Count {
+			continue
+		}
+		if n := source - s[i].Source; s[i].times == nil || s[i].times[n] == ns {
+			return s[i].Target + n, true
+		}
+	}
+	return 0, false
 }
 
 // insert maps a message below the end, unless its place has a message already.
 func (s *segments) insert(source, target uint64) {
 	i, found := s.at(target)
 	if !found {
-		*s = slices.Insert(*s, i, Segment{source, target, 1})
+		*s = slices.Insert(*s, i, Segment{Source: source, Target: target, Count: 1})
 	}
 }
 
@@ -56,14 +79,52 @@ func (s *segments) below(target uint64) {
 	*s = slices.DeleteFunc(*s, func(x Segment) bool { return x.Target+x.Count <= target })
 }
 
-// has reports whether a message of the source has a copy.
-func (s segments) has(source uint64) bool {
-	for i := range s {
+// place is where the newest copy of a message of the source is; false if there is none.
+func (s segments) place(source uint64) (target uint64, ok bool) {
+	for i := len(s) - 1; i >= 0; i-- {
 		if source >= s[i].Source && source-s[i].Source < s[i].Count {
-			return true
+			return s[i].Target + source - s[i].Source, true
 		}
 	}
-	return false
+	return 0, false
+}
+
+// cut removes the copies of messages at and above a sequence of the source.
+func (s *segments) cut(source uint64) {
+	kept := (*s)[:0]
+	for _, x := range *s {
+		if x.Source < source {
+			x.Count = min(x.Count, source-x.Source)
+			kept = append(kept, x)
+		}
+	}
+	*s = kept
+}
+
+// between lists the copies of messages of the source from start to end-1, each once, in the order of the source.
+func (s segments) between(start, end uint64) (all segments) {
+	for _, x := range s {
+		if x.Source < start {
+			skip := min(start-x.Source, x.Count)
+			x = Segment{Source: x.Source + skip, Target: x.Target + skip, Count: x.Count - skip}
+		}
+		if x.Count = min(x.Count, end-min(x.Source, end)); x.Count > 0 {
+			all = append(all, x)
+			start = x.Source + x.Count
+		}
+	}
+	return all
+}
+
+// nth is the n-th copy of the list, counted from 0.
+func (s segments) nth(n uint64) Copy {
+	for _, x := range s {
+		if n < x.Count {
+			return Copy{Source: x.Source + n, Target: x.Target + n}
+		}
+		n -= x.Count
+	}
+	panic("copier: there is no such copy")
 }
 
 // first is the first message of the target whose source is at or above a sequence; false if there is none.

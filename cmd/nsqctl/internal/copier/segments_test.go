@@ -17,12 +17,14 @@ func TestSegmentsJoin(t *testing.T) {
 	for i := range uint64(10) {
 		s.add(100+i, i)
 	}
-	require.Equal(t, segments{{100, 0, 10}}, s)
+	require.Equal(t, segments{{Source: 100, Target: 0, Count: 10}}, s)
 	s.add(110, 12) // 10 and 11 are of others
 	s.add(104, 13) // an earlier put that was late
-	require.Equal(t, segments{{100, 0, 10}, {110, 12, 1}, {104, 13, 1}}, s)
-	require.True(t, s.has(109))
-	require.False(t, s.has(111))
+	require.Equal(t, segments{{Source: 100, Target: 0, Count: 10}, {Source: 110, Target: 12, Count: 1}, {Source: 104, Target: 13, Count: 1}}, s)
+	_, ok := s.match(109, 0)
+	require.True(t, ok)
+	_, ok = s.match(111, 0)
+	require.False(t, ok)
 
 	at, ok := s.first(104)
 	require.True(t, ok)
@@ -30,7 +32,7 @@ func TestSegmentsJoin(t *testing.T) {
 	_, ok = s.first(111)
 	require.False(t, ok)
 	s.below(10)
-	require.Equal(t, segments{{110, 12, 1}, {104, 13, 1}}, s)
+	require.Equal(t, segments{{Source: 110, Target: 12, Count: 1}, {Source: 104, Target: 13, Count: 1}}, s)
 }
 
 // partitionOf is a partition with some copies.
@@ -43,7 +45,7 @@ func partitionOf(s segments, only map[uint64]string) *Partition {
 // TestFinishedCopiesOfOneChannel: delayed copies below the position count, what the channel has delivered
 // does not. Copies for another channel alone are passed, those for this one are not finished.
 func TestFinishedCopiesOfOneChannel(t *testing.T) {
-	p := partitionOf(segments{{100, 0, 10}, {110, 12, 4}}, map[uint64]string{10: "other", 11: "c", 20: "c"})
+	p := partitionOf(segments{{Source: 100, Target: 0, Count: 10}, {Source: 110, Target: 12, Count: 4}}, map[uint64]string{10: "other", 11: "c", 20: "c"})
 	x := edge.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []edge.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
 	for _, want := range []struct {
 		done  Done

@@ -181,7 +181,7 @@ func (o *streaming) publish(ctx context.Context) error {
 	if o.rate > 0 {
 		o.limit = rate.NewLimiter(rate.Limit(o.rate), max(o.rate, o.batch))
 	}
-	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Report: func(text string) {
+	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Times: true, Report: func(text string) {
 		o.line.Clear()
 		fmt.Fprintln(o.line.Out, text)
 	}}
@@ -194,6 +194,9 @@ func (o *streaming) publish(ctx context.Context) error {
 	}
 	if err := o.messages(ctx); err != nil {
 		return err
+	}
+	for _, p := range o.partitions {
+		p.Settle()
 	}
 	if !o.noChannels {
 		if err := o.placeChannels(ctx); err != nil {
@@ -214,7 +217,7 @@ func (o *streaming) messages(ctx context.Context) error {
 		if m.DeferredOnly {
 			return o.early(ctx, m)
 		}
-		if o.partitions[m.Partition].Has(m.Sequence) {
+		if o.partitions[m.Partition].Match(m) {
 			o.report.There++
 			return nil
 		}
@@ -240,8 +243,11 @@ func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 	}
 	for _, ch := range o.channels {
 		d, ok := deferredIn(ch, m)
-		if !ok || !ch.Ordered || o.partitions[m.Partition].Copied(ch.Name, m.Sequence) {
+		if !ok || !ch.Ordered || o.partitions[m.Partition].Copied(ch.Name, m) {
 			continue
+		}
+		if d.Attempts > 0 {
+			d.DeadlineNS = 0 // it failed: no later message overtakes it
 		}
 		var b copyBatcher
 		b.add(due(m, d))
@@ -396,17 +402,17 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 		partition uint16
 		sequence  uint64
 	}
-	wanted := map[place]msgstream.Deferred{}
+	type deferred struct {
+		msgstream.Deferred
+		confirmed uint64 // of the channel: copies below it are finished
+	}
+	wanted := map[place]deferred{}
 	for _, p := range ch.Positions {
 		if p.Partition >= len(o.partitions) {
 			return fmt.Errorf("a position in partition %d of %d", p.Partition, len(o.partitions))
 		}
-		part := o.partitions[p.Partition]
 		for _, d := range p.Deferred {
-			inLog := part.Has(d.Sequence) && (ch.Ordered || d.Sequence >= p.Confirmed) // and place does not finish it
-			if !inLog && !part.Copied(ch.Name, d.Sequence) {
-				wanted[place{uint16(p.Partition), d.Sequence}] = d
-			}
+			wanted[place{uint16(p.Partition), d.Sequence}] = deferred{d, p.Confirmed}
 		}
 	}
 	if len(wanted) == 0 {
@@ -415,8 +421,14 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 	var b copyBatcher
 	flush := func() error { return b.flush(ctx, o, ch.Name, &o.report.Deferred) }
 	err := o.each(ctx, func(m *msgstream.Message) error {
-		d, ok := wanted[place{m.Partition, m.Sequence}]
+		at := place{m.Partition, m.Sequence}
+		d, ok := wanted[at]
 		if !ok {
+			return nil
+		}
+		delete(wanted, at)
+		inLog := !m.DeferredOnly && (ch.Ordered || m.Sequence >= d.confirmed) // place does not finish that copy
+		if inLog || o.partitions[m.Partition].Copied(ch.Name, m) {
 			return nil
 		}
 		if b.full(m, o.batch) {
@@ -424,8 +436,7 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 				return err
 			}
 		}
-		b.add(due(m, d))
-		delete(wanted, place{m.Partition, m.Sequence})
+		b.add(due(m, d.Deferred))
 		return nil
 	})
 	if err == nil {

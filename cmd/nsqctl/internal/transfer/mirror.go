@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
@@ -188,8 +189,9 @@ type mirrorLag struct {
 	Topic     string  `json:"topic"`
 	Partition int     `json:"partition"`
 	Next      uint64  `json:"next"`
-	End       *uint64 `json:"end"` // nil = unknown, the leader did not answer
-	Lag       *uint64 `json:"lag"`
+	End       *uint64 `json:"end"` // nil = unknown, no broker answered
+	Lag       *uint64 `json:"lag"` // nil = unknown
+	WentBack  bool    `json:"went_back,omitempty"`
 }
 
 func (m *mirrorCommand) status(cmd *cobra.Command) error {
@@ -201,24 +203,49 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	all := []mirrorLag{}
+	all, wentBack := []mirrorLag{}, 0
 	for _, x := range source.Topics {
 		if !m.matches(x.Topic) {
 			continue
 		}
 		for _, p := range x.Partitions {
-			l := mirrorLag{Topic: x.Topic, Partition: p.Partition}
-			if at := saved.Topics[x.Topic]; at != nil && at.SourceID == x.ID {
-				l.Next = at.Partitions[p.Partition].Next
+			var at copier.State
+			if t := saved.Topics[x.Topic]; t != nil && t.SourceID == x.ID {
+				at = t.Partitions[p.Partition]
 			}
-			if !p.EndsUnknown {
-				end := uint64(p.CommittedSequence)
-				lag := end - min(l.Next, end)
-				l.End, l.Lag = &end, &lag
+			l := m.lagOf(cmd.Context(), copier.Source{Client: &m.from.Client, Topic: x.Topic, ID: x.ID, Partition: p.Partition}, at)
+			if l.WentBack {
+				wentBack++
 			}
 			all = append(all, l)
 		}
 	}
+	err = m.print(cmd, all)
+	if wentBack > 0 {
+		err = errors.Join(err, fmt.Errorf("the source has lost messages of %d partitions that were copied: it was restored from a backup, or recovered without its in-sync set; mirror run copies what it has now", wentBack))
+	}
+	return err
+}
+
+// lagOf compares what is copied with the leader of the source.
+func (m *mirrorCommand) lagOf(ctx context.Context, s copier.Source, at copier.State) mirrorLag {
+	l := mirrorLag{Topic: s.Topic, Partition: s.Partition, Next: at.Next}
+	page, err := s.Page(ctx, fmt.Sprint(at.Next), 0)
+	if err != nil {
+		return l
+	}
+	l.End = &page.End
+	if page.End < at.Next || at.Mark != "" && page.Mark != "" && at.Mark != page.Mark {
+		l.WentBack = true
+		return l
+	}
+	lag := page.End - at.Next
+	l.Lag = &lag
+	return l
+}
+
+// print prints the partitions.
+func (m *mirrorCommand) print(cmd *cobra.Command, all []mirrorLag) error {
 	if m.t.Output == "json" {
 		return cli.PrintJSON(cmd.OutOrStdout(), all)
 	}
@@ -227,7 +254,10 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 	for _, l := range all {
 		end, lag := "unknown", "unknown"
 		if l.End != nil {
-			end, lag = fmt.Sprint(*l.End), fmt.Sprint(*l.Lag)
+			end = fmt.Sprint(*l.End)
+		}
+		if l.Lag != nil {
+			lag = fmt.Sprint(*l.Lag)
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, end, lag)
 	}

@@ -21,6 +21,7 @@ var (
 	mirrorBytes       = prometheus.NewDesc("lockstep_mirror_bytes_total", "Bytes of bodies and headers that this process copied.", mirrorLabels, nil)
 	mirrorRepeated    = prometheus.NewDesc("lockstep_mirror_repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", mirrorLabels, nil)
 	mirrorMissed      = prometheus.NewDesc("lockstep_mirror_missed_messages_total", "Messages that retention removed from the source before they were copied.", mirrorLabels, nil)
+	mirrorRewinds     = prometheus.NewDesc("lockstep_mirror_rewinds_total", "Times that the source or the target had lost messages that were copied.", mirrorLabels, nil)
 	mirrorSkipped     = prometheus.NewDesc("lockstep_mirror_returned_messages_total", "Messages that came from the target and were not copied back.", mirrorLabels, nil)
 )
 
@@ -29,7 +30,7 @@ type mirrorCollector struct{ o *mirroring }
 
 // Describe implements prometheus.Collector.
 func (c mirrorCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{mirrorLagMessages, mirrorLagSeconds, mirrorMessages, mirrorBytes, mirrorRepeated, mirrorMissed, mirrorSkipped} {
+	for _, d := range []*prometheus.Desc{mirrorLagMessages, mirrorLagSeconds, mirrorMessages, mirrorBytes, mirrorRepeated, mirrorMissed, mirrorRewinds, mirrorSkipped} {
 		out <- d
 	}
 }
@@ -53,6 +54,7 @@ func (c mirrorCollector) Collect(out chan<- prometheus.Metric) {
 		send(mirrorBytes, prometheus.CounterValue, float64(l.bytes.Load()))
 		send(mirrorRepeated, prometheus.CounterValue, float64(l.p.Doubts()))
 		send(mirrorMissed, prometheus.CounterValue, float64(l.missed.Load()))
+		send(mirrorRewinds, prometheus.CounterValue, float64(l.rewinds.Load()))
 		send(mirrorSkipped, prometheus.CounterValue, float64(l.skipped.Load()))
 	}
 }

@@ -36,6 +36,9 @@ const (
 	refusedRetry = 10 * time.Second
 	// mirrorGrace is how long a stop waits for the puts in flight.
 	mirrorGrace = 5 * time.Second
+	// behindLooks is how often in a row the leader of the source ends before a message that was copied, until the
+	// source counts as gone back.
+	behindLooks = 3
 	// caughtUpPolls is how often in a row a mirror without anything left is seen before --until-caught-up ends.
 	caughtUpPolls = 3
 )
@@ -64,8 +67,8 @@ type mirroring struct {
 
 // mirrorCounts are what finish prints of links.
 type mirrorCounts struct {
-	copied, skipped, doubts int64
-	missed                  uint64
+	copied, skipped, doubts, rewinds int64
+	missed                           uint64
 }
 
 func (c *mirrorCounts) add(l *mirrorLink) {
@@ -73,6 +76,7 @@ func (c *mirrorCounts) add(l *mirrorLink) {
 	c.skipped += l.skipped.Load()
 	c.doubts += l.p.Doubts()
 	c.missed += l.missed.Load()
+	c.rewinds += l.rewinds.Load()
 }
 
 // linkKey names a link.
@@ -95,7 +99,7 @@ type mirrorLink struct {
 
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
-	skipped          atomic.Int64
+	skipped, rewinds atomic.Int64
 	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0 = none; of the source's last answer
 }
 
@@ -292,7 +296,7 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 // starts their links.
 func (o *mirroring) raise(ctx context.Context, topic edge.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
-	if topic.Ordered {
+	if topic.Ordered || topic.Dedupe == edge.DedupeContent {
 		q.Set("reorder", "true") // as at the source: the copies keep their partitions
 	}
 	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)
@@ -369,39 +373,46 @@ func (o *mirroring) unlink(l *mirrorLink) {
 
 // copyPartition copies until ctx ends, or the target refuses a put for good.
 func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool) error {
-	for {
-		err := l.p.Resume(ctx)
-		if err == nil {
-			break
-		}
-		if copier.Refused(err) {
-			return err
-		}
-		o.say.About(fmt.Sprint("target ", l.key), fmt.Sprintf("topic %s, partition %d: the target: %s", l.key.topic, l.key.partition, oneLine(err)))
-		if !sleep.For(ctx, mirrorRetry) {
-			return nil
-		}
+	if err := o.until(ctx, l, "the target", func() error { return l.p.Resume(ctx) }); err != nil || ctx.Err() != nil {
+		return err
 	}
 	fresh = fresh && l.p.Next() == 0
-	pause := idleFirst
+	if l.p.Mark() == "" {
+		var holds bool
+		err := o.until(ctx, l, "the source", func() (err error) { holds, err = l.p.Holds(ctx, o.sourceOf(l)); return err })
+		if err == nil && ctx.Err() == nil && !holds {
+			err = o.rewind(ctx, l)
+		}
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	pause, verified := idleFirst, time.Now()
 	for ctx.Err() == nil {
+		if now := time.Now(); now.Sub(verified) >= o.poll {
+			if err := o.until(ctx, l, "the target", func() error { return l.p.Verify(ctx) }); err != nil {
+				return err
+			}
+			verified = now
+		}
 		from := strconv.FormatUint(l.p.Next(), 10)
 		if fresh {
 			from = o.first
 		}
-		page, err := copier.Read(ctx, &o.from.Client, l.key.topic, l.sourceID, l.key.partition, from, "", o.batch)
+		page, err := o.page(ctx, l, from, fresh)
 		if err != nil {
-			if copier.Refused(err) {
-				return fmt.Errorf("the source: %w", err)
-			}
-			if ctx.Err() == nil {
-				o.say.About(fmt.Sprint("source ", l.key), fmt.Sprintf("topic %s, partition %d: the source: %s", l.key.topic, l.key.partition, oneLine(err)))
-			}
-			sleep.For(ctx, mirrorRetry)
-			continue
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		more, err := o.copyPage(ctx, l, page, fresh)
-		if err != nil {
+		switch {
+		case errors.Is(err, copier.ErrWentBack):
+			o.targetWentBack(l)
+			fresh = false
+			continue
+		case err != nil:
 			return err
 		}
 		fresh = false
@@ -412,6 +423,81 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		sleep.For(ctx, pause)
 		pause = min(2*pause, idleMost)
 	}
+	return nil
+}
+
+// until repeats a request until it succeeds, ctx ends, or a broker refuses it for good.
+func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try func() error) error {
+	for {
+		err := try()
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case errors.Is(err, copier.ErrWentBack):
+			o.targetWentBack(l)
+			return nil
+		case copier.Refused(err):
+			return fmt.Errorf("%s: %w", side, err)
+		}
+		o.say.About(fmt.Sprint(side, " ", l.key), fmt.Sprintf("topic %s, partition %d: %s: %s", l.key.topic, l.key.partition, side, oneLine(err)))
+		if !sleep.For(ctx, mirrorRetry) {
+			return nil
+		}
+	}
+}
+
+// targetWentBack says that the target has lost copies.
+func (o *mirroring) targetWentBack(l *mirrorLink) {
+	l.rewinds.Add(1)
+	o.say.Report(fmt.Sprintf("topic %s, partition %d: the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror continues with message %d of the source", l.key.topic, l.key.partition, l.p.Next()))
+}
+
+// sourceOf is the log that a link copies.
+func (o *mirroring) sourceOf(l *mirrorLink) copier.Source {
+	return copier.Source{Client: &o.from.Client, Topic: l.key.topic, ID: l.sourceID, Partition: l.key.partition}
+}
+
+// page reads the next page of the source. If the source does not have the messages any more that were copied,
+// the page begins where its log continued in another way.
+func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh bool) (page copier.Page, err error) {
+	for behind := 0; ; {
+		err := o.until(ctx, l, "the source", func() (err error) {
+			if behind > 0 {
+				page, err = o.sourceOf(l).Page(ctx, from, o.batch) // another replica may be behind its leader
+			} else {
+				page, err = copier.Read(ctx, &o.from.Client, l.key.topic, l.sourceID, l.key.partition, from, "", o.batch)
+			}
+			return err
+		})
+		if err != nil || ctx.Err() != nil || fresh {
+			return page, err
+		}
+		next, mark := l.p.Next(), l.p.Mark()
+		if page.End >= next && (mark == "" || page.Mark == "" || page.Mark == mark) {
+			return page, nil
+		}
+		if behind++; behind == 1 || page.End < next && behind <= behindLooks {
+			if behind > 1 {
+				sleep.For(ctx, mirrorRetry)
+			}
+			continue
+		}
+		if err := o.rewind(ctx, l); err != nil || ctx.Err() != nil {
+			return page, err
+		}
+		from, behind = strconv.FormatUint(l.p.Next(), 10), 0
+	}
+}
+
+// rewind makes a link continue with the first message of the source that the target does not have.
+func (o *mirroring) rewind(ctx context.Context, l *mirrorLink) error {
+	var lost uint64
+	err := o.until(ctx, l, "the source", func() (err error) { lost, err = l.p.Rewind(ctx, o.sourceOf(l)); return err })
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	l.rewinds.Add(1)
+	o.say.Report(fmt.Sprintf("topic %s, partition %d: the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; its messages from %d on are copied, and the target keeps %d that the source does not have any more", l.key.topic, l.key.partition, l.p.Next(), lost))
 	return nil
 }
 
@@ -468,7 +554,7 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 	if err := flush(); err != nil {
 		return false, stopped(ctx, err)
 	}
-	l.p.SkipTo(page.Next)
+	l.p.SkipTo(page.Next, page.NextMark)
 	l.oldest.Store(0)
 	return page.Next < page.End, nil
 }
@@ -585,12 +671,15 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	o.say.Clear()
 	if o.t.Output == "json" {
 		return errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), map[string]any{
-			"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "caught_up": caughtUp,
+			"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "rewinds": all.rewinds, "caught_up": caughtUp,
 		}))
 	}
 	text := fmt.Sprintf("%d messages copied in %s; %d puts without an answer were repeated", all.copied, time.Since(o.began).Round(time.Millisecond), all.doubts)
 	if all.skipped > 0 {
 		text += fmt.Sprintf("; %d messages came from the target and were not copied back", all.skipped)
+	}
+	if all.rewinds > 0 {
+		text += fmt.Sprintf("; %d times a side had lost messages that were copied", all.rewinds)
 	}
 	if caughtUp {
 		text += "; nothing is left"

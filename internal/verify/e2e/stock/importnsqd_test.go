@@ -224,6 +224,8 @@ func TestImportNSQD(t *testing.T) {
 	require.Zero(t, dry.published())
 	require.Empty(t, c.Topics())
 
+	_, problems, err = c.Ctl("topic", "create", "orders", "--dedupe", "content", "--partitions", "2") // one body for two channels is no repeat
+	require.NoError(t, err, problems)
 	r := importNSQD(c, dir)
 	require.Empty(t, problems, "nothing is left out")
 	for i, q := range r.Queues {

@@ -34,6 +34,7 @@ const slow = 0.5; // s; a replica is out of sync after a second
 const ownFaults: Record<string, string> = {
   network_corrupts: "received bytes that had changed on the way", metadata_full: "has an etcd whose database fills",
   certificate_expires: "has a certificate that expires soon or has expired", clients_refused: "refuses clients above a limit",
+  auth_service_silent: "gets no usable answer of the authorization service",
 };
 
 function Which({ o }: { o: Data }) {

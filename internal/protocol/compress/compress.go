@@ -1,58 +1,51 @@
-package protocol
+package compress
 
 import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/s2"
+
+	"github.com/lockstepmq/lockstep/internal/budget"
 )
 
 // The framed snappy format: chunks of a type, a length of 3 bytes and a checksum.
 const (
-	// snappyBlock is the largest block.
-	snappyBlock = 64 << 10
-	// minSnappyBuffer is the read buffer of a client that has sent nothing yet.
-	minSnappyBuffer = 1 << 10
+	// SnappyBlock is the largest block.
+	SnappyBlock     = 64 << 10
 	snappyStart     = "\xff\x06\x00\x00sNaPpY"
 	snappyHead      = 4 + 4
 	chunkCompressed = 0x00
 	chunkPlain      = 0x01
 )
 
-// parker is a compressor that can give its memory back between two flushes.
-type parker interface{ park() }
-
-// parkLocked gives the memory of the compressor back, until the next write. An idle client
-// would hold up to a megabyte of it otherwise, before it has logged in.
-func (o *output) parkLocked() {
-	if p, ok := o.compress.(parker); ok {
-		p.park()
-	}
-}
-
-// snappyWriter compresses each write by itself, so that it keeps no memory between writes, unlike
+// Snappy compresses each write by itself, so that it keeps no memory between writes, unlike
 // the library's writer: output.buf gathers small writes before it.
-type snappyWriter struct {
+type Snappy struct {
 	to      io.Writer
 	started bool
 }
 
+// NewSnappy makes a writer of the framed snappy format.
+func NewSnappy(to io.Writer) *Snappy { return &Snappy{to: to} }
+
 var snappyBuffers = sync.Pool{New: func() any {
-	b := make([]byte, 0, len(snappyStart)+snappyHead+s2.MaxEncodedLen(snappyBlock))
+	b := make([]byte, 0, len(snappyStart)+snappyHead+s2.MaxEncodedLen(SnappyBlock))
 	return &b
 }}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Write implements io.Writer.
-func (w *snappyWriter) Write(p []byte) (n int, err error) {
+func (w *Snappy) Write(p []byte) (n int, err error) {
 	pooled := snappyBuffers.Get().(*[]byte)
 	defer snappyBuffers.Put(pooled)
 	for n < len(p) {
-		block := p[n:min(len(p), n+snappyBlock)]
+		block := p[n:min(len(p), n+SnappyBlock)]
 		b := (*pooled)[:0]
 		if !w.started {
 			b = append(b, snappyStart...)
@@ -85,29 +78,44 @@ func snappyChunk(b, block []byte) []byte {
 }
 
 // Flush does nothing: every write is complete.
-func (w *snappyWriter) Flush() error { return nil }
+func (w *Snappy) Flush() error { return nil }
 
-// deflateWriter has a compressor only while the client is busy. Between two flushes the stream
+// Deflate has a compressor only while the client is busy. Between two flushes the stream
 // stands at the boundary of a block and of a byte, so that another compressor can continue it: it
 // refers to nothing that was sent before.
-type deflateWriter struct {
+type Deflate struct {
 	to    io.Writer
 	level int
+	share *atomic.Pointer[budget.Share]
+	paid  budget.Share  // that the memory of z is reserved of
 	z     *flate.Writer // nil = parked
 }
+
+// NewDeflate makes a writer of deflate at a level of 1 to 9. The memory of its compressor counts against the share that the
+// client has when the compressor begins.
+func NewDeflate(to io.Writer, level int, share *atomic.Pointer[budget.Share]) *Deflate {
+	return &Deflate{to: to, level: level, share: share}
+}
+
+// deflateBytes is the memory of a compressor.
+const deflateBytes = 5 << 18
 
 // deflaters pools the compressors of each level.
 var deflaters [flate.BestCompression + 1]sync.Pool
 
-// Write implements io.Writer.
-func (w *deflateWriter) Write(p []byte) (int, error) {
+// Write implements io.Writer. If there is no memory for a compressor, it compresses less, without one.
+func (w *Deflate) Write(p []byte) (int, error) {
 	if w.z == nil {
+		if w.paid = *w.share.Load(); !w.paid.Try(budget.Compressors, deflateBytes) {
+			return len(p), flate.StatelessDeflate(w.to, p, false, nil)
+		}
 		if z, ok := deflaters[w.level].Get().(*flate.Writer); ok {
 			z.Reset(w.to)
 			w.z = z
 		} else {
 			var err error
 			if w.z, err = flate.NewWriter(w.to, w.level); err != nil {
+				w.paid.Release(budget.Compressors, deflateBytes)
 				return 0, err
 			}
 		}
@@ -116,18 +124,19 @@ func (w *deflateWriter) Write(p []byte) (int, error) {
 }
 
 // Flush sends what was written.
-func (w *deflateWriter) Flush() error {
+func (w *Deflate) Flush() error {
 	if w.z == nil {
 		return nil
 	}
 	return w.z.Flush()
 }
 
-// park gives the compressor back. Everything must have been flushed.
-func (w *deflateWriter) park() {
+// Park gives the compressor back. Everything must have been flushed, or the stream must have ended.
+func (w *Deflate) Park() {
 	if w.z != nil {
 		w.z.Reset(io.Discard) // the pool holds no connection
 		deflaters[w.level].Put(w.z)
 		w.z = nil
+		w.paid.Release(budget.Compressors, deflateBytes)
 	}
 }

@@ -1,0 +1,162 @@
+package transfer
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+)
+
+// mirrorTest is a mirror between two sides.
+type mirrorTest struct {
+	t          *testing.T
+	east, west *side
+	state      string
+}
+
+func newMirrorTest(t *testing.T) *mirrorTest {
+	return &mirrorTest{t: t, east: newSide(t, "east", 7), west: newSide(t, "west", 8), state: filepath.Join(t.TempDir(), "state")}
+}
+
+func (m *mirrorTest) args(word string, flags ...string) []string {
+	return append([]string{"mirror", word, "orders", "--from-http-address", m.east.Listener.Addr().String(), "--nsqd-http-address", m.west.Listener.Addr().String(), "--state", m.state}, flags...)
+}
+
+// copy runs the mirror until it has caught up, and returns what it said.
+func (m *mirrorTest) copy() string {
+	m.t.Helper()
+	t := &cli.Target{}
+	out, err := clitest.Run(m.t, cli.NewRoot(t, NewMirror(t)), wait.Limit, m.args("run", "--without-channels", "--until-caught-up", "--poll=1ms", "--batch=3")...)
+	require.NoError(m.t, err, out)
+	return out
+}
+
+// has requires that the target has the messages, each once and in their order.
+func (m *mirrorTest) has(parts ...[]string) {
+	m.t.Helper()
+	require.Equal(m.t, slices.Concat(parts...), m.west.bodies())
+}
+
+// TestMirrorOfASourceThatWentBack: the source is restored from a backup, and has other messages since: fewer than
+// it has lost, as many, or more. The mirror copies each of them once, with its state and without.
+func TestMirrorOfASourceThatWentBack(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{0, 1, 6, 20} {
+		for _, without := range []bool{false, true} {
+			for _, equal := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d others, without the state %v, equal bodies %v", more, without, equal), func(t *testing.T) {
+					t.Parallel()
+					m := newMirrorTest(t)
+					first, second, third := numbered("a", 10), numbered("b", more), numbered("c", 8)
+					if equal {
+						first, second, third = slices.Repeat([]string{"x"}, 10), slices.Repeat([]string{"x"}, more), slices.Repeat([]string{"x"}, 8)
+					}
+					m.east.publish(first...)
+					require.NotContains(t, m.copy(), "lost")
+					m.east.restore(4)
+					m.east.publish(second...)
+					if without {
+						m.state = filepath.Join(t.TempDir(), "another")
+					}
+					out := m.copy()
+					m.has(first, second)
+					require.Contains(t, out, "the source has lost messages that were copied", "it says so")
+					m.east.publish(third...)
+					m.copy()
+					m.has(first, second, third)
+					m.state = filepath.Join(t.TempDir(), "another again")
+					m.copy()
+					m.has(first, second, third)
+				})
+			}
+		}
+	}
+}
+
+// TestMirrorOfATargetThatWentBack: the target is restored from a backup, and has other messages since. What it has
+// lost is copied again.
+func TestMirrorOfATargetThatWentBack(t *testing.T) {
+	t.Parallel()
+	for _, others := range []int{0, 3, 6, 20} {
+		t.Run(fmt.Sprint(others), func(t *testing.T) {
+			t.Parallel()
+			m := newMirrorTest(t)
+			first, own := numbered("a", 10), numbered("own", others)
+			m.east.publish(first...)
+			m.copy()
+			m.west.restore(4)
+			m.west.publish(own...)
+			require.Contains(t, m.copy(), "the target has lost messages that were copied")
+			m.has(first[:4], own, first[4:])
+			m.copy()
+			m.has(first[:4], own, first[4:])
+		})
+	}
+}
+
+// TestMirrorOfTrimmedLogs: what retention has removed on either side is not lost.
+func TestMirrorOfTrimmedLogs(t *testing.T) {
+	m := newMirrorTest(t)
+	m.east.publish(numbered("a", 10)...)
+	m.copy()
+	m.east.trim(10)
+	m.west.trim(10)
+	m.east.publish("b")
+	require.NotContains(t, m.copy(), "lost")
+	m.has([]string{"b"})
+	m.west.publish(numbered("own", 5)...)
+	m.west.trim(14)
+	require.NotContains(t, m.copy(), "lost")
+	m.has([]string{"own3", "own4"})
+}
+
+// TestARunningMirrorNoticesALossWithoutPuts: both sides go back while the mirror runs and nothing is published.
+func TestARunningMirrorNoticesALossWithoutPuts(t *testing.T) {
+	t.Parallel()
+	m := newMirrorTest(t)
+	first := numbered("a", 10)
+	m.east.publish(first...)
+	target := &cli.Target{}
+	r := clitest.Begin(t, cli.NewRoot(target, NewMirror(target)), m.args("run", "--without-channels", "--poll=1ms")...)
+	wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies")
+	m.west.restore(4)
+	wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies, again")
+	require.Contains(t, r.Said(), "the target has lost messages")
+	m.has(first)
+	m.east.restore(4)
+	wait.Until(t, func() bool { return strings.Contains(r.Said(), "the source has lost messages") }, "the loss is noticed")
+	m.east.publish("b")
+	wait.Until(t, func() bool { return len(m.west.bodies()) == 11 }, "the new one")
+	m.has(first, []string{"b"})
+	r.Cancel()
+	require.NoError(t, r.Ends())
+}
+
+// TestMirrorStatusOfASourceThatWentBack: it shows no lag of 0.
+func TestMirrorStatusOfASourceThatWentBack(t *testing.T) {
+	t.Parallel()
+	m := newMirrorTest(t)
+	m.east.publish(numbered("a", 10)...)
+	m.copy()
+	status := func() (string, error) {
+		target := &cli.Target{}
+		return clitest.Run(t, cli.NewRoot(target, NewMirror(target)), wait.Limit, m.args("status", "-o=json")...)
+	}
+	out, err := status()
+	require.NoError(t, err)
+	require.Contains(t, out, `"lag": 0`)
+	m.east.restore(4)
+	for range 2 {
+		out, err = status()
+		require.ErrorContains(t, err, "the source has lost messages")
+		require.Contains(t, out, `"lag": null`)
+		m.east.publish(numbered("b", 9)...)
+	}
+}

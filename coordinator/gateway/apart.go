@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// publishApart publishes a put of several messages, of which each belongs to the partition of its own
+// identity: published again alone, or in other company, it would not be recognised in any other. So the put
+// becomes one for each of these partitions. Each of them is stored as a whole or not at all, and the answer
+// waits for all.
+func (g *Gateway) publishApart(t Topic, d queue.Draft, a edge.Answerer) error {
+	s := &several{answerer: a, of: make([]int, 0, d.Count)}
+	var numbers []int // of the partitions
+	d.Identities(func(_ int, x queue.Identity) {
+		number := partitionOf(x[:], t.Partitions)
+		i := slices.Index(numbers, number)
+		if i < 0 {
+			i, numbers = len(numbers), append(numbers, number)
+		}
+		s.of = append(s.of, i)
+	})
+	drafts, all, largest := make([]queue.Draft, len(numbers)), int64(0), int64(0)
+	for i := range numbers {
+		if drafts[i] = d; len(numbers) > 1 {
+			drafts[i] = d.Keep(func(n int) bool { return s.of[n] == i })
+		}
+		size := int64(drafts[i].Size())
+		all, largest = all+size, max(largest, size)
+	}
+	if err := g.admitted(true, all, largest); err != nil {
+		return err
+	}
+	s.left, s.results = len(numbers), make([]edge.PutResult, len(numbers))
+	puts := make([]*put, 0, len(numbers))
+	for i, number := range numbers {
+		p, err := g.begin(t, t.Partition(number), drafts[i], part{s, i})
+		if err != nil {
+			g.refuse(err, part{s, i})
+			continue
+		}
+		puts = append(puts, p)
+	}
+	for _, p := range puts {
+		p.queue.pump()
+	}
+	g.core.Flush()
+	return nil
+}
+
+// several gathers the results of a put that was published in parts, one for each of its partitions.
+type several struct {
+	answerer edge.Answerer
+	of       []int // the parts of the messages; the first message is in part 0
+
+	mu      sync.Mutex
+	left    int // parts without a result
+	results []edge.PutResult
+}
+
+// part is the Answerer of one part.
+type part struct {
+	*several
+	i int
+}
+
+// Answer implements edge.Answerer; called once for each part.
+func (p part) Answer(r edge.PutResult) {
+	p.mu.Lock()
+	p.results[p.i] = r
+	p.left--
+	last := p.left == 0
+	p.mu.Unlock()
+	if last {
+		p.answerer.Answer(p.result())
+	}
+}
+
+// result is the result of the whole: that of the first message if all are stored.
+func (s *several) result() edge.PutResult {
+	whole := s.results[0]
+	stored := 0
+	for _, r := range s.results {
+		whole.Duplicate = whole.Duplicate && r.Duplicate
+		if r.Err == nil {
+			stored++
+		}
+	}
+	if stored == len(s.results) {
+		return whole
+	}
+	each := make([]error, len(s.of))
+	for n, i := range s.of {
+		each[n] = s.results[i].Err
+	}
+	return edge.PutResult{Err: &edge.EachError{Whole: s.failure(stored), Each: each}}
+}
+
+// failure is the error of the whole. It is definite only if no message is stored.
+func (s *several) failure(stored int) (definite error) {
+	for _, r := range s.results {
+		row, ok := outcome.Find(r.Err, outcome.OfPuts)
+		switch {
+		case r.Err == nil:
+		case ok && row.Class == outcome.ClassInDoubt:
+			return r.Err
+		case definite == nil:
+			definite = r.Err
+		}
+	}
+	if stored > 0 {
+		return fmt.Errorf("%w: %d of the %d partitions of its messages have stored theirs, one has not (%v); publish all again, the topic recognises what is stored",
+			edge.ErrInDoubt, stored, len(s.results), definite)
+	}
+	return definite
+}

@@ -1,0 +1,180 @@
+package guard
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAsking bounds the questions to the auth service that run at the same time, and
+	// maxAskingOfAddress those for one address.
+	maxAsking          = 64
+	maxAskingOfAddress = 8
+	// maxWaiting bounds the logins of an address that wait for their turn, and maxWaitingPaced those of an
+	// address whose questions are paced: 5 s of them.
+	maxWaiting      = 1024
+	maxWaitingPaced = 256
+	// freeFailures is how many logins of an address the auth service may refuse before the questions for that
+	// address are paced.
+	freeFailures = 5
+	// pace is the time between two questions for an address whose logins were refused.
+	pace = 20 * time.Millisecond
+	// forgetAfter is the time after the last refusal when the questions for an address are not paced any more.
+	forgetAfter = 5 * time.Minute
+	// maxAddresses bounds the addresses whose refusals are remembered.
+	maxAddresses = 16_384
+)
+
+// turns bounds the questions to the auth service about secrets that this broker does not know. Logins of one
+// address wait in a line of their own. An address has few seats among the running questions, so that the lines
+// of all addresses move, however long one of them is. After some refusals the questions for an address are paced.
+// A login waits, and is refused only if its line is too long: a stranger at a shared address does
+// not lock the other clients of it out.
+type turns struct {
+	asking chan struct{} // a seat for each question that runs
+	mu     sync.Mutex
+	of     map[string]*line // by network
+}
+
+// line has the logins of one address.
+type line struct {
+	asking   chan struct{} // seats of the address; the channel keeps the order of those that wait
+	logins   int           // that wait, or run
+	refusals int
+	last     time.Time // of the refusals
+	next     time.Time // when the next question may begin, if they are paced
+}
+
+func newTurns() *turns {
+	return &turns{asking: make(chan struct{}, maxAsking), of: map[string]*line{}}
+}
+
+func (l *line) paced(now time.Time) bool {
+	return l.refusals >= freeFailures && now.Sub(l.last) <= forgetAfter
+}
+
+// take waits until the auth service may be asked for a client of this address. done must follow, with whether
+// the service refused the client. Errors are ErrTooManyFailures and that of ctx.
+func (t *turns) take(ctx context.Context, host string) (done func(refused bool), err error) {
+	l := t.join(host)
+	if l == nil {
+		return nil, ErrTooManyFailures
+	}
+	leave := func(seats int, refused bool) {
+		if seats > 1 {
+			<-t.asking
+		}
+		if seats > 0 {
+			<-l.asking
+		}
+		t.leave(l, refused)
+	}
+	select {
+	case l.asking <- struct{}{}:
+	case <-ctx.Done():
+		leave(0, false)
+		return nil, ctx.Err()
+	}
+	if wait := t.pause(l); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			leave(1, false)
+			return nil, ctx.Err()
+		}
+	}
+	select {
+	case t.asking <- struct{}{}:
+	case <-ctx.Done():
+		leave(1, false)
+		return nil, ctx.Err()
+	}
+	return func(refused bool) { leave(2, refused) }, nil
+}
+
+// join gives the line of an address, nil if it is too long.
+func (t *turns) join(host string) *line {
+	key, now := Network(host), time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.of[key]
+	if l == nil {
+		if len(t.of) >= maxAddresses {
+			t.makeRoomLocked(now)
+		}
+		l = &line{asking: make(chan struct{}, maxAskingOfAddress)}
+		t.of[key] = l
+	}
+	longest := maxWaiting
+	if l.paced(now) {
+		longest = maxWaitingPaced
+	}
+	if l.logins >= longest+maxAskingOfAddress {
+		return nil
+	}
+	l.logins++
+	return l
+}
+
+// pause gives the time until the question of a login may begin.
+func (t *turns) pause(l *line) time.Duration {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !l.paced(now) {
+		return 0
+	}
+	at := l.next
+	if at.Before(now) {
+		at = now
+	}
+	l.next = at.Add(pace)
+	return at.Sub(now)
+}
+
+func (t *turns) leave(l *line, refused bool) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.logins--
+	if !refused {
+		return
+	}
+	if now.Sub(l.last) > forgetAfter {
+		l.refusals = 0
+	}
+	l.refusals, l.last = l.refusals+1, now
+}
+
+// makeRoomLocked drops the lines that nobody waits in and that are not paced. If they are too few, it drops all
+// that nobody waits in: an attacker with more addresses than the limit is not paced by address.
+func (t *turns) makeRoomLocked(now time.Time) {
+	for _, all := range []bool{false, true} {
+		for key, l := range t.of {
+			if l.logins == 0 && (all || !l.paced(now)) {
+				delete(t.of, key)
+			}
+		}
+		if len(t.of) < maxAddresses {
+			return
+		}
+	}
+}
+
+// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
+// customer has as a whole. The host is an address without a port; any other text stays.
+func Network(host string) string {
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Unmap().Is4() {
+		return host
+	}
+	prefix, err := ip.WithZone("").Prefix(64)
+	if err != nil {
+		return host
+	}
+	return prefix.String()
+}

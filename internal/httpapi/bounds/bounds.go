@@ -1,0 +1,120 @@
+package bounds
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/lockstepmq/lockstep/internal/budget"
+)
+
+// Body reserves memory for the body of a request, whose size is at most limit. It waits as budget.Share does. After true
+// the caller calls release when the request is answered.
+func Body(r *http.Request, share budget.Share, limit int64) (release func(), ok bool) {
+	size := int(r.ContentLength)
+	if size < 0 {
+		size = int(limit) // the client does not say
+	}
+	if !share.Reserve(r.Context(), budget.Bodies, size) {
+		return nil, false
+	}
+	r.Body = &notedBody{ReadCloser: r.Body}
+	return func() { share.Release(budget.Bodies, size) }, true
+}
+
+// TooSlow reports whether the body of a request, for which there was Body, did not arrive in time.
+func TooSlow(r *http.Request) bool {
+	b, ok := r.Body.(*notedBody)
+	return ok && b.late
+}
+
+// notedBody notes whether the body of a request was too slow.
+type notedBody struct {
+	io.ReadCloser
+	late bool
+}
+
+func (b *notedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.late = b.late || errors.Is(err, os.ErrDeadlineExceeded)
+	return n, err
+}
+
+// Answer serves a request. Its large writes have memory of the share while they are written: a client that does not read
+// holds no more. refuse writes the answer that there is no memory, which is not called when the answer has begun.
+func Answer(h http.Handler, w http.ResponseWriter, r *http.Request, share budget.Share, refuse func(http.ResponseWriter)) {
+	b := &writer{ResponseWriter: w, r: r, share: share, refuse: refuse}
+	h.ServeHTTP(b, r)
+	b.begin()
+}
+
+// ErrMemory is the reason why an answer is not written.
+var ErrMemory = errors.New("the memory for answers that this client has not read is used up: read the other answers to their end")
+
+// writer holds the status back until there is memory for what follows.
+type writer struct {
+	http.ResponseWriter
+	r      *http.Request
+	share  budget.Share
+	refuse func(http.ResponseWriter)
+	status int   // that waits; 0 = none
+	begun  bool  // the status is written
+	err    error // of the writes from now on
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *writer) WriteHeader(status int) {
+	if !w.begun && w.status == 0 {
+		w.status = status
+	}
+}
+
+func (w *writer) begin() {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	if w.status != 0 {
+		w.ResponseWriter.WriteHeader(w.status)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	if len(p) > budget.Free {
+		if !w.share.Reserve(w.r.Context(), budget.Replies, len(p)) {
+			w.giveUp()
+			return 0, w.err
+		}
+		defer w.share.Release(budget.Replies, len(p))
+	}
+	w.begin()
+	return w.ResponseWriter.Write(p)
+}
+
+// giveUp answers that there is no memory for the answer. A large answer that has begun breaks off.
+func (w *writer) giveUp() {
+	if w.err = context.Cause(w.r.Context()); w.err != nil {
+		return // the client has left
+	}
+	w.err = ErrMemory
+	if !w.begun {
+		w.begun = true
+		w.Header().Del("Content-Length")
+		w.refuse(w.ResponseWriter)
+	}
+}
+
+// FlushError is for http.ResponseController.
+func (w *writer) FlushError() error {
+	w.begin()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

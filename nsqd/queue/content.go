@@ -1,0 +1,179 @@
+package queue
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Headers that describe a put, or one attempt of it, and not the message.
+const (
+	HeaderKey    = "##key"       // chooses the partition
+	HeaderTrace  = "##trace_id"  // requests an answer with the position of the message
+	HeaderParent = "traceparent" // W3C trace context: another one for each attempt
+	headerState  = "tracestate"  // W3C, beside HeaderParent
+)
+
+// IdentityOfContent is the identity of a message of a topic that recognises messages by their content. All
+// that decides whether a consumer receives the message is part of it: the body, the key that chooses the
+// partition (nil: that of the header), and the headers (the one channel, the tag and the names that filters
+// read, the time to live), in any order. Otherwise a message for another consumer would be taken for a
+// repeat, and be lost. The delay is no part, for it is known here as a time only, which each attempt sets
+// anew; nor is what names the attempt alone, the trace.
+func IdentityOfContent(key, header, body []byte) (x Identity) {
+	var head [9]byte // flags, and the lengths: no two messages have equal bytes
+	if fields, ok := fieldsOf(header); ok {
+		own, rest := contentHeader(fields)
+		if header = rest; key == nil {
+			key = own
+		}
+	} else if len(header) > 0 {
+		head[0] |= contentUnread
+	}
+	if key != nil {
+		head[0] |= contentKey
+	}
+	binary.LittleEndian.PutUint32(head[1:], uint32(len(key)))
+	binary.LittleEndian.PutUint32(head[5:], uint32(len(header)))
+	h := sha256.New()
+	for _, b := range [][]byte{[]byte(domainContent), head[:], key, header, body} {
+		_, _ = h.Write(b) // never fails: a hash
+	}
+	var sum [sha256.Size]byte
+	copy(x[:], h.Sum(sum[:0]))
+	return x
+}
+
+// Flags of a content: it has a key; its header cannot be read, and stands for itself.
+const (
+	contentKey    = 1
+	contentUnread = 2
+)
+
+// field is one name of a header with the text of its value.
+type field struct{ name, value []byte }
+
+// contentHeader is the key that a header names (nil: none), and a form of the rest that is equal for equal
+// fields in any order.
+func contentHeader(fields []field) (key, rest []byte) {
+	slices.SortStableFunc(fields, func(a, b field) int { return bytes.Compare(a.name, b.name) })
+	for _, f := range fields {
+		switch string(f.name) {
+		case HeaderTrace, HeaderParent, headerState:
+			continue
+		case HeaderKey:
+			var text *string
+			if json.Unmarshal(f.value, &text) == nil && text != nil {
+				key = []byte(*text) // an empty key is a key
+				continue
+			}
+		}
+		for _, b := range [][]byte{f.name, f.value} {
+			rest = binary.LittleEndian.AppendUint32(rest, uint32(len(b)))
+			rest = append(rest, b...)
+		}
+	}
+	return key, rest
+}
+
+// fieldsOf lists the fields of a JSON object.
+func fieldsOf(header []byte) (fields []field, ok bool) {
+	if len(header) == 0 {
+		return nil, false
+	}
+	if fields, ok = flatFields(header); ok {
+		return fields, true
+	}
+	return anyFields(header)
+}
+
+// flatFields reads an object in its usual form without encoding/json, which takes ten times as long: names are
+// ASCII, and values are strings or scalars, all without escapes.
+func flatFields(b []byte) (fields []field, ok bool) {
+	space := func() {
+		for len(b) > 0 && (b[0] == ' ' || b[0] == '\t' || b[0] == '\n' || b[0] == '\r') {
+			b = b[1:]
+		}
+	}
+	take := func(c byte) bool {
+		if space(); len(b) == 0 || b[0] != c {
+			return false
+		}
+		b = b[1:]
+		return true
+	}
+	text := func() (t []byte, ok bool) { // behind its opening quote
+		n := bytes.IndexByte(b, '"')
+		if n < 0 || bytes.IndexByte(b[:n], '\\') >= 0 {
+			return nil, false
+		}
+		t, b = b[:n], b[n+1:]
+		return t, true
+	}
+	if !take('{') {
+		return nil, false
+	}
+	for !take('}') {
+		if len(fields) > 0 && !take(',') || !take('"') {
+			return nil, false
+		}
+		name, ok := text()
+		if !ok || !utf8.Valid(name) || !take(':') {
+			return nil, false
+		}
+		space()
+		value := b
+		if take('"') {
+			_, ok = text()
+		} else {
+			n := bytes.IndexAny(b, ",}")
+			ok = n > 0 && isScalar(b[:n])
+			b = b[max(n, 0):]
+		}
+		if !ok {
+			return nil, false
+		}
+		fields = append(fields, field{name, value[:len(value)-len(b)]})
+	}
+	space()
+	return fields, len(b) == 0
+}
+
+// isScalar reports whether the text is a number, true, false or null, for all that its letters say.
+func isScalar(b []byte) bool {
+	for _, c := range b {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-' && c != '+' && c != '.' && c != 'E' {
+			return false
+		}
+	}
+	return true
+}
+
+// anyFields reads any object. A name that stands for what is no text has no form of its own: two of them could
+// become one.
+func anyFields(header []byte) (fields []field, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(header))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, false
+	}
+	for d.More() {
+		t, err := d.Token()
+		name, text := t.(string)
+		var value json.RawMessage
+		if err != nil || !text || strings.ContainsRune(name, utf8.RuneError) || d.Decode(&value) != nil {
+			return nil, false
+		}
+		fields = append(fields, field{[]byte(name), value})
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, false
+	}
+	_, err := d.Token()
+	return fields, errors.Is(err, io.EOF)
+}
