@@ -32,6 +32,7 @@ func (m *Machine) Canonical(b []byte) []byte {
 		c.Num(uint64(n.losses))
 		c.Age(n.changedMS, m.o.ISRMS)
 		c.Age(n.lostMS, m.o.ISRMS)
+		c.Flags(n.low)
 	}
 	c.proposal(m.cas)
 	c.campaign(m.campaign)

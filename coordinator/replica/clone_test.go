@@ -67,8 +67,8 @@ func TestCanonicalTellsApart(t *testing.T) {
 // here.
 func TestCloneKnowsEveryField(t *testing.T) {
 	known := map[reflect.Type]string{
-		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent dedupe marks committed committedWritten committedMS promised channels state nodes follow lead campaign cas requestToken counters out",
-		reflect.TypeFor[node]():          "name incarnation known up dead changedMS lostMS losses",
+		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent dedupe marks committed committedWritten committedMS promised channels state nodes lows follow lead campaign cas requestToken counters out",
+		reflect.TypeFor[node]():          "name incarnation known up dead changedMS lostMS losses low",
 		reflect.TypeFor[proposal]():      "token kind state replaces",
 		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail",
 		reflect.TypeFor[tail]():          "batches head bytes",

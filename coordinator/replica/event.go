@@ -66,6 +66,11 @@ type (
 		Node        ident.Node
 		Incarnation ident.Incarnation
 	}
+	// Space reports whether a node is below its disk reserve (AC-9).
+	Space struct {
+		Node ident.Node
+		Low  bool
+	}
 	// Tick is the only source of time. Time decides about waiting and about
 	// nothing else. The loop sends a Tick before other events when the last one is
 	// more than 10 ms old.
@@ -86,6 +91,7 @@ func (Meta) event()               {}
 func (CASDone) event()            {}
 func (PeerState) event()          {}
 func (Live) event()               {}
+func (Space) event()              {}
 func (Tick) event()               {}
 func (TransferLeadership) event() {}
 func (Dedupe) event()             {}

@@ -7,9 +7,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// nextISR works out the ISR that the leader would propose (AC-5, CU-4, CU-7), and whether it
+// nextISR works out the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it
 // differs from the key's. It is that of the key without the members that lag, and with the
-// replicas that have caught up. If these are fewer than the minimum, no member is removed. No
+// replicas that have caught up, and without those below their disk reserve if the others are enough. If
+// these are fewer than the minimum, no member is removed. No
 // put could be taken anyway, and the members that do not answer may reach each other: only as
 // members can they replace this leader.
 func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
@@ -22,6 +23,9 @@ func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 		}
 	}
 	isr = append(isr, m.joining(isr)...)
+	if m.roomy(isr) >= m.state.MinInSync {
+		isr = slices.DeleteFunc(isr, func(x ident.Member) bool { return x.Node != m.self.Node && m.low(x.Node) })
+	}
 	if len(isr) < m.state.MinInSync {
 		for _, x := range lagging { // one that came back with another store joins in its own place
 			if !hasNode(isr, x.Node) {
@@ -31,6 +35,35 @@ func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	}
 	slices.SortFunc(isr, byNode)
 	return isr, !slices.Equal(isr, slices.SortedFunc(slices.Values(m.state.ISR), byNode))
+}
+
+// low reports whether a node is below its disk reserve.
+func (m *Machine) low(n ident.Node) bool {
+	if m.lows == 0 {
+		return false
+	}
+	i, ok := slices.BinarySearchFunc(m.nodes, n, func(x node, n ident.Node) int { return cmp.Compare(x.name, n) })
+	return ok && m.nodes[i].low
+}
+
+// roomy counts the members that are not below their disk reserve.
+func (m *Machine) roomy(isr []ident.Member) (n int) {
+	if m.lows == 0 {
+		return len(isr)
+	}
+	for _, x := range isr {
+		if !m.low(x.Node) {
+			n++
+		}
+	}
+	return n
+}
+
+// spared reports whether a follower gets no batches, because its disk is below its reserve and nothing that is
+// committed waits for it (AC-11).
+func (m *Machine) spared(f *progress) bool {
+	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !hasNode(m.cas.state.ISR, f.node)) &&
+		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return hasNode(p.state.ISR, f.node) })
 }
 
 // joining lists the replicas that may join beside the members that stay.

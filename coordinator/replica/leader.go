@@ -144,7 +144,7 @@ func (m *Machine) acknowledged() (end ident.Position, state uint64, ok bool) {
 		return c.result()
 	}
 	for i := range m.lead.followers {
-		if f := &m.lead.followers[i]; f.lag.keepsUp && f.stateCurrent(m.lead.stateIssued) && !m.inISR(f.node) && m.responsive(f) {
+		if f := &m.lead.followers[i]; f.lag.keepsUp && f.stateCurrent(m.lead.stateIssued) && !m.inISR(f.node) && !m.low(f.node) && m.responsive(f) {
 			c.wait(&f.ack)
 		}
 	}
@@ -163,17 +163,24 @@ func (l *leadership) ackOf(n ident.Node) *ack {
 func (m *Machine) trimTail() {
 	o := m.committed.Offset
 	for i := range m.lead.followers {
-		if f := &m.lead.followers[i]; f.ack.valid && m.up(f) {
+		if f := &m.lead.followers[i]; f.ack.valid && m.up(f) && !m.spared(f) {
 			o = min(o, f.ack.end.Offset)
 		}
 	}
 	m.log.tail.trimTo(o)
 }
 
-// writable reports whether a put may get an offset now.
+// writable reports whether a put may get an offset now, as far as the replicas answer.
 func (m *Machine) writable() bool {
 	l := m.lead
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
+}
+
+// takes reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only
+// the leader's own control batches may, which make room: the member leaves within moments, or this leader does, or
+// the loop refuses the puts (AC-9).
+func (m *Machine) takes(d *queue.Draft) bool {
+	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.roomy(m.state.ISR) == len(m.state.ISR))
 }
 
 // liveISR counts the ISR members that answer, this machine included.
@@ -208,7 +215,8 @@ func (l *leadership) idle(m *Machine) bool {
 	for i := range l.followers {
 		f := &l.followers[i]
 		removable := len(m.state.ISR) > m.state.MinInSync && m.liveISR() >= m.state.MinInSync
-		if m.up(f) && (!m.caughtUp(f) || m.silentSince(f) || m.node(f.node).flaps(m.nowMS, m.o.ISRMS)) || m.inISR(f.node) && !m.up(f) && removable {
+		settled := m.caughtUp(f) || m.spared(f) && !f.probing() && f.ack.valid && f.ack.state == l.stateIssued
+		if m.up(f) && (!settled || m.silentSince(f) || m.node(f.node).flaps(m.nowMS, m.o.ISRMS)) || m.inISR(f.node) && !m.up(f) && removable {
 			return false
 		}
 	}

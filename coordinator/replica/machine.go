@@ -33,6 +33,7 @@ type Machine struct {
 
 	state meta.PartitionState // observe: the key as last seen; Revision 0: never
 	nodes []node              // nodes.go: the replicas' nodes, sorted by name
+	lows  int                 // space: how many of them are below their disk reserve
 
 	follow   following   // follower.go
 	lead     *leadership // leader.go; not nil in roles Electing and Leader
@@ -93,6 +94,8 @@ func (m *Machine) Step(ev Event, out *Effects) {
 		m.peerState(ev)
 	case Live:
 		m.live(ev)
+	case Space:
+		m.space(ev)
 	case Tick:
 		m.tick(ev)
 	case TransferLeadership:

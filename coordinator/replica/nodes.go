@@ -11,6 +11,7 @@ type node struct {
 	changedMS   int64             // peerState: when up last changed
 	lostMS      int64             // lost: when the present silence began, or the first one of a flapping node
 	losses      int               // lost: silences since lostMS, at most flappingLosses
+	low         bool              // space: below its disk reserve
 }
 
 // flappingLosses is how many silences, each less than T_isr after the one before, make a
@@ -66,6 +67,20 @@ func (m *Machine) peerState(ev PeerState) {
 		if cameUp {
 			m.probeAgain(ev.Node)
 		}
+	}
+}
+
+// space notes whether a node is below its disk reserve.
+func (m *Machine) space(ev Space) {
+	m.node(ev.Node).low = ev.Low
+	m.lows = 0
+	for i := range m.nodes {
+		if m.nodes[i].low {
+			m.lows++
+		}
+	}
+	if m.lead != nil {
+		m.lead.review = true
 	}
 }
 

@@ -37,7 +37,7 @@ func (m *Machine) propose(ev Propose) {
 	for _, p := range ev.Puts {
 		switch {
 		case m.repeated(p):
-		case m.writable() && len(l.held) == 0:
+		case m.takes(&p.Draft):
 			m.appendPut(p)
 		case l.heldBytes+p.Draft.Size() > m.o.HeldBytes:
 			m.refuse(p.Ticket)
@@ -104,7 +104,7 @@ func (m *Machine) appendPut(p Put) {
 // admitHeld appends the held puts in their order as soon as that is possible.
 func (m *Machine) admitHeld() {
 	l := m.lead
-	if len(l.held) == 0 || !m.writable() {
+	if len(l.held) == 0 || !m.writable() || m.roomy(m.state.ISR) < len(m.state.ISR) {
 		return
 	}
 	held := l.held

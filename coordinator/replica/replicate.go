@@ -150,9 +150,15 @@ func (m *Machine) replicateTo(f *progress) {
 		}
 		return
 	}
-	for f.phase == replicate && f.next.Offset < m.log.end.Offset &&
-		int(f.next.Offset-f.ack.end.Offset) < m.o.WindowBytes {
-		m.sendFrom(f)
+	if m.spared(f) {
+		if f.next.Offset < m.index.Start().Offset { // it begins afresh there, which makes room
+			m.sendFrom(f)
+		}
+	} else {
+		for f.phase == replicate && f.next.Offset < m.log.end.Offset &&
+			int(f.next.Offset-f.ack.end.Offset) < m.o.WindowBytes {
+			m.sendFrom(f)
+		}
 	}
 	if f.stateAt() == stateUnsent {
 		m.sendSnapshot(f)
@@ -171,7 +177,7 @@ func (m *Machine) sendFrom(f *progress) {
 	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
 		f.becomeProbe(first)
 	}
-	if f.asked() || f.next.Offset == m.log.end.Offset {
+	if f.asked() || f.next.Offset == m.log.end.Offset || m.spared(f) {
 		m.appendTo(f, nil, false)
 		return
 	}
@@ -256,9 +262,9 @@ func (m *Machine) followerTick(f *progress) {
 		return
 	}
 	quietMS := m.nowMS - f.sentMS
-	behind := f.ack.valid && f.ack.end.Offset < m.log.end.Offset || f.committedAcked != m.committed.Offset
+	behind := !m.spared(f) && (f.ack.valid && f.ack.end.Offset < m.log.end.Offset || f.committedAcked != m.committed.Offset)
 	repeat := (behind || m.silentSince(f)) && quietMS >= m.o.RetryMS
-	announce := f.committedSent != m.committed.Offset && quietMS >= m.o.RetryMS/quickParts
+	announce := !m.spared(f) && f.committedSent != m.committed.Offset && quietMS >= m.o.RetryMS/quickParts
 	if !f.probing() && (repeat || announce) {
 		m.appendTo(f, nil, false)
 	}

@@ -87,6 +87,12 @@ func (s *script) identified(request func(ticket uint64, word string) uint64) {
 	s.lab.step(n, Propose{Puts: puts, TimeNS: s.lab.nowMS * 1e6})
 }
 
+// low puts a broker below its disk reserve, which all are notified of.
+func (s *script) low() {
+	n, on := s.flag()
+	s.lab.everywhere("", Space{Node: n.name, Low: on})
+}
+
 // unreadable damages the batches with identities on the disk of a broker that is down.
 func (s *script) unreadable() {
 	n, on := s.flag()

@@ -40,7 +40,7 @@ type script struct {
 // commands are the commands of the scripts.
 var commands = map[string]func(*script){
 	"cluster": (*script).cluster, "show": (*script).show,
-	"put": (*script).put, "publish": (*script).publish, "repeat": (*script).repeat, "dedupe": (*script).dedupe, "unreadable": (*script).unreadable, "change": (*script).change, "transfer": (*script).transfer,
+	"put": (*script).put, "publish": (*script).publish, "repeat": (*script).repeat, "dedupe": (*script).dedupe, "unreadable": (*script).unreadable, "low": (*script).low, "change": (*script).change, "transfer": (*script).transfer,
 	"sync": (*script).sync, "deliver": (*script).deliver, "drop": (*script).drop, "read": (*script).read,
 	"tick": (*script).tick, "pass": (*script).pass, "settle": (*script).settle,
 	"decide": (*script).decide, "lose-answer": (*script).loseAnswer, "delay": (*script).delay, "land": (*script).land,
@@ -57,7 +57,7 @@ var quietly = map[string]bool{"pass": true, "settle": true, "start": true, "clus
 
 // silent marks the commands that are no event of a machine.
 var silent = map[string]bool{
-	"drop": true, "resend": true, "stall": true, "cut": true, "isolate": true, "crash": true, "wipe": true, "trim": true, "unreadable": true, "dedupe": true, "etcd": true, "land": true,
+	"drop": true, "resend": true, "stall": true, "cut": true, "isolate": true, "crash": true, "wipe": true, "trim": true, "unreadable": true, "low": true, "dedupe": true, "etcd": true, "land": true,
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
