@@ -14,8 +14,8 @@ type Retry int
 const (
 	// RetrySafe repeats a put whenever the repeat cannot store the message twice: after a
 	// definite refusal, when it was never sent, and also in doubt if each of its messages has
-	// an ID. That is safe while RetryBudget is below the topic's dedupe window (2 min, not less
-	// than 30 s).
+	// an ID. That is safe while RetryBudget and the brokers' --put-hold (9 s), for which the last
+	// attempt may wait at a broker, are together below the topic's dedupe window (2 min).
 	RetrySafe Retry = iota
 	// RetryInDoubt also repeats puts that are in doubt: each message is stored at least once.
 	RetryInDoubt

@@ -9,10 +9,11 @@
 // # Invariants
 //
 //  1. An entry is here only while its batch is in the log: a truncation removes it.
-//  2. Ages are counted by this machine's own clock, from the append here or the first Tick after a start.
+//  2. The age of a request id is counted by this machine's own clock, from the append here or the first Tick
+//     after a start; that of an identity by the clock of the partition (queue.Clock). No wall clock counts.
 //  3. No identity within its window is forgotten silently: where one had to be, ReachesBack says so until its
 //     window has passed.
-//  4. A clone shares nothing; equal canonical forms recognise the same for ever.
+//  4. A clone shares nothing, not even the broker's Budget; equal canonical forms recognise the same for ever.
 //
 // It has no goroutines and no locks: the machine of a partition owns both, and Step alone changes them.
 package repeats

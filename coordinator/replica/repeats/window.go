@@ -16,8 +16,7 @@ const (
 	// DefaultBudget bounds those of a broker: four such partitions.
 	DefaultBudget = 4 * DefaultIdentities
 	// identitySlack: a replica keeps so many times the bound before it drops one that is within its
-	// own window. A replica counts the age of an identity from its own append or start, so that it
-	// may have more of them than its leader.
+	// window. A follower refuses none, and its clock of the partition may be behind the leader's.
 	identitySlack = 4
 )
 

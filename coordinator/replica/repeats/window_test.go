@@ -53,7 +53,7 @@ func TestTheOldestIDIsNotForgottenSilently(t *testing.T) {
 }
 
 // TestIDsAreBoundedByBroker: the partitions of a broker share its budget. A leader refuses more; a follower must
-// not, so it forgets beyond twice the budget, and does not do that silently. What ends gives its share back.
+// not, so it forgets beyond twice the budget, and does not do that silently. A machine that ends gives its share back.
 func TestIDsAreBoundedByBroker(t *testing.T) {
 	b := NewBudget(10)
 	leads, follows := NewWindow(1000, 100, b), NewWindow(1000, 100, b)
