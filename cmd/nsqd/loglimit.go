@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 const (
@@ -42,7 +44,8 @@ func newLimitedFormat(inner logrus.Formatter) *limitedFormat {
 // Format implements logrus.Formatter. An empty text is no line.
 func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 	if e.Level >= logrus.DebugLevel || e.Level <= logrus.FatalLevel || e.Data["audit"] != nil {
-		return f.inner.Format(e)
+		text, err := f.inner.Format(e)
+		return []byte(redact.Text(string(text))), err
 	}
 	summary, kept := f.count(messageOf(e))
 	var b bytes.Buffer
@@ -63,7 +66,7 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 		}
 		b.Write(text)
 	}
-	return b.Bytes(), nil
+	return []byte(redact.Text(b.String())), nil
 }
 
 // count counts a line, and reports whether it is kept. The summary has the lines that were left

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,22 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 )
+
+// TestNoLineHasAPassword: whatever part of the broker writes it.
+func TestNoLineHasAPassword(t *testing.T) {
+	for _, format := range []logrus.Formatter{lineFormat{}, newJSONFormat("n1")} {
+		var out bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&out)
+		log.SetLevel(logrus.DebugLevel)
+		log.SetFormatter(newLimitedFormat(format))
+		err := errors.New(`Get "http://me:hush@h:1/x": EOF`)
+		log.WithError(err).WithField("etcd", "https://me:hush@e:2").Warnf("cannot ask %s", "me:hush@a:3")
+		log.WithError(err).Debug("again")
+		require.NotContains(t, out.String(), "hush")
+		require.Contains(t, out.String(), "http://me:xxxxx@h:1/x")
+	}
+}
 
 // TestRepeatedLines: a message has so many lines in a second, whatever numbers are in it; the rest
 // is counted. Audit and debug lines are all there.

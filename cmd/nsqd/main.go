@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/redact"
 	"github.com/sirupsen/logrus"
 )
 
@@ -107,7 +108,7 @@ func refuse(err error) int {
 		_ = config.Help(os.Stderr) // the faults matter more
 		fmt.Fprintln(os.Stderr)
 	}
-	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nnsqd: "))
+	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(redact.Text(err.Error()), "\n", "\nnsqd: "))
 	return code
 }
 
@@ -135,7 +136,7 @@ func awaitSecondSignal(again <-chan os.Signal) {
 
 func report(err error) int {
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, redact.Text(err.Error()))
 		return 1
 	}
 	return 0

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 var (
@@ -37,7 +39,7 @@ func (f *Faults) add(kind error, format string, args ...any) {
 	if f.Kind == nil || kind == ErrUsage {
 		f.Kind = kind
 	}
-	f.Lines = append(f.Lines, fmt.Sprintf(format, args...))
+	f.Lines = append(f.Lines, redact.Text(fmt.Sprintf(format, args...)))
 }
 
 // ExitCode returns the exit status of the process for an error of Load.
@@ -196,7 +198,7 @@ func (l *loader) apply() {
 		}
 		from := l.origin[s.flag]
 		if err := s.set(strings.Join(texts, ",")); err != nil {
-			l.faults.add(from.kind, "%s=%s: %v", from.name, strings.Join(texts, ","), err) // never a secret: a secret accepts any text
+			l.faults.add(from.kind, "%s=%s: %v", from.name, redact.Addresses(texts), err) // never a secret: a secret accepts any text
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // validate checks the rules that the tags of one field cannot express. A value that cannot be
@@ -81,7 +83,7 @@ func (l *loader) validateCluster(o *Options) {
 	}
 	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
 		if _, url, _ := strings.Cut(member, "="); !strings.HasPrefix(url, scheme) {
-			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", strings.TrimSpace(member), scheme)
+			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", redact.Address(strings.TrimSpace(member)), scheme)
 		}
 	}
 	for _, absent := range o.EtcdFoundWithout {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // endpoint handles a request. The reply is a string (sent as text), nil (empty body) or any
@@ -54,7 +55,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if f.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="lockstep"`)
 	}
-	answer := map[string]string{"message": f.message}
+	answer := map[string]string{"message": redact.Text(f.message)}
 	if f.file != "" {
 		answer["file"] = f.file
 	}
