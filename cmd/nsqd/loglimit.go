@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
@@ -16,6 +17,10 @@ const (
 	// maxLines is how many lines of one message a second has. Lines differ in their fields, and in
 	// the numbers of their texts; the message is the rest.
 	maxLines = 20
+	// maxStrangers is how many lines a second all clients together cause that have not logged in.
+	maxStrangers = 5
+	// ofStrangers is their message, where it is counted.
+	ofStrangers = "lines of clients that have not logged in"
 	// maxMessages bounds the messages that are told apart in a second; the others count together.
 	maxMessages = 500
 )
@@ -47,12 +52,16 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 		text, err := f.inner.Format(e)
 		return []byte(redact.Text(string(text))), err
 	}
-	summary, kept := f.count(messageOf(e))
+	message, most := messageOf(e), maxLines
+	if e.Data[edge.LogStranger] != nil {
+		message, most = ofStrangers, maxStrangers
+	}
+	summary, kept := f.count(message, most)
 	var b bytes.Buffer
 	for message, n := range summary {
 		text, err := f.inner.Format(&logrus.Entry{
 			Logger: e.Logger, Time: e.Time, Level: logrus.WarnLevel, Data: logrus.Fields{"lines": n, "message": message},
-			Message: fmt.Sprintf("left out lines of a message that repeats more than %d times a second", maxLines),
+			Message: "left out lines of a message that repeats too often",
 		})
 		if err != nil {
 			return nil, err
@@ -71,7 +80,7 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 
 // count counts a line, and reports whether it is kept. The summary has the lines that were left
 // out in an earlier second.
-func (f *limitedFormat) count(message string) (summary map[string]int, kept bool) {
+func (f *limitedFormat) count(message string, most int) (summary map[string]int, kept bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := f.now().Unix(); now != f.mu.second {
@@ -84,7 +93,7 @@ func (f *limitedFormat) count(message string) (summary map[string]int, kept bool
 	if _, known := f.mu.lines[message]; !known && len(f.mu.lines) >= maxMessages {
 		message = "(others)"
 	}
-	if f.mu.lines[message]++; f.mu.lines[message] <= maxLines {
+	if f.mu.lines[message]++; f.mu.lines[message] <= most {
 		return summary, true
 	}
 	f.mu.omitted[message]++

@@ -10,7 +10,31 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
+
+// TestStrangersShareTheirLines: lines that a client can cause before its login have one limit together, whatever they say.
+func TestStrangersShareTheirLines(t *testing.T) {
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	f := newLimitedFormat(lineFormat{})
+	now := time.Unix(1, 0)
+	f.now = func() time.Time { return now }
+	log.SetFormatter(f)
+	for n := range 1000 {
+		log.WithField(edge.LogStranger, true).Info(strings.Repeat("x", n%50), " is refused")
+		if n%100 == 0 {
+			log.Info("a client is there")
+		}
+	}
+	require.Equal(t, maxStrangers, strings.Count(out.String(), "is refused"))
+	require.Equal(t, 10, strings.Count(out.String(), "a client"))
+	now = now.Add(time.Second)
+	log.Info("later")
+	require.Contains(t, out.String(), fmt.Sprintf(`lines=%d message=%q`, 1000-maxStrangers, ofStrangers))
+}
 
 // TestNoLineHasAPassword: whatever part of the broker writes it.
 func TestNoLineHasAPassword(t *testing.T) {
