@@ -23,6 +23,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/migration"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/recovercmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/transfer"
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 func main() {
@@ -31,7 +32,7 @@ func main() {
 	if err := cli.AsUsage(newRoot().ExecuteContext(ctx)); err != nil {
 		var e cli.ExitError
 		if !errors.As(err, &e) || !e.Silent {
-			fmt.Fprintln(os.Stderr, "nsqctl:", err)
+			fmt.Fprintln(os.Stderr, "nsqctl:", redact.Text(err.Error()))
 		}
 		os.Exit(cli.ExitCode(ctx, err))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/redact"
 	"github.com/lockstepmq/lockstep/internal/server"
 )
 
@@ -16,7 +17,7 @@ func checked(o config.Options, warnings []string) int {
 		return faulty(faults)
 	}
 	for _, w := range append(warnings, certificateWarnings(o)...) {
-		fmt.Fprintln(os.Stderr, "nsqd: warning:", w)
+		fmt.Fprintln(os.Stderr, "nsqd: warning:", redact.Text(w))
 	}
 	fmt.Println("the settings are valid")
 	return 0
@@ -25,7 +26,7 @@ func checked(o config.Options, warnings []string) int {
 // faulty ends --check-config with all faults.
 func faulty(lines []string) int {
 	for _, line := range lines {
-		fmt.Fprintln(os.Stderr, "nsqd:", line)
+		fmt.Fprintln(os.Stderr, "nsqd:", redact.Text(line))
 	}
 	return exitUsage
 }

@@ -2,18 +2,24 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 const (
 	// maxLines is how many lines of one message a second has. Lines differ in their fields, and in
 	// the numbers of their texts; the message is the rest.
 	maxLines = 20
+	// maxStrangers is how many lines a second all clients together cause that have not logged in.
+	maxStrangers = 5
+	// ofStrangers is their message, where it is counted.
+	ofStrangers = "lines of clients that have not logged in"
 	// maxMessages bounds the messages that are told apart in a second; the others count together.
 	maxMessages = 500
 )
@@ -42,14 +48,19 @@ func newLimitedFormat(inner logrus.Formatter) *limitedFormat {
 // Format implements logrus.Formatter. An empty text is no line.
 func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 	if e.Level >= logrus.DebugLevel || e.Level <= logrus.FatalLevel || e.Data["audit"] != nil {
-		return f.inner.Format(e)
+		text, err := f.inner.Format(e)
+		return []byte(redact.Text(string(text))), err
 	}
-	summary, kept := f.count(messageOf(e))
+	message, most := messageOf(e), maxLines
+	if e.Data[edge.LogStranger] != nil {
+		message, most = ofStrangers, maxStrangers
+	}
+	summary, kept := f.count(message, most)
 	var b bytes.Buffer
 	for message, n := range summary {
 		text, err := f.inner.Format(&logrus.Entry{
 			Logger: e.Logger, Time: e.Time, Level: logrus.WarnLevel, Data: logrus.Fields{"lines": n, "message": message},
-			Message: fmt.Sprintf("left out lines of a message that repeats more than %d times a second", maxLines),
+			Message: "left out lines of a message that repeats too often",
 		})
 		if err != nil {
 			return nil, err
@@ -63,12 +74,12 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 		}
 		b.Write(text)
 	}
-	return b.Bytes(), nil
+	return []byte(redact.Text(b.String())), nil
 }
 
 // count counts a line, and reports whether it is kept. The summary has the lines that were left
 // out in an earlier second.
-func (f *limitedFormat) count(message string) (summary map[string]int, kept bool) {
+func (f *limitedFormat) count(message string, most int) (summary map[string]int, kept bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := f.now().Unix(); now != f.mu.second {
@@ -81,7 +92,7 @@ func (f *limitedFormat) count(message string) (summary map[string]int, kept bool
 	if _, known := f.mu.lines[message]; !known && len(f.mu.lines) >= maxMessages {
 		message = "(others)"
 	}
-	if f.mu.lines[message]++; f.mu.lines[message] <= maxLines {
+	if f.mu.lines[message]++; f.mu.lines[message] <= most {
 		return summary, true
 	}
 	f.mu.omitted[message]++

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +10,47 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
+
+// TestStrangersShareTheirLines: lines that a client can cause before its login have one limit together, whatever they say.
+func TestStrangersShareTheirLines(t *testing.T) {
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	f := newLimitedFormat(lineFormat{})
+	now := time.Unix(1, 0)
+	f.now = func() time.Time { return now }
+	log.SetFormatter(f)
+	for n := range 1000 {
+		log.WithField(edge.LogStranger, true).Info(strings.Repeat("x", n%50), " is refused")
+		if n%100 == 0 {
+			log.Info("a client is there")
+		}
+	}
+	require.Equal(t, maxStrangers, strings.Count(out.String(), "is refused"))
+	require.Equal(t, 10, strings.Count(out.String(), "a client"))
+	now = now.Add(time.Second)
+	log.Info("later")
+	require.Contains(t, out.String(), fmt.Sprintf(`lines=%d message=%q`, 1000-maxStrangers, ofStrangers))
+}
+
+// TestNoLineHasAPassword: whatever part of the broker writes it.
+func TestNoLineHasAPassword(t *testing.T) {
+	for _, format := range []logrus.Formatter{lineFormat{}, newJSONFormat("n1")} {
+		var out bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&out)
+		log.SetLevel(logrus.DebugLevel)
+		log.SetFormatter(newLimitedFormat(format))
+		err := errors.New(`Get "http://me:hush@h:1/x": EOF`)
+		log.WithError(err).WithField("etcd", "https://me:hush@e:2").Warnf("cannot ask %s", "me:hush@a:3")
+		log.WithError(err).Debug("again")
+		require.NotContains(t, out.String(), "hush")
+		require.Contains(t, out.String(), "http://me:xxxxx@h:1/x")
+	}
+}
 
 // TestRepeatedLines: a message has so many lines in a second, whatever numbers are in it; the rest
 // is counted. Audit and debug lines are all there.

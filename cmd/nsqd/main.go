@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
+	"github.com/lockstepmq/lockstep/internal/redact"
 	"github.com/sirupsen/logrus"
 )
 
@@ -102,7 +103,7 @@ func refuse(err error) int {
 		return faulty(append(f.Lines, fileFaults(f.Understood)...))
 	}
 	code := config.ExitCode(err)
-	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nnsqd: "))
+	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(redact.Text(err.Error()), "\n", "\nnsqd: "))
 	if code == exitUsage {
 		fmt.Fprintln(os.Stderr, "nsqd --help explains all settings")
 	}
@@ -133,7 +134,7 @@ func awaitSecondSignal(again <-chan os.Signal) {
 
 func report(err error) int {
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, redact.Text(err.Error()))
 		return 1
 	}
 	return 0

@@ -33,6 +33,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/internal/protocol"
+	"github.com/lockstepmq/lockstep/internal/redact"
 	"github.com/lockstepmq/lockstep/internal/server"
 	"github.com/lockstepmq/lockstep/internal/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -171,7 +172,7 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 // external addresses.
 func (p *process) etcdAddresses() []string {
 	if p.etcd == nil {
-		return p.o.EtcdEndpoints
+		return []string{redact.Addresses(p.o.EtcdEndpoints)}
 	}
 	return []string{p.o.EtcdClientAddress, p.o.EtcdPeerAddress}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
 	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/redact"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -93,12 +94,13 @@ func (s *standby) await(ctx context.Context, arrived time.Time) bool {
 func (s *standby) step(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.why = what
+	s.mu.why = redact.Text(what)
 }
 
 // say records the reason of the wait. It logs the reason when it changes, and every
 // repeatEvery.
 func (s *standby) say(why string) {
+	why = redact.Text(why)
 	s.mu.Lock()
 	s.mu.why = why
 	now := time.Now()

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // maxAnswer bounds the answer of an auth service in bytes.
@@ -71,7 +73,7 @@ func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 		if err == nil {
 			return s, nil
 		}
-		failed = errors.Join(failed, fmt.Errorf("auth: %s: %w", nameOf(address), err))
+		failed = errors.Join(failed, fmt.Errorf("auth: %s: %w", redact.Address(address), err))
 	}
 	return nil, failed
 }
@@ -100,16 +102,6 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 	return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
 }
 
-// nameOf is the address of a service in errors: without a password, and without a query, which may have a key.
-func nameOf(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" {
-		return address[strings.LastIndex(address, "@")+1:] // host:port, or no URL
-	}
-	u.User, u.RawQuery = nil, ""
-	return u.String()
-}
-
 // withoutURL is the cause of a failed request: the URL that net/http puts before it has the
 // secret in its query.
 func withoutURL(err error) error {
@@ -126,7 +118,7 @@ func (c *Client) request(ctx context.Context, address string, r Request) (*http.
 	}
 	u, err := url.Parse(target)
 	if err != nil {
-		return nil, err
+		return nil, errors.New("the address is no valid URL") // the error quotes parts of it
 	}
 	values := url.Values{
 		"remote_ip": {r.RemoteIP}, "tls": {strconv.FormatBool(r.TLS)},

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // validateAddresses refuses addresses that no program could listen on, or connect to.
@@ -36,12 +38,12 @@ func (l *loader) validateAddresses(o *Options) {
 			target = "http://" + a
 		}
 		if !isURL(target, false, "http", "https") {
-			l.fault("--auth-http-address=%s: must be host:port, or a URL with http:// or https://", withoutPassword(target))
+			l.fault("--auth-http-address=%s: must be host:port, or a URL with http:// or https://", redact.Address(a))
 		}
 	}
 	for _, a := range o.EtcdEndpoints {
 		if !isHostPort(a, false) && !isURL(a, true, "http", "https") {
-			l.fault("--etcd-endpoints=%s: must be host:port, http://host:port or https://host:port", withoutPassword(a))
+			l.fault("--etcd-endpoints=%s: must be host:port, http://host:port or https://host:port", redact.Address(a))
 		}
 	}
 }

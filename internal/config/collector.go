@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // Collector reads --otlp-endpoint: the address to dial, and whether without TLS.
@@ -12,13 +14,13 @@ func Collector(endpoint string) (address string, plain bool, err error) {
 	scheme := ""
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
 		if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
-			return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", endpoint)
+			return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", redact.Address(endpoint))
 		}
 		scheme, address = u.Scheme, u.Host
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" || port == "" || scheme != "" && scheme != "http" && scheme != "https" {
-		return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", endpoint)
+		return "", false, fmt.Errorf("%q must be host:port, http://host:port or https://host:port", redact.Address(endpoint))
 	}
 	ip := net.ParseIP(host)
 	local := host == "localhost" || ip != nil && ip.IsLoopback()

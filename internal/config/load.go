@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 var (
@@ -38,7 +40,7 @@ func (f *Faults) add(kind error, format string, args ...any) {
 	if f.Kind == nil || kind == ErrUsage {
 		f.Kind = kind
 	}
-	f.Lines = append(f.Lines, fmt.Sprintf(format, args...))
+	f.Lines = append(f.Lines, redact.Text(fmt.Sprintf(format, args...)))
 }
 
 // ExitCode returns the exit status of the process for an error of Load.
@@ -226,7 +228,7 @@ func (l *loader) apply() {
 		}
 		from := l.origin[s.flag]
 		if err := s.set(strings.Join(texts, ",")); err != nil {
-			l.faults.add(from.kind, "%s=%s: %v", from.name, strings.Join(texts, ","), err) // never a secret: a secret accepts any text
+			l.faults.add(from.kind, "%s=%s: %v", from.name, redact.Addresses(texts), err) // never a secret: a secret accepts any text
 		}
 	}
 }

@@ -4,16 +4,17 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net/url"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 const printIntro = `# The settings of nsqd in effect, as a file for --config. The comment behind a value is
-# its source. Secrets, and passwords in addresses, are left out.
+# its source. Secrets, and the passwords and values of queries in addresses, are left out.
 `
 
 // Print writes the effective settings as a TOML file. A comment behind each value names its
@@ -110,35 +111,16 @@ func (s setting) public() any {
 	case []string:
 		list := make([]string, len(v))
 		for i, item := range v {
-			list[i] = withoutPassword(item)
+			list[i] = redact.Address(item)
 		}
 		return list
 	case string:
-		return withoutPassword(v)
+		return redact.Address(v)
 	}
 	if list := s.value; list.Kind() == reflect.Slice && list.IsNil() {
 		return reflect.MakeSlice(list.Type(), 0, 0).Interface()
 	}
 	return s.value.Interface()
-}
-
-// withoutPassword removes the password from an address such as http://user:pass@host.
-func withoutPassword(text string) string {
-	before, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		return text
-	}
-	u, err := url.Parse(text)
-	if err == nil {
-		if u.User == nil {
-			return text
-		}
-		return u.Redacted()
-	}
-	if at := strings.LastIndex(rest, "@"); at >= 0 { // an invalid URL may contain a password too
-		return before + "://…@" + rest[at+1:]
-	}
-	return text
 }
 
 // limits returns the permitted values of a number or duration.

@@ -145,6 +145,25 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
+// TestFaultsShowNoPassword: nor has a fault of any setting, wherever the value comes from.
+func TestFaultsShowNoPassword(t *testing.T) {
+	const secret = "hunter2"
+	for _, key := range config.Keys() {
+		if key == "topic_default" {
+			continue // it has no address
+		}
+		for _, address := range []string{"http://u:" + secret + "@h:1", "u:" + secret + "@h:1", "http://u:" + secret + "%zz@h", "http://u:" + secret + "/x@h", "n1=http://u:" + secret + "@h:1"} {
+			flag := "--" + strings.ReplaceAll(key, "_", "-") + "=" + address
+			_, warnings, err := config.Load(source("", nil, flag))
+			require.NotContains(t, fmt.Sprint(err, warnings), secret, flag)
+			_, warnings, err = config.Load(source(fmt.Sprintf("%s = %q", key, address), nil, "--config=f.toml"))
+			require.NotContains(t, fmt.Sprint(err, warnings), secret, flag)
+			_, _, err = config.Load(source(fmt.Sprintf("%s = [%q]", key, address), nil, "--config=f.toml"))
+			require.NotContains(t, fmt.Sprint(err), secret, flag)
+		}
+	}
+}
+
 // TestSecretsHaveTheirPlaces: a secret is no flag and no key of a file, and may be given only
 // once.
 func TestSecretsHaveTheirPlaces(t *testing.T) {

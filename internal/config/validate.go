@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // validate checks the rules that the tags of one field cannot express. A value that cannot be
@@ -104,7 +106,7 @@ func (l *loader) validateCluster(o *Options) {
 	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
 		name, url, _ := strings.Cut(strings.TrimSpace(member), "=")
 		if name == "" || !isURL(url, true, strings.TrimSuffix(scheme, "://")) {
-			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", strings.TrimSpace(member), scheme)
+			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", redact.Address(strings.TrimSpace(member)), scheme)
 		}
 		if members[name] {
 			l.fault("--etcd-initial-cluster names %s twice", name)

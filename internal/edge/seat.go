@@ -7,6 +7,9 @@ import "context"
 // false if there is no seat.
 type Seat func(loggedIn bool) bool
 
+// LogStranger is the field of log lines that a client can cause before its login. All of them together have a limit.
+const LogStranger = "stranger"
+
 type seatKey struct{}
 
 // WithSeat attaches the seat of a connection to the context of its requests.

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/lockstepmq/lockstep/internal/redact"
 )
 
 // details are the sentences beside the codes of failures, for people; the codes are a contract with NSQ's
@@ -84,5 +86,5 @@ type errorReply struct {
 }
 
 func (f *failure) body() errorReply {
-	return errorReply{f.message, cmp.Or(f.detail, details[f.message]), f.file}
+	return errorReply{redact.Text(f.message), redact.Text(cmp.Or(f.detail, details[f.message])), f.file}
 }

@@ -45,6 +45,8 @@ var (
 		{Method: "GET", Path: "/debug", Right: access.Observe},
 		{Method: "POST", Path: "/topic/tombstone", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/topic/create", Right: access.Administer, Topic: true, Audited: true},
+		{Method: "GET", Path: "/debug/pprof", Right: access.AdministerCluster, Audited: true},
+		{Method: "GET", Path: "/debug/pprof/", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/debug/pprof/cmdline", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/debug/pprof/symbol", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/debug/pprof/symbol", Right: access.AdministerCluster, Audited: true},
@@ -65,7 +67,6 @@ var (
 		{Method: "GET", Path: "/v1/partition/digest", Right: access.Observe},
 		{Method: "GET", Path: "/config/:opt", Right: access.Observe},
 		{Method: "PUT", Path: "/config/:opt", Right: access.AdministerCluster, Audited: true},
-		{Method: "GET", Path: "/debug/pprof/", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/pub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/mpub", Right: access.Publish, Topic: true},
 		{Method: "POST", Path: "/v1/topic/append", Right: access.Publish, Topic: true}, // reserved headers: see mayReserve
@@ -118,7 +119,6 @@ var (
 		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
 	lookupRules = []Rule{
-		{Method: "GET", Path: "/debug/pprof", Right: access.AdministerCluster, Audited: true},
 		// These delete nothing; see the package comment.
 		{Method: "POST", Path: "/topic/delete", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "POST", Path: "/channel/create", Right: access.Administer, Topic: true, Audited: true},

@@ -54,6 +54,7 @@ type conn struct {
 	settled     bool   // the client has logged in or needs no login, see armLogin
 	seat        edge.Seat
 	unseated    bool // there is no seat for the client; see takeSeat
+	known       bool // the client has taken a seat: it has lines in the log
 	late        bool // the read deadline is that of the login
 	heartbeats  bool // the last command was the answer to a heartbeat
 	sub         edge.Subscription

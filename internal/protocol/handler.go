@@ -72,7 +72,6 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 		return
 	}
 	defer h.remove(c)
-	c.log().Info("CLIENT connected")
 	c.serve(ctx)
 	c.logEnd()
 }
@@ -91,7 +90,7 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 		return true
 	}
 	if h.backend.Log != nil {
-		h.backend.Log.WithField("client", raw.RemoteAddr().String()).Info("CLIENT refused: its first bytes are not those of the NSQ protocol")
+		h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), edge.LogStranger: true}).Info("CLIENT refused: its first bytes are not those of the NSQ protocol")
 	}
 	h.farewell(raw, "E_BAD_PROTOCOL")
 	return false

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 // silent is the log of a handler without one.
@@ -16,16 +18,23 @@ var silent = func() *logrus.Logger {
 	return l
 }()
 
-// log is the log with the client's address.
+// log is the log with the client's address. The reader calls it.
 func (c *conn) log() *logrus.Entry {
 	if c.h.backend.Log == nil {
 		return logrus.NewEntry(silent)
 	}
-	return c.h.backend.Log.WithField("client", c.about.Load().remote)
+	line := c.h.backend.Log.WithField("client", c.about.Load().remote)
+	if !c.known {
+		line = line.WithField(edge.LogStranger, true)
+	}
+	return line
 }
 
-// logEnd writes the line of a client that has gone, with what it did.
+// logEnd writes the line of a client that has gone, with what it did. A client that has not logged in has none.
 func (c *conn) logEnd() {
+	if !c.known {
+		return
+	}
 	fields := logrus.Fields{
 		"for": time.Since(c.since).Round(time.Millisecond), "delivered": c.messages.Load(), "finished": c.finished.Load(), "requeued": c.requeued.Load(),
 	}

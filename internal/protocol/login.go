@@ -71,6 +71,10 @@ func (c *conn) takeSeat() {
 	}
 	g := c.h.backend.Guard
 	c.unseated = !c.seat(g == nil || g.Open() || c.session.Load().LoggedIn())
+	if !c.unseated && !c.known {
+		c.known = true
+		c.log().Info("CLIENT connected")
+	}
 }
 
 // errTooManyStrangers ends the connection of a client that has not logged in.

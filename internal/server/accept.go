@@ -70,7 +70,7 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	} else {
 		s.opts.Metrics.Refused(metrics.RefusedTCPConnections)
 	}
-	s.opts.Log.WithFields(logrus.Fields{"limit": limit, "remote": conn.RemoteAddr()}).
+	s.opts.Log.WithFields(logrus.Fields{"limit": limit, "remote": conn.RemoteAddr(), edge.LogStranger: true}).
 		Warn("refused a client: too many connections; see --max-connections, --max-connections-per-address and the limit of open files (ulimit -n, LimitNOFILE)")
 	select {
 	case s.farewells <- struct{}{}:

@@ -10,10 +10,11 @@ import (
 )
 
 // Handlers returns the handlers by method and path. index is the path of the list of profiles; nsqd and nsqlookupd
-// differ by a slash.
+// differ by a slash. The list has both paths, because the router would redirect to the other one before it asks for a right.
 func Handlers(index string) map[string]http.Handler {
 	all := map[string]http.Handler{
-		"GET " + index:             http.HandlerFunc(pprof.Index),
+		"GET /debug/pprof":         http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently),
+		"GET /debug/pprof/":        http.HandlerFunc(pprof.Index),
 		"GET /debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
 		"GET /debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
 		"POST /debug/pprof/symbol": http.HandlerFunc(pprof.Symbol),
@@ -21,6 +22,7 @@ func Handlers(index string) map[string]http.Handler {
 		"PUT /debug/setblockrate":  http.HandlerFunc(setBlockRate),
 		"POST /debug/freememory":   http.HandlerFunc(freeMemory),
 	}
+	all["GET "+index] = http.HandlerFunc(pprof.Index)
 	for _, name := range []string{"heap", "goroutine", "block", "threadcreate"} {
 		all["GET /debug/pprof/"+name] = pprof.Handler(name)
 	}

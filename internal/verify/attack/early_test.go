@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +169,63 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 	for message, n := range of {
 		require.LessOrEqual(t, n, most, message)
 	}
+}
+
+// TestStrangersWriteFewLines is finding 9: strangers who do everything wrong that a broker tells, in all ways at the same time,
+// write a bounded number of lines a second together, and lines of clients are not left out for them.
+func TestStrangersWriteFewLines(t *testing.T) {
+	address, _ := service(t)
+	b := start(t, options{flags: []string{"--auth-http-address=" + address}})
+	b.create("orders")
+	token := b.user("shop", "orders", "publish")
+	before, began := len(b.logged()), time.Now()
+	var strangers sync.WaitGroup
+	tried := atomic.Int64{}
+	for worker := range 8 {
+		strangers.Go(func() {
+			web := &http.Client{Timeout: limit}
+			defer web.CloseIdleConnections()
+			for n := worker; time.Since(began) < 3*time.Second; n++ {
+				tried.Add(1)
+				switch say := []string{"  V1", "  V2AUTH\n" + sized(fmt.Sprint("bad", n)), "  V2PUB orders\n" + sized("m"), "  V2X\n", "  V2IDENTIFY\n\xff\xff\xff\xff", "  V2"}; n % 8 {
+				case 0, 1, 2, 3, 4, 5:
+					conn, err := dial("", b.address(tcpPort))
+					if err != nil {
+						continue
+					}
+					_, _ = io.WriteString(conn, say[n%8])
+					_ = conn.(*net.TCPConn).CloseWrite()
+					_ = conn.SetReadDeadline(time.Now().Add(limit))
+					_, _ = io.Copy(io.Discard, conn)
+					_ = conn.Close()
+				case 6:
+					_, _ = request(web, "", "POST", "http://"+b.address(httpPort)+"/topic/delete?topic=orders", "")
+				case 7:
+					_, _ = request(web, "", "GET", "http://"+b.address(httpPort)+"/stats", "")
+				}
+			}
+		})
+	}
+	clients := 0
+	for time.Since(began) < 3*time.Second {
+		b.client(t, token)
+		clients++
+		pause(300 * time.Millisecond)
+	}
+	strangers.Wait()
+	pause(notYet)
+	seconds := time.Since(began).Seconds()
+	lines, known := 0, 0
+	for line := range strings.Lines(b.logged()[before:]) {
+		if strings.Contains(line, "CLIENT connected") {
+			known++
+			continue
+		}
+		lines++
+	}
+	t.Logf("%d tries of strangers in %.1f s: %d lines, %.0f a second; %d of %d clients have their line", tried.Load(), seconds, lines, float64(lines)/seconds, known, clients)
+	require.Equal(t, clients, known, "lines of clients")
+	require.LessOrEqual(t, float64(lines), 20*(seconds+2))
 }
 
 // TestTheLogHasNoForeignBytes: bytes of a stranger reach a terminal neither as control
