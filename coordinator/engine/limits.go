@@ -66,6 +66,7 @@ func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
 // refusal is the outcome of a put that a limit of its topic, or the disk reserve, does not
 // admit, or whose topic is deleted; 0 = it is admitted. Nothing is written then (AC-2).
 func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
+	v := p.view.Load()
 	switch {
 	case d.Control != 0: // of the leader itself
 		return 0
@@ -73,7 +74,7 @@ func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
 		return replica.NotLeader // as of a partition that is not hosted: the gateway asks the metadata
 	case p.full(p.putBytes + d.Size()):
 		return outcome.TopicFull
-	case l.o.Reserve.Short(p.view.Load().ISR):
+	case l.o.Reserve.Refuses(v.ISR, v.MinInSync):
 		return outcome.DiskFull
 	}
 	return 0

@@ -39,6 +39,12 @@ type Peers interface {
 	Introduce(p ident.Partition, nodes []ident.Node)
 }
 
+// Space has the brokers that are below their disk reserve; *upkeep.Space is one.
+type Space interface {
+	// Introduce posts which of these brokers are.
+	Introduce(nodes []ident.Node, post func(replica.Event))
+}
+
 // Options are all required.
 type Options struct {
 	Self        ident.Node
@@ -49,6 +55,7 @@ type Options struct {
 	Meta        meta.Store
 	Keys        meta.Keys
 	Peers       Peers
+	Space       Space
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
 	Replica     replica.Options // Partition and Self are filled in
 	Queue       nsqd.Options    // Policy is filled in
@@ -189,6 +196,7 @@ func (h *Hosting) introduce(p *engine.Partition, s meta.PartitionState) {
 		p.Post(h.o.Peers.LiveEvent(s, s.Leader))
 	}
 	h.o.Peers.Introduce(p.ID(), s.Replicas)
+	h.o.Space.Introduce(s.Replicas, p.Post)
 }
 
 // open finds a partition or hosts it from its store, which is created if this broker does

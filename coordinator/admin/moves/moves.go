@@ -40,6 +40,8 @@ type Options struct {
 	Snapshot func() controller.Snapshot
 	// RequireLevel refuses a setting that brokers of older builds would ignore.
 	RequireLevel func(what string, level int) error
+	// Low reports whether a broker is below its disk reserve.
+	Low func(ident.Node) bool
 }
 
 // New makes the Moves of a broker.
@@ -102,6 +104,9 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	if m.catalog.Drain(n) != "" {
 		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", edge.ErrInvalid, n, n)
 	}
+	if m.o.Low(n) {
+		return fmt.Errorf("%w: broker %q is below its disk reserve: free or add disk space there first", edge.ErrInvalid, n)
+	}
 	return nil
 }
 
@@ -140,7 +145,7 @@ func (m *Moves) balanced() map[ident.Partition]aim {
 			ids, before = append(ids, p), append(before, aimed(s))
 		}
 	}
-	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0), func(c placement.Broker) bool {
+	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0, m.o.Low), func(c placement.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
 	out := map[ident.Partition]aim{}
