@@ -242,7 +242,7 @@ func TestAFullDiskWhileTheMetadataIsSilent(t *testing.T) {
 		c.disks[full].SetFreeBytes(diskReserve - 1)
 		time.Sleep(time.Second)
 		end := c.digest(full, "orders").End
-		require.ErrorIs(t, c.put(leader, "orders", "refused"), edge.ErrNotEnough)
+		require.ErrorIs(t, c.put(leader, "orders", "refused"), edge.ErrDiskFull)
 		require.Equal(t, end, c.digest(full, "orders").End)
 		c.sessions[leader].Heal()
 		c.eventually(func() bool { return c.put(leader, "orders", "m1") == nil }, "puts are still refused")
