@@ -48,9 +48,8 @@ type Proposer interface {
 
 // DiskReserve reports which brokers are below their disk reserve.
 type DiskReserve interface {
-	// Refuses reports whether puts are to be refused for that: a member of the in-sync set is below its reserve, and the
-	// others are fewer than the minimum (AC-9). Each put asks: it must be cheap.
-	Refuses(isr []ident.Member, minimum int) bool
+	// Short reports whether a member of an in-sync set is. Each put asks: it must be cheap.
+	Short(isr []ident.Member) bool
 }
 
 // Reach reports how much of the cluster this broker reaches, for the fence of the

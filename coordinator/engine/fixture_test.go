@@ -34,10 +34,10 @@ type cluster struct {
 	missing bool      // no other broker answers
 }
 
-func (c *cluster) Refuses([]ident.Member, int) bool { return c.short }
-func (c *cluster) Up(ident.Node) bool               { return !c.missing }
-func (c *cluster) AllUp() bool                      { return !c.missing }
-func (c *cluster) Named(time.Time) time.Time        { return c.named }
+func (c *cluster) Short([]ident.Member) bool { return c.short }
+func (c *cluster) Up(ident.Node) bool        { return !c.missing }
+func (c *cluster) AllUp() bool               { return !c.missing }
+func (c *cluster) Named(time.Time) time.Time { return c.named }
 
 // newEngine is an engine without goroutines, on one loop if there is one.
 func newEngine(l *loop) *Engine {

@@ -45,7 +45,7 @@ type Space interface {
 	Introduce(nodes []ident.Node, post func(replica.Event))
 }
 
-// Options are all required.
+// Options are all required but Space.
 type Options struct {
 	Self        ident.Node
 	Incarnation func() ident.Incarnation // of the newest registration
@@ -55,7 +55,7 @@ type Options struct {
 	Meta        meta.Store
 	Keys        meta.Keys
 	Peers       Peers
-	Space       Space
+	Space       Space           // nil: every broker has room
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
 	Replica     replica.Options // Partition and Self are filled in
 	Queue       nsqd.Options    // Policy is filled in
@@ -196,7 +196,9 @@ func (h *Hosting) introduce(p *engine.Partition, s meta.PartitionState) {
 		p.Post(h.o.Peers.LiveEvent(s, s.Leader))
 	}
 	h.o.Peers.Introduce(p.ID(), s.Replicas)
-	h.o.Space.Introduce(s.Replicas, p.Post)
+	if h.o.Space != nil {
+		h.o.Space.Introduce(s.Replicas, p.Post)
+	}
 }
 
 // open finds a partition or hosts it from its store, which is created if this broker does

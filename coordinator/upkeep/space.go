@@ -95,20 +95,14 @@ func (s *Space) lowLocked(n ident.Node) bool {
 	return low
 }
 
-// Refuses implements engine.DiskReserve.
-func (s *Space) Refuses(isr []ident.Member, minimum int) bool {
+// Short reports whether a member of an in-sync set is below its reserve (engine.DiskReserve).
+func (s *Space) Short(isr []ident.Member) bool {
 	if !s.any.Load() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	roomy := 0
-	for _, m := range isr {
-		if !s.lowLocked(m.Node) {
-			roomy++
-		}
-	}
-	return roomy < len(isr) && roomy < minimum
+	return slices.ContainsFunc(isr, func(m ident.Member) bool { return s.lowLocked(m.Node) })
 }
 
 // Low reports whether a broker is below its reserve.

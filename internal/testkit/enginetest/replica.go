@@ -183,7 +183,7 @@ func (singleBroker) Send(ident.Node, rpc.Frame) error     { return nil }
 func (singleBroker) Queue(ident.Node, rpc.Frame) error    { return nil }
 func (singleBroker) Flush(ident.Node)                     {}
 func (singleBroker) Propose(ident.Partition, replica.CAS) {}
-func (singleBroker) Refuses([]ident.Member, int) bool     { return false }
+func (singleBroker) Short([]ident.Member) bool            { return false }
 func (singleBroker) Up(ident.Node) bool                   { return true }
 func (singleBroker) AllUp() bool                          { return true }
 func (singleBroker) Named(time.Time) time.Time            { return time.Time{} }
