@@ -105,6 +105,25 @@ func (s *Space) Short(isr []ident.Member) bool {
 	return slices.ContainsFunc(isr, func(m ident.Member) bool { return s.lowLocked(m.Node) })
 }
 
+// Lacking counts the partitions led here whose puts are refused for lack of space: fewer members of the in-sync set than the
+// minimum have room.
+func (s *Space) Lacking() (n int) {
+	if !s.any.Load() {
+		return 0
+	}
+	for _, p := range s.o.Partitions() {
+		v := p.View()
+		if v.Role != replica.Leader || !s.Short(v.ISR) {
+			continue
+		}
+		roomy := slices.DeleteFunc(slices.Clone(v.ISR), func(m ident.Member) bool { return s.Low(m.Node) })
+		if len(roomy) < max(v.MinInSync, 1) {
+			n++
+		}
+	}
+	return n
+}
+
 // Low reports whether a broker is below its reserve.
 func (s *Space) Low(n ident.Node) bool { return s.AnyOf([]ident.Node{n}) }
 
