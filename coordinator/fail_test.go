@@ -135,3 +135,76 @@ func TestFullDiskEndsNoBroker(t *testing.T) {
 		}
 	})
 }
+
+// TestWritesThatFailWithFreeSpace: a disk that is read-only, or whose quota is used up, reports free space. The broker stops at its
+// first write, whatever the reason, and the others take the puts of all topics.
+func TestWritesThatFailWithFreeSpace(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []error{syscall.EROFS, syscall.EDQUOT, syscall.ENOSPC} {
+		t.Run(reason.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var broken atomic.Value
+				broken.Store("nobody")
+				c := newClusterOf(t, cluster{size: 3, minFree: diskReserve, hook: func(op vfs.Op) error {
+					changes := op.Call == vfs.CallWrite || op.Call == vfs.CallCreate || op.Call == vfs.CallRename
+					if changes && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+						return reason
+					}
+					return nil
+				}})
+				before, refused, _ := c.topicsUnderLoad(10, 100*time.Millisecond)
+				require.Empty(t, refused)
+				leader := c.leader("topic0")
+				failed := c.nodes[leader].Failed()
+				broken.Store(leader)
+				after, _, _ := c.topicsUnderLoad(10, time.Second)
+				select {
+				case err := <-failed:
+					require.ErrorIs(t, err, reason)
+				case <-time.After(patience):
+					require.FailNow(t, "the broker does not say that it failed")
+				}
+				c.kill(leader)
+				more, refused, _ := c.topicsUnderLoad(10, 100*time.Millisecond)
+				require.Empty(t, refused)
+				broken.Store("nobody")
+				c.restart(leader)
+				for topic, n := range before {
+					c.whole(topic)
+					v, _ := c.view(leader, topic)
+					require.GreaterOrEqual(t, int(v.Partitions[0].CommittedSequence), n+after[topic]+more[topic], topic)
+				}
+			})
+		})
+	}
+}
+
+// TestANodeFileThatCannotBeWritten: the file is written by its own way. The broker serves on, and writes it later.
+func TestANodeFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		var refused atomic.Int32
+		c := newClusterOf(t, cluster{size: 3, recount: time.Second, hook: func(op vfs.Op) error {
+			if full.Load() && strings.HasPrefix(op.Name, "n2/") && strings.Contains(op.Name, "node.json") {
+				refused.Add(1)
+				return syscall.ENOSPC
+			}
+			return nil
+		}})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		full.Store(true)
+		require.NoError(t, c.put("n2", "other", "m0"))
+		time.Sleep(5 * time.Second)
+		require.NotZero(t, refused.Load())
+		require.NoError(t, c.put("n2", "orders", "m1"))
+		full.Store(false)
+		c.whole("orders")
+		c.kill("n2")
+		c.restart("n2")
+		c.whole("orders")
+		c.whole("other")
+	})
+}

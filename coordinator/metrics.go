@@ -83,7 +83,7 @@ func (b *Broker) reportCluster() {
 
 func (b *Broker) reportDisk() {
 	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.trashBytes()) })
-	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached"}, func(emit metrics.Emit) {
+	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space"}, func(emit metrics.Emit) {
 		if free, err := b.store.FreeBytes(); err == nil {
 			emit("disk_free_bytes", float64(free))
 		}
@@ -94,6 +94,7 @@ func (b *Broker) reportDisk() {
 		emit("disk_data_bytes", float64(data))
 		emit("disk_reserve_bytes", float64(b.o.MinFreeBytes))
 		emit("disk_reserve_reached", one(b.space.Low(b.self)))
+		emit("partitions_lacking_space", float64(b.space.Lacking()))
 	})
 }
 

@@ -31,6 +31,7 @@ func (b *Broker) makeEngine() {
 	})
 	b.space = upkeep.NewSpace(upkeep.SpaceOptions{
 		Self: b.self, Store: b.store, Others: func() []ident.Node { return b.peers.Others() }, Caller: b.dispatch,
+		Partitions: func() []*engine.Partition { return b.engine.Partitions() }, Alive: func(n ident.Node) bool { return b.directory.Alive(n) },
 		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, TrashBytes: b.trashBytes, Log: b.log,
 	})
 	b.engine = engine.New(engine.Options{
@@ -38,6 +39,7 @@ func (b *Broker) makeEngine() {
 		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) },
 		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Trace: b.o.Trace, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
+	b.space.Begin()
 	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
 		return slices.Max(b.engine.Busy()).Seconds()
 	})
@@ -69,13 +71,13 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	b.gateway = gateway.New(core{b, b.engine}, b.rpc, b.o.Gateway)
 	b.hosting = hosting.New(hosting.Options{
 		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
-		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Replica: b.o.Replica, Queue: b.o.Queue, MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
+		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Space: b.space, Replica: b.o.Replica, Queue: b.o.Queue, MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
 	})
 	b.admin = admin.New(admin.Options{
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Engine: b.engine, Directory: b.directory,
-		Up: b.peers.Up, Caller: b.dispatch, Gateway: b.gateway, Group: b.tasks, Log: b.log, Defaults: b.o.topicDefaults(),
+		Up: b.peers.Up, Low: b.space.Low, Caller: b.dispatch, Gateway: b.gateway, Group: b.tasks, Log: b.log, Defaults: b.o.topicDefaults(),
 		Limits: b.o.Limits, Note: b.o.NoteCreation,
-		Snapshot: func() controller.Snapshot { return control.Snapshot(b.catalog, b.peers.Up) },
+		Snapshot: func() controller.Snapshot { return control.Snapshot(b.catalog, b.peers.Up, b.space.Low) },
 	})
 	b.letters = upkeep.NewDeadLetters(upkeep.DeadLettersOptions{
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, MayPublish: b.o.MayPublish, Group: b.tasks, Log: b.log,
@@ -159,7 +161,7 @@ func (b *Broker) controller() *control.Control {
 		Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Metrics: b.o.Metrics, Log: b.log,
 	})
 	o := control.Options{
-		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Caller: b.dispatch,
+		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Low: b.space.Low, Caller: b.dispatch,
 		Tombstones: upkeep.NewTombstones(upkeep.TombstoneOptions{
 			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Grace: b.o.TombstoneGrace, Group: b.tasks, Log: b.log,
 		}),

@@ -2,59 +2,251 @@ package coordinator_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
 
-// TestPutsAreRefusedWhileAReplicaIsShortOfSpace: a follower below its reserve
-// stops the puts of its partitions everywhere, definitely and by name; consumers
-// drain on, and puts are taken again when there is room.
-func TestPutsAreRefusedWhileAReplicaIsShortOfSpace(t *testing.T) {
+const diskReserve = 1 << 30
+
+// topicsUnderLoad publishes to n topics at all brokers for a while, and returns how many puts of each topic were stored, the
+// refusals, and the longest put.
+func (c *cluster) topicsUnderLoad(n int, lasts time.Duration) (stored map[string]int, refused []error, longest time.Duration) {
+	var mu sync.Mutex
+	var puts sync.WaitGroup
+	stored = map[string]int{}
+	for i := range n {
+		topic := fmt.Sprint("topic", i)
+		for _, on := range slices.Sorted(maps.Keys(c.nodes)) {
+			puts.Go(func() {
+				for began := time.Now(); time.Since(began) < lasts; time.Sleep(50 * time.Millisecond) {
+					at := time.Now()
+					err := c.put(on, topic, "m")
+					mu.Lock()
+					if err == nil {
+						stored[topic]++
+					} else {
+						refused = append(refused, fmt.Errorf("%s at %s: %w", topic, on, err))
+					}
+					longest = max(longest, time.Since(at))
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	puts.Wait()
+	return stored, refused, longest
+}
+
+// outOfSets waits until a broker is in no in-sync set, and leads nothing.
+func (c *cluster) outOfSets(full string) {
+	c.t.Helper()
+	c.eventually(func() bool {
+		for name, b := range c.nodes {
+			for _, t := range b.Cluster().Topics {
+				for _, p := range t.Partitions {
+					if name != full && (p.Leader == ident.Node(full) || slices.Contains(p.ISR, ident.Node(full))) {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	}, "%s is still in an in-sync set", full)
+}
+
+// TestOneFullDiskOfThree: a broker whose disk is below its reserve leaves the in-sync sets and gives its leaderships away. No put at
+// any broker is refused, none is lost, and everything is as before when there is room.
+func TestOneFullDiskOfThree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const reserve = 1 << 30
-		c := newClusterOf(t, cluster{size: 3, minFree: reserve})
+		const topics = 50
+		c := newClusterOf(t, cluster{size: 3, minFree: diskReserve})
+		before, refused, _ := c.topicsUnderLoad(topics, 100*time.Millisecond)
+		require.Empty(t, refused)
+		led := c.leaderships("n1", "n2")
+		require.NotZero(t, led)
+
+		c.disks["n2"].SetFreeBytes(diskReserve - 1)
+		stored, refused, longest := c.topicsUnderLoad(topics, 3*time.Second)
+		require.Empty(t, refused)
+		require.Less(t, longest, 3*time.Second)
+		c.outOfSets("n2")
+		ends := c.logEnds("n2")
+		more, refused, _ := c.topicsUnderLoad(topics, time.Second)
+		require.Empty(t, refused)
+		require.Equal(t, ends, c.logEnds("n2"), "nothing is written to the full disk")
+		for name, b := range c.nodes {
+			for _, of := range b.Cluster().Brokers {
+				require.Equal(t, of.Name == "n2", of.LowSpace, "%s of %s", of.Name, name)
+			}
+		}
+
+		c.disks["n2"].SetFreeBytes(diskReserve)
+		time.Sleep(time.Second)
+		c.outOfSets("n2") // not before it has had room for a while
+		for i := range topics {
+			c.whole(fmt.Sprint("topic", i))
+		}
+		c.eventually(func() bool { return c.leaderships("n1", "n2") == led }, "the leaderships do not return")
+		for topic, n := range before {
+			v, ok := c.view("n1", topic)
+			require.True(t, ok)
+			require.EqualValues(t, n+stored[topic]+more[topic], v.Partitions[0].CommittedSequence, topic)
+		}
+	})
+}
+
+// logEnds are the ends of the replicas on a broker.
+func (c *cluster) logEnds(on string) map[string]int64 {
+	ends := map[string]int64{}
+	for _, topic := range c.nodes[on].Topics() {
+		ends[topic] = c.digest(on, topic).End
+	}
+	return ends
+}
+
+// TestTwoFullDisksOfThree: with fewer than the minimum that have room, puts are refused, definitely and by name. Consumers drain
+// on, and puts are taken again when one has room.
+func TestTwoFullDisksOfThree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, minFree: diskReserve})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		require.NoError(t, c.put("n1", "orders", "m1"))
 		c.whole("orders")
 		leader := c.leader("orders")
-		follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-
-		c.disks[follower].SetFreeBytes(reserve - 1)
-		var err error
-		c.eventually(func() bool { err = c.put(leader, "orders", "probe"); return err != nil }, "puts are still taken")
-		require.ErrorIs(t, err, edge.ErrDiskFull)
-		require.ErrorIs(t, c.put(follower, "orders", "refused"), edge.ErrDiskFull, "forwarded")
-		for _, b := range c.nodes[leader].Cluster().Brokers {
-			require.Equal(t, string(b.Name) == follower, b.LowSpace, b.Name)
+		one, two := "n1", "n2"
+		switch leader {
+		case "n1":
+			one = "n3"
+		case "n2":
+			two = "n3"
 		}
-		got := c.drain(follower, "orders", 2)
+		for _, full := range []string{leader, one} {
+			c.disks[full].SetFreeBytes(diskReserve - 1)
+		}
+		var err error
+		c.eventually(func() bool { err = c.put(two, "orders", "probe"); return errors.Is(err, edge.ErrDiskFull) }, "puts are still taken")
+		for _, on := range []string{leader, one, two} {
+			began := time.Now()
+			require.ErrorIs(t, c.put(on, "orders", "refused"), edge.ErrDiskFull, on)
+			require.Less(t, time.Since(began), 100*time.Millisecond, "at once")
+		}
+		got := c.drain(one, "orders", 2)
 		require.NotContains(t, got, "refused")
 
-		c.disks[follower].SetFreeBytes(reserve)
-		c.eventually(func() bool { return c.put(follower, "orders", "after") == nil }, "puts are still refused")
+		c.disks[leader].SetFreeBytes(diskReserve)
+		for _, on := range []string{leader, one, two} {
+			c.eventually(func() bool { return c.put(on, "orders", "after") == nil }, "puts are still refused at %s", on)
+		}
+		c.outOfSets(one)
+		c.disks[one].SetFreeBytes(diskReserve)
 		c.whole("orders")
 	})
 }
 
-// TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies: its in-sync membership ends, and its
-// full disk stops no puts any more.
+// TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies: its full disk stops no puts any more.
 func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const reserve = 1 << 30
-		c := newClusterOf(t, cluster{size: 3, minFree: reserve})
+		c := newClusterOf(t, cluster{size: 3, minFree: diskReserve})
 		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.disks["n1"].SetFreeBytes(diskReserve - 1)
+		c.disks["n2"].SetFreeBytes(diskReserve - 1)
+		c.eventually(func() bool { return errors.Is(c.put("n3", "orders", "probe"), edge.ErrDiskFull) }, "puts are still taken")
+		c.kill("n1")
+		c.kill("n2")
+		c.disks["n1"].SetFreeBytes(diskReserve)
+		c.restart("n1")
+		c.eventually(func() bool { return c.put("n3", "orders", "after") == nil }, "puts are still refused")
+	})
+}
+
+// TestAStartWithAFullDisk: the broker joins no in-sync set, and gets no replica and no leadership while others can have them.
+func TestAStartWithAFullDisk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, minFree: diskReserve})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
+		c.kill("n2")
+		c.eventually(func() bool { return c.put("n1", "orders", "m1") == nil }, "puts do not go on")
+		c.outOfSets("n2")
+		end := c.digest("n1", "orders").End
+		c.disks["n2"].SetFreeBytes(diskReserve - 1)
+		c.restart("n2")
+		require.NoError(t, c.put("n2", "orders", "m2"))
+		require.NoError(t, c.put("n2", "fresh", "m0"))
+		require.NoError(t, c.administer("n2", "topic.create", "wide", map[string]string{"partitions": "8"}))
+		time.Sleep(2 * time.Second)
+		c.outOfSets("n2")
+		require.Less(t, c.digest("n2", "orders").End, end, "nothing is copied to the full disk")
+		for _, topic := range []string{"fresh", "wide"} {
+			v, ok := c.view("n1", topic)
+			require.True(t, ok)
+			for _, p := range v.Partitions {
+				require.Len(t, p.Replicas, 3, "the replication factor does not shrink")
+			}
+		}
+		c.disks["n2"].SetFreeBytes(diskReserve)
+		for _, topic := range []string{"orders", "fresh", "wide"} {
+			c.whole(topic)
+		}
+	})
+}
+
+// TestAFullBrokerGetsNoReplica while others can have it: of a new topic, of a move, of a balance.
+func TestAFullBrokerGetsNoReplica(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 4, minFree: diskReserve})
+		c.disks["n4"].SetFreeBytes(diskReserve - 1)
+		c.eventually(func() bool {
+			for _, b := range c.nodes {
+				if !slices.ContainsFunc(b.Cluster().Brokers, func(v edge.BrokerView) bool { return v.Name == "n4" && v.LowSpace }) {
+					return false
+				}
+			}
+			return true
+		}, "nobody knows of the full disk")
+		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "8", "replication_factor": "3"}))
+		v, _ := c.view("n1", "orders")
+		for _, p := range v.Partitions {
+			require.NotContains(t, p.Replicas, ident.Node("n4"))
+		}
+		require.ErrorContains(t, c.move("n1", "orders", "0", "n1", "n4"), "below its disk reserve")
+	})
+}
+
+// TestAFullDiskWhileTheMetadataIsSilent: the in-sync set cannot change, so that puts are refused after the hold, and none is written to
+// the full disk.
+func TestAFullDiskWhileTheMetadataIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3, minFree: diskReserve, hold: 3 * time.Second})
+		require.NoError(t, c.put("n1", "orders", "m0"))
+		c.whole("orders")
 		leader := c.leader("orders")
-		follower := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-		c.disks[follower].SetFreeBytes(reserve - 1)
-		c.eventually(func() bool { return c.put(leader, "orders", "probe") != nil }, "puts are still taken")
-		c.kill(follower)
-		c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are still refused")
+		full := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.sessions[leader].Cut()
+		c.disks[full].SetFreeBytes(diskReserve - 1)
+		time.Sleep(time.Second)
+		end := c.digest(full, "orders").End
+		require.ErrorIs(t, c.put(leader, "orders", "refused"), edge.ErrDiskFull)
+		require.Equal(t, end, c.digest(full, "orders").End)
+		c.sessions[leader].Heal()
+		c.eventually(func() bool { return c.put(leader, "orders", "m1") == nil }, "puts are still refused")
+		c.outOfSets(full)
 	})
 }
 

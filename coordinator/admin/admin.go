@@ -73,7 +73,9 @@ type Options struct {
 	Engine    *engine.Engine
 	Directory Directory
 	// Up reports whether a broker answers.
-	Up       func(ident.Node) bool
+	Up func(ident.Node) bool
+	// Low reports whether a broker is below its disk reserve.
+	Low      func(ident.Node) bool
 	Caller   calls.Caller
 	Gateway  Gateway
 	Defaults Defaults
@@ -110,11 +112,11 @@ func New(o Options) *Admin {
 	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
 	a.Topics = &Topics{
-		records: r, caller: o.Caller, up: o.Up, defaults: o.Defaults, channels: a.Channels,
+		records: r, caller: o.Caller, up: o.Up, low: o.Low, defaults: o.Defaults, channels: a.Channels,
 		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
 	}
 	a.Channels.topics = a.Topics
-	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, RequireLevel: r.requireLevel})
+	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, RequireLevel: r.requireLevel, Low: o.Low})
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
 	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}

@@ -74,10 +74,10 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 	defer leave()
 	if c.places == nil {
 		wish := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas), wish); err != nil {
+		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
 			return err
 		}
-		t.drainedLast(c.places)
+		t.leadersFirst(c.places)
 	}
 	t.awaitPeers(ctx, c.places)
 	c.stores = t.prepare(ctx, c)
@@ -96,11 +96,11 @@ func (t *Topics) try(ctx context.Context, c *creation) (err error) {
 	return err
 }
 
-// drainedLast makes another replica the preferred leader where a drained broker would be it. A
-// drained broker is placed at all only where too few others are there.
-func (t *Topics) drainedLast(places [][]ident.Node) {
+// leadersFirst makes another replica the preferred leader where a broker that is drained, or below its disk reserve,
+// would be it. Such a broker is placed at all only where too few others are there.
+func (t *Topics) leadersFirst(places [][]ident.Node) {
 	rank := func(n ident.Node) int {
-		if t.catalog.Drain(n) != "" {
+		if t.catalog.Drain(n) != "" || t.low(n) {
 			return 1
 		}
 		return 0
@@ -249,6 +249,10 @@ func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) meta.Partiti
 			state.Leader, state.LeaderIncarnation = node, r.Incarnation
 		}
 		state.ISR = append(state.ISR, ident.Member{Node: node, Store: st})
+	}
+	roomy := slices.DeleteFunc(slices.Clone(state.ISR), func(m ident.Member) bool { return t.low(m.Node) })
+	if len(roomy) >= state.MinInSync { // a full disk would have the puts wait for the first change of the set
+		state.ISR = roomy
 	}
 	return state
 }

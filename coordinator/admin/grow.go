@@ -128,10 +128,10 @@ func (t *Topics) beginGrowth(ctx context.Context, op edge.SetPartitions, state m
 func (t *Topics) tryGrowth(ctx context.Context, c *creation, state meta.TopicState) (next meta.TopicState, err error) {
 	if c.places == nil {
 		wish := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas), wish); err != nil {
+		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
 			return state, err
 		}
-		t.drainedLast(c.places)
+		t.leadersFirst(c.places)
 	}
 	t.awaitPeers(ctx, c.places)
 	c.stores = t.prepare(ctx, c)

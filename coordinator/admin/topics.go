@@ -34,6 +34,7 @@ type Topics struct {
 	*records
 	caller   calls.Caller
 	up       func(ident.Node) bool
+	low      func(ident.Node) bool // below its disk reserve
 	defaults Defaults
 	channels *Channels
 	quotas   *quota.Quotas

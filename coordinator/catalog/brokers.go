@@ -10,13 +10,13 @@ import (
 )
 
 // Candidates are the brokers to place replicas on, with their load. These are the live ones.
-// If they are fewer than the replicas, the drained ones are added, and then all that ever
+// If they are fewer than the replicas, the drained ones and those below their disk reserve (low) are added, and then all that ever
 // registered. The replication factor never shrinks to the brokers that happen to be up: the
 // replica of a dead broker joins the in-sync set when the broker is back.
-func (c *Catalog) Candidates(replicas int) []placement.Broker {
+func (c *Catalog) Candidates(replicas int, low func(ident.Node) bool) []placement.Broker {
 	var live, away []placement.Broker
 	for _, b := range c.loads() {
-		if c.runs(b.Node) && c.Drain(b.Node) == "" {
+		if c.runs(b.Node) && c.Drain(b.Node) == "" && !low(b.Node) {
 			live = append(live, *b)
 		} else {
 			away = append(away, *b)
@@ -24,7 +24,7 @@ func (c *Catalog) Candidates(replicas int) []placement.Broker {
 	}
 	rank := func(n ident.Node) int {
 		if c.runs(n) {
-			return 0 // it is drained
+			return 0 // it is drained, or below its reserve
 		}
 		return 1
 	}

@@ -76,6 +76,7 @@ type Options struct {
 	Catalog    *catalog.Catalog
 	Session    Session
 	Up         func(ident.Node) bool // a broker answers
+	Low        func(ident.Node) bool // a broker is below its disk reserve
 	Caller     calls.Caller
 	Members    Members // nil: the metadata is elsewhere
 	Tombstones Tombstones
@@ -128,7 +129,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	c.o.Trash.Collect(fence)
 	c.o.Idle.Collect(fence)
 	began := time.Now()
-	s := Snapshot(c.o.Catalog, c.o.Up)
+	s := Snapshot(c.o.Catalog, c.o.Up, c.o.Low)
 	plan := controller.Plan(s, controller.Options{})
 	planned = time.Since(began)
 	due, wait := c.pace.due(time.Now(), plan, len(s.Partitions))

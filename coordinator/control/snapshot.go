@@ -11,8 +11,9 @@ import (
 
 // Snapshot is the cluster as a plan is made for it. A broker that publishes that it cannot reach
 // others (EL-6) gets neither replicas nor leaderships until it withdraws that: its followers would
-// replace it at once, and the next plan would transfer the leadership to it again.
-func Snapshot(catalog *catalog.Catalog, up func(ident.Node) bool) controller.Snapshot {
+// replace it at once, and the next plan would transfer the leadership to it again. So it is with a broker below its
+// disk reserve (low), which gives its leaderships away.
+func Snapshot(catalog *catalog.Catalog, up, low func(ident.Node) bool) controller.Snapshot {
 	s := controller.Snapshot{NowMS: time.Now().UnixMilli()}
 	for _, name := range catalog.Records() {
 		if t, ok := catalog.Record(name); ok {
@@ -42,7 +43,7 @@ func Snapshot(catalog *catalog.Catalog, up func(ident.Node) bool) controller.Sna
 			s.Gone = append(s.Gone, n.Name)
 		}
 	}
-	for _, b := range catalog.Candidates(0) {
+	for _, b := range catalog.Candidates(0, low) {
 		if r, _ := catalog.LiveNode(b.Node); up(b.Node) && len(r.Unreachable) == 0 {
 			s.Live = append(s.Live, b)
 		}

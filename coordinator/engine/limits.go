@@ -66,6 +66,7 @@ func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
 // refusal is the outcome of a put that a limit of its topic, or the disk reserve, does not
 // admit, or whose topic is deleted; 0 = it is admitted. Nothing is written then (AC-2).
 func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
+	v := p.view.Load()
 	switch {
 	case d.Control != 0: // of the leader itself
 		return 0
@@ -73,10 +74,20 @@ func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
 		return replica.NotLeader // as of a partition that is not hosted: the gateway asks the metadata
 	case p.full(p.putBytes + d.Size()):
 		return outcome.TopicFull
-	case l.o.Reserve.Short(p.view.Load().ISR):
+	case l.o.Reserve.Short(v.ISR) && l.roomy(v.ISR) < max(v.MinInSync, 1): // else the machine holds the put (AC-9)
 		return outcome.DiskFull
 	}
 	return 0
+}
+
+// roomy counts the members of an in-sync set that are not below their disk reserve.
+func (l *loop) roomy(isr []ident.Member) (n int) {
+	for i := range isr {
+		if !l.o.Reserve.Short(isr[i : i+1]) {
+			n++
+		}
+	}
+	return n
 }
 
 // full reports whether a put of so many bytes would pass that end.

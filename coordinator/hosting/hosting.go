@@ -39,7 +39,13 @@ type Peers interface {
 	Introduce(p ident.Partition, nodes []ident.Node)
 }
 
-// Options are all required.
+// Space has the brokers that are below their disk reserve; *upkeep.Space is one.
+type Space interface {
+	// Introduce posts which of these brokers are.
+	Introduce(nodes []ident.Node, post func(replica.Event))
+}
+
+// Options are all required but Space.
 type Options struct {
 	Self        ident.Node
 	Incarnation func() ident.Incarnation // of the newest registration
@@ -49,6 +55,7 @@ type Options struct {
 	Meta        meta.Store
 	Keys        meta.Keys
 	Peers       Peers
+	Space       Space           // nil: every broker has room
 	MayCache    bool            // topics may be acknowledged from the page cache here (--durability=replicated)
 	Replica     replica.Options // Partition and Self are filled in
 	Queue       nsqd.Options    // Policy is filled in
@@ -189,6 +196,9 @@ func (h *Hosting) introduce(p *engine.Partition, s meta.PartitionState) {
 		p.Post(h.o.Peers.LiveEvent(s, s.Leader))
 	}
 	h.o.Peers.Introduce(p.ID(), s.Replicas)
+	if h.o.Space != nil {
+		h.o.Space.Introduce(s.Replicas, p.Post)
+	}
 }
 
 // open finds a partition or hosts it from its store, which is created if this broker does

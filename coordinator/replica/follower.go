@@ -75,8 +75,12 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 		m.rejectAppend(from, msg)
 		return
 	}
-	for i := range msg.Batches {
-		b := &msg.Batches[i]
+	batches := msg.Batches
+	if m.low(m.self.Node) && !m.inISR(m.self.Node) { // the leader has not heard of it yet (AC-11)
+		batches = nil
+	}
+	for i := range batches {
+		b := &batches[i]
 		if !m.takeBatch(from, msg, at, b) {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 // pendingPut has a place in the log and waits for its commit.
@@ -136,8 +137,11 @@ func (m *Machine) refuse(ticket uint64) {
 	if n >= m.state.MinInSync && !m.markerCommitted() {
 		n = m.markerHolders()
 	}
-	if n < m.state.MinInSync {
+	switch {
+	case n < m.state.MinInSync:
 		c.InSync, c.Minimum = n, m.state.MinInSync
+	case m.roomy(m.state.ISR) < len(m.state.ISR): // the change of the ISR or of the leader has not come about
+		c.Outcome = outcome.DiskFull
 	}
 	m.out.Done = append(m.out.Done, c)
 }

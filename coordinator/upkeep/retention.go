@@ -138,7 +138,11 @@ func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
 	if head > below {
 		return nil
 	}
-	return p.Store().TrimHead(ident.Position{Offset: below})
+	err := p.Store().TrimHead(ident.Position{Offset: below})
+	if err == nil && r.o.Space.AnyOf(p.View().Replicas) {
+		p.Post(replica.Tick{}) // a replica below its reserve may begin its log afresh, and make room (AC-11)
+	}
+	return err
 }
 
 func (r *Retention) memory(p *engine.Partition) *logMemory {
@@ -154,7 +158,7 @@ func (r *Retention) memory(p *engine.Partition) *logMemory {
 // all of the only one may go.
 func (r *Retention) beginFile(ctx context.Context, p *engine.Partition, m *logMemory, may ident.Offset) error {
 	v := p.View()
-	if v.Role != replica.Leader || !v.Writable || !r.o.Space.Short(v.ISR) || may < v.End.Offset {
+	if v.Role != replica.Leader || !v.Writable || !r.o.Space.AnyOf(v.Replicas) || may < v.End.Offset {
 		return nil
 	}
 	now := time.Now()

@@ -442,7 +442,7 @@ type BrokerView struct {
 	// Hangs: the broker itself said that its disk or a core loop does not go on, or that its store
 	// has failed, and has not connected anew since.
 	Hangs    bool `json:"hangs,omitempty"`
-	LowSpace bool `json:"low_space"` // it is below its disk reserve: puts to its partitions are refused
+	LowSpace bool `json:"low_space"` // it is below its disk reserve: it leaves the in-sync sets whose other members satisfy the minimum
 }
 
 // TopicView is one topic of the cluster view.

@@ -116,6 +116,8 @@ func Assess(v edge.ClusterView, silent []string, own map[ident.Node]Own) Report 
 		r.makeRoomFirst()
 	case r.has(BrokerUnreachable) && !r.has(BrokerDead):
 		r.reachFirst()
+	case r.has(LowSpace) && !r.has(BrokerDead):
+		r.remedy(roomDo, UnderReplicated)
 	}
 	slices.SortStableFunc(r.Alarms, func(a, b Alarm) int { return cmp.Compare(b.State, a.State) })
 	if len(r.Alarms) > 0 {
@@ -211,7 +213,7 @@ func place(t edge.TopicView, p edge.PartitionView) string {
 
 func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.Node]Own) []Alarm {
 	var r Report
-	var dead, unreachable, hang, low []string
+	var dead, unreachable, hang []string
 	hung := Degraded // others have taken its leaderships, or will
 	for _, b := range v.Brokers {
 		switch {
@@ -224,9 +226,6 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 			unreachable = append(unreachable, string(b.Name))
 		case !b.Alive:
 			dead = append(dead, string(b.Name))
-		}
-		if b.LowSpace {
-			low = append(low, string(b.Name))
 		}
 		if b.Leaving {
 			if stuck := stuckOn(v, b.Name); stuck != "" {
@@ -249,10 +248,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 		r.raise(hung, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop does not go on, or its store has failed",
 			"brokers hang: their disks or core loops do not go on, or their stores have failed"), hangsDo)
 	}
-	if len(low) > 0 {
-		r.raise(Unsafe, LowSpace, low, plural(len(low), "broker is below its disk reserve: puts to its partitions are refused",
-			"brokers are below their disk reserve: puts to their partitions are refused"), "free or add disk space: docs/OPERATIONS.md, Disk")
-	}
+	r.lowSpace(v, alive)
 	if silence := time.Duration(v.MetadataUnheardMS) * time.Millisecond; silence > 0 {
 		r.raise(Degraded, MetadataSilent, []string{string(v.Self)}, fmt.Sprintf("the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed",
 			v.Self, silence.Round(time.Second)), "start the missing members of etcd, or mend the network to them")
@@ -260,6 +256,48 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
 	}
 	return r.Alarms
+}
+
+// roomDo is the remedy of LockstepDiskReserveReached and of LockstepPutsLackSpace.
+const roomDo = "free or add disk space: docs/OPERATIONS.md, Disk"
+
+// lowSpace reports brokers below their disk reserve. Puts are refused only where too few of the in-sync replicas have room.
+func (r *Report) lowSpace(v edge.ClusterView, alive map[ident.Node]bool) {
+	var where []string
+	low := map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		if low[b.Name] = b.LowSpace; b.LowSpace {
+			where = append(where, string(b.Name))
+		}
+	}
+	if len(where) == 0 {
+		return
+	}
+	refuse := 0
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			if lacksRoom(p, alive, low) {
+				refuse++
+			}
+		}
+	}
+	text := plural(len(where), "broker is below its disk reserve: ", "brokers are below their disk reserve: ")
+	if refuse > 0 {
+		r.raise(Unsafe, LowSpace, where, text+plural(refuse, "partition refuses puts, for too few of its replicas have room", "partitions refuse puts, for too few of their replicas have room"), roomDo)
+		return
+	}
+	r.raise(Degraded, LowSpace, where, text+"puts are answered, other replicas take them", roomDo)
+}
+
+// lacksRoom reports whether puts to a partition are refused because of full disks.
+func lacksRoom(p edge.PartitionView, alive, low map[ident.Node]bool) bool {
+	roomy := 0
+	for _, n := range p.ISR {
+		if alive[n] && !low[n] {
+			roomy++
+		}
+	}
+	return roomy < p.MinInSync && slices.ContainsFunc(p.ISR, func(n ident.Node) bool { return low[n] })
 }
 
 // Unreachable reports whether a broker is registered with the cluster and does not answer the broker of the view.
@@ -281,10 +319,13 @@ const reachDo = "mend the network between the brokers (--rpc-address, a firewall
 
 // reachFirst changes the remedies of partitions if no broker is known to be dead. The unreachable brokers may run, and
 // a replica whose disk is intact must not be given up.
-func (r *Report) reachFirst() {
+func (r *Report) reachFirst() { r.remedy(reachDo, NoLeader, BelowMinimum, OneDisk, UnderReplicated) }
+
+// remedy changes the remedy of some alarms.
+func (r *Report) remedy(do string, codes ...string) {
 	for i, a := range r.Alarms {
-		if slices.Contains([]string{NoLeader, BelowMinimum, OneDisk, UnderReplicated}, a.Code) {
-			r.Alarms[i].Do = reachDo
+		if slices.Contains(codes, a.Code) {
+			r.Alarms[i].Do = do
 		}
 	}
 }

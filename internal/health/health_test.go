@@ -46,9 +46,17 @@ func TestAssess(t *testing.T) {
 			p := first(v)
 			p.Replicas, p.ISR, p.MinInSync = p.Replicas[:1], p.ISR[:1], 1
 		}, health.Well, nil},
-		"a replica behind":                {func(v *edge.ClusterView) { first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated}},
-		"damaged":                         {func(v *edge.ClusterView) { first(v).Damaged = []edge.DamageView{{Node: "n2"}} }, health.Unsafe, []string{health.Damaged}},
-		"disk full":                       {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Unsafe, []string{health.LowSpace}},
+		"a replica behind":          {func(v *edge.ClusterView) { first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated}},
+		"damaged":                   {func(v *edge.ClusterView) { first(v).Damaged = []edge.DamageView{{Node: "n2"}} }, health.Unsafe, []string{health.Damaged}},
+		"disk full":                 {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true; first(v).ISR = []ident.Node{"n1", "n3"} }, health.Degraded, []string{health.UnderReplicated, health.LowSpace}},
+		"disk full, about to leave": {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Degraded, []string{health.LowSpace}},
+		"two disks full":            {func(v *edge.ClusterView) { v.Brokers[1].LowSpace, v.Brokers[2].LowSpace = true, true }, health.Unsafe, []string{health.LowSpace}},
+		"disk full, another dead": {func(v *edge.ClusterView) {
+			v.Brokers[1].LowSpace = true
+			kill(v, 2)
+			first(v).ISR = []ident.Node{"n1", "n2"}
+		}, health.Unsafe,
+			[]string{health.LowSpace, health.UnderReplicated, health.BrokerDead}},
 		"a broker hangs":                  {func(v *edge.ClusterView) { v.Brokers[1].Alive, v.Brokers[1].Hangs = false, true }, health.Degraded, []string{health.UnderReplicated, health.BrokerHangs}},
 		"a disk hangs, no other can lead": {func(v *edge.ClusterView) { v.Brokers[1].Hangs = true }, health.Unsafe, []string{health.BrokerHangs}},
 		"one broker unreachable": {func(v *edge.ClusterView) { kill(v, 2); v.Brokers[2].Incarnation = 7 }, health.Degraded,

@@ -81,6 +81,7 @@ var table = []Section{
 		{"partitions_led", KindGauge, nil, "Partitions that this broker leads."},
 		{"partitions_under_replicated", KindGauge, nil, "Partitions led by this broker of which some replica is not in sync."},
 		{"partitions_below_min_in_sync", KindGauge, nil, "Partitions led by this broker of which fewer in-sync replicas answer than the minimum: puts to them are refused."},
+		{"partitions_lacking_space", KindGauge, nil, "Partitions led by this broker of which fewer in-sync replicas than the minimum are above their disk reserve: puts to them are refused."},
 		{"partitions_single_copy", KindGauge, nil, "Partitions led by this broker that have several replicas, of which no other in-sync replica answers: acknowledged messages may be on this broker's disk alone."},
 		{"puts_pending_bytes", KindGauge, nil, "Bytes of puts to partitions led by this broker that are not committed yet."},
 		{"follower_lag_bytes", KindGauge, byNode, "Bytes that a replica on the named broker lacks, summed over the partitions led by this broker."},
@@ -120,8 +121,8 @@ var table = []Section{
 		{"disk_free_bytes", KindGauge, nil, "Free bytes of the file system of the data path."},
 		{"disk_data_bytes", KindGauge, nil, "Bytes of the segment files of all replicas on this broker."},
 		{"trash_bytes", KindGauge, nil, "Bytes of the replicas on this broker whose topics lie in the trash (nsqctl topic trash); disk_data_bytes has them, too."},
-		{"disk_reserve_bytes", KindGauge, nil, "Free bytes below which puts are refused (--min-free-disk-bytes)."},
-		{"disk_reserve_reached", KindGauge, nil, "1 while this broker is short of disk space: puts to all partitions with a replica on it are refused."},
+		{"disk_reserve_bytes", KindGauge, nil, "Free bytes below which the broker is short of disk space (--min-free-disk-bytes)."},
+		{"disk_reserve_reached", KindGauge, nil, "1 while this broker is short of disk space: it leaves the in-sync sets whose other members satisfy the minimum, and gives its leaderships away."},
 		{"damaged_places", KindGauge, nil, "Damaged places of the replicas on this broker that are in quarantine and not repaired yet."},
 	}},
 	{"Metadata", []Definition{

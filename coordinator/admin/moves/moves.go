@@ -31,7 +31,7 @@ type Moves struct {
 	catalog *catalog.Catalog
 }
 
-// Options are all required.
+// Options are all required but Low.
 type Options struct {
 	Store   meta.Store
 	Keys    meta.Keys
@@ -40,10 +40,17 @@ type Options struct {
 	Snapshot func() controller.Snapshot
 	// RequireLevel refuses a setting that brokers of older builds would ignore.
 	RequireLevel func(what string, level int) error
+	// Low reports whether a broker is below its disk reserve; nil: none is.
+	Low func(ident.Node) bool
 }
 
 // New makes the Moves of a broker.
-func New(o Options) *Moves { return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog} }
+func New(o Options) *Moves {
+	if o.Low == nil {
+		o.Low = func(ident.Node) bool { return false }
+	}
+	return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog}
+}
 
 // Move asks for a replica of one partition on another broker than now, at the same place in the
 // list. It returns when that is written. The controller then adds the new replica, waits until it is
@@ -102,6 +109,9 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	if m.catalog.Drain(n) != "" {
 		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", edge.ErrInvalid, n, n)
 	}
+	if m.o.Low(n) {
+		return fmt.Errorf("%w: broker %q is below its disk reserve: free or add disk space there first", edge.ErrInvalid, n)
+	}
 	return nil
 }
 
@@ -140,7 +150,7 @@ func (m *Moves) balanced() map[ident.Partition]aim {
 			ids, before = append(ids, p), append(before, aimed(s))
 		}
 	}
-	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0), func(c placement.Broker) bool {
+	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0, m.o.Low), func(c placement.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
 	out := map[ident.Partition]aim{}

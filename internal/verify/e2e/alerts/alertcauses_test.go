@@ -42,8 +42,8 @@ func TestAlertsOfADisk(t *testing.T) {
 	w.Scrape(1)
 	w.Expect("LockstepDiskReserveReached")
 	w.Scrape(42)
-	f.Fires("LockstepDiskReserveReached", "LockstepDiskFilling", "LockstepPutsFail")
-	w.Only("LockstepDiskReserveReached", "LockstepDiskFilling", "LockstepPutsFail")
+	f.Fires("LockstepDiskReserveReached", "LockstepDiskFilling")
+	w.Only("LockstepDiskReserveReached", "LockstepDiskFilling", "LockstepUnderReplicated", "LockstepReplicaBehind") // not LockstepPutsFail: the others take the puts
 	require.NoError(t, os.Remove(full))
 	f.Gone("low_space")
 	f.Noted()

@@ -12,7 +12,7 @@ export function BrokerState({ b }: { b: Row }) {
   if (b.hangs) return <Mark state="unsafe" text="hangs" />;
   if (b.unreachable) return <Mark state="unsafe" text="unreachable" />;
   if (!b.alive) return <Mark state="unsafe" text="dead" />;
-  if (b.low_space) return <Mark state="unsafe" text="disk full" />;
+  if (b.low_space) return <Mark state="degraded" text="disk full" />;
   if (!b.answered) return <Mark state="degraded" text="silent" />;
   if (b.leaving) return <Mark state="degraded" text="leaving" />;
   if (b.drain) return <Mark state="degraded" text={`drained of ${b.drain}`} />;

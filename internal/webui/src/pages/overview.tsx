@@ -40,12 +40,13 @@ const ownFaults: Record<string, string> = {
 function Which({ o }: { o: Data }) {
   const faults = o.brokers.flatMap(b => {
     const silent = o.unreachable.find(u => u.broker === b.name);
+    const refuses = o.alarms.some(a => a.code === "low_space" && a.state === "unsafe");
     const hangs = o.alarms.some(a => a.code === "broker_hangs" && a.where?.includes(b.name));
-    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? "is dead" : b.low_space ? "is below its disk reserve" : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
+    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? "is dead" : b.low_space ? (refuses ? "is below its disk reserve, and partitions refuse puts for that" : "is below its disk reserve; other replicas take the puts") : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
       : (b.behind_seconds ?? 0) >= slow ? `is slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
     const own = o.alarms.filter(a => ownFaults[a.code] && a.where?.includes(b.name));
     const all = [what, ...own.map(a => ownFaults[a.code])].filter(Boolean).join(", and ");
-    return all ? [{ b, what: all, bad: hangs || !b.alive || b.low_space || own.some(a => a.state === "unsafe") }] : [];
+    return all ? [{ b, what: all, bad: hangs || !b.alive || b.low_space && refuses || own.some(a => a.state === "unsafe") }] : [];
   });
   const reported = o.reported && <p>{sentence(o.reported)}</p>;
   if (faults.length === 0 && reported) return <Light state="degraded" question="Which broker?">{reported}</Light>;
@@ -57,7 +58,7 @@ function Which({ o }: { o: Data }) {
 }
 
 // causes are alarms about brokers that explain replicas that are not in sync.
-const causes = new Set(["broker_unreachable", "broker_dead", "broker_hangs", "network_corrupts"]);
+const causes = new Set(["broker_unreachable", "broker_dead", "broker_hangs", "low_space", "network_corrupts"]);
 
 function Press({ o }: { o: Data }) {
   // A broker that is dead, cut off or hangs is the reason why replicas are missing: there is something to do before anybody waits.
