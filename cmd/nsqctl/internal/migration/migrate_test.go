@@ -30,7 +30,7 @@ func TestMigrationErrors(t *testing.T) {
 		"no nsqd.dat: it is not the data path of a stock nsqd":   {"import-nsqd", t.TempDir(), "--dry-run"},
 		"nothing: no such file or directory":                     {"import-nsqd", "nothing"},
 		"is not the state of an import":                          {"import-nsqd", dir, "--state", state},
-		"nsqd 127.0.0.1:1: 127.0.0.1:1: nothing listens there":        {"migrate", "status", "--from-nsqd-http-address=127.0.0.1:1"},
+		"nsqd 127.0.0.1:1: 127.0.0.1:1: nothing listens there":   {"migrate", "status", "--from-nsqd-http-address=127.0.0.1:1"},
 		"nsqlookupd 127.0.0.1:1: Get \"http://127.0.0.1:1/nodes": {"migrate", "run", "--from-lookupd-http-address=127.0.0.1:1"},
 	} {
 		_, err := run(t, time.Minute, args...)
