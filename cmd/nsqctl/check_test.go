@@ -58,6 +58,11 @@ func TestCheckWhileMessagesArePublished(t *testing.T) {
 
 // checkOf compares the replicas at these addresses.
 func checkOf(t *testing.T, addresses ...string) (string, error) {
+	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", checkedCluster(t, addresses...))
+}
+
+// checkedCluster is a cluster with the replicas at these addresses.
+func checkedCluster(t *testing.T, addresses ...string) (address string) {
 	var v edge.ClusterView
 	p := edge.PartitionView{}
 	for i, address := range addresses {
@@ -66,8 +71,7 @@ func checkOf(t *testing.T, addresses ...string) (string, error) {
 		p.Replicas = append(p.Replicas, n)
 	}
 	v.Topics = []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{p}}}
-	address := clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
-	return run(t, time.Minute, "check", "orders", "--wait", "0s", "--nsqd-http-address", address)
+	return clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
 }
 
 // Each replica removes whole files by retention. A replica whose files begin elsewhere has
