@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"time"
 
@@ -45,9 +46,10 @@ func newCheck(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check TOPIC",
 		Short: "compare the replicas of a topic batch by batch",
-		Long: `check reads every live replica, batch by batch, up to the least committed
-end, and prints the first difference. Exit code 0: all replicas are present and
-equal; 6: a difference, or a replica that is missing or behind.`,
+		Long: `check reads every live replica, batch by batch, up to the newest committed end
+that a replica has when check begins, and prints the first difference. Messages
+that are published meanwhile do not count. Exit code 0: all replicas are present
+and equal; 6: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
 		Args: cobra.ExactArgs(1),
@@ -62,8 +64,9 @@ equal; 6: a difference, or a replica that is missing or behind.`,
 func check(cmd *cobra.Command, t *cli.Target, topic string, wait time.Duration) error {
 	ctx := cmd.Context()
 	deadline := time.Now().Add(wait)
+	ends := map[int]int64{}
 	for {
-		found, err := compareTopic(ctx, t, topic)
+		found, err := compareTopic(ctx, t, topic, ends)
 		if err != nil {
 			return err
 		}
@@ -103,7 +106,9 @@ func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good boo
 	return nil
 }
 
-func compareTopic(ctx context.Context, t *cli.Target, topic string) ([]finding, error) {
+// compareTopic compares each partition up to its end, which the first look sets: what is published later may be on
+// one replica and not yet on another.
+func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int]int64) ([]finding, error) {
 	var v edge.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return nil, err
@@ -120,7 +125,7 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string) ([]finding, 
 		}
 		var found []finding
 		for _, p := range x.Partitions {
-			found = append(found, comparePartition(ctx, t, topic, p, address))
+			found = append(found, comparePartition(ctx, t, topic, p, address, ends))
 		}
 		return found, nil
 	}
@@ -129,7 +134,7 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string) ([]finding, 
 
 // comparePartition reads all replicas in step. Each batch's checksum covers the one before it,
 // so equal checksums at the end mean equal bytes from the first batch that both still have.
-func comparePartition(ctx context.Context, t *cli.Target, topic string, p edge.PartitionView, address map[ident.Node]string) finding {
+func comparePartition(ctx context.Context, t *cli.Target, topic string, p edge.PartitionView, address map[ident.Node]string, ends map[int]int64) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
 	for _, n := range p.Replicas {
@@ -141,7 +146,19 @@ func comparePartition(ctx context.Context, t *cli.Target, topic string, p edge.P
 		}
 		cursors = append(cursors, &digestCursor{target: t, node: string(n), address: at, topic: topic, partition: p.Partition})
 	}
-	problem, compared, err := compare(ctx, cursors)
+	end, known := ends[p.Partition]
+	for _, c := range cursors {
+		committed, err := c.committed(ctx)
+		if err != nil {
+			f.Problem = err.Error()
+			return f
+		}
+		if !known {
+			end = max(end, committed)
+		}
+	}
+	ends[p.Partition] = end
+	problem, compared, err := compare(ctx, cursors, end)
 	f.Compared = compared
 	switch {
 	case err != nil:
@@ -165,32 +182,53 @@ type digestCursor struct {
 
 var errEndOfLog = errors.New("end of the log")
 
-// next reads the batch at c.at.
-func (c *digestCursor) next(ctx context.Context) error {
-	if c.begun && c.at < len(c.page.Batches) {
-		return nil
+// next reads the batch at c.at, unless it is behind the end.
+func (c *digestCursor) next(ctx context.Context, end int64) error {
+	for !c.begun || c.at >= len(c.page.Batches) {
+		if c.begun && c.page.Next >= min(c.page.Committed, end) {
+			return errEndOfLog
+		}
+		page, err := c.digest(ctx, c.from)
+		if err != nil {
+			return err
+		}
+		c.page, c.at, c.from, c.begun = page, 0, page.Next, true
+		if len(c.page.Batches) == 0 {
+			return errEndOfLog
+		}
 	}
-	if c.begun && c.page.Next >= c.page.Committed {
-		return errEndOfLog
-	}
-	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(c.from)}}
-	c.page, c.at = replicaDigest{}, 0
-	if err := c.target.Get(ctx, c.address, "/v1/partition/digest", q, &c.page); err != nil {
-		return fmt.Errorf("%s: %w", c.node, err)
-	}
-	c.from, c.begun = c.page.Next, true
-	if len(c.page.Batches) == 0 {
+	if c.page.Batches[c.at].Offset >= end {
 		return errEndOfLog
 	}
 	return nil
 }
 
-// compare returns the first difference, "" if there is none.
-func compare(ctx context.Context, cursors []*digestCursor) (problem string, compared int64, err error) {
+// digest reads a page.
+func (c *digestCursor) digest(ctx context.Context, from int64) (page replicaDigest, err error) {
+	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(from)}}
+	if err := c.target.Get(ctx, c.address, "/v1/partition/digest", q, &page); err != nil {
+		return page, fmt.Errorf("%s: %w", c.node, err)
+	}
+	return page, nil
+}
+
+// committed is the committed end of the replica now.
+func (c *digestCursor) committed(ctx context.Context) (int64, error) {
+	page, err := c.digest(ctx, math.MaxInt64) // no batches
+	return page.Committed, err
+}
+
+// ended reports whether the cursor is at the end, or at that of the replica.
+func (c *digestCursor) ended(end int64) bool {
+	return c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end
+}
+
+// compare returns the first difference below an end, "" if there is none.
+func compare(ctx context.Context, cursors []*digestCursor, end int64) (problem string, compared int64, err error) {
 	for {
 		ended := 0
 		for _, c := range cursors {
-			switch err := c.next(ctx); {
+			switch err := c.next(ctx, end); {
 			case errors.Is(err, errEndOfLog):
 				ended++
 			case err != nil:
@@ -200,12 +238,17 @@ func compare(ctx context.Context, cursors []*digestCursor) (problem string, comp
 		if skipTrimmed(cursors) {
 			continue
 		}
+		for _, c := range cursors {
+			if c.page.Committed < end && c.ended(end) {
+				return fmt.Sprintf("%s ends at %d, and another replica at %d", c.node, c.page.Committed, end), compared, nil
+			}
+		}
 		if ended == len(cursors) {
 			return "", compared, nil
 		}
 		first := cursors[0]
 		for _, c := range cursors {
-			if c.at >= len(c.page.Batches) {
+			if c.ended(end) {
 				return fmt.Sprintf("%s ends at %d, before the others", c.node, c.page.Committed), compared, nil
 			}
 			if c.page.Batches[c.at] != first.page.Batches[first.at] {

@@ -29,7 +29,14 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := cli.AsUsage(newRoot().ExecuteContext(ctx)); err != nil {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a pipe that is closed is an error of its write
+	root, out := newRoot(), &cli.Written{To: os.Stdout}
+	root.SetOut(out)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.Result(nil) // of help and completions, which are no commands
+	}
+	if err := cli.AsUsage(err); err != nil {
 		var e cli.ExitError
 		if !errors.As(err, &e) || !e.Silent {
 			fmt.Fprintln(os.Stderr, "nsqctl:", redact.Text(err.Error()))

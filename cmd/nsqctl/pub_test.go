@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/protocol"
 	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
 )
@@ -41,4 +44,27 @@ func TestNothingLeavesWithoutTLS(t *testing.T) {
 	require.ErrorContains(t, err, "does not use TLS")
 	require.Empty(t, cluster.Puts())
 	require.Empty(t, cluster.Directory().Channels("orders"))
+}
+
+// TestPubKeepsTheBytesOfALine: a carriage return belongs to the message, and a line may have the size of the largest
+// message.
+func TestPubKeepsTheBytesOfALine(t *testing.T) {
+	o := protocol.DefaultOptions()
+	o.MaxMsgSize = 8 << 20
+	address, cluster := brokertest.Start(t, o)
+	long := strings.Repeat("x", 8<<20)
+	sub, err := cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
+	require.NoError(t, err)
+	defer sub.Close(true)
+	for _, batch := range []string{"1", "10"} {
+		_, err := run(t, time.Minute, "pub", "--topic=orders", "--batch="+batch, "--nsqd-tcp-address="+address, clitest.LineFile(t, "a\r", long, "", "b"))
+		require.NoError(t, err)
+		var bodies []string
+		for _, d := range sub.Pull(9, nil) {
+			bodies = append(bodies, string(d.Message.Body))
+		}
+		require.True(t, slices.Equal([]string{"a\r", long, "b"}, bodies), "%d messages", len(bodies))
+	}
+	_, err = run(t, time.Minute, "pub", "--topic=orders", "--nsqd-tcp-address="+address, clitest.LineFile(t, long+"x"))
+	require.ErrorContains(t, err, "too big", "the broker says so")
 }

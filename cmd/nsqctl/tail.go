@@ -41,11 +41,16 @@ func newTail(t *cli.Target) *cobra.Command {
 		Short:   "print the messages of a topic, one per line",
 		Long: `tail consumes a channel and prints each body on its own line. Without --channel
 it creates an ephemeral one, which receives the messages from now on; with
---channel it shares the messages with the other consumers of that channel. With
--o json a line has the id, the attempts and the time as well.`,
+--channel it shares the messages with the other consumers of that channel. It
+creates no topic and no other channel (nsqctl channel create); it asks the HTTP
+API, and goes on without an answer. With -o json a line has the id, the attempts
+and the time as well. A message is finished when it is printed.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := tailable(cmd, t, lookupd, topic, channel); err != nil {
+				return err
+			}
 			if channel == "" {
 				channel = fmt.Sprintf("tail%06d#ephemeral", rand.IntN(1e6))
 			}
@@ -81,7 +86,7 @@ it creates an ephemeral one, which receives the messages from now on; with
 			}
 			consumer.Stop()
 			<-consumer.StopChan
-			return p.flush()
+			return p.failure()
 		},
 	}
 	f := cmd.Flags()
@@ -124,6 +129,7 @@ type printer struct {
 	want  func(int) // tells the brokers how many more messages may come
 	done  chan struct{}
 	json  bool
+	err   error // of the output; nothing is printed any more
 }
 
 // tailed is a message as a line of JSON.
@@ -150,22 +156,23 @@ func (p *printer) line(m *nsq.Message) ([]byte, error) {
 	return json.Marshal(x)
 }
 
-// HandleMessage prints one message; an error requeues it.
+// HandleMessage prints one message. One that cannot be printed, and those beyond the limit, go back.
 func (p *printer) HandleMessage(m *nsq.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.limit > 0 && p.n >= p.limit {
+	if p.err == nil && (p.limit == 0 || p.n < p.limit) {
+		p.err = p.print(m)
+	} else {
 		m.DisableAutoResponse()
 		m.RequeueWithoutBackoff(0)
 		return nil
 	}
-	line, err := p.line(m)
-	if err != nil {
-		return err
-	}
-	_, _ = p.out.Write(line)
-	if err := p.out.WriteByte('\n'); err != nil { // the writer keeps its first error
-		return err
+	if p.err != nil {
+		p.want(0) // before the message goes back: it would come again
+		close(p.done)
+		m.DisableAutoResponse()
+		m.RequeueWithoutBackoff(0)
+		return nil
 	}
 	p.n++
 	if left := p.limit - p.n; p.limit > 0 && left < p.most {
@@ -174,6 +181,17 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 	if p.n == p.limit {
 		close(p.done)
 	}
+	return nil
+}
+
+// print writes the line of one message.
+func (p *printer) print(m *nsq.Message) error {
+	line, err := p.line(m)
+	if err != nil {
+		return err
+	}
+	_, _ = p.out.Write(line)
+	_ = p.out.WriteByte('\n') // the writer keeps its first error
 	return p.out.Flush()
 }
 
@@ -189,8 +207,8 @@ func (p *printer) goesOn(ctx context.Context, look <-chan time.Time) bool {
 	}
 }
 
-func (p *printer) flush() error {
+func (p *printer) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.out.Flush()
+	return p.err
 }

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -30,27 +32,88 @@ func (t *Target) chooseOutput() error {
 }
 
 // formatOutput makes --output valid for every command below cmd: a command that prints nothing
-// answers {"result": "done"}, and YAML is made of what it prints as JSON.
+// answers {"result": "done"}, and YAML is made of what it prints as JSON. A command whose output cannot be
+// written ends with an error.
 func (t *Target) formatOutput(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if t.Output != "json" || cmd.Context() == nil {
+			if cmd.Context() == nil {
 				return run(cmd, args)
 			}
+			before := cmd.Context()
+			ctx, cancel := context.WithCancel(before)
+			defer cancel()
 			to := cmd.OutOrStdout()
-			out := &structured{to: to, yaml: t.yaml}
+			out := &Written{To: to, Failed: cancel}
+			cmd.SetContext(ctx)
 			cmd.SetOut(out)
-			defer cmd.SetOut(to)
-			err := run(cmd, args)
-			if err == nil && !out.printed {
-				err = PrintJSON(out, map[string]string{"result": "done"})
-			}
-			return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
+			defer func() { cmd.SetOut(to); cmd.SetContext(before) }()
+			return out.Result(t.structure(cmd, func() error { return run(cmd, args) }))
 		}
 	}
 	for _, sub := range cmd.Commands() {
 		t.formatOutput(sub)
 	}
+}
+
+// structure runs a command, and passes on its JSON in the form of --output.
+func (t *Target) structure(cmd *cobra.Command, run func() error) error {
+	if t.Output != "json" {
+		return run()
+	}
+	out := &structured{to: cmd.OutOrStdout(), yaml: t.yaml}
+	cmd.SetOut(out)
+	err := run()
+	if err == nil && !out.printed {
+		err = PrintJSON(out, map[string]string{"result": "done"})
+	}
+	return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
+}
+
+// Written is an output that keeps its first error: no command has to look at each write.
+type Written struct {
+	To     io.Writer
+	Failed func() // called after the first error; nil: nothing is called
+
+	mu  sync.Mutex
+	err error
+}
+
+// Write implements io.Writer. After an error nothing is written any more.
+func (w *Written) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, err := w.To.Write(p)
+	if err != nil {
+		w.err = err
+		if w.Failed != nil {
+			w.Failed()
+		}
+	}
+	return n, err
+}
+
+// Result is the error of a command with this output.
+func (w *Written) Result(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		return err
+	}
+	failed := fmt.Errorf("the output cannot be written: %w", w.err)
+	if err != nil && !errors.Is(err, w.err) && !errors.Is(err, context.Canceled) && !isSilent(err) {
+		failed = fmt.Errorf("%w\n%w", err, failed)
+	}
+	return ExitError{Code: ExitFailed, Err: failed}
+}
+
+// isSilent reports whether the command has printed the reason, or has tried to.
+func isSilent(err error) bool {
+	var e ExitError
+	return errors.As(err, &e) && e.Silent
 }
 
 // structured passes JSON values on, as they are or as YAML documents.

@@ -29,8 +29,12 @@ const (
 	sayAgain = 5 * time.Second
 	// linesAhead is how many lines are read while no put can be sent.
 	linesAhead = 1024
-	// maxLine bounds one line of input: the default largest message of NSQ.
-	maxLine = 1 << 20
+	// chunksAhead bounds the long lines among them, in chunks of 64 KiB, and bytesUnderway the unanswered puts: one
+	// line or one put may be longer.
+	chunksAhead   = 256
+	bytesUnderway = 64 << 20
+	// maxLine bounds one line of input: the largest message that a broker can be set to take (--max-msg-size).
+	maxLine = 66_977_792
 )
 
 // Forever is the Options.Retry of a run that ends only with its context, its input, or a refusal
@@ -69,6 +73,7 @@ type Message struct {
 	// Stored is called by the goroutine of Send when the broker has answered OK; it must not
 	// block. nil: nothing is called.
 	Stored func()
+	taken  func() // called when the message is part of a put; nil: nothing is called
 }
 
 // put is one unanswered PUB, MPUB, PUB_EXT or MPUB_EXT. Its messages have the same topic and the
@@ -96,6 +101,7 @@ type publisher struct {
 	again   []*put      // to be retried, not before their time
 	next    *put        // collects the messages of a batch
 	gather  time.Time   // deadline of next
+	bytes   int         // of the unanswered puts
 	said    map[string]time.Time
 	totals  Totals
 }
@@ -149,27 +155,58 @@ func (p *publisher) run(ctx context.Context, in <-chan Message) error {
 // terminal it ends with the process.
 func readLines(ctx context.Context, topic string, in io.Reader) (lines chan Message, failed chan error) {
 	lines, failed = make(chan Message, linesAhead), make(chan error, 1)
+	ahead := make(chan struct{}, chunksAhead)
 	go func() {
 		defer close(lines)
 		scan := bufio.NewScanner(in)
-		scan.Buffer(make([]byte, 64<<10), maxLine+2) // with the newline
+		scan.Split(splitLines)
+		scan.Buffer(make([]byte, 64<<10), maxLine+1) // with the newline
 		for scan.Scan() {
 			if len(scan.Bytes()) == 0 {
 				continue
 			}
+			chunks := min(len(scan.Bytes())>>16, chunksAhead)
+			for range chunks {
+				select {
+				case ahead <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+			}
 			select {
-			case lines <- Message{Topic: topic, Body: slices.Clone(scan.Bytes())}:
+			case lines <- Message{Topic: topic, Body: slices.Clone(scan.Bytes()), taken: func() { drain(ahead, chunks) }}:
 			case <-ctx.Done():
 				return
 			}
 		}
-		if err := scan.Err(); err != nil {
+		switch err := scan.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			failed <- fmt.Errorf("reading the input: a line is longer than the largest message that a broker can take, %d bytes", maxLine)
+		case err != nil:
 			failed <- fmt.Errorf("reading the input: %w", err)
-			return
+		default:
+			failed <- nil
 		}
-		failed <- nil
 	}()
 	return lines, failed
+}
+
+// drain takes n values that are there.
+func drain(c <-chan struct{}, n int) {
+	for range n {
+		<-c
+	}
+}
+
+// splitLines splits at newlines alone: a carriage return before one belongs to the message.
+func splitLines(data []byte, atEnd bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEnd && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
 }
 
 // underway returns the number of puts without a final answer.
@@ -179,7 +216,7 @@ func (p *publisher) underway() int { return len(p.sent) + len(p.again) }
 func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	p.sendAgain()
 	room := *in
-	if p.underway() >= p.o.Window {
+	if p.underway() >= p.o.Window || p.bytes >= bytesUnderway {
 		room = nil
 	}
 	select { // messages that are at hand are sent together
@@ -251,6 +288,9 @@ func (p *publisher) add(in *<-chan Message, m Message, open bool) {
 	if p.next == nil {
 		p.next, p.gather = &put{topic: m.Topic, header: m.Header}, time.Now().Add(p.o.Linger)
 	}
+	if m.taken != nil {
+		m.taken()
+	}
 	p.next.bodies = append(p.next.bodies, m.Body)
 	p.next.bytes += len(m.Body) + 1
 	if m.Stored != nil {
@@ -270,6 +310,7 @@ func (x *put) takes(m Message) bool {
 func (p *publisher) sendNext() {
 	x := p.next
 	p.next = nil
+	p.bytes += x.bytes
 	x.since = time.Now()
 	p.send(x)
 }
@@ -334,6 +375,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 
 // stored counts a put that was answered OK.
 func (p *publisher) stored(x *put) {
+	p.bytes -= x.bytes
 	p.totals.Messages += int64(len(x.bodies))
 	for _, f := range x.stored {
 		f()

@@ -66,6 +66,7 @@ func TestOperatorBehindTLS(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines")
 	require.NoError(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	require.Contains(t, o.run("pub", "--topic", e2etest.Topic, file), "40 messages answered OK")
+	o.run("channel", "create", e2etest.Topic, e2etest.Channel)
 	require.Equal(t, 40, strings.Count(o.run("tail", "--topic", e2etest.Topic, "--channel", e2etest.Channel, "-n", "40"), "message "))
 	require.Contains(t, o.run("cluster", "status"), "n2")
 	require.Equal(t, 4, strings.Count(o.run("check", e2etest.Topic), ": equal"), "the brokers' HTTPS ports")
