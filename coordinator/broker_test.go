@@ -258,14 +258,17 @@ func TestTopicsAreDeletedOnAllBrokers(t *testing.T) {
 			}
 			return true
 		}, "the topic stays")
-		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "nsqadmin asks every broker")
+		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "scripts ask every broker")
+		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin}), "nsqadmin, too")
 		require.ErrorIs(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "other"}), edge.ErrTopicNotFound)
 
 		require.NoError(t, c.put("n1", "orders", "new"))
 		again, _ := c.nodes["n1"].Topic("orders")
 		require.NotEqual(t, old.ID, again.ID)
-		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "the same, after a producer was faster")
+		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin}), "the same, after a producer was faster")
 		require.Equal(t, map[string]int{"new": 1}, c.drain("n2", "orders", 1))
+		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "an operator means the topic that is there")
+		require.NotContains(t, c.nodes["n3"].Topics(), "orders")
 	})
 }
 

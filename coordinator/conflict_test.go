@@ -23,20 +23,33 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 		try := func(verb, channel string, a args) error {
 			return do(t.Context(), c.nodes["n2"], operation{Verb: verb, Topic: "orders", Channel: channel, Args: a})
 		}
-		for _, same := range []args{nil, {"partitions": "1"}, {"ordered": "false"}, {"min_in_sync": "2", "replication_factor": "3"}, {"max_bytes": "1000000000"}} {
+		for _, same := range []args{nil, {"partitions": "1"}, {"ordered": "false"}, {"min_in_sync": "2", "replication_factor": "3"}, {"durability": "sync", "max_bytes": "0", "message_ttl": "0s", "dedupe": "id", "dedupe_window": "2m"}} {
 			require.NoError(t, try("topic.create", "", same), "%v", same)
 		}
 		for text, other := range map[string]args{
-			"partitions=8":         {"partitions": "8"},
-			"ordered=true":         {"ordered": "true"},
-			"min_in_sync=1":        {"min_in_sync": "1"},
-			"replication_factor=1": {"replication_factor": "1"},
-			"partitions=8 replication_factor=2 ordered=true": {"partitions": "8", "replication_factor": "2", "ordered": "true", "max_bytes": "5"},
+			"partitions=1, not partitions=8":                 {"partitions": "8"},
+			"ordered=false, not ordered=true":                {"ordered": "true"},
+			"min_in_sync=2, not min_in_sync=1":               {"min_in_sync": "1"},
+			"replication_factor=3, not replication_factor=1": {"replication_factor": "1"},
+			"replication_factor=3, not replication_factor=4": {"replication_factor": "4"},
+			"max_bytes=0, not max_bytes=1000000000":          {"max_bytes": "1000000000"},
+			"durability=sync, not durability=replicated":     {"durability": "replicated"},
+			"message_ttl=0s, not message_ttl=1m0s":           {"message_ttl": "1m"},
+			"retention_time=0s, not retention_time=24h0m0s":  {"retention_time": "24h"},
+			"retention_bytes=0, not retention_bytes=7":       {"retention_bytes": "7"},
+			"max_put_rate=0, not max_put_rate=5":             {"max_put_rate": "5"},
+			"max_put_bytes_rate=0, not max_put_bytes_rate=5": {"max_put_bytes_rate": "5"},
+			"dedupe_window=2m0s, not dedupe_window=1h0m0s":   {"dedupe_window": "1h"},
+			"dedupe=id, not dedupe=content":                  {"dedupe": "content"},
+			"partitions=1 replication_factor=3 ordered=false max_bytes=0, not partitions=8 replication_factor=2 ordered=true max_bytes=5": {"partitions": "8", "replication_factor": "2", "ordered": "true", "max_bytes": "5"},
 		} {
 			err := try("topic.create", "", other)
 			require.ErrorIs(t, err, edge.ErrConflict, "%v", other)
-			require.ErrorContains(t, err, "topic orders has partitions=1 replication_factor=3 min_in_sync=2 ordered=false, not "+text)
+			require.ErrorContains(t, err, "topic orders has "+text+"; nothing was changed")
 		}
+		require.ErrorIs(t, try("topic.set", "", nil), edge.ErrInvalid, "a request that would do nothing")
+		require.ErrorIs(t, try("topic.set", "", args{"durability": "maybe"}), edge.ErrInvalid)
+		require.NoError(t, try("topic.set", "", args{"max_bytes": "1000000000"}))
 		s, ok := c.nodes["n2"].TopicSettings("orders")
 		require.True(t, ok)
 		require.NotZero(t, s.ID)

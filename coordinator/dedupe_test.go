@@ -118,7 +118,7 @@ func TestTheWindowOfATopicIsShown(t *testing.T) {
 		c.do("n1", "topic.create", "orders", "", nil)
 		v, _ := c.view("n1", "orders")
 		require.EqualValues(t, meta.DefaultDedupeWindowMS, v.DedupeWindowMS)
-		c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": "5m"})
+		c.do("n1", "topic.set", "orders", "", map[string]string{"dedupe_window": "5m"})
 		v, _ = c.view("n1", "orders")
 		require.EqualValues(t, 300_000, v.DedupeWindowMS)
 		for _, bad := range []string{"999ms", "61m", "x"} {
@@ -201,7 +201,7 @@ func TestIDsRequireTheLevel(t *testing.T) {
 		r := c.publishID("n1", "orders", "order-1")
 		require.ErrorIs(t, r.Err, edge.ErrUnavailable)
 		require.ErrorContains(t, r.Err, "feature level 4")
-		err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
+		err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.set", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
 		require.ErrorContains(t, err, "feature level 4")
 		require.Len(t, c.drain("n1", "orders", 1), 1)
 	})
@@ -284,7 +284,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		c.stores("orders", stored, "each message once")
 		require.Len(t, c.drain("n1", "orders", len(firsts)+2), len(firsts)+2)
 
-		c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe": "id"})
+		c.do("n1", "topic.set", "orders", "", map[string]string{"dedupe": "id"})
 		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)

@@ -106,12 +106,15 @@ func TestDurabilityOfATopic(t *testing.T) {
 		require.Equal(t, "sync", shown("ledger"))
 		require.True(t, c.synced(s, "ledger"), "from the first put on")
 
-		require.NoError(t, create("ledger", "replicated"))
+		set := func(topic, durability string) error {
+			return c.administer("n1", "topic.set", topic, map[string]string{"durability": durability})
+		}
+		require.NoError(t, set("ledger", "replicated"))
 		c.eventually(func() bool { return !c.synced(s, "ledger") }, "it does not require sync any more")
-		require.NoError(t, create("clicks", "sync"))
+		require.NoError(t, set("clicks", "sync"))
 		require.Equal(t, "sync", shown("clicks"))
 		c.eventually(func() bool { return c.synced(s, "clicks") }, "the change is not honoured")
-		require.ErrorIs(t, create("clicks", "maybe"), edge.ErrInvalid)
+		require.ErrorIs(t, set("clicks", "maybe"), edge.ErrInvalid)
 	})
 }
 

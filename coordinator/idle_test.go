@@ -223,10 +223,10 @@ func TestIdleAfterIsRefused(t *testing.T) {
 		require.NoError(t, c.put("n1", "orders", "m"))
 		v, _ = c.view("n1", "orders")
 		require.EqualValues(t, 600_000, v.IdleMS)
-		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"idle_after": "0s"}))
+		require.NoError(t, c.administer("n1", "topic.set", "orders", map[string]string{"idle_after": "0s"}))
 		v, _ = c.view("n1", "orders")
 		require.Zero(t, v.IdleMS)
-		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", map[string]string{"idle_after": "59s"}), "1m0s or more")
+		require.ErrorContains(t, c.administer("n1", "topic.set", "orders", map[string]string{"idle_after": "59s"}), "1m0s or more")
 
 		c = newClusterOf(t, cluster{size: 1, level: meta.Level})
 		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")

@@ -233,10 +233,10 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 		require.EqualValues(t, 600_000, v.ChannelIdleMS)
 		settings, _ := c.nodes["n1"].TopicSettings("orders")
 		require.EqualValues(t, 600_000, settings.ChannelIdleMS)
-		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"channel_idle_after": "0s"}))
+		require.NoError(t, c.administer("n1", "topic.set", "orders", map[string]string{"channel_idle_after": "0s"}))
 		v, _ = c.view("n1", "orders")
 		require.Zero(t, v.ChannelIdleMS)
-		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", map[string]string{"channel_idle_after": "59s"}), "1m0s or more")
+		require.ErrorContains(t, c.administer("n1", "topic.set", "orders", map[string]string{"channel_idle_after": "59s"}), "1m0s or more")
 
 		c = newClusterOf(t, cluster{size: 1, level: meta.Level})
 		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")

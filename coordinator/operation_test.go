@@ -18,13 +18,17 @@ import (
 type operation struct {
 	Verb, Topic, Channel string
 	Args                 map[string]string
+	Accept               string // of NSQ's tools; "": of others
 }
+
+// ofNSQAdmin is the Accept header of nsqadmin.
+const ofNSQAdmin = "application/vnd.nsq; version=1.0"
 
 // paths are those of the verbs that are no /topic/ or /channel/ of the same name.
 var paths = map[string]string{
 	"topic.undelete": "/v1/topic/undelete", "topic.purge": "/v1/topic/purge",
 	"topic.move": "/v1/topic/move", "topic.replication": "/v1/topic/replication",
-	"broker.decommission": "/v1/broker/decommission", "broker.drain": "/v1/broker/drain", "topic.partitions": "/v1/topic/partitions", "cluster.balance": "/v1/cluster/balance",
+	"broker.decommission": "/v1/broker/decommission", "broker.drain": "/v1/broker/drain", "topic.partitions": "/v1/topic/partitions", "topic.set": "/v1/topic/set", "cluster.balance": "/v1/cluster/balance",
 	"channel.seek": "/v1/channel/seek", "channel.policy": "/v1/channel/policy", "channel.order": "/channel/setorder",
 }
 
@@ -64,9 +68,11 @@ func do(ctx context.Context, b *coordinator.Broker, o operation) error {
 		q.Set("channel", o.Channel)
 	}
 	r := &recording{Broker: b}
-	answer := httptest.NewRecorder()
-	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r}).
-		ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil))
+	answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil)
+	if o.Accept != "" {
+		request.Header.Set("Accept", o.Accept)
+	}
+	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r}).ServeHTTP(answer, request)
 	if r.err == nil && answer.Code != http.StatusOK {
 		return errors.Join(edge.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
 	}

@@ -181,7 +181,7 @@ func TestATopicsPublishRate(t *testing.T) {
 		n1 := c.nodes["n1"]
 		set := func(messages, bytes int64) {
 			l := edge.TopicLimits{MaxPutRate: &messages, MaxPutBytesRate: &bytes}
-			require.NoError(t, n1.Do(t.Context(), edge.CreateTopic{Topic: "orders", Limits: l}))
+			require.NoError(t, n1.Do(t.Context(), edge.SetTopic{Topic: "orders", Limits: l}))
 		}
 		tried := 0
 		burst := func(padding string) (ok int) {
@@ -197,6 +197,7 @@ func TestATopicsPublishRate(t *testing.T) {
 			}
 			return ok
 		}
+		require.NoError(t, n1.Do(t.Context(), edge.CreateTopic{Topic: "orders"}))
 		set(0, 0)
 		require.Equal(t, 100, burst(""))
 		set(1, 0)
@@ -209,6 +210,7 @@ func TestATopicsPublishRate(t *testing.T) {
 		require.EqualValues(t, 1000, v.MaxPutBytesRate)
 		settings, _ := n1.TopicSettings("orders")
 		require.EqualValues(t, 1000, settings.MaxPutBytesRate)
+		require.NoError(t, n1.Do(t.Context(), edge.CreateTopic{Topic: "orders"}))
 		set(0, 0)
 		require.NoError(t, c.put("n1", "orders", "last"))
 		want := 100 + stored + inBytes + 1

@@ -25,8 +25,12 @@ func TestReplicationFactorOfATopicIsRaised(t *testing.T) {
 		for i := range 20 {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-		require.ErrorIs(t, create("4"), edge.ErrInvalid)
-		require.NoError(t, create("3"))
+		raise := func(factor string) error {
+			return c.administer("n2", "topic.replication", "orders", map[string]string{"replication_factor": factor})
+		}
+		require.ErrorIs(t, create("3"), edge.ErrConflict, "a creation changes nothing")
+		require.ErrorIs(t, raise("4"), edge.ErrInvalid)
+		require.NoError(t, raise("3"))
 		c.eventually(func() bool {
 			v, ok := c.view("n3", "orders")
 			return ok && v.ReplicationFactor == 3 && len(v.Partitions[0].ISR) == 3

@@ -153,7 +153,7 @@ func TestRetentionKeepsFinishedMessagesForReplay(t *testing.T) {
 		require.Zero(t, c.logStart("time"))
 		require.Less(t, c.logStart("bytes"), ident.Offset(750<<10))
 		require.Less(t, c.logStart("both"), ident.Offset(750<<10))
-		c.do("n1", "topic.create", "time", "", map[string]string{"retention_time": "1ms"})
+		c.do("n1", "topic.set", "time", "", map[string]string{"retention_time": "1ms"})
 		c.eventually(func() bool { return c.logStart("time") > 900<<10 }, "a shorter retention has no effect")
 	})
 }
@@ -168,7 +168,7 @@ func TestOldMessagesAreNotDelivered(t *testing.T) {
 		c.counts("orders", "billing", 1, 0, 0)
 		put := time.Now()
 		c.eventually(func() bool { return time.Since(put) > 50*time.Millisecond }, "time passes")
-		c.do("n1", "topic.create", "orders", "", map[string]string{"message_ttl": "50ms"})
+		c.do("n1", "topic.set", "orders", "", map[string]string{"message_ttl": "50ms"})
 		c.kill(c.leader("orders")) // the next leader has it, too
 		on := c.leader("orders")
 		s := c.subscribe(on, "orders", "billing", 10)
@@ -177,7 +177,7 @@ func TestOldMessagesAreNotDelivered(t *testing.T) {
 			sum, _ := c.stats("orders", "billing")
 			return sum.Depth == 0
 		}, "it stays")
-		c.do(on, "topic.create", "orders", "", map[string]string{"message_ttl": "1h"})
+		c.do(on, "topic.set", "orders", "", map[string]string{"message_ttl": "1h"})
 		require.NoError(t, c.put(on, "orders", "new"))
 		require.Equal(t, "new", string(s.next().Message.Body))
 	})

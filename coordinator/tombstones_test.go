@@ -18,7 +18,7 @@ func TestTombstonedNodeDeletesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		ctx := t.Context()
-		remove := operation{Verb: "topic.delete", Topic: "orders"}
+		remove := operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin}
 		require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders"}))
 		c.whole("orders")
 		node := ""

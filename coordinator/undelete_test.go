@@ -232,10 +232,10 @@ func TestDeletedAgain(t *testing.T) {
 		c.do("n1", "topic.delete", "orders", "", nil)
 		c.eventually(func() bool { return !slices.Contains(c.nodes["n2"].Topics(), "orders") }, "n2 hears of it: before that a put is refused")
 		require.NoError(t, c.put("n2", "orders", "new"))
-		c.do("n3", "topic.delete", "orders", "", nil)
+		require.NoError(t, do(t.Context(), c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin}))
 		require.Contains(t, c.nodes["n3"].Topics(), "orders", "the same deletion, repeated: it takes no newer message")
 		c.do("n1", "topic.create", "orders", "", nil) // an operator wants it, or its deletion
-		c.do("n3", "topic.delete", "orders", "", map[string]string{"now": "true"})
+		require.NoError(t, do(t.Context(), c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin, Args: map[string]string{"now": "true"}}))
 		require.NotContains(t, c.nodes["n3"].Topics(), "orders")
 	})
 }

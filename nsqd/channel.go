@@ -149,10 +149,13 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 }
 
 // unlead forgets the messages in flight. In the replicated state they are unfinished, with the
-// attempts from before this delivery.
-func (c *Channel) unlead(why error) {
+// attempts from before this delivery. It returns the changes that no delta has carried, if any.
+func (c *Channel) unlead(why error) (made cursor.Progress, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if made, changed = c.cursor.TakeDelta(); !c.serving {
+		changed = false
+	}
 	c.serving = false
 	c.closed = c.closed || why == ErrDeleted
 	c.replicating = 0
@@ -167,6 +170,7 @@ func (c *Channel) unlead(why error) {
 	}
 	c.offered, c.offeredDirect = 0, 0
 	c.rewindLocked()
+	return made, changed
 }
 
 // rewindLocked starts reading again at the confirmed sequence. A read in progress becomes void.

@@ -165,20 +165,38 @@ func (p *Partition) openOrdered() {
 
 // Unlead stops serving at once: deliveries are forgotten, Lost of all subscribers is closed, and
 // changes that wait fail with ErrNotLeader. Ephemeral channels end.
-func (p *Partition) Unlead() {
+func (p *Partition) Unlead() { p.unlead() }
+
+// Retire is Unlead of a leader that transfers its leadership: it passes the changes that no delta has
+// carried yet to the Replicator first. A finish is either among them, or was refused with ErrNotLeader.
+func (p *Partition) Retire() {
+	p.emit.Lock()
+	defer p.emit.Unlock()
+	if records := p.unlead(); len(records) > 0 {
+		p.rep.Change(p, state.EncodeDelta(records), 0)
+	}
+}
+
+// unlead returns the changes of the channels that no delta has carried.
+func (p *Partition) unlead() (records []state.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.led, p.leading = p.ledLocked(), false
 	p.pendingChanges.close()
-	for name, c := range p.channels {
-		c.unlead(ErrNotLeader)
-		if c.ephemeral {
+	for _, name := range slices.Sorted(maps.Keys(p.channels)) {
+		c := p.channels[name]
+		made, changed := c.unlead(ErrNotLeader)
+		switch {
+		case c.ephemeral:
 			delete(p.channels, name)
 			p.work.Forget(name)
+		case changed:
+			records = append(records, state.Record{Kind: state.KindProgress, Channel: name, Progress: made})
 		}
 	}
 	p.dirty.Store(false)
 	p.due.Store(never)
+	return records
 }
 
 // LastChannelGone reports whether this broker leads, and the topic had a channel under it and has

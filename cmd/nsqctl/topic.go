@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
@@ -18,8 +19,8 @@ import (
 )
 
 func newTopic(t *cli.Target) *cobra.Command {
-	cmd := &cobra.Command{Use: "topic", Short: "create, describe, pause, empty, delete and undelete topics"}
-	cmd.AddCommand(newTopicCreate(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t), newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
+	cmd := &cobra.Command{Use: "topic", Short: "create, change, describe, pause, empty, delete and undelete topics"}
+	cmd.AddCommand(newTopicCreate(t), newTopicSet(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t), newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
 	for _, verb := range []string{"pause", "unpause", "empty"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC",
@@ -43,37 +44,18 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
-	settings := []string{"partitions", "replication-factor", "min-in-sync"}
-	for _, s := range settings {
-		f.Int(s, 0, "0 = the cluster's default")
+	numbers := []string{"partitions", "replication-factor", "min-in-sync"}
+	for _, n := range numbers {
+		f.Int(n, 0, "1 or more; not given: the cluster's default")
 	}
-	limits := []string{"retention-time", "retention-bytes", "max-bytes", "message-ttl", "max-put-rate", "max-put-bytes-rate", "dedupe-window", "idle-after", "channel-idle-after"}
-	f.String(limits[0], "", "keep finished messages for replay for this time, such as 24h; also changes an existing topic")
-	f.String(limits[1], "", "keep this many bytes of finished messages for replay; also changes an existing topic")
-	f.String(limits[2], "", "refuse puts while more bytes are unfinished; 0 = no limit; also changes an existing topic")
-	f.String(limits[3], "", "finish older messages instead of delivering them; 0s = no limit; also changes an existing topic")
-	f.String(limits[4], "", "refuse puts beyond this many messages a second, at each broker; 0 = no limit; also changes an existing topic")
-	f.String(limits[5], "", "refuse puts beyond this many bytes a second, at each broker; 0 = no limit; also changes an existing topic")
-	f.String(limits[6], "", "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m; also changes an existing topic")
-	f.String(limits[7], "", "delete the topic when it has had no put, no consumer and no unfinished message for this time, 1m or more, 0s = never; also changes an existing topic")
-	f.String(limits[8], "", "announce a channel that has had no consumer and no operation for this time, and delete it with its messages after the brokers' --delete-grace; 1m or more, 0s = never; also changes an existing topic")
-	f.String("dedupe", "", "id or content: recognise a message without an id that is published again by its body, key and headers; also changes an existing topic")
-	f.String("durability", "", "sync or replicated: the meaning of OK; also changes an existing topic")
+	limits := topicLimits(f)
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := url.Values{"topic": args}
-		for _, s := range settings {
-			if n, _ := f.GetInt(s); n != 0 {
-				q.Set(underscored(s), fmt.Sprint(n))
+		q := limits(url.Values{"topic": args})
+		for _, n := range append(numbers, "ordered") {
+			if f.Changed(n) {
+				q.Set(underscored(n), f.Lookup(n).Value.String())
 			}
-		}
-		for _, s := range append(limits, "dedupe", "durability") {
-			if v, _ := f.GetString(s); v != "" {
-				q.Set(underscored(s), v)
-			}
-		}
-		if f.Changed("ordered") {
-			q.Set("ordered", f.Lookup("ordered").Value.String())
 		}
 		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/create", q); err != nil {
 			return err
@@ -81,6 +63,55 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 		return describeTopic(cmd, t, args[0])
 	}
 	return cmd
+}
+
+func newTopicSet(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set TOPIC",
+		Short: "change limits of a topic, or its durability, and print its effective values",
+		Long: `set changes the settings that are given; the others stay as they are. Two commands
+change the rest: topic replication changes the numbers of replicas, topic partitions
+raises the number of partitions.`,
+		Example: `  nsqctl topic set orders --retention-time 24h --max-bytes 0`,
+		Args:    cobra.ExactArgs(1),
+	}
+	limits := topicLimits(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/set", limits(url.Values{"topic": args})); err != nil {
+			return err
+		}
+		return describeTopic(cmd, t, args[0])
+	}
+	return cmd
+}
+
+// topicLimits defines the flags of a topic's limits and durability. The function that it returns adds those that are
+// given to a query.
+func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
+	help := map[string]string{
+		"retention-time":     "keep finished messages for replay for this time, such as 24h",
+		"retention-bytes":    "keep this many bytes of finished messages for replay",
+		"max-bytes":          "refuse puts while more bytes are unfinished; 0 = no limit",
+		"message-ttl":        "finish older messages instead of delivering them; 0s = no limit",
+		"max-put-rate":       "refuse puts beyond this many messages a second, at each broker; 0 = no limit",
+		"max-put-bytes-rate": "refuse puts beyond this many bytes a second, at each broker; 0 = no limit",
+		"dedupe-window":      "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m",
+		"idle-after":         "delete the topic when it has had no put, no consumer and no unfinished message for this time, 1m or more, 0s = never",
+		"channel-idle-after": "announce a channel that has had no consumer and no operation for this time, and delete it with its messages after the brokers' --delete-grace; 1m or more, 0s = never",
+		"dedupe":             "id or content: recognise a message without an id that is published again by its body, key and headers",
+		"durability":         "sync or replicated: the meaning of OK",
+	}
+	for name, text := range help {
+		f.String(name, "", text)
+	}
+	return func(q url.Values) url.Values {
+		for name := range help {
+			if v, _ := f.GetString(name); v != "" {
+				q.Set(underscored(name), v)
+			}
+		}
+		return q
+	}
 }
 
 func newTopicDescribe(t *cli.Target) *cobra.Command {

@@ -71,7 +71,7 @@ func TestQuotasAtEveryDoor(t *testing.T) {
 	_, text = b.with(root, "GET", "/v1/user/list", "")
 	require.Contains(t, text, `"quota":{"topics":2,"partitions":5,"channels":10000,"put_rate":1},"used":{"topics":2,"partitions":2,"channels":1}`)
 
-	status, text = b.with(root, "POST", "/topic/create?topic=one&max_put_rate=1&max_put_bytes_rate=100000", "")
+	status, text = b.with(root, "POST", "/v1/topic/set?topic=one&max_put_rate=1&max_put_bytes_rate=100000", "")
 	require.Equal(t, 200, status, text)
 	require.Contains(t, text, `"max_put_rate":1,"max_put_bytes_rate":100000`)
 	limited(root)

@@ -137,15 +137,17 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 		return err
 	}
 	switch op := op.(type) {
+	case edge.SetTopic:
+		return a.Topics.Set(ctx, op)
 	case edge.DeleteTopic:
 		if err := op.Validate(); err != nil {
 			return err
 		}
-		if a.directory.HidesSelf(op.Topic) {
+		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
 			a.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
 			return nil
 		}
-		return a.Topics.Delete(ctx, op.Topic, op.Now)
+		return a.Topics.Delete(ctx, op)
 	case edge.UndeleteTopic:
 		return a.Topics.Undelete(ctx, op)
 	case edge.PurgeTopic:

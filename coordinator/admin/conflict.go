@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
@@ -28,35 +30,50 @@ func (t *Topics) Settings(name string) (edge.TopicSettings, bool) {
 	return settings(name, s), ok
 }
 
-// conflict is the error of a creation that asks for other settings than the topic has and
-// that does not change them. An answer of 200 would say that it has them.
+// conflict is the error of a creation that asks for other settings than the topic has. An answer of
+// 200 would say that it has them.
 func conflict(t meta.TopicState, op edge.CreateTopic) error {
-	var differ []string
-	number := func(name string, asked, is int) {
-		if asked != 0 && asked != is {
-			differ = append(differ, fmt.Sprintf("%s=%d", name, asked))
+	var has, asked []string
+	compare := func(name string, is, wants any) {
+		if is != wants {
+			has, asked = append(has, fmt.Sprintf("%s=%v", name, is)), append(asked, fmt.Sprintf("%s=%v", name, wants))
 		}
 	}
-	number("partitions", op.Partitions, t.Partitions)
-	number("replication_factor", min(op.ReplicationFactor, t.ReplicationFactor), t.ReplicationFactor) // a higher one is brought about
-	number("min_in_sync", op.MinInSync, t.MinInSync)
-	if op.Ordered != nil && *op.Ordered != t.Ordered {
-		differ = append(differ, fmt.Sprintf("ordered=%v", *op.Ordered))
+	compare("partitions", t.Partitions, cmp.Or(op.Partitions, t.Partitions))
+	compare("replication_factor", t.ReplicationFactor, cmp.Or(op.ReplicationFactor, t.ReplicationFactor))
+	compare("min_in_sync", t.MinInSync, cmp.Or(op.MinInSync, t.MinInSync))
+	if op.Ordered != nil {
+		compare("ordered", t.Ordered, *op.Ordered)
 	}
-	if differ == nil {
+	wanted := t
+	setLimits(&wanted, op.Limits, meta.Durability(op.Durability))
+	compare("durability", t.Durability, wanted.Durability)
+	is, wants := catalog.LimitsOf(t), catalog.LimitsOf(wanted)
+	ms := func(v int64) time.Duration { return time.Duration(v) * time.Millisecond }
+	compare("retention_time", ms(is.RetentionMS), ms(wants.RetentionMS))
+	compare("retention_bytes", is.RetentionBytes, wants.RetentionBytes)
+	compare("max_bytes", is.MaxBytes, wants.MaxBytes)
+	compare("message_ttl", ms(is.TTLMS), ms(wants.TTLMS))
+	compare("max_put_rate", is.MaxPutRate, wants.MaxPutRate)
+	compare("max_put_bytes_rate", is.MaxPutBytesRate, wants.MaxPutBytesRate)
+	compare("dedupe_window", ms(is.DedupeWindowMS), ms(wants.DedupeWindowMS))
+	compare("dedupe", is.Dedupe, wants.Dedupe)
+	compare("idle_after", ms(is.IdleMS), ms(wants.IdleMS))
+	compare("channel_idle_after", ms(is.ChannelIdleMS), ms(wants.ChannelIdleMS))
+	if has == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: topic %s has partitions=%d replication_factor=%d min_in_sync=%d ordered=%v, not %s (/v1/topic/replication changes replication_factor and min_in_sync)",
-		edge.ErrConflict, op.Topic, t.Partitions, t.ReplicationFactor, t.MinInSync, t.Ordered, strings.Join(differ, " "))
+	return fmt.Errorf("%w: topic %s has %s, not %s; nothing was changed (/v1/topic/set or nsqctl topic set changes limits and the durability, /v1/topic/replication replication_factor and min_in_sync, /v1/topic/partitions raises partitions)",
+		edge.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
 }
 
-// adapt gives an existing topic more replicas, unless it conflicts with the request.
-func (t *Topics) adapt(ctx context.Context, op edge.CreateTopic) error {
+// confirm compares an existing topic with the request. From now on it is one that was asked for by name: its deletion
+// is none that nsqadmin repeats.
+func (t *Topics) confirm(ctx context.Context, op edge.CreateTopic) error {
 	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
-		if err := conflict(s, op); err != nil {
-			return s, err
-		}
-		return t.withFactor(s, max(op.ReplicationFactor, s.ReplicationFactor))
+		err := conflict(s, op)
+		s.DeletedAtMS = 0
+		return s, err
 	})
 }
 

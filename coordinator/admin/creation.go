@@ -212,6 +212,7 @@ func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
 	if t.catalog.Cluster().Level < meta.LevelChannelIdle { // likewise
 		state.Options.ChannelIdleMS = 0
 	}
+	setLimits(&state, s.limits, s.durability)
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}

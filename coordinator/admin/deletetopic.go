@@ -15,20 +15,21 @@ import (
 
 // Delete deletes a topic everywhere. It returns when this broker has seen it. The key
 // decides which topic has that name, not the catalog. With a grace (--delete-grace) the topic
-// lies in the trash for that time, unless now is set.
-func (t *Topics) Delete(ctx context.Context, name string, now bool) error {
+// lies in the trash for that time, unless op.Now is set.
+func (t *Topics) Delete(ctx context.Context, op edge.DeleteTopic) error {
+	name := op.Topic
 	state, err := t.topic(ctx, name)
-	asked := err == nil || errors.Is(err, edge.ErrTopicNotFound)
-	if asked && t.catalog.DeletedLately(name, state.DeletedAtMS, deleteRepeat) {
-		if err == nil {
-			t.log.WithField("topic", name).Warnf("TOPIC not deleted: it was deleted less than %s ago, and a put has made it again since. This is taken for the same deletion, repeated on another broker; delete it again later", deleteRepeat)
-		}
+	gone := errors.Is(err, edge.ErrTopicNotFound)
+	switch again := t.catalog.DeletedLately(name, state.DeletedAtMS, deleteRepeat); {
+	case gone && again:
 		return nil // the same delete, repeated on another broker
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case again && op.BrokerByBroker:
+		t.log.WithField("topic", name).Warnf("TOPIC not deleted: it was deleted less than %s ago, and a put has made it again since. This is taken for the same deletion: nsqadmin asks every broker. Delete it again, here or with nsqctl topic delete", deleteRepeat)
+		return nil
 	}
-	if now || !t.graced(name) {
+	if op.Now || !t.graced(name) {
 		return t.DeleteAsRead(ctx, name, state)
 	}
 	return t.deleteBy(ctx, name, state, func(ctx context.Context, name string, s meta.TopicState) (bool, error) {

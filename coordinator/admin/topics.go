@@ -51,7 +51,8 @@ type spec struct {
 	ordered                         bool
 	explicit                        bool // asked for by name, not by a put
 	durability                      meta.Durability
-	owner                           string // whose quota counts it
+	limits                          edge.TopicLimits // others than the defaults
+	owner                           string           // whose quota counts it
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
@@ -80,12 +81,10 @@ func (t *Topics) complete(s spec) (spec, error) {
 		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, msgid.MaxPartitions)
 	case s.replicas < 1:
 		return s, fmt.Errorf("%w: replication_factor must be at least 1", edge.ErrInvalid)
-	case s.durability != meta.DurabilitySync && s.durability != meta.DurabilityReplicated:
-		return s, fmt.Errorf("%w: durability must be %s or %s", edge.ErrInvalid, meta.DurabilitySync, meta.DurabilityReplicated)
 	case s.minInSync < 1 || s.minInSync > s.replicas:
 		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", edge.ErrInvalid, s.replicas)
 	}
-	return s, nil
+	return s, validDurability(s.durability)
 }
 
 // setDefault sets *v where it is zero.
@@ -111,50 +110,49 @@ func (t *Topics) Ensure(ctx context.Context, name string) (meta.TopicState, erro
 	return t.create(ctx, s)
 }
 
-// CreateExplicitly makes a topic as asked. Of one that exists the limits change that are
-// named, and a replication factor that is higher; another difference is edge.ErrConflict.
+// CreateExplicitly makes a topic as asked. One that exists and differs is edge.ErrConflict.
 func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	now, there := t.catalog.Topic(op.Topic)
+	now, err := t.topic(ctx, op.Topic) // the catalog may lag
+	there := err == nil
 	if there {
-		if err := conflict(now, op); err != nil {
-			return err
-		}
+		err = conflict(now, op)
+	} else if errors.Is(err, edge.ErrTopicNotFound) {
+		err = nil
+	}
+	if err != nil {
+		return err
 	}
 	s, err := t.complete(spec{
 		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
 		ordered: op.Ordered != nil && *op.Ordered, explicit: true,
-		durability: meta.Durability(op.Durability),
+		durability: meta.Durability(op.Durability), limits: op.Limits,
 	})
 	if err != nil {
 		return err
 	}
-	if err := t.mayHave(op); err != nil {
-		return err
-	}
 	if !there {
+		if err := t.mayHave(op.Limits, op.Durability); err != nil {
+			return err
+		}
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
 			return err
 		}
-	}
-	if op.Limits.Malformed != nil {
-		return op.Limits.Malformed
 	}
 	return t.makeAs(ctx, s, op)
 }
 
 // mayHave refuses settings that a broker of the cluster cannot read yet, and a deletion for idleness
 // where nothing can be undeleted.
-func (t *Topics) mayHave(op edge.CreateTopic) error {
-	l := op.Limits
+func (t *Topics) mayHave(l edge.TopicLimits, durability string) error {
 	for _, s := range []struct {
 		named bool
 		what  string
 		level int
 	}{
-		{op.Durability != "", "a topic's durability", meta.LevelDurability},
+		{durability != "", "a topic's durability", meta.LevelDurability},
 		{l.MaxPutRate != nil || l.MaxPutBytesRate != nil, "a publish rate", meta.LevelQuotas},
 		{l.DedupeWindowMS != nil, "a dedupe window", meta.LevelDedupe},
 		{l.Dedupe == edge.DedupeContent, "a topic that recognises messages by their content", meta.LevelContent},
@@ -177,7 +175,7 @@ func (t *Topics) mayHave(op edge.CreateTopic) error {
 	return nil
 }
 
-// makeAs creates a topic, or brings the existing one to the settings of the operation.
+// makeAs creates a topic, or finds one with the settings of the operation.
 func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
@@ -186,10 +184,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error 
 		if err != nil {
 			return err
 		}
-		if err = t.adapt(ctx, op); err == nil {
-			err = t.setLimits(ctx, op.Topic, op.Limits, meta.Durability(op.Durability))
-		}
-		if !errors.Is(err, edge.ErrTopicNotFound) {
+		if err = t.confirm(ctx, op); !errors.Is(err, edge.ErrTopicNotFound) {
 			return err
 		}
 		// The one that was found here has been deleted: it is made when the catalog has that.
@@ -200,28 +195,45 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error 
 	}
 }
 
-// setLimits changes the limits of a topic, and its durability, that are given.
-func (t *Topics) setLimits(ctx context.Context, topic string, l edge.TopicLimits, d meta.Durability) error {
-	return t.changeTopic(ctx, topic, func(s meta.TopicState) (meta.TopicState, error) {
-		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that is repeated
-		s.Durability = cmp.Or(d, s.Durability)
-		o := &s.Options
-		switch l.Dedupe {
-		case edge.DedupeID:
-			o.Dedupe = ""
-		case edge.DedupeContent:
-			o.Dedupe = meta.DedupeContent
-		}
-		for to, value := range map[*int64]*int64{
-			&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
-			&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS, &o.IdleMS: l.IdleMS, &o.ChannelIdleMS: l.ChannelIdleMS,
-		} {
-			if value != nil {
-				*to = *value
-			}
-		}
+// Set changes the limits of a topic, and its durability, that are given.
+func (t *Topics) Set(ctx context.Context, op edge.SetTopic) error {
+	durability := meta.Durability(op.Durability)
+	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, meta.DurabilitySync)), t.mayHave(op.Limits, op.Durability)); err != nil {
+		return err
+	}
+	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that nsqadmin repeats
+		setLimits(&s, op.Limits, durability)
 		return s, nil
 	})
+}
+
+// setLimits changes the limits that are given, and the durability unless it is "".
+func setLimits(s *meta.TopicState, l edge.TopicLimits, d meta.Durability) {
+	s.Durability = cmp.Or(d, s.Durability)
+	o := &s.Options
+	switch l.Dedupe {
+	case edge.DedupeID:
+		o.Dedupe = ""
+	case edge.DedupeContent:
+		o.Dedupe = meta.DedupeContent
+	}
+	for to, value := range map[*int64]*int64{
+		&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
+		&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS, &o.IdleMS: l.IdleMS, &o.ChannelIdleMS: l.ChannelIdleMS,
+	} {
+		if value != nil {
+			*to = *value
+		}
+	}
+}
+
+// validDurability refuses a durability that there is not.
+func validDurability(d meta.Durability) error {
+	if d != meta.DurabilitySync && d != meta.DurabilityReplicated {
+		return fmt.Errorf("%w: durability must be %s or %s", edge.ErrInvalid, meta.DurabilitySync, meta.DurabilityReplicated)
+	}
+	return nil
 }
 
 // create returns when the catalog has the topic. The first broker that creates it wins;

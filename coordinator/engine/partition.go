@@ -141,7 +141,14 @@ func (p *Partition) publish() bool {
 	if v.Committed != old.Committed {
 		p.queue.Advance(v.Committed)
 	}
-	if v.Role == replica.Leader && p.leads == 0 {
+	if v.Stopping != 0 && v.Stopping != old.Stopping {
+		if p.leads != 0 {
+			p.leads = 0
+			p.queue.Retire()
+		}
+		p.Post(replica.ChannelsStopped{Number: v.Stopping}) // after the changes that Retire has passed on
+	}
+	if v.Role == replica.Leader && p.leads == 0 && v.Stopping == 0 {
 		p.leads = v.Epoch
 		p.queue.Lead(v.Epoch)
 	}

@@ -21,12 +21,9 @@ func (e *Engine) TransferLeadership(id ident.Partition, to ident.Node) error {
 	return nil
 }
 
-// TransferLeadership starts the change of leader. The channels' changes of the last 10 ms
-// go along.
-func (p *Partition) TransferLeadership(to ident.Node) {
-	p.Flush()
-	p.Post(replica.TransferLeadership{To: to})
-}
+// TransferLeadership starts the change of leader. The channels stop before it, and all their
+// changes go along (replica EL-7).
+func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferLeadership{To: to}) }
 
 // Settle makes the channels' last changes durable, on all of the in-sync set: a requeue
 // of the last 10 ms must not be forgotten by a planned stop. It returns when that is done

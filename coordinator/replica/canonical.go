@@ -139,8 +139,10 @@ func (c *form) leadership(l *leadership, token uint64) {
 	c.Age(l.sinceMS, c.o.ISRMS)
 	c.Age(l.retryMS, 0)
 	c.Node(l.transfer.target)
+	c.Flags(l.transfer.number != 0, l.transfer.stopped)
 	if l.transfer.target != "" {
 		c.Age(l.transfer.sinceMS, c.o.GraceMS)
+		c.Age(l.transfer.stopMS, c.o.ISRMS/2)
 	}
 	c.Num(uint64(len(l.followers)))
 	for i := range l.followers {

@@ -67,7 +67,7 @@ func TestCanonicalTellsApart(t *testing.T) {
 // here.
 func TestCloneKnowsEveryField(t *testing.T) {
 	known := map[reflect.Type]string{
-		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent dedupe marks committed committedWritten committedMS promised channels state nodes lows follow lead campaign cas requestToken counters out",
+		reflect.TypeFor[Machine]():       "o self index register nowMS role log recent dedupe marks committed committedWritten committedMS promised channels state nodes lows follow lead campaign cas requestToken transfers counters out",
 		reflect.TypeFor[node]():          "name incarnation known up dead changedMS lostMS losses low",
 		reflect.TypeFor[proposal]():      "token kind state replaces",
 		reflect.TypeFor[log]():           "end lastCRC timeNS epochs token pending durable tail",
@@ -83,7 +83,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[ack]():           "store valid end state",
 		reflect.TypeFor[stateProgress](): "sent snapshot movedMS waitMS",
 		reflect.TypeFor[lag]():           "mark sinceMS keepsUp",
-		reflect.TypeFor[transfer]():      "target sinceMS",
+		reflect.TypeFor[transfer]():      "target sinceMS number stopMS stopped",
 		reflect.TypeFor[pendingPut]():    "ticket first end sentMS outcome",
 		reflect.TypeFor[heldPut]():       "put sinceMS",
 		reflect.TypeFor[rolledBackPut](): "ticket sinceMS",

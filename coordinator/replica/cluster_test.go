@@ -60,7 +60,10 @@ type broker struct {
 	unsync  []uint64
 	holdAck bool // the disk hangs
 	cut     bool // the network is cut
+	serves  bool // its channels are busy: the test stops them for a transfer
 	done    []Completion
+
+	stopping uint64 // View.Stopping that was answered
 
 	snapshots, deltas, mostDeltas int // of the channels: given to the store; since the last snapshot
 
@@ -181,6 +184,11 @@ func (c *cluster) step(b *broker, ev Event) {
 		})
 	}
 	b.done = append(b.done, out.Done...)
+	if s := b.m.View().Stopping; s != b.stopping {
+		if b.stopping = s; s != 0 && !b.serves {
+			c.step(b, ChannelsStopped{Number: s})
+		}
+	}
 }
 
 // apply carries the transaction out and notifies all brokers.

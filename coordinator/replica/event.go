@@ -78,6 +78,9 @@ type (
 	// TransferLeadership asks a leader to transfer its leadership to another
 	// member of the ISR.
 	TransferLeadership struct{ To ident.Node }
+	// ChannelsStopped answers View.Stopping: the channels have stopped, and the loop
+	// has passed on every Change that they made before.
+	ChannelsStopped struct{ Number uint64 }
 	// Dedupe changes the dedupe window of the partition's topic (DW-2).
 	Dedupe struct{ WindowMS int64 }
 )
@@ -94,6 +97,7 @@ func (Live) event()               {}
 func (Space) event()              {}
 func (Tick) event()               {}
 func (TransferLeadership) event() {}
+func (ChannelsStopped) event()    {}
 func (Dedupe) event()             {}
 
 // Put is one proposal: a message or a multi-put. Exactly one Completion carries

@@ -41,6 +41,7 @@ type Machine struct {
 	cas      *proposal   // cas.go; the outstanding one
 
 	requestToken uint64 // the newest token of a read or a compare-and-swap
+	transfers    uint64 // proposeTransfer: the newest number of a request to the channels to stop
 	counters     Counters
 	out          *Effects // of the Step that runs
 }
@@ -100,6 +101,8 @@ func (m *Machine) Step(ev Event, out *Effects) {
 		m.tick(ev)
 	case TransferLeadership:
 		m.transferLeadership(ev)
+	case ChannelsStopped:
+		m.channelsStopped(ev)
 	case Dedupe:
 		m.setDedupe(ev)
 	}

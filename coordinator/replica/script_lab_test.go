@@ -48,10 +48,11 @@ type labNode struct {
 	reads   []ReadRequest
 	options Options
 
-	m     *Machine // nil: not running
-	index *commitlog.Log
-	reg   *listRegister
-	view  View
+	m        *Machine // nil: not running
+	index    *commitlog.Log
+	reg      *listRegister
+	view     View
+	stopping uint64 // View.Stopping that was answered
 }
 
 type labSubmission struct {
@@ -134,6 +135,11 @@ func (l *lab) step(n *labNode, ev Event) {
 		l.asked = append(l.asked, labCAS{n, n.m.self.Incarnation, *out.CAS})
 	}
 	l.sayAnswers(n, out)
+	if s := n.m.View().Stopping; s != n.stopping {
+		if n.stopping = s; s != 0 {
+			l.step(n, ChannelsStopped{Number: s})
+		}
+	}
 }
 
 // joined reports whether a message gets from one broker to another.

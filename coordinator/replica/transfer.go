@@ -7,11 +7,15 @@ import (
 )
 
 // transfer is a planned change of leader (EL-7): puts are held, everything is committed
-// and copied, then the key is given to the target. target is "" when none is under
-// way.
+// and copied, the channels stop, the target has their last changes, then the key is given
+// to it. target is "" when none is under way. number, if not 0, is the request to the
+// channels to stop, made at stopMS; they have if stopped.
 type transfer struct {
 	target  ident.Node
 	sinceMS int64
+	number  uint64
+	stopMS  int64
+	stopped bool
 }
 
 // transferLeadership begins a transfer.
@@ -23,12 +27,21 @@ func (m *Machine) transferLeadership(ev TransferLeadership) {
 }
 
 // transferTick leads on when a transfer has not come about within the grace time, or
-// its answer is lost. If it has landed after all, the target is a member of the ISR:
+// within half of T_isr since the channels were asked to stop (no message is delivered
+// meanwhile), or its answer is lost. If it has landed after all, the target is a member of the ISR:
 // it has whatever is committed here meanwhile.
 func (m *Machine) transferTick() {
 	l := m.lead
-	if l.transfer.target != "" && m.nowMS-l.transfer.sinceMS > m.o.GraceMS {
-		l.transfer.target, l.paused = "", m.rollbackMayLand()
+	if t := &l.transfer; t.target != "" && (m.nowMS-t.sinceMS > m.o.GraceMS || t.number != 0 && m.nowMS-t.stopMS > m.o.ISRMS/2) {
+		l.transfer, l.paused = transfer{}, m.rollbackMayLand()
+	}
+}
+
+// channelsStopped notes that the channels accept no finish any more, and that their last
+// change has come here.
+func (m *Machine) channelsStopped(ev ChannelsStopped) {
+	if l := m.lead; l != nil && ev.Number != 0 && ev.Number == l.transfer.number {
+		l.transfer.stopped, l.review = true, true
 	}
 }
 
@@ -44,9 +57,16 @@ func (m *Machine) proposeTransfer() bool {
 	if f == nil || !slices.Contains(m.state.ISR, ident.Member{Node: f.node, Store: f.ack.store}) || !m.fromPresentProcess(f) {
 		return false
 	}
-	complete := len(l.pending) == 0 && m.committed.Offset == m.log.end.Offset &&
-		f.ack.end.Offset == m.log.end.Offset && f.ack.state == l.stateIssued
-	if !complete {
+	if len(l.pending) > 0 || m.committed.Offset != m.log.end.Offset || f.ack.end.Offset != m.log.end.Offset {
+		return false
+	}
+	if l.transfer.number == 0 { // as late as possible: nothing is delivered from now on
+		m.transfers++
+		l.transfer.number, l.transfer.stopMS = m.transfers, m.nowMS
+	}
+	// A finish after the proposal would be in no state that the target has: the message would
+	// be delivered again.
+	if !l.transfer.stopped || f.ack.state != l.stateIssued {
 		return false
 	}
 	s := m.state.Clone()

@@ -91,3 +91,49 @@ func TestHandOverToMembersOnly(t *testing.T) {
 	c.pass(500)
 	require.EqualValues(t, "n3", c.state.Leader)
 }
+
+// TestHandOverTakesTheLastFinishes: the channels are asked to stop before the key is proposed, and the target has what
+// they did until they stopped. A finish between the proposal and its answer would be in no state of the target: the
+// message would be delivered again.
+func TestHandOverTakesTheLastFinishes(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	c.put(c.at(1), 1, "a")
+	c.pass(100)
+	leads := c.at(1)
+	leads.serves = true
+	c.cas = func(*broker, CAS) { t.Error("the channels have not stopped") }
+	c.step(leads, TransferLeadership{To: "n3"})
+	c.pass(100)
+	asked := leads.m.View().Stopping
+	require.NotZero(t, asked)
+	leads.reg.text += "finish "
+	c.step(leads, Change{Delta: []byte("finish "), Ticket: 7})
+	c.pass(100)
+	c.cas = nil
+	leads.reg.text += "last finish "
+	c.step(leads, Change{Delta: []byte("last finish ")})
+	c.step(leads, ChannelsStopped{Number: asked})
+	c.pass(100)
+	require.EqualValues(t, "n3", c.state.Leader)
+	require.Equal(t, "finish last finish ", c.at(3).reg.text)
+	require.Zero(t, leads.m.View().Stopping)
+}
+
+// TestHandOverThatFailsLetsTheChannelsServe: the answer to a request of an earlier transfer counts for nothing.
+func TestHandOverThatFailsLetsTheChannelsServe(t *testing.T) {
+	c := newCluster(t, 3, 2)
+	leads := c.at(1)
+	leads.serves = true
+	c.step(leads, TransferLeadership{To: "n3"})
+	c.pass(100)
+	first := leads.m.View().Stopping
+	c.pass(500)
+	require.Zero(t, leads.m.View().Stopping, "half of T_isr is over")
+	c.step(leads, TransferLeadership{To: "n3"})
+	c.step(leads, ChannelsStopped{Number: first})
+	c.pass(100)
+	require.EqualValues(t, "n1", c.state.Leader)
+	c.step(leads, ChannelsStopped{Number: leads.m.View().Stopping})
+	c.pass(100)
+	require.EqualValues(t, "n3", c.state.Leader)
+}

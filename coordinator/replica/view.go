@@ -19,6 +19,7 @@ type View struct {
 	EpochStart        ident.Position // leader: of its epoch
 	StateIssued       uint64         // leader: the newest channel-state version
 	StateCommitted    uint64         // leader: the newest one that all of the maximal ISR holds
+	Stopping          uint64         // leader: a number of a request to stop the channels, answered by ChannelsStopped; 0: they serve
 	ISR               []ident.Member
 	Replicas          []ident.Node
 	MinInSync         int
@@ -45,7 +46,7 @@ type Counters struct {
 func (v *View) Equal(o *View) bool {
 	return v.End == o.End && v.Committed == o.Committed && v.StateIssued == o.StateIssued && v.StateCommitted == o.StateCommitted &&
 		v.Held == o.Held && v.PendingBytes == o.PendingBytes && v.Writable == o.Writable &&
-		v.Role == o.Role && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation && v.Follows == o.Follows &&
+		v.Role == o.Role && v.Stopping == o.Stopping && v.Epoch == o.Epoch && v.Leader == o.Leader && v.LeaderIncarnation == o.LeaderIncarnation && v.Follows == o.Follows &&
 		v.EpochStart == o.EpochStart && v.MinInSync == o.MinInSync && v.UnderReplicated == o.UnderReplicated &&
 		v.SyncOverdue == o.SyncOverdue && v.Identities == o.Identities && v.KeepsIdentified == o.KeepsIdentified && v.IdentifiedFrom == o.IdentifiedFrom && v.DiskStalled == o.DiskStalled &&
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
@@ -63,7 +64,7 @@ func (m *Machine) View() View {
 	if l := m.lead; l != nil {
 		v.EpochStart, v.StateIssued, v.StateCommitted, v.Writable = l.start, l.stateIssued, l.stateCommitted, m.writable()
 		v.Held, v.PendingBytes = len(l.held), l.heldBytes+int(m.log.end.Offset-m.committed.Offset)
-		v.DiskStalled = m.diskStalled()
+		v.DiskStalled, v.Stopping = m.diskStalled(), l.transfer.number
 	}
 	return v
 }

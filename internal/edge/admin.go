@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -31,16 +32,23 @@ type Operation interface {
 	Validate() error
 }
 
-// CreateTopic creates a topic. 0 and nil take the broker's default. If the topic exists,
-// the given limits and a higher replication factor change it; any other difference is
-// ErrConflict.
+// CreateTopic creates a topic. 0 and nil take the broker's default. If the topic exists with other
+// settings than the given ones, the error is ErrConflict.
 type CreateTopic struct {
 	Topic                                    string
 	Partitions, ReplicationFactor, MinInSync int
 	Ordered                                  *bool
-	Durability                               string // "sync", "replicated"; "": the default, or as it is
+	Durability                               string // "sync", "replicated"; "": the default
 	Malformed                                error
 	Limits                                   TopicLimits // with an error of its own
+}
+
+// SetTopic changes the limits and the durability of a topic. SetReplication and SetPartitions change
+// the rest.
+type SetTopic struct {
+	Topic      string
+	Durability string // "sync", "replicated"; "": as it is
+	Limits     TopicLimits
 }
 
 // The bounds of a topic's dedupe window.
@@ -58,7 +66,7 @@ const (
 	DedupeContent = "content" // without an id, by its body, key and headers
 )
 
-// TopicLimits are the limits of a topic that are to change; nil = as it is, 0 = none.
+// TopicLimits are limits of a topic; nil = the default or as it is, 0 = none.
 type TopicLimits struct {
 	RetentionMS, TTLMS, RetentionBytes, MaxBytes *int64
 	MaxPutRate, MaxPutBytesRate                  *int64 // messages and bytes a second, at each broker
@@ -84,11 +92,14 @@ type EffectiveLimits struct {
 }
 
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be
-// undeleted for that time, unless Now is set.
+// undeleted for that time, unless Now is set. BrokerByBroker says that the client asks all brokers, one
+// after the other, as nsqadmin does: a topic that a put has made again in between is not deleted again,
+// and a broker that is tombstoned for the topic deletes nothing.
 type DeleteTopic struct {
-	Topic     string
-	Now       bool
-	Malformed error
+	Topic          string
+	Now            bool
+	BrokerByBroker bool
+	Malformed      error
 }
 
 // UndeleteTopic brings a deleted topic back within its grace: the one with the id, or without one the
@@ -263,6 +274,9 @@ func (b Backoff) Validate() error {
 func (o CreateTopic) Target() (topic, channel string) { return o.Topic, "" }
 
 // Target implements Operation.
+func (o SetTopic) Target() (topic, channel string) { return o.Topic, "" }
+
+// Target implements Operation.
 func (o DeleteTopic) Target() (topic, channel string) { return o.Topic, "" }
 
 // Target implements Operation.
@@ -318,7 +332,15 @@ func (o SetPolicy) Target() (topic, channel string) { return o.Topic, o.Channel 
 
 // Validate implements Operation. The limits are checked later (Limits.Malformed), as are
 // values that depend on the defaults.
-func (o CreateTopic) Validate() error { return o.Malformed }
+func (o CreateTopic) Validate() error { return cmp.Or(o.Malformed, o.Limits.Malformed) }
+
+// Validate implements Operation.
+func (o SetTopic) Validate() error {
+	if o.Durability == "" && o.Limits == (TopicLimits{}) {
+		return fmt.Errorf("%w: name durability, a limit, or more of them", ErrInvalid)
+	}
+	return o.Limits.Malformed
+}
 
 // Validate implements Operation.
 func (o DeleteTopic) Validate() error { return o.Malformed }

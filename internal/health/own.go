@@ -109,7 +109,7 @@ const (
 	refusedDo     = "raise the limit, or find the client: the table of limits (docs/SECURITY.md) has the setting, the log names the client"
 	fillDo        = "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes"
 	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/OPERATIONS.md, LockstepMetadataFull"
-	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic create TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
+	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic set TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
 	authDo        = "repair the service, or the way to it: the broker's log (authorization query failed) has the reason"
 	heldDo        = "nsqctl acl grant OWNER --topic DEAD-LETTER-TOPIC --rights publish, if the user shall have the right again. Otherwise set the policy as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"
 	corruptDo     = "its log (CORRUPT frame) names the other broker: look at the network cards, the switches and the memory of both"

@@ -9,9 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// createTopic: POST /topic/create?topic= and, beyond NSQ, the arguments of ofNewTopic. Those from durability on also
-// change an existing topic. A request with one of these arguments, or one that accepts JSON, is answered with the
-// effective settings. NSQ's own request is answered without a body.
+// createTopic: POST /topic/create?topic= and, beyond NSQ, the arguments of ofNewTopic. A request with one of these
+// arguments, or one that accepts JSON, is answered with the effective settings. NSQ's own request is answered without
+// a body.
 func (a *api) createTopic(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
 	if err != nil {
@@ -20,13 +20,45 @@ func (a *api) createTopic(r *http.Request) (any, error) {
 	if err := a.b.Admin.Do(r.Context(), readCreateTopic(topic, values)); err != nil {
 		return nil, err
 	}
-	if len(values) < 2 && !strings.Contains(r.Header.Get("Accept"), "application/json") || a.b.Directory == nil {
+	if len(values) < 2 && !strings.Contains(r.Header.Get("Accept"), "application/json") {
 		return nil, nil
 	}
-	if settings, ok := a.b.Directory.TopicSettings(topic); ok {
-		return settings, nil
+	return a.settings(topic), nil
+}
+
+// settings are the effective settings of a topic; nil: it was deleted meanwhile.
+func (a *api) settings(topic string) any {
+	if a.b.Directory != nil {
+		if settings, ok := a.b.Directory.TopicSettings(topic); ok {
+			return settings
+		}
 	}
-	return nil, nil // the topic was deleted meanwhile
+	return nil
+}
+
+// setTopic: POST /v1/topic/set?topic= and the arguments of ofSetTopic.
+func (a *api) setTopic(r *http.Request) (any, error) {
+	topic, values, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.b.Admin.Do(r.Context(), readSetTopic(topic, values)); err != nil {
+		return nil, err
+	}
+	return a.settings(topic), nil
+}
+
+// acceptOfNSQ is in the Accept header of the requests of NSQ's own tools. nsqadmin carries an operation out by a
+// request to every broker that has the topic.
+const acceptOfNSQ = "application/vnd.nsq"
+
+// deleteTopic: POST /topic/delete?topic=[&now=true].
+func (a *api) deleteTopic(r *http.Request) (any, error) {
+	topic, values, err := topicOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.b.Admin.Do(r.Context(), readDeleteTopic(topic, values, strings.Contains(r.Header.Get("Accept"), acceptOfNSQ)))
 }
 
 // clusterOp: POST /v1/cluster/balance spreads replicas and leaders over the brokers;
@@ -42,7 +74,7 @@ func (a *api) clusterOp(read func(url.Values) edge.Operation) endpoint {
 	}
 }
 
-// topicOp: POST /topic/{delete,pause,unpause}?topic=, and beyond NSQ now=true of a deletion,
+// topicOp: POST /topic/{pause,unpause}?topic=, and beyond NSQ
 // /v1/topic/{undelete,purge}?topic=[&id=],
 // /v1/topic/move?topic=&partition=&from=&to= and
 // /v1/topic/replication?topic=&replication_factor=&min_in_sync= and

@@ -6,7 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// ofLimits are the arguments of /topic/create that set limits of the topic.
+// ofLimits are the arguments of /topic/create and /v1/topic/set that set limits of the topic.
 var _, ofLimits = readLimits(nil)
 
 // readLimits reads the arguments that set limits of a topic, and describes them. A limit is one line here:

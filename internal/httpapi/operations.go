@@ -158,8 +158,15 @@ func readCreateTopic(topic string, values url.Values) edge.Operation {
 	return o
 }
 
-func readDeleteTopic(topic string, values url.Values) edge.Operation {
-	o := edge.DeleteTopic{Topic: topic}
+func readSetTopic(topic string, values url.Values) edge.Operation {
+	o := edge.SetTopic{Topic: topic, Durability: values.Get("durability")}
+	o.Limits, _ = readLimits(values)
+	return o
+}
+
+// readDeleteTopic reads a deletion. byBroker: the request came from NSQ's tools.
+func readDeleteTopic(topic string, values url.Values, byBroker bool) edge.Operation {
+	o := edge.DeleteTopic{Topic: topic, BrokerByBroker: byBroker}
 	a := arguments{Values: values}
 	a.boolean("now", &o.Now)
 	o.Malformed = a.err

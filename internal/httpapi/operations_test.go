@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -34,6 +35,8 @@ func TestOperationsAreRead(t *testing.T) {
 			Topic: "t", Durability: "replicated", Partitions: 2, ReplicationFactor: 3, MinInSync: 1, Ordered: to(true),
 			Limits: edge.TopicLimits{RetentionMS: to(int64(1000)), TTLMS: to(int64(0)), MaxBytes: to(int64(7))},
 		},
+		"/v1/topic/set?topic=t&max_bytes=7&durability=sync": edge.SetTopic{
+			Topic: "t", Durability: "sync", Limits: edge.TopicLimits{MaxBytes: to(int64(7))}},
 		"/topic/delete?topic=t":                            edge.DeleteTopic{Topic: "t"},
 		"/topic/delete?topic=t&now=true":                   edge.DeleteTopic{Topic: "t", Now: true},
 		"/v1/topic/undelete?topic=t":                       edge.UndeleteTopic{Topic: "t"},
@@ -77,6 +80,14 @@ func TestMalformedArguments(t *testing.T) {
 	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
 	for target, want := range map[string]string{
 		"/topic/create?topic=t&partitions=0":                                  "partitions must be a positive number",
+		"/topic/create?topic=t&partitions=-1":                                 "partitions must be a positive number",
+		"/topic/create?topic=t&replication_factor=0":                          "replication_factor must be a positive number",
+		"/topic/create?topic=t&retention_time=-1s":                            "retention_time must be a duration such as 24h",
+		"/topic/create?topic=t&retention_time=1us":                            "retention_time must be at least 1ms, or 0",
+		"/topic/create?topic=t&retention_time=60":                             "retention_time must be a duration such as 24h",
+		"/topic/create?topic=t&max_bytes=1e3":                                 "max_bytes must be a number of bytes",
+		"/v1/topic/set?topic=t&max_bytes=1e3":                                 "max_bytes must be a number of bytes",
+		"/v1/topic/set?topic=t":                                               "name durability, a limit, or more of them",
 		"/topic/create?topic=t&ordered=perhaps&partitions=0":                  "ordered must be true or false",
 		"/topic/delete?topic=t&now=perhaps":                                   "now must be true or false",
 		"/v1/topic/undelete?topic=t&id=x":                                     "id must be the id of a topic: 16 hexadecimal digits",
@@ -99,16 +110,16 @@ func TestMalformedArguments(t *testing.T) {
 		require.Equal(t, 400, answer.StatusCode, target)
 		require.Equal(t, fmt.Sprintf(`{"message":"invalid argument: %s"}`, want), text(t, answer), target)
 	}
-	for target, want := range map[string]string{
-		"/topic/create?topic=t&retention_time=-1s": "retention_time must be a duration such as 24h",
-		"/topic/create?topic=t&retention_time=1us": "retention_time must be at least 1ms, or 0",
-		"/topic/create?topic=t&retention_time=60":  "retention_time must be a duration such as 24h",
-		"/topic/create?topic=t&max_bytes=1e3":      "max_bytes must be a number of bytes",
-	} {
-		do(h, "POST", target, "")
-		require.NoError(t, a.op.Validate())
-		require.EqualError(t, a.op.(edge.CreateTopic).Limits.Malformed, "invalid argument: "+want)
-	}
+}
+
+// TestADeletionOfNSQAdminIsOneOfMany: nsqadmin asks every broker, other clients mean the topic that is there.
+func TestADeletionOfNSQAdminIsOneOfMany(t *testing.T) {
+	a := &asked{}
+	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
+	r := httptest.NewRequest("POST", "/topic/delete?topic=t", nil)
+	r.Header.Set("Accept", "application/vnd.nsq; version=1.0")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	require.Equal(t, edge.DeleteTopic{Topic: "t", BrokerByBroker: true}, a.op)
 }
 
 // TestUnknownArgumentsAreRefused: an endpoint beyond NSQ refuses a mistyped argument

@@ -106,6 +106,7 @@ var (
 		{Method: "POST", Path: "/v1/topic/move", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/replication", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/partitions", Right: access.AdministerCluster, Audited: true},
+		{Method: "POST", Path: "/v1/topic/set", Right: access.Administer, Topic: true, Audited: true},
 		{Method: "GET", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},

@@ -92,14 +92,16 @@ var (
 		number("replication_factor", "replicas of each partition"),
 		number("min_in_sync", "a put requires this many in-sync replicas"),
 	}
-	ofTrashed  = text("id", "the id of one deleted topic, as /v1/topic/trash shows it; without it undelete takes the last one of the name, purge all")
-	ofNewTopic = slices.Concat([]Argument{
+	ofDurability = text("durability", "sync: OK means synced to disk on all in-sync replicas; replicated: in their memory")
+	ofTrashed    = text("id", "the id of one deleted topic, as /v1/topic/trash shows it; without it undelete takes the last one of the name, purge all")
+	ofNewTopic   = slices.Concat([]Argument{
 		ofTopic,
-		number("partitions", "partitions; a topic that exists keeps its number"),
+		number("partitions", "partitions, 1 or more"),
 	}, ofReplication, []Argument{
 		boolean("ordered", "each channel receives the messages of a partition one by one, in their order"),
-		text("durability", "sync: OK means synced to disk on all in-sync replicas; replicated: in their memory"),
+		ofDurability,
 	}, ofLimits)
+	ofSetTopic   = slices.Concat([]Argument{ofTopic, ofDurability}, ofLimits)
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
 		text("from", "the beginning of a new channel: "+aPlace),
@@ -299,7 +301,7 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/requeue": {Summary: "Give messages back by their receipts. Answers as /v1/finish.", Arguments: append(slices.Clone(ofReceipts), duration("delay", "they come again after this time")), Body: "a receipt a line, or a JSON list of receipts", Reply: requeuedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
 	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
 
-	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings; durability and the limits also change a topic that exists. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
+	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings. A topic that exists with other settings than the given ones is refused with 409 and stays as it is. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
 	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. It can be undeleted for the time of --delete-grace. The lookup port deletes nothing.", Arguments: []Argument{ofTopic, boolean("now", "true: for good, at once")}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /topic/empty":     {Summary: "Drop the messages that no channel has been given.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: badTopic},
 	http.MethodPost + " /topic/pause":     {Summary: "Deliver no message of a topic to any channel.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
@@ -340,6 +342,7 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/topic/trash":        {Summary: "The deleted topics that can be undeleted, the one that was deleted first first.", Arguments: []Argument{text("topic", "those of this name alone")}, Reply: trashReply{}, Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/cluster/limits":     {Summary: "The limits of the cluster on topics, partitions and channels, beside their use.", Reply: edge.LimitsView{}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/set":         {Summary: "Change limits of a topic, and its durability. Other settings stay as they are. The answer has the effective settings.", Arguments: ofSetTopic, Reply: edge.TopicSettings{}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic, or one that recognises content: keys and contents may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
 	http.MethodGet + " /v1/topic/recover":      {Summary: "The replicas of a partition whose in-sync set is lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},

@@ -115,7 +115,7 @@ func (x *Explorer) options(n *node) replica.Options {
 // the broker.
 func (x *Explorer) run(from *node, events ...replica.Event) outcome {
 	n := from.clone()
-	r := runner{x: x, n: n}
+	r := runner{x: x, n: n, stopping: n.view.Stopping}
 	for _, ev := range events {
 		r.step(ev)
 	}
@@ -143,9 +143,10 @@ func (x *Explorer) run(from *node, events ...replica.Event) outcome {
 
 // runner is one run.
 type runner struct {
-	x *Explorer
-	n *node
-	o outcome
+	x        *Explorer
+	n        *node
+	o        outcome
+	stopping uint64 // replica.View.Stopping that was answered
 }
 
 func (r *runner) step(ev replica.Event) {
@@ -175,6 +176,11 @@ func (r *runner) step(ev replica.Event) {
 	}
 	for _, q := range out.Read {
 		r.step(replica.Read{Token: q.Token, Batches: readFrom(r.n.log, q.From)})
+	}
+	if s := r.n.m.View().Stopping; s != r.stopping {
+		if r.stopping = s; s != 0 { // a change of the channels is one step here: none is on its way
+			r.step(replica.ChannelsStopped{Number: s})
+		}
 	}
 }
 

@@ -47,6 +47,8 @@ type host struct {
 	reg   register
 	out   replica.Effects
 	owner map[uint64]uint64 // token of the submission → token of the machine
+
+	stopping uint64 // replica.View.Stopping that was answered
 }
 
 // logger is quiet unless LOCKSTEP_TEST_LOG is set.
@@ -158,6 +160,11 @@ func (h *host) step(ev replica.Event) {
 	h.m.Step(ev, &h.out)
 	out := h.out
 	h.out = replica.Effects{}
+	if s := h.m.View().Stopping; s != h.stopping {
+		if h.stopping = s; s != 0 {
+			h.task(func() { h.step(replica.ChannelsStopped{Number: s}) })
+		}
+	}
 	h.submit(out)
 	for _, e := range out.Send {
 		h.spoke(e.Msg)

@@ -37,7 +37,15 @@ func (h *host) publish() {
 	if v.Committed != old.Committed {
 		h.queue.Advance(v.Committed)
 	}
-	if v.Role == replica.Leader && h.leads == 0 {
+	if v.Stopping != 0 && v.Stopping != old.Stopping {
+		if h.leads != 0 {
+			h.leads, h.changing = 0, true
+			h.queue.Retire()
+			h.changing, h.finishes = false, nil
+		}
+		h.step(replica.ChannelsStopped{Number: v.Stopping})
+	}
+	if v.Role == replica.Leader && h.leads == 0 && v.Stopping == 0 {
 		h.leads = v.Epoch
 		h.queue.Lead(v.Epoch)
 	}

@@ -293,6 +293,8 @@ func eventNumber(ev replica.Event) uint64 {
 		return 10 << 8
 	case replica.TransferLeadership:
 		return 11 << 8
+	case replica.ChannelsStopped:
+		return 12 << 8
 	}
 	panic(fmt.Sprintf("sim: event %T", ev))
 }

@@ -52,14 +52,14 @@ const limitFields = (s?: Settings): Field[] => [
 ];
 
 export function CreateTopic({ done }: { done?: (topic: string) => void }) {
-  return <Action label="Create a topic" title="Create a topic" text="A topic with its partitions and replicas. Of a topic that exists, only limits and a higher number of replicas change."
+  return <Action label="Create a topic" title="Create a topic" text="A topic with its partitions and replicas. A topic that exists with other settings is refused, and stays as it is."
     fields={[{ name: "topic", label: "Name", required: true, hint: names }, ...topicFields]}
     run={async v => { await post("topic/create", given(v)); done?.(v.topic); return `The topic ${v.topic} exists on all its replicas.`; }} />;
 }
 
 export function TopicLimits({ topic, settings }: { topic: string; settings?: Settings }) {
   return <Action label="Limits" button="Change the limits" title={`Limits of ${topic}`} text="How long messages are kept, and what the topic takes. An empty field stays as it is."
-    fields={limitFields(settings)} run={async v => { await post("topic/create", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
+    fields={limitFields(settings)} run={async v => { await post("v1/topic/set", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
 }
 
 export function PauseTopic({ topic, paused }: { topic: string; paused: boolean }) {

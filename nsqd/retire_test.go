@@ -1,0 +1,46 @@
+package nsqd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// TestRetirePassesOnTheLastChanges: what a leader has accepted before it transfers its leadership, the next one has.
+func TestRetirePassesOnTheLastChanges(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		r := newRig(Options{})
+		c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest, Ordered: ordered})
+		s := subscribe(t, c)
+		r.publish("0", "1")
+		require.Equal(t, []string{"0"}, bodies(c.Pull(s, 1, nil)))
+		require.NoError(t, c.Requeue(s, 0, 0))
+		got := c.Pull(s, 1, nil)
+		require.Equal(t, []string{"0"}, bodies(got))
+		require.NoError(t, c.Requeue(s, got[0].Message.Seq, 5))
+		r.Retire()
+		require.ErrorIs(t, c.Requeue(s, got[0].Message.Seq, 5), ErrNotLeader)
+		_, lost := <-s.Lost
+		require.False(t, lost)
+		f := NewPartition("orders", testID, r.log, &replicas{}, r.o)
+		for _, d := range r.rep.deltas {
+			f.Apply(d)
+		}
+		fc, _ := f.Channel("c")
+		e, ok := fc.cursor.Deferred.Get(0)
+		require.True(t, ok)
+		require.EqualValues(t, 2, e.Attempts(), "ordered=%v", ordered)
+		require.False(t, r.Dirty())
+
+		r.Lead(1) // the transfer came to nothing
+		r.tick(6)
+		s = subscribe(t, c)
+		attempts := map[ident.Sequence]uint16{}
+		for _, d := range c.Pull(s, 9, nil) {
+			attempts[d.Message.Seq] = d.Message.Attempts
+		}
+		require.EqualValues(t, 3, attempts[0])
+	}
+}
