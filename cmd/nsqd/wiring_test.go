@@ -97,6 +97,8 @@ func another(key string) string {
 		"e2e_processing_latency_percentiles": "0.5", "min_output_buffer_timeout": "26ms", "id": "5",
 		"replication_factor": "3", "peer_heartbeat": "60ms", "linger": "5ms", "topic_default": "orders:partitions=2",
 		"otlp_endpoint": "127.0.0.1:4317", "trace_sample": "0.5", "topic_idle_after": "2m", "channel_idle_after": "2m",
+		"tcp_address": "127.0.0.1:1", "http_address": "127.0.0.1:1", "https_address": "127.0.0.1:1", "lookupd_http_address": "127.0.0.1:1", "rpc_address": "127.0.0.1:1",
+		"nsqlookupd_tcp_addresses": "a:1", "statsd_address": "a:1", "auth_http_addresses": "a:1", "etcd_endpoints": "a:1",
 	}
 	if v := special[key]; v != "" {
 		return v
