@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -137,13 +138,45 @@ func (n *node) endsItself() {
 	})
 }
 
-// shortOfSpace reports whether some member of the in-sync set has so little room
-// that puts are refused before anything is written.
-func (h *host) shortOfSpace() bool {
+// short reports whether the disk of a broker is below its reserve.
+func (w *world) short(n ident.Node) bool { return w.now < w.nodes[w.nodeIndex(n)].disk.shortUntil }
+
+// lacksRoom reports whether so few members of the in-sync set have room that puts are refused before anything is
+// written (AC-9).
+func (h *host) lacksRoom() bool {
+	room := h.room()
+	return room < len(h.view.ISR) && room < h.view.MinInSync
+}
+
+// room counts the members that are not short of space.
+func (h *host) room() (n int) {
+	for _, m := range h.view.ISR {
+		if !h.n.w.short(m.Node) {
+			n++
+		}
+	}
+	return n
+}
+
+// space notifies the machine of the brokers whose disks have come to be short of space, or have room again. A leader on
+// such a broker gives way to a member that has room, if a minimum has.
+func (h *host) space() {
 	w := h.n.w
-	return slices.ContainsFunc(h.view.ISR, func(m ident.Member) bool {
-		return w.now < w.nodes[w.nodeIndex(m.Node)].disk.shortUntil
-	})
+	for i, n := range w.nodes {
+		if low := w.short(n.name); low != h.low[i] {
+			h.low[i] = low
+			h.step(replica.Space{Node: n.name, Low: low})
+		}
+	}
+	if h.view.Role != replica.Leader || !w.short(h.n.name) || h.room() < h.view.MinInSync {
+		return
+	}
+	for _, m := range h.view.ISR {
+		if !w.short(m.Node) {
+			h.step(replica.TransferLeadership{To: m.Node})
+			return
+		}
+	}
 }
 
 func (d *disk) persist(subs []submission) {

@@ -38,6 +38,7 @@ type host struct {
 	ticked     micros
 	seen       ident.Position // committed up to here was compared with the ledger
 	introduced []ident.Node   // replicas whose brokers the machine was notified of
+	low        map[int]bool   // the brokers that the machine knows to be short of space
 
 	waiting []replica.Put // puts of one instant go in together
 	tickets map[uint64]func(replica.Completion)
@@ -62,6 +63,7 @@ func (n *node) open(p int) {
 	o := n.w.options(p)
 	o.Self = replica.Peer{Node: n.name, Incarnation: n.last, Store: s.id}
 	_ = n.w.rand.Uint64() // a draw that nothing uses: without it every seed would be another run
+	h.low = map[int]bool{}
 	h.m = replica.New(img.restored(h.index), h.index, h.queue, o)
 	h.state = h.m.View()
 	n.hosts[p] = h
@@ -239,7 +241,7 @@ func (h *host) synced(token uint64, err error) {
 
 // propose queues a put; all that come within a moment are one event.
 func (h *host) propose(d queue.Draft, done func(replica.Completion)) {
-	if d.Control == 0 && h.shortOfSpace() {
+	if d.Control == 0 && h.lacksRoom() {
 		done(replica.Completion{Outcome: outcome.DiskFull})
 		return
 	}
@@ -295,6 +297,8 @@ func eventNumber(ev replica.Event) uint64 {
 		return 11 << 8
 	case replica.ChannelsStopped:
 		return 12 << 8
+	case replica.Space:
+		return 13 << 8
 	}
 	panic(fmt.Sprintf("sim: event %T", ev))
 }

@@ -178,6 +178,7 @@ func (n *node) tick(boot int) {
 	for _, h := range n.hosts {
 		if h != nil {
 			h.drive()
+			h.space()
 		}
 		if h != nil && !h.m.Idle() {
 			n.mail(letter{h: h})

@@ -22,16 +22,16 @@ func TestMigrationErrors(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state.json")
 	require.NoError(t, os.WriteFile(state, []byte(`{"v":2}`), 0o600))
 	for want, args := range map[string][]string{
-		"the stock cluster is missing":                               {"migrate", "run"},
-		"exclude each other":                                         {"migrate", "status", "--from-lookupd-http-address=a", "--from-nsqd-http-address=b"},
-		"--max-in-flight must be 1 to 2500":                          {"migrate", "run", "--from-nsqd-http-address=b", "--max-in-flight=0"},
-		`there is no command "nsqctl migrate start"`:                 {"migrate", "start"},
-		"accepts 1 arg(s), received 0":                               {"import-nsqd"},
-		"no nsqd.dat: it is not the data path of a stock nsqd":       {"import-nsqd", t.TempDir(), "--dry-run"},
-		"nothing: no such file or directory":                         {"import-nsqd", "nothing"},
-		"is not the state of an import":                              {"import-nsqd", dir, "--state", state},
-		"nsqd 127.0.0.1:1: 127.0.0.1:1: nothing listens there":       {"migrate", "status", "--from-nsqd-http-address=127.0.0.1:1"},
-		"nsqlookupd 127.0.0.1:1: 127.0.0.1:1: nothing listens there": {"migrate", "run", "--from-lookupd-http-address=127.0.0.1:1"},
+		"the stock cluster is missing":                         {"migrate", "run"},
+		"exclude each other":                                   {"migrate", "status", "--from-lookupd-http-address=a", "--from-nsqd-http-address=b"},
+		"--max-in-flight must be 1 to 2500":                    {"migrate", "run", "--from-nsqd-http-address=b", "--max-in-flight=0"},
+		`there is no command "nsqctl migrate start"`:           {"migrate", "start"},
+		"accepts 1 arg(s), received 0":                         {"import-nsqd"},
+		"no nsqd.dat: it is not the data path of a stock nsqd": {"import-nsqd", t.TempDir(), "--dry-run"},
+		"nothing: no such file or directory":                   {"import-nsqd", "nothing"},
+		"is not the state of an import":                        {"import-nsqd", dir, "--state", state},
+		"nsqd 127.0.0.1:1: nothing listens there":              {"migrate", "status", "--from-nsqd-http-address=127.0.0.1:1"},
+		"nsqlookupd 127.0.0.1:1: nothing listens there":        {"migrate", "run", "--from-lookupd-http-address=127.0.0.1:1"},
 	} {
 		_, err := run(t, time.Minute, args...)
 		require.ErrorContains(t, err, want, args)

@@ -264,7 +264,7 @@ func (s Source) call(ctx context.Context, method, address, path string, q url.Va
 	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers without it
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", req.Host, api.Reason(err))
+		return nil, api.Reason(err) // the callers name the address
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
