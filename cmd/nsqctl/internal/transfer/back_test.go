@@ -80,8 +80,8 @@ func TestMirrorOfASourceThatWentBack(t *testing.T) {
 	}
 }
 
-// TestMirrorOfATargetThatWentBack: the target is restored from a backup, and has other messages since. What it has
-// lost is copied again.
+// TestMirrorOfATargetThatWentBack: the target is restored from a backup, and has other messages since. The lost
+// copies are made again.
 func TestMirrorOfATargetThatWentBack(t *testing.T) {
 	t.Parallel()
 	for _, others := range []int{0, 3, 6, 20} {
