@@ -133,9 +133,9 @@ func TestTheWindowInForceIsTheOneThatIsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newDedupeCluster(t, 3)
-		set := func(window time.Duration) {
+		set := func(operation string, window time.Duration) {
 			t.Helper()
-			c.do("n1", "topic.create", "orders", "", map[string]string{"dedupe_window": window.String()})
+			c.do("n1", operation, "orders", "", map[string]string{"dedupe_window": window.String()})
 			c.eventually(func() bool {
 				for on := range c.nodes {
 					if v, _ := c.view(on, "orders"); v.DedupeWindowMS != window.Milliseconds() {
@@ -146,7 +146,7 @@ func TestTheWindowInForceIsTheOneThatIsShown(t *testing.T) {
 			}, "the window is not shown")
 			<-time.After(time.Second) // the replicas have heard of it
 		}
-		set(10 * time.Second)
+		set("topic.create", 10*time.Second)
 		for name, disaster := range disasters() {
 			first := c.publishID("n1", "orders", name)
 			require.NoError(t, first.Err)
@@ -161,7 +161,7 @@ func TestTheWindowInForceIsTheOneThatIsShown(t *testing.T) {
 			<-time.After(20 * time.Second)
 			require.False(t, c.publishID("n3", "orders", name).Duplicate, "after "+name)
 		}
-		set(time.Hour)
+		set("topic.set", time.Hour)
 		first := c.publishID("n1", "orders", "long")
 		for first.Err != nil { // in doubt, for a short window has forgotten ids
 			require.ErrorIs(t, first.Err, outcome.ErrBelowWindow)
