@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -99,10 +100,5 @@ func isURL(text string, needsPort bool, schemes ...string) bool {
 	if n, err := strconv.Atoi(u.Port()); err != nil && (needsPort || u.Port() != "") || err == nil && (n < 1 || n > 65535) {
 		return false
 	}
-	for _, s := range schemes {
-		if u.Scheme == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(schemes, u.Scheme)
 }

@@ -19,7 +19,7 @@ export function address(path: string, values: Arguments = {}): string {
   return text ? `${path}?${text}` : path;
 }
 
-// sentences explain the codes of the API. The others are sentences already.
+// sentences are for the codes of the API about which the page can say more than the broker's own detail.
 const sentences: Record<string, string> = {
   UNAUTHORIZED: "The cluster does not know you: sign in again.",
   FORBIDDEN: "You do not have the right for this. An administrator can give it: nsqctl acl grant --help.",
@@ -29,25 +29,16 @@ const sentences: Record<string, string> = {
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
   HOST_NOT_ALLOWED: "The broker does not know the name in the address bar. Open the console under the broker's own address, or add the name to --http-allowed-host.",
   TOPIC_NOT_FOUND: "There is no such topic. A deleted one is in the trash for a while: the page Operations.",
-  CHANNEL_NOT_FOUND: "There is no such channel.",
-  BROKER_NOT_FOUND: "There is no such broker.",
-  PARTITION_NOT_FOUND: "There is no such partition.",
   NOT_FOUND: "This broker's build does not have that.",
-  INVALID_TOPIC: "This is not a name of a topic: 1 to 64 letters, digits, dots, hyphens and underscores.",
-  INVALID_ARG_TOPIC: "This is not a name of a topic: 1 to 64 letters, digits, dots, hyphens and underscores.",
-  INVALID_ARG_CHANNEL: "This is not a name of a channel: 1 to 64 letters, digits, dots, hyphens and underscores.",
-  INVALID_REQUEST: "The broker cannot read an argument of the request.",
-  INTERNAL_ERROR: "The broker failed at this. Its log has the reason.",
-  MSG_EMPTY: "A message must have at least one byte.",
-  MSG_TOO_BIG: "The message is larger than the broker takes (--max-msg-size).",
 };
 
 async function failure(answer: Response): Promise<Failed> {
-  let code = "";
+  let code = "", detail: string | undefined;
   try {
-    code = (await answer.json() as { message?: string }).message ?? "";
+    ({ message: code = "", detail } = await answer.json() as { message?: string; detail?: string });
   } catch { /* no JSON */ }
-  const text = sentences[code] ?? (code ? code[0].toUpperCase() + code.slice(1) + (/[.!?]$/.test(code) ? "" : ".") : `The broker refused this with the HTTP status ${answer.status}.`);
+  const said = detail ?? code;
+  const text = sentences[code] ?? (said ? said[0].toUpperCase() + said.slice(1) + (/[.!?]$/.test(said) ? "" : ".") : `The broker refused this with the HTTP status ${answer.status}.`);
   return new Failed(answer.status, code, text);
 }
 

@@ -60,10 +60,13 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 
 // validAddresses refuses what is no address of a broker, such as a URL.
 func (t *Target) validAddresses() error {
-	for flag, addresses := range map[string][]string{"nsqd-tcp-address": t.TCP, "nsqd-http-address": t.Addresses} {
-		for _, a := range addresses {
+	for _, given := range []struct {
+		flag      string
+		addresses []string
+	}{{"nsqd-tcp-address", t.TCP}, {"nsqd-http-address", t.Addresses}} {
+		for _, a := range given.addresses {
 			if !config.IsHostPort(a) {
-				return ExitError{Code: ExitUsage, Err: fmt.Errorf("--%s=%s: must be host:port, such as %s", flag, a, HTTPAddress)}
+				return ExitError{Code: ExitUsage, Err: fmt.Errorf("--%s=%s: must be host:port, such as %s", given.flag, a, HTTPAddress)}
 			}
 		}
 	}
