@@ -97,6 +97,22 @@ func TestTwoCreateOneTopic(t *testing.T) {
 	})
 }
 
+// TestATopicMadeMeanwhileIsNotReplaced: a second broker makes the topic, and stores an acknowledged message, while the
+// first one is about to write it.
+func TestATopicMadeMeanwhileIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n1 := interrupted(t, "/topics/")
+		other := func() {
+			require.NoError(t, c.put("n2", "orders", "m2"))
+			c.eventually(func() bool { _, known := c.nodes["n1"].Topic("orders"); return known }, "n1 does not see the topic")
+		}
+		n1.before.Store(&other)
+		require.NoError(t, c.put("n1", "orders", "m1"))
+		require.Len(t, c.drain("n3", "orders", 2), 2)
+	})
+}
+
 // TestItIsToldWhetherAChannelIsOrdered: by its record at any broker, and by /stats where it
 // is led.
 func TestItIsToldWhetherAChannelIsOrdered(t *testing.T) {

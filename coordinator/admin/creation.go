@@ -60,9 +60,9 @@ func (c *creation) begin() {
 }
 
 // try chooses brokers, has them prepare replicas, and writes the topic and all its
-// partition keys in one transaction. nil means that the topic exists.
-func (t *Topics) try(ctx context.Context, c *creation) (err error) {
-	old, _ := t.catalog.Record(c.spec.name)
+// partition keys in one transaction, if the record of its name is still the old one: that of a deleted
+// topic, or none. nil means that the topic exists.
+func (t *Topics) try(ctx context.Context, c *creation, old meta.TopicState) (err error) {
 	if live := len(t.catalog.LiveNodes()); live < c.spec.minInSync {
 		c.begin()
 		return fmt.Errorf("%d of %d brokers are live", live, c.spec.minInSync)

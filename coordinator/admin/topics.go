@@ -263,10 +263,11 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 	known := t.knownChannels(ctx, s.name)
 	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
-		if state, ok := t.catalog.Topic(s.name); ok {
-			return state, nil
+		old, there := t.catalog.Record(s.name) // read once: the record that was found deleted is the one that is replaced
+		if there && !old.Deleted {
+			return old, nil
 		}
-		err := t.try(ctx, c)
+		err := t.try(ctx, c, old)
 		if err == nil {
 			err = t.catalog.Await(ctx, func() bool { _, ok := t.catalog.Topic(s.name); return ok })
 		}
