@@ -78,9 +78,10 @@ type remote struct {
 	// buffer are the deliveries that were not pulled: in flight at the leader, and not
 	// held by the client.
 	buffer arrivals
-	// narrow: the last messages found no memory, so the credit is at most `most`.
-	narrow bool
-	most   int
+	// narrow: the last messages found no room, so the credit is at most `most`. short: no memory; otherwise the client
+	// does not read.
+	narrow, short bool
+	most          int
 }
 
 // pull appends deliveries for the client. It is called without the lock.
@@ -93,7 +94,7 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
 		s.mu.waiting -= size(dst[from:])
 		h.holdLocked(dst[from:])
-		if full {
+		if s.readsLocked() || full {
 			s.grantLocked()
 		}
 		s.mu.Unlock()
@@ -115,7 +116,8 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 	if h.local != l { // detached meanwhile: the present leader delivers them
 		return dst[:from]
 	}
-	fit := from + s.takeLocked(dst[from:], math.MaxInt)
+	fit, _ := s.takeLocked(dst[from:], math.MaxInt)
+	fit += from
 	h.holdLocked(dst[from:fit])
 	if fit < len(dst) {
 		h.undoLocked(dst[fit:])

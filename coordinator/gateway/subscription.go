@@ -64,6 +64,7 @@ type subscription struct {
 		// memory is what the client has not read: the messages that wait, and those of Pull until they are written.
 		memory  budget.Tally
 		waiting int           // of those: bytes in the buffers of the streams
+		crowded bool          // a stream is narrow because the client does not read
 		dry     time.Duration // messages of this broker are not pulled before; 0 = they are
 	}
 }
@@ -135,17 +136,20 @@ func (s *subscription) Written(list []edge.Delivery) {
 }
 
 // takeLocked counts the memory of deliveries, and returns how many of them have room: all, unless the share of the client
-// is used up or more than most bytes wait.
-func (s *subscription) takeLocked(run []edge.Delivery, most int) int {
+// is used up (short) or more than most bytes wait.
+func (s *subscription) takeLocked(run []edge.Delivery, most int) (fit int, short bool) {
 	waiting := s.mu.waiting
 	for i := range run {
 		bytes := weight(&run[i])
-		if waiting > 0 && waiting+bytes > most || !s.mu.memory.Take(bytes) {
-			return i
+		if waiting > 0 && waiting+bytes > most {
+			return i, false
+		}
+		if !s.mu.memory.Take(bytes) {
+			return i, true
 		}
 		waiting += bytes
 	}
-	return len(run)
+	return len(run), false
 }
 
 // freeWaitingLocked gives the memory of messages back that wait no longer.
