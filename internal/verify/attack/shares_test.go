@@ -339,3 +339,110 @@ func (b *broker) logsIn(token string) error {
 	}
 	return err
 }
+
+// TestMemoryComesBack is finding 11: clients that break off in the middle of everything, with large bodies and messages. When they have gone,
+// no memory and no goroutine of theirs is left.
+func TestMemoryComesBack(t *testing.T) {
+	b := start(t, options{})
+	b.create("orders")
+	token := b.user("shop", "orders", "consume,publish")
+	large := strings.Repeat("m", 300<<10)
+	c := b.client(t, token)
+	for range 20 {
+		require.NoError(t, c.put("orders", large))
+	}
+	_ = c.conn.Close()
+	for range 5 { // what the broker keeps for later
+		_ = b.held()
+	}
+	before := b.goroutines()
+	login := "  V2AUTH\n" + sized(token)
+	negotiate := func(how string) string {
+		return "IDENTIFY\n" + sized(`{"feature_negotiation":true,"`+how+`":true}`)
+	}
+	request := func(line, headers, body string) string {
+		return line + " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\n" + headers + "\r\n" + body
+	}
+	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
+	const chunked = "Transfer-Encoding: chunked\r\n"
+	piece := fmt.Sprintf("%x\r\n%s\r\n", len(large), large)
+	tcp := []string{
+		login + "PUB orders\n" + sized(large),
+		login + "PUB orders\n" + sized(large)[:200<<10],
+		login + "DPUB orders 60000\n" + sized(large)[:200<<10],
+		login + "MPUB orders\n" + sized("\x00\x00\x00\x02" + sized(large) + sized("m"))[:250<<10],
+		login + "MPUB orders\n" + sized("\x00\x00\x00\x02"+sized(large)+"\xff\xff\xff\xff"),
+		login + "PUB_EXT orders\n" + sized("\xff\xff"+large),
+		login + "PUB nothing\n" + sized(large) + "PUB orders\n" + sized(large),
+		login + strings.Repeat("PUB orders\n"+sized("m"), 2000),
+		login + strings.Repeat("DPUB orders 99999999999\n"+sized("m"), 2000),
+		login + "SUB orders a\nRDY 100\n",
+		login + "SUB orders b#ephemeral\nRDY 1\n",
+		login + negotiate("deflate") + "SUB orders c\nRDY 100\n", // the rest is no deflate
+		login + negotiate("snappy") + large,
+		"  V2" + negotiate("deflate"),
+	}
+	web := []string{
+		request("POST /pub?topic=orders", length(len(large)), large),
+		request("POST /pub?topic=orders", length(len(large)), large[:100<<10]),
+		request("POST /pub?topic=orders", chunked, piece),
+		request("POST /pub?topic=orders", chunked, piece+"xyz"),
+		request("POST /pub?topic=nothing", length(len(large)), large),
+		request("POST /mpub?topic=orders&binary=true", length(len(large)), large),
+		request("POST /mpub?topic=orders", chunked, piece),
+		request("POST /v1/topic/append?topic=orders&partition=0", length(len(large)), large),
+		request("POST /v1/topic/append?topic=orders&partition=0", chunked, piece+"0\r\n\r\n"),
+		request("POST /v1/consume?topic=orders&channel=d&max=20&wait=1s", length(0), ""),
+		request("POST /v1/consume?topic=orders&channel=e&max=20", "Accept: multipart/mixed\r\n"+length(0), ""),
+		request("POST /v1/consume?topic=orders&channel=f", "Accept: text/event-stream\r\n"+length(0), ""),
+		request("POST /v1/finish?topic=orders&channel=d", length(len(large)), large),
+		request("POST /v1/finish?topic=orders&channel=d", length(len(large)), large[:100<<10]),
+		strings.Repeat(request("GET /v1/topic/peek?topic=orders&partition=0&limit=20", "", ""), 5),
+	}
+	rounds := 2
+	if env.Long() {
+		rounds = 20
+	}
+	var clients sync.WaitGroup
+	opened := 0
+	for round := range rounds {
+		for _, at := range []struct {
+			port int
+			say  []string
+		}{{tcpPort, tcp}, {httpPort, web}} {
+			for i, say := range at.say {
+				opened++
+				clients.Go(func() {
+					conn, err := dial("", b.address(at.port))
+					if err != nil {
+						return
+					}
+					defer conn.Close()
+					_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+					_, _ = io.WriteString(conn, say) // the broker may end it within
+					if (i+round)%3 == 0 {
+						_, _ = io.CopyN(io.Discard, conn, 64<<10)
+					} else {
+						pause(time.Duration(i+round) * 3 * time.Millisecond)
+					}
+				})
+			}
+		}
+		clients.Wait()
+	}
+	b.until("the memory comes back", func() bool { return b.held() == 0 })
+	b.until("the goroutines end", func() bool { return b.goroutines() <= before+10 })
+	t.Logf("%d clients that broke off: %d goroutines before, %d afterwards, %d MiB", opened, before, b.goroutines(), b.memory()>>20)
+	require.Equal(t, 200, b.ask(token, "POST", "/pub?topic=orders", large).status)
+}
+
+// goroutines counts those of the process.
+func (b *broker) goroutines() (n int) {
+	for line := range strings.Lines(b.ask(bootstrap, "GET", "/metrics", "").body) {
+		if _, err := fmt.Sscanf(line, "go_goroutines %d", &n); err == nil {
+			return n
+		}
+	}
+	b.t.Fatal("no metric has the goroutines")
+	return 0
+}
