@@ -148,7 +148,7 @@ func (b *broker) held() (bytes int64) {
 	return bytes
 }
 
-// TestOneUserAmongOthers is finding 11: consumers that do not read, bodies that trickle, and streams that nobody reads, all of one user.
+// TestOneUserAmongOthers: consumers that do not read, bodies that trickle, and streams that nobody reads, all of one user.
 // The broker's memory is bounded, other users publish and consume as before, and all memory comes back.
 func TestOneUserAmongOthers(t *testing.T) {
 	const budget, messages, size = 256 << 20, 640, 100 << 10
@@ -247,7 +247,7 @@ func (b *broker) trickle(token string, n int) (all []net.Conn, stop func()) {
 	return all, func() { close(end); <-ended }
 }
 
-// TestLoginsAfterARestart is finding 8: 200 clients log in at the same moment, as soon as a broker listens after its start, beside
+// TestLoginsAfterARestart: 200 clients log in at the same moment, as soon as a broker listens after its start, beside
 // strangers of the same address who try bad tokens. None is refused.
 func TestLoginsAfterARestart(t *testing.T) {
 	address, _ := service(t)
@@ -340,7 +340,7 @@ func (b *broker) logsIn(token string) error {
 	return err
 }
 
-// TestMemoryComesBack is finding 11: clients that break off in the middle of everything, with large bodies and messages. When they have gone,
+// TestMemoryComesBack: clients that break off in the middle of everything, with large bodies and messages. When they have gone,
 // no memory and no goroutine of theirs is left.
 func TestMemoryComesBack(t *testing.T) {
 	b := start(t, options{})
