@@ -53,10 +53,10 @@ type conn struct {
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
 	seat        edge.Seat
-	unseated    bool // there is no seat for the client unless it logs in; see takeSeat
-	known       bool // the client has taken a seat: it has lines in the log
-	late        bool // the read deadline is that of the login
-	heartbeats  bool // the last command was the answer to a heartbeat
+	unseated    error // there is no seat for the client unless it logs in; nil: there is one, see takeSeat
+	known       bool  // the client has taken a seat: it has lines in the log
+	late        bool  // the read deadline is that of the login
+	heartbeats  bool  // the last command was the answer to a heartbeat
 	sub         edge.Subscription
 	producer    string // the name under which the client numbers its messages; "" = none
 	filter      string // that the client requires of its channel; "" = none
@@ -308,8 +308,8 @@ func (c *conn) command(ctx context.Context) error {
 	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
 		return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
 	}
-	if c.unseated && string(verb) != "AUTH" && string(verb) != "NOP" {
-		return errTooManyStrangers
+	if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {
+		return c.unseated
 	}
 	switch string(verb) {
 	case "FIN":

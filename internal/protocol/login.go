@@ -69,13 +69,21 @@ func (c *conn) takeSeat() bool {
 	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
 		return true
 	}
-	g := c.h.backend.Guard
-	c.unseated = !c.seat(g == nil || g.Open() || c.session.Load().LoggedIn())
-	if !c.unseated && !c.known {
+	g, session := c.h.backend.Guard, c.session.Load()
+	loggedIn := session != nil && session.LoggedIn()
+	switch {
+	case loggedIn && !c.h.seat(c, session.Identity()): // its certificate was read before the users were
+		c.unseated = errTooManyOfUser
+	case !c.seat(g == nil || g.Open() || loggedIn):
+		c.unseated = errTooManyStrangers
+	default:
+		c.unseated = nil
+	}
+	if c.unseated == nil && !c.known {
 		c.known = true
 		c.log().Info("CLIENT connected")
 	}
-	return !c.unseated
+	return c.unseated == nil
 }
 
 // errTooManyStrangers ends the connection of a client that has not logged in.
