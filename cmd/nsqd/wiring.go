@@ -83,6 +83,7 @@ func (p *process) serverOptions() server.Options {
 		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
 		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
 		MaxTCPWaiting: l.tcpWaiting, MaxHTTPWaiting: l.httpWaiting,
+		Ready: func() bool { return p.guard.Ready() == nil },
 		// A client that must show a certificate has not done so when it connects.
 		Open:         func() bool { return p.guard.Open() && p.o.TLSClientAuthPolicy == "" },
 		LoginTimeout: p.o.LoginTimeout, Metrics: p.metrics, Log: p.log,

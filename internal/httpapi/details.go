@@ -34,6 +34,7 @@ var details = map[string]string{
 	"INVALID_HEADERS":                  "X-Nsq-Headers must be one JSON object of strings",
 	"INVALID_MESSAGE_ID":               "X-Nsq-Message-Id must be given once, with 1 to 64 bytes of UTF-8",
 	"INVALID_OPTION":                   "there is no such setting, or it cannot be changed while the broker runs (only log_level and nsqlookupd_tcp_addresses can)",
+	"INVALID_PARTITION":                "partition must be a number from 0 to 65535",
 	"INVALID_REQUEST":                  "the query cannot be read: a % must be followed by two hexadecimal digits, and ; separates nothing",
 	"INVALID_TOPIC":                    invalidName,
 	"INVALID_TTL":                      "ttl must be a duration such as 90s, or a number of milliseconds, above 0",
