@@ -83,7 +83,7 @@ var (
 		ofTopic,
 		milliseconds("defer", "consumers receive the message this much later"),
 		text("key", "all puts with one key go to one partition, in their order"),
-		milliseconds("ttl", "consumers that have not received the message by then do not receive it"),
+		duration("ttl", "consumers that have not received the message by then do not receive it"),
 	}
 	ofReplication = []Argument{
 		number("replication_factor", "replicas of each partition"),
