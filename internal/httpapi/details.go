@@ -37,7 +37,7 @@ var details = map[string]string{
 	"INVALID_PARTITION":                "partition must be a number from 0 to 65535",
 	"INVALID_REQUEST":                  "the query cannot be read: a % must be followed by two hexadecimal digits, and ; separates nothing",
 	"INVALID_TOPIC":                    invalidName,
-	"INVALID_TTL":                      "ttl must be a duration such as 90s, or a number of milliseconds, above 0",
+	"INVALID_TTL":                      "ttl must be a duration with its unit, such as 90s, of 1ms or more",
 	"INVALID_VALUE":                    "this setting does not take this value",
 	"LOGIN_DISABLED":                   "this cluster asks nobody to log in",
 	"METHOD_NOT_ALLOWED":               "this path does not take this method; the header Allow has those that it takes",
