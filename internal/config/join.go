@@ -27,6 +27,18 @@ func IsBrokerHost(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil || len(name) > maxHostName {
 		return false
 	}
+	return areLabels(name)
+}
+
+// IsCertificateName reports whether a text may stand in a certificate as a host: a name, *.NAME, or an IP address.
+func IsCertificateName(name string) bool {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return len(name) <= maxHostName && areLabels(strings.TrimPrefix(name, "*."))
+}
+
+func areLabels(name string) bool {
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || len(label) > maxLabel || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || label[0] == '-' {
 			return false
@@ -55,7 +67,8 @@ func (l *loader) derive() {
 		l.fault("--etcd-endpoints (external etcd) and --join (embedded) exclude each other")
 		return
 	}
-	own := l.ownName(o)
+	_, given := l.given["node-name"]
+	own := ownName(o.Join, o.NodeName, given)
 	if own == "" {
 		l.fault("--join=%s does not name this broker, %q: give the name of this host in the list with --node-name", strings.Join(o.Join, ","), o.NodeName)
 		return
@@ -75,29 +88,29 @@ func (l *loader) derive() {
 	l.deriveMembers(o)
 }
 
-// ownName is the name of this broker in --join; "" if none is. The host's own name may be the first part of it.
-func (l *loader) ownName(o *Options) string {
-	if slices.Contains(o.Join, o.NodeName) {
-		return o.NodeName
+// ownName is the name of this broker in --join; "" if none is. A default name, that of the host, may also be the first
+// part of one name in the list.
+func ownName(join []string, name string, given bool) string {
+	if slices.Contains(join, name) {
+		return name
 	}
-	if _, given := l.given["node-name"]; given {
+	if given {
 		return ""
 	}
-	host := strings.ToLower(o.NodeName)
+	host := strings.ToLower(name)
+	if slices.Contains(join, host) {
+		return host
+	}
 	var found []string
-	for _, name := range o.Join {
-		first, _, _ := strings.Cut(name, ".")
-		if name == host {
-			return name
-		}
-		if first == host {
-			found = append(found, name)
+	for _, n := range join {
+		if first, _, _ := strings.Cut(n, "."); first == host {
+			found = append(found, n)
 		}
 	}
-	if len(found) == 1 {
-		return found[0]
+	if len(found) != 1 {
+		return ""
 	}
-	return ""
+	return found[0]
 }
 
 // deriveTLS names the files of --tls-dir. A certificate that was given keeps its own key and authority.
