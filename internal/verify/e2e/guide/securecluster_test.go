@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/testkit/e2etest"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
 // TestGuideSecureCluster follows secure-cluster.md on hosts of its own: their commands as they are written.
@@ -55,4 +56,18 @@ func TestGuideSecureCluster(t *testing.T) {
 	require.Contains(t, plain, "TLS_REQUIRED")
 	stranger := h.on("n2.example", "curl -sS --cacert /etc/lockstep/tls/ca.crt https://n1.example:4152/stats")
 	require.Contains(t, stranger, "UNAUTHORIZED")
+
+	// A fourth broker. Without an invitation it waits, and its log says why.
+	h.here(page["certificate"])
+	h.start("n4.example", page["join"])
+	wait.Until(t, func() bool { return strings.Contains(h.logged("n4.example"), "run nsqctl cluster invite") }, "n4 says why it waits: %s", h.logs())
+	require.Contains(t, h.logged("n4.example"), `it refuses this broker: no broker with a name of its certificate, ["n4.example"], is a member or invited`)
+	require.Contains(t, h.on("n1.example", page["invite"]), "n4.example may join until")
+	h.on("n4.example", "until nsqctl health --ready 2>/dev/null; do sleep 1; done")
+	require.Regexp(t, `(?m)^n4\.example +true +n4\.example:4150 `, h.on("n1.example", page["balance"]))
+	require.Equal(t, "BROKER  MAY JOIN UNTIL\n", h.on("n1.example", "nsqctl cluster invite"), "it is used up")
+	require.Contains(t, h.on("n1.example", "nsqctl audit"), "n4.example")
+	for _, name := range three {
+		require.Equal(t, 1, strings.Count(h.logged(name), "READY, TCP on"), "%s was not restarted", name)
+	}
 }
