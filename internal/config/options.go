@@ -49,6 +49,8 @@ type Options struct {
 
 	_ struct{} `group:"Cluster"`
 
+	Join             []string `flag:"join" default:"" help:"host names of all brokers of a cluster with embedded etcd, this one included: n1.example,n2.example,n3.example (every broker the same). Each is a broker's --node-name and --broadcast-address. It sets those two, the addresses for brokers, --etcd-initial-cluster, and the files of --tls-dir, except where they are given"`
+	TLSDir           string   `flag:"tls-dir" default:"/etc/lockstep/tls" help:"with --join: folder with ca.crt, tls.crt and tls.key, as nsqctl cert broker makes them, for other brokers and for clients; not with --insecure"`
 	NodeName         string   `flag:"node-name" default:"$hostname" help:"permanent name of this broker: its identity, independent of its address"`
 	ClusterName      string   `flag:"cluster-name" default:"lockstep" help:"name of the cluster, and of its keys in etcd"`
 	RPCAddress       string   `flag:"rpc-address" default:"127.0.0.1:4153" help:"address for connections of other brokers"`

@@ -245,6 +245,8 @@ var routes = map[string]Description{
 	http.MethodPut + " /config/:opt":             {Summary: "Change log_level or nsqlookupd_tcp_addresses until the next start.", Lenient: true, Body: "the new value: text for log_level, a JSON list for addresses", Reply: any("log_level"), Codes: []string{"INVALID_OPTION", "INVALID_VALUE"}},
 	http.MethodGet + " /v1/cluster":              {Summary: "Brokers, topics and partitions of the cluster, with their leaders and replicas.", Reply: edge.ClusterView{}},
 	http.MethodPost + " /v1/cluster/balance":     {Summary: "Spread replicas and leaderships over the brokers.", Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/cluster/invite":       {Summary: "The brokers that may join now.", Reply: InvitationsView{}},
+	http.MethodPost + " /v1/cluster/invite":      {Summary: "Let a broker of this name join the running cluster with embedded etcd, for a time.", Arguments: []Argument{ofNode, duration("for", "how long (1h), at most 168h"), boolean("withdraw", "end the invitation")}, Reply: Invitation{}, Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: edge.Digest{}, Codes: []string{"INVALID_REQUEST"}},
 	http.MethodGet + " /ui":                      {Summary: "The web console, without data.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/app.js":               {Summary: "The console's program.", Lenient: true, Reply: ""},
