@@ -222,8 +222,8 @@ migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100
 walk: ## each failure of docs/OPERATIONS.md caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -p 1 -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestDamageOf|TestOldDisk|TestEachSign' $(addprefix ./internal/verify/e2e/,alerts disks walk)
 
-conformance: build ## stock clients' own suites, and every pair of implementations
-	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
+conformance: build tools ## stock clients' own suites, and every pair of implementations
+	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
 
 fuzz: ## every fuzz target in turn (FUZZTIME each)
 	.ci/fuzz $(FUZZTIME)

@@ -215,6 +215,9 @@ func (s *subscription) at(id edge.MessageID, do func(h *partitionSubscription, s
 	return do(h, place.Sequence)
 }
 
+// Ordered implements edge.Subscription.
+func (s *subscription) Ordered() bool { return s.request.Ordered }
+
 // InFlight implements edge.Subscription.
 func (s *subscription) InFlight() int {
 	s.mu.Lock()

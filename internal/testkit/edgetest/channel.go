@@ -124,6 +124,7 @@ func (s *subscription) signal() {
 func (s *subscription) Wake() <-chan struct{}        { return s.wake }
 func (s *subscription) Closed() <-chan struct{}      { return s.closed }
 func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
+func (s *subscription) Ordered() bool                { return s.request.Ordered }
 func (s *subscription) InFlight() int                { s.c.mu.Lock(); defer s.c.mu.Unlock(); return len(s.inFlight) }
 func (s *subscription) SetReady(n int)               { s.c.mu.Lock(); s.ready = n; s.c.mu.Unlock() }
 func (s *subscription) sampledOut() bool {
