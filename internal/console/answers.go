@@ -236,6 +236,17 @@ type Connection struct {
 	ConnectedMS    int64      `json:"connected_ms"`
 	LastActivityMS int64      `json:"last_activity_ms"`
 	TLS            bool       `json:"tls"`
+	Protocol       string     `json:"protocol"` // tcp or http; "" from an older build
+	// Oldest is the message that the client has held longest; null: it holds none.
+	Oldest *HeldMessage `json:"oldest"`
+}
+
+// HeldMessage is a message that a client holds: delivered, and not finished.
+type HeldMessage struct {
+	ID        string `json:"id"`
+	Partition int    `json:"partition"`
+	Attempts  int    `json:"attempts"` // this delivery included
+	SinceMS   int64  `json:"since_ms"` // when it was delivered
 }
 
 // ChannelDetail is one channel.

@@ -137,6 +137,32 @@ func (b broker) TopicSettings(topic string) (edge.TopicSettings, bool) {
 
 func (b broker) Channels(string) []string { return nil }
 
+// TestConsumersOverHTTP: the channel's answer lists consumers over HTTP beside those over TCP, with the message that
+// each has held longest.
+func TestConsumersOverHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.put(edge.TopicSample{Topic: "orders", Channels: []edge.ChannelSample{channel("billing", 5, 0)}}, "n1")
+		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Events: w.events["n2"], Consumers: func(topic, channel string) []edge.ConsumerStats {
+			require.Equal(t, "orders/billing", topic+"/"+channel)
+			oldest := edge.HeldMessage{Partition: 3, Attempts: 2, For: 90 * time.Second}
+			copy(oldest.ID[:], "0123456789abcdef")
+			return []edge.ConsumerStats{
+				{ClientStats: edge.ClientStats{ClientID: "tcp", Version: "V2"}},
+				{ClientStats: edge.ClientStats{ClientID: "http", Version: edge.OverHTTP, InFlightCount: 4}, Oldest: &oldest},
+			}
+		}})
+		d, err := w.consoles["n1"].Channel(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Len(t, d.Connections, 2)
+		require.Equal(t, "tcp", d.Connections[0].Protocol)
+		require.Nil(t, d.Connections[0].Oldest)
+		require.Equal(t, "http", d.Connections[1].Protocol)
+		require.EqualValues(t, 4, d.Connections[1].InFlight)
+		require.Equal(t, &console.HeldMessage{ID: "0123456789abcdef", Partition: 3, Attempts: 2, SinceMS: time.Now().Add(-90 * time.Second).UnixMilli()}, d.Connections[1].Oldest)
+	})
+}
+
 // newWorld makes three brokers without topics.
 func newWorld() *world {
 	w := &world{damage: map[ident.Node][]edge.PlacedDamage{}, faults: map[ident.Node]edge.FaultSample{}, metrics: metrics.New(100), topics: map[ident.Node][]edge.TopicSample{}, silent: map[ident.Node]bool{}, events: map[ident.Node]*events.Recorder{}, consoles: map[ident.Node]*console.Console{}}

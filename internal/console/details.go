@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
@@ -122,12 +123,20 @@ func (c *Console) ownChannel(topic, channel string) held {
 	if c.o.Consumers == nil {
 		return h
 	}
+	now := time.Now()
 	for _, x := range c.o.Consumers(topic, channel) {
-		h.Connections = append(h.Connections, Connection{
+		k := Connection{
 			Broker: c.self, Address: x.RemoteAddress, ClientID: x.ClientID, Hostname: x.Hostname, UserAgent: x.UserAgent, User: x.AuthIdentity,
 			Ready: x.ReadyCount, InFlight: x.InFlightCount, Messages: x.MessageCount, Finishes: x.FinishCount, Requeues: x.RequeueCount,
-			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS,
-		})
+			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS, Protocol: "tcp",
+		}
+		if x.Version == edge.OverHTTP {
+			k.Protocol = "http"
+		}
+		if m := x.Oldest; m != nil {
+			k.Oldest = &HeldMessage{ID: string(m.ID[:]), Partition: int(m.Partition), Attempts: int(m.Attempts), SinceMS: now.Add(-m.For).UnixMilli()}
+		}
+		h.Connections = append(h.Connections, k)
 	}
 	return h
 }

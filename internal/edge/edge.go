@@ -153,6 +153,8 @@ type Subscription interface {
 	Settle(r Receipt, do Settlement) error
 	// InFlight is the number of deliveries neither finished, requeued nor timed out.
 	InFlight() int
+	// Oldest is the delivery in flight that the client has held longest; nil: there is none. It looks at all of them.
+	Oldest() *HeldMessage
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
 	SetReady(n int)
 	// Refused receives late refusals, from a leader on another broker. The connection

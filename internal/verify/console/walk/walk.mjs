@@ -138,6 +138,13 @@ async function prepare() {
   await api("channel/create?topic=orders&channel=billing", { method: "POST" });
   for (let i = 0; i < 20; i++) await api("pub?topic=orders", { method: "POST", body: JSON.stringify({ order: i }) });
   await control("consume?topic=orders&channel=shipping");
+  const taken = await api("v1/consume?topic=orders&channel=billing&client=cron&max=2&wait=10s&msg_timeout=10m", { method: "POST", broker: "n3" });
+  must(taken.messages.length > 0, "a consumer over HTTP got messages");
+  await visit("topic/orders/channel/billing", "Channel billing");
+  const row = page.getByRole("region", { name: "Consumers" }).getByRole("row", { name: /^cron over HTTP/ });
+  await until("it is listed with the message that it holds, since when, and the attempt", async () => /orders\/\d, sequence \d+ since [\d:]+ \(.*\), attempt 1\s/.test(await row.innerText()));
+  must((await row.getByRole("cell").nth(3).innerText()) === String(taken.messages.length), `and with how many: ${await row.innerText()}`);
+  await until("its broker counts a consumer", async () => (await api("v1/console/brokers")).brokers.find(b => b.name === "n3").consumers === 1);
 }
 
 async function topics() {
