@@ -94,7 +94,7 @@ func printChannel(out io.Writer, d console.ChannelDetail) error {
 	case d.DeadLetters == nil:
 		fmt.Fprintf(out, "dead letters: in topic %s, unknown number\n", d.DeadLetterTopic)
 	default:
-		fmt.Fprintf(out, "dead letters: in topic %s, %d so far\n", d.DeadLetterTopic, *d.DeadLetters)
+		fmt.Fprintf(out, "dead letters: %[2]d in topic %[1]s\n", d.DeadLetterTopic, *d.DeadLetters)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nCONSUMER\tADDRESS\tBROKER\tREADY\tIN FLIGHT\tOLDEST HELD FOR\tITS ATTEMPT\tITS MESSAGE ID\tRECEIVED\tFINISHED\tREQUEUED\tLAST ACTIVITY\tUSER")

@@ -18,7 +18,7 @@ import (
 // numbers as unknown.
 func TestLook(t *testing.T) {
 	one, kept := 1.5, 3.0*(1<<20)
-	free, dead := int64(5<<30), uint64(8)
+	free, dead := int64(5<<30), int64(8)
 	at := time.Now().Add(-time.Minute).UnixMilli()
 	stuck := console.Channel{Topic: "orders", Channel: "billing", InFlight: 8, LagSeconds: 61.04, Clients: 1}
 	silent := []console.Unreachable{{Broker: "n3", Reason: "dead"}}
@@ -73,7 +73,7 @@ func TestLook(t *testing.T) {
 
 	text = run("channel describe orders billing")
 	require.Contains(t, text, "oldest message: partition 1, sequence 7, of ")
-	require.Contains(t, text, "dead letters: in topic orders.dead, 8 so far\n")
+	require.Contains(t, text, "dead letters: 8 in topic orders.dead\n")
 	require.Regexp(t, `(?m)^worker-7 +10.0.0.7:53012 +n2 +10 +8 +- +- +- +8 +0 +0 +1m0s ago +shop$`, text)
 	require.Regexp(t, `(?m)^cron \(HTTP\) +10.0.0.8:1 +n3 +0 +1 +1m0s +3 +0a +0 +0 +0 +1m0s ago`, text)
 

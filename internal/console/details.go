@@ -166,7 +166,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 		d.Policy, d.DeadLetterTopic = policy, policy.DeadLetterTopic
 	}
 	if d.DeadLetterTopic != "" {
-		d.DeadLetters = c.put(ctx, d.DeadLetterTopic)
+		d.DeadLetters = c.letters(ctx, d.DeadLetterTopic)
 	}
 	return d, nil
 }
@@ -183,19 +183,20 @@ func (d *ChannelDetail) addParts(leader ident.Node, parts []edge.ChannelPartitio
 	}
 }
 
-// put is the number of messages ever put to a topic; nil = a broker gave no answer, or there is no
-// such topic.
-func (c *Console) put(ctx context.Context, topic string) *uint64 {
+// letters is the number of dead letters in a topic that were not moved back; nil = a broker gave no answer, or there
+// is no such topic.
+func (c *Console) letters(ctx context.Context, topic string) *int64 {
 	t := c.table(ctx)
-	if len(t.missing) > 0 {
+	if _, ok := c.o.Cluster.TopicSettings(topic); !ok || len(t.missing) > 0 {
 		return nil
 	}
-	for i := range t.topics {
-		if t.topics[i].Topic == topic {
-			return &t.topics[i].Messages
+	var n int64
+	for _, ch := range t.of(topic) {
+		if ch.Channel == edge.DeadLetterChannel {
+			n = ch.Depth + ch.InFlight + ch.Deferred
 		}
 	}
-	return nil
+	return &n
 }
 
 func has(v edge.ClusterView, n ident.Node) bool {
