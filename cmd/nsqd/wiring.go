@@ -237,11 +237,11 @@ func (p *process) serve() {
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
+	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
+	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
 	page := webui.New(p.broker, p.console.Own)
-	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
-	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
@@ -260,10 +260,19 @@ func (p *process) serve() {
 	})
 }
 
+// clients counts the clients of this broker by what they do. A session over HTTP is a consumer.
+func (p *process) clients() (consumers, producers, idle int) {
+	consumers, producers, idle = p.tcp.Clients()
+	return consumers + p.consumers.Count(), producers, idle
+}
+
 func (p *process) consoleOptions() console.Options {
 	o := console.Options{
 		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
-		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
+		Connections: p.sockets.Connections, Clients: p.clients,
+		Consumers: func(topic, channel string) []edge.ConsumerStats {
+			return append(p.tcp.Consumers(topic, channel), p.consumers.Consumers(topic, channel)...)
+		},
 		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
 	}
 	if p.etcd != nil {

@@ -46,6 +46,7 @@ type holding struct {
 	epoch    ident.Epoch
 	number   uint64 // with the epoch: the delivery
 	attempts uint16
+	since    time.Duration // when the client got it
 	deadline time.Duration // forgotten then; 0 = never
 }
 
@@ -144,9 +145,9 @@ func (h *partitionSubscription) dropSpareLocked() {
 }
 
 func (h *partitionSubscription) holdLocked(d []edge.Delivery) {
-	deadline := h.deadline()
+	deadline, now := h.deadline(), h.sub.g.now()
 	for i := range d {
-		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, deadline: deadline}
+		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, since: now, deadline: deadline}
 	}
 }
 
@@ -258,6 +259,19 @@ func (h *partitionSubscription) inFlightLocked() int {
 		return h.local.channel.InFlight(h.local.subscriber)
 	}
 	return len(h.held)
+}
+
+// oldestLocked is the delivery that the client has held longest; nil: there is none.
+func (h *partitionSubscription) oldestLocked(now time.Duration) (m *edge.HeldMessage) {
+	if h.local != nil {
+		return h.local.channel.Oldest(h.local.subscriber)
+	}
+	for seq, v := range h.held {
+		if age := now - v.since; m == nil || age > m.For {
+			m = &edge.HeldMessage{ID: msgid.Of(h.id, seq), Partition: h.id.Number, Attempts: v.attempts, For: age}
+		}
+	}
+	return m
 }
 
 // heldLocked lists the messages that the leader must have in flight to this subscription:

@@ -232,6 +232,19 @@ func (s *subscription) inFlightLocked() (n int) {
 	return n
 }
 
+// Oldest implements edge.Subscription.
+func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
+	now := s.g.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.mu.order {
+		if m := h.oldestLocked(now); m != nil && (oldest == nil || m.For > oldest.For) {
+			oldest = m
+		}
+	}
+	return oldest
+}
+
 // SetReady implements edge.Subscription. If a consumer takes no more messages, those that
 // were sent ahead of its credit are returned.
 func (s *subscription) SetReady(n int) {
