@@ -34,8 +34,13 @@ type handed struct {
 
 // work is a message.
 type work struct {
-	handed   []handed
-	finished bool // some worker's finish was accepted, or not answered
+	body   string
+	handed []handed
+	events []string // what workers had and did
+}
+
+func (x *work) note(format string, args ...any) {
+	x.events = append(x.events, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
 // workers consume a channel by HTTP: some of one host without a name, so that they share a session at each broker, others of
@@ -141,10 +146,11 @@ func (w *workers) consume(client *http.Client, random *rand.Rand) {
 			w.mu.Lock()
 			x := w.work[m.ID]
 			if x == nil {
-				x = &work{}
+				x = &work{body: m.Body}
 				w.work[m.ID] = x
 			}
 			x.handed = append(x.handed, h)
+			x.note("%s from %s, attempt %d", m.Receipt, b.name, m.Attempts)
 			w.mu.Unlock()
 			w.handle(client, random, m.ID, m.Body, x, h)
 		}
@@ -169,7 +175,7 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 	verbs := []string{"finish", "requeue", "touch"}
 	settle := func(verb string) (accepted bool) {
 		over := late()
-		status := w.settle(client, random, verb, h.receipt)
+		status := w.settle(client, random, verb, h.receipt, x)
 		accepted = status == http.StatusOK
 		if over {
 			w.stale.Add(1)
@@ -180,7 +186,7 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 		if verb == "finish" && (accepted || status == 0 || status >= 500) {
 			w.settled.Add(1)
 			w.mu.Lock()
-			x.finished, w.done[body] = true, true
+			w.done[body] = true
 			w.mu.Unlock()
 		}
 		return accepted
@@ -204,7 +210,7 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 }
 
 // settle asks any broker to settle a delivery; 0: it does not answer.
-func (w *workers) settle(client *http.Client, random *rand.Rand, verb, receipt string) (status int) {
+func (w *workers) settle(client *http.Client, random *rand.Rand, verb, receipt string, x *work) (status int) {
 	b := w.c.brokers[random.IntN(len(w.c.brokers))]
 	q := url.Values{"topic": {workTopic}, "channel": {workChannel}, "receipt": {receipt}}
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+b.http()+"/v1/"+verb+"?"+q.Encode(), nil)
@@ -212,12 +218,16 @@ func (w *workers) settle(client *http.Client, random *rand.Rand, verb, receipt s
 		panic(err) // the address is ours
 	}
 	resp, err := client.Do(r)
-	if err != nil {
-		return 0
+	var text []byte
+	if err == nil {
+		status = resp.StatusCode
+		text, _ = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
 	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x.note("%s of %s at %s: %d %s %v", verb, receipt, b.name, status, text, err)
+	return status
 }
 
 func (w *workers) fault(format string, args ...any) {
@@ -240,6 +250,11 @@ func (w *workers) judge(t *testing.T) {
 		if !w.done[body] {
 			lost++
 			t.Errorf("%s left the channel, but no worker has finished it", body)
+			for id, x := range w.work {
+				if x.body == body {
+					t.Logf("%s:\n%s", id, strings.Join(x.events, "\n"))
+				}
+			}
 		}
 	}
 }
