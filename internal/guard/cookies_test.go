@@ -191,7 +191,10 @@ func TestASignInEndsWithItsCredentials(t *testing.T) {
 		require.NoError(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 		require.Equal(t, "192.0.2.1:4", s.Requester("").Remote, "the address of the request")
 		require.NoError(t, end("shop"))
-		wait.Until(t, func() bool { _, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:4"}); return err != nil }, "the sign-in ends")
+		wait.Until(t, func() bool {
+			_, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:4"})
+			return err != nil
+		}, "the sign-in ends")
 		require.Error(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 	}
 	_, _, _, err := g.SignIn(t.Context(), from("192.0.2.1", "wrong"))
