@@ -67,6 +67,9 @@ func (l *loader) derive() {
 		l.fault("--etcd-endpoints (external etcd) and --join (embedded) exclude each other")
 		return
 	}
+	if !o.Insecure {
+		l.deriveTLS(o)
+	}
 	_, given := l.given["node-name"]
 	own := ownName(o.Join, o.NodeName, given)
 	if own == "" {
@@ -81,9 +84,6 @@ func (l *loader) derive() {
 		if _, port, err := net.SplitHostPort(*address); err == nil {
 			imply(l, flag, address, net.JoinHostPort("0.0.0.0", port))
 		}
-	}
-	if !o.Insecure {
-		l.deriveTLS(o)
 	}
 	l.deriveMembers(o)
 }

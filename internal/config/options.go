@@ -58,7 +58,7 @@ type Options struct {
 	RPCTLSKey        string   `flag:"rpc-tls-key" default:"" help:"private key of --rpc-tls-cert"`
 	RPCTLSCA         string   `flag:"rpc-tls-ca" default:"" help:"certificate authority of the brokers' certificates"`
 	RPCTLSName       string   `flag:"rpc-tls-name" default:"*" help:"DNS name that the certificate of each broker must have, with * for its --node-name, such as *.brokers.example (every broker the same)"`
-	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that may join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is not *"`
+	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that may join a running cluster with embedded etcd at any time (repeat); nsqctl cluster invite admits one for a time, without a change of settings. Not needed if --rpc-tls-name is not *"`
 	ClusterTokenFile string   `flag:"cluster-token-file" default:"" help:"file with the secret shared by all brokers of the cluster"`
 	ClusterToken     Secret   `flag:"cluster-token" source:"environment" default:"" help:"the secret itself, in place of --cluster-token-file"`
 	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: any host that reaches these ports can read and change everything"`

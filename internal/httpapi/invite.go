@@ -59,10 +59,10 @@ func (a *api) invite(r *http.Request) (any, error) {
 	switch {
 	case errors.Is(err, admission.ErrInvalid):
 		return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
-	case errors.Is(err, admission.ErrNotReady):
-		return nil, &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
 	case errors.Is(err, admission.ErrUnknown):
 		return nil, fail(http.StatusGatewayTimeout, err.Error())
+	case err != nil: // the metadata has not answered yet, or does not
+		return nil, &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
 	}
-	return reply, err
+	return reply, nil
 }
