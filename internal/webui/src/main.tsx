@@ -69,9 +69,15 @@ function SignIn({ link }: { link: Link }) {
     e.preventDefault();
     void attempt(async () => { await signIn(token.trim()); set(""); });
   };
+  const closed = link.session?.begun === false;
+  useEffect(() => { // the administrator may be on the way to this broker
+    if (!closed) return;
+    const again = setInterval(() => void whoAmI(link.signIn).catch(() => {}), 2000);
+    return () => clearInterval(again);
+  }, [closed]);
   const user = link.session?.identity ?? "";
   return <><Title text="Sign in" />
-    <p class={link.signIn === "rights" ? "note bad" : ""}>{intro(link.signIn, user, link.session?.begun !== false)}</p>
+    <p class={link.signIn === "rights" ? "note bad" : ""}>{intro(link.signIn, user, !closed)}</p>
     <p>The sign-in holds for this broker, in all tabs of this browser, for 12 hours. The browser keeps a cookie that no page can read, and not the token.</p>
     <form onSubmit={submit} class="signin">
       <div class="field"><label for="token">Token</label><input id="token" type="password" autocomplete="current-password" required value={token} onInput={e => set(e.currentTarget.value)} /></div>
