@@ -12,10 +12,10 @@ import (
 )
 
 // deed is an audited action in words: its verb in the past, the verb itself, and the object. {name} is the argument name
-// of the request. What is in brackets is left out if its argument is missing.
+// of the request. A part in brackets is left out if its argument is missing.
 type deed struct{ past, verb, object string }
 
-// deeds are the audited routes. A key with ?cancel is the route with cancel=true.
+// deeds are the audited routes. A key with ?cancel or ?withdraw is the route with that argument set to true.
 var deeds = map[string]deed{
 	"POST /v1/user/create": {"created", "create", "the user {name}"},
 	"POST /v1/user/rotate": {"gave", "give", "the user {name} a new token"},
@@ -54,6 +54,8 @@ var deeds = map[string]deed{
 	"POST /v1/channel/deferred/cancel": {"cancelled", "cancel", "delayed messages of the channel {topic}/{channel}"},
 	"POST /v1/channel/redrive":         {"redrove", "redrive", "dead letters to the channel {topic}/{channel}"},
 
+	"POST /v1/cluster/invite":             {"invited", "invite", "the broker {node}[ for {for}]"},
+	"POST /v1/cluster/invite?withdraw":    {"withdrew", "withdraw", "the invitation of the broker {node}"},
 	"POST /v1/cluster/balance":            {"balanced", "balance", "the cluster"},
 	"POST /v1/broker/decommission":        {"began", "begin", "to decommission the broker {node}"},
 	"POST /v1/broker/decommission?cancel": {"ended", "end", "the decommission of the broker {node}"},
@@ -65,10 +67,12 @@ var deeds = map[string]deed{
 
 // deedOf finds the words of an action, and removes from its arguments those that they name.
 func deedOf(action string, about url.Values) (d deed, known bool) {
-	if about.Get("cancel") == "true" {
-		if d, known = deeds[action+"?cancel"]; known {
-			about.Del("cancel")
-			return d, true
+	for _, flag := range []string{"cancel", "withdraw"} {
+		if about.Get(flag) == "true" {
+			if d, known = deeds[action+"?"+flag]; known {
+				about.Del(flag)
+				return d, true
+			}
 		}
 	}
 	if d, known = deeds[action]; known {

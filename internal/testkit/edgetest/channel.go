@@ -129,8 +129,9 @@ func (s *subscription) InFlight() int                { s.c.mu.Lock(); defer s.c.
 func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
+	now := time.Now()
 	for id, f := range s.inFlight {
-		if age := time.Since(f.since); oldest == nil || age > oldest.For {
+		if age := now.Sub(f.since); oldest == nil || age > oldest.For {
 			oldest = &edge.HeldMessage{ID: id, Attempts: f.message.attempts, For: age}
 		}
 	}
