@@ -124,6 +124,40 @@ func (p *Partition) cut(sequence uint64) {
 	p.next, p.high, p.mark, p.last = min(p.next, sequence), min(p.high, sequence), "", nil
 }
 
+// leaveOthers is called when the target's log was read while a put of these messages was under way. Copies
+// with their sequences are of an earlier attempt, or late ones of another history of the source: those do not
+// count.
+func (p *Partition) leaveOthers(ctx context.Context, origins []msgstream.Origin) error {
+	if p.target.Times || origins[0].Channel != "" {
+		return nil
+	}
+	for _, o := range origins {
+		p.mu.Lock()
+		at, known := p.segments.place(o.Sequence)
+		isNew := o.Sequence >= p.next
+		p.mu.Unlock()
+		if isNew {
+			return nil
+		}
+		if known {
+			leader, err := p.leader(ctx)
+			if err != nil {
+				return err
+			}
+			there, is, err := p.origin(ctx, leader, at)
+			if err != nil {
+				return err
+			}
+			if is && there.TimeNS == o.TimeNS {
+				continue
+			}
+		}
+		p.cut(o.Sequence)
+		return nil
+	}
+	return nil
+}
+
 // Source is the log of which a partition has the copies.
 type Source struct {
 	Client    *api.Client

@@ -499,6 +499,9 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 		if err := p.look(ctx, first); err != nil {
 			return err
 		}
+		if err := p.insist(ctx, func() error { return p.leaveOthers(ctx, origins) }); err != nil {
+			return err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -509,10 +512,15 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 	return nil
 }
 
-// look is scan, again and again until that succeeds, the target refuses it, or ctx ends.
+// look is scan, again and again.
 func (p *Partition) look(ctx context.Context, to uint64) error {
+	return p.insist(ctx, func() error { return p.scan(ctx, to) })
+}
+
+// insist tries again and again until that succeeds, the target refuses it, or ctx ends.
+func (p *Partition) insist(ctx context.Context, try func() error) error {
 	for {
-		err := p.scan(ctx, to)
+		err := try()
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -529,6 +537,9 @@ func (p *Partition) look(ctx context.Context, to uint64) error {
 // find reports whether the target has a put whose answer is missing.
 func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
 	if err := p.look(ctx, 0); err != nil {
+		return false, err
+	}
+	if err := p.insist(ctx, func() error { return p.leaveOthers(ctx, origins) }); err != nil {
 		return false, err
 	}
 	last := origins[len(origins)-1]

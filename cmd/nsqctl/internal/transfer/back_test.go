@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
@@ -177,6 +178,34 @@ func TestASourceThatPassesTheNewestCopy(t *testing.T) {
 	m.east.mu.Unlock()
 	m.copy()
 	m.has(first, second, third)
+}
+
+// TestALateCopyOfALostHistory: a put of a mirror that was killed comes late. The source has lost its messages since, and has others with their
+// sequences: none of them counts as copied.
+func TestALateCopyOfALostHistory(t *testing.T) {
+	t.Parallel()
+	for _, instead := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the put beside it is in doubt %v", instead), func(t *testing.T) {
+			t.Parallel()
+			m := newMirrorTest(t)
+			first, late, second := numbered("a", 10), numbered("late", 3), numbered("b", 9)
+			m.east.publish(first...)
+			m.copy()
+			m.east.publish(late...)
+			m.west.late.instead = instead
+			for i, x := range m.east.log[10:] {
+				x.Header = msgstream.WithOrigin(nil, msgstream.Origin{Cluster: "east", TopicID: 7, Sequence: uint64(10 + i), TimeNS: x.TimeNS})
+				m.west.late.messages = append(m.west.late.messages, x)
+			}
+			m.east.restore(4)
+			m.east.publish(second...)
+			m.copy()
+			m.has(first, late, second)
+			m.state = filepath.Join(t.TempDir(), "another")
+			m.copy()
+			m.has(first, late, second)
+		})
+	}
 }
 
 // TestMirrorStatusOfASourceThatWentBack: it shows no lag of 0.

@@ -33,6 +33,13 @@ type side struct {
 	positions []edge.ChannelPosition
 	finished  []string // the spans of POST /v1/channel/finish
 	peeked    func()   // called once, behind a peek; nil: nothing happens
+	late      lateCopies
+}
+
+// lateCopies are an earlier mirror's put, which comes before the next one.
+type lateCopies struct {
+	messages []msgstream.Message
+	instead  bool // the next one is in doubt, and not stored
 }
 
 func newSide(t *testing.T, name string, id ident.TopicID) *side {
@@ -126,6 +133,14 @@ func (s *side) append(w http.ResponseWriter, r *http.Request) {
 		m := *x.Message
 		m.Header, m.Body = slices.Clone(m.Header), slices.Clone(m.Body)
 		all = append(all, m)
+	}
+	s.mu.Lock()
+	late := s.late
+	s.late = lateCopies{}
+	s.mu.Unlock()
+	if s.add(late.messages...); late.instead {
+		http.Error(w, `{"message":"in doubt, may be stored"}`, http.StatusGatewayTimeout)
+		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"sequence": s.add(all...)})
 }

@@ -1,5 +1,6 @@
-// Command fork publishes and consumes with the public Go client of the replicated fork youzan/nsq, in each of its ways at once,
-// until its standard input ends. Then it waits for all acknowledged messages and prints a Report of each way as JSON.
+// Command fork publishes and consumes with the public Go client of the replicated fork youzan/nsq, in all ways at once, until
+// its standard input ends. Then it waits for all acknowledged messages and prints a Report of each way as JSON. Its argument
+// lists the HTTP addresses of brokers; with FORK_LOG in the environment it prints the log of the client.
 //
 // It is a module of its own, so that the product does not depend on that client.
 package main
