@@ -398,8 +398,7 @@ async function charts() {
   await visit("", "Overview");
   const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. put: now / });
   await plot.waitFor();
-  const box = await plot.boundingBox();
-  await page.mouse.move(box.x + box.width - 40, box.y + 60);
+  await plot.hover({ position: { x: (await plot.boundingBox()).width - 40, y: 60 } });
   await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*put .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
   await picture("chart-hover");
   const asked = page.waitForRequest(r => /console\/series\?minutes=5$/.test(r.url()));

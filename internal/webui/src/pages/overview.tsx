@@ -35,7 +35,7 @@ const slow = 0.5; // s; a replica is out of sync after a second
 // ownFaults are the alarms that a broker raises by its report on itself.
 const ownFaults: Record<string, string> = {
   network_corrupts: "received bytes that had changed on the way", metadata_full: "has an etcd whose database fills",
-  certificate_expires: "has a certificate that expires soon or has expired", clients_refused: "refuses clients above a limit",
+  certificate_expires: "has a certificate that expires soon or has expired", certificate_unusable: "has a certificate whose files cannot be used", clients_refused: "refuses clients above a limit",
   auth_service_silent: "gets no usable answer of the authorization service",
 };
 
