@@ -65,7 +65,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	}
 	b.directory = directory.New(directory.Options{
 		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Peers: b.peers, Caller: b.dispatch,
-		Counters: b.inspector.Counters, Damaged: b.inspector.Damaged, LowSpace: b.space.Low, Hangs: watchdog{b}.hangs, Unheard: b.contact.Unheard,
+		Counters: b.inspector.Counters, Damaged: b.inspector.Damaged, LowSpace: b.space.Low, Hangs: watchdog{b}.hangs, Unanswered: b.rpc.Unanswered, Unheard: b.contact.Unheard,
 		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
 	})
 	b.gateway = gateway.New(core{b, b.engine}, b.rpc, b.o.Gateway)

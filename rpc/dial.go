@@ -133,6 +133,8 @@ func (c *conn) certified(node ident.Node) error {
 func (p *peer) failed(ctx context.Context, address string, err error) {
 	p.mu.Lock()
 	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && address == p.mu.reached && address == p.mu.address
+	var slow net.Error
+	p.silent.Store(errors.As(err, &slow) && slow.Timeout())
 	p.updateLocked()
 	p.mu.Unlock()
 	p.complain(ctx, "cannot connect to peer", err)

@@ -34,6 +34,7 @@ type peer struct {
 
 	sender  atomic.Pointer[conn] // mu.out, for Send
 	isUp    atomic.Bool          // mu.up, for Up
+	silent  atomic.Bool          // the last dial got neither a handshake nor a refusal in its time
 	traffic traffic              // of all its connections
 	kick    chan struct{}        // capacity 1: dial now
 	stop    context.CancelFunc   // ends keepConnected
@@ -97,6 +98,7 @@ func (p *peer) attach(c *conn) {
 		return
 	}
 	p.mu.refused = false
+	p.silent.Store(false)
 	if c.dialled {
 		p.mu.out, p.mu.reached = c, c.address
 		p.sender.Store(c)

@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -123,6 +125,23 @@ func TestRefusedIsOnlyWhoWasUp(t *testing.T) {
 	l.told()
 	l.refuse()
 	l.told(seen{node: "b", inc: 3, refused: true})
+}
+
+// A process that is stopped accepts connections and answers none: that is known from one that is gone.
+func TestSilentIsNotRefused(t *testing.T) {
+	l := newLonePeer(t)
+	require.False(t, l.silent.Load())
+	l.failed(t.Context(), "b:1", fmt.Errorf("hello: %w", os.ErrDeadlineExceeded))
+	require.True(t, l.silent.Load())
+	l.refuse()
+	require.False(t, l.silent.Load(), "its process is gone")
+	l.failed(t.Context(), "b:1", &net.OpError{Op: "dial", Err: context.DeadlineExceeded})
+	require.True(t, l.silent.Load(), "its host is off")
+	l.failed(t.Context(), "b:1", fmt.Errorf("%w: another cluster", errRefused))
+	require.False(t, l.silent.Load(), "that is an answer")
+	l.failed(t.Context(), "b:1", os.ErrDeadlineExceeded)
+	l.attached(true, 1)
+	require.False(t, l.silent.Load())
 }
 
 func TestRefusalAtAFormerAddressProvesNothing(t *testing.T) {

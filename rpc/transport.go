@@ -163,6 +163,13 @@ func (t *Transport) Up(n ident.Node) bool {
 	return p != nil && p.isUp.Load()
 }
 
+// Unanswered reports whether the address of a peer neither answers nor refuses connections: its process is stopped or
+// hangs, or its host is off or cut off.
+func (t *Transport) Unanswered(n ident.Node) bool {
+	p := (*t.peers.Load())[n]
+	return p != nil && p.silent.Load()
+}
+
 // Peer is the hello of a connected peer; false while there is no connection to it.
 func (t *Transport) Peer(n ident.Node) (Hello, bool) {
 	if c := t.sender(n); c != nil {

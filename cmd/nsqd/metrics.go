@@ -1,6 +1,9 @@
 package main
 
 import (
+	"crypto/tls"
+	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -27,8 +30,14 @@ func (p *process) measure() {
 		emit("auth_service_unanswered_seconds", p.guard.Unanswered().Seconds())
 	})
 	p.metrics.Source([]string{"certificate_expiry_timestamp_seconds"}, func(emit metrics.Emit) {
-		for use, end := range p.certificates() {
-			emit("certificate_expiry_timestamp_seconds", float64(end.Unix()), use)
+		ends, faults := p.certificates()
+		for use := range faults {
+			emit("certificate_expiry_timestamp_seconds", 0, use)
+		}
+		for use, end := range ends {
+			if faults[use] == "" {
+				emit("certificate_expiry_timestamp_seconds", float64(end.Unix()), use)
+			}
 		}
 	})
 	build := edge.ReadBuild()
@@ -48,18 +57,45 @@ func (p *process) measure() {
 	})
 }
 
-// certificates are the ends of validity of this broker's certificates, by their use.
-func (p *process) certificates() map[string]time.Time {
-	ends := map[string]time.Time{}
-	for use, file := range map[string]string{"client": p.o.TLSCert, "rpc": p.o.RPCTLSCert} {
-		if file == "" {
+// certificate names the files of a certificate of this broker, and their settings.
+type certificate struct{ use, certFile, keyFile, certFlag, keyFlag string }
+
+// certificates lists the ends of validity of this broker's certificates by their use, and the reasons why files could not be
+// used now. The broker has read them when it started, and continues with those.
+func (p *process) certificates() (ends map[string]time.Time, faults map[string]string) {
+	ends, faults = map[string]time.Time{}, map[string]string{}
+	for _, c := range []certificate{
+		{"client", p.o.TLSCert, p.o.TLSKey, "--tls-cert", "--tls-key"},
+		{"rpc", p.o.RPCTLSCert, p.o.RPCTLSKey, "--rpc-tls-cert", "--rpc-tls-key"},
+		{"etcd", p.o.EtcdTLSCert, p.o.EtcdTLSKey, "--etcd-tls-cert", "--etcd-tls-key"},
+	} {
+		if c.certFile == "" {
 			continue
 		}
-		if c, err := readCertificate(file); err == nil {
-			ends[use] = c.NotAfter
+		if leaf, err := readCertificate(c.certFile); err == nil {
+			ends[c.use] = leaf.NotAfter
+		}
+		if why := c.fault(); why != "" {
+			faults[c.use] = why
 		}
 	}
-	return ends
+	return ends, faults
+}
+
+// fault is the reason why the files cannot be used; "" if they can. It has no name of a file: observers read it.
+func (c certificate) fault() string {
+	cert, err := os.ReadFile(c.certFile)
+	if err != nil {
+		return fmt.Sprintf("the file of %s cannot be read", c.certFlag)
+	}
+	key, err := os.ReadFile(c.keyFile)
+	if err != nil {
+		return fmt.Sprintf("its private key is missing: the file of %s cannot be read", c.keyFlag)
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		return fmt.Sprintf("the files of %s and %s do not belong together", c.certFlag, c.keyFlag)
+	}
+	return ""
 }
 
 func one(is bool) float64 {

@@ -244,3 +244,30 @@ func (b *broker) lookup() string {
 	require.NotNil(b.t, at)
 	return at[1]
 }
+
+// TestCertificateWithoutItsKey: the broker says so while it still runs with the files that it read before, and its metric
+// has no end of validity.
+func TestCertificateWithoutItsKey(t *testing.T) {
+	authority := certs.New(t)
+	authority.Issue("client")
+	authority.Issue("rpc")
+	authority.Issue("other")
+	p := &process{}
+	p.o.TLSCert, p.o.TLSKey = authority.File("client.pem"), authority.File("client.key")
+	p.o.RPCTLSCert, p.o.RPCTLSKey = authority.File("rpc.pem"), authority.File("rpc.key")
+	ends, faults := p.certificates()
+	require.Len(t, ends, 2)
+	require.Empty(t, faults)
+	require.NoError(t, os.Remove(p.o.RPCTLSKey))
+	p.o.TLSKey = authority.File("other.key")
+	ends, faults = p.certificates()
+	require.Len(t, ends, 2)
+	require.Equal(t, map[string]string{
+		"rpc":    "its private key is missing: the file of --rpc-tls-key cannot be read",
+		"client": "the files of --tls-cert and --tls-key do not belong together",
+	}, faults)
+	require.NoError(t, os.Remove(p.o.RPCTLSCert))
+	ends, faults = p.certificates()
+	require.Len(t, ends, 1)
+	require.Equal(t, "the file of --rpc-tls-cert cannot be read", faults["rpc"])
+}

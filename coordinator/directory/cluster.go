@@ -125,7 +125,7 @@ func (d *Directory) brokerView(n meta.NodeState) edge.BrokerView {
 		Name: n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
 		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Build: n.Build, Level: n.Level,
-		LowSpace: d.o.LowSpace(n.Name), Hangs: d.o.Hangs(n.Name),
+		LowSpace: d.o.LowSpace(n.Name), Hangs: d.o.Hangs(n.Name), Silent: !ok && d.o.Unanswered(n.Name),
 	}
 }
 

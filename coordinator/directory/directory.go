@@ -44,6 +44,8 @@ type Options struct {
 	// Hangs reports whether a broker said that its disk or a core loop does not go on, or that its
 	// store has failed.
 	Hangs func(ident.Node) bool
+	// Unanswered reports whether a broker's address neither answers nor refuses connections.
+	Unanswered func(ident.Node) bool
 	// Damaged are the damaged places of the replicas here.
 	Damaged func() []calls.DamagedPlace
 	// Unheard is how long the metadata has not answered; 0 if it does.

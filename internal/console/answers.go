@@ -60,6 +60,7 @@ type Broker struct {
 	LowSpace    bool       `json:"low_space"`
 	Hangs       bool       `json:"hangs,omitempty"`       // it said that its disk or a core loop does not go on, or that its store has failed
 	Unreachable bool       `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
+	Silent      bool       `json:"silent,omitempty"`      // it is not registered, and neither answers nor refuses connections
 	Drain       string     `json:"drain,omitempty"`       // leaders or replicas; missing: it is not being drained
 	Zone        string     `json:"zone"`
 	Version     string     `json:"version"`                    // of NSQ, which it speaks
@@ -67,6 +68,7 @@ type Broker struct {
 	Level       int        `json:"feature_level"`
 	TCPAddress  string     `json:"tcp_address"`
 	HTTPAddress string     `json:"http_address"`
+	RPCAddress  string     `json:"rpc_address"`
 	// HTTPSAddress is for browsers that have the page over TLS; "" = the broker has none.
 	HTTPSAddress string `json:"https_address,omitempty"`
 	Leads        int    `json:"leads"`

@@ -77,8 +77,9 @@ type Options struct {
 	Etcd        func() Etcd // nil = none
 	// AuthUnanswered is for how long the authorization service has given no usable answer; nil = there is none.
 	AuthUnanswered func() time.Duration
-	// Certificates are the ends of validity, by the use of the certificate; nil = there are none.
-	Certificates func() map[string]time.Time
+	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate;
+	// nil = there are none.
+	Certificates func() (ends map[string]time.Time, faults map[string]string)
 	Started      time.Time
 	Step         time.Duration // 0 = DefaultStep
 	// File keeps the last hour, the events and the audit over a restart; "" = nothing does. Log is required with it.

@@ -795,24 +795,24 @@ func TestReportsOfOtherBrokers(t *testing.T) {
 		w.metrics.Refused(metrics.RefusedTCPUser) // those of n1
 		w.faults["n2"] = edge.FaultSample{JournalBusy: 1500 * time.Millisecond}
 		w.faults["n3"] = edge.FaultSample{Corrupt: 1}
-		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Certificates: func() map[string]time.Time {
-			return map[string]time.Time{"rpc": time.Now().Add(time.Hour)}
+		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Certificates: func() (map[string]time.Time, map[string]string) {
+			return map[string]time.Time{"rpc": time.Now().Add(time.Hour)}, map[string]string{"client": "its private key is missing"}
 		}})
 		for _, n := range []ident.Node{"n1", "n2", "n3"} {
-			require.Equal(t, []string{health.BrokerHangs, health.CertificateExpires, health.ClientsRefused, health.NetworkCorrupts}, codes(n))
+			require.Equal(t, []string{health.BrokerHangs, health.CertificateExpires, health.CertificateUnusable, health.ClientsRefused, health.NetworkCorrupts}, codes(n))
 		}
 		w.faults["n2"] = edge.FaultSample{}
 		time.Sleep(5 * time.Minute)
-		require.Equal(t, []string{health.CertificateExpires, health.NetworkCorrupts}, codes("n1"))
+		require.Equal(t, []string{health.CertificateExpires, health.CertificateUnusable, health.NetworkCorrupts}, codes("n1"))
 		w.metrics.Refused(metrics.RefusedTCPUser)
 		require.Contains(t, codes("n1"), health.ClientsRefused, "again")
 		time.Sleep(time.Hour)
-		require.Equal(t, []string{health.CertificateExpires}, codes("n1"))
+		require.Equal(t, []string{health.CertificateExpires, health.CertificateUnusable}, codes("n1"))
 	})
 }
 
 // ofReports names the broker that has each fault.
-var ofReports = map[string]ident.Node{health.BrokerHangs: "n2", health.NetworkCorrupts: "n3", health.CertificateExpires: "n2", health.ClientsRefused: "n1"}
+var ofReports = map[string]ident.Node{health.BrokerHangs: "n2", health.NetworkCorrupts: "n3", health.CertificateExpires: "n2", health.CertificateUnusable: "n2", health.ClientsRefused: "n1"}
 
 // TestDamageOnAnotherBroker: the pages of any broker show a damaged place: the overview, the topic in the
 // list, the topic and the partition.

@@ -241,7 +241,8 @@ func cause(v edge.ClusterView, report health.Report, full bool) string {
 			if a.Code != code {
 				continue
 			}
-			if code == health.BrokerDead || code == health.BrokerHangs || code == health.BrokerUnreachable {
+			named := len(a.Where) > 0 && strings.Contains(a.Text, a.Where[0])
+			if !named && (code == health.BrokerDead || code == health.BrokerHangs || code == health.BrokerUnreachable) {
 				return a.Text + ": " + strings.Join(a.Where, ", ")
 			}
 			return a.Text

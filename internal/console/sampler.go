@@ -286,7 +286,9 @@ func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxHeldPolicies)], len(f.HeldPolicies)
 	if c.o.Certificates != nil {
 		own.CertificateSeconds = map[string]float64{}
-		for use, end := range c.o.Certificates() {
+		var ends map[string]time.Time
+		ends, own.CertificateFaults = c.o.Certificates()
+		for use, end := range ends {
 			own.CertificateSeconds[use] = end.Sub(now).Seconds()
 		}
 	}

@@ -147,7 +147,9 @@ func TestTheFileOfTheHistoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(t)
 		random := rand.New(rand.NewPCG(1, 2))
-		text := func() string { return fmt.Sprintf("%016x%016x%016x", random.Uint64(), random.Uint64(), random.Uint64()) }
+		text := func() string {
+			return fmt.Sprintf("%016x%016x%016x", random.Uint64(), random.Uint64(), random.Uint64())
+		}
 		for i := range 100 {
 			k.w.put(edge.TopicSample{Topic: fmt.Sprint("t", i), Depth: 1, Channels: []edge.ChannelSample{channel("a", 1, 0), channel("b", 1, 0)}}, "n1")
 		}

@@ -447,6 +447,9 @@ type BrokerView struct {
 	Leaving      bool              `json:"leaving"`                    // it is being decommissioned: its replicas go to others
 	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": what the broker gives up and does not get again
 	Level        int               `json:"feature_level"`              // of its build
+	// Silent: it is not registered, and its address neither answers nor refuses connections. The process hangs, or its host
+	// is off or cut off.
+	Silent bool `json:"silent,omitempty"`
 	// Hangs: the broker itself said that its disk or a core loop does not go on, or that its store
 	// has failed, and has not connected anew since.
 	Hangs    bool `json:"hangs,omitempty"`

@@ -109,7 +109,7 @@ func Assess(v edge.ClusterView, silent []string, own map[ident.Node]Own) Report 
 	alive := Living(v)
 	r := Report{Alarms: slices.Concat(partitionAlarms(v, alive), brokerAlarms(v, alive, own), ownAlarms(own))}
 	if len(silent) > 0 {
-		r.raise(Degraded, StatisticsSilent, silent, "no statistics from "+plural(len(silent), "broker", "brokers"), "ask these brokers themselves: curl HOST:4151/readyz")
+		r.raise(Degraded, StatisticsSilent, silent, "no statistics from "+plural(len(silent), "broker", "brokers"), "ask these brokers themselves: "+askThem(v, silent))
 	}
 	switch {
 	case Full(own):
@@ -125,6 +125,20 @@ func Assess(v edge.ClusterView, silent []string, own map[ident.Node]Own) Report 
 	}
 	r.Summary = summary(v, r, len(alive))
 	return r
+}
+
+// askThem is the command that asks brokers whether they serve. silent are "name: reason".
+func askThem(v edge.ClusterView, silent []string) string {
+	var commands []string
+	for _, b := range v.Brokers {
+		if slices.ContainsFunc(silent, func(s string) bool { return strings.HasPrefix(s, string(b.Name)+":") }) {
+			commands = append(commands, "curl http://"+b.HTTPAddress+"/readyz")
+		}
+	}
+	if len(commands) == 0 {
+		return "GET /readyz"
+	}
+	return strings.Join(commands, "; ")
 }
 
 func (r *Report) raise(s State, code string, where []string, text, instruction string) {
@@ -239,7 +253,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 	case len(alive) == 0:
 		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/OPERATIONS.md, Start")
 	case len(dead) > 0:
-		r.raise(Degraded, BrokerDead, dead, plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason. If it is lost: nsqctl cluster decommission --help")
+		r.dead(v, dead)
 	}
 	if len(unreachable) > 0 {
 		r.unreachable(v, unreachable)
@@ -256,6 +270,23 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 		r.raise(Degraded, NoController, nil, "no broker is the controller: no replica is moved or replaced", "wait some seconds; then restart the broker whose log reports errors of the controller")
 	}
 	return r.Alarms
+}
+
+// dead reports the brokers that are not registered. One that neither answers nor refuses connections may hang: a process
+// that is started beside it finds its data path in use.
+func (r *Report) dead(v edge.ClusterView, dead []string) {
+	var silent []string
+	for _, b := range v.Brokers {
+		if b.Silent && slices.Contains(dead, string(b.Name)) {
+			silent = append(silent, fmt.Sprintf("%s at %s", b.Name, b.RPCAddress))
+		}
+	}
+	text, do := plural(len(dead), "broker is dead", "brokers are dead"), "start it; if it runs, its log has the reason"
+	if len(silent) > 0 {
+		text += ": " + strings.Join(silent, ", ") + map[bool]string{true: " does not answer", false: " do not answer"}[len(silent) == 1]
+		do = "if the process of a broker that does not answer still runs, kill it; then start it. Its log has the reason; if its host is cut off, mend the network"
+	}
+	r.raise(Degraded, BrokerDead, dead, text, do+". If it is lost: nsqctl cluster decommission --help")
 }
 
 // roomDo is the remedy of LockstepDiskReserveReached and of LockstepPutsLackSpace.
@@ -347,7 +378,7 @@ func (r *Report) unreachable(v edge.ClusterView, where []string) {
 	r.raise(Degraded, BrokerUnreachable, where, text+string(v.Self), reachDo)
 }
 
-const reachDo = "mend the network between the brokers (--rpc-address, a firewall); start the brokers that have ended"
+const reachDo = "mend the network between the brokers (--rpc-address, a firewall); start the brokers that have ended; kill those that run and do not answer, then start them"
 
 // reachFirst changes the remedies of partitions if no broker is known to be dead. The unreachable brokers may run, and
 // a replica whose disk is intact must not be given up.

@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,41 @@ func three() edge.ClusterView {
 			{Leader: "n1", Replicas: all, ISR: all, MinInSync: 2},
 		}}},
 	}
+}
+
+// TestABrokerThatDoesNotAnswer: it is dead for the cluster, and its process may still run. The alarm has its address, and
+// says what to do first.
+func TestABrokerThatDoesNotAnswer(t *testing.T) {
+	v := three()
+	for i := range v.Brokers {
+		v.Brokers[i].RPCAddress = fmt.Sprintf("10.0.0.%d:4153", i+1)
+		v.Brokers[i].HTTPAddress = fmt.Sprintf("10.0.0.%d:8080", i+1)
+	}
+	v.Brokers[1].Alive = false
+	dead := func() health.Alarm {
+		for _, a := range health.Assess(v, nil, nil).Alarms {
+			if a.Code == health.BrokerDead {
+				return a
+			}
+		}
+		return health.Alarm{}
+	}
+	require.Equal(t, "1 broker is dead", dead().Text)
+	require.NotContains(t, dead().Do, "kill")
+	v.Brokers[1].Silent = true
+	require.Equal(t, "1 broker is dead: n2 at 10.0.0.2:4153 does not answer", dead().Text)
+	require.Contains(t, dead().Do, "kill it; then start it")
+	v.Brokers[2].Alive = false
+	require.Equal(t, "2 brokers are dead: n2 at 10.0.0.2:4153 does not answer", dead().Text)
+	v.Brokers[2].Silent = true
+	require.Equal(t, "2 brokers are dead: n2 at 10.0.0.2:4153, n3 at 10.0.0.3:4153 do not answer", dead().Text)
+
+	v = three()
+	v.Brokers[1].Alive, v.Brokers[1].Incarnation = false, 7
+	require.Contains(t, health.Assess(v, nil, nil).Alarms[1].Do, "kill those that run and do not answer")
+	v = three()
+	v.Brokers[1].HTTPAddress = "10.0.0.2:8080"
+	require.Equal(t, "ask these brokers themselves: curl http://10.0.0.2:8080/readyz", health.Assess(v, []string{"n2: no answer"}, nil).Alarms[0].Do)
 }
 
 // TestPublishing: whether clients can publish through the broker that is asked.

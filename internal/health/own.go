@@ -28,13 +28,14 @@ const othersLead = 5 * time.Second
 
 // Codes of alarms that need a broker's report on itself.
 const (
-	CertificateExpires = "certificate_expires"
-	ClientsRefused     = "clients_refused"
-	NetworkCorrupts    = "network_corrupts"
-	MetadataFull       = "metadata_full"
-	AuthServiceSilent  = "auth_service_silent"
-	ChannelIdle        = "channel_idle"
-	PolicyHeld         = "policy_held"
+	CertificateExpires  = "certificate_expires"
+	CertificateUnusable = "certificate_unusable"
+	ClientsRefused      = "clients_refused"
+	NetworkCorrupts     = "network_corrupts"
+	MetadataFull        = "metadata_full"
+	AuthServiceSilent   = "auth_service_silent"
+	ChannelIdle         = "channel_idle"
+	PolicyHeld          = "policy_held"
 )
 
 // MaxIdleChannels bounds the idle channels in a report.
@@ -47,9 +48,12 @@ const MaxHeldPolicies = 100
 // times are distances by the broker's own clock. A missing value is unknown, or does not apply: an
 // older build has none.
 type Own struct {
-	// CertificateSeconds is for how long a certificate is valid still, by its use (client, rpc);
+	// CertificateSeconds is for how long a certificate is valid still, by its use (client, rpc, etcd);
 	// negative after its end.
 	CertificateSeconds map[string]float64 `json:"certificate_seconds,omitempty"`
+	// CertificateFaults are the reasons why the files of a certificate cannot be used, by its use. The broker runs with
+	// those that it read before.
+	CertificateFaults map[string]string `json:"certificate_faults,omitempty"`
 	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of
 	// lockstep_refused_total).
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
@@ -106,6 +110,7 @@ func (r *Report) makeRoomFirst() {
 // The remedies are those of docs/OPERATIONS.md, Alerts.
 const (
 	certificateDo = "replace the files; a running broker reads the certificate between brokers anew by itself, that for clients at SIGHUP"
+	unusableDo    = "put the certificate and its private key back, before this broker restarts: it runs with those that it read before, and does not start with these"
 	refusedDo     = "raise the limit, or find the client: the table of limits (docs/SECURITY.md) has the setting, the log names the client"
 	fillDo        = "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes"
 	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/OPERATIONS.md, LockstepMetadataFull"
@@ -118,7 +123,7 @@ const (
 // ownAlarms are the alarms of the brokers' reports on themselves.
 func ownAlarms(own map[ident.Node]Own) []Alarm {
 	var r Report
-	var full, certificates, refused, silent, corrupt finding
+	var full, certificates, unusable, refused, silent, corrupt finding
 	for _, n := range slices.Sorted(maps.Keys(own)) {
 		o := own[n]
 		switch {
@@ -131,6 +136,9 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 			if left := seconds(o.CertificateSeconds[use]); left < certificateSoon {
 				certificates.add(n, fmt.Sprintf("the %s certificate of %s %s", use, n, expiry(left)))
 			}
+		}
+		for _, use := range slices.Sorted(maps.Keys(o.CertificateFaults)) {
+			unusable.add(n, fmt.Sprintf("the %s certificate of %s cannot be used: %s", use, n, o.CertificateFaults[use]))
 		}
 		for _, limit := range slices.Sorted(maps.Keys(o.RefusedSecondsAgo)) {
 			if seconds(o.RefusedSecondsAgo[limit]) < refusedLately {
@@ -150,6 +158,7 @@ func ownAlarms(own map[ident.Node]Own) []Alarm {
 	}
 	full.raise(&r, Degraded, MetadataFull, remedy)
 	certificates.raise(&r, Degraded, CertificateExpires, certificateDo)
+	unusable.raise(&r, Degraded, CertificateUnusable, unusableDo)
 	refused.raise(&r, Degraded, ClientsRefused, refusedDo)
 	silent.raise(&r, Degraded, AuthServiceSilent, authDo)
 	corrupt.raise(&r, Degraded, NetworkCorrupts, corruptDo)

@@ -160,7 +160,7 @@ var table = []Section{
 	}},
 	{"This process", []Definition{
 		{"ready", KindGauge, nil, "1 while the broker is registered, serves, and reaches another broker, as /readyz reports; 0 otherwise."},
-		{"certificate_expiry_timestamp_seconds", KindGauge, []string{"use"}, "End of the validity of this broker's certificate, as a Unix time: client (--tls-cert) and rpc (--rpc-tls-cert)."},
+		{"certificate_expiry_timestamp_seconds", KindGauge, []string{"use"}, "End of the validity of this broker's certificate, as a Unix time: client (--tls-cert), rpc (--rpc-tls-cert) and etcd (--etcd-tls-cert). 0: its files cannot be used, for example because the private key is missing."},
 		{"build_info", KindGauge, []string{"version", "commit", "feature_level", "nsq_version", "node"}, "1; the labels name the build of this broker and the broker."},
 	}},
 }

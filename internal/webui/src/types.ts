@@ -10,8 +10,8 @@ export interface Alarm {
 }
 
 export interface Broker {
-  name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean; hangs?: boolean; unreachable?: boolean;
-  zone: string; version: string; lockstep_version?: string; feature_level: number; tcp_address: string; http_address: string; https_address?: string;
+  name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean; hangs?: boolean; unreachable?: boolean; silent?: boolean;
+  zone: string; version: string; lockstep_version?: string; feature_level: number; tcp_address: string; http_address: string; https_address?: string; rpc_address?: string;
   leads: number; replicas: number; answered: boolean; drain?: string;
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;
   put_p99_ms?: Maybe<number>; sync_p99_ms?: Maybe<number>; connections?: Maybe<number>; consumers?: Maybe<number>; producers?: Maybe<number>;

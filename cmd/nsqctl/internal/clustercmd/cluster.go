@@ -115,6 +115,8 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 		switch {
 		case b.Hangs:
 			note += "hangs "
+		case b.Silent:
+			note += "does not answer "
 		case health.Unreachable(b):
 			note += fmt.Sprintf("registered, does not answer %s ", v.Self)
 		}

@@ -11,7 +11,7 @@ import type { Broker as Row, BrokerDetail, Place, Unreachable } from "../types";
 export function BrokerState({ b }: { b: Row }) {
   if (b.hangs) return <Mark state="unsafe" text="hangs" />;
   if (b.unreachable) return <Mark state="unsafe" text="unreachable" />;
-  if (!b.alive) return <Mark state="unsafe" text="dead" />;
+  if (!b.alive) return <Mark state="unsafe" text={b.silent ? "no answer" : "dead"} />;
   if (b.low_space) return <Mark state="degraded" text="disk full" />;
   if (!b.answered) return <Mark state="degraded" text="silent" />;
   if (b.leaving) return <Mark state="degraded" text="leaving" />;
@@ -62,6 +62,7 @@ function Stop({ d }: { d: BrokerDetail }) {
   const b = d.broker;
   if (b.unreachable) return <p class="note bad">It is registered, and does not answer the broker that serves this page.</p>;
   if (!b.alive && b.leaving && b.replicas === 0) return <p class="note good">It does not run, and nothing is left on it.</p>;
+  if (!b.alive && b.silent) return <p class="note bad">It does not answer at {b.rpc_address}, and refuses no connection: the process hangs, or its host is cut off. If the process still runs, kill it; then start it.</p>;
   if (!b.alive) return <p class="note bad">It is dead: start it; if it runs, its log has the reason.{b.replicas > 0 && ` Until then ${plural(b.replicas, "partition lacks", "partitions lack")} a replica.`}</p>;
   if (d.safe_to_stop) return <p class="note good">It may be stopped now: every partition continues without it.</p>;
   return <p class="note bad">Do not stop it now: {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</p>;
@@ -84,7 +85,7 @@ export function BrokerPage({ name }: { name: string }) {
           ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Puts not answered OK", refusedText(b)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
           ["Its replicas kept leaders waiting for", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
           ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
-          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["HTTPS", b.https_address || "none"], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
+          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["HTTPS", b.https_address || "none"], ["Brokers (RPC)", b.rpc_address || unknown], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
         ]} />
         <Places title="Leads" places={d.leads} empty="It leads no partition." />
         <Places title="Follows" places={d.follows} empty="It follows no partition." />

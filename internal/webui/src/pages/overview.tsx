@@ -35,7 +35,7 @@ const slow = 0.5; // s; a replica is out of sync after a second
 // ownFaults are the alarms that a broker raises by its report on itself.
 const ownFaults: Record<string, string> = {
   network_corrupts: "received bytes that had changed on the way", metadata_full: "has an etcd whose database fills",
-  certificate_expires: "has a certificate that expires soon or has expired", clients_refused: "refuses clients above a limit",
+  certificate_expires: "has a certificate that expires soon or has expired", certificate_unusable: "has a certificate whose files cannot be used", clients_refused: "refuses clients above a limit",
   auth_service_silent: "gets no usable answer of the authorization service",
 };
 
@@ -44,7 +44,7 @@ function Which({ o }: { o: Data }) {
     const silent = o.unreachable.find(u => u.broker === b.name);
     const refuses = o.alarms.some(a => a.code === "low_space" && a.state === "unsafe");
     const hangs = o.alarms.some(a => a.code === "broker_hangs" && a.where?.includes(b.name));
-    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? "is dead" : b.low_space ? (refuses ? "is below its disk reserve, and partitions refuse puts for that" : "is below its disk reserve; other replicas take the puts") : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
+    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? (b.silent ? `does not answer at ${b.rpc_address}: kill it if it still runs, then start it` : "is dead") : b.low_space ? (refuses ? "is below its disk reserve, and partitions refuse puts for that" : "is below its disk reserve; other replicas take the puts") : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
       : (b.behind_seconds ?? 0) >= slow ? `is slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
     const own = o.alarms.filter(a => ownFaults[a.code] && a.where?.includes(b.name));
     const all = [what, ...own.map(a => ownFaults[a.code])].filter(Boolean).join(", and ");
