@@ -398,7 +398,8 @@ async function charts() {
   await visit("", "Overview");
   const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. put: now / });
   await plot.waitFor();
-  await plot.hover({ position: { x: (await plot.boundingBox()).width - 40, y: 60 } });
+  const drawn = plot.locator(".u-over"); // a mouse that comes before the chart is drawn is over nothing
+  await drawn.hover({ position: { x: (await drawn.boundingBox()).width - 20, y: 60 } });
   await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*put .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
   await picture("chart-hover");
   const asked = page.waitForRequest(r => /console\/series\?minutes=5$/.test(r.url()));
