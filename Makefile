@@ -147,7 +147,7 @@ test-all: ## everything, for hours, one after the other: before a release
 	$(MAKE) bench-check
 	$(MAKE) test-packages
 
-client-compare: build ## the Go client and go-nsq in turn while brokers are killed: docs/results/client.md
+client-compare: build ## the Go client and go-nsq in turn while brokers are killed; prints two tables
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install what the tests need from Debian, npm and the Go module proxy, as root
