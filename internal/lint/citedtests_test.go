@@ -117,10 +117,10 @@ func TestCitedTestsExist(t *testing.T) {
 			}
 		})
 	}
-	require.Greater(t, cited, 100)
+	require.Greater(t, cited, 40)
 }
 
-// TestRowsOfBugsAreShort: a row is read at a glance.
+// TestRowsOfBugsAreShort: a row is read at a glance, and the page in a few minutes.
 func TestRowsOfBugsAreShort(t *testing.T) {
 	cell := regexp.MustCompile(`[^\\]\| `)
 	rows := 0
@@ -133,7 +133,8 @@ func TestRowsOfBugsAreShort(t *testing.T) {
 			require.LessOrEqual(t, len([]rune(c)), mostOfACell, "docs/bugs.md:%d: %s", n, c)
 		}
 	})
-	require.Greater(t, rows, 100)
+	require.Greater(t, rows, 40)
+	require.Less(t, rows, 60, "docs/bugs.md keeps the bugs that teach: a new one replaces the least instructive")
 }
 
 // mostOfACell is the length of a cell of docs/bugs.md at most.
