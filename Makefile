@@ -174,10 +174,10 @@ bench-check: ## build and test the module bench/
 	$(GO) vet -C bench ./...
 	$(GO) test -C bench -timeout 10m ./...
 
-flame: build ## draw the processor time of a leader, a follower and a consumer's broker into docs/flame (FLAMEFLAGS)
+flame: build ## the processor time of a leader, a follower and a consumer's broker: OUT/*.svg (OUT, FLAMEFLAGS)
 	$(GO) build -C bench -o ../bin/bench-flame ./flame
-	mkdir -p docs/flame
-	bin/bench-flame -out docs/flame $(FLAMEFLAGS)
+	@mkdir -p $(OUT)
+	bin/bench-flame -out $(OUT) $(FLAMEFLAGS)
 
 sweeps: build ## curves by connections, partitions, topics, size, backlog, channels: OUT/sweep-*.svg (OUT, BENCHFLAGS)
 	@mkdir -p $(OUT)
@@ -192,7 +192,7 @@ microbench: ## benchmarks of the hot paths into microbench.txt, beside BASE (BEN
 microbench-base: ## make the last figures the base of later comparisons (BASE)
 	grep -v '^cpu:' microbench.txt >$(BASE)
 
-scale: ## cost of many partitions and brokers (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
+scale: ## cost of many partitions and brokers (LOCKSTEP_LONG=1: 100,000 keys)
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
 
 sim: ## simulated clusters under faults (SEEDS)
