@@ -213,7 +213,7 @@ chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)
 
-soak: tools ## floods, bad logins and scans at every port of real brokers, with figures: a quarter of an hour; after a change of limits
+soak: tools ## floods, bad logins, scans, and one user's unread and trickling clients at real brokers, with figures: 20 minutes; after a change of limits
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/verify/attack
 
 migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
@@ -222,8 +222,8 @@ migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100
 walk: ## each failure of docs/OPERATIONS.md caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -p 1 -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestDamageOf|TestOldDisk|TestEachSign' $(addprefix ./internal/verify/e2e/,alerts disks walk)
 
-conformance: build ## stock clients' own suites, and every pair of implementations
-	LOCKSTEP_LONG=1 $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
+conformance: build tools ## stock clients' own suites, and every pair of implementations
+	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)
 
 fuzz: ## every fuzz target in turn (FUZZTIME each)
 	.ci/fuzz $(FUZZTIME)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -74,11 +75,13 @@ func TestSubscriptionsReposition(t *testing.T) {
 		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
+		partition := 0
 		for i := range 10 {
-			c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))})
+			place, _ := msgid.Parse(c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))}))
+			partition = int(place.Partition)
 		}
 		from := func(on, from string, ready int) *consumer {
-			return c.open(on, edge.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: -1, From: from, Reposition: true}, ready)
+			return c.open(on, edge.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: partition, From: from, Reposition: true}, ready)
 		}
 		first := from("n1", "4", 100)
 		require.Equal(t, "m4", string(first.next().Message.Body))
@@ -89,6 +92,16 @@ func TestSubscriptionsReposition(t *testing.T) {
 		first.sub.Close(true)
 		second.sub.Close(true)
 		c.counts("orders", "billing", 6, 0, 0)
+
+		// A sequence is a place of the one partition: in the other one, which is empty, a new channel begins by the rules.
+		third := c.open("n3", edge.SubscribeRequest{Topic: "orders", Channel: "audit", Partition: partition, From: "7", Reposition: true}, 100)
+		require.Equal(t, "m7", string(third.next().Message.Body))
+		third.sub.Close(true)
+		_, err := c.nodes["n3"].Subscribers().Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "new", Partition: 1 - partition, From: "7", Reposition: true, Client: func() edge.ClientStats { return edge.ClientStats{} }})
+		require.ErrorContains(t, err, fmt.Sprintf("7 is a sequence beyond the end of partition %d (0)", 1-partition))
+		views, err := c.nodes["n3"].ChannelViews("orders")
+		require.NoError(t, err)
+		require.Len(t, views, 2, "the refused subscription made no channel")
 	})
 }
 

@@ -94,7 +94,7 @@ func (b core) ChannelMissing(t ident.TopicID, channel string) {
 	b.admin.Channels.Missing(t, channel)
 }
 
-// RepositionChannel moves a channel where it has no consumers.
-func (b core) RepositionChannel(ctx context.Context, topic, channel, from string, partition int) error {
-	return b.admin.Channels.Reposition(ctx, topic, channel, from, partition)
+// RepositionChannel makes a channel exist, and moves it where it has no consumers.
+func (b core) RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
+	return b.admin.Channels.Reposition(ctx, topic, channel, from, partition, ordered)
 }

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -70,5 +72,101 @@ func TestSeekSaysWhatItMoves(t *testing.T) {
 		require.ErrorIs(t, err, edge.ErrChannelNotFound, "%+v", idle)
 		_, err = c.nodes["n2"].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: 3, DryRun: true})
 		require.ErrorIs(t, err, edge.ErrInvalid)
+	})
+}
+
+// TestAPlaceBeyondTheEndIsRefused: Unix seconds, milliseconds and microseconds are numbers of messages that do not
+// exist. A channel that moved there would skip all that waits. Nothing is moved or created, in no partition.
+func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3", "retention_time": "1h"})
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		ends := map[int]uint64{}
+		for i := range 12 {
+			key := []byte{byte(i)}
+			if i >= 6 {
+				key = []byte{0}
+			}
+			place, _ := msgid.Parse(c.putMessage("n1", "orders", key, queue.Message{Body: fmt.Appendf(nil, "m%d", i)}))
+			ends[int(place.Partition)] = uint64(place.Sequence) + 1
+		}
+		long, short := 0, 0
+		for p := range 3 {
+			if ends[p] > ends[long] {
+				long = p
+			}
+			if ends[p] < ends[short] {
+				short = p
+			}
+		}
+		require.Less(t, ends[short], ends[long])
+		plan := func(on string) edge.SeekResult {
+			r, err := c.nodes[on].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: -1, DryRun: true})
+			require.NoError(t, err)
+			return r
+		}
+		before := plan("n1")
+		require.EqualValues(t, 12, *before.Skips)
+
+		now := time.Now().UTC()
+		beyond := fmt.Sprint(ends[long])
+		for place, text := range map[string]string{
+			fmt.Sprint(now.Unix()):                    fmt.Sprintf("partition 0 (%d); for a time write %s or %d000000000", ends[0], now.Truncate(time.Second).Format(time.RFC3339), now.Unix()),
+			fmt.Sprint(now.UnixMilli()):               "for a time write " + now.Truncate(time.Millisecond).Format(time.RFC3339Nano),
+			fmt.Sprint(now.UnixMicro()):               "for a time write " + now.Truncate(time.Microsecond).Format(time.RFC3339Nano),
+			beyond:                                    fmt.Sprintf("partition %d (%d)", short, ends[short]),
+			"5000":                                    "the end is latest",
+			now.Add(time.Hour).Format(time.RFC3339):   "is in the future",
+			fmt.Sprint(now.Add(time.Hour).UnixNano()): "is in the future",
+			"2600-01-01T00:00:00Z":                    "is in the future",
+			fmt.Sprint(uint64(math.MaxInt64)):         "is in the future",
+			fmt.Sprint(uint64(math.MaxInt64) + 1):     "is not earliest",
+		} {
+			for _, on := range all {
+				for _, dry := range []bool{true, false} {
+					_, err := c.nodes[on].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: place, Partition: -1, DryRun: dry})
+					require.ErrorIs(t, err, edge.ErrInvalid, place)
+					require.ErrorContains(t, err, text)
+					require.NotContains(t, err.Error(), "rpc")
+				}
+			}
+			for _, channel := range []string{"new", "new#ephemeral"} {
+				err := do(t.Context(), c.nodes["n2"], operation{Verb: "channel.create", Topic: "orders", Channel: channel, Args: map[string]string{"from": place}})
+				require.ErrorIs(t, err, edge.ErrInvalid, place)
+				require.ErrorContains(t, err, text)
+				for _, reposition := range []bool{true, false} {
+					_, err = c.nodes["n3"].Subscribers().Subscribe(t.Context(), edge.SubscribeRequest{
+						Topic: "orders", Channel: channel, Partition: -1, From: place, Reposition: reposition,
+						Client: func() edge.ClientStats { return edge.ClientStats{} },
+					})
+					require.ErrorIs(t, err, edge.ErrInvalid, place)
+				}
+			}
+		}
+		views, err := c.nodes["n2"].ChannelViews("orders")
+		require.NoError(t, err)
+		require.Len(t, views, 1, "no channel was made: %v", views)
+		_, made := c.stats("orders", "new#ephemeral")
+		require.False(t, made)
+		require.Equal(t, before, plan("n3"), "nothing was moved")
+		_, err = c.nodes["n1"].Peek(t.Context(), edge.PeekRequest{Topic: "orders", From: now.Add(time.Hour).Format(time.RFC3339)})
+		require.ErrorIs(t, err, edge.ErrInvalid)
+
+		// A clock a little ahead is no mistake: the place is the end. So is the end itself, in the partition that has it.
+		for _, end := range []string{time.Now().Add(30 * time.Second).Format(time.RFC3339), "latest"} {
+			r, err := c.nodes["n1"].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: end, Partition: -1, DryRun: true})
+			require.NoError(t, err)
+			require.EqualValues(t, 12, *r.Skips)
+		}
+		c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": beyond, "partition": fmt.Sprint(long)})
+		c.counts("orders", "billing", 12-int(ends[long]), 0, 0)
+		c.do("n2", "channel.seek", "orders", "billing", map[string]string{"to": "1970-01-01T00:00:00Z"})
+		c.counts("orders", "billing", 12, 0, 0)
+		c.do("n2", "channel.create", "orders", "all", map[string]string{"from": "0"})
+		s := c.subscribe("n1", "orders", "billing", 12)
+		s.take(12)
+		s.sub.Close(true)
 	})
 }

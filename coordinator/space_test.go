@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
@@ -302,5 +303,33 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 		s.finish(s.take(put)...)
 		c.eventually(func() bool { return c.put(leader, "orders", "after") == nil }, "puts are refused for good")
 		require.Equal(t, leader, c.leader("orders"))
+	})
+}
+
+// TestATopicAmongFullAndDrainedBrokers: the broker with the full disk is not in the first in-sync sets, so it must lead none:
+// no member can take the leadership from a broker that lives.
+func TestATopicAmongFullAndDrainedBrokers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 4, minFree: diskReserve, level: meta.LevelDrain})
+		c.leveled(meta.LevelDrain)
+		for _, name := range []string{"n2", "n3"} {
+			require.NoError(t, c.drained("n4", name))
+			c.eventually(func() bool { return c.drainOf("n1", name) != "" }, "n1 does not know that %s is drained", name)
+		}
+		c.kill("n4")
+		c.disks["n1"].SetFreeBytes(diskReserve - 1)
+		for _, on := range []string{"n1", "n2", "n3"} {
+			c.eventually(func() bool {
+				return slices.ContainsFunc(c.nodes[on].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Name == "n1" && v.LowSpace })
+			}, "%s does not know of the full disk", on)
+		}
+		require.NoError(t, c.administer("n2", "topic.create", "orders", map[string]string{"partitions": "4", "replication_factor": "3", "min_in_sync": "2"}))
+		for _, on := range []string{"n1", "n2", "n3"} {
+			for range 8 {
+				require.NoError(t, c.put(on, "orders", "m"))
+			}
+		}
+		c.outOfSets("n1")
 	})
 }

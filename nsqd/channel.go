@@ -31,6 +31,7 @@ type Channel struct {
 	serving bool // this broker leads
 	closed  bool // deleted
 	epoch   ident.Epoch
+	before  uint64         // deliveries of the epoch up to this number were made before this leadership
 	limit   ident.Sequence // nothing at or above it may be delivered
 
 	// Reading. Every sequence below next is settled or was delivered. The range [next, fetched) was
@@ -134,7 +135,7 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 		c.offerLocked(now)
 		return
 	}
-	c.limit, c.moved = limit, false
+	c.limit, c.moved, c.before = limit, false, c.p.deliveries.Load()
 	if c.p.o.Policy != nil { // a change may not have come here yet
 		c.setPolicyLocked(c.p.o.Policy(c.name))
 	}

@@ -169,3 +169,27 @@ func TestEscapedTimeToLive(t *testing.T) {
 	require.EqualValues(t, 7, (&queue.Message{Header: []byte(`{"##ttl_ms":7,"a":"\\"}`)}).TTLMS())
 	require.Zero(t, (&queue.Message{Header: []byte(`{"a":"\u0023#ttl_ms"}`)}).TTLMS())
 }
+
+// TestAnExpiredMessageWaitsForThePolicy: a leader that does not have the policy of the channel yet does not know whether there is
+// a topic for dead letters. It was finished, and lost.
+func TestAnExpiredMessageWaitsForThePolicy(t *testing.T) {
+	policy := Policy{Channel: 2, DeadLetters: true, Revision: 2}
+	known := policy
+	r := newRig(Options{Policy: func(string) Policy { return known }})
+	c := r.channel(t, "c", ChannelOptions{ID: 2})
+	r.log.publish(queue.Message{Time: r.clock.now(), Header: []byte(`{"##ttl_ms":300}`), Body: []byte("m")})
+	r.Advance(r.log.Committed())
+	s := subscribe(t, c)
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
+	r.Flush()
+	known = Policy{Channel: 1} // the metadata of the next leader is behind
+	r = r.failover()
+	c, _ = r.Channel("c")
+	r.tick(301)
+	r.Reap()
+	require.Zero(t, c.Finished())
+	c.SetPolicy(policy)
+	r.Reap()
+	require.Equal(t, []string{"m"}, bodies(c.DeadLetters()))
+}

@@ -37,7 +37,7 @@ func (c *Channel) reapLocked(w *window, now int64) {
 			break // a filter rejects message after message
 		}
 		seq, ok := c.frontLocked(w)
-		if !ok || !c.serving || c.fenced(now) {
+		if !ok || !c.serving || c.awaitsPolicy || c.fenced(now) {
 			break
 		}
 		if w == &c.ahead && c.cursor.Settled(seq) { // reclaimed or finished after it was read

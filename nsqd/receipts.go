@@ -51,14 +51,16 @@ func (c *Channel) receivedLocked(r Receipt) (*delivery, error) {
 	return f, nil
 }
 
-// Awaited reports whether a delivery that Receive refuses may still come into flight: another leader made it, and
-// its edge may not have reclaimed it here yet.
+// Awaited reports whether a delivery that is refused may still come into flight: it was made before this leadership
+// began, and its edge may not have reclaimed it yet. The leadership before may have been of the same epoch, if this
+// broker leads on after a transfer that was abandoned.
 func (c *Channel) Awaited(r Receipt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, there := c.inFlight.bySeq[r.Sequence]
 	e, isDeferred := c.cursor.Deferred.Get(r.Sequence)
-	return !there && r.Epoch < c.epoch && !c.moved && r.Sequence < c.limit &&
+	earlier := r.Epoch < c.epoch || r.Epoch == c.epoch && r.Number <= c.before
+	return !there && earlier && !c.moved && r.Sequence < c.limit &&
 		!r.since(e) && (isDeferred && e.Deadline == 0 || !isDeferred && !c.cursor.Settled(r.Sequence))
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -43,4 +44,23 @@ func TestRetirePassesOnTheLastChanges(t *testing.T) {
 		}
 		require.EqualValues(t, 3, attempts[0])
 	}
+}
+
+// TestReceiptsOfAnAbandonedTransfer: the same leader leads on in its epoch, and has a delivery again when its edge has
+// reclaimed it. A receipt that comes before is not refused for good.
+func TestReceiptsOfAnAbandonedTransfer(t *testing.T) {
+	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 2)
+	require.NoError(t, c.Finish(s, received(1, 2)))
+	r.Retire()
+	r.Lead(1)
+	require.ErrorIs(t, c.FinishReceived(received(0, 1)), edge.ErrNotInFlight)
+	require.True(t, c.Awaited(received(0, 1)))
+	require.False(t, c.Awaited(received(1, 2)), "it is finished")
+	s = subscribe(t, c)
+	require.Empty(t, c.Reclaim(s, []Receipt{received(0, 1)}))
+	require.NoError(t, c.FinishReceived(received(0, 1)))
+	r.publish("2")
+	require.Len(t, c.Pull(s, 1, nil), 1)
+	require.NoError(t, c.Undo(s, received(2, 3)))
+	require.False(t, c.Awaited(received(2, 3)), "it was made in this leadership")
 }

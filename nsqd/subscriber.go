@@ -1,8 +1,11 @@
 package nsqd
 
 import (
+	"time"
+
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Subscriber is one consumer of one channel of one partition: a client's connection to this broker,
@@ -188,6 +191,23 @@ func (c *Channel) InFlight(s *Subscriber) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.held
+}
+
+// Oldest is the delivery to s that has been in flight longest; nil: there is none. It looks at all of them.
+func (c *Channel) Oldest(s *Subscriber) *edge.HeldMessage {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var oldest *delivery
+	for x := s.deliveries; x != nil; x = x.next {
+		if oldest == nil || x.start < oldest.start {
+			oldest = x
+		}
+	}
+	if oldest == nil {
+		return nil
+	}
+	return &edge.HeldMessage{ID: msgid.Of(c.p.id, oldest.seq), Partition: c.p.id.Number, Attempts: oldest.attempts, For: time.Duration(now - oldest.start)}
 }
 
 // Err is the reason why s.Lost is closed: ErrNotLeader or ErrDeleted.

@@ -17,6 +17,18 @@ type block struct{ language, script string }
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)(?: ([a-z-]+))?\n(.*?)^```$")
 
+// pageBlock returns a block of commands of a page of docs/guide by its word.
+func pageBlock(t *testing.T, page, word string) string {
+	t.Helper()
+	for _, m := range fence.FindAllStringSubmatch(read(t, "..", "docs", "guide", page), -1) {
+		if m[2] == word {
+			return m[3]
+		}
+	}
+	t.Fatalf("%s has no block %s", page, word)
+	return ""
+}
+
 // guide returns the blocks of docs/guide/install.md by the word behind their language; blocks
 // with the same word are joined.
 func guide(t *testing.T) map[string]block {
@@ -49,7 +61,7 @@ func TestGuideIsRun(t *testing.T) {
 		}
 	}
 	slices.Sort(words)
-	require.Equal(t, []string{"archive", "compose-try", "debian", "docker", "kubernetes", "remove", "settings", "source", "three", "three-try", "upgrade"}, words,
+	require.Equal(t, []string{"archive", "compose-try", "debian", "docker", "kubernetes", "remove", "settings", "source", "three", "upgrade"}, words,
 		"TestGuideArchive, TestCompose, TestGuideDebian, TestGuideDocker, TestStatefulSet, TestGuideSource, TestGuideThreeBrokers")
 }
 
@@ -98,30 +110,32 @@ func TestGuideDebian(t *testing.T) {
 	require.Contains(t, out, "journal")
 }
 
+// certify makes the certificates of three brokers in a folder, as secure-cluster.md does.
+func certify(t *testing.T, dir string) {
+	t.Helper()
+	nsqctl := filepath.Join(unpacked(t), "bin", "nsqctl")
+	sh(t, dir, nsqctl+" cert ca && "+nsqctl+" cert broker n1.example n2.example n3.example")
+}
+
 // TestGuideSettings: the file for three brokers is valid, with the certificates of the guide.
 func TestGuideSettings(t *testing.T) {
 	dir := scratch(t)
-	script := strings.ReplaceAll(guide(t)["kubernetes"].script, "DNS:*.lockstep-brokers.$NAMESPACE.svc", "DNS:n1.example, DNS:n2.example, DNS:n3.example")
-	require.Contains(t, script, "n2.example")
-	sh(t, dir, script)
-	file := filepath.Join(dir, "nsqd.toml")
-	text := strings.ReplaceAll(guide(t)["toml settings"].script, "/etc/lockstep/tls", dir)
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	certify(t, dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "nsqd.toml"), []byte(guide(t)["toml settings"].script), 0o644))
 	nsqd := filepath.Join(unpacked(t), "bin", "nsqd")
-	require.Equal(t, "the settings are valid\n", sh(t, dir, nsqd+" --config nsqd.toml --check-config"), "and no warning")
+	require.Equal(t, "the settings are valid\n", sh(t, dir, nsqd+" --config nsqd.toml --tls-dir n2.example --node-name n2.example --check-config"), "and no warning")
 }
 
 // TestGuideThreeBrokers installs the package on three machines, of which the first has run alone, with a message, and makes a
 // cluster of them with the guide's settings and commands.
 func TestGuideThreeBrokers(t *testing.T) {
 	blocks, files, n := guide(t), dist(t), newNetwork(t, 3)
-	n.names(func(i int) string { return fmt.Sprintf("n%[1]d.example n%[1]d", i+1) }, 0, 0, 0)
-	certificate := strings.ReplaceAll(blocks["kubernetes"].script, "DNS:*.lockstep-brokers.$NAMESPACE.svc", "DNS:n1.example, DNS:n2.example, DNS:n3.example")
-	sh(t, files, strings.ReplaceAll(certificate, ", DNS:localhost, IP:127.0.0.1", ""))
+	n.names(func(i int) string { return fmt.Sprintf("n%d.example", i+1) }, 0, 0, 0)
+	certify(t, files)
 	var systems []func(script string) string
 	for i := range 3 {
 		name := fmt.Sprintf("lockstep-three-%d", i+1)
-		bootIn(t, name, files, fmt.Sprintf("--network ns:/run/netns/%s --hostname n%d --no-hosts -v %s:/etc/hosts", n.namespace(i), i+1, n.hosts))
+		bootIn(t, name, files, fmt.Sprintf("--network ns:/run/netns/%s --hostname n%d.example --no-hosts -v %s:/etc/hosts", n.namespace(i), i+1, n.hosts))
 		on := func(script string) string {
 			return sh(t, "", fmt.Sprintf("timeout 120 %s exec -w /downloads %s sh -euc '%s'", podman(t), name, strings.ReplaceAll(script, "'", `'\''`)))
 		}
@@ -132,22 +146,20 @@ func TestGuideThreeBrokers(t *testing.T) {
 		}
 		on("apt-get install -y ./lockstep_1.2.3-1_amd64.deb")
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(files, "nsqd.toml"), []byte(blocks["toml settings"].script), 0o644))
 	for i, on := range systems {
-		settings := strings.ReplaceAll(blocks["toml settings"].script, `node_name = "n1"`, fmt.Sprintf(`node_name = "n%d"`, i+1))
-		settings = strings.ReplaceAll(settings, `broadcast_address = "n1.`, fmt.Sprintf(`broadcast_address = "n%d.`, i+1))
-		require.NoError(t, os.WriteFile(filepath.Join(files, "nsqd.toml"), []byte(settings), 0o644))
-		on("cp nsqd.toml /etc/lockstep/nsqd.toml")
+		on(fmt.Sprintf("cp -r n%d.example /etc/lockstep/tls; cp nsqd.toml /etc/lockstep/nsqd.toml", i+1))
 		require.Contains(t, on(blocks["three"].script), "the settings are valid\n")
 	}
 	for _, on := range systems {
 		on("for try in $(seq 60); do nsqctl health --ready 2>/dev/null && exit; sleep 1; done; journalctl -u nsqd --no-pager | tail -20; exit 1")
 	}
-	out := systems[0](blocks["three-try"].script)
+	out := systems[0](pageBlock(t, "secure-cluster.md", "administrator"))
 	for i := range systems {
-		require.Regexp(t, fmt.Sprintf(`(?m)^n%[1]d +true +n%[1]d\.example:4150`, i+1), out)
+		require.Regexp(t, fmt.Sprintf(`(?m)^n%[1]d\.example +true +n%[1]d\.example:4150`, i+1), out)
 	}
-	require.Regexp(t, `(?m)^greetings +0 +n1 `, out)
-	require.Contains(t, systems[2]("nsqctl --token-file root.token peek greetings"), "hello")
+	require.Regexp(t, `(?m)^greetings +0 +n1\.example `, out)
+	require.Contains(t, systems[0]("nsqctl peek greetings"), "hello")
 }
 
 // TestGuideDocker: podman runs the commands for docker, with additional flags for this

@@ -49,7 +49,11 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			if from != "" {
-				q.Set("from", from)
+				place, err := cli.Place(from)
+				if err != nil {
+					return err
+				}
+				q.Set("from", place)
 			}
 			if filter != "" {
 				q.Set("filter", filter)
@@ -61,7 +65,7 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "earliest, latest, a time (RFC 3339 or unix ns) or a sequence; default: the first channel of a topic begins with its first message, any other with the next message")
+	cmd.Flags().StringVar(&from, "from", "", cli.Places+"; default: the first channel of a topic begins with its first message, any other with the next message")
 	cmd.Flags().BoolVar(&ordered, "ordered", false, "ordered: one message in flight per partition")
 	cmd.Flags().StringVar(&filter, "filter", "", filterHelp)
 	return cmd

@@ -68,7 +68,7 @@ func printChannels(out io.Writer, v console.Channels) error {
 func newChannelDescribe(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe TOPIC CHANNEL",
-		Short:   "a channel's lag, oldest message, consumers, policy and dead letters",
+		Short:   "a channel's lag, oldest message, dead letters, and its consumers with the messages that they hold",
 		Example: `  nsqctl channel describe orders billing`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,19 +94,30 @@ func printChannel(out io.Writer, d console.ChannelDetail) error {
 	case d.DeadLetters == nil:
 		fmt.Fprintf(out, "dead letters: in topic %s, unknown number\n", d.DeadLetterTopic)
 	default:
-		fmt.Fprintf(out, "dead letters: in topic %s, %d so far\n", d.DeadLetterTopic, *d.DeadLetters)
+		fmt.Fprintf(out, "dead letters: %[2]d in topic %[1]s\n", d.DeadLetterTopic, *d.DeadLetters)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nCONSUMER\tADDRESS\tBROKER\tREADY\tIN FLIGHT\tRECEIVED\tFINISHED\tREQUEUED\tLAST ACTIVITY\tUSER")
+	fmt.Fprintln(w, "\nCONSUMER\tADDRESS\tBROKER\tREADY\tIN FLIGHT\tOLDEST HELD FOR\tITS ATTEMPT\tITS MESSAGE ID\tRECEIVED\tFINISHED\tREQUEUED\tLAST ACTIVITY\tUSER")
 	for _, c := range d.Connections {
 		name := c.ClientID
 		if name == "" {
 			name = c.Hostname
 		}
-		ago := time.Since(time.UnixMilli(c.LastActivityMS)).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s ago\t%s\n", edge.Printable(name), c.Address, c.Broker, c.Ready, c.InFlight, c.Messages, c.Finishes, c.Requeues, max(ago, 0), edge.Printable(c.User))
+		if c.Protocol == "http" {
+			name += " (HTTP)"
+		}
+		held := "-\t-\t-"
+		if m := c.Oldest; m != nil {
+			held = fmt.Sprintf("%s\t%d\t%s", since(m.SinceMS), m.Attempts, edge.Printable(m.ID))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s ago\t%s\n", edge.Printable(name), c.Address, c.Broker, c.Ready, c.InFlight, held, c.Messages, c.Finishes, c.Requeues, since(c.LastActivityMS), edge.Printable(c.User))
 	}
 	return w.Flush()
+}
+
+// since is the time since a moment, in whole seconds: the broker's clock may be ahead.
+func since(ms int64) time.Duration {
+	return max(time.Since(time.UnixMilli(ms)).Round(time.Second), 0)
 }
 
 // listTopics prints the topics with their numbers, sorted.

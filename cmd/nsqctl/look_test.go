@@ -18,7 +18,7 @@ import (
 // numbers as unknown.
 func TestLook(t *testing.T) {
 	one, kept := 1.5, 3.0*(1<<20)
-	free, dead := int64(5<<30), uint64(8)
+	free, dead := int64(5<<30), int64(8)
 	at := time.Now().Add(-time.Minute).UnixMilli()
 	stuck := console.Channel{Topic: "orders", Channel: "billing", InFlight: 8, LagSeconds: 61.04, Clients: 1}
 	silent := []console.Unreachable{{Broker: "n3", Reason: "dead"}}
@@ -34,7 +34,8 @@ func TestLook(t *testing.T) {
 		}},
 		"/v1/console/channels": console.Channels{Matched: 3, Channels: []console.Channel{stuck, {Topic: "orders", Channel: "audit", Finishes: &one}}},
 		"/v1/console/channel": console.ChannelDetail{Channel: stuck, DeadLetterTopic: "orders.dead", DeadLetters: &dead, Oldest: &console.Oldest{Partition: 1, Sequence: 7, TimeMS: at},
-			Connections: []console.Connection{{Broker: "n2", Address: "10.0.0.7:53012", ClientID: "worker-7", Ready: 10, InFlight: 8, Messages: 8, LastActivityMS: at, User: "shop"}}},
+			Connections: []console.Connection{{Broker: "n2", Address: "10.0.0.7:53012", ClientID: "worker-7", Ready: 10, InFlight: 8, Messages: 8, LastActivityMS: at, User: "shop"},
+				{Broker: "n3", Address: "10.0.0.8:1", ClientID: "cron", InFlight: 1, LastActivityMS: at, Protocol: "http", Oldest: &console.HeldMessage{ID: "0a", Attempts: 3, SinceMS: at}}}},
 		"/v1/console/topics": console.Topics{Matched: 2, Topics: []console.Topic{{Topic: "clicks", Partitions: 2, ReplicationFactor: 3, KeptBytes: &kept}, {Topic: "orders"}}},
 	}
 	var asked string
@@ -72,8 +73,9 @@ func TestLook(t *testing.T) {
 
 	text = run("channel describe orders billing")
 	require.Contains(t, text, "oldest message: partition 1, sequence 7, of ")
-	require.Contains(t, text, "dead letters: in topic orders.dead, 8 so far\n")
-	require.Regexp(t, `(?m)^worker-7 +10.0.0.7:53012 +n2 +10 +8 +8 +0 +0 +1m0s ago +shop$`, text)
+	require.Contains(t, text, "dead letters: 8 in topic orders.dead\n")
+	require.Regexp(t, `(?m)^worker-7 +10.0.0.7:53012 +n2 +10 +8 +- +- +- +8 +0 +0 +1m0s ago +shop$`, text)
+	require.Regexp(t, `(?m)^cron \(HTTP\) +10.0.0.8:1 +n3 +0 +1 +1m0s +3 +0a +0 +0 +0 +1m0s ago`, text)
 
 	text = run("topic list --sort disk")
 	require.Regexp(t, `(?m)^clicks +2 +3 +0 +3.0 MiB +unknown`, text)

@@ -40,10 +40,9 @@ func newPeek(t *cli.Target) *cobra.Command {
 		Use:   "peek TOPIC",
 		Short: "print messages without consuming them",
 		Long: `peek reads the log of a topic: all retained messages, consumed or not. It has
-no effect on channels. --from is earliest, latest, a sequence, or a Unix time in
-nanoseconds. --node reads the replica on one broker. With --uncommitted that
-includes messages beyond its committed end, as after an unclean recovery: no
-consumer receives them, and they may be removed later.`,
+no effect on channels. --node reads the replica on one broker. With
+--uncommitted that includes messages beyond its committed end, as after an
+unclean recovery: no consumer receives them, and they may be removed later.`,
 		Example: `  nsqctl peek orders -n 3
   nsqctl peek orders --partition 2 --from 1500 -o json
   nsqctl peek orders --partition 2 --node n1 --uncommitted -n 1000000 -o json`,
@@ -56,11 +55,15 @@ consumer receives them, and they may be removed later.`,
 				return errors.New("--uncommitted requires --node: each replica has its own end")
 			}
 			p.topic = args[0]
+			var err error
+			if p.from, err = cli.Place(p.from); err != nil {
+				return err
+			}
 			return p.run(cmd, t)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&p.from, "from", "earliest", "first message of each partition")
+	f.StringVar(&p.from, "from", "earliest", "first message of each partition: "+cli.Places)
 	f.IntVar(&p.partition, "partition", -1, "only this partition")
 	f.IntVarP(&p.count, "count", "n", 10, "messages of each partition")
 	f.StringVar(&p.node, "node", "", "read the replica on this broker")
@@ -82,6 +85,7 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	found := false
+	var ends cli.Ends
 	for _, x := range v.Topics {
 		for _, part := range x.Partitions {
 			if x.Topic != p.topic || p.partition >= 0 && part.Partition != p.partition {
@@ -94,7 +98,7 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 			one := p
 			one.partition = part.Partition
 			one.node = cmp.Or(p.node, string(part.Leader)) // a follower may lag behind the leader
-			if err := one.print(cmd, t, out); err != nil {
+			if err := one.print(cmd, t, out, &ends); err != nil {
 				return err
 			}
 		}
@@ -102,11 +106,14 @@ func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
 	if !found {
 		return fmt.Errorf("%w, or no such partition of it", cli.NotFound("topic", p.topic))
 	}
+	if err := ends.Err(); err != nil {
+		return err
+	}
 	return out.Flush()
 }
 
 // print reads one partition. Any broker can answer: it forwards the request to one with a replica.
-func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer) error {
+func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, ends *cli.Ends) error {
 	for p.count > 0 {
 		q := url.Values{"topic": {p.topic}, "partition": {fmt.Sprint(p.partition)}, "from": {p.from}, "limit": {fmt.Sprint(p.count)}}
 		if p.node != "" {
@@ -119,6 +126,7 @@ func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer) err
 		if err := t.GetAny(cmd.Context(), "/v1/topic/peek", q, &page); err != nil {
 			return err
 		}
+		ends.Note(p.from, p.partition, page.End)
 		for i := range page.Messages {
 			if err := printPeeked(out, t, &page.Messages[i]); err != nil {
 				return err

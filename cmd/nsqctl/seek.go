@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,8 +23,10 @@ func newChannelSeek(t *cli.Target) *cobra.Command {
 		Use:   "seek TOPIC CHANNEL POSITION",
 		Short: "move a channel's position; messages in flight and deferred ones are dropped",
 		Long: `seek moves a channel forward or back, and says how many messages it skips and
-repeats. POSITION is earliest, latest, a time (RFC 3339, or how long ago, such
-as 90m) or a sequence. On a terminal it shows the numbers first, and asks.
+repeats. POSITION is earliest, latest, a time (RFC 3339, how long ago, such as
+90m, or a Unix time in ns) or a sequence. A sequence beyond the end of a
+partition and a time in the future are refused, and nothing is moved. On a
+terminal it shows the numbers first, and asks.
 
 A skipped message is not finished, and the channel does not deliver it any more.
 A repeated message was finished or passed before, or is older than the channel,
@@ -37,10 +38,11 @@ neither number.`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
-			q.Set("to", args[2])
-			if ago, err := time.ParseDuration(args[2]); err == nil && args[2] != "0" {
-				q.Set("to", fmt.Sprint(time.Now().Add(-ago.Abs()).UnixNano()))
+			to, err := cli.Place(args[2])
+			if err != nil {
+				return err
 			}
+			q.Set("to", to)
 			if cmd.Flags().Changed("partition") {
 				q.Set("partition", fmt.Sprint(partition))
 			}

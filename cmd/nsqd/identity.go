@@ -23,7 +23,7 @@ func loadPeerIdentity(o config.Options, log logrus.FieldLogger) (identity *peerp
 		return nil, names, err
 	}
 	if err := identity.Check(identity.Leaf(), o.NodeName); err != nil {
-		return nil, nil, fmt.Errorf("--rpc-tls-cert=%s: %w: other brokers refuse it; issue it with subjectAltName=DNS:%s "+
+		return nil, nil, fmt.Errorf("--rpc-tls-cert=%s: %w: other brokers refuse it; make it with nsqctl cert broker, or issue it with subjectAltName=DNS:%s "+
 			"beside the addresses that others dial, and with extendedKeyUsage=serverAuth,clientAuth (or set --rpc-tls-name on all brokers)",
 			o.RPCTLSCert, err, names.Of(o.NodeName))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/admission"
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/console"
@@ -60,6 +61,7 @@ type process struct {
 	auditFile *guard.AuditFile
 	identity  *peerport.Identity // towards other brokers; nil without TLS
 	names     *peerport.Names
+	admission *admission.Registry
 	sockets   *server.Server
 	peers     *net.TCPListener // port for other brokers
 	node      meta.NodeState
@@ -130,6 +132,7 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	if p.identity, p.names, err = loadPeerIdentity(p.o, p.log); err != nil {
 		return err
 	}
+	p.openAdmission()
 	// 2. Sockets before anything changes, so that a port in use is found early. From here on
 	// clients connect, and wait until the broker serves.
 	if err := p.listen(); err != nil {
@@ -149,10 +152,12 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 		return err
 	}
 	p.watchUsers()
+	p.watchAdmission()
 	// 4. The broker: store, registration, replicas.
 	if err := p.startBroker(ctx); err != nil {
 		return err
 	}
+	p.joined(ctx)
 	if err := p.hold(); err != nil {
 		return err
 	}

@@ -83,6 +83,7 @@ func (p *process) serverOptions() server.Options {
 		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
 		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
 		MaxTCPWaiting: l.tcpWaiting, MaxHTTPWaiting: l.httpWaiting,
+		Ready: func() bool { return p.guard.Ready() == nil },
 		// A client that must show a certificate has not done so when it connects.
 		Open:         func() bool { return p.guard.Open() && p.o.TLSClientAuthPolicy == "" },
 		LoginTimeout: p.o.LoginTimeout, Metrics: p.metrics, Log: p.log,
@@ -236,15 +237,15 @@ func (p *process) serve() {
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
+	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
+	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
 	page := webui.New(p.broker, p.console.Own)
-	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
-	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
+		Users: p.users, Admission: p.admission, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
 		Routes: []httpapi.Route{{
 			Method: http.MethodGet, Path: "/ui/data", Handler: http.HandlerFunc(page.Data),
 		}},
@@ -259,10 +260,19 @@ func (p *process) serve() {
 	})
 }
 
+// clients counts the clients of this broker by what they do. A session over HTTP is a consumer.
+func (p *process) clients() (consumers, producers, idle int) {
+	consumers, producers, idle = p.tcp.Clients()
+	return consumers + p.consumers.Count(), producers, idle
+}
+
 func (p *process) consoleOptions() console.Options {
 	o := console.Options{
 		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
-		Connections: p.sockets.Connections, Clients: p.tcp.Clients, Consumers: p.tcp.Consumers,
+		Connections: p.sockets.Connections, Clients: p.clients,
+		Consumers: func(topic, channel string) []edge.ConsumerStats {
+			return append(p.tcp.Consumers(topic, channel), p.consumers.Consumers(topic, channel)...)
+		},
 		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
 	}
 	if p.etcd != nil {

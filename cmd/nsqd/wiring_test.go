@@ -29,7 +29,7 @@ var elsewhere = map[string]string{
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
 	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/testkit/e2etest",
-	"require_users": "TestRequireUsers", "max_client_memory": "TestLimitsAtThePorts",
+	"require_users": "TestRequireUsers", "join": "internal/config", "tls_dir": "internal/config", "max_client_memory": "TestLimitsAtThePorts",
 	"insecure_clients": "TestExposedPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
 	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
 	"etcd_found_without": "internal/etcdserver", "otlp_endpoint": "internal/verify/e2e/observe", "trace_sample": "internal/tracing",

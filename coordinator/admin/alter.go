@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -98,11 +99,25 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	return c.leaders.onAll(ctx, t, op)
 }
 
-// Reposition is a seek that does nothing where the channel has consumers. partition −1 =
-// all.
-func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int) error {
+// Reposition makes a channel exist, and moves it where it has no consumers: in one partition, or in all
+// (−1). A sequence is a place of the one partition; in the others a new channel begins by the rules.
+func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	_, err := c.Seek(ctx, edge.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
+	place, err := origin.Check(from)
+	if err != nil {
+		return err
+	}
+	begin := from
+	if partition >= 0 && place.Kind == edge.PlaceSequence {
+		begin = ""
+		if err := c.checkPlace(ctx, topic, channel, from, place, uint16(partition)); err != nil {
+			return err
+		}
+	}
+	if err := c.Create(ctx, topic, channel, begin, ordered); err != nil {
+		return err
+	}
+	_, err = c.Seek(ctx, edge.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
 	return err
 }

@@ -41,10 +41,14 @@ func (c *Channels) Create(ctx context.Context, topic, channel, from string, orde
 func (c *Channels) createWith(ctx context.Context, topic, channel, from string, ordered bool, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	if err := origin.Check(from); err != nil {
+	place, err := origin.Check(from)
+	if err != nil {
 		return err
 	}
 	if _, err := c.topics.Ensure(ctx, topic); err != nil {
+		return err
+	}
+	if err := c.checkPlace(ctx, topic, channel, from, place); err != nil {
 		return err
 	}
 	if t, ok := c.catalog.Topic(topic); ok && t.Ordered {
@@ -64,6 +68,24 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 			return err
 		}
 	}
+}
+
+// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of these
+// partitions (none is named: of all), before its key is written.
+func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, place edge.Place, numbers ...uint16) error {
+	t, known, ok, err := c.known(topic, channel)
+	if err != nil || place.Kind != edge.PlaceSequence || ok && !known.Deleting {
+		return err
+	}
+	s := seeker{leaders: c.leaders, op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, From: from}}
+	if len(numbers) == 0 {
+		numbers = numbersOf(t)
+	}
+	err = s.check(ctx, numbers)
+	if errors.Is(err, edge.ErrChannelNotFound) { // a leader of an older build looks for the channel
+		return nil
+	}
+	return err
 }
 
 // create makes the channel's key, and the channel at every leader.

@@ -80,7 +80,8 @@ func (t *Topics) confirm(ctx context.Context, op edge.CreateTopic) error {
 // CreateExplicitly makes a channel as asked (Create). One that exists and differs is
 // edge.ErrConflict; an ephemeral one has no record to compare with.
 func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) error {
-	if err := errors.Join(op.Validate(), origin.Check(op.From)); err != nil {
+	place, err := origin.Check(op.From)
+	if err := errors.Join(op.Validate(), err); err != nil {
 		return err
 	}
 	t, ok := c.catalog.Topic(op.Topic)
@@ -105,6 +106,9 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) 
 	}
 	if !nsqd.IsEphemeral(op.Channel) {
 		if err := c.forgetDeleted(ctx, op.Topic, t.ID, op.Channel); err != nil {
+			return err
+		}
+		if err := c.checkPlace(ctx, op.Topic, op.Channel, op.From, place); err != nil {
 			return err
 		}
 		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, meta.ChannelState{From: op.From, Ordered: ordered, Policy: meta.ChannelPolicy{Filter: op.Filter}})

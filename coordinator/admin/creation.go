@@ -237,23 +237,32 @@ func (t *Topics) partitionPuts(c *creation, puts []meta.Put) ([]meta.Put, error)
 	return puts, nil
 }
 
+// firstState is the first state of a partition. Its leader is a member of the in-sync set: as long as a leader
+// that is no member lives, no member is elected.
 func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) meta.PartitionState {
 	state := meta.PartitionState{V: meta.Version, Replicas: nodes, Epoch: 1,
 		MinInSync: c.spec.minInSync, Durability: c.spec.durability}
+	var all, roomy []ident.Member
+	incarnations := map[ident.Node]ident.Incarnation{}
 	for _, node := range nodes {
 		st, ok := c.stores.of(node, n)
 		r, live := t.catalog.LiveNode(node)
 		if !ok || !live {
 			continue
 		}
-		if state.Leader == "" {
-			state.Leader, state.LeaderIncarnation = node, r.Incarnation
+		incarnations[node] = r.Incarnation
+		all = append(all, ident.Member{Node: node, Store: st})
+		if !t.low(node) {
+			roomy = append(roomy, ident.Member{Node: node, Store: st})
 		}
-		state.ISR = append(state.ISR, ident.Member{Node: node, Store: st})
 	}
-	roomy := slices.DeleteFunc(slices.Clone(state.ISR), func(m ident.Member) bool { return t.low(m.Node) })
+	state.ISR = all
 	if len(roomy) >= state.MinInSync { // a full disk would have the puts wait for the first change of the set
 		state.ISR = roomy
+	}
+	if len(state.ISR) > 0 {
+		state.Leader = state.ISR[0].Node
+		state.LeaderIncarnation = incarnations[state.Leader]
 	}
 	return state
 }

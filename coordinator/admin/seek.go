@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/origin"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -19,8 +20,9 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// Seek moves a channel in all partitions, or in the one that is named: to earliest, latest, a time or a
-// sequence. It returns the effect in messages. With DryRun nothing moves.
+// Seek moves a channel in all partitions, or in the one that is named, to a place (edge.ParsePlace). It
+// returns the effect in messages. With DryRun nothing moves. A sequence beyond the end of one of these
+// partitions is refused before the channel is moved in any.
 func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
 	if err := op.Validate(); err != nil {
 		return edge.SeekResult{}, err
@@ -29,7 +31,8 @@ func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResu
 	if !ok {
 		return edge.SeekResult{}, edge.ErrTopicNotFound
 	}
-	if err := origin.Check(op.To); err != nil {
+	place, err := origin.Check(op.To)
+	if err != nil {
 		return edge.SeekResult{}, err
 	}
 	var numbers []uint16
@@ -39,19 +42,30 @@ func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResu
 	case op.Partition >= 0:
 		numbers = append(numbers, uint16(op.Partition))
 	default:
-		for n := range t.Span() { // the new ones of a topic that grows, too
-			numbers = append(numbers, uint16(n))
-		}
+		numbers = numbersOf(t)
 	}
 	s := seeker{
 		leaders: c.leaders, dryRun: op.DryRun,
 		op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
+	}
+	if place.Kind == edge.PlaceSequence && !op.DryRun && len(numbers) > 1 {
+		if err := s.check(ctx, numbers); err != nil {
+			return edge.SeekResult{}, err
+		}
 	}
 	moves, err := s.all(ctx, numbers)
 	if err != nil {
 		return edge.SeekResult{}, err
 	}
 	return resultOf(op.DryRun, moves), nil
+}
+
+// numbersOf lists the partitions of a topic, the new ones of a topic that grows included.
+func numbersOf(t meta.TopicState) (numbers []uint16) {
+	for n := range t.Span() {
+		numbers = append(numbers, uint16(n))
+	}
+	return numbers
 }
 
 // resultOf adds the partitions up. A sum is unknown if one of them is.
@@ -78,34 +92,29 @@ type seeker struct {
 	dryRun  bool
 }
 
+// check refuses a sequence that is beyond the end of one of the partitions. It remains a place of all of
+// them until the seek: the committed end does not fall.
+func (s seeker) check(ctx context.Context, numbers []uint16) error {
+	s.dryRun = true
+	_, err := s.all(ctx, numbers)
+	if errors.Is(err, rpc.ErrMethod) { // a leader of an older build moves the channel to its end
+		return nil
+	}
+	return err
+}
+
 // all asks each leader once for all of its partitions, then for those alone that it has not done.
 func (s seeker) all(ctx context.Context, numbers []uint16) ([]edge.SeekMove, error) {
 	moves, unsure := s.together(ctx, numbers)
 	numbers = slices.DeleteFunc(numbers, func(n uint16) bool {
 		return slices.ContainsFunc(moves, func(m edge.SeekMove) bool { return m.Partition == int(n) })
 	})
-	type result struct {
-		move edge.SeekMove
-		err  error
+	left, errs := make([]edge.SeekMove, len(numbers)), make([]error, len(numbers))
+	tasks.Each(len(numbers), msgid.MaxPartitions, func(i int) { left[i], errs[i] = s.one(ctx, numbers[i], unsure[numbers[i]]) })
+	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
+		return nil, partitionErrors(failed)
 	}
-	results := make(chan result, len(numbers))
-	for _, n := range numbers {
-		go func() {
-			m, err := s.one(ctx, n, unsure[n])
-			results <- result{m, err}
-		}()
-	}
-	var failed partitionErrors
-	for range numbers {
-		r := <-results
-		if r.err != nil {
-			failed = append(failed, r.err)
-		}
-		moves = append(moves, r.move)
-	}
-	if failed != nil {
-		return nil, failed
-	}
+	moves = append(moves, left...)
 	slices.SortFunc(moves, func(x, y edge.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
 	return moves, nil
 }
@@ -158,7 +167,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (edge.SeekMove, 
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: op, Numbers: []uint16{n}, DryRun: s.dryRun})
 		switch {
 		case errors.Is(err, rpc.ErrMethod) && s.dryRun:
-			return fmt.Errorf("%w: broker %s runs a build that cannot count what a seek skips and repeats; nothing was moved", edge.ErrInvalid, node)
+			return fmt.Errorf("%w: broker %s runs a build that cannot count what a seek skips and repeats; nothing was moved: %w", edge.ErrInvalid, node, err)
 		case errors.Is(err, rpc.ErrMethod):
 			unsure = true
 			_, err = ask(ctx, s.leaders, node, calls.ChangeQueue, op)
@@ -166,6 +175,10 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (edge.SeekMove, 
 			move = moveOf(resp.Moves[0])
 		case err == nil:
 			unsure, err = true, rpc.ErrNotLeader
+		case errors.Is(err, edge.ErrInvalid): // of the place: the answer to a client has no names of calls
+			if refusal := (*rpc.Error)(nil); errors.As(err, &refusal) {
+				err = refusal
+			}
 		}
 		unsure = unsure || inDoubt(err)
 		return err
@@ -211,8 +224,15 @@ func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.Se
 	return resp, nil
 }
 
-// seek moves a channel of one partition, or counts.
+// seek moves a channel of one partition, or counts. Without a channel it only checks the place.
 func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp, dryRun bool) (calls.SeekMove, error) {
+	place, err := edge.ParsePlace(op.From)
+	if err == nil {
+		err = place.Beyond(op.Number, p.Committed().Sequence)
+	}
+	if err != nil || op.Channel == "" {
+		return calls.SeekMove{Number: op.Number}, err
+	}
 	o, err := channelOptions(p, op)
 	if err != nil {
 		return calls.SeekMove{}, err

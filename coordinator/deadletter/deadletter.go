@@ -18,9 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Channel is the channel of a dead-letter topic that keeps the dead letters until they are moved
-// back.
-const Channel = "redrive"
+// Channel keeps the dead letters of a dead-letter topic.
+const Channel = edge.DeadLetterChannel
 
 // Filter is the filter of Channel: the topic may have messages of its own, which the channel passes over.
 // Every dead letter has this header.

@@ -104,7 +104,9 @@ func (b *broker) FeatureLevel() int { return int(b.level.Load()) }
 
 func (b *broker) Filter(ident.TopicID, string) string { return "" }
 
-func (b *broker) RepositionChannel(context.Context, string, string, string, int) error { return nil }
+func (b *broker) RepositionChannel(ctx context.Context, topic, channel, from string, _ int, ordered bool) error {
+	return b.CreateChannel(ctx, topic, channel, from, ordered)
+}
 
 func (b *broker) CreateChannel(ctx context.Context, topic, channel, _ string, ordered bool) error {
 	t, _ := b.Topic(topic)

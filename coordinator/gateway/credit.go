@@ -220,12 +220,29 @@ func (h *partitionSubscription) sendBackLocked(list []edge.Delivery) {
 	}
 }
 
-// narrowLocked stops the leader when memory is short: the stream gets no more messages than it has. Afterwards widenLocked
-// tries twice as many each second.
-func (h *partitionSubscription) narrowLocked() {
+// narrowLocked stops the leader when there is no room: the stream gets no more messages than it has. It gets its whole
+// credit again when the client reads. If memory is short, widenLocked tries twice as many each second.
+func (h *partitionSubscription) narrowLocked(short bool) {
 	r := h.remote
+	r.short = short || r.narrow && r.short
 	r.narrow, r.most = true, len(h.held)+r.buffer.len()
+	h.sub.mu.crowded = h.sub.mu.crowded || !r.short
 	h.setCreditLocked(h.sub.creditLocked(h))
+}
+
+// readsLocked widens the streams that are narrow because the client did not read, once less waits for it. It reports
+// whether there may have been any.
+func (s *subscription) readsLocked() bool {
+	if !s.mu.crowded || s.mu.waiting > waitingBytes {
+		return false
+	}
+	s.mu.crowded = false
+	for _, h := range s.mu.order {
+		if r := h.remote; r != nil && !r.short {
+			r.narrow = false
+		}
+	}
+	return true
 }
 
 func (h *partitionSubscription) widenLocked() {

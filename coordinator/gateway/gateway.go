@@ -54,9 +54,9 @@ type Core interface {
 	// ChannelMissing notes that a leader does not have a channel that CreateChannel has
 	// created: the next CreateChannel creates it again.
 	ChannelMissing(topic ident.TopicID, channel string)
-	// RepositionChannel moves a channel that has no consumers, in one partition or in
-	// all (-1).
-	RepositionChannel(ctx context.Context, topic, channel, from string, partition int) error
+	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one
+	// partition or in all (-1).
+	RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error
 }
 
 // Topic is a topic by the metadata.

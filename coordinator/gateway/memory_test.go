@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // unread subscribes clients that read nothing, each to a channel of its own.
@@ -182,5 +183,28 @@ func TestAWaitingMessageKeepsNoOthers(t *testing.T) {
 		for _, d := range s.Pull(100, nil) {
 			require.Equal(t, len(d.Message.Body), cap(d.Message.Body))
 		}
+	})
+}
+
+// TestAClientThatReadsAgainHasItsCredit: its leader sent more than waits for a client that does not read. That what was
+// too much went back says nothing about memory, and so the credit comes back with the first messages that the client reads.
+func TestAClientThatReadsAgainHasItsCredit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1", "n1")
+		s := w.brokers["n2"].subscribe(t, "orders", 1000)
+		w.tick(time.Second)
+		x := s.(*subscription)
+		for _, h := range x.mu.order {
+			run := make([]edge.Delivery, 9)
+			for i := range run {
+				run[i].Epoch, run[i].Number, run[i].Message = 1, uint64(i+1), queue.Message{Seq: ident.Sequence(i), Body: make([]byte, waitingBytes/4)}
+			}
+			w.brokers["n2"].gw.subs.arrive(h.remote.stream, run)
+		}
+		each, _ := credits(s)
+		require.Equal(t, []int{7, 0}, each)
+		require.Len(t, s.Pull(5, nil), 5)
+		_, sum := credits(s)
+		require.GreaterOrEqual(t, sum, 1000)
 	})
 }

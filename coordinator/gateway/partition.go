@@ -46,6 +46,7 @@ type holding struct {
 	epoch    ident.Epoch
 	number   uint64 // with the epoch: the delivery
 	attempts uint16
+	since    time.Duration // when the client got it
 	deadline time.Duration // forgotten then; 0 = never
 }
 
@@ -78,9 +79,10 @@ type remote struct {
 	// buffer are the deliveries that were not pulled: in flight at the leader, and not
 	// held by the client.
 	buffer arrivals
-	// narrow: the last messages found no memory, so the credit is at most `most`.
-	narrow bool
-	most   int
+	// narrow: the last messages found no room, so the credit is at most `most`. short: no memory; otherwise the client
+	// does not read.
+	narrow, short bool
+	most          int
 }
 
 // pull appends deliveries for the client. It is called without the lock.
@@ -93,7 +95,7 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 		dst = r.buffer.take(min(credit, r.buffer.len()), dst)
 		s.mu.waiting -= size(dst[from:])
 		h.holdLocked(dst[from:])
-		if full {
+		if s.readsLocked() || full {
 			s.grantLocked()
 		}
 		s.mu.Unlock()
@@ -115,7 +117,8 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 	if h.local != l { // detached meanwhile: the present leader delivers them
 		return dst[:from]
 	}
-	fit := from + s.takeLocked(dst[from:], math.MaxInt)
+	fit, _ := s.takeLocked(dst[from:], math.MaxInt)
+	fit += from
 	h.holdLocked(dst[from:fit])
 	if fit < len(dst) {
 		h.undoLocked(dst[fit:])
@@ -142,9 +145,9 @@ func (h *partitionSubscription) dropSpareLocked() {
 }
 
 func (h *partitionSubscription) holdLocked(d []edge.Delivery) {
-	deadline := h.deadline()
+	deadline, now := h.deadline(), h.sub.g.now()
 	for i := range d {
-		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, deadline: deadline}
+		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, since: now, deadline: deadline}
 	}
 }
 
@@ -256,6 +259,19 @@ func (h *partitionSubscription) inFlightLocked() int {
 		return h.local.channel.InFlight(h.local.subscriber)
 	}
 	return len(h.held)
+}
+
+// oldestLocked is the delivery that the client has held longest; nil: there is none.
+func (h *partitionSubscription) oldestLocked(now time.Duration) (m *edge.HeldMessage) {
+	if h.local != nil {
+		return h.local.channel.Oldest(h.local.subscriber)
+	}
+	for seq, v := range h.held {
+		if age := now - v.since; m == nil || age > m.For {
+			m = &edge.HeldMessage{ID: msgid.Of(h.id, seq), Partition: h.id.Number, Attempts: v.attempts, For: age}
+		}
+	}
+	return m
 }
 
 // heldLocked lists the messages that the leader must have in flight to this subscription:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // TestEmptiedMessagesAreNotDelivered: they wait at the edge for credit of the client when
@@ -50,6 +51,37 @@ func TestHeldMessagesAreForgotten(t *testing.T) {
 		require.ErrorIs(t, s.Finish(held[1].ID), edge.ErrNotInFlight)
 		require.NoError(t, s.Finish(held[0].ID))
 	})
+}
+
+// TestOldestOfAConsumer: the message that a client has held longest, with its attempt, whichever broker leads it.
+func TestOldestOfAConsumer(t *testing.T) {
+	for _, at := range []ident.Node{"n1", "n2"} { // the leader, and another broker
+		t.Run(string(at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.topic("orders", "n1")
+				s := w.brokers[at].subscribe(t, "orders", 10)
+				require.Nil(t, s.Oldest())
+				w.publish("n1", numbers(1)...)
+				w.tick(100 * time.Millisecond)
+				d := s.Pull(1, nil)
+				require.Len(t, d, 1)
+				require.NoError(t, s.Requeue(d[0].ID, 0))
+				w.tick(100 * time.Millisecond)
+				d = s.Pull(1, nil)
+				require.Len(t, d, 1)
+				w.tick(3 * time.Second)
+				w.publish("n1", numbers(1)...)
+				w.tick(time.Second)
+				later := s.Pull(1, nil)
+				require.Len(t, later, 1)
+				require.NoError(t, s.Touch(d[0].ID))
+				w.tick(time.Second)
+				require.Equal(t, &edge.HeldMessage{ID: d[0].ID, Attempts: 2, For: 5 * time.Second}, s.Oldest(), "a touch does not change since when")
+				require.NoError(t, s.Finish(d[0].ID))
+				require.Equal(t, &edge.HeldMessage{ID: later[0].ID, Attempts: 1, For: time.Second}, s.Oldest())
+			})
+		})
+	}
 }
 
 // TestFinishOfAStreamThatIsForgotten: the leader has not received it, and does over the next

@@ -111,7 +111,7 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	if r == nil || r.stream != stream || r.buffer.len()+len(run) > 2*maxCredit {
 		return
 	}
-	fit := h.sub.takeLocked(run, 2*waitingBytes)
+	fit, short := h.sub.takeLocked(run, 2*waitingBytes)
 	for i := range run[:fit] {
 		run[i].Partition = h.id
 		run[i].ID = msgid.Of(h.id, run[i].Message.Seq)
@@ -120,7 +120,7 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	h.sub.mu.waiting += size(run[:fit])
 	switch {
 	case fit < len(run):
-		h.narrowLocked()
+		h.narrowLocked(short)
 		h.sendBackLocked(run[fit:])
 	case h.sub.mu.waiting > waitingBytes:
 		h.setCreditLocked(h.sub.creditLocked(h))

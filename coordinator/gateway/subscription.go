@@ -64,6 +64,7 @@ type subscription struct {
 		// memory is what the client has not read: the messages that wait, and those of Pull until they are written.
 		memory  budget.Tally
 		waiting int           // of those: bytes in the buffers of the streams
+		crowded bool          // a stream is narrow because the client does not read
 		dry     time.Duration // messages of this broker are not pulled before; 0 = they are
 	}
 }
@@ -135,17 +136,20 @@ func (s *subscription) Written(list []edge.Delivery) {
 }
 
 // takeLocked counts the memory of deliveries, and returns how many of them have room: all, unless the share of the client
-// is used up or more than most bytes wait.
-func (s *subscription) takeLocked(run []edge.Delivery, most int) int {
+// is used up (short) or more than most bytes wait.
+func (s *subscription) takeLocked(run []edge.Delivery, most int) (fit int, short bool) {
 	waiting := s.mu.waiting
 	for i := range run {
 		bytes := weight(&run[i])
-		if waiting > 0 && waiting+bytes > most || !s.mu.memory.Take(bytes) {
-			return i
+		if waiting > 0 && waiting+bytes > most {
+			return i, false
+		}
+		if !s.mu.memory.Take(bytes) {
+			return i, true
 		}
 		waiting += bytes
 	}
-	return len(run)
+	return len(run), false
 }
 
 // freeWaitingLocked gives the memory of messages back that wait no longer.
@@ -211,6 +215,9 @@ func (s *subscription) at(id edge.MessageID, do func(h *partitionSubscription, s
 	return do(h, place.Sequence)
 }
 
+// Ordered implements edge.Subscription.
+func (s *subscription) Ordered() bool { return s.request.Ordered }
+
 // InFlight implements edge.Subscription.
 func (s *subscription) InFlight() int {
 	s.mu.Lock()
@@ -223,6 +230,19 @@ func (s *subscription) inFlightLocked() (n int) {
 		n += h.inFlightLocked()
 	}
 	return n
+}
+
+// Oldest implements edge.Subscription.
+func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
+	now := s.g.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.mu.order {
+		if m := h.oldestLocked(now); m != nil && (oldest == nil || m.For > oldest.For) {
+			oldest = m
+		}
+	}
+	return oldest
 }
 
 // SetReady implements edge.Subscription. If a consumer takes no more messages, those that

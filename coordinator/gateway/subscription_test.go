@@ -244,6 +244,27 @@ func TestEphemeralChannelStaysOrdered(t *testing.T) {
 	}
 }
 
+// TestSubscriptionsThatAreOrdered: the client asked for order, or the topic has it.
+func TestSubscriptionsThatAreOrdered(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("plain", "n1")
+		lined := w.topic("lined", "n1")
+		lined.Ordered = true
+		w.mu.Lock()
+		w.topics["lined"] = lined
+		w.mu.Unlock()
+		for topic, byTopic := range map[string]bool{"plain": false, "lined": true} {
+			for _, byClient := range []bool{false, true} {
+				s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+					Topic: topic, Channel: fmt.Sprint("of-", byClient), Partition: -1, MsgTimeoutMS: 60_000, Ordered: byClient,
+				})
+				require.NoError(t, err)
+				require.Equal(t, byTopic || byClient, s.Ordered(), "%s, %t", topic, byClient)
+			}
+		}
+	})
+}
+
 // TestEphemeralChannelBecomesOrdered: one SUB_ORDERED is enough, whichever client came
 // first, here or to the next leader.
 func TestEphemeralChannelBecomesOrdered(t *testing.T) {

@@ -38,13 +38,14 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 		return nil, fmt.Errorf("%w %q but %q", edge.ErrFilter, r.Filter, has)
 	}
 	r.Ordered = r.Ordered || t.Ordered
-	if err := g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered); err != nil {
-		return nil, err
-	}
+	var err error
 	if r.Reposition {
-		if err := g.core.RepositionChannel(ctx, r.Topic, r.Channel, r.From, r.Partition); err != nil {
-			return nil, err
-		}
+		err = g.core.RepositionChannel(ctx, r.Topic, r.Channel, r.From, r.Partition, r.Ordered)
+	} else {
+		err = g.core.CreateChannel(ctx, r.Topic, r.Channel, r.From, r.Ordered)
+	}
+	if err != nil {
+		return nil, err
 	}
 	s := newSubscription(g, r, t)
 	if err := g.subs.add(s); err != nil {

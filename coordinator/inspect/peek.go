@@ -128,7 +128,12 @@ func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
 	return fmt.Sprintf("%x-%08x", int64(r.Offset), r.CRC)
 }
 
+// peekFrom finds the first message to read. A sequence beyond the end is a place: a reader that has all
+// messages asks for the next one, perhaps at a replica that is behind.
 func peekFrom(p *engine.Partition, from string, of edge.Peeked) (ident.Sequence, error) {
+	if _, err := origin.Check(from); err != nil {
+		return 0, err
+	}
 	o, err := origin.Options(from, false, p.Store().Index())
 	switch {
 	case err != nil:

@@ -37,6 +37,18 @@ func (k Keys) ParseUser(key string) (string, bool) {
 	return name, ok && name != ""
 }
 
+// Invitations is the prefix of all Invitation keys.
+func (k Keys) Invitations() string { return k.Root() + "invitations/" }
+
+// Invitation is the key of a broker's invitation (internal/admission).
+func (k Keys) Invitation(node string) string { return k.Invitations() + node }
+
+// ParseInvitation gives the name of a broker from the key of its invitation.
+func (k Keys) ParseInvitation(key string) (string, bool) {
+	name, ok := strings.CutPrefix(key, k.Invitations())
+	return name, ok && name != ""
+}
+
 // Audit is the key of one audit record; names sort by time if they begin with it.
 func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
 

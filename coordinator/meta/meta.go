@@ -27,6 +27,7 @@
 //	channels/<topic id>/<ch>   ChannelState
 //	partitions/<topic id>/<n>  PartitionState
 //	users/<name>               a user with its rights (internal/access)
+//	invitations/<n>            a broker that may join (internal/admission)
 //	config, audit/…
 package meta
 

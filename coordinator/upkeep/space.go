@@ -167,12 +167,12 @@ func (s *Space) changedLocked(n ident.Node, was, low bool) {
 	}
 }
 
-// expire forgets the brokers that have not said so again.
+// expire forgets the other brokers that have not said so again. This one has room when a look says so, however late.
 func (s *Space) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n, until := range s.mu.until {
-		if now.After(until) {
+		if n != s.o.Self && now.After(until) {
 			delete(s.mu.until, n)
 			s.changedLocked(n, true, false)
 		}
@@ -230,7 +230,8 @@ func (s *Space) successor(v *replica.View) (to ident.Node, ok bool) {
 	return to, roomy >= max(v.MinInSync, 1)
 }
 
-// belowReserve looks at the file system and at the size of the logs.
+// belowReserve looks at the file system and at the size of the logs. If the file system does not say how much is free, the
+// answer is that of the last look.
 func (s *Space) belowReserve() bool {
 	if limit := s.o.MaxDiskBytes; limit > 0 {
 		used := int64(0)
@@ -242,7 +243,10 @@ func (s *Space) belowReserve() bool {
 		}
 	}
 	free, err := s.o.Store.FreeBytes()
-	return err == nil && s.o.MinFreeBytes > 0 && free < uint64(s.o.MinFreeBytes)
+	if err != nil {
+		return s.was
+	}
+	return s.o.MinFreeBytes > 0 && free < uint64(s.o.MinFreeBytes)
 }
 
 func (s *Space) log(low bool) {

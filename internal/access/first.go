@@ -26,12 +26,12 @@ func OpenFirst(dir string) (secret []byte, file string, err error) {
 	}
 	text, err := os.ReadFile(file)
 	switch {
-	case err == nil:
+	case err == nil && len(text) > 0: // an empty one lost its bytes in a power cut
 		if found, ok := ParseFirst(text); ok {
 			return []byte(found), file, os.Chmod(file, 0o600)
 		}
 		return nil, file, fmt.Errorf("%s has no secret for the first administrator: remove it, and the next start makes a new one", file)
-	case !errors.Is(err, fs.ErrNotExist):
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, file, err
 	}
 	random := make([]byte, secretBytes)

@@ -130,6 +130,7 @@ func another(key string, value any) (text string, with []string) {
 		"tcp_address": {"127.0.0.1:1"}, "http_address": {"127.0.0.1:1"}, "https_address": {"127.0.0.1:1"}, "lookupd_http_address": {"127.0.0.1:1"}, "nsqlookupd_tcp_addresses": {"a:1"},
 		"statsd_address": {"a:1"}, "auth_http_addresses": {"a:1"}, "etcd_endpoints": {"a:1"},
 		"etcd_initial_cluster": {"n1=http://127.0.0.1:1", "--node-name=n1"},
+		"join":                 {"n1.example", "--node-name=n1.example", "--require-users"},
 		"etcd_found_without":   {"n2", "--node-name=n1", "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"},
 		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "topic_idle_after": {"1h"}, "channel_idle_after": {"1h"}, "e2e_processing_latency_percentiles": {"0.5"},
 		"insecure_clients": {"false", "--tcp-address=127.0.0.1:1"}, "insecure_http": {"false", "--http-address=127.0.0.1:1"},

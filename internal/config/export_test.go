@@ -35,3 +35,6 @@ func Reference(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s |\n", name, strings.Trim(byDefault, "<>"), strings.ReplaceAll(s.description()+s.limits(), "|", `\|`))
 	}
 }
+
+// OwnName is ownName.
+var OwnName = ownName

@@ -14,11 +14,10 @@ nsqctl user create root --admin has made the first user:
 
   nsqd --data-path=/var/lib/nsqd
 
-Start a cluster of three with three replicas of every message (on each host, with its name):
+Start a secure cluster of three with three replicas of every message: on each host, with the
+files of nsqctl cert broker in /etc/lockstep/tls, and the same command (docs/guide/secure-cluster.md):
 
-  nsqd --require-users --node-name=n1 --broadcast-address=n1 --data-path=/var/lib/nsqd \
-       --rpc-address=0.0.0.0:4153 --etcd-client-address=0.0.0.0:4154 --etcd-peer-address=0.0.0.0:4155 \
-       --etcd-initial-cluster=n1=http://n1:4155,n2=http://n2:4155,n3=http://n3:4155 --insecure
+  nsqd --join=n1.example,n2.example,n3.example --require-users --tls-required --data-path=/var/lib/lockstep
 
 Use an external etcd instead of the embedded one:
 

@@ -83,6 +83,7 @@ func load(src Source) (*loader, error) {
 	l.environment()
 	l.file()
 	l.apply()
+	l.derive()
 	l.validate()
 	if len(l.faults.Lines) > 0 && !l.options.Version {
 		l.faults.Understood = l.options

@@ -49,6 +49,8 @@ type Options struct {
 
 	_ struct{} `group:"Cluster"`
 
+	Join             []string `flag:"join" default:"" help:"host names of all brokers of a cluster with embedded etcd, this one included: n1.example,n2.example,n3.example (every broker the same). Each is a broker's --node-name and --broadcast-address. It sets those two, the addresses for brokers, --etcd-initial-cluster, and the files of --tls-dir, except where they are given"`
+	TLSDir           string   `flag:"tls-dir" default:"/etc/lockstep/tls" help:"with --join: folder with ca.crt, tls.crt and tls.key, as nsqctl cert broker makes them, for other brokers and for clients; not with --insecure"`
 	NodeName         string   `flag:"node-name" default:"$hostname" help:"permanent name of this broker: its identity, independent of its address"`
 	ClusterName      string   `flag:"cluster-name" default:"lockstep" help:"name of the cluster, and of its keys in etcd"`
 	RPCAddress       string   `flag:"rpc-address" default:"127.0.0.1:4153" help:"address for connections of other brokers"`
@@ -56,7 +58,7 @@ type Options struct {
 	RPCTLSKey        string   `flag:"rpc-tls-key" default:"" help:"private key of --rpc-tls-cert"`
 	RPCTLSCA         string   `flag:"rpc-tls-ca" default:"" help:"certificate authority of the brokers' certificates"`
 	RPCTLSName       string   `flag:"rpc-tls-name" default:"*" help:"DNS name that the certificate of each broker must have, with * for its --node-name, such as *.brokers.example (every broker the same)"`
-	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that may join a running cluster with embedded etcd (repeat); not needed if --rpc-tls-name is not *"`
+	RPCTLSAllow      []string `flag:"rpc-tls-allow" default:"" help:"node name of a broker that may join a running cluster with embedded etcd at any time (repeat); nsqctl cluster invite admits one for a time, without a change of settings. Not needed if --rpc-tls-name is not *"`
 	ClusterTokenFile string   `flag:"cluster-token-file" default:"" help:"file with the secret shared by all brokers of the cluster"`
 	ClusterToken     Secret   `flag:"cluster-token" source:"environment" default:"" help:"the secret itself, in place of --cluster-token-file"`
 	Insecure         bool     `flag:"insecure" default:"false" help:"allow connections between brokers over a network without TLS: any host that reaches these ports can read and change everything"`

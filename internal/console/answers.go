@@ -67,9 +67,11 @@ type Broker struct {
 	Level       int        `json:"feature_level"`
 	TCPAddress  string     `json:"tcp_address"`
 	HTTPAddress string     `json:"http_address"`
-	Leads       int        `json:"leads"`
-	Replicas    int        `json:"replicas"`
-	Answered    bool       `json:"answered"`
+	// HTTPSAddress is for browsers that have the page over TLS; "" = the broker has none.
+	HTTPSAddress string `json:"https_address,omitempty"`
+	Leads        int    `json:"leads"`
+	Replicas     int    `json:"replicas"`
+	Answered     bool   `json:"answered"`
 	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to
 	// other leaders. If a replica was in sync, puts waited for it that long. null: the broker follows
 	// no leader that answers.
@@ -83,6 +85,12 @@ type Brokers struct {
 	Brokers     []Broker      `json:"brokers"`
 }
 
+// Publishing says whether clients can publish through the broker that answers.
+type Publishing struct {
+	State health.State `json:"state"`
+	Text  string       `json:"text"`
+}
+
 // Overview is the cluster in one answer.
 type Overview struct {
 	Cluster         string        `json:"cluster"`
@@ -93,6 +101,7 @@ type Overview struct {
 	Summary         string        `json:"summary"`
 	Cause           string        `json:"cause"`
 	Reported        string        `json:"reported,omitempty"` // what a broker says of its own fault, if that explains an alarm
+	Publishing      Publishing    `json:"publishing"`
 	Alarms          []Alarm       `json:"alarms"`
 	Unreachable     []Unreachable `json:"unreachable"`
 	Brokers         []Broker      `json:"brokers"`
@@ -236,6 +245,17 @@ type Connection struct {
 	ConnectedMS    int64      `json:"connected_ms"`
 	LastActivityMS int64      `json:"last_activity_ms"`
 	TLS            bool       `json:"tls"`
+	Protocol       string     `json:"protocol"` // tcp or http; "" from an older build
+	// Oldest is the message that the client has held longest; null: it holds none.
+	Oldest *HeldMessage `json:"oldest"`
+}
+
+// HeldMessage is a message that a client holds: delivered, and not finished.
+type HeldMessage struct {
+	ID        string `json:"id"`
+	Partition int    `json:"partition"`
+	Attempts  int    `json:"attempts"` // this delivery included
+	SinceMS   int64  `json:"since_ms"` // when it was delivered
 }
 
 // ChannelDetail is one channel.
@@ -244,7 +264,7 @@ type ChannelDetail struct {
 	Policy          edge.ChannelPolicy `json:"policy"`
 	Unreachable     []Unreachable      `json:"unreachable"`
 	DeadLetterTopic string             `json:"dead_letter_topic"`
-	DeadLetters     *uint64            `json:"dead_letters"` // ever put to that topic, of all channels that use it
+	DeadLetters     *int64             `json:"dead_letters"` // in that topic, of all channels that use it; those that were moved back do not count
 	Oldest          *Oldest            `json:"oldest"`
 	Partitions      []ChannelPart      `json:"partitions"`
 	Connections     []Connection       `json:"connections"`
@@ -306,6 +326,7 @@ type Event struct {
 	Code       string       `json:"code,omitempty"`
 	Do         string       `json:"do,omitempty"`
 	Identity   string       `json:"identity,omitempty"`
+	Action     string       `json:"action,omitempty"` // of the audit: method and path, or a command, and the arguments
 	Remote     string       `json:"remote,omitempty"`
 	Result     string       `json:"result,omitempty"`
 }

@@ -137,6 +137,57 @@ func (b broker) TopicSettings(topic string) (edge.TopicSettings, bool) {
 
 func (b broker) Channels(string) []string { return nil }
 
+// TestConsumersOverHTTP: the channel's answer lists consumers over HTTP beside those over TCP, with the message that
+// each has held longest.
+func TestConsumersOverHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.put(edge.TopicSample{Topic: "orders", Channels: []edge.ChannelSample{channel("billing", 5, 0)}}, "n1")
+		w.consoles["n2"] = console.New(console.Options{Cluster: broker{w, "n2"}, Events: w.events["n2"], Consumers: func(topic, channel string) []edge.ConsumerStats {
+			require.Equal(t, "orders/billing", topic+"/"+channel)
+			oldest := edge.HeldMessage{Partition: 3, Attempts: 2, For: 90 * time.Second}
+			copy(oldest.ID[:], "0123456789abcdef")
+			return []edge.ConsumerStats{
+				{ClientStats: edge.ClientStats{ClientID: "tcp", Version: "V2"}},
+				{ClientStats: edge.ClientStats{ClientID: "http", Version: edge.OverHTTP, InFlightCount: 4}, Oldest: &oldest},
+			}
+		}})
+		d, err := w.consoles["n1"].Channel(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Len(t, d.Connections, 2)
+		require.Equal(t, "tcp", d.Connections[0].Protocol)
+		require.Nil(t, d.Connections[0].Oldest)
+		require.Equal(t, "http", d.Connections[1].Protocol)
+		require.EqualValues(t, 4, d.Connections[1].InFlight)
+		require.Equal(t, &console.HeldMessage{ID: "0123456789abcdef", Partition: 3, Attempts: 2, SinceMS: time.Now().Add(-90 * time.Second).UnixMilli()}, d.Connections[1].Oldest)
+	})
+}
+
+// TestDeadLettersThatWait: those that were moved back do not count, although they are in the topic still.
+func TestDeadLettersThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		letters := func() int64 {
+			time.Sleep(2 * time.Second) // a table serves for one
+			d, err := w.consoles["n2"].Channel(t.Context(), "orders", "billing")
+			require.NoError(t, err)
+			require.NotNil(t, d.DeadLetters)
+			return *d.DeadLetters
+		}
+		w.put(edge.TopicSample{Topic: "orders", Messages: 9, Channels: []edge.ChannelSample{channel("billing", 5, 0), {Channel: edge.DeadLetterChannel, Depth: 2, InFlight: 1, Deferred: 1}}}, "n1", "n2")
+		require.EqualValues(t, 8, letters(), "4 at each of two leaders")
+		for _, n := range []ident.Node{"n1", "n2"} {
+			w.topics[n][0].Channels[1] = edge.ChannelSample{Channel: edge.DeadLetterChannel}
+		}
+		require.Zero(t, letters())
+		w.silent["n1"] = true
+		time.Sleep(2 * time.Second)
+		d, err := w.consoles["n2"].Channel(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Nil(t, d.DeadLetters, "a broker gave no answer")
+	})
+}
+
 // newWorld makes three brokers without topics.
 func newWorld() *world {
 	w := &world{damage: map[ident.Node][]edge.PlacedDamage{}, faults: map[ident.Node]edge.FaultSample{}, metrics: metrics.New(100), topics: map[ident.Node][]edge.TopicSample{}, silent: map[ident.Node]bool{}, events: map[ident.Node]*events.Recorder{}, consoles: map[ident.Node]*console.Console{}}
@@ -705,7 +756,7 @@ func TestAuditOfATopic(t *testing.T) {
 		audit := guard.New(guard.Options{Log: log}).Audit
 		for _, e := range []guard.Entry{
 			{Action: "POST /topic/delete", Detail: "topic=old", Identity: "alice"},
-			{Action: "POST /channel/seek", Detail: "channel=old&topic=orders", Identity: "root"},
+			{Action: "POST /v1/channel/seek", Detail: "channel=old&topic=orders", Identity: "root"},
 			{Action: "POST /v1/broker/drain", Detail: "node=n2", Identity: "root"},
 		} {
 			e.Time, e.Result = time.Now(), guard.ResultOK
@@ -720,8 +771,8 @@ func TestAuditOfATopic(t *testing.T) {
 			return out
 		}
 		require.Len(t, texts(console.EventsOf{}), 3)
-		require.Equal(t, []string{"old: alice: POST /topic/delete topic=old"}, texts(console.EventsOf{Topic: "old"}))
-		require.Equal(t, []string{": root: POST /v1/broker/drain node=n2"}, texts(console.EventsOf{Broker: "n2"}))
+		require.Equal(t, []string{"old: alice deleted the topic old"}, texts(console.EventsOf{Topic: "old"}))
+		require.Equal(t, []string{": root began to drain the broker n2"}, texts(console.EventsOf{Broker: "n2"}))
 		number := uint16(0)
 		require.Empty(t, texts(console.EventsOf{Topic: "old", Partition: &number}))
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
@@ -122,12 +123,20 @@ func (c *Console) ownChannel(topic, channel string) held {
 	if c.o.Consumers == nil {
 		return h
 	}
+	now := time.Now()
 	for _, x := range c.o.Consumers(topic, channel) {
-		h.Connections = append(h.Connections, Connection{
+		k := Connection{
 			Broker: c.self, Address: x.RemoteAddress, ClientID: x.ClientID, Hostname: x.Hostname, UserAgent: x.UserAgent, User: x.AuthIdentity,
 			Ready: x.ReadyCount, InFlight: x.InFlightCount, Messages: x.MessageCount, Finishes: x.FinishCount, Requeues: x.RequeueCount,
-			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS,
-		})
+			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS, Protocol: "tcp",
+		}
+		if x.Version == edge.OverHTTP {
+			k.Protocol = "http"
+		}
+		if m := x.Oldest; m != nil {
+			k.Oldest = &HeldMessage{ID: string(m.ID[:]), Partition: int(m.Partition), Attempts: int(m.Attempts), SinceMS: now.Add(-m.For).UnixMilli()}
+		}
+		h.Connections = append(h.Connections, k)
 	}
 	return h
 }
@@ -157,7 +166,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 		d.Policy, d.DeadLetterTopic = policy, policy.DeadLetterTopic
 	}
 	if d.DeadLetterTopic != "" {
-		d.DeadLetters = c.put(ctx, d.DeadLetterTopic)
+		d.DeadLetters = c.letters(ctx, d.DeadLetterTopic)
 	}
 	return d, nil
 }
@@ -174,19 +183,20 @@ func (d *ChannelDetail) addParts(leader ident.Node, parts []edge.ChannelPartitio
 	}
 }
 
-// put is the number of messages ever put to a topic; nil = a broker gave no answer, or there is no
-// such topic.
-func (c *Console) put(ctx context.Context, topic string) *uint64 {
+// letters is the number of dead letters in a topic that were not moved back; nil = a broker gave no answer, or there
+// is no such topic.
+func (c *Console) letters(ctx context.Context, topic string) *int64 {
 	t := c.table(ctx)
-	if len(t.missing) > 0 {
+	if _, ok := c.o.Cluster.TopicSettings(topic); !ok || len(t.missing) > 0 {
 		return nil
 	}
-	for i := range t.topics {
-		if t.topics[i].Topic == topic {
-			return &t.topics[i].Messages
+	var n int64
+	for _, ch := range t.of(topic) {
+		if ch.Channel == edge.DeadLetterChannel {
+			n = ch.Depth + ch.InFlight + ch.Deferred
 		}
 	}
-	return nil
+	return &n
 }
 
 func has(v edge.ClusterView, n ident.Node) bool {

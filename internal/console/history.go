@@ -255,10 +255,13 @@ func auditEvent(n ident.Node, a *guard.Entry) Event {
 	if a.Result != guard.ResultOK {
 		state = "degraded"
 	}
-	text := strings.TrimSpace(fmt.Sprintf("%s: %s %s", a.Identity, a.Action, a.Detail))
+	text := AuditSentence(a)
+	if a.Omitted > 0 {
+		text += fmt.Sprintf("; %d refused attempts before it are not listed", a.Omitted)
+	}
 	about, _ := url.ParseQuery(a.Detail)
 	return Event{
 		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
-		Partition: -1, Count: 1 + a.Omitted, Identity: a.Identity, Remote: a.Remote, Result: a.Result,
+		Partition: -1, Count: 1, Identity: a.Identity, Action: strings.TrimSpace(a.Action + " " + a.Detail), Remote: a.Remote, Result: a.Result,
 	}
 }

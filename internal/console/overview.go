@@ -93,6 +93,7 @@ func (c *Console) Overview(ctx context.Context) Overview {
 		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []Alarm{},
 		Unreachable: t.missing, Brokers: t.brokers(c.self), Topics: len(t.topics), Channels: len(t.channels), Behind: behind(t.channels),
 	}
+	o.Publishing.State, o.Publishing.Text = health.Publishing(t.view)
 	c.alarms.mu.Lock()
 	for _, a := range report.Alarms {
 		x := Alarm{Alarm: a, WhereCount: len(a.Where)}

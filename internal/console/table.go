@@ -430,7 +430,7 @@ func (t *table) brokers(self ident.Node) []Broker {
 		out = append(out, Broker{
 			BehindSeconds: t.behind(b.Name),
 			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Unreachable: health.Unreachable(b), Drain: b.Drain,
-			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress,
+			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress, HTTPSAddress: b.HTTPSAddress,
 			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})
 	}

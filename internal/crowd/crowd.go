@@ -21,7 +21,7 @@ import (
 type Crowd[T any] struct {
 	members int
 	of      map[netip.Prefix]*network[T]
-	ranks   []*list.List // ranks[n]: the networks that have n members, in the order in which they came to that number
+	ranks   []*list.List // ranks[n]: the networks that have n members, in the order in which they came to that number; the last one is not empty, unless the crowd is
 }
 
 // network has the members of one network.
@@ -67,18 +67,18 @@ func (c *Crowd[T]) Remove(m *Member[T]) {
 	c.members--
 	if n.members.Len() == 0 {
 		delete(c.of, n.from)
-		return
+	} else {
+		c.enterRank(n)
 	}
-	c.enterRank(n)
+	if last := len(c.ranks) - 1; c.ranks[last].Len() == 0 { // it was the largest network, and has a rank less or is gone
+		c.ranks = c.ranks[:last]
+	}
 }
 
 func (c *Crowd[T]) leaveRank(n *network[T]) {
 	if n.place != nil {
 		c.ranks[n.members.Len()].Remove(n.place)
 		n.place = nil
-	}
-	for len(c.ranks) > 0 && c.ranks[len(c.ranks)-1].Len() == 0 {
-		c.ranks = c.ranks[:len(c.ranks)-1]
 	}
 }
 
@@ -91,7 +91,7 @@ func (c *Crowd[T]) enterRank(n *network[T]) {
 
 // Next is the member that goes when there are too many; nil if there is none.
 func (c *Crowd[T]) Next() *Member[T] {
-	if len(c.ranks) == 0 {
+	if c.members == 0 {
 		return nil
 	}
 	return c.ranks[len(c.ranks)-1].Front().Value.(*network[T]).oldest()

@@ -89,3 +89,13 @@ func TestNextIsFair(t *testing.T) {
 		}
 	})
 }
+
+// TestConstantTime: a connection more or less in a large network makes nothing for each of the others.
+func TestConstantTime(t *testing.T) {
+	var c crowd.Crowd[int]
+	for n := range 1000 {
+		c.Add(network(0), n)
+	}
+	require.Less(t, testing.AllocsPerRun(100, func() { c.Remove(c.Add(network(0), 0)) }), 10.0)
+	require.Equal(t, 0, c.Next().Value)
+}

@@ -103,8 +103,17 @@ type PlacedDamage struct {
 	Damage    DamageView `json:"damage"`
 }
 
-// ConsumerStats is a connection with a subscription.
+// ConsumerStats is a connection with a subscription, or a client that consumes by HTTP requests.
 type ConsumerStats struct {
 	ClientStats
 	LastActivity time.Time
+	Oldest       *HeldMessage // in flight; nil = it holds none
+}
+
+// HeldMessage is a message in flight to a client.
+type HeldMessage struct {
+	ID        MessageID
+	Partition uint16
+	Attempts  uint16        // this delivery included
+	For       time.Duration // since the delivery; a touch does not change it
 }

@@ -153,6 +153,11 @@ type Subscription interface {
 	Settle(r Receipt, do Settlement) error
 	// InFlight is the number of deliveries neither finished, requeued nor timed out.
 	InFlight() int
+	// Ordered reports whether the subscription or its topic asked for an ordered channel: the next message of a partition
+	// comes after the finish of this one.
+	Ordered() bool
+	// Oldest is the delivery in flight that the client has held longest; nil: there is none. It looks at all of them.
+	Oldest() *HeldMessage
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
 	SetReady(n int)
 	// Refused receives late refusals, from a leader on another broker. The connection

@@ -5,6 +5,9 @@ import "strings"
 // maxNameLength bounds a topic's or channel's name, suffix included.
 const maxNameLength = 64
 
+// DeadLetterChannel is the channel of a dead-letter topic that keeps the dead letters until they are moved back.
+const DeadLetterChannel = "redrive"
+
 // EphemeralSuffix marks channels and topics that live as long as their clients.
 const EphemeralSuffix = "#ephemeral"
 

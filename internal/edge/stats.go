@@ -69,6 +69,9 @@ type Percentile struct {
 	Value    float64 `json:"value"`
 }
 
+// OverHTTP is the Version of a client that consumes by HTTP requests.
+const OverHTTP = "HTTP"
+
 // ClientStats is one connection of /stats?format=json.
 type ClientStats struct {
 	ClientID                      string     `json:"client_id"`

@@ -57,7 +57,7 @@ func (o Options) listenClients() (*clientFront, error) {
 		return nil, err
 	}
 	if o.identity != nil {
-		c.security = o.serverTLS(c.refusals, "client", "h2", "http/1.1")
+		c.security = o.serverTLS(c.refusals, "client", false, "h2", "http/1.1")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel

@@ -70,13 +70,13 @@ func (o Options) listenPeers(report func(from string) reportMessage) (*front, er
 	}
 	l = peerport.NewListener(l, f.gate)
 	if o.identity != nil {
-		l = tls.NewListener(l, o.serverTLS(f.refusals, "peer", "http/1.1"))
+		l = tls.NewListener(l, o.serverTLS(f.refusals, "peer", true, "http/1.1"))
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+reportPath, f.serveReport)
 	mux.HandleFunc("/", f.forward)
 	f.server = &http.Server{
-		Handler: admitting(mux), ConnContext: withSeat, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: o.admitting(mux), ConnContext: withSeat, ErrorLog: log.New(io.Discard, "", 0),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 	}
 	go func() { _ = f.server.Serve(l); close(f.done) }() // ends with close
@@ -113,9 +113,21 @@ func withSeat(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// admitting admits a connection at its first request: its handshake is over then.
-func admitting(h http.Handler) http.Handler {
+// admitting admits a connection at its first request: its handshake is over then. It refuses every request of a broker that
+// is not admitted, with the reason, and ends the connection, which never has a broker's seat. It looks at each request,
+// because an invitation ends.
+func (o Options) admitting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil {
+			if err := o.verifyBroker(*r.TLS); err != nil {
+				w.Header().Set("Connection", "close")
+				w.WriteHeader(http.StatusForbidden)
+				if about, is := errors.AsType[*peerport.NotAdmitted](err); is {
+					_, _ = io.WriteString(w, about.Advice) // the other side may be gone
+				}
+				return
+			}
+		}
 		if seat, ok := r.Context().Value(seatKey{}).(*peerport.Seat); ok && !seat.Admit() {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -108,7 +108,7 @@ func oneByteTakesNoSeat(t *testing.T, secure bool, socket string, etcd net.Liste
 		require.NoError(t, err)
 		o := Options{TLS: TLS{Cert: ca.File("n1.pem"), Key: ca.File("n1.key"), CA: ca.File("ca.pem")}, Names: names, Log: log}
 		require.NoError(t, o.loadIdentity())
-		c.security, security = o.serverTLS(c.refusals, "client", "h2"), ca.Client("n1")
+		c.security, security = o.serverTLS(c.refusals, "client", false, "h2"), ca.Client("n1")
 		openings = []string{"P", "\x16\x03\x01"} // the head of a record; any other first record is refused at once
 	}
 	c.own.Go(func() { c.accept(ctx) })

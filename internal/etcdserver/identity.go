@@ -36,8 +36,9 @@ func (o Options) clientTLS() *tls.Config {
 	return c
 }
 
-// serverTLS returns the configuration of a port. Each handshake uses the files of its time.
-func (o Options) serverTLS(refusals *peerport.Refusals, port string, protocols ...string) *tls.Config {
+// serverTLS returns the configuration of a port. Each handshake uses the files of its time. With explains, the handshake of
+// a broker that is not admitted succeeds: the port refuses its requests, and says why, which TLS cannot.
+func (o Options) serverTLS(refusals *peerport.Refusals, port string, explains bool, protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -49,6 +50,9 @@ func (o Options) serverTLS(refusals *peerport.Refusals, port string, protocols .
 					refusals.Warn(err.Error(), logrus.Fields{
 						logrus.ErrorKey: err, "remote": hello.Conn.RemoteAddr(), "port": "etcd " + port,
 					}, "connection refused")
+				}
+				if _, is := errors.AsType[*peerport.NotAdmitted](err); is && explains {
+					return nil
 				}
 				return err
 			}

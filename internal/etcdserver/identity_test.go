@@ -2,6 +2,7 @@ package etcdserver_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -74,8 +75,13 @@ func reachesPeerPort(t *testing.T, o etcdserver.Options, security *tls.Config) e
 	if err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	if resp.StatusCode == http.StatusForbidden {
+		return errors.New(string(said))
+	}
+	return nil
 }
 
 // clientOf returns a client of one port; nil: without TLS.
@@ -155,7 +161,7 @@ func TestAMemberThatJoinsIsNamedFirst(t *testing.T) {
 	names[2].SetNodes([]string{"n1", "n2", "n3"})
 	openAll(t, members[:2])
 	third := opening(t, members[2])
-	third.waits("it refuses this broker")
+	third.waits(`it refuses this broker: no broker with a name of its certificate, ["n3"], is a member or invited: run nsqctl cluster invite`)
 	names[0].SetNodes([]string{"n1", "n2", "n3"})
 	names[1].SetNodes([]string{"n1", "n2", "n3"})
 	third.up()
@@ -163,6 +169,53 @@ func TestAMemberThatJoinsIsNamedFirst(t *testing.T) {
 	client, peer := reaches(t, members[0], ca.Client("n3"))
 	require.NoError(t, client)
 	require.NoError(t, peer)
+}
+
+// TestABrokerThatIsNotAdmittedLearnsWhy: every request at the peer port is answered with the reason, the connection ends, and
+// takes no broker's seat. A certificate that was not issued for a broker does not come that far.
+func TestABrokerThatIsNotAdmittedLearnsWhy(t *testing.T) {
+	t.Parallel()
+	ca := certs.New(t)
+	o := options(t, "n1")
+	o.InitialCluster = "n1=https://" + o.PeerAddress
+	names := named(t, &o, ca, "n1")
+	var invited atomic.Pointer[[]string]
+	invited.Store(&[]string{})
+	names.SetInvited(func() []string { return *invited.Load() })
+	server := opening(t, o).up()
+	ca.Issue("n4")
+	ca.IssueClient("posing", "n4")
+	transport := &http.Transport{TLSClientConfig: ca.Client("n4")}
+	defer transport.CloseIdleConnections()
+	ask := func(method, path string) (*http.Response, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(wait.Context(t), method, "https://"+o.PeerAddress+path, nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		said, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp, string(said)
+	}
+	for path, method := range map[string]string{"/members": "GET", "/lockstep/member": "GET", "/raft": "POST", "/raft/stream/message/1": "GET", "/members/promote/1": "POST", "/": "GET"} {
+		resp, said := ask(method, path)
+		require.Equal(t, http.StatusForbidden, resp.StatusCode, path)
+		require.Contains(t, said, `["n4"]`, path)
+		require.True(t, resp.Close, path)
+		_, peers := server.Connections()
+		require.Zero(t, peers.Admitted, path)
+	}
+	require.ErrorContains(t, reachesPeerPort(t, o, ca.Client("posing")), "tls")
+
+	invited.Store(&[]string{"n4"})
+	resp, _ := ask("GET", "/members")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, reachesClientPort(t, o, ca.Client("n4")))
+	invited.Store(&[]string{})
+	resp, _ = ask("GET", "/members") // over the connection that was admitted
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	require.Error(t, reachesClientPort(t, o, ca.Client("n4")))
 }
 
 // TestPortsFollowTheFiles: the ports show a new certificate, and trust a new authority, without

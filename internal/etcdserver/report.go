@@ -1,6 +1,7 @@
 package etcdserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -41,6 +43,27 @@ type reportMessage struct {
 // errNoReport means that etcd answers, but of a build without reports.
 var errNoReport = errors.New("etcdserver: the member sends no report")
 
+// maxAdvice bounds the reason of another member in this one's log.
+const maxAdvice = 1 << 10
+
+// notAdmittedError means that a member does not admit this broker, and why.
+type notAdmittedError struct{ advice string }
+
+// Error says what the other member says.
+func (e *notAdmittedError) Error() string {
+	return "it refuses this broker: " + cmp.Or(e.advice, "it does not say why")
+}
+
+// printable replaces what does not belong into a line of the log.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
 // askReport requests the report of the member at a peer URL.
 func askReport(ctx context.Context, client *http.Client, peerURL, from string) (m reportMessage, err error) {
 	target := strings.TrimSuffix(peerURL, "/") + reportPath + "?from=" + url.QueryEscape(from)
@@ -58,6 +81,9 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 		return m, json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&m)
 	case http.StatusNotFound:
 		return m, errNoReport
+	case http.StatusForbidden:
+		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // what has come is shown
+		return m, &notAdmittedError{advice: printable(string(advice))}
 	case http.StatusBadRequest: // Go's server to a request without TLS
 		if body, _ := io.ReadAll(io.LimitReader(resp.Body, maxMembersReply)); strings.Contains(string(body), "HTTPS server") {
 			return m, errSpeaksTLS

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/admission"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -114,7 +115,7 @@ func TestImpliedEntriesDoNotPushActionsOut(t *testing.T) {
 // may use, leaves one entry with its client, whether it is carried out or refused. The routes
 // that are left out read, publish, consume, or are those below.
 func TestEveryActionIsAudited(t *testing.T) {
-	reads := []string{"GET /v1/user/list", "GET /v1/audit", "GET /v1/channel/deferred"}
+	reads := []string{"GET /v1/user/list", "GET /v1/audit", "GET /v1/channel/deferred", "GET /v1/cluster/invite"}
 	_, r, columns := identities(t)
 	root := columns[len(columns)-1].token
 	audited := 0
@@ -133,7 +134,7 @@ func TestEveryActionIsAudited(t *testing.T) {
 				cluster := edgetest.New()
 				b := httpapi.Backend{
 					Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
-					Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Users: r, Guard: g,
+					Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Admission: admission.New(admission.Options{}), Users: r, Guard: g,
 				}
 				h := httpapi.NSQD(httpapi.Options{}, b)
 				if port == "lookup" {

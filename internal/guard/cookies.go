@@ -110,9 +110,10 @@ func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	c.of[key] = in
 }
 
-// ByCookie gives the session of a browser that has signed in, for a request from the address. A cookie opens nothing from another
-// network than that of the sign-in, and nothing without TLS if the sign-in had it: ErrNoSignIn. The sign-in stays then.
-func (g *Guard) ByCookie(cookie, address string, tls bool) (*Session, time.Time, error) {
+// ByCookie gives the session of a browser that has signed in, for a request with the credentials of its connection. A cookie opens
+// nothing from another network than that of the sign-in, and nothing without TLS, or without the client certificate, if the sign-in
+// had it: ErrNoSignIn. The sign-in stays then.
+func (g *Guard) ByCookie(cookie string, from Credentials) (*Session, time.Time, error) {
 	key := sha256.Sum256([]byte(cookie))
 	g.cookies.mu.Lock()
 	in := g.cookies.of[key]
@@ -129,10 +130,12 @@ func (g *Guard) ByCookie(cookie, address string, tls bool) (*Session, time.Time,
 		return nil, time.Time{}, ErrNoSignIn
 	}
 	creds := in.session.creds
-	if from := (&Credentials{Address: address}); Network(from.host()) != Network(creds.host()) || creds.TLS && !tls {
+	switch {
+	case Network(from.host()) != Network(creds.host()), creds.TLS && !from.TLS,
+		creds.Verified && (!from.Verified || from.CommonName != creds.CommonName):
 		return nil, time.Time{}, ErrNoSignIn
 	}
-	creds.Address, creds.TLS = address, tls
+	creds.Address, creds.TLS = from.Address, from.TLS
 	s := &Session{guard: g, creds: creds, id: in.session.id, signIn: in, answer: in.session.answer}
 	s.state.Store(in.session.state.Load())
 	return s, in.expires, nil

@@ -3,6 +3,8 @@ package guard_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -41,7 +43,7 @@ func TestSignInsAreBounded(t *testing.T) {
 			return cookie
 		}
 		holds := func(cookie string) bool {
-			s, _, err := g.ByCookie(cookie, "192.0.2.1:7", true)
+			s, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:7", TLS: true})
 			if err != nil {
 				require.ErrorIs(t, err, guard.ErrNoSignIn)
 			}
@@ -91,7 +93,7 @@ func TestASignOutEndsWhatItBegan(t *testing.T) {
 		for how, wait := range map[string]time.Duration{"signed out": 0, "displaced": 0, "expired": guard.CookieLifetime + 5*time.Second} {
 			_, cookie, _, err := g.SignIn(t.Context(), from("192.0.2.1", strings.Repeat("b", 32)))
 			require.NoError(t, err)
-			s, _, err := g.ByCookie(cookie, "192.0.2.1:7", true)
+			s, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:7", TLS: true})
 			require.NoError(t, err)
 			require.NoError(t, s.Allow(t.Context(), need))
 			began, end := s.While(t.Context(), need)
@@ -121,10 +123,15 @@ func TestASignOutEndsWhatItBegan(t *testing.T) {
 func TestACookieIsBound(t *testing.T) {
 	g := guard.New(guard.Options{External: anybody{}, Log: quiet()})
 	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Guard: g, Log: quiet()})
+	shown := "" // the user in the certificate of the connection
 	ask := func(method, path, remote string, secure bool, header ...string) *http.Response {
 		r := httptest.NewRequest(method, path, nil)
 		if r.RemoteAddr = remote; secure {
 			r.TLS = &tls.ConnectionState{}
+		}
+		if secure && shown != "" {
+			certificate := &x509.Certificate{Subject: pkix.Name{CommonName: shown}}
+			r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{certificate}, [][]*x509.Certificate{{certificate}}
 		}
 		r.Header.Set(header[0], header[1])
 		w := httptest.NewRecorder()
@@ -153,6 +160,14 @@ func TestACookieIsBound(t *testing.T) {
 	require.True(t, signedIn("[2001:db8::2]:7", true, sixth.Name+"="+sixth.Value), "the same network")
 	require.False(t, signedIn("[2001:db8:0:1::1]:7", true, sixth.Name+"="+sixth.Value))
 
+	shown = "mary" // with a certificate, the cookie opens nothing without it
+	certified := ask("POST", "/v1/session", home, true, "Authorization", "Bearer s").Cookies()[0]
+	require.True(t, signedIn(home, true, certified.Name+"="+certified.Value))
+	require.True(t, signedIn(home, true, secure.Name+"="+secure.Value), "a sign-in without a certificate asks for none")
+	for _, shown = range []string{"joe", ""} {
+		require.False(t, signedIn(home, true, certified.Name+"="+certified.Value), "the certificate %q", shown)
+	}
+
 	require.Equal(t, http.StatusOK, ask("POST", "/v1/session/logout", "192.0.2.2:7", false, "Cookie", plain.Name+"="+plain.Value).StatusCode, "it ends from anywhere")
 	require.False(t, signedIn(home, false, plain.Name+"="+plain.Value))
 	require.Equal(t, http.StatusUnauthorized, ask("POST", "/v1/session/logout", home, false, "Cookie", plain.Name+"="+plain.Value).StatusCode)
@@ -171,12 +186,15 @@ func TestASignInEndsWithItsCredentials(t *testing.T) {
 		require.NoError(t, r.GrantTopic(t.Context(), "shop", "t", access.Publish))
 		_, cookie, _, err := g.SignIn(t.Context(), from("192.0.2.1", token))
 		require.NoError(t, err)
-		s, _, err := g.ByCookie(cookie, "192.0.2.1:4", false)
+		s, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:4"})
 		require.NoError(t, err)
 		require.NoError(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 		require.Equal(t, "192.0.2.1:4", s.Requester("").Remote, "the address of the request")
 		require.NoError(t, end("shop"))
-		wait.Until(t, func() bool { _, _, err := g.ByCookie(cookie, "192.0.2.1:4", false); return err != nil }, "the sign-in ends")
+		wait.Until(t, func() bool {
+			_, _, err := g.ByCookie(cookie, guard.Credentials{Address: "192.0.2.1:4"})
+			return err != nil
+		}, "the sign-in ends")
 		require.Error(t, s.Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"}))
 	}
 	_, _, _, err := g.SignIn(t.Context(), from("192.0.2.1", "wrong"))

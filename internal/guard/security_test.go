@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/admission"
 	"github.com/lockstepmq/lockstep/internal/auth"
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -202,7 +203,7 @@ func TestTables(t *testing.T) {
 	defer cluster.Close()
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
-		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Tracer: everything{}, Metrics: http.NotFoundHandler(),
+		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Tracer: everything{}, Metrics: http.NotFoundHandler(), Admission: admission.New(admission.Options{}),
 		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences", "/ui/data"),
 		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: httpsub.New(httpsub.Options{}, cluster, nil),
 	}

@@ -300,6 +300,38 @@ func lacksRoom(p edge.PartitionView, alive, low map[ident.Node]bool) bool {
 	return roomy < p.MinInSync && slices.ContainsFunc(p.ISR, func(n ident.Node) bool { return low[n] })
 }
 
+// Publishing says whether clients can publish through the broker of the view.
+func Publishing(v edge.ClusterView) (State, string) {
+	alive, low, hangs := Living(v), map[ident.Node]bool{}, map[ident.Node]bool{}
+	for _, b := range v.Brokers {
+		low[b.Name], hangs[b.Name] = b.LowSpace, b.Hangs
+	}
+	all, refuse := 0, 0
+	for _, t := range v.Topics {
+		for _, p := range t.Partitions {
+			all++
+			if f := Fault(p, alive); f == NoLeader || f == BelowMinimum || hangs[p.Leader] || lacksRoom(p, alive, low) {
+				refuse++
+			}
+		}
+	}
+	cut := ""
+	if v.MetadataUnheardMS > 0 && len(alive) == 1 && len(v.Brokers) > 1 {
+		cut = fmt.Sprintf(". If %s alone is cut off, the other brokers take messages", v.Self)
+	}
+	switch {
+	case refuse > 0 && refuse == all:
+		return Unsafe, fmt.Sprintf("no: no partition takes messages through %s%s", v.Self, cut)
+	case refuse > 0:
+		return Unsafe, fmt.Sprintf("in part: %d of %s take no messages through %s%s", refuse, plural(all, "partition", "partitions"), v.Self, cut)
+	case v.MetadataUnheardMS > 0:
+		return Degraded, "yes, to the topics that exist: none can be created"
+	case all == 0:
+		return Well, "yes: there is no topic yet"
+	}
+	return Well, "yes: every partition takes messages"
+}
+
 // Unreachable reports whether a broker is registered with the cluster and does not answer the broker of the view.
 func Unreachable(b edge.BrokerView) bool { return !b.Alive && b.Incarnation != 0 }
 

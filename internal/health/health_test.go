@@ -23,6 +23,38 @@ func three() edge.ClusterView {
 	}
 }
 
+// TestPublishing: whether clients can publish through the broker that is asked.
+func TestPublishing(t *testing.T) {
+	dead := func(v *edge.ClusterView) { v.Brokers[1].Alive, v.Brokers[2].Alive = false, false }
+	for name, c := range map[string]struct {
+		change func(*edge.ClusterView)
+		state  health.State
+		text   string
+	}{
+		"well":            {func(*edge.ClusterView) {}, health.Well, "yes: every partition takes messages"},
+		"no topic":        {func(v *edge.ClusterView) { v.Topics = nil }, health.Well, "yes: there is no topic yet"},
+		"a follower dead": {func(v *edge.ClusterView) { v.Brokers[2].Alive = false }, health.Well, "yes: every partition takes messages"},
+		"two dead":        {dead, health.Unsafe, "no: no partition takes messages through n1"},
+		"cut off": {func(v *edge.ClusterView) { dead(v); v.MetadataUnheardMS = 1 }, health.Unsafe,
+			"no: no partition takes messages through n1. If n1 alone is cut off, the other brokers take messages"},
+		"one of two": {func(v *edge.ClusterView) {
+			v.Topics = append(v.Topics, edge.TopicView{Partitions: []edge.PartitionView{{Leader: "n3", Replicas: []ident.Node{"n3"}, ISR: []ident.Node{"n3"}, MinInSync: 1}}})
+			v.Brokers[2].Alive = false
+		}, health.Unsafe, "in part: 1 of 2 partitions take no messages through n1"},
+		"no metadata":         {func(v *edge.ClusterView) { v.MetadataUnheardMS = 1 }, health.Degraded, "yes, to the topics that exist: none can be created"},
+		"two disks full":      {func(v *edge.ClusterView) { v.Brokers[1].LowSpace, v.Brokers[2].LowSpace = true, true }, health.Unsafe, "no: no partition takes messages through n1"},
+		"one disk full":       {func(v *edge.ClusterView) { v.Brokers[1].LowSpace = true }, health.Well, "yes: every partition takes messages"},
+		"the leader hangs":    {func(v *edge.ClusterView) { v.Brokers[0].Hangs = true }, health.Unsafe, "no: no partition takes messages through n1"},
+		"a leader is unknown": {func(v *edge.ClusterView) { v.Topics[0].Partitions[0].Leader = "" }, health.Unsafe, "no: no partition takes messages through n1"},
+	} {
+		v := three()
+		c.change(&v)
+		state, text := health.Publishing(v)
+		require.Equal(t, c.state, state, name)
+		require.Equal(t, c.text, text, name)
+	}
+}
+
 func TestAssess(t *testing.T) {
 	kill := func(v *edge.ClusterView, brokers ...int) {
 		for _, i := range brokers {

@@ -113,7 +113,7 @@ func TestChannelEndpoints(t *testing.T) {
 // The time to live of a put is in the message's header.
 func TestPutWithTTL(t *testing.T) {
 	s := newSite(t)
-	s.expect(s.nsqd, "POST /pub?topic=t&ttl=1500", "m", "200 OK")
+	s.expect(s.nsqd, "POST /pub?topic=t&ttl=1500ms", "m", "200 OK")
 	sub, err := s.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", Partition: -1})
 	require.NoError(t, err)
 	got := sub.Pull(1, nil)
@@ -129,10 +129,10 @@ func TestMultiPutsHaveALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		binary := "\x00\x00\x00\x02\x00\x00\x00\x01a\x00\x00\x00\x01b"
 		for _, x := range []struct{ target, body string }{
-			{"/mpub?topic=t&ttl=1500", "a\nb\n"},
+			{"/mpub?topic=t&ttl=1500ms", "a\nb\n"},
 			{"/mpub?topic=t&ttl=1.5s", "a\nb\n"},
-			{"/mpub?topic=t&ttl=1500&binary=true", binary},
-			{"/mpub?topic=t&ttl=1500&binary=true&defer=1", binary},
+			{"/mpub?topic=t&ttl=1500ms&binary=true", binary},
+			{"/mpub?topic=t&ttl=1500ms&binary=true&defer=1", binary},
 		} {
 			s := newSite(t)
 			sub, err := s.cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "t", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
@@ -147,7 +147,7 @@ func TestMultiPutsHaveALife(t *testing.T) {
 			}
 		}
 		s := newSite(t)
-		for _, bad := range []string{"", "0", "-1", "x", "500us", "-5s", "4398046511105"} {
+		for _, bad := range []string{"", "0", "-1", "x", "500us", "-5s", "4398046511105ms", "1500", "60"} {
 			s.expect(s.nsqd, "POST /mpub?topic=t&ttl="+bad, "a\n", message(400, "INVALID_TTL"))
 		}
 		require.Empty(t, s.cluster.Directory().Topics())

@@ -138,7 +138,7 @@ func (a *api) describe(r *http.Request, c *consumption) {
 	}
 	c.Client.Host, c.Client.Network = host, guard.Network(host)
 	c.About = edge.ClientStats{
-		ClientID: cmp.Or(c.Client.Name, host), Hostname: host, Version: "HTTP", RemoteAddress: r.RemoteAddr,
+		ClientID: cmp.Or(c.Client.Name, host), Hostname: host, Version: edge.OverHTTP, RemoteAddress: r.RemoteAddr,
 		UserAgent: strings.ToValidUTF8(r.UserAgent()[:min(len(r.UserAgent()), maxAgent)], ""), TLS: r.TLS != nil,
 	}
 	if s := identityOf(r); s != nil {

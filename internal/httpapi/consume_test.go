@@ -225,7 +225,7 @@ func TestConsumeHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolled(t, httpsub.Options{})
 		for range 2 {
-			require.Equal(t, http.StatusOK, p.post("/pub?topic=t&ttl=60000", "m", "").StatusCode)
+			require.Equal(t, http.StatusOK, p.post("/pub?topic=t&ttl=1m", "m", "").StatusCode)
 		}
 		require.Equal(t, map[string]any{"##ttl_ms": 60000.0}, p.consume("").Messages[0].Header)
 		require.Contains(t, text(t, p.post("/v1/consume?topic=t&channel=c", "", "multipart/mixed")), `X-Nsq-Headers: {"##ttl_ms":60000}`)

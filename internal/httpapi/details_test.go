@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/console"
+	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
@@ -28,7 +31,8 @@ func TestEveryCodeIsExplained(t *testing.T) {
 			}
 			content, err := os.ReadFile(name)
 			require.NoError(t, err)
-			for _, match := range regexp.MustCompile(`(?:fail\(http\.\w+, |message: |errors\.New\(|required\(values, "\w+", |return )"([A-Z][A-Z_]+)"`).FindAllStringSubmatch(string(content), -1) {
+			require.NotContains(t, string(content), `map[string]string{"message": `, "%s: an error that passes by the details", name)
+			for _, match := range regexp.MustCompile(`(?:decline\(w, http\.\w+, |fail\(http\.\w+, |message: |errors\.New\(|required\(values, "\w+", |return )"([A-Z][A-Z_]+)"`).FindAllStringSubmatch(string(content), -1) {
 				if match[1] != "OK" {
 					codes[match[1]] = true
 				}
@@ -73,5 +77,15 @@ func TestTimesHaveUnits(t *testing.T) {
 	for _, text := range []string{"", "-1", "-1s", "x", "1.5", "99999999999999999999", "1 s", "300y"} {
 		_, ok := span(text)
 		require.False(t, ok, text)
+	}
+}
+
+// TestAuditedRoutesHaveSentences: the console says in words what each audited route does.
+func TestAuditedRoutesHaveSentences(t *testing.T) {
+	for _, rule := range slices.Concat(NSQDRules(), LookupRules()) {
+		if rule.Audited {
+			e := guard.Entry{Identity: "alice", Action: rule.Method + " " + rule.Path, Result: guard.ResultOK}
+			require.NotContains(t, console.AuditSentence(&e), rule.Path)
+		}
 	}
 }

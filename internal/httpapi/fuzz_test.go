@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/admission"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
 	"github.com/lockstepmq/lockstep/internal/httpapi"
@@ -99,7 +100,7 @@ func (s *fuzzed) renew() {
 	log.SetOutput(io.Discard)
 	b := httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
-		Inspector: inspected{}, Recovery: inspected{}, Config: &config{level: "info"}, Log: log, Planner: planned{}, Tracer: traced{}, Console: newConsole(),
+		Inspector: inspected{}, Recovery: inspected{}, Admission: admission.New(admission.Options{}), Config: &config{level: "info"}, Log: log, Planner: planned{}, Tracer: traced{}, Console: newConsole(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 		Users:   s.users, Consumers: s.polls, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
 	}

@@ -120,6 +120,7 @@ func TestPut(t *testing.T) {
 		{"POST /pub?topic=", "m", message(400, "INVALID_TOPIC")},
 		{"POST /pub?topic=t$", "m", message(400, "INVALID_TOPIC")},
 		{"POST /pub?topic=t&ttl=x", "m", message(400, "INVALID_TTL")},
+		{"POST /pub?topic=t&ttl=60", "m", message(400, "INVALID_TTL")},
 		{"POST /pub?topic=t&ttl=0", "m", message(400, "INVALID_TTL")},
 		{"POST /pub?topic=t&defer=x", "m", message(400, "INVALID_DEFER")},
 		{"POST /pub?topic=t&defer=-1", "m", message(400, "INVALID_DEFER")},

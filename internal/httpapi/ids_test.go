@@ -30,7 +30,7 @@ func TestMessageIDs(t *testing.T) {
 	}{
 		{"/pub?topic=t", "one", "order-1", "", 1},
 		{"/pub?topic=t", "one", "order-1", "true", 1},
-		{"/pub?topic=t&ttl=5000", "one", "order-1", "true", 1},
+		{"/pub?topic=t&ttl=5s", "one", "order-1", "true", 1},
 		{"/pub?topic=t", "one", "order-2", "", 2},
 		{"/mpub?topic=t", "a\nb\n", "order-3", "", 4},
 		{"/mpub?topic=t", "a\nb\n", "order-3", "true", 4},

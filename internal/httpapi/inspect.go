@@ -25,20 +25,20 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	node := ident.Node(q.Get("node"))
 	uncommitted, err3 := strconv.ParseBool(orZero(q.Get("uncommitted")))
 	if err = errors.Join(err, err2, err3); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
+		decline(w, http.StatusBadRequest, "INVALID_REQUEST", "partition and limit must be numbers, uncommitted must be true or false")
 		return
 	}
 	if uncommitted && node == "" {
-		answer(w, http.StatusBadRequest, map[string]string{"message": "uncommitted=true requires node=: each replica has its own end"})
+		decline(w, http.StatusBadRequest, "uncommitted=true requires node=: each replica has its own end", "")
 		return
 	}
 	if id := q.Get("topic_id"); id != "" {
 		switch err := a.isTopic(q.Get("topic"), id); {
 		case errors.Is(err, edge.ErrTopicNotFound):
-			answer(w, http.StatusNotFound, map[string]string{"message": err.Error()})
+			decline(w, http.StatusNotFound, err.Error(), "")
 			return
 		case err != nil:
-			answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
+			decline(w, http.StatusBadRequest, "INVALID_REQUEST", details["INVALID_ARG_TOPIC_ID"])
 			return
 		}
 	}
@@ -47,13 +47,13 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case errors.Is(err, edge.ErrTopicNotFound), errors.Is(err, edge.ErrBrokerNotFound):
-		answer(w, http.StatusNotFound, map[string]string{"message": err.Error()})
+		decline(w, http.StatusNotFound, err.Error(), "")
 	case errors.Is(err, edge.ErrInvalid):
-		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
+		decline(w, http.StatusBadRequest, err.Error(), "")
 	case errors.Is(err, edge.ErrUnavailable):
-		answer(w, http.StatusServiceUnavailable, map[string]string{"message": err.Error()})
+		decline(w, http.StatusServiceUnavailable, err.Error(), "")
 	case err != nil:
-		answer(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+		decline(w, http.StatusInternalServerError, err.Error(), "")
 	default:
 		answer(w, http.StatusOK, p)
 	}
@@ -65,15 +65,15 @@ func (a *api) digest(w http.ResponseWriter, r *http.Request) {
 	partition, err := strconv.ParseUint(q.Get("partition"), 10, 16)
 	from, err2 := strconv.ParseInt(orZero(q.Get("from")), 10, 64)
 	if err = errors.Join(err, err2); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_REQUEST"})
+		decline(w, http.StatusBadRequest, "INVALID_REQUEST", "partition and from must be numbers")
 		return
 	}
 	d, err := a.b.Inspector.Digest(edge.DigestRequest{Topic: q.Get("topic"), Partition: uint16(partition), From: from})
 	switch {
 	case errors.Is(err, edge.ErrTopicNotFound):
-		answer(w, http.StatusNotFound, map[string]string{"message": "TOPIC_NOT_FOUND"})
+		decline(w, http.StatusNotFound, "TOPIC_NOT_FOUND", "")
 	case err != nil:
-		answer(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
+		decline(w, http.StatusInternalServerError, err.Error(), "")
 	default:
 		answer(w, http.StatusOK, d)
 	}
@@ -84,6 +84,11 @@ func orZero(s string) string {
 		return "0"
 	}
 	return s
+}
+
+// decline is answer for an error; detail "": that of the code.
+func decline(w http.ResponseWriter, status int, message, detail string) {
+	answer(w, status, (&failure{message: message, detail: detail}).body())
 }
 
 // answer writes JSON and a newline, without the API's header, for the endpoints that NSQ does

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,9 +57,10 @@ func TestUnreadRepliesShareMemory(t *testing.T) {
 		get("10.0.0.2", other)
 		require.Equal(t, 200, other.Code)
 		require.Greater(t, other.Body.Len(), budget.Free)
-		late := httptest.NewRecorder()
-		get("10.0.0.1", late) // waits, and is refused
+		late, began := httptest.NewRecorder(), time.Now()
+		get("10.0.0.1", late)
 		require.Equal(t, 503, late.Code)
+		require.Zero(t, time.Since(began), "it waits with its answer in memory, which nobody has counted")
 		require.Equal(t, "1", late.Header().Get("Retry-After"))
 		require.Contains(t, late.Body.String(), "read the other answers to their end")
 		for _, u := range all {

@@ -25,7 +25,7 @@ func NotReady(why func() string) http.Handler {
 		case "/readyz":
 			plain(func() (int, string) { return http.StatusServiceUnavailable, reason() })(w, r)
 		default:
-			respond(w, http.StatusServiceUnavailable, map[string]string{"message": reason()})
+			respond(w, http.StatusServiceUnavailable, (&failure{message: reason()}).body())
 		}
 	})
 }

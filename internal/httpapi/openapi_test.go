@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/admission"
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/guard"
@@ -430,7 +431,7 @@ func (s *site) full(t *testing.T) http.Handler {
 		Version: "1.3.0", NodeName: "n1", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0),
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
-		Inspector: &replicas{}, Recovery: &replicas{}, Planner: planned{}, Console: newConsole(), Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
+		Inspector: &replicas{}, Recovery: &replicas{}, Admission: admission.New(admission.Options{}), Planner: planned{}, Console: newConsole(), Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
 		Users: users, Guard: guard.New(guard.Options{Users: users, Log: log}), Consumers: consumers, Tracer: traced{},
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

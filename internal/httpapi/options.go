@@ -7,6 +7,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/admission"
 	"github.com/lockstepmq/lockstep/internal/budget"
 	"github.com/lockstepmq/lockstep/internal/console"
 	"github.com/lockstepmq/lockstep/internal/edge"
@@ -81,6 +82,7 @@ type Backend struct {
 	Metrics   http.Handler              // GET /metrics; nil = 404
 	Routes    []Route                   // each needs a rule in rights.go
 	Users     *access.Registry          // nil = users cannot be administered
+	Admission *admission.Registry       // nil = no broker is invited
 	Guard     *guard.Guard              // nil = everybody may do everything
 	Memory    *budget.Budget            // for what clients make the broker hold; nil = no limit
 	Recorder  *metrics.Recorder         // nil = refusals are not counted

@@ -149,7 +149,7 @@ func putTopic(r *http.Request) (string, url.Values, error) {
 	return topic, values, nil
 }
 
-// deliverAt converts ?defer= (a duration, or NSQ's milliseconds) into a deadline; 0 = at once.
+// deliverAt converts ?defer= (a duration, or milliseconds, which are NSQ's contract) into a deadline; 0 = at once.
 func (a *api) deliverAt(values url.Values) (unixNS int64, err error) {
 	if !values.Has("defer") {
 		return 0, nil
@@ -174,15 +174,15 @@ func span(text string) (time.Duration, bool) {
 	return d, err == nil && d >= 0
 }
 
-// ttlHeader converts ?ttl= (a duration, or milliseconds) into the header that limits the life of a message;
-// nil = no limit.
+// ttlHeader converts ?ttl= into the header that limits the life of a message; nil = no limit. A number
+// without a unit is refused: seconds that were read as milliseconds would lose the message.
 func ttlHeader(values url.Values) ([]byte, error) {
 	if !values.Has("ttl") {
 		return nil, nil
 	}
-	ttl, ok := span(values.Get("ttl"))
+	ttl, err := time.ParseDuration(values.Get("ttl"))
 	ms := ttl.Milliseconds()
-	if !ok || ms < 1 || ms > queue.MaxTTLMS {
+	if err != nil || ms < 1 || ms > queue.MaxTTLMS {
 		return nil, fail(http.StatusBadRequest, "INVALID_TTL")
 	}
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil

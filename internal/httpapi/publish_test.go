@@ -141,8 +141,8 @@ func TestPutHeaders(t *testing.T) {
 	for _, x := range []struct{ path, body, given, stored string }{
 		{"/pub?topic=t", "m", `{"Region":"eü<&>","a":""}`, `{"Region":"eü<&>","a":""}`},
 		{"/pub?topic=t", "m", ` { "a" : "b" } `, `{"a":"b"}`},
-		{"/pub?topic=t&ttl=5", "m", `{"a":"b"}`, `{"##ttl_ms":5,"a":"b"}`},
-		{"/pub?topic=t&ttl=5", "m", `{}`, `{"##ttl_ms":5}`},
+		{"/pub?topic=t&ttl=5ms", "m", `{"a":"b"}`, `{"##ttl_ms":5,"a":"b"}`},
+		{"/pub?topic=t&ttl=5ms", "m", `{}`, `{"##ttl_ms":5}`},
 		{"/pub?topic=t", "m", `{}`, ""},
 		{"/pub?topic=t", "m", `{"##client_dispatch_tag":"blue"}`, `{"##client_dispatch_tag":"blue"}`},
 		{"/mpub?topic=t", "m\nn", `{"a":"b"}`, `{"a":"b"}`},

@@ -26,7 +26,7 @@ func (a *api) recover(w http.ResponseWriter, r *http.Request) {
 	topic := q.Get("topic")
 	partition, err := strconv.Atoi(orZero(q.Get("partition")))
 	if err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"message": "INVALID_PARTITION"})
+		decline(w, http.StatusBadRequest, "INVALID_PARTITION", "")
 		return
 	}
 	var found edge.Remains
@@ -46,10 +46,10 @@ func (a *api) recover(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		answer(w, http.StatusOK, found)
 	case errors.Is(err, edge.ErrTopicNotFound):
-		answer(w, http.StatusNotFound, map[string]string{"message": "TOPIC_NOT_FOUND"})
+		decline(w, http.StatusNotFound, "TOPIC_NOT_FOUND", "")
 	case errors.Is(err, edge.ErrInvalid):
-		answer(w, http.StatusBadRequest, map[string]string{"message": err.Error()})
+		decline(w, http.StatusBadRequest, err.Error(), "")
 	default:
-		answer(w, http.StatusServiceUnavailable, map[string]string{"message": err.Error()})
+		decline(w, http.StatusServiceUnavailable, err.Error(), "")
 	}
 }

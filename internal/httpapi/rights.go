@@ -110,6 +110,8 @@ var (
 		{Method: "GET", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/topic/recover", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/cluster/balance", Right: access.AdministerCluster, Audited: true},
+		{Method: "GET", Path: "/v1/cluster/invite", Right: access.AdministerCluster},
+		{Method: "POST", Path: "/v1/cluster/invite", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/decommission", Right: access.AdministerCluster, Audited: true},
 		{Method: "POST", Path: "/v1/broker/drain", Right: access.AdministerCluster, Audited: true},
 		{Method: "GET", Path: "/ui"}, // the console's files: nothing about the cluster is in them

@@ -38,6 +38,10 @@ func NSQD(o Options, b Backend) http.Handler {
 	post("/v1/topic/partitions", a.topicOp(readPartitions))
 	post("/v1/topic/set", a.setTopic)
 	post("/v1/cluster/balance", a.clusterOp(func(url.Values) edge.Operation { return edge.Balance{} }))
+	if b.Admission != nil {
+		get("/v1/cluster/invite", a.invitations)
+		post("/v1/cluster/invite", a.invite)
+	}
 	post("/v1/broker/decommission", a.clusterOp(readDecommission))
 	post("/v1/broker/drain", a.clusterOp(readDrain))
 	post("/channel/create", a.channelOp(readCreateChannel))

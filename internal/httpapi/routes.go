@@ -67,9 +67,6 @@ func milliseconds(name, help string) Argument {
 	return Argument{Name: name, Kind: Milliseconds, Help: help}
 }
 
-// aPlace is the help of an argument that package origin reads.
-const aPlace = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
-
 // aFilter is the help of an argument that package nsqd/filter reads.
 const aFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, ^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
 
@@ -86,7 +83,7 @@ var (
 		ofTopic,
 		milliseconds("defer", "consumers receive the message this much later"),
 		text("key", "all puts with one key go to one partition, in their order"),
-		milliseconds("ttl", "consumers that have not received the message by then do not receive it"),
+		duration("ttl", "consumers that have not received the message by then do not receive it"),
 	}
 	ofReplication = []Argument{
 		number("replication_factor", "replicas of each partition"),
@@ -104,7 +101,7 @@ var (
 	ofSetTopic   = slices.Concat([]Argument{ofTopic, ofDurability}, ofLimits)
 	ofNewChannel = []Argument{
 		ofTopic, ofChannel,
-		text("from", "the beginning of a new channel: "+aPlace),
+		text("from", "the beginning of a new channel, as to= of /v1/channel/seek: "+edge.Places),
 		boolean("ordered", "one message of a partition is in flight at a time"),
 		text("filter", aFilter),
 	}
@@ -248,6 +245,8 @@ var routes = map[string]Description{
 	http.MethodPut + " /config/:opt":             {Summary: "Change log_level or nsqlookupd_tcp_addresses until the next start.", Lenient: true, Body: "the new value: text for log_level, a JSON list for addresses", Reply: any("log_level"), Codes: []string{"INVALID_OPTION", "INVALID_VALUE"}},
 	http.MethodGet + " /v1/cluster":              {Summary: "Brokers, topics and partitions of the cluster, with their leaders and replicas.", Reply: edge.ClusterView{}},
 	http.MethodPost + " /v1/cluster/balance":     {Summary: "Spread replicas and leaderships over the brokers.", Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/cluster/invite":       {Summary: "The brokers that may join now.", Reply: InvitationsView{}},
+	http.MethodPost + " /v1/cluster/invite":      {Summary: "Let a broker of this name join the running cluster with embedded etcd, for a time.", Arguments: []Argument{ofNode, duration("for", "how long (1h), at most 168h"), boolean("withdraw", "end the invitation")}, Reply: Invitation{}, Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: edge.Digest{}, Codes: []string{"INVALID_REQUEST"}},
 	http.MethodGet + " /ui":                      {Summary: "The web console, without data.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/app.js":               {Summary: "The console's program.", Lenient: true, Reply: ""},
@@ -325,7 +324,7 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/topic/peek": {
 		Summary: "Messages of a topic, consumed or not. No channel notices.",
 		Arguments: []Argument{
-			ofTopic, ofTopicID, ofPartition, text("from", aPlace), number("limit", "at most this many messages (100)"),
+			ofTopic, ofTopicID, ofPartition, text("from", edge.Places), number("limit", "at most this many messages (100)"),
 			text("node", "the broker whose replica is read"), boolean("uncommitted", "with node: also the messages beyond its committed end"),
 		},
 		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
@@ -349,8 +348,8 @@ var routes = map[string]Description{
 	http.MethodPost + " /v1/topic/recover":     {Summary: "Go on with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have are lost.", Arguments: ofRecovery, Reply: edge.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
 
 	http.MethodPost + " /v1/channel/seek": {
-		Summary:   "Move a channel, so that it delivers messages again or skips them.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", aPlace).must(), number("partition", "this partition alone"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
+		Summary:   "Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a time in the future, is refused: nothing is moved in any partition.",
+		Arguments: []Argument{ofTopic, ofChannel, text("to", edge.Places).must(), number("partition", "this partition alone"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
 		Reply:     edge.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
 	},
 	http.MethodPost + " /v1/channel/finish": {

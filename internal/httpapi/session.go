@@ -138,5 +138,5 @@ func (a *api) byCookie(r *http.Request) (*guard.Session, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, guard.ErrNoSignIn
 	}
-	return a.b.Guard.ByCookie(c.Value, r.RemoteAddr, r.TLS != nil)
+	return a.b.Guard.ByCookie(c.Value, credentialsOf(r))
 }

@@ -599,6 +599,47 @@ func TestStats(t *testing.T) {
 	})
 }
 
+// TestConsumersOfAChannel: polls and streams are listed with the message that they hold longest, for how long, and which
+// attempt it is.
+func TestConsumersOfAChannel(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, b *bench) {
+		require.Empty(t, b.Consumers("t", "c"))
+		b.put("a")
+		_, receipts := b.poll(request("worker"), 1, 0)
+		require.Equal(t, []error{nil}, b.settle(edge.VerbRequeue, receipts[0]))
+		_, receipts = b.poll(request("worker"), 1, 0)
+		time.Sleep(3 * time.Second)
+		b.put("b")
+		_, more := b.poll(request("worker"), 1, 0)
+		time.Sleep(2 * time.Second)
+		list := b.Consumers("t", "c")
+		require.Len(t, list, 1)
+		require.EqualValues(t, 2, list[0].InFlightCount)
+		require.Equal(t, &edge.HeldMessage{ID: receipts[0].ID, Attempts: 2, For: 5 * time.Second}, list[0].Oldest)
+		require.Equal(t, 2*time.Second, time.Since(list[0].LastActivity), "since its last poll")
+		require.Equal(t, []error{nil}, b.settle(edge.VerbTouch, receipts[0]))
+		list = b.Consumers("t", "c")
+		require.Zero(t, time.Since(list[0].LastActivity), "it has sent a receipt")
+		require.Equal(t, 5*time.Second, list[0].Oldest.For, "a touch does not change since when")
+		require.Equal(t, []error{nil}, b.settle(edge.VerbFinish, receipts[0]))
+		require.Equal(t, &edge.HeldMessage{ID: more[0].ID, Attempts: 1, For: 2 * time.Second}, b.Consumers("t", "c")[0].Oldest)
+		require.Equal(t, []error{nil}, b.settle(edge.VerbFinish, more[0]))
+		require.Nil(t, b.Consumers("t", "c")[0].Oldest)
+
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- b.Stream(ctx, request("stream"), time.Minute, func(*Batch) error { return nil })
+		}()
+		synctest.Wait()
+		require.Len(t, b.Consumers("t", "c"), 2, "a stream is a consumer, too")
+		require.Empty(t, b.Consumers("t", "other"))
+		leave()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.Len(t, b.Consumers("t", "c"), 1)
+	})
+}
+
 func TestReceiptText(t *testing.T) {
 	r := Receipt{Receipt: edge.Receipt{ID: edge.MessageID([]byte("0123456789abcdef")), Number: 1<<64 - 1, Epoch: 1<<64 - 1}, Session: 1<<64 - 1}
 	require.Equal(t, "0123456789abcdef-ffffffffffffffff-ffffffffffffffff-ffffffffffffffff", r.String())

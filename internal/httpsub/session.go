@@ -78,6 +78,23 @@ func (x *session) stats() edge.ClientStats {
 	return c
 }
 
+// consumer describes the session for operators.
+func (x *session) consumer() edge.ConsumerStats {
+	c := edge.ConsumerStats{ClientStats: x.stats()}
+	if sub := x.attached.Load(); sub != nil {
+		c.Oldest = (*sub).Oldest()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch c.LastActivity = x.mu.used; {
+	case x.mu.polls > 0:
+		c.LastActivity = time.Now()
+	case x.mu.used.IsZero():
+		c.LastActivity = x.since
+	}
+	return c
+}
+
 // enter counts a poll. It returns false if the session has ended, or its channel is deleted.
 func (x *session) enter() bool {
 	select {

@@ -124,6 +124,22 @@ func (s *Sessions) Count() int {
 	return len(s.mu.all)
 }
 
+// Consumers describes the sessions of a channel. Each is a client that consumes by HTTP requests.
+func (s *Sessions) Consumers(topic, channel string) (out []edge.ConsumerStats) {
+	s.mu.Lock()
+	var of []*session
+	for _, x := range s.mu.all {
+		if x.request.Topic == topic && x.request.Channel == channel {
+			of = append(of, x)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range of {
+		out = append(out, x.consumer())
+	}
+	return out
+}
+
 // Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none comes in time. The
 // caller closes the batch. Errors: those of edge.Subscribers, ErrBusy, and edge.ErrChannelNotFound if the channel is
 // deleted meanwhile.

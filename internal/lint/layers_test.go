@@ -22,7 +22,7 @@ var edges = []string{
 var layers = [][]string{
 	{"internal/ident", "internal/outcome", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/nodefile", "internal/lint", "internal/sleep", "internal/signal", "internal/tasks", "internal/datapath", "internal/nonblock", "internal/inflight", "internal/budget", "internal/stopwatch", "internal/ratelimit", "internal/events", "internal/peerport", "internal/crowd", "internal/redact", "internal/msgstream", "internal/testkit"},
 	{"commitlog", "internal/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"},
-	{"internal/store", "internal/edge", "internal/tracing", "coordinator/meta", "internal/access"},
+	{"internal/store", "internal/edge", "internal/tracing", "coordinator/meta", "internal/access", "internal/admission"},
 	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement", "coordinator/calls", "coordinator/origin", "coordinator/deadletter", "coordinator/gateway/wire", "internal/health"},
 	{"coordinator/catalog", "coordinator/controller"},
 	{"coordinator/txn"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -240,6 +241,29 @@ func FuzzMessages(f *testing.F) {
 			again, _, err := msgstream.AppendMessage(nil, 0, x.Message)
 			require.NoError(t, err)
 			require.NotEmpty(t, again)
+		}
+	})
+}
+
+// FuzzOrigin: whatever header a message has, that of its copy is a JSON object with the origin, and a copy of the copy has the last origin.
+func FuzzOrigin(f *testing.F) {
+	for _, header := range []string{``, `{}`, ` { "a" : "b" } `, `{"##origin":"x"}`, `{"\u0023#origin":"x","##origin":1}`, `[]`, `null`, `{"a":1}x`, "\xff"} {
+		f.Add([]byte(header), "east:1", "c")
+	}
+	f.Fuzz(func(t *testing.T, header []byte, cluster, channel string) {
+		if !utf8.ValidString(cluster) || !utf8.ValidString(channel) || strings.ContainsAny(channel, ":@") || strings.Contains(cluster, "@") {
+			return
+		}
+		first := msgstream.Origin{Cluster: cluster, TopicID: 7, Partition: 3, Sequence: 70, Channel: channel, TimeNS: 5}
+		last := msgstream.Origin{Cluster: "west", TopicID: 8, Sequence: 71}
+		for _, o := range []msgstream.Origin{first, last} {
+			header = msgstream.WithOrigin(header, o)
+			if !json.Valid(header) {
+				t.Fatalf("no JSON: %q", header)
+			}
+			if got, ok := msgstream.OriginOf(header); !ok || got.Cluster != o.Cluster || got.Sequence != o.Sequence || got.Channel != o.Channel || o.TimeNS != 0 && got.TimeNS != o.TimeNS {
+				t.Fatalf("%+v, %+v: %q", o, got, header)
+			}
 		}
 	})
 }

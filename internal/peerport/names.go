@@ -16,6 +16,18 @@ const anyNode = "*"
 // another one.
 var ErrName = errors.New("not the certificate of the broker")
 
+// NotAdmitted is an ErrName about a certificate that is a broker's in all but its name.
+type NotAdmitted struct {
+	text   string
+	Advice string // for the broker with this certificate: the reason, and what admits it
+}
+
+// Error names the certificate.
+func (e *NotAdmitted) Error() string { return ErrName.Error() + ": " + e.text }
+
+// Is makes errors.Is find ErrName.
+func (e *NotAdmitted) Is(target error) bool { return target == ErrName }
+
 // Names holds the names in the certificates of brokers.
 type Names struct {
 	prefix, suffix string
@@ -23,6 +35,7 @@ type Names struct {
 		sync.Mutex
 		nodes   []string        // known by configuration
 		members func() []string // known by the embedded etcd; nil = none
+		invited func() []string // by an operator, for a time; nil = none
 	}
 }
 
@@ -56,6 +69,17 @@ func (n *Names) SetMembers(f func() []string) {
 	n.mu.members = f
 }
 
+// SetInvited adds the nodes that f returns at each check.
+func (n *Names) SetInvited(f func() []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.invited = f
+}
+
+// AdmitsByPattern reports whether the pattern alone distinguishes brokers: then every broker with a certificate
+// is admitted, and SetNodes, SetMembers and SetInvited have no effect.
+func (n *Names) AdmitsByPattern() bool { return n.prefix+n.suffix != "" }
+
 // Of returns the DNS name in the certificate of a node.
 func (n *Names) Of(node string) string { return n.prefix + node + n.suffix }
 
@@ -73,15 +97,17 @@ func (n *Names) isAll(cert *x509.Certificate) bool {
 	return n.prefix == "" && strings.HasPrefix(n.suffix, ".") && slices.Contains(cert.DNSNames, n.Of(anyNode))
 }
 
-// CheckAny returns ErrName unless the certificate belongs to a broker, whichever that is.
+// CheckAny returns ErrName unless the certificate belongs to a broker, whichever that is. A *NotAdmitted has the
+// reason for the other side.
 func (n *Names) CheckAny(cert *x509.Certificate) error {
-	if n.prefix+n.suffix != "" {
+	if n.AdmitsByPattern() {
 		for _, name := range cert.DNSNames {
 			if len(name) > len(n.prefix)+len(n.suffix) && strings.HasPrefix(name, n.prefix) && strings.HasSuffix(name, n.suffix) {
 				return bothEnds(cert)
 			}
 		}
-		return fmt.Errorf("%w: %s has no DNS name like %q", ErrName, describe(cert), n.Of(anyNode))
+		return notAdmitted(cert, fmt.Sprintf("%s has no DNS name like %q", describe(cert), n.Of(anyNode)),
+			fmt.Sprintf("its certificate has no DNS name like %q (--rpc-tls-name)", n.Of(anyNode)))
 	}
 	known := n.known()
 	for _, name := range cert.DNSNames {
@@ -89,15 +115,36 @@ func (n *Names) CheckAny(cert *x509.Certificate) error {
 			return bothEnds(cert)
 		}
 	}
-	return fmt.Errorf("%w: %s names none of the known brokers %q", ErrName, describe(cert), known)
+	return notAdmitted(cert, fmt.Sprintf("%s names none of the known brokers %q", describe(cert), known),
+		fmt.Sprintf("no broker with a name of its certificate, %s, is a member or invited: run nsqctl cluster invite NODE-NAME at the cluster that runs", shown(cert)))
+}
+
+// notAdmitted refuses a certificate for its names. Only one that is valid for both ends of a connection is told why: it was
+// issued for a broker.
+func notAdmitted(cert *x509.Certificate, text, advice string) error {
+	if bothEnds(cert) != nil {
+		return fmt.Errorf("%w: %s", ErrName, text)
+	}
+	return &NotAdmitted{text: text, Advice: advice}
+}
+
+// shown returns the names of a certificate for a log line.
+func shown(cert *x509.Certificate) string {
+	text := fmt.Sprintf("%q", cert.DNSNames)
+	if len(text) > maxShown {
+		text = text[:maxShown] + "…"
+	}
+	return text
 }
 
 func (n *Names) known() []string {
 	n.mu.Lock()
-	nodes, members := slices.Clone(n.mu.nodes), n.mu.members
+	nodes, more := slices.Clone(n.mu.nodes), []func() []string{n.mu.members, n.mu.invited}
 	n.mu.Unlock()
-	if members != nil {
-		nodes = append(nodes, members()...)
+	for _, f := range more {
+		if f != nil {
+			nodes = append(nodes, f()...)
+		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(s string) bool { return s == "" })
 	slices.Sort(nodes)

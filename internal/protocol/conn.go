@@ -53,10 +53,10 @@ type conn struct {
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
 	seat        edge.Seat
-	unseated    bool // there is no seat for the client; see takeSeat
-	known       bool // the client has taken a seat: it has lines in the log
-	late        bool // the read deadline is that of the login
-	heartbeats  bool // the last command was the answer to a heartbeat
+	unseated    error // there is no seat for the client unless it logs in; nil: there is one, see takeSeat
+	known       bool  // the client has taken a seat: it has lines in the log
+	late        bool  // the read deadline is that of the login
+	heartbeats  bool  // the last command was the answer to a heartbeat
 	sub         edge.Subscription
 	producer    string // the name under which the client numbers its messages; "" = none
 	filter      string // that the client requires of its channel; "" = none
@@ -188,9 +188,6 @@ func lastAnswer(err error) answer {
 func (c *conn) read(ctx context.Context) error {
 	for ctx.Err() == nil && !c.revoked.Load() {
 		c.arm()
-		if c.unseated {
-			return errTooManyStrangers
-		}
 		c.start.next(len(c.in.buffered()) > 0)
 		line, err := c.in.line()
 		if errors.Is(err, errLineTooLong) {
@@ -310,6 +307,9 @@ func (c *conn) command(ctx context.Context) error {
 	}
 	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
 		return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
+	}
+	if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {
+		return c.unseated
 	}
 	switch string(verb) {
 	case "FIN":

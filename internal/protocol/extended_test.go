@@ -175,6 +175,7 @@ func TestBadExtendedCommands(t *testing.T) {
 		"MPUB_TRACE t\n" + multi(tracedBody(1, "x"), "1"):                            "E_BAD_MESSAGE MPUB_TRACE no body after the trace id",
 		"MPUB_EXT t\n" + multi(ext(`{"##key":"a"}`, "x"), ext(`{"##key":"b"}`, "x")): "E_INVALID_JSON_HEADER MPUB_EXT messages of one put must have the same ##key",
 		"SUB_ADVANCED t ch virtual_queue:35\n":                                       "E_INVALID SUB_ADVANCED virtual_queue is not supported: use msgcount or timestamp",
+		"SUB_ADVANCED t ch timestamp:1764300000000\n":                                "E_INVALID SUB_ADVANCED consume start \"timestamp:1764300000000\" is not valid: a timestamp is in seconds",
 		"SUB_ADVANCED t ch msgcount:-2\n":                                            "E_INVALID SUB_ADVANCED consume start \"msgcount:-2\" is not valid",
 		"SUB_ADVANCED t ch x special:-1\n":                                           "E_BAD_PARTITION SUB_ADVANCED partition \"x\" is not valid",
 		"SUB_ADVANCED t ch \n":                                                       "E_BAD_PARTITION SUB_ADVANCED partition \"\" is not valid",

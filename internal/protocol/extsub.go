@@ -56,6 +56,9 @@ func (c *conn) attachPositioned(ctx context.Context, verb string, r edge.Subscri
 	return c.attach(ctx, verb, r)
 }
 
+// lastSecond is the end of the year 9999, in seconds: the present time in milliseconds is beyond it.
+const lastSecond = 253_402_300_799
+
 // consumeStart converts the fork's type:value into edge.SubscribeRequest.From.
 func consumeStart(verb, text string) (string, error) {
 	kind, value, _ := strings.Cut(text, ":")
@@ -67,6 +70,8 @@ func consumeStart(verb, text string) (string, error) {
 		return "latest", nil
 	case kind == "msgcount" && n >= 0 && err == nil:
 		return strconv.FormatInt(n, 10), nil
+	case kind == "timestamp" && n > lastSecond && err == nil:
+		return "", fatal(codeInvalid, "%s consume start %q is not valid: a timestamp is in seconds", verb, text)
 	case kind == "timestamp" && n >= 0 && err == nil:
 		return time.Unix(n, 0).UTC().Format(time.RFC3339Nano), nil
 	}

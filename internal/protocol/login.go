@@ -53,9 +53,8 @@ func (c *conn) armLogin() bool {
 	if c.start.known.After(from) { // it could not log in before
 		from = c.start.known
 	}
-	if session := c.session.Load(); !g.Enforced() || session.LoggedIn() || session.Permissions() > 0 {
+	if session := c.session.Load(); (!g.Enforced() || session.LoggedIn() || session.Permissions() > 0) && c.takeSeat() {
 		c.settled, c.armed = true, time.Time{}
-		c.takeSeat()
 		return false
 	}
 	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
@@ -64,17 +63,27 @@ func (c *conn) armLogin() bool {
 }
 
 // takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
-// rights without a login. Where TLS is required, a client without it has no rights yet.
-func (c *conn) takeSeat() {
+// rights without a login. It reports false if there is no seat: the client has time to log in. Where TLS is required, a
+// client without it has no rights yet.
+func (c *conn) takeSeat() bool {
 	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
-		return
+		return true
 	}
-	g := c.h.backend.Guard
-	c.unseated = !c.seat(g == nil || g.Open() || c.session.Load().LoggedIn())
-	if !c.unseated && !c.known {
+	g, session := c.h.backend.Guard, c.session.Load()
+	loggedIn := session != nil && session.LoggedIn()
+	switch {
+	case loggedIn && !c.h.seat(c, session.Identity()): // its certificate was read before the users were
+		c.unseated = errTooManyOfUser
+	case !c.seat(g == nil || g.Open() || loggedIn):
+		c.unseated = errTooManyStrangers
+	default:
+		c.unseated = nil
+	}
+	if c.unseated == nil && !c.known {
 		c.known = true
 		c.log().Info("CLIENT connected")
 	}
+	return c.unseated == nil
 }
 
 // errTooManyStrangers ends the connection of a client that has not logged in.

@@ -162,3 +162,22 @@ func TestUnreadMessagesShareMemory(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherUpgradeGivesTheCompressorBack: a client that has not logged in repeats IDENTIFY. Each upgrade gives back the memory of
+// the compressor before it.
+func TestAnotherUpgradeGivesTheCompressorBack(t *testing.T) {
+	for _, then := range []string{"deflate", "snappy"} {
+		synctest.Test(t, func(t *testing.T) {
+			_, memory, _, dialFrom := sharing(t, 100*mib)
+			c := dialFrom("10.0.0.1")
+			for _, how := range []string{"deflate", "deflate", then} {
+				c.identify(`{"feature_negotiation":true,"` + how + `":true}`)
+				c.w, c.r = c.conn, c.conn // the new stream takes the place of the old one
+				c.compress(how)
+			}
+			_ = c.conn.Close()
+			time.Sleep(time.Minute)
+			require.Zero(t, memory.Used())
+		})
+	}
+}

@@ -67,8 +67,9 @@ func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
 }
 
 // switchLocked switches to another connection or compressor. The buffer must have been
-// flushed.
+// flushed. The memory of the compressor before it is given back: a client may repeat IDENTIFY.
 func (o *output) switchLocked(conn net.Conn, compress flusher) {
+	o.parkLocked()
 	o.conn, o.compress, o.sink, o.buf, o.direct = conn, compress, io.Writer(conn), nil, nil
 	if compress != nil {
 		o.sink = compress

@@ -180,14 +180,24 @@ func TestACertificateBeforeTheUsersAreKnown(t *testing.T) {
 	ca := certs.New(t)
 	ca.Issue("shop")
 	b := newBroker(t, withTLS(t, func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, ca.Client("").RootCAs }),
-		func(s *setup) { s.backend.Guard = guard.New(guard.Options{Users: late, Log: s.backend.Log}) })
-	c := b.dial()
-	c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
-	c.startTLS(ca.Client("shop"))
-	c.send("PUB t\n" + sized("m"))
-	require.Contains(t, c.read().data, "not ready, not stored")
+		func(s *setup) {
+			s.backend.Guard, s.options.MaxPerUser = guard.New(guard.Options{Users: late, Log: s.backend.Log}), 1
+		})
+	var clients []*client
+	for range 2 {
+		c := b.dial()
+		c.identify(`{"feature_negotiation":true,"tls_v1":true}`)
+		c.startTLS(ca.Client("shop"))
+		c.send("PUB t\n" + sized("m"))
+		require.Contains(t, c.read().data, "not ready, not stored")
+		clients = append(clients, c)
+	}
 	watch(t, late, store)
-	c.publish("t", "m")
+	c, above := clients[0], clients[1]
+	c.publish("t", "m", "m")
+	above.publish("t", "m") // judged before its next command
+	above.send("PUB t\n" + sized("m"))
+	above.fatal("E_TOO_MANY_CONNECTIONS this user has as many connections as it may at this broker; try another one")
 	c.send("PUB u\n" + sized("m"))
 	c.fatal(`E_UNAUTHORIZED AUTH failed for PUB on "u" ""`)
 }

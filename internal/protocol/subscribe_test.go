@@ -284,6 +284,17 @@ func TestOutputBuffering(t *testing.T) {
 		b.publishOne("u", "m")
 		usual.message()
 		require.Zero(t, time.Since(start))
+
+		// An ordered channel has nothing else for the buffer: its next message follows the finish of this one.
+		ordered := b.dial()
+		ordered.identify(`{"feature_negotiation":true,"output_buffer_timeout":300}`)
+		ordered.send("SUB_ORDERED o ch\nRDY 10\n")
+		ordered.response("OK")
+		ordered.quiet()
+		start = time.Now()
+		b.publishOne("o", "m")
+		ordered.next()
+		require.Zero(t, time.Since(start))
 	})
 }
 

@@ -239,13 +239,14 @@ func (w *writer) granted() int {
 // Messages are flushed with their burst, unless the client or the operator has configured an
 // output buffer timeout. With one, messages stay in the buffer for that time, or until the
 // credit is used up. The stock default is not applied: it would only add up to 250 ms to each
-// message.
+// message. Nor is any applied to an ordered channel, as in the fork: each message would wait
+// for the whole timeout, because the next one cannot fill the buffer.
 func (w *writer) settleLocked(answered, delivered bool) error {
 	if !answered && !delivered {
 		return nil
 	}
 	hold := delivered && !answered && w.outputTimeout > 0 &&
-		w.outputTimeout != StockOutputBufferTimeout && w.granted() > 0
+		w.outputTimeout != StockOutputBufferTimeout && !w.sub.Ordered() && w.granted() > 0
 	if !hold {
 		w.held = false
 		w.flush.Stop()

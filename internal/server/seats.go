@@ -30,6 +30,8 @@ const anonymousShare = 10
 type seats struct {
 	max, perAddress int // 0 = no limit
 	waiting         int // connections before their login; 0 = no limit
+	// ready reports whether clients can log in; nil = yes. Before that waiting is no limit.
+	ready func() bool
 	// open reports whether every client may do everything, without a login; nil = yes.
 	open func() bool
 	// displaced counts a connection that gave way.
@@ -53,15 +55,16 @@ type seat struct {
 	left      bool
 }
 
-func newSeats(total, perAddress, waiting int, open func() bool, displaced func()) *seats {
-	return &seats{max: total, perAddress: perAddress, waiting: waiting, open: open, displaced: displaced, of: map[netip.Prefix]int{}}
+func newSeats(total, perAddress, waiting int, ready, open func() bool, displaced func()) *seats {
+	return &seats{max: total, perAddress: perAddress, waiting: waiting, ready: ready, open: open, displaced: displaced, of: map[netip.Prefix]int{}}
 }
 
 // take gives a connection a seat if it is within the limits. leave must follow then.
 func (s *seats) take(conn net.Conn) (*seat, verdict) {
 	t := &seat{seats: s, conn: conn, from: crowd.Network(conn)}
 	waits := s.open != nil && !s.open()
-	out, v := s.seat(t, waits)
+	few := waits && s.waiting > 0 && (s.ready == nil || s.ready())
+	out, v := s.seat(t, waits, few)
 	if out != nil {
 		s.displaced()
 		_ = out.conn.Close() // its goroutine notices
@@ -69,8 +72,8 @@ func (s *seats) take(conn net.Conn) (*seat, verdict) {
 	return t, v
 }
 
-// seat counts a connection. out is the one that gives way for it; nil = none.
-func (s *seats) seat(t *seat, waits bool) (out *seat, v verdict) {
+// seat counts a connection. out is the one that gives way for it; nil = none. few: those that wait have a limit.
+func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if waits { // first: the newcomer counts for its network
@@ -82,7 +85,7 @@ func (s *seats) seat(t *seat, waits bool) (out *seat, v verdict) {
 		goes, v = s.strangers.Oldest(t.from), overAddress
 	case s.max > 0 && s.all >= s.max:
 		goes, v = s.strangers.Next(), overTotal
-	case waits && s.waiting > 0 && s.strangers.Len() > s.waiting:
+	case few && s.strangers.Len() > s.waiting:
 		goes = s.strangers.Next()
 	}
 	switch {

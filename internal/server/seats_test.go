@@ -37,7 +37,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	for _, addresses := range []int{1, 2, 20, 200, 5000} {
 		t.Run(fmt.Sprint(addresses), func(t *testing.T) {
 			displaced := 0
-			s := newSeats(400, 360, 100, func() bool { return false }, func() { displaced++ })
+			s := newSeats(400, 360, 100, nil, func() bool { return false }, func() { displaced++ })
 			var strangers, clients []*pretended
 			next := 0
 			flood := func(n int) {
@@ -82,7 +82,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 // have clients, a further one is refused.
 func TestSeatsOfClients(t *testing.T) {
 	var open atomic.Bool
-	s := newSeats(20, 0, 5, open.Load, func() {})
+	s := newSeats(20, 0, 5, nil, open.Load, func() {})
 	var all []*seat
 	for n := range 18 {
 		_, seat, v := enter(s, "")
@@ -119,4 +119,31 @@ func TestSeatsOfClients(t *testing.T) {
 	}
 	_, _, v = enter(s, "192.0.2.5")
 	require.Equal(t, overTotal, v, "without a login everybody is a client")
+}
+
+// TestSeatsBeforeTheUsersAreRead: while a broker starts, no client can log in, and all of them may have connected again at the same
+// moment. They have all seats.
+func TestSeatsBeforeTheUsersAreRead(t *testing.T) {
+	var ready atomic.Bool
+	displaced := 0
+	s := newSeats(400, 360, 100, ready.Load, func() bool { return false }, func() { displaced++ })
+	var seats []*seat
+	for range 360 {
+		_, seat, v := enter(s, "192.0.2.7")
+		require.Equal(t, admitted, v)
+		seats = append(seats, seat)
+	}
+	require.Zero(t, displaced)
+	ready.Store(true)
+	for _, seat := range seats[1:] {
+		require.True(t, seat.admit(true))
+	}
+	stranger, _, v := enter(s, "192.0.2.8")
+	require.Equal(t, admitted, v)
+	require.False(t, stranger.closed)
+	for range 100 {
+		_, _, _ = enter(s, "192.0.2.8")
+	}
+	require.True(t, stranger.closed)
+	require.Equal(t, 400, s.count())
 }

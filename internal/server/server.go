@@ -42,6 +42,9 @@ type Options struct {
 	// MaxTCPWaiting and MaxHTTPWaiting bound those whose clients have not logged in, while Open is false. A further one
 	// displaces another. 0: no limit.
 	MaxTCPWaiting, MaxHTTPWaiting int
+	// Ready reports whether clients can log in; nil: yes. Before that MaxTCPWaiting and MaxHTTPWaiting do not hold: after a
+	// restart all clients connect at the same moment, and have to wait. Like Open it is not called before Start.
+	Ready func() bool
 	// Open reports whether every client may do everything, without a login; nil: yes. It is not called before Start.
 	Open func() bool
 	// Farewells is how many refused TCP clients may read the reason at the same time; the others
@@ -91,9 +94,9 @@ func Listen(o Options) (*Server, error) {
 	displaced := func(f metrics.Refusal) func() { return func() { o.Metrics.Refused(f) } }
 	s := &Server{
 		opts: o, failed: make(chan error, 1), cancel: func() {}, farewells: make(chan struct{}, o.Farewells),
-		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress, o.MaxTCPWaiting, o.Open, displaced(metrics.RefusedTCPWaiting)),
+		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress, o.MaxTCPWaiting, o.Ready, o.Open, displaced(metrics.RefusedTCPWaiting)),
 		httpSeats: &httpSeats{
-			seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress, o.MaxHTTPWaiting, o.Open, displaced(metrics.RefusedHTTPWaiting)),
+			seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress, o.MaxHTTPWaiting, o.Ready, o.Open, displaced(metrics.RefusedHTTPWaiting)),
 			spare: o.SpareHTTP, metrics: o.Metrics, above: list.New(),
 		},
 	}

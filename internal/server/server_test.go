@@ -166,7 +166,7 @@ func TestConnLimit(t *testing.T) {
 		say, hears, above string
 	}{
 		{b.TCPAddr(), hello, "OK", "E_TOO_MANY_CONNECTIONS this broker has as many clients"},
-		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS"}`},
+		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS","detail":"the broker has as many connections`},
 	} {
 		first, answer := speak(t, "127.0.0.1", port.address, port.say)
 		require.Contains(t, answer, port.hears)
@@ -207,7 +207,7 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 		say, hears, above string
 	}{
 		{b.TCPAddr(), hello, "OK", "E_TOO_MANY_CONNECTIONS this address has"},
-		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS_OF_ADDRESS"}`},
+		{b.HTTPAddr(), askInfo, "200 OK", `{"message":"TOO_MANY_CONNECTIONS_OF_ADDRESS","detail":"this address has`},
 	} {
 		for i, from := range []string{"127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2"} {
 			conn, answer := speak(t, from, port.address, port.say)

@@ -169,14 +169,14 @@ func refuseGuests(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		message := "TOO_MANY_CONNECTIONS"
+		message, detail := "TOO_MANY_CONNECTIONS", "the broker has as many connections as it may: use another one, or repeat it later"
 		if above == overAddress {
-			message = "TOO_MANY_CONNECTIONS_OF_ADDRESS"
+			message, detail = "TOO_MANY_CONNECTIONS_OF_ADDRESS", "this address has as many connections as it may (--max-connections-per-address): close some, or use another broker"
 		}
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte(`{"message":"` + message + `"}`)) // the client may have left
+		_, _ = w.Write([]byte(`{"message":"` + message + `","detail":"` + detail + `"}`)) // the client may have left
 	})
 }

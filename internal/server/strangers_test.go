@@ -135,3 +135,33 @@ func TestSeatsForThoseWhoLogIn(t *testing.T) {
 	_ = resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
+
+// TestTCPSeatsForThoseWhoLogIn: clients that need no login leave a tenth of the seats, and a client that logs in has one of
+// these, although it has the rights of all others before.
+func TestTCPSeatsForThoseWhoLogIn(t *testing.T) {
+	g, _, token := users(t, true)
+	b := startGuarded(t, server.Options{MaxTCP: 20, MaxTCPWaiting: 10}, g)
+	const identify = "  V2IDENTIFY\n\x00\x00\x00\x02{}"
+	for range 18 {
+		conn, answer := speak(t, "127.0.0.1", b.TCPAddr(), identify)
+		defer conn.Close()
+		require.Contains(t, answer, "OK")
+	}
+	conn, answer := speak(t, "127.0.0.1", b.TCPAddr(), identify+"SUB t c\n")
+	defer conn.Close()
+	if !strings.Contains(answer, "E_TOO_MANY_CONNECTIONS") {
+		rest, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		answer += string(rest)
+	}
+	require.Contains(t, answer, "E_TOO_MANY_CONNECTIONS")
+	conn, answer = speak(t, "127.0.0.1", b.TCPAddr(), identify)
+	defer conn.Close()
+	require.Contains(t, answer, "OK", "it may still log in")
+	_, err := io.WriteString(conn, "AUTH\n\x00\x00\x00"+string(rune(len(token)))+token)
+	require.NoError(t, err)
+	reply := make([]byte, 1024)
+	n, err := conn.Read(reply)
+	require.NoError(t, err)
+	require.Contains(t, string(reply[:n]), `"identity":"root"`)
+}

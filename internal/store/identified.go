@@ -38,6 +38,13 @@ func (p *Partition) LoadIdentities(r *queue.Restored) {
 	}
 }
 
+// identified reports whether a message of the log may have an identity.
+func (p *Partition) identified() bool {
+	some := false
+	whole := p.index.Walk(p.durable.start.Offset, func(x commitlog.Record) { some = some || x.Identified })
+	return some || !whole
+}
+
 func identifiedPut(b *queue.Batch) queue.IdentifiedPut {
 	p := queue.IdentifiedPut{First: b.At.Sequence, At: b.At.Offset, End: b.End.Offset, Clock: b.Clock}
 	b.Identities(func(_ int, x queue.Identity) { p.Identities = append(p.Identities, x) })

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -149,4 +150,39 @@ func TestWhereTheMarkIsLost(t *testing.T) {
 		require.Equal(t, trimmed, r.Identities.Forgotten == queue.ForgottenUnknown)
 		require.NoError(t, s.Close())
 	}
+}
+
+// TestWhereTheFirstMarkIsLost: the journal has lost the group with the first identity and the mark beside it, and the
+// segments have the batch. Its identity is found all the same.
+func TestWhereTheFirstMarkIsLost(t *testing.T) {
+	mem, o, s, p := alone(t, 1<<30)
+	m := &model{p: p, borders: []border{{}}}
+	for range 11 {
+		m.put(t, s, 1, 1500)
+	}
+	at := m.end().at.Offset
+	d := queue.NewDraft(0)
+	require.NoError(t, d.AddMessage(queue.Message{Body: []byte("m"), Identity: queue.IdentityOf([]byte("a"))}))
+	draft := d.Draft(ident.RequestID{})
+	draft.Clock = 2
+	m.append(t, s, draft)
+	submit(t, s, p, queue.Write{Kind: queue.WriteIdentities, Identities: queue.IdentityMark{From: at, End: m.end().at.Offset, ClockMS: 1}})
+	end := m.end().at.Offset
+	for range 100 {
+		m.put(t, s, 1, 1500)
+	}
+	wait.Until(t, func() bool { return p.segments.End() > end }, "the segments have the batch")
+	disk := killed(mem)
+	loseTail(t, disk, 11)
+	require.NoError(t, disk.Remove("data/journal/acknowledged"))
+	o.FS = disk
+	q := reopen(t, o).Partitions()[0]
+	require.NotEqual(t, p.StoreID(), q.StoreID())
+	r := q.Restored()
+	require.Greater(t, r.End.Offset, at, "the batch is kept")
+	q.LoadIdentities(&r)
+	require.False(t, r.IdentitiesLost)
+	require.Len(t, r.Identified, 1)
+	require.Equal(t, at, r.Identified[0].At)
+	require.Zero(t, r.Identities.Forgotten, "nothing is before it")
 }

@@ -247,13 +247,18 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 }
 
-// checkMark corrects the identity mark where data was lost: the newest mark may be lost, too, and
+// checkMark corrects the identity mark where data was lost: the newest mark, or the first one, may be lost, too, and
 // retention may have removed what it did not require.
 func (r *storeRecovery) checkMark(rec *recovery) {
 	d := &rec.p.durable
 	d.identities = d.identities.Cut(d.end.Offset)
-	lost := rec.broken != nil || r.doubt != nil || rec.doubtful
-	if lost && d.identities != (queue.IdentityMark{}) && d.start.Offset > d.identities.From {
+	if rec.broken == nil && r.doubt == nil && !rec.doubtful {
+		return
+	}
+	if d.identities == (queue.IdentityMark{}) && rec.p.identified() {
+		d.identities.End, d.dirty = max(d.end.Offset, 1), true // from the begin of the log
+	}
+	if d.identities != (queue.IdentityMark{}) && d.start.Offset > d.identities.From {
 		d.identities.Forgotten, d.dirty = queue.ForgottenUnknown, true
 	}
 }

@@ -87,7 +87,7 @@ func (w *writer) Write(p []byte) (int, error) {
 		return 0, w.err
 	}
 	if len(p) > budget.Free {
-		if !w.share.Reserve(w.r.Context(), budget.Replies, len(p)) {
+		if !w.reserve(len(p)) {
 			w.giveUp()
 			return 0, w.err
 		}
@@ -95,6 +95,15 @@ func (w *writer) Write(p []byte) (int, error) {
 	}
 	w.begin()
 	return w.ResponseWriter.Write(p)
+}
+
+// reserve reserves memory for a part of the answer. An answer that has not begun is in memory as a whole, so it does not
+// wait: any number of them could.
+func (w *writer) reserve(bytes int) bool {
+	if !w.begun {
+		return w.share.Try(budget.Replies, bytes)
+	}
+	return w.share.Reserve(w.r.Context(), budget.Replies, bytes)
 }
 
 // giveUp answers that there is no memory for the answer. A large answer that has begun breaks off.

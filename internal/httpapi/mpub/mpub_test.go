@@ -1,6 +1,7 @@
 package mpub
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/msgstream"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -72,4 +74,30 @@ func TestEachMessageHasTheHeader(t *testing.T) {
 func TestAConnectionThatFails(t *testing.T) {
 	broken := io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(errors.New("reset")))
 	require.Equal(t, ErrRead, Lines(broken, queue.NewDraft(0), limits))
+}
+
+// TestRecordsAboveTheLimit: a body that is longer than the limit is refused, also where the limit ends a message: the rest would be left
+// out, and the answer would be a success.
+func TestRecordsAboveTheLimit(t *testing.T) {
+	var body []byte
+	var ends []int
+	for range 3 {
+		var err error
+		body, _, err = msgstream.AppendMessage(body, lastSum(body), &msgstream.Message{Body: []byte("m")})
+		require.NoError(t, err)
+		ends = append(ends, len(body))
+	}
+	for size, want := range map[int]error{ends[0]: nil, ends[1]: nil, ends[1] + 1: ErrBodyTooBig, ends[2] - 1: ErrBodyTooBig, ends[2]: ErrBodyTooBig} {
+		o := Options{MaxMsgSize: 10, MaxBodySize: int64(ends[1]), DeliverAt: 1}
+		_, err := Records(bytes.NewReader(body[:size]), queue.NewDraft(0), o)
+		require.ErrorIs(t, err, want, "%d bytes", size)
+	}
+}
+
+// lastSum is the checksum at the end of records, 0 if there is none.
+func lastSum(records []byte) uint32 {
+	if len(records) == 0 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(records[len(records)-4:])
 }

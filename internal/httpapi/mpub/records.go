@@ -15,11 +15,14 @@ import (
 // Records adds the message records of an append (package msgstream). special: a header may have a field that begins with
 // ##, or a message waits longer than Options.DeliverAt. Errors: those of the package, edge.ErrInvalid.
 func Records(body io.Reader, draft *queue.DraftBuilder, o Options) (special bool, err error) {
-	in := msgstream.NewMessageReader(io.LimitReader(body, o.MaxBodySize))
+	limited := &io.LimitedReader{R: body, N: o.MaxBodySize + 1}
+	in := msgstream.NewMessageReader(limited)
 	for {
 		x, err := in.Next()
 		var damage *msgstream.Damage
 		switch {
+		case err != nil && limited.N == 0: // the end is that of the limit
+			return false, ErrBodyTooBig
 		case errors.Is(err, io.EOF) && draft.Count() == 0:
 			return false, ErrEmpty
 		case errors.Is(err, io.EOF):

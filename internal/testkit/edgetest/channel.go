@@ -124,8 +124,19 @@ func (s *subscription) signal() {
 func (s *subscription) Wake() <-chan struct{}        { return s.wake }
 func (s *subscription) Closed() <-chan struct{}      { return s.closed }
 func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
+func (s *subscription) Ordered() bool                { return s.request.Ordered }
 func (s *subscription) InFlight() int                { s.c.mu.Lock(); defer s.c.mu.Unlock(); return len(s.inFlight) }
-func (s *subscription) SetReady(n int)               { s.c.mu.Lock(); s.ready = n; s.c.mu.Unlock() }
+func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for id, f := range s.inFlight {
+		if age := -time.Until(f.since); oldest == nil || age > oldest.For {
+			oldest = &edge.HeldMessage{ID: id, Attempts: f.message.attempts, For: age}
+		}
+	}
+	return oldest
+}
+func (s *subscription) SetReady(n int) { s.c.mu.Lock(); s.ready = n; s.c.mu.Unlock() }
 func (s *subscription) sampledOut() bool {
 	return s.request.SampleRate > 0 && rand.Int32N(100) > s.request.SampleRate
 }

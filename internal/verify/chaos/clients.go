@@ -149,7 +149,13 @@ func consume(t *testing.T, brokers []*broker, channel string) *sink {
 // consumeWatched also notes the deliveries for the checks of liveness.
 func consumeWatched(t *testing.T, brokers []*broker, channel string, v *vigil) *sink {
 	t.Helper()
-	consumer, err := nsq.NewConsumer(topic, channel, config())
+	return consumeTopic(t, brokers, topic, channel, v)
+}
+
+// consumeTopic is the same of any topic.
+func consumeTopic(t *testing.T, brokers []*broker, of, channel string, v *vigil) *sink {
+	t.Helper()
+	consumer, err := nsq.NewConsumer(of, channel, config())
 	require.NoError(t, err)
 	s := &sink{channel: channel, vigil: v, consumer: consumer}
 	consumer.SetLogger(clusters.Silent(), nsq.LogLevelError)

@@ -66,6 +66,7 @@ type cluster struct {
 	watch   *watcher
 	health  *health
 	moves   atomic.Int64 // of replicas, accepted
+	topics  []string     // those that faults are about
 	// hangsAtMost is the longest hang of a disk.
 	hangsAtMost time.Duration
 }
@@ -79,7 +80,7 @@ func newCluster(t *testing.T, brokers int, external bool) *cluster {
 
 // prepared is a cluster whose brokers have not been started.
 func prepared(t *testing.T, brokers int, external bool) *cluster {
-	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}, hangsAtMost: longHang}
+	c := &cluster{t: t, dir: directory(t), client: &http.Client{Timeout: time.Second}, hangsAtMost: longHang, topics: []string{topic}}
 	hosts := brokers
 	if external {
 		hosts++
@@ -358,16 +359,20 @@ func (c *cluster) viewOf(b *broker) (edge.TopicView, bool) {
 
 // topicAt is the topic as a broker shows it that may be dead.
 func (c *cluster) topicAt(b *broker) (edge.TopicView, bool) {
-	var v edge.ClusterView
-	if c.get(b, "/v1/cluster", &v) != nil {
-		return edge.TopicView{}, false
-	}
-	for _, t := range v.Topics {
-		if t.Topic == topic {
-			return t, true
-		}
+	all := c.topicsAt(b)
+	if i := slices.IndexFunc(all, func(v edge.TopicView) bool { return v.Topic == topic }); i >= 0 {
+		return all[i], true
 	}
 	return edge.TopicView{}, false
+}
+
+// topicsAt are the topics that faults are about, as a broker shows them that may be dead.
+func (c *cluster) topicsAt(b *broker) []edge.TopicView {
+	var v edge.ClusterView
+	if c.get(b, "/v1/cluster", &v) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(v.Topics, func(t edge.TopicView) bool { return !slices.Contains(c.topics, t.Topic) })
 }
 
 // whole reports whether every broker sees every replica in sync.
@@ -376,9 +381,14 @@ func (c *cluster) whole() bool {
 		c.revive(b)
 	}
 	for _, b := range c.brokers {
-		v, ok := c.viewOf(b)
-		moving := slices.ContainsFunc(v.Partitions, func(p edge.PartitionView) bool { return len(p.Target) > 0 })
-		if !ok || moving || !clusters.InSync(v) {
+		if b.process == nil || b.stopped {
+			return false
+		}
+		all := c.topicsAt(b)
+		if len(all) < len(c.topics) || slices.ContainsFunc(all, func(v edge.TopicView) bool {
+			moving := slices.ContainsFunc(v.Partitions, func(p edge.PartitionView) bool { return len(p.Target) > 0 })
+			return moving || !clusters.InSync(v)
+		}) {
 			return false
 		}
 	}
@@ -401,10 +411,13 @@ func within(limit time.Duration, condition func() bool) (time.Duration, bool) {
 func pause(d time.Duration) { <-time.After(d) }
 
 // left is what a channel still has to deliver, over all brokers.
-func (c *cluster) left(channel string) (n int64, known bool) {
+func (c *cluster) left(channel string) (n int64, known bool) { return c.leftOf(topic, channel) }
+
+// leftOf is the same of any topic.
+func (c *cluster) leftOf(name, channel string) (n int64, known bool) {
 	for _, b := range c.brokers {
 		var s struct{ Topics []edge.TopicStats }
-		if c.get(b, "/stats?format=json&topic="+topic, &s) != nil {
+		if c.get(b, "/stats?format=json&topic="+name, &s) != nil {
 			return 0, false
 		}
 		here, ok := clusters.Left(s.Topics, channel)

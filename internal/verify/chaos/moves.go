@@ -39,16 +39,17 @@ func (r *round) moving() func() {
 // move asks for one.
 func (c *cluster) move(random *rand.Rand) {
 	asked, to := c.brokers[random.IntN(len(c.brokers))], c.brokers[random.IntN(len(c.brokers))]
-	v, ok := c.topicAt(asked)
-	if !ok {
+	all := c.topicsAt(asked)
+	if len(all) == 0 {
 		return
 	}
+	v := all[random.IntN(len(all))]
 	p := v.Partitions[random.IntN(len(v.Partitions))]
 	if slices.Contains(p.Replicas, ident.Node(to.name)) {
 		return
 	}
 	from := p.Replicas[random.IntN(len(p.Replicas))]
-	q := url.Values{"topic": {topic}, "partition": {strconv.Itoa(p.Partition)}, "from": {string(from)}, "to": {to.name}}
+	q := url.Values{"topic": {v.Topic}, "partition": {strconv.Itoa(p.Partition)}, "from": {string(from)}, "to": {to.name}}
 	resp, err := c.client.Post("http://"+asked.http()+"/v1/topic/move?"+q.Encode(), "", nil)
 	if err != nil {
 		return

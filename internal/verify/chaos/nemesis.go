@@ -69,14 +69,22 @@ func (r *round) any() *broker { return r.brokers[r.IntN(len(r.brokers))] }
 
 // leader is the leader of some partition, or any broker if none is known.
 func (r *round) leader() *broker {
-	v, ok := r.view()
-	if ok {
+	for _, asked := range r.brokers {
+		if asked.process == nil || asked.stopped {
+			continue
+		}
+		all := r.topicsAt(asked)
+		if len(all) == 0 {
+			continue
+		}
+		v := all[r.IntN(len(all))]
 		p := v.Partitions[r.IntN(len(v.Partitions))]
 		for _, b := range r.brokers {
 			if b.name == string(p.Leader) {
 				return b
 			}
 		}
+		break
 	}
 	return r.any()
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
@@ -29,6 +30,7 @@ import (
 const (
 	brokers   = 3
 	walkLimit = 30 * time.Minute // of all steps; each has wait.Limit
+	year      = 365 * 24 * time.Hour
 
 	portsPerBroker = 100 // how far those of two brokers are apart, as devcluster lays them out
 )
@@ -55,11 +57,11 @@ func TestConsole(t *testing.T) {
 	}
 	c := start(t, filepath.Join(binaries, "nsqd"), freePorts(t))
 	control := newControl(t, c)
-	addresses := map[string]string{}
+	addresses, secure := map[string]string{}, map[string]string{}
 	for _, b := range c.Brokers {
-		addresses[b.Name] = b.HTTP
+		addresses[b.Name], secure[b.Name] = b.HTTP, b.HTTPS
 	}
-	given, err := json.Marshal(map[string]any{"limit": wait.Limit.Milliseconds(), "brokers": addresses, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
+	given, err := json.Marshal(map[string]any{"limit": wait.Limit.Milliseconds(), "brokers": addresses, "https": secure, "control": control.URL, "chromium": chromium, "shots": os.Getenv("LOCKSTEP_SHOTS")})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), walkLimit)
 	defer cancel()
@@ -122,7 +124,10 @@ func installed(t *testing.T, folder string) bool {
 
 func start(t *testing.T, nsqd string, basePort int) *devcluster.Cluster {
 	t.Helper()
-	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: basePort, NSQD: nsqd, Args: slowMachine, Tied: true})
+	authority := certs.New(t)
+	authority.IssueUntil(time.Now().Add(year), "broker")
+	args := append([]string{"--tls-cert=" + authority.File("broker.pem"), "--tls-key=" + authority.File("broker.key")}, slowMachine...)
+	c, err := devcluster.New(devcluster.Config{Nodes: brokers, DataDir: t.TempDir(), BasePort: basePort, NSQD: nsqd, Args: args, Tied: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.StopAll(wait.Limit)

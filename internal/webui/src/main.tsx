@@ -5,6 +5,7 @@ import { askToSignIn, Failed, get, refreshAll, signIn, signOut, useLink, whoAmI,
 import { clock, seconds } from "./format";
 import { useRoute, type Route } from "./route";
 import { SettingsContext, store, stored, type Theme } from "./settings";
+import type { Broker } from "./types";
 import { Title } from "./ui";
 import { BrokerPage, BrokersPage } from "./pages/brokers";
 import { ChannelPage } from "./pages/channel";
@@ -111,9 +112,14 @@ function Unanswered({ since, utc }: { since: number; utc: boolean }) {
 }
 
 function Others() {
-  const others = stored("brokers", "").split(" ").filter(a => a && a !== location.host);
+  const others = stored("origins", "").split(" ").filter(o => o && o !== location.origin);
   if (others.length === 0) return <>Another broker's page shows the same cluster.</>;
-  return <>The same page of another broker: {others.map((a, i) => <>{i > 0 && ", "}<a href={`${location.protocol}//${a}/ui${location.hash}`}>{a}</a></>)}.</>;
+  return <>The same page of another broker: {others.map((o, i) => <>{i > 0 && ", "}<a href={`${o}/ui${location.hash}`}>{o}</a></>)}.</>;
+}
+
+// originOf is where a broker serves this page: over HTTPS if this page came so, and the broker has it.
+function originOf(b: Broker): string {
+  return location.protocol === "https:" && b.https_address ? `https://${b.https_address}` : `http://${b.http_address}`;
 }
 
 function App() {
@@ -131,7 +137,7 @@ function App() {
   useEffect(() => { void whoAmI().catch(() => {}).then(() => begin(true)); }, []);
   const shown = begun && !link.signIn;
   useEffect(() => { // other brokers' addresses, for the time when this one does not answer
-    if (shown) get<{ brokers: { http_address: string }[] }>("v1/console/brokers").then(b => store("brokers", b.brokers.map(x => x.http_address).join(" ")), () => {});
+    if (shown) get<{ brokers: Broker[] }>("v1/console/brokers").then(b => store("origins", b.brokers.map(originOf).join(" ")), () => {});
   }, [shown]);
   return <SettingsContext.Provider value={{ theme, utc, dark }}>
     <a class="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>

@@ -11,7 +11,7 @@ export interface Alarm {
 
 export interface Broker {
   name: string; alive: boolean; self: boolean; controller: boolean; leaving: boolean; low_space: boolean; hangs?: boolean; unreachable?: boolean;
-  zone: string; version: string; lockstep_version?: string; feature_level: number; tcp_address: string; http_address: string;
+  zone: string; version: string; lockstep_version?: string; feature_level: number; tcp_address: string; http_address: string; https_address?: string;
   leads: number; replicas: number; answered: boolean; drain?: string;
   started_ms?: Maybe<number>; puts?: Maybe<number>; put_bytes?: Maybe<number>; deliveries?: Maybe<number>; finishes?: Maybe<number>;
   put_p99_ms?: Maybe<number>; sync_p99_ms?: Maybe<number>; connections?: Maybe<number>; consumers?: Maybe<number>; producers?: Maybe<number>;
@@ -39,13 +39,13 @@ export interface Partition {
 
 export interface Event {
   time_ms: number; kind: string; text: string; state: State; brokers?: string[]; reported_by?: string[]; topic?: string; partition?: number;
-  epoch?: number; in_sync?: string[]; where?: string[]; count?: number; code?: string; do?: string; identity?: string; remote?: string; result?: string;
+  epoch?: number; in_sync?: string[]; where?: string[]; count?: number; code?: string; do?: string; identity?: string; action?: string; remote?: string; result?: string;
 }
 
 export interface Worst { broker: string; value: number }
 
 export interface Overview {
-  cluster: string; self: string; controller: string; time_ms: number; state: State; summary: string; cause: string; reported?: string; alarms: Alarm[];
+  cluster: string; self: string; controller: string; time_ms: number; state: State; summary: string; cause: string; reported?: string; publishing: { state: State; text: string }; alarms: Alarm[];
   unreachable: Unreachable[]; brokers: Broker[]; topics: number; channels: number; partitions: number;
   under_replicated: number; leaderless: number; below_minimum: number;
   puts: Maybe<number>; put_bytes: Maybe<number>; deliveries: Maybe<number>; finishes: Maybe<number>;
@@ -74,7 +74,8 @@ export interface ChannelPartition {
 
 export interface Connection {
   broker: string; address: string; client_id: string; hostname: string; user_agent: string; user: string; ready: Maybe<number>; in_flight: Maybe<number>;
-  messages: Maybe<number>; finishes: Maybe<number>; requeues: Maybe<number>; connected_ms: Maybe<number>; last_activity_ms: Maybe<number>; tls: boolean;
+  messages: Maybe<number>; finishes: Maybe<number>; requeues: Maybe<number>; connected_ms: Maybe<number>; last_activity_ms: Maybe<number>; tls: boolean; protocol?: string;
+  oldest?: Maybe<{ id: string; partition: number; attempts: number; since_ms: number }>; // null: none, or protocol is "", of an older build
 }
 
 export interface ChannelDetail {

@@ -43,25 +43,26 @@ export interface Column<T> {
   head: string; cell: (row: T) => ComponentChildren; number?: boolean; sort?: string;
 }
 
-// Table has a caption for screen readers, and scrolls sideways by keyboard, too.
+// Table has a caption for screen readers, and scrolls sideways by keyboard, too. On a narrow screen each row is a card
+// (app.css), which takes the roles from the elements: so they are written out.
 export function Table<T>({ caption, columns, rows, empty, sort, order, onSort, keyOf }: {
   caption: string; columns: Column<T>[]; rows: T[]; empty: string; sort?: string; order?: string; onSort?: (sort: string, order: string) => void;
   keyOf?: (row: T) => string;
 }) {
   if (rows.length === 0) return <p class="dim empty">{empty}</p>;
-  return <div class="wide" role="region" tabIndex={0} aria-label={caption}><table>
+  return <div class="wide" role="region" tabIndex={0} aria-label={caption}><table role="table">
     <caption class="hidden">{caption}</caption>
-    <thead><tr>{columns.map(c => {
+    <thead role="rowgroup"><tr role="row">{columns.map(c => {
       const sorted = c.sort !== undefined && c.sort === sort;
       const next = sorted ? (order === "asc" ? "desc" : "asc") : c.sort === "name" ? "asc" : "desc";
-      return <th scope="col" class={c.number ? "n" : ""} aria-sort={sorted ? (order === "asc" ? "ascending" : "descending") : undefined}>
+      return <th scope="col" role="columnheader" class={c.number ? "n" : ""} aria-sort={sorted ? (order === "asc" ? "ascending" : "descending") : undefined}>
         {c.sort !== undefined && onSort ? <button type="button" class="plain" onClick={() => onSort(c.sort!, next)}>{c.head}<span aria-hidden="true">{sorted ? (order === "asc" ? " ▲" : " ▼") : ""}</span></button> : c.head}
       </th>;
     })}</tr></thead>
-    <tbody>{rows.map((row, i) => <tr key={keyOf ? keyOf(row) : i}>{columns.map((c, k) => {
+    <tbody role="rowgroup">{rows.map((row, i) => <tr role="row" key={keyOf ? keyOf(row) : i}>{columns.map((c, k) => {
       const content = c.cell(row);
       const cls = (c.number ? "n " : "") + (content === unknown ? "dim" : "");
-      return k === 0 ? <th scope="row" class={cls}>{content}</th> : <td class={cls}>{content}</td>;
+      return k === 0 ? <th scope="row" role="rowheader" class={cls} data-head={c.head}>{content}</th> : <td role="cell" class={cls} data-head={c.head}>{content}</td>;
     })}</tr>)}</tbody>
   </table></div>;
 }
@@ -91,13 +92,14 @@ export function Loaded<T>({ of, children }: { of: Data<T>; children: (data: T) =
   </>;
 }
 
-export function Alarms({ alarms }: { alarms: Alarm[] }) {
+// Alarms lists the faults of a cluster, the worst first. The word for its state stands above them.
+export function Alarms({ alarms, of }: { alarms: Alarm[]; of: State }) {
   const clock = useClock();
   if (alarms.length === 0) return null;
   return <ul class="alarms">{alarms.map(a => {
     const where = a.where ?? [], more = (a.where_count ?? where.length) - Math.min(where.length, 5);
     return <li class={marks[a.state][1]} key={a.code + a.text}>
-      <Mark state={a.state} /> <strong>{sentence(a.text)}</strong>{a.since_ms != null && <span class="dim"> since {clock(a.since_ms)}</span>}
+      <Mark state={a.state} text={a.state === of ? "" : a.state} /> <strong>{sentence(a.text)}</strong>{a.since_ms != null && <span class="dim"> since {clock(a.since_ms)}</span>}
       {where.length > 0 && <div class="where">Where: {where.slice(0, 5).map((w, i) => <Fragment key={w}>{i > 0 && ", "}<a href={place(w)}>{w}</a></Fragment>)}{more > 0 && ` and ${more} more`}</div>}
       <div class="do">Do: {a.do}</div>
     </li>;
@@ -106,7 +108,7 @@ export function Alarms({ alarms }: { alarms: Alarm[] }) {
 
 // sentence begins with a capital and ends with a full stop. A name at the beginning stays as it is: capitals count in names.
 export function sentence(text: string): string {
-  const begins = /^([a-z]+[ ,]|(well|degraded|unsafe):)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+  const begins = /^[a-z]+[ ,:]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
   return text ? begins + (/[.!?]$/.test(text) ? "" : ".") : text;
 }
 
@@ -115,7 +117,7 @@ export function Events({ events, empty }: { events: Event[]; empty: string }) {
   return <Table caption="Events, the newest first" rows={events} empty={empty} columns={[
     { head: "Time", cell: e => <time dateTime={new Date(e.time_ms).toISOString()}>{clock(e.time_ms)}</time> },
     { head: "Kind", cell: e => <Mark state={e.state} text={e.kind.replaceAll("_", " ")} /> },
-    { head: "What happened", cell: e => <span class="text">{sentence(e.text)}{(e.count ?? 0) > 1 && ` (${e.count} partitions)`}{e.do && <span class="do"> Do: {e.do}</span>}</span> },
+    { head: "What happened", cell: e => <span class="text" title={e.action}>{e.identity ? `${e.text}.` : sentence(e.text)}{e.do && <span class="do"> Do: {e.do}</span>}</span> },
     { head: "Where", cell: e => <Where e={e} /> },
     { head: "By", cell: e => e.identity ? `${e.identity}${e.result && e.result !== "ok" ? ` (${e.result})` : ""}` : (e.reported_by ?? []).join(", ") },
   ]} />;

@@ -19,7 +19,7 @@ import (
 
 // NewCluster returns the command of the whole cluster.
 func NewCluster(t *cli.Target) *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, decommission brokers"}
+	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, invite and decommission brokers"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "brokers, topics, leaders and in-sync replicas",
@@ -41,7 +41,7 @@ func NewCluster(t *cli.Target) *cobra.Command {
 			return printStatus(cmd.OutOrStdout(), v, t.Wide)
 		},
 	})
-	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t), newClusterLimits(t))
+	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t), newClusterLimits(t), newInvite(t))
 	return cmd
 }
 

@@ -50,12 +50,16 @@ the record before it, so import notices a stream that is torn or altered.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.topic = args[0]
+			var err error
+			if o.from, err = cli.Place(o.from); err != nil {
+				return err
+			}
 			return o.run(cmd)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.file, "file", "", "file to write; empty: stdout")
-	f.StringVar(&o.from, "from", "earliest", "first message of each partition: earliest, a sequence, or a Unix time in nanoseconds")
+	f.StringVar(&o.from, "from", "earliest", "first message of each partition: "+cli.Places)
 	f.DurationVar(&o.patience, "retry", time.Minute, "how long a request that fails is repeated")
 	return cmd
 }
@@ -169,14 +173,16 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 // info reads the first and the last message of each partition.
 func (o *exporting) info(ctx context.Context, v edge.ClusterView, topic edge.TopicView) (msgstream.Info, error) {
 	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: edge.ReadBuild().Version, Ordered: topic.Ordered}
+	var ends cli.Ends
 	for n := range topic.Partitions {
 		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, o.from, 0, o.patience)
 		if err != nil {
 			return info, fmt.Errorf("%s/%d: %w", o.topic, n, err)
 		}
+		ends.Note(o.from, n, page.End)
 		info.Partitions = append(info.Partitions, msgstream.PartitionInfo{First: min(page.Next, page.End), End: page.End})
 	}
-	return info, nil
+	return info, ends.Err()
 }
 
 // partition writes the messages of a partition.

@@ -1,6 +1,6 @@
 // Walks through the console in Chromium: every page, every action, each effect checked through the
-// API, with brokers that are killed. TestConsole starts it with WALK, a JSON object: brokers (name → HTTP address),
-// control (the test's own server), shots (a folder for pictures, or ""), chromium, limit (milliseconds after which
+// API, with brokers that are killed. TestConsole starts it with WALK, a JSON object: brokers (name → HTTP address), https
+// (name → HTTPS address), control (the test's own server), shots (a folder for pictures, or ""), chromium, limit (milliseconds after which
 // anything counts as hung; no other time is judged).
 import { mkdir, readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -9,11 +9,11 @@ import { chromium } from "playwright-core";
 const given = JSON.parse(process.env.WALK);
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const browser = await chromium.launch({ executablePath: given.chromium, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"] });
-const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "light", timezoneId: "Europe/Berlin" });
+const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: "light", timezoneId: "Europe/Berlin", ignoreHTTPSErrors: true });
 context.setDefaultTimeout(given.limit);
 const page = await context.newPage();
 const faults = [], expected = [];
-let at = "n1", began = Date.now(), checks = 0;
+let at = "n1", secure = false, began = Date.now(), checks = 0;
 page.on("pageerror", e => faults.push(`the page threw ${e}`));
 page.on("console", m => {
   if (m.type() !== "error" && m.type() !== "warning") return;
@@ -23,7 +23,7 @@ page.on("console", m => {
 });
 // expect allows a failing request from now on: its answer may come at any later time.
 const expect = pattern => expected.push(pattern);
-const served = new Set(Object.values(given.brokers));
+const served = new Set([...Object.values(given.brokers), ...Object.values(given.https)]);
 page.on("request", r => { if (!served.has(new URL(r.url()).host)) faults.push(`the page asks another host: ${r.url()}`); });
 
 function say(text) { console.log(`${((Date.now() - began) / 1000).toFixed(1)} s: ${text}`); }
@@ -49,7 +49,7 @@ async function api(path, { method = "GET", broker = "n2", body } = {}) {
 const control = async what => { const r = await fetch(`${given.control}/${what}`, { method: "POST" }); if (!r.ok) throw new Error(`${what}: ${await r.text()}`); };
 
 const visit = async (hash = "", title) => {
-  await page.goto(`http://${given.brokers[at]}/ui#/${hash}`);
+  await page.goto(`${secure ? `https://${given.https[at]}` : `http://${given.brokers[at]}`}/ui#/${hash}`);
   if (title) await page.getByRole("heading", { level: 1, name: title }).waitFor();
 };
 const seen = text => page.getByText(text).first().waitFor();
@@ -93,6 +93,8 @@ async function judge(name, rules) {
   must(found.length === 0, `axe on ${name}: ${found.join("; ")}`);
   const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   must(over <= 0, `${name} is ${over} pixels wider than the window`);
+  const hidden = await page.evaluate(all => [...document.querySelectorAll(".wide")].filter(t => all || t.ariaLabel === "Brokers").filter(t => t.scrollWidth > t.clientWidth).map(t => t.ariaLabel), page.viewportSize().width < 600);
+  must(hidden.length === 0, `${name} has tables that are cut off: ${hidden.join(", ")}`);
   const cut = await page.evaluate(() => Math.max(0, ...[...document.querySelectorAll("dialog")].map(d => d.scrollWidth - d.clientWidth)));
   must(cut === 0, `${name} has a dialog whose text is cut off by ${cut} pixels`);
 }
@@ -138,6 +140,13 @@ async function prepare() {
   await api("channel/create?topic=orders&channel=billing", { method: "POST" });
   for (let i = 0; i < 20; i++) await api("pub?topic=orders", { method: "POST", body: JSON.stringify({ order: i }) });
   await control("consume?topic=orders&channel=shipping");
+  const taken = await api("v1/consume?topic=orders&channel=billing&client=cron&max=2&wait=10s&msg_timeout=10m", { method: "POST", broker: "n3" });
+  must(taken.messages.length > 0, "a consumer over HTTP got messages");
+  await visit("topic/orders/channel/billing", "Channel billing");
+  const row = page.getByRole("region", { name: "Consumers" }).getByRole("row", { name: /^cron over HTTP/ });
+  await until("it is listed with the message that it holds, since when, and the attempt", async () => /orders\/\d, sequence \d+ since [\d:]+ \(.*\), attempt 1\s/.test(await row.innerText()));
+  must((await row.getByRole("cell").nth(3).innerText()) === String(taken.messages.length), `and with how many: ${await row.innerText()}`);
+  await until("its broker counts a consumer", async () => (await api("v1/console/brokers")).brokers.find(b => b.name === "n3").consumers === 1);
 }
 
 async function topics() {
@@ -211,10 +220,18 @@ async function channels() {
   const redriven = await act("Redrive");
   must(redriven.startsWith("1 message"), redriven);
   await until("the message waits again", async () => (await channel()).depth === 1);
+  await until("no dead letter is left", async () => (await api("v1/console/channel?topic=walk&channel=c1")).dead_letters === 0);
+  await until("and the page says so", async () => /walk\.dead: 0\b/.test(await page.locator("dl.facts").innerText()));
   say("channel: pause, order, seek, empty, delayed, policy, dead letters");
 }
 
 async function messages() {
+  const fullest = (await api("v1/cluster")).topics.find(t => t.topic === "orders").partitions.reduce((a, b) => b.committed_sequence > a.committed_sequence ? b : a);
+  await visit(`topic/orders/messages?partition=${fullest.partition}&from=earliest`, "Messages of orders");
+  const sequences = page.locator("ol.messages li .head strong");
+  await until("several messages", async () => await sequences.count() > 1);
+  const shown = (await sequences.allInnerTexts()).map(Number);
+  must(shown.every((s, i) => i === 0 || s < shown[i - 1]), `the newest message stands first: ${shown}`);
   await visit("topic/walk/messages", "Messages of walk");
   for (const p of (await api("v1/cluster")).topics.find(t => t.topic === "walk").partitions) {
     if (p.committed_sequence > 0) { await page.getByLabel("Partition").selectOption(String(p.partition)); break; }
@@ -255,7 +272,8 @@ async function cluster() {
 
   await visit("operations", "Operations");
   await act("Balance", { plan: true });
-  await until("the audit has the balance", async () => (await api("v1/console/events?kind=audit")).events.some(e => e.text.includes("/v1/cluster/balance")));
+  await until("the audit has the balance", async () => (await api("v1/console/events?kind=audit")).events.some(e => /^\w+ balanced the cluster$/.test(e.text)));
+  must((await api("v1/console/events?kind=audit")).events.every(e => !/POST |GET |PUT /.test(e.text)), "the audit is in words");
   await page.getByLabel("Topic or channel").fill("walk");
   await page.getByRole("link", { name: "walk/c1" }).waitFor();
 
@@ -386,6 +404,8 @@ async function killed() {
   say("n2 was killed: the page says so");
   await until("the page says what is at risk", async () => await light("Are messages safe?").getAttribute("data-state") !== "well");
   await until("and what to do", async () => await light("What to press?").getAttribute("data-state") !== "well" && /start/i.test(await light("What to press?").innerText()));
+  await visit("broker/n2", "Broker n2");
+  await until("its page does not call that good", async () => /It is dead: start it/.test(await page.locator(".note.bad").first().innerText()) && await page.locator(".note.good").count() === 0);
   await everyPage(", n2 dead", [{ ...looks[0], rules: ["color-contrast"] }]);
   await api("pub?topic=orders", { method: "POST", body: "with n2 dead", broker: "n1" });
   await visit("topic/orders", "Topic orders");
@@ -398,13 +418,14 @@ async function killed() {
   await until("the page is green again", async () => await light("Are messages safe?").getAttribute("data-state") === "well" && await light("Which broker?").getAttribute("data-state") === "well");
   say("n2 is back: all lights are green");
 
-  at = "n3";
+  [at, secure] = ["n3", true];
   await visit("", "Overview");
   await until("all is shown", async () => await light("Which broker?").count() === 1);
-  expect(new RegExp(`ERR_(CONNECTION|EMPTY).*//${given.brokers.n3}/`));
+  expect(new RegExp(`ERR_(CONNECTION|EMPTY).*//${given.https.n3}/`));
   await control("kill?broker=n3");
   await until("the page says that its broker does not answer", async () => /No answer from this broker since \d/.test(await page.locator(".unanswered").innerText()));
-  await until("and names the others", async () => await page.locator(".unanswered a").count() === 2);
+  const others = () => page.locator(".unanswered a").evaluateAll(all => all.map(a => a.host + " " + a.protocol));
+  await until("and names the others, where they serve the page over HTTPS", async () => JSON.stringify((await others()).sort()) === JSON.stringify([given.https.n1, given.https.n2].map(a => `${a} https:`).sort()));
   await judge("a page without its broker");
   await picture("unanswered");
   await page.locator(".unanswered a").first().click();
@@ -413,8 +434,19 @@ async function killed() {
   await control("start?broker=n3");
   await visit("", "Overview");
   await until("n3 serves the page again", async () => await light("Which broker?").count() === 1 && await page.locator(".unanswered").count() === 0);
-  at = "n1";
+  [at, secure] = ["n1", false];
   say("the page's own broker was killed, and came back");
+
+  await Promise.all([control("kill?broker=n2"), control("kill?broker=n3")]);
+  await visit("", "Overview");
+  await until("the page says that clients cannot publish", async () => await light("Can clients publish?").getAttribute("data-state") === "unsafe" && /No: no partition takes messages through n1/.test(await light("Can clients publish?").innerText()));
+  const words = await page.locator("main").evaluate(m => { const copy = m.cloneNode(true); copy.querySelectorAll(".hidden").forEach(h => h.remove()); return copy.textContent.match(/unsafe/gi) ?? []; });
+  must(words.length === 1, `two brokers of three are down: the page says ${words.length} times that the cluster is unsafe`);
+  for (const look of looks) { await wear(look); await judge(`two of three down, ${look.which}`, look.rules); await picture(`two-down-${look.which}`); }
+  await wear(looks[0]);
+  await Promise.all([control("start?broker=n2"), control("start?broker=n3")]);
+  await until("clients can publish again", async () => await light("Can clients publish?").getAttribute("data-state") === "well");
+  say("two of three brokers were killed: unsafe, and no client can publish");
 }
 
 const cookies = async () => (await context.cookies(`http://${given.brokers[at]}/`)).filter(c => c.name === "lockstep_session");

@@ -41,7 +41,7 @@ func TestExportImportGuide(t *testing.T) {
 		for j := range 100 {
 			fmt.Fprintf(&lines, "m%05d %s\n", i*100+j, strings.Repeat("x", j))
 		}
-		resp, err := e2etest.Passing.Post(fmt.Sprintf("http://%s/mpub?topic=orders&key=%d&ttl=%d", old.Brokers[0].HTTP, i, time.Hour.Milliseconds()), "", strings.NewReader(lines.String()))
+		resp, err := e2etest.Passing.Post(fmt.Sprintf("http://%s/mpub?topic=orders&key=%d&ttl=%s", old.Brokers[0].HTTP, i, time.Hour), "", strings.NewReader(lines.String()))
 		require.NoError(t, err)
 		_ = resp.Body.Close()
 		require.Equal(t, 200, resp.StatusCode)

@@ -2,6 +2,7 @@ package stock
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/devcluster"
 	"github.com/lockstepmq/lockstep/internal/testkit/e2etest"
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/testkit/stocknsq"
 )
 
 // The client whose own tests are run, and the variable that marks the second run of
@@ -26,17 +29,26 @@ const (
 	suiteEnv = "LOCKSTEP_E2E_SUITE"
 )
 
-// TestConformanceGoNSQ runs the tests of go-nsq against a lone broker and against
-// a broker of a cluster that leads nothing. Those tests dial 127.0.0.1:4150 and
-// :4151, so all of it happens in a network namespace of its own.
-func TestConformanceGoNSQ(t *testing.T) {
+// inNamespace returns the directory of a suite to the second run of its test. That run has a network of its own, because the
+// suites use the default ports. The first run prepares the suite, and starts the second one.
+func inNamespace(t *testing.T, prepare func(*testing.T) string) (suite string, second bool) {
+	t.Helper()
 	e2etest.Processes(t)
 	if !env.Long() {
 		env.Skip(t, "run by make conformance (LOCKSTEP_LONG=1)")
 	}
-	suite := os.Getenv(suiteEnv)
-	if suite == "" {
-		e2etest.InNamespace(t, suiteEnv+"="+buildSuite(t))
+	if suite = os.Getenv(suiteEnv); suite != "" {
+		return suite, true
+	}
+	e2etest.InNamespace(t, suiteEnv+"="+prepare(t))
+	return "", false
+}
+
+// TestConformanceGoNSQ runs the tests of go-nsq against a lone broker, against a broker of a cluster that leads nothing, and
+// against the broker that go-nsq's test.sh starts itself, 0.3 s before the first test.
+func TestConformanceGoNSQ(t *testing.T) {
+	suite, second := inNamespace(t, buildSuite)
+	if !second {
 		return
 	}
 	t.Run("one broker", func(t *testing.T) {
@@ -54,6 +66,76 @@ func TestConformanceGoNSQ(t *testing.T) {
 			require.NotEqual(t, c.Brokers[0].Name, string(topic.Partitions[0].Leader), topic.Topic)
 		}
 	})
+	t.Run("a broker that test.sh starts", func(t *testing.T) {
+		script := rewritten(t, filepath.Join(suite, "test.sh"), "--data-path=/tmp", "--data-path="+t.TempDir())
+		bin, err := filepath.Abs(filepath.Join(e2etest.Root, "bin", "nsq-"+stocknsq.Version))
+		require.NoError(t, err)
+		lookupd := stocknsq.Apps(t, bin, "nsqlookupd")
+		environment := append(withBrokers(string(lookupd)), "GOFLAGS=-mod=mod", "GOWORK=off", "NSQD_TCP_ADDRESS=127.0.0.1:4150",
+			"NSQD_HTTP_ADDRESS=127.0.0.1:4151", "NSQD_HTTPS_ADDRESS=127.0.0.1:4152") // an open port on all interfaces is refused
+		out := runSuiteThatStarts(t, suite, environment, "bash", script)
+		require.Equal(t, suiteTests+withoutBrokerTests, strings.Count(out, "--- PASS"), "%s", out)
+	})
+}
+
+// TestConformanceNSQJS runs the tests of nsqjs. They start a broker for each test, with a new data path, and
+// use it as soon as /ping answers.
+func TestConformanceNSQJS(t *testing.T) {
+	suite, second := inNamespace(t, installNSQJS)
+	if !second {
+		return
+	}
+	out := runSuiteThatStarts(t, suite, withBrokers(), "node", "../mocha/bin/mocha", "--reporter", "spec")
+	require.Regexp(t, fmt.Sprintf(`\n +%d passing`, nsqjsTests), out)
+	require.NotRegexp(t, `\d+ (failing|pending)`, out)
+}
+
+// installNSQJS installs nsqjs, whose package has its tests, and the packages that the tests require.
+func installNSQJS(t *testing.T) string {
+	t.Helper()
+	home := t.TempDir()
+	install := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "nsqjs@0.13.0", "mocha@9.2.2", "async-retry@1.3.3",
+		"debug@4.4.3", "nock@13.5.6", "p-event@4.2.0", "should@13.2.3", "sinon@11.1.2", "snappystream@2.1.1", "temp@0.9.4")
+	install.Dir = home
+	if out, err := install.CombinedOutput(); err != nil {
+		env.Missing(t, "the npm package nsqjs", fmt.Sprintf("%v: %s", err, out))
+	}
+	return filepath.Join(home, "node_modules", "nsqjs")
+}
+
+// withBrokers is this environment with our nsqd, and these directories, before all others in PATH.
+func withBrokers(more ...string) []string {
+	path := append([]string{filepath.Dir(e2etest.Built.Path("nsqd"))}, more...)
+	return append(os.Environ(), "PATH="+strings.Join(append(path, os.Getenv("PATH")), string(filepath.ListSeparator)))
+}
+
+// runSuiteThatStarts runs a suite that starts brokers itself, and returns its output. At its end it kills the brokers that a
+// failed suite leaves behind.
+func runSuiteThatStarts(t *testing.T, dir string, environment []string, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, environment
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if cmd.Process != nil {
+		_ = cmd.Cancel() // the group is gone already if nothing was left behind
+	}
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+// rewritten replaces a text in a file, which has it, and returns the name of the file.
+func rewritten(t *testing.T, file, before, after string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), before)
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), before, after)), 0o755))
+	return file
 }
 
 // buildSuite builds the tests of the module that this one depends on, in a
@@ -101,8 +183,8 @@ const (
 	// withoutBroker are tests that dial a server of their own: they prove nothing
 	// about us, and some need the same free port twice, which a busy machine denies.
 	withoutBroker = "^TestConsumer(Backoff|BackoffDisconnect|RequeueNoBackoff|Pause|LookupdAuthorization)$"
-	// suiteTests is how many others go-nsq v1.1.0 has.
-	suiteTests = 19
+	// suiteTests is how many others go-nsq v1.1.0 has, nsqjsTests how many nsqjs 0.13.0 has.
+	withoutBrokerTests, suiteTests, nsqjsTests = 5, 19, 171
 )
 
 // suiteTopics are the topics that the suite uses; most get the second of their
@@ -119,9 +201,9 @@ func startWithoutLeading(c *e2etest.Cluster, t *testing.T, idle devcluster.Broke
 	t.Helper()
 	const lead, window = 20 * time.Second, 60 // until the first second; seconds
 	others := c.Brokers[1:]
-	for _, b := range others {
-		require.NoError(t, c.Start(b.Name))
-	}
+	require.NoError(t, c.StartAll()) // all of them found the cluster
+	c.WaitReady()
+	c.Crash(idle.Name)
 	first := time.Now().Add(lead)
 	names := []string{"write_test"}
 	for second := range window {
@@ -132,8 +214,7 @@ func startWithoutLeading(c *e2etest.Cluster, t *testing.T, idle devcluster.Broke
 	c.Until("two brokers that take puts", func() bool { return readyNow(c, others...) })
 	createAll(c, others[0], names)
 	t.Logf("%d topics, %s before the first is used", len(names), time.Until(first).Round(time.Millisecond))
-	require.NoError(t, c.Start(idle.Name))
-	c.WaitReady()
+	c.Restart(idle.Name)
 	c.Until("the first second", func() bool { return time.Now().After(first) })
 }
 

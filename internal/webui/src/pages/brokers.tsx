@@ -28,7 +28,7 @@ function refusedText(b: Row): string {
 
 export function BrokerTable({ brokers }: { brokers: Row[] }) {
   return <Table caption="Brokers" rows={brokers} empty="No broker is registered." keyOf={b => b.name} columns={[
-    { head: "Broker", cell: b => <><a href={to.broker(b.name)}>{b.name}</a>{b.self && <small class="dim"> serves this page</small>}{b.controller && <small class="dim">{b.self ? ", controller" : " controller"}</small>}</> },
+    { head: "Broker", cell: b => <><a href={to.broker(b.name)}>{b.name}</a>{(b.self || b.controller) && <small class="dim role">{[b.self && "serves this page", b.controller && "controller"].filter(Boolean).join(", ")}</small>}</> },
     { head: "State", cell: b => <BrokerState b={b} /> },
     { head: "Leads", cell: b => count(b.leads), number: true },
     { head: "Replicas", cell: b => count(b.replicas), number: true },
@@ -57,6 +57,16 @@ function Places({ title, places, empty }: { title: string; places: Place[]; empt
     : <p class="places">{places.slice(0, 200).map(p => <a key={`${p.topic}/${p.partition}`} href={to.partition(p.topic, p.partition)}>{p.topic}/{p.partition}</a>)}{places.length > 200 && <span> and {count(places.length - 200)} more</span>}</p>}</>;
 }
 
+// Stop says whether the broker may be stopped, or that it does not run.
+function Stop({ d }: { d: BrokerDetail }) {
+  const b = d.broker;
+  if (b.unreachable) return <p class="note bad">It is registered, and does not answer the broker that serves this page.</p>;
+  if (!b.alive && b.leaving && b.replicas === 0) return <p class="note good">It does not run, and nothing is left on it.</p>;
+  if (!b.alive) return <p class="note bad">It is dead: start it; if it runs, its log has the reason.{b.replicas > 0 && ` Until then ${plural(b.replicas, "partition lacks", "partitions lack")} a replica.`}</p>;
+  if (d.safe_to_stop) return <p class="note good">It may be stopped now: every partition continues without it.</p>;
+  return <p class="note bad">Do not stop it now: {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</p>;
+}
+
 export function BrokerPage({ name }: { name: string }) {
   const of = useData<BrokerDetail>(address("v1/console/broker", { broker: name }), 3000), clock = useClock();
   return <>
@@ -68,14 +78,13 @@ export function BrokerPage({ name }: { name: string }) {
         <Silent brokers={d.unreachable.filter(u => u.broker === name)} />
         {b.leaving && <div class="note warn" role="status">The broker is leaving: {b.replicas === 0 ? "it has no replicas left and can be stopped for good." : `${plural(b.replicas, "replica has", "replicas have")} still to move.`}</div>}
         {b.drain && <div class="note warn" role="status">The broker is being drained of its {b.drain === "replicas" ? "leaderships and replicas" : "leaderships"}: it still leads {plural(b.leads, "partition")}{b.drain === "replicas" && ` and has ${plural(b.replicas, "replica")}`}.</div>}
-        <p class={`note ${d.safe_to_stop ? "good" : "bad"}`}>{b.unreachable ? "It is registered, and does not answer the broker that serves this page." : !b.alive ? "It is stopped." : d.safe_to_stop ? "It may be stopped now: every partition goes on without it." : "Do not stop it now:"}
-          {!d.safe_to_stop && <span> {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</span>}</p>
+        <Stop d={d} />
         <Facts facts={[
           ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Put", rate(b.puts)], ["Put bytes", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
           ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Puts not answered OK", refusedText(b)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
           ["Its replicas kept leaders waiting for", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
           ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
-          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
+          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["HTTPS", b.https_address || "none"], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
         ]} />
         <Places title="Leads" places={d.leads} empty="It leads no partition." />
         <Places title="Follows" places={d.follows} empty="It follows no partition." />

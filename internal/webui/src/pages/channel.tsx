@@ -44,10 +44,11 @@ export function ChannelPage({ topic, channel }: { topic: string; channel: string
           ["Dead letters", d.dead_letter_topic ? <><a href={to.messages(d.dead_letter_topic)}>{d.dead_letter_topic}</a>: {count(d.dead_letters)}</> : "no dead-letter topic"],
         ]} />
         <h2>Consumers</h2>
-        <Table<Connection> caption="Consumers" rows={d.connections} empty="No consumer is connected." columns={[
-          { head: "Client", cell: k => k.client_id || k.hostname || k.address },
+        <Table<Connection> caption="Consumers" rows={d.connections} empty={d.unreachable.length ? "No consumer is connected to the brokers that answered." : "No consumer is connected."} columns={[
+          { head: "Client", cell: k => <>{k.client_id || k.hostname || k.address}{k.protocol === "http" && <small class="dim"> over HTTP</small>}</> },
           { head: "Address", cell: k => k.address }, { head: "At broker", cell: k => <a href={to.broker(k.broker)}>{k.broker}</a> },
           { head: "Ready", cell: k => count(k.ready), number: true }, { head: "In flight", cell: k => count(k.in_flight), number: true },
+          { head: "Holds longest", cell: k => !k.protocol ? unknown : !k.oldest ? "none" : <><a href={to.messages(topic, k.oldest.partition, sequenceOf(k.oldest.id))}>{topic}/{k.oldest.partition}, sequence {count(Number(sequenceOf(k.oldest.id)))}</a> since {clock(k.oldest.since_ms)} ({seconds(Math.max(0, (Date.now() - k.oldest.since_ms) / 1000))}), attempt {count(k.oldest.attempts)}</> },
           { head: "Received", cell: k => count(k.messages), number: true }, { head: "Finished", cell: k => count(k.finishes), number: true }, { head: "Requeued", cell: k => count(k.requeues), number: true },
           { head: "Last activity", cell: k => ago(k.last_activity_ms) }, { head: "Connected", cell: k => clock(k.connected_ms) },
           { head: "User", cell: k => k.user || "none" }, { head: "Software", cell: k => k.user_agent || unknown }, { head: "TLS", cell: k => k.tls ? "yes" : "no" },

@@ -1,4 +1,4 @@
-// The messages of one partition, consumed or not, without a channel noticing.
+// The messages of one partition, the newest first, consumed or not, without a channel noticing.
 import { useEffect, useState } from "preact/hooks";
 import { Failed, address, get, useData } from "../api";
 import { Input } from "../action";
@@ -67,10 +67,10 @@ export function MessagesPage({ topic, route }: { topic: string; route: Route }) 
     {!p && !state.error && <p class="dim" role="status">Loading …</p>}
     {p && <>
       <p class="dim" role="status">{p.end > p.start ? `${topic}/${partition} keeps the sequences ${count(p.start)} to ${count(p.end - 1)}; shown: ${plural(p.messages.length, "message")}.` : `${topic}/${partition} keeps no messages.`}</p>
-      <ol class="messages">{p.messages.map(m => <Message key={m.id} m={m} view={view} />)}</ol>
+      <ol class="messages">{p.messages.toReversed().map(m => <Message key={m.id} m={m} view={view} />)}</ol>
       <div class="actions">
-        {p.messages.length > 0 && p.messages[0].sequence > p.start && <button type="button" onClick={() => go({ from: Math.max(p.start, p.messages[0].sequence - limit) })}>Older</button>}
         {p.next < p.end && <button type="button" onClick={() => go({ from: p.next })}>Newer</button>}
+        {p.messages.length > 0 && p.messages[0].sequence > p.start && <button type="button" onClick={() => go({ from: Math.max(p.start, p.messages[0].sequence - limit) })}>Older</button>}
       </div>
     </>}
   </>;

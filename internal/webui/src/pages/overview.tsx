@@ -3,7 +3,7 @@ import { useData } from "../api";
 import { Charts } from "../chart";
 import { brief, bytes, count, milliseconds, plural, rate, seconds } from "../format";
 import { link, place, to } from "../route";
-import { Alarms, Events, Light, Loaded, Silent, Table, Tile, Title, sentence } from "../ui";
+import { Alarms, Events, Light, Loaded, Mark, Silent, Table, Tile, Title, sentence } from "../ui";
 import type { Overview as Data, State } from "../types";
 import { BrokerTable } from "./brokers";
 
@@ -11,11 +11,13 @@ import { BrokerTable } from "./brokers";
 const unsafe = new Set(["no_leader", "below_minimum", "one_disk", "damaged"]);
 
 function Safe({ o }: { o: Data }) {
-  const worst = o.alarms.find(a => unsafe.has(a.code)) ?? o.alarms.find(a => a.code === "under_replicated");
-  if (o.alarms.some(a => a.code === "metadata_silent")) return <Light state="degraded" question="Are messages safe?"><p>Nobody can say for certain: the metadata does not answer {o.self}. What was acknowledged is stored; no leader can be replaced.</p></Light>;
-  if (!worst) return <Light state="well" question="Are messages safe?"><p>Yes. Every acknowledged message is on all the replicas that it should be on.</p></Light>;
-  const state: State = worst.state;
-  return <Light state={state} question="Are messages safe?"><p>{state === "unsafe" ? "No: " : "Yes, but one more fault may change that: "}{worst.text}.</p></Light>;
+  const worst = o.alarms.find(a => unsafe.has(a.code)) ?? o.alarms.find(a => a.code === "under_replicated"), silent = o.alarms.some(a => a.code === "metadata_silent");
+  const state: State = worst?.state ?? (silent ? "degraded" : "well");
+  return <Light state={state} question="Are messages safe?"><p>
+    {!worst && !silent && "Yes. Every acknowledged message is on all the replicas that it should be on."}
+    {silent && `What was acknowledged is stored; ${o.self} cannot say on how many live disks, for the metadata does not answer it. Keep all disks.`}
+    {worst && !silent && `${state === "unsafe" ? "Not against one more fault: " : "Yes, but one more fault may change that: "}${worst.text}.`}
+  </p></Light>;
 }
 
 function Behind({ o }: { o: Data }) {
@@ -57,14 +59,15 @@ function Which({ o }: { o: Data }) {
   </Light>;
 }
 
-// causes are alarms about brokers that explain replicas that are not in sync.
+// causes are alarms about brokers that explain partitions with faults.
 const causes = new Set(["broker_unreachable", "broker_dead", "broker_hangs", "low_space", "network_corrupts"]);
 
 function Press({ o }: { o: Data }) {
   // A broker that is dead, cut off or hangs is the reason why replicas are missing: there is something to do before anybody waits.
-  const first = o.alarms[0]?.code === "under_replicated" ? o.alarms.find(a => causes.has(a.code)) ?? o.alarms[0] : o.alarms[0], behind = o.behind[0];
+  const worst = o.alarms[0], ofPartition = worst && (unsafe.has(worst.code) || worst.code === "under_replicated");
+  const first = ofPartition ? o.alarms.find(a => causes.has(a.code)) ?? worst : worst, behind = o.behind[0];
   if (first) {
-    const where = first.where?.[0];
+    const where = first.where?.find(w => w !== o.self);
     return <Light state={first.state} question="What to press?"><p>{sentence(first.do)}{where && <> See <a href={place(where)}>{where}</a>.</>}</p></Light>;
   }
   if (behind && (behind.lag_seconds ?? 0) >= 60) return <Light state="degraded" question="What to press?">
@@ -78,10 +81,10 @@ export function Overview() {
   return <>
     <Title text="Overview">{of.data && <p class="dim">{of.data.cluster}, seen by {of.data.self}; the controller is {of.data.controller || "unknown"}</p>}</Title>
     <Loaded of={of}>{o => <>
-      <div class="lights"><Safe o={o} /><Behind o={o} /><Which o={o} /><Press o={o} /></div>
-      <p class="summary" role="status">{sentence(o.summary)}</p>
+      <div class="lights"><Safe o={o} /><Light state={o.publishing.state} question="Can clients publish?"><p>{sentence(o.publishing.text)}</p></Light><Behind o={o} /><Which o={o} /><Press o={o} /></div>
+      <p class="summary" role="status"><Mark state={o.state} text={`${o.state[0].toUpperCase()}${o.state.slice(1)}:`} /> {o.brokers.filter(b => b.alive).length} of {plural(o.brokers.length, "broker")} alive, {plural(o.topics, "topic")}, {plural(o.partitions, "partition")}.</p>
       <Silent brokers={o.unreachable} />
-      <Alarms alarms={o.alarms} />
+      <Alarms alarms={o.alarms} of={o.state} />
       <dl class="tiles">
         <Tile name="Put" value={rate(o.puts)} note={o.put_bytes == null ? undefined : `${bytes(o.put_bytes)}/s`} />
         <Tile name="Refused" value={rate(o.refusals)} state={(o.refusals ?? 0) > 0 ? "degraded" : "well"} note="puts not answered OK" />

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+)
+
+// TestInvitationsThatAreNotNeeded: an operator who invites a broker where all are admitted is told so.
+func TestInvitationsThatAreNotNeeded(t *testing.T) {
+	ca := certs.New(t)
+	ca.Issue("n1", "n1.brokers.example")
+	files := []string{"--rpc-tls-cert=" + ca.File("n1.pem"), "--rpc-tls-key=" + ca.File("n1.key"), "--rpc-tls-ca=" + ca.File("ca.pem")}
+	for want, args := range map[string][]string{
+		"":                         files,
+		"--etcd-endpoints":         append([]string{"--etcd-endpoints=http://127.0.0.1:1"}, files...),
+		"without TLS":              nil,
+		"for *.brokers.example is": append([]string{"--rpc-tls-name=*.brokers.example"}, files...),
+	} {
+		p := &process{}
+		var err error
+		p.o, _, err = settings(append([]string{"--node-name=n1"}, args...))
+		require.NoError(t, err)
+		p.identity, p.names, err = loadPeerIdentity(p.o, nil)
+		require.NoError(t, err)
+		if want == "" {
+			require.Empty(t, p.admitsAll())
+		} else {
+			require.Contains(t, p.admitsAll(), want)
+		}
+	}
+}
