@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// referenceFlag is a flag in a table of docs/reference.
-	referenceFlag = regexp.MustCompile("(?m)^\\| .*?`--([\\w-]+)`")
+	// referenceFlag is a flag in a table or a list of docs/reference.
+	referenceFlag = regexp.MustCompile("(?m)^(?:\\||-) .*?`--([\\w-]+)`")
 	// loneFlag is a part of a line in backquotes that begins with a flag, perhaps with `*` for the rest of its name.
 	loneFlag = regexp.MustCompile("`--([a-z][\\w-]*)(\\*|…)?")
 	// daemonLine is a command line of nsqd, up to a comment or another command.
