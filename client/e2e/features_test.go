@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,9 +183,12 @@ func TestGuardedCluster(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 }
 
-// TestGuide: the program of docs/guide/clients-go.md compiles and does what the guide says.
+// TestGuide: the program of docs/guide/clients-go.md compiles and does what the guide says, to a reader who has followed
+// the page before it.
 func TestGuide(t *testing.T) {
 	c := start(t)
+	c.post("/topic/create", url.Values{"topic": {"greetings"}})
+	c.post("/channel/create", url.Values{"topic": {"greetings"}, "channel": {"go"}})
 	program := guide(t)
 	for i, b := range c.Brokers {
 		program = strings.ReplaceAll(program, fmt.Sprintf("127.0.0.1:4%d50", i+1), b.TCP)

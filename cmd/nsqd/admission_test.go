@@ -21,7 +21,7 @@ func TestInvitationsThatAreNotNeeded(t *testing.T) {
 	} {
 		p := &process{}
 		var err error
-		p.o, _, err = settings(append([]string{"--node-name=n1"}, args...))
+		p.o, _, err = settings(append([]string{"--node-name=n1", "--require-users"}, args...))
 		require.NoError(t, err)
 		p.identity, p.names, err = loadPeerIdentity(p.o, nil)
 		require.NoError(t, err)

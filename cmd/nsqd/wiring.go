@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -274,6 +275,7 @@ func (p *process) consoleOptions() console.Options {
 			return append(p.tcp.Consumers(topic, channel), p.consumers.Consumers(topic, channel)...)
 		},
 		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
+		File: filepath.Join(p.dir, console.HistoryFile), Log: p.log,
 	}
 	if p.etcd != nil {
 		o.Etcd = func() console.Etcd {

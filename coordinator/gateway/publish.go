@@ -65,7 +65,7 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a edge.Answ
 	switch t, ok := g.core.Topic(topic); {
 	case !ok || t.Partitions == 0:
 	case number < 0 || number >= t.Partitions:
-		err = fmt.Errorf("%w: partition must be 0 to %d, not stored", edge.ErrInvalid, t.Partitions-1)
+		err = fmt.Errorf("%w %d, but 0 to %d, not stored", edge.ErrNoPartition, number, t.Partitions-1)
 	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
 		err = edge.ErrRateLimited
 	default:

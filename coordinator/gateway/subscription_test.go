@@ -244,6 +244,19 @@ func TestEphemeralChannelStaysOrdered(t *testing.T) {
 	}
 }
 
+// TestPartitionThatIsNotThere is refused by its name, whatever the client asks of it.
+func TestPartitionThatIsNotThere(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.topic("orders", "n1", "n2")
+		gw := w.brokers["n1"].gw
+		_, err := gw.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "c", Partition: 2, MsgTimeoutMS: 60_000})
+		require.ErrorIs(t, err, edge.ErrNoPartition)
+		put := &answers{}
+		gw.PublishAt("orders", 2, draft("m"), put)
+		require.ErrorIs(t, put.all()[0].Err, edge.ErrNoPartition)
+	})
+}
+
 // TestSubscriptionsThatAreOrdered: the client asked for order, or the topic has it.
 func TestSubscriptionsThatAreOrdered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -32,7 +32,7 @@ func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.
 		return nil, edge.ErrTopicNotFound
 	}
 	if r.Partition >= t.Partitions {
-		return nil, fmt.Errorf("%w: topic has %d partitions", edge.ErrInvalid, t.Partitions)
+		return nil, fmt.Errorf("%w %d, but 0 to %d", edge.ErrNoPartition, r.Partition, t.Partitions-1)
 	}
 	if has := g.core.Filter(t.ID, r.Channel); r.Filter != "" && r.Filter != has {
 		return nil, fmt.Errorf("%w %q but %q", edge.ErrFilter, r.Filter, has)

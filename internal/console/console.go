@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/guard"
@@ -79,6 +81,9 @@ type Options struct {
 	Certificates func() map[string]time.Time
 	Started      time.Time
 	Step         time.Duration // 0 = DefaultStep
+	// File keeps the last hour, the events and the audit over a restart; "" = nothing does. Log is required with it.
+	File string
+	Log  logrus.FieldLogger
 }
 
 // Console answers for the whole cluster. Its methods may be called by any goroutine. Keep must run.
@@ -89,9 +94,11 @@ type Console struct {
 	kept sampled    // guarded by mu
 	// heard is since when the metadata has answered this broker at every look, which then has all changes in
 	// it. Zero: it does not answer, or there was no look yet. Guarded by mu.
-	heard  time.Time
-	alarms alarms
-	shared struct {
+	heard   time.Time
+	alarms  alarms
+	saving  chan struct{} // capacity 1: has an element while the file is written
+	unsaved bool          // the last write of the file has failed, and that is logged; guarded by saving
+	shared  struct {
 		sync.Mutex // held while the brokers are asked: requests that come meanwhile share the answer
 		table      *table
 		at         time.Time
@@ -113,7 +120,7 @@ type Etcd struct {
 	Refuses                bool   // it refuses all writes: a database has reached its quota
 }
 
-// New makes a console without samples.
+// New makes a console with the samples of the file, if there is one.
 func New(o Options) *Console {
 	if o.Step == 0 {
 		o.Step = DefaultStep
@@ -121,6 +128,12 @@ func New(o Options) *Console {
 	c := &Console{o: o, self: o.Cluster.Members().Self}
 	c.kept = newSampled()
 	c.alarms.since = map[string]time.Time{}
+	c.saving = make(chan struct{}, 1)
+	if o.File != "" {
+		if err := c.restore(); err != nil {
+			o.Log.WithError(err).WithField("file", o.File).Warn("the last hour and the events of this broker's earlier process are lost: the file cannot be read")
+		}
+	}
 	return c
 }
 

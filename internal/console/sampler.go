@@ -54,18 +54,23 @@ func newSampled() sampled {
 	}
 }
 
-// Keep samples this broker until ctx ends. If a check of the alarms takes long, the next one comes
+// Keep samples this broker until ctx ends, and then saves the samples. If a check of the alarms takes long, the next one comes
 // later, so that the checks take at most a fiftieth of a processor in a large cluster.
 func (c *Console) Keep(ctx context.Context) {
 	step := time.NewTicker(c.o.Step)
 	defer step.Stop()
 	look := time.NewTimer(0)
 	defer look.Stop()
+	save := time.NewTicker(saveEvery)
+	defer save.Stop()
 	c.sample(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
+			c.saveAtEnd()
 			return
+		case <-save.C:
+			c.startSave()
 		case now := <-step.C:
 			c.sample(now)
 		case now := <-look.C:

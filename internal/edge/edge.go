@@ -51,6 +51,9 @@ var (
 	ErrUnavailable     = outcome.ErrUnavailable
 )
 
+// ErrNoPartition names a partition that the topic does not have; its number follows.
+var ErrNoPartition = fmt.Errorf("%w: the topic has no partition", ErrInvalid)
+
 // NotEnough is ErrNotEnough with its numbers: InSync in-sync replicas answer, and a put
 // requires Minimum of them.
 type NotEnough struct{ InSync, Minimum int }
@@ -71,7 +74,7 @@ type Publisher interface {
 	// Publish takes one put. The caller cannot distinguish local, forwarded, held and
 	// retried puts. Publish fills in the request id. key nil = any partition.
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
-	// PublishAt is Publish to the partition with this number. ErrInvalid: the topic does not
+	// PublishAt is Publish to the partition with this number. ErrNoPartition: the topic does not
 	// have it.
 	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
 }

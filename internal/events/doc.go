@@ -3,7 +3,7 @@
 //
 // Every broker watches the metadata and so keeps the changes in it for the whole cluster. The
 // package internal/console joins the lists of all brokers and removes what several of them saw
-// (Event.Key). Nothing is written to disk: a broker that is started again has none of its own.
+// (Event.Key). internal/console also keeps them over a restart of the broker (Restore).
 //
 // Limits: maxPartitionEvents changes of partitions and maxEvents others. An event older than a day
 // is not listed.

@@ -129,6 +129,31 @@ func (r *Recorder) Add(e Event) {
 	}
 }
 
+// Restore adds the events that an earlier process of the broker has kept. complete: no older ones are missing.
+func (r *Recorder) Restore(past []Event, complete bool) {
+	if r == nil || len(past) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Concat(r.partitions.events, r.others.events)
+	for i := range past {
+		all = append(all, &past[i])
+	}
+	slices.SortStableFunc(all, func(a, b *Event) int { return a.At.Compare(b.At) })
+	r.partitions, r.others = ring{limit: maxPartitionEvents}, ring{limit: maxEvents}
+	if !complete {
+		r.partitions.dropped, r.others.dropped = all[0].At, all[0].At
+	}
+	for _, e := range all {
+		if e.OfPartition() {
+			r.partitions.add(e)
+		} else {
+			r.others.add(e)
+		}
+	}
+}
+
 // Since lists the events after a time that match, the newest first, and at most limit of them.
 // complete is false if there were more, or if older ones were dropped for room.
 func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list []Event, complete bool) {

@@ -139,6 +139,23 @@ func (a *Audit) Entries() []Entry {
 	return all
 }
 
+// Restore adds entries that an earlier process of the broker has kept, the oldest first. They are in its log already.
+func (a *Audit) Restore(past []Entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	actions, implied := a.mu.actions.list(), a.mu.implied.list()
+	a.mu.actions, a.mu.implied = ring{}, ring{}
+	for _, list := range [][]Entry{past, actions, implied} {
+		for i := range list {
+			if list[i].Implied {
+				a.mu.implied.add(&list[i])
+			} else {
+				a.mu.actions.add(&list[i])
+			}
+		}
+	}
+}
+
 // ring keeps the last auditKept entries.
 type ring struct {
 	entries []Entry

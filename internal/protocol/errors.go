@@ -20,6 +20,7 @@ const (
 
 	// Of the extended commands.
 	codeBadPartition    = "E_BAD_PARTITION"
+	codeTopicNotExist   = "E_TOPIC_NOT_EXIST"
 	codeInvalidHeader   = "E_INVALID_JSON_HEADER"
 	codeExtNotSupported = "E_EXT_NOT_SUPPORT"
 	codeInvalidTrace    = "INVALID_TRACE_ID"

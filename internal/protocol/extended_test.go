@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -144,10 +145,13 @@ func TestAdvancedSubscriptions(t *testing.T) {
 type asking struct {
 	edge.Subscribers
 	last edge.SubscribeRequest
+	err  error // if not nil, the answer
 }
 
 func (a *asking) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
-	a.last = r
+	if a.last = r; a.err != nil {
+		return nil, a.err
+	}
 	return a.Subscribers.Subscribe(ctx, r)
 }
 
@@ -222,11 +226,30 @@ func TestPutsNameAPartition(t *testing.T) {
 	}
 	for _, command := range []string{"PUB t 1\n" + sized("b"), "PUB_EXT t 1\n" + sized(ext("{}", "b")), "PUB_TRACE t 1\n" + sized(tracedBody(7, "one"))} {
 		p.send(command)
-		p.error("E_PUB_FAILED PUB failed invalid argument: partition must be 0 to 0, not stored")
+		p.error("E_TOPIC_NOT_EXIST PUB failed invalid argument: the topic has no partition 1, but 0 to 0, not stored")
 	}
 	ok("PUB t\n"+sized("b")+"PUB t 0\n"+sized("b")+"PUB t\n"+sized("b"), 1)
 	p.response("OK")
 	p.response("OK")
+}
+
+// TestPartitionThatIsNotThere: a client of the fork asks for the leaders again at E_TOPIC_NOT_EXIST, and leaves the
+// partition alone. At another code it comes back for ever.
+func TestPartitionThatIsNotThere(t *testing.T) {
+	missing := fmt.Errorf("%w 9, but 0 to 0", edge.ErrNoPartition)
+	b := newBroker(t, func(s *setup) { s.backend.Subscribers = &asking{Subscribers: s.backend.Subscribers, err: missing} })
+	for _, command := range []string{"SUB t ch 9", "SUB_ADVANCED t ch 9", "SUB_ORDERED t ch 9"} {
+		c := b.dial()
+		c.send(command + "\n")
+		c.fatal("E_TOPIC_NOT_EXIST SUB failed invalid argument: the topic has no partition 9, but 0 to 0")
+	}
+	c := b.dial()
+	for command, verb := range map[string]string{
+		"PUB t 9\n" + sized("b"): "PUB", "PUB_EXT t 9\n" + sized(ext("{}", "b")): "PUB", "PUB_TRACE t 9\n" + sized(tracedBody(1, "b")): "PUB", "MPUB t 9\n" + multi("b"): "MPUB",
+	} {
+		c.send(command)
+		c.error("E_TOPIC_NOT_EXIST " + verb + " failed invalid argument: the topic has no partition 9, but 0 to 0, not stored")
+	}
 }
 
 // TestSubscriptionsNameAPartition: SUB, SUB_ADVANCED and SUB_ORDERED with a partition, and with -1.

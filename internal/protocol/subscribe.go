@@ -69,7 +69,11 @@ func (c *conn) subscribeFailed(topic, channel string, err error) error {
 		return fatal(codeSubFailed, "SUB failed consumers for %s:%s exceeds limit of %d",
 			topic, channel, c.h.opts.MaxChannelConsumers)
 	}
-	return fatal(codeSubFailed, "SUB failed %s", err)
+	code := codeSubFailed
+	if errors.Is(err, edge.ErrNoPartition) {
+		code = codeTopicNotExist
+	}
+	return fatal(code, "SUB failed %s", err)
 }
 
 // rdy: RDY [count]\n. The count is a window: the largest number of messages in flight.

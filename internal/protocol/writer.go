@@ -172,7 +172,11 @@ func putFrame(verb string, err error) (frameType, []byte) {
 	if err == nil {
 		return frameResponse, responseOK
 	}
-	return frameError, []byte("E_" + verb + "_FAILED " + verb + " failed " + err.Error())
+	code := "E_" + verb + "_FAILED"
+	if errors.Is(err, edge.ErrNoPartition) {
+		code = codeTopicNotExist
+	}
+	return frameError, []byte(code + " " + verb + " failed " + err.Error())
 }
 
 // deliverLocked pulls and writes one burst of messages.

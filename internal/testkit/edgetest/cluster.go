@@ -179,7 +179,7 @@ func (c *Cluster) onceLocked(name string, d queue.Draft) edge.PutResult {
 // PublishAt implements edge.Publisher: a topic has one partition.
 func (c *Cluster) PublishAt(name string, partition int, d queue.Draft, a edge.Answerer) {
 	if partition != 0 {
-		a.Answer(edge.PutResult{Err: fmt.Errorf("%w: partition must be 0 to 0, not stored", edge.ErrInvalid)})
+		a.Answer(edge.PutResult{Err: fmt.Errorf("%w %d, but 0 to 0, not stored", edge.ErrNoPartition, partition)})
 		return
 	}
 	c.Publish(name, nil, d, a)

@@ -186,18 +186,27 @@ func newControl(t *testing.T, c *devcluster.Cluster) *httptest.Server {
 		})
 	}
 	handle("/kill", func(r *http.Request) error {
-		if err := c.Signal(r.FormValue("broker"), syscall.SIGKILL); err != nil {
-			return err
+		for _, name := range r.URL.Query()["broker"] {
+			if err := c.Signal(name, syscall.SIGKILL); err != nil {
+				return err
+			}
+			if err := c.Stop(name, wait.Limit); err != nil { // its signal has no effect any more
+				return err
+			}
 		}
-		return c.Stop(r.FormValue("broker"), wait.Limit) // its signal has no effect any more
+		return nil
 	})
+	handle("/stop", func(r *http.Request) error { return c.Stop(r.FormValue("broker"), wait.Limit) })
 	handle("/start", func(r *http.Request) error {
-		if err := c.Start(r.FormValue("broker")); err != nil {
-			return err
+		names := r.URL.Query()["broker"]
+		for _, name := range names {
+			if err := c.Start(name); err != nil {
+				return err
+			}
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), wait.Limit)
 		defer cancel()
-		return c.Ready(ctx, r.FormValue("broker"))
+		return c.Ready(ctx, names...)
 	})
 	handle("/consume", func(r *http.Request) error {
 		consumer, err := consume(c, r.FormValue("topic"), r.FormValue("channel"), func(*nsq.Message) error { return nil })

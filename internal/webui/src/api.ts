@@ -95,7 +95,10 @@ async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promis
   try {
     return await send(url, init, signal);
   } catch (e) {
-    if (e instanceof Failed && e.status === 401) setLink({ signIn: link.signIn || (link.session?.signed_in ? "ended" : "first") });
+    if (e instanceof Failed && e.status === 401 && !link.signIn) { // the cluster may have got its first user meanwhile
+      const reason: Reason = link.session?.signed_in ? "ended" : "first";
+      await whoAmI(reason).catch(() => setLink({ signIn: reason }));
+    }
     if (e instanceof Failed && e.code === "FORBIDDEN") await whoAmI().catch(() => {}); // the right to observe may be gone
     throw e;
   }

@@ -1,4 +1,4 @@
-// The reader's choices, kept in this browser: colours and time zone.
+// The reader's choices, kept in this browser: colours, time zone, range of the charts.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import { clock } from "./format";

@@ -18,6 +18,8 @@
 // Of the source a partition also keeps a mark, the chain of checksums up to Next. If the mark differs or the
 // source ends before Next, Rewind compares the originals with the copies and makes the first message that
 // differs the next one. Of the target it looks again and again whether the newest copy is still there (Verify).
+// A target that went back may have kept copies of a history that the source has lost: after each reading of the
+// target's log the newest copy is compared with its original (Holds), when the source has its sequence.
 //
 // # Invariants
 //

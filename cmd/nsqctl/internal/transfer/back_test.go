@@ -139,6 +139,46 @@ func TestARunningMirrorNoticesALossWithoutPuts(t *testing.T) {
 	require.NoError(t, r.Ends())
 }
 
+// TestATargetThatWentBackToAnotherHistory: the source went back and continued in another way, which a running mirror has copied; then
+// the target goes back to the time before that. Its newest copies are of messages that the source has lost, with sequences
+// that the source has: the mirror continues where the histories part.
+func TestATargetThatWentBackToAnotherHistory(t *testing.T) {
+	t.Parallel()
+	m := newMirrorTest(t)
+	first, second := numbered("a", 10), numbered("b", 8)
+	m.east.publish(first...)
+	target := &cli.Target{}
+	r := clitest.Begin(t, cli.NewRoot(target, NewMirror(target)), m.args("run", "--without-channels", "--poll=1ms")...)
+	wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies")
+	m.east.restore(4)
+	m.east.publish(second...)
+	wait.Until(t, func() bool { return len(m.west.bodies()) == 18 }, "the copies of the other history")
+	m.west.restore(10)
+	wait.Until(t, func() bool { return strings.Contains(r.Said(), "the target has lost messages") }, "the loss is noticed")
+	wait.Until(t, func() bool { return slices.Contains(m.west.bodies(), "b7") }, "the newest message")
+	r.Cancel()
+	require.NoError(t, r.Ends())
+	m.has(first, second)
+}
+
+// TestASourceThatPassesTheNewestCopy: when the mirror begins, the source that went back is behind the newest copy, and passes it right
+// after the mirror's first look.
+func TestASourceThatPassesTheNewestCopy(t *testing.T) {
+	t.Parallel()
+	m := newMirrorTest(t)
+	first, second, third := numbered("a", 10), numbered("b", 3), numbered("c", 8)
+	m.east.publish(first...)
+	m.copy()
+	m.state = filepath.Join(t.TempDir(), "another")
+	m.east.restore(4)
+	m.east.publish(second...)
+	m.east.mu.Lock()
+	m.east.peeked = func() { m.east.publish(third...) }
+	m.east.mu.Unlock()
+	m.copy()
+	m.has(first, second, third)
+}
+
 // TestMirrorStatusOfASourceThatWentBack: it shows no lag of 0.
 func TestMirrorStatusOfASourceThatWentBack(t *testing.T) {
 	t.Parallel()

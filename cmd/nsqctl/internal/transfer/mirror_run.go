@@ -96,6 +96,7 @@ type mirrorLink struct {
 	puts     context.Context    // of the puts; the grace of a stop, until drop
 	done     chan struct{}      // closed when nothing is copied any more
 	ready    atomic.Bool        // the target was read
+	held     bool               // the source has the newest copy; false after each reading of the whole target
 
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
@@ -377,16 +378,6 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		return err
 	}
 	fresh = fresh && l.p.Next() == 0
-	if l.p.Mark() == "" {
-		var holds bool
-		err := o.until(ctx, l, "the source", func() (err error) { holds, err = l.p.Holds(ctx, o.sourceOf(l)); return err })
-		if err == nil && ctx.Err() == nil && !holds {
-			err = o.rewind(ctx, l)
-		}
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-	}
 	pause, verified := idleFirst, time.Now()
 	for ctx.Err() == nil {
 		if now := time.Now(); now.Sub(verified) >= o.poll {
@@ -449,6 +440,7 @@ func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try f
 // targetWentBack says that the target has lost copies.
 func (o *mirroring) targetWentBack(l *mirrorLink) {
 	l.rewinds.Add(1)
+	l.held = false
 	o.say.Report(fmt.Sprintf("topic %s, partition %d: the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror continues with message %d of the source", l.key.topic, l.key.partition, l.p.Next()))
 }
 
@@ -473,7 +465,19 @@ func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh 
 			return page, err
 		}
 		next, mark := l.p.Next(), l.p.Mark()
-		if page.End >= next && (mark == "" || page.Mark == "" || page.Mark == mark) {
+		switch {
+		case page.End < next: // as below
+		case mark == "" && !l.held: // the source has had the newest copy's sequence when the page was read
+			err := o.until(ctx, l, "the source", func() (err error) { l.held, err = l.p.Holds(ctx, o.sourceOf(l)); return err })
+			if err != nil || ctx.Err() != nil || l.held {
+				return page, err
+			}
+			if err := o.rewind(ctx, l); err != nil || ctx.Err() != nil {
+				return page, err
+			}
+			from, behind = strconv.FormatUint(l.p.Next(), 10), 0
+			continue
+		case mark == "" || page.Mark == "" || page.Mark == mark:
 			return page, nil
 		}
 		if behind++; behind == 1 || page.End < next && behind <= behindLooks {
@@ -497,6 +501,7 @@ func (o *mirroring) rewind(ctx context.Context, l *mirrorLink) error {
 		return err
 	}
 	l.rewinds.Add(1)
+	l.held = false
 	o.say.Report(fmt.Sprintf("topic %s, partition %d: the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; its messages from %d on are copied, and the target keeps %d that the source does not have any more", l.key.topic, l.key.partition, l.p.Next(), lost))
 	return nil
 }

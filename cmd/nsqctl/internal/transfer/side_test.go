@@ -32,6 +32,7 @@ type side struct {
 	channels  []edge.ChannelView
 	positions []edge.ChannelPosition
 	finished  []string // the spans of POST /v1/channel/finish
+	peeked    func()   // called once, behind a peek; nil: nothing happens
 }
 
 func newSide(t *testing.T, name string, id ident.TopicID) *side {
@@ -81,6 +82,7 @@ func (s *side) mark(seq uint64) string {
 }
 
 func (s *side) peek(w http.ResponseWriter, r *http.Request) {
+	defer s.then()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
@@ -96,6 +98,17 @@ func (s *side) peek(w http.ResponseWriter, r *http.Request) {
 	}
 	out.Next, out.NextMark = ident.Sequence(next), s.mark(next)
 	_ = json.NewEncoder(w).Encode(out)
+}
+
+// then does what the test has for the moment behind a peek.
+func (s *side) then() {
+	s.mu.Lock()
+	then := s.peeked
+	s.peeked = nil
+	s.mu.Unlock()
+	if then != nil {
+		then()
+	}
 }
 
 func (s *side) append(w http.ResponseWriter, r *http.Request) {

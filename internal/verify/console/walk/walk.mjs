@@ -394,6 +394,23 @@ async function keyboard() {
   say("keyboard, time zone, colours");
 }
 
+async function charts() {
+  await visit("", "Overview");
+  const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. put: now / });
+  await plot.waitFor();
+  const box = await plot.boundingBox();
+  await page.mouse.move(box.x + box.width - 40, box.y + 60);
+  await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*put .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
+  await picture("chart-hover");
+  const asked = page.waitForRequest(r => /console\/series\?minutes=5$/.test(r.url()));
+  await page.getByLabel("Range").selectOption("5");
+  await asked;
+  for (const look of looks) { await wear(look); await plot.waitFor(); await judge(`charts of 5 minutes, ${look.which}`, look.rules); await plot.scrollIntoViewIfNeeded(); await picture(`charts-${look.which}`); }
+  await wear(looks[0]);
+  await page.getByLabel("Range").selectOption("60");
+  say("charts: axes, a point under the mouse, another range");
+}
+
 async function killed() {
   await visit("", "Overview");
   const light = question => page.locator("section.light", { hasText: question });
@@ -437,16 +454,29 @@ async function killed() {
   [at, secure] = ["n1", false];
   say("the page's own broker was killed, and came back");
 
-  await Promise.all([control("kill?broker=n2"), control("kill?broker=n3")]);
+  await control("kill?broker=n2&broker=n3");
   await visit("", "Overview");
   await until("the page says that clients cannot publish", async () => await light("Can clients publish?").getAttribute("data-state") === "unsafe" && /No: no partition takes messages through n1/.test(await light("Can clients publish?").innerText()));
   const words = await page.locator("main").evaluate(m => { const copy = m.cloneNode(true); copy.querySelectorAll(".hidden").forEach(h => h.remove()); return copy.textContent.match(/unsafe/gi) ?? []; });
   must(words.length === 1, `two brokers of three are down: the page says ${words.length} times that the cluster is unsafe`);
   for (const look of looks) { await wear(look); await judge(`two of three down, ${look.which}`, look.rules); await picture(`two-down-${look.which}`); }
   await wear(looks[0]);
-  await Promise.all([control("start?broker=n2"), control("start?broker=n3")]);
+  await control("start?broker=n2&broker=n3");
   await until("clients can publish again", async () => await light("Can clients publish?").getAttribute("data-state") === "well");
   say("two of three brokers were killed: unsafe, and no client can publish");
+
+  const created = async () => (await api("v1/console/events?kind=audit&limit=1000", { broker: "n1" })).events.some(e => / created the topic orders with 4 partitions$/.test(e.text)); // at n2
+  await until("the audit has the first topic", created);
+  const started = async () => (await api("v1/console/brokers", { broker: "n1" })).brokers.find(b => b.name === "n2").started_ms;
+  const points = async () => { const s = await api("v1/console/series?broker=n2", { broker: "n1" }), begun = await started(); return s.series.connections.filter((v, i) => v !== null && s.from_ms + i * s.step_seconds * 1000 < begun).length; };
+  await until("n2 has points of before it was killed", async () => await points() > 0);
+  const before = await started();
+  await control("stop?broker=n2");
+  await control("start?broker=n2");
+  await until("n2 has started again", async () => await started() > before);
+  await until("its history of before is there", async () => await points() > 0);
+  await until("and the actions at it", created);
+  say("n2 was restarted: its last hour and its events are there");
 }
 
 const cookies = async () => (await context.cookies(`http://${given.brokers[at]}/`)).filter(c => c.name === "lockstep_session");
@@ -590,7 +620,7 @@ async function foreign() {
 let code = 0;
 try {
   await prepare();
-  for (const part of [() => everyPage("", looks), topics, channels, messages, cluster, removals, trash, keyboard, killed, signIn]) await part();
+  for (const part of [() => everyPage("", looks), topics, channels, messages, cluster, removals, trash, keyboard, charts, killed, signIn]) await part();
   must(faults.length === 0, "nothing went wrong in the browser");
   say(`${checks} checks`);
 } catch (e) {

@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -132,6 +133,9 @@ func TestGuideClients(t *testing.T) {
 		case "sh":
 			r.shell(blocks, i)
 		case "go":
+			if strings.Contains(b.text, "survivor") {
+				continue // TestGuideSurvivor
+			}
 			program := filepath.Join(r.home, "greet")
 			r.run(guideFolder, "go", "build", "-o", program, r.file("main.go", b.text))
 			require.Contains(t, r.run(r.home, program), "from Go\n") // go-nsq logs
@@ -144,6 +148,60 @@ func TestGuideClients(t *testing.T) {
 		default:
 			require.Contains(t, []string{"py", "java", "php"}, b.language, "run it, or say that it was not run")
 		}
+	}
+}
+
+// TestGuideSurvivor: the producer of clients.md publishes each line once, although the broker that it is connected to is
+// killed, and then the next one.
+func TestGuideSurvivor(t *testing.T) {
+	t.Parallel()
+	e2etest.Processes(t)
+	r := newReader(t)
+	r.Leveled()
+	program := filepath.Join(r.home, "survive")
+	blocks := guidePieces(t, "clients.md")
+	for i, b := range blocks {
+		switch {
+		case b.language == "go" && strings.Contains(b.text, "survivor"):
+			r.run(guideFolder, "go", "build", "-o", program, r.file("main.go", b.text))
+		case b.language == "sh" && strings.Contains(b.text, "create lines"):
+			r.shell(blocks, i)
+		}
+	}
+	const lines = 60
+	cmd := exec.CommandContext(t.Context(), program)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	stored := bufio.NewScanner(out)
+	for i := range lines {
+		switch i {
+		case lines / 3: // it is connected to the first broker
+			r.Crash(r.Brokers[0].Name)
+		case lines / 2:
+			r.Restart(r.Brokers[0].Name)
+		case 2 * lines / 3: // and now to the second one
+			r.Crash(r.Brokers[1].Name)
+		}
+		_, err := fmt.Fprintln(in, "line", i)
+		require.NoError(t, err)
+		require.True(t, stored.Scan(), "the program has ended")
+		require.Equal(t, fmt.Sprint("stored line ", i), stored.Text())
+	}
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+	r.Restart(r.Brokers[1].Name)
+	r.Whole("lines")
+	times := map[string]int{}
+	for _, m := range r.PeekAll("lines") {
+		times[m.Body]++
+	}
+	require.Len(t, times, lines)
+	for body, n := range times {
+		require.Equal(t, 1, n, body)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestGuideSecureCluster(t *testing.T) {
 	require.Contains(t, h.on("n1.example", page["client"]), "an order")
 	require.Contains(t, h.on("n1.example", "nsqctl topic describe orders"), "replication factor 3")
 
-	// The page promises that no client connects without TLS or without a login.
+	// The page promises TLS and users: no client without TLS, and none without a login.
 	plain := h.on("n2.example", "curl -sS http://n1.example:4151/stats")
 	require.Contains(t, plain, "TLS_REQUIRED")
 	stranger := h.on("n2.example", "curl -sS --cacert /etc/lockstep/tls/ca.crt https://n1.example:4152/stats")

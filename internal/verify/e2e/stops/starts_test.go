@@ -50,30 +50,32 @@ func TestFirstMomentsOfABroker(t *testing.T) {
 	require.Equal(t, starts*len(firstClients), len(moments.waits))
 }
 
-// TestRestartServesWithinASecond: a killed broker of a running cluster answers clients within a second of its new start.
+// TestRestartServesWithinASecond: a killed broker of a running cluster, which takes puts meanwhile, answers clients within a second of
+// its new start.
 func TestRestartServesWithinASecond(t *testing.T) {
-	s := e2etest.UnderLoad(t, 3)
-	var worst time.Duration
+	c := e2etest.Start(t, 3)
+	c.Create(e2etest.Topic, e2etest.Channel, 3)
+	c.Publishing(e2etest.Topic, 10)
+	var took []time.Duration
 	var moments firsts
 	for i := range e2etest.Rounds(6, 60) {
-		victim := e2etest.Names(s.Cluster)[i%3]
-		s.Crash(victim)
-		s.WaitProgress(500)
-		b, err := s.Broker(victim)
+		victim := e2etest.Names(c)[i%3]
+		b, err := c.Broker(victim)
 		require.NoError(t, err)
+		c.Crash(victim)
+		e2etest.Pause(e2etest.Reconnect) // the others lead, and its registration has ended
 		began := time.Now()
-		require.NoError(t, s.Start(victim))
+		require.NoError(t, c.Start(victim))
 		moments.meet(*b)
-		took := time.Since(began)
-		worst = max(worst, took)
-		s.ReadyAgain(victim)
-		s.Whole(e2etest.Topic)
-		e2etest.Pause(e2etest.Reconnect)
+		took = append(took, time.Since(began))
+		c.ReadyAgain(victim)
+		c.Whole(e2etest.Topic)
 	}
-	s.Finish(t)
-	t.Logf("the last of all first clients is answered at worst %s after the start; promised 1 s; %s", worst.Round(time.Millisecond), &moments)
+	slices.Sort(took)
+	t.Logf("from the start to the last answer: %s (median), %s (worst); promised 1 s; %s",
+		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), &moments)
 	require.Empty(t, moments.errors)
-	require.Less(t, worst, e2etest.Slack(time.Second))
+	require.Less(t, took[len(took)-1], e2etest.Slack(time.Second))
 }
 
 // firstClients are the clients that meet a broker at its start. Each answer is what a broker answers that has long been serving.

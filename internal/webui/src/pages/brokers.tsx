@@ -93,11 +93,11 @@ export function BrokerPage({ name }: { name: string }) {
       </>;
     }}</Loaded>
     <Charts of={{ broker: name }} pictures={[
-      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
-      { title: "Puts not answered OK, per second", lines: [{ name: "refusals", label: "refused or in doubt" }], format: rate },
-      { title: "Latency", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
-      { title: "Connections", lines: [{ name: "connections", label: "open" }], format: brief },
-      { title: "Disk", lines: [{ name: "disk_free_bytes", label: "free" }, { name: "disk_data_bytes", label: "used by the broker" }], format: bytes },
+      { title: "Messages per second", axis: "messages/s", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Puts not answered OK, per second", axis: "puts/s", lines: [{ name: "refusals", label: "refused or in doubt" }], format: rate },
+      { title: "Latency", axis: "time", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
+      { title: "Connections", axis: "connections", lines: [{ name: "connections", label: "open" }], format: brief },
+      { title: "Disk", axis: "bytes", lines: [{ name: "disk_free_bytes", label: "free" }, { name: "disk_data_bytes", label: "used by the broker" }], format: bytes },
     ]} />
   </>;
 }

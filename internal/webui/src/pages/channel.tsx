@@ -65,9 +65,9 @@ export function ChannelPage({ topic, channel }: { topic: string; channel: string
     }}</Loaded>
     <Delayed topic={topic} channel={channel} />
     <Charts of={{ topic, channel }} pictures={[
-      { title: "Messages", lines: [{ name: "depth", label: "waiting" }, { name: "in_flight", label: "in flight" }, { name: "deferred", label: "delayed" }], format: brief },
-      { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
-      { title: "Finished per second", lines: [{ name: "finishes", label: "finished" }], format: rate },
+      { title: "Messages", axis: "messages", lines: [{ name: "depth", label: "waiting" }, { name: "in_flight", label: "in flight" }, { name: "deferred", label: "delayed" }], format: brief },
+      { title: "Oldest message waits", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+      { title: "Finished per second", axis: "messages/s", lines: [{ name: "finishes", label: "finished" }], format: rate },
     ]} />
   </>;
 }

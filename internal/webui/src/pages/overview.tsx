@@ -111,10 +111,10 @@ export function Overview() {
       <p><a href={link(["channels"], { sort: "lag" })}>All channels by lag</a></p>
     </>}</Loaded>
     <Charts of={{}} pictures={[
-      { title: "Messages per second", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }, { name: "refusals", label: "refused" }], format: rate },
-      { title: "Slowest broker", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
-      { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
-      { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+      { title: "Messages per second", axis: "messages/s", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }, { name: "refusals", label: "refused" }], format: rate },
+      { title: "Slowest broker", axis: "time", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
+      { title: "Waiting messages", axis: "messages", lines: [{ name: "depth", label: "depth" }], format: brief },
+      { title: "Oldest message waits", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
     ]} />
     {of.data && <><h2>What changed in the last hour</h2><Events events={of.data.changes} empty="Nothing." /><p><a href="#/events">All events of 24 hours</a></p></>}
   </>;

@@ -48,11 +48,11 @@ export function TopicPage({ topic }: { topic: string }) {
       </>;
     }}</Loaded>
     <Charts of={{ topic }} pictures={[
-      { title: "Messages put per second", lines: [{ name: "puts", label: "put" }], format: rate },
-      { title: "Bytes put per second", lines: [{ name: "put_bytes", label: "put" }], format: bytes },
-      { title: "Bytes kept on each replica", lines: [{ name: "kept_bytes", label: "kept" }], format: bytes },
-      { title: "Waiting messages", lines: [{ name: "depth", label: "depth" }], format: brief },
-      { title: "Oldest message waits", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+      { title: "Messages put per second", axis: "messages/s", lines: [{ name: "puts", label: "put" }], format: rate },
+      { title: "Bytes put per second", axis: "bytes/s", lines: [{ name: "put_bytes", label: "put" }], format: bytes },
+      { title: "Bytes kept on each replica", axis: "bytes", lines: [{ name: "kept_bytes", label: "kept" }], format: bytes },
+      { title: "Waiting messages", axis: "messages", lines: [{ name: "depth", label: "depth" }], format: brief },
+      { title: "Oldest message waits", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
     ]} />
   </>;
 }
