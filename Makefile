@@ -64,7 +64,7 @@ staticcheck:
 	cd client/e2e && $(STATICCHECK) ./...
 
 # The documents that a test of each package compares with the code.
-reference: ## write the generated documents again: docs/reference, docs/metrics.md, the tables of docs/SECURITY.md, packaging/nsqd.toml
+reference: ## write the generated documents again: docs/reference, docs/metrics.md, packaging/nsqd.toml
 	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
 	$(GO) test -count=1 ./internal/httpapi -run OpenAPI -rewrite
