@@ -64,7 +64,7 @@ staticcheck:
 	cd client/e2e && $(STATICCHECK) ./...
 
 # The documents that a test of each package compares with the code.
-reference: ## write the generated documents again: docs/reference, docs/metrics.md, the tables of docs/SECURITY.md, packaging/nsqd.toml
+reference: ## write the generated documents again: docs/reference, docs/metrics.md, packaging/nsqd.toml
 	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
 	$(GO) test -count=1 ./internal/httpapi -run OpenAPI -rewrite
@@ -147,7 +147,7 @@ test-all: ## everything, for hours, one after the other: before a release
 	$(MAKE) bench-check
 	$(MAKE) test-packages
 
-client-compare: build ## the Go client and go-nsq in turn while brokers are killed: docs/results/client.md
+client-compare: build ## the Go client and go-nsq in turn while brokers are killed; prints two tables
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -v -count=1 -timeout 30m -run 'CompareGoNSQ|ThroughFaults' .
 
 tools: ## install what the tests need from Debian, npm and the Go module proxy, as root
@@ -174,10 +174,10 @@ bench-check: ## build and test the module bench/
 	$(GO) vet -C bench ./...
 	$(GO) test -C bench -timeout 10m ./...
 
-flame: build ## draw the processor time of a leader, a follower and a consumer's broker into docs/flame (FLAMEFLAGS)
+flame: build ## the processor time of a leader, a follower and a consumer's broker: OUT/*.svg (OUT, FLAMEFLAGS)
 	$(GO) build -C bench -o ../bin/bench-flame ./flame
-	mkdir -p docs/flame
-	bin/bench-flame -out docs/flame $(FLAMEFLAGS)
+	@mkdir -p $(OUT)
+	bin/bench-flame -out $(OUT) $(FLAMEFLAGS)
 
 sweeps: build ## curves by connections, partitions, topics, size, backlog, channels: OUT/sweep-*.svg (OUT, BENCHFLAGS)
 	@mkdir -p $(OUT)
@@ -192,7 +192,7 @@ microbench: ## benchmarks of the hot paths into microbench.txt, beside BASE (BEN
 microbench-base: ## make the last figures the base of later comparisons (BASE)
 	grep -v '^cpu:' microbench.txt >$(BASE)
 
-scale: ## cost of many partitions and brokers (docs/scale.md; LOCKSTEP_LONG=1: 100,000 keys)
+scale: ## cost of many partitions and brokers (LOCKSTEP_LONG=1: 100,000 keys)
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
 
 sim: ## simulated clusters under faults (SEEDS)

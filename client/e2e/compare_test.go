@@ -86,7 +86,7 @@ type measured struct {
 
 // TestCompareGoNSQ runs both clients in turn on a fresh cluster each while the broker that a
 // producer is connected to, and then the others, are killed: the application publishes a body
-// until it is stored. It prints the table of docs/results/client.md. No client may lose an
+// until it is stored. It prints a table, whose newest form is in docs/results.md. No client may lose an
 // acknowledged message.
 func TestCompareGoNSQ(t *testing.T) {
 	if !env.Long() {

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,31 +20,112 @@ var rewrite = flag.Bool("rewrite", false, "write docs/reference/nsqctl.md")
 func TestReference(t *testing.T) {
 	const document = "../../docs/reference/nsqctl.md"
 	root := newRoot()
+	firsts := map[[4]string]string{}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`).\n\n%s\n\n%s\n## Flags of every command\n\n%s",
-		reflow(root.Long), indented(root.Example), flagTable(root.PersistentFlags()))
-	b.WriteString("\n## Commands\n\n| command | |\n|---|---|\n")
-	leaves(root, func(cmd *cobra.Command) {
-		if listed(cmd) {
-			fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", cmd.CommandPath(), strings.ReplaceAll(cmd.CommandPath(), " ", "-"), cell(cmd.Short))
-		}
-	})
+	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has more examples.\n\n%s\n\n%s\n## Flags of every command\n\n",
+		reflow(root.Long), indented(root.Example))
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { writeFlag(&b, f) })
+	fmt.Fprintf(&b, "\n## Commands\n\n%s", index(root))
 	leaves(root, func(cmd *cobra.Command) {
 		if !listed(cmd) {
 			return
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n    %s\n\n%s\n\n%s", cmd.CommandPath(), cmd.UseLine(), sentence(cmd), indented(cmd.Example))
-		if own := flagsOf(root, cmd); own.HasAvailableFlags() {
-			fmt.Fprintf(&b, "\n%s", flagTable(own))
-		}
+		fmt.Fprintf(&b, "\n## %s\n\n    %s\n%s\n%s\n\n%s", cmd.CommandPath(), strings.TrimSuffix(cmd.UseLine(), " [flags]"), firstExample(cmd), sentence(cmd),
+			commandFlags(cmd, flagsOf(root, cmd), firsts))
 	})
-	text := strings.ReplaceAll(b.String(), "\n\n\n", "\n\n")
+	text := strings.TrimRight(blankLines.ReplaceAllString(b.String(), "\n\n"), "\n") + "\n"
+	requireAllFlags(t, root, text)
 	if *rewrite {
 		require.NoError(t, os.WriteFile(document, []byte(text), 0o644))
 	}
 	stands, err := os.ReadFile(document)
 	require.NoError(t, err)
 	require.Equal(t, text, string(stands), "the commands have changed: make reference")
+}
+
+var blankLines = regexp.MustCompile(`\n{3,}`)
+
+// requireAllFlags: the section of each command names all of its flags.
+func requireAllFlags(t *testing.T, root *cobra.Command, text string) {
+	sections := map[string]string{}
+	for _, section := range strings.Split(text, "\n## ") {
+		name, body, _ := strings.Cut(section, "\n")
+		sections[name] = body
+	}
+	leaves(root, func(cmd *cobra.Command) {
+		if !listed(cmd) {
+			return
+		}
+		flagsOf(root, cmd).VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && f.Name != "help" {
+				require.Contains(t, sections[cmd.CommandPath()], "`--"+f.Name+"`", cmd.CommandPath())
+			}
+		})
+	})
+}
+
+// meaning is the part of a flag that its reader sees.
+func meaning(f *pflag.Flag) [4]string {
+	return [...]string{f.Name, f.Shorthand, f.DefValue, f.Usage}
+}
+
+// commandFlags lists the flags of a command. A flag that means the same at an earlier command is
+// only named, with a link: firsts has the first command of each meaning.
+func commandFlags(cmd *cobra.Command, flags *pflag.FlagSet, firsts map[[4]string]string) string {
+	var own, also strings.Builder
+	earlier := map[string][]string{}
+	var order []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		first, ok := firsts[meaning(f)]
+		if !ok {
+			firsts[meaning(f)] = cmd.CommandPath()
+			writeFlag(&own, f)
+			return
+		}
+		if earlier[first] == nil {
+			order = append(order, first)
+		}
+		earlier[first] = append(earlier[first], "`--"+f.Name+"`")
+	})
+	for _, first := range order {
+		fmt.Fprintf(&also, "- %s: as in [%s](#%s)\n", strings.Join(earlier[first], ", "), strings.TrimPrefix(first, "nsqctl "), strings.ReplaceAll(first, " ", "-"))
+	}
+	return own.String() + also.String()
+}
+
+// index is a line of links for each group of commands.
+func index(root *cobra.Command) string {
+	var b strings.Builder
+	group := ""
+	leaves(root, func(cmd *cobra.Command) {
+		if !listed(cmd) {
+			return
+		}
+		words := strings.Fields(cmd.CommandPath())[1:]
+		switch first := words[0]; {
+		case b.Len() > 0 && len(words) > 1 && first == group:
+			b.WriteString(" · ")
+			words = words[1:]
+		case b.Len() > 0:
+			b.WriteString("\\\n")
+		}
+		group = strings.Fields(cmd.CommandPath())[1]
+		fmt.Fprintf(&b, "[%s](#%s)", strings.Join(words, " "), strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
+	})
+	return b.String() + "\n"
+}
+
+// firstExample is the first line of a command's examples.
+func firstExample(cmd *cobra.Command) string {
+	for line := range strings.Lines(cmd.Example) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "nsqctl") && !strings.HasSuffix(line, "\\") {
+			return "    " + line + "\n"
+		}
+	}
+	return ""
 }
 
 // flagsOf are the flags of a command, with those of its group and without those of every command.
@@ -87,24 +170,17 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`).Replace(text)
 }
 
-func flagTable(flags *pflag.FlagSet) string {
-	var b strings.Builder
-	b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		name := "`--" + f.Name + "`"
-		if f.Shorthand != "" {
-			name = "`-" + f.Shorthand + "`, " + name
-		}
-		byDefault := f.DefValue
-		if byDefault != "" && byDefault != "[]" {
-			byDefault = "`" + byDefault + "`"
-		} else {
-			byDefault = ""
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, cell(byDefault), cell(f.Usage))
-	})
-	return b.String()
+// writeFlag writes the line of a flag. A default that says nothing is left out.
+func writeFlag(b *strings.Builder, f *pflag.Flag) {
+	if f.Hidden || f.Name == "help" {
+		return
+	}
+	name := "`--" + f.Name + "`"
+	if f.Shorthand != "" {
+		name += ", `-" + f.Shorthand + "`"
+	}
+	if !slices.Contains([]string{"", "[]", "false", "0", "0s"}, f.DefValue) {
+		name += " (`" + f.DefValue + "`)"
+	}
+	fmt.Fprintf(b, "- %s: %s\n", name, cell(f.Usage))
 }

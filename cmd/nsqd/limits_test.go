@@ -233,11 +233,11 @@ func TestDataIsPrivate(t *testing.T) {
 	require.Empty(t, said.String(), "the next start has nothing to say")
 }
 
-// TestTheTableOfLimits: docs/SECURITY.md has the flags with their defaults, and every metric.
+// TestTheTableOfLimits: docs/reference/limits.md has the flags with their defaults, and every metric.
 func TestTheTableOfLimits(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "SECURITY.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "limits.md"))
 	require.NoError(t, err)
-	_, section, ok := strings.Cut(string(text), "\n## Limits\n")
+	_, section, ok := strings.Cut(string(text), "\n## Ports for clients\n")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "\n##") // the ports for brokers have a table of their own
 	code := regexp.MustCompile("`([^`]+)`")

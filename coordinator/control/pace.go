@@ -15,7 +15,7 @@ const (
 	// a second. The puts of a partition wait while its leadership is transferred, on a busy machine for 150 ms. At
 	// 1.5 % a second fewer than 0.25 % of all puts wait. A drain of one of n brokers takes 67/n s, however many
 	// partitions there are. The publish p99 during a drain was eleven times that before at 10 %, about twice that at 3 %, and
-	// 1.3 times that at 1.5 % (docs/results/operations.md).
+	// 1.3 times that at 1.5 % (docs/results.md).
 	transferShare = 0.015
 	// fewTransfers is the least rate, a second: a cluster of a few partitions is not kept waiting.
 	fewTransfers = 1

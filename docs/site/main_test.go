@@ -19,7 +19,7 @@ func TestSite(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"index.html":                      `href="docs/guide/install.html"`,
-		"docs/guide/README.html":          `<a href="quick-start.html">Quick start</a>`,
+		"docs/guide/README.html":          `<a href="concepts.html">Concepts</a>`,
 		"docs/reference/nsqd.html":        "<table>",
 		"docs/reference/nsqctl.html":      `id="nsqctl-cluster-health"`,
 		"docs/reference/openapi.yaml":     "openapi: 3.1.0",

@@ -167,7 +167,7 @@ type Options struct {
 	AuditFile           string        `flag:"audit-file" default:"" help:"file to which every administrative action is appended as a line of JSON; rename it to rotate it; empty: the log and /v1/audit alone"`
 	HTTPAllowedHost     []string      `flag:"http-allowed-host" default:"" help:"further host name of this broker in HTTP requests: a name, *.suffix, or * for any (repeat)"`
 
-	_ struct{} `group:"Limits of clients (docs/SECURITY.md has the table of all limits)"`
+	_ struct{} `group:"Limits of clients (docs/reference/limits.md has all limits)"`
 
 	MaxConnections           int           `flag:"max-connections" default:"0" min:"0" help:"largest number of clients at --tcp-address; 0: what the limit of open files leaves"`
 	MaxHTTPConnections       int           `flag:"max-http-connections" default:"0" min:"0" help:"largest number of connections at all HTTP ports together, besides 32 for probes; 0: what the limit of open files leaves"`

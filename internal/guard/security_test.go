@@ -31,13 +31,52 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/wait"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the tables of docs/SECURITY.md")
+var rewrite = flag.Bool("rewrite", false, "write docs/reference/rights.md")
 
 const (
-	document = "../../docs/SECURITY.md"
-	begin    = "<!-- generated: go test ./internal/guard -run TestTables -rewrite -->\n"
-	end      = "<!-- end of what is generated -->\n"
+	threats = "../../docs/SECURITY.md"
+	rights  = "../../docs/reference/rights.md"
+	preface = `# Rights
+
+Generated from the behaviour of the ports (` + "`make reference`" + `): each request was made with each identity. *yes*: the request is
+carried out, or refused for another reason. The columns from *publish* on are users with that right alone, on the topic of the request. *auth
+service* is a client that NSQ's auth service allows to publish and subscribe. Commands marked *open* that concern deliveries work
+on an allowed subscription only. A user cannot create a topic or channel beyond its quota: [SECURITY.md](../SECURITY.md).
+
+`
 )
+
+// row is the endpoints or commands that require one right, and the answer that each identity receives.
+type row struct {
+	right, answers string
+	what           []string
+}
+
+// rows gathers what has the same right and the same answers.
+type rows []*row
+
+func (r *rows) add(right, answers, what string) {
+	for _, known := range *r {
+		if known.right == right && known.answers == answers {
+			known.what = append(known.what, what)
+			return
+		}
+	}
+	*r = append(*r, &row{right, answers, []string{what}})
+}
+
+func (r rows) table(columns []identity) string {
+	var b strings.Builder
+	b.WriteString("| right |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.name)
+	}
+	fmt.Fprintf(&b, " |\n|---|%s---|\n", strings.Repeat("---|", len(columns)))
+	for _, x := range r {
+		fmt.Fprintf(&b, "| %s |%s %s |\n", x.right, x.answers, strings.Join(x.what, ", "))
+	}
+	return b.String()
+}
 
 // identity is one column of the tables.
 type identity struct{ name, token string }
@@ -92,10 +131,9 @@ func (nowhere) Members() edge.ClusterView { return edge.ClusterView{} }
 
 // table tries every route with every identity.
 func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
-	var b strings.Builder
-	head(&b, "endpoint", columns)
+	var all rows
 	for _, rule := range rules {
-		fmt.Fprintf(&b, "| `%s %s` | %s |", rule.Method, rule.Path, right(rule.Right))
+		var b strings.Builder
 		path := strings.Replace(rule.Path, ":opt", "log_level", 1)
 		for _, c := range columns {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -123,17 +161,9 @@ func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identit
 				b.WriteString(" yes |")
 			}
 		}
-		b.WriteByte('\n')
+		all.add(right(rule.Right), b.String(), "`"+rule.Method+" "+rule.Path+"`")
 	}
-	return b.String()
-}
-
-func head(b *strings.Builder, what string, columns []identity) {
-	fmt.Fprintf(b, "| %s | right |", what)
-	for _, c := range columns {
-		fmt.Fprintf(b, " %s |", c.name)
-	}
-	fmt.Fprintf(b, "\n|---|---|%s\n", strings.Repeat("---|", len(columns)))
+	return all.table(columns)
 }
 
 func right(r access.Right) string {
@@ -148,10 +178,9 @@ func right(r access.Right) string {
 
 // commands asks for every command with every identity.
 func commands(t *testing.T, g *guard.Guard, columns []identity) string {
-	var b strings.Builder
-	head(&b, "command", columns)
+	var all rows
 	for _, rule := range protocol.Rules() {
-		fmt.Fprintf(&b, "| `%s` | %s |", rule.Command, right(rule.Right))
+		var b strings.Builder
 		for _, c := range columns {
 			s := g.Begin(from("192.0.2.1", ""))
 			if c.token != "" {
@@ -169,9 +198,9 @@ func commands(t *testing.T, g *guard.Guard, columns []identity) string {
 				b.WriteString(" no |")
 			}
 		}
-		b.WriteByte('\n')
+		all.add(right(rule.Right), b.String(), "`"+rule.Command+"`")
 	}
-	return b.String()
+	return all.table(columns)
 }
 
 // TestAPolicyNeedsTheRightToItsDeadLetterTopic: otherwise a channel's administrator could
@@ -195,7 +224,7 @@ func TestAPolicyNeedsTheRightToItsDeadLetterTopic(t *testing.T) {
 	require.NotEqual(t, http.StatusForbidden, status("dead_letter_topic=u"))
 }
 
-// TestTables compares docs/SECURITY.md with the behaviour of the doors: each route is tried
+// TestTables compares docs/reference/rights.md with the behaviour of the doors: each route is tried
 // with each identity.
 func TestTables(t *testing.T) {
 	g, r, columns := identities(t)
@@ -209,26 +238,21 @@ func TestTables(t *testing.T) {
 	}
 	defer b.Consumers.Stop()
 	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
-	text := "### HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
-		"\n### The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +
-		"\n### TCP\n\n" + commands(t, g, columns)
+	text := preface + "## HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
+		"\n## The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +
+		"\n## TCP\n\n" + commands(t, g, columns)
 
-	content, err := os.ReadFile(document)
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(content), begin)
-	require.True(t, found)
-	stands, after, found := strings.Cut(rest, end)
-	require.True(t, found)
 	if *rewrite {
-		require.NoError(t, os.WriteFile(document, []byte(before+begin+text+end+after), 0o644))
-		return
+		require.NoError(t, os.WriteFile(rights, []byte(text), 0o644))
 	}
-	require.Equal(t, text, stands, "go test ./internal/guard -run TestTables -rewrite")
+	stands, err := os.ReadFile(rights)
+	require.NoError(t, err)
+	require.Equal(t, text, string(stands), "go test ./internal/guard -run TestTables -rewrite")
 }
 
 // TestStatementsHaveTests: each statement of the threat model names a test that exists.
 func TestStatementsHaveTests(t *testing.T) {
-	content, err := os.ReadFile(document)
+	content, err := os.ReadFile(threats)
 	require.NoError(t, err)
 	tests := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {

@@ -32,7 +32,7 @@ type Rule struct {
 const peekChannel = "#peek"
 
 // The rights of all routes. A route without a row here is not served: the router panics
-// where it is made, in every test. docs/SECURITY.md is generated from these tables.
+// where it is made, in every test. docs/reference/rights.md is generated from these tables.
 var (
 	commonRules = []Rule{
 		{Method: "GET", Path: "/ping"},
@@ -129,7 +129,7 @@ var (
 	}
 )
 
-// NSQDRules and LookupRules are what the two handlers serve, for docs/SECURITY.md.
+// NSQDRules and LookupRules are what the two handlers serve, for docs/reference/rights.md.
 func NSQDRules() []Rule {
 	return slices.Concat(commonRules, nsqdRules, userRules, consoleRules, sessionRules)
 }

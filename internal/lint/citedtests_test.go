@@ -91,7 +91,7 @@ func (c citation) fault(known map[string][]string) string {
 }
 
 // TestCitedTestsExist: a command in a document runs at least one test, and a test that a
-// document names is there. CHANGELOG.md speaks of builds that are gone.
+// document names is there.
 func TestCitedTestsExist(t *testing.T) {
 	known := tests(t)
 	var all []string
@@ -100,9 +100,6 @@ func TestCitedTestsExist(t *testing.T) {
 	}
 	cited := 0
 	for _, d := range documents(t) {
-		if d.path == "CHANGELOG.md" {
-			continue
-		}
 		d.lines(func(n int, line string) {
 			for _, m := range goTest.FindAllStringSubmatch(line, -1) {
 				cited++
@@ -117,10 +114,10 @@ func TestCitedTestsExist(t *testing.T) {
 			}
 		})
 	}
-	require.Greater(t, cited, 100)
+	require.Greater(t, cited, 40)
 }
 
-// TestRowsOfBugsAreShort: a row is read at a glance.
+// TestRowsOfBugsAreShort: a row is read at a glance, and the page in a few minutes.
 func TestRowsOfBugsAreShort(t *testing.T) {
 	cell := regexp.MustCompile(`[^\\]\| `)
 	rows := 0
@@ -133,7 +130,8 @@ func TestRowsOfBugsAreShort(t *testing.T) {
 			require.LessOrEqual(t, len([]rune(c)), mostOfACell, "docs/bugs.md:%d: %s", n, c)
 		}
 	})
-	require.Greater(t, rows, 100)
+	require.Greater(t, rows, 40)
+	require.Less(t, rows, 60, "docs/bugs.md keeps the bugs that teach: a new one replaces the least instructive")
 }
 
 // mostOfACell is the length of a cell of docs/bugs.md at most.

@@ -13,7 +13,7 @@ import (
 // size is the size of a package without its tests.
 type size struct{ files, lines, exported int }
 
-// TestSizesOfPackages prints the table of docs/results/structure.md with -v.
+// TestSizesOfPackages prints the files, lines and exported names of each package with -v.
 func TestSizesOfPackages(t *testing.T) {
 	sizes := map[string]size{}
 	for _, s := range sources(t) {

@@ -3,7 +3,7 @@ package metrics
 // Refusal is a limit at a port for clients that has refused, delayed or cut off a client.
 type Refusal uint8
 
-// The refusals. docs/SECURITY.md has the limits.
+// The refusals. docs/reference/limits.md has the limits.
 const (
 	RefusedTCPConnections  Refusal = iota // too many clients at the TCP port
 	RefusedTCPAddress                     // too many clients of one address at the TCP port
@@ -32,7 +32,7 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// Refusals lists the values of the label, for the table in docs/SECURITY.md.
+// Refusals lists the values of the label, for the table in docs/reference/limits.md.
 func Refusals() []string {
 	labels := make([]string, refusals)
 	for r := range refusals {

@@ -136,7 +136,7 @@ var table = []Section{
 	}},
 	{"Connections of clients", []Definition{
 		{"connections", KindGauge, []string{"port"}, "Open connections of clients, by port: tcp (the NSQ protocol) and http (all HTTP ports together)."},
-		{"refused_total", KindCounter, []string{"limit"}, "Clients, requests and logins that a limit has refused or cut off, by the limit; docs/SECURITY.md lists the limits."},
+		{"refused_total", KindCounter, []string{"limit"}, "Clients, requests and logins that a limit has refused or cut off, by the limit; docs/reference/limits.md lists the limits."},
 		{"auth_service_unanswered_seconds", KindGauge, nil, "For how long the authorization service (--auth-http-address) has given no usable answer; 0: it does, or it is not asked."},
 		{"client_memory_bytes", KindGauge, []string{"use"}, "Memory that clients make the broker hold (--max-client-memory), by use; docs/ARCHITECTURE.md lists the buffers."},
 		{"clients", KindGauge, []string{"state"}, "Clients at the TCP port: consumer (has subscribed), producer (has published), idle (neither); and http_consumer, sessions of /v1/consume."},

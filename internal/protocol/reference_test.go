@@ -67,7 +67,7 @@ This page is generated from the code (` + "`make reference`" + `).
 
 A broker speaks the [NSQ protocol V2](https://nsq.io/clients/tcp_protocol_spec.html) on its TCP port, as nsqd 1.3 does, and the extended commands
 of the replicated fork [youzan/nsq](https://github.com/youzan/nsq). A client that uses none of these receives stock frames alone. Sizes are 4 bytes,
-big-endian. The rights: [SECURITY.md](../SECURITY.md); the answers to a failure: [errors.md](errors.md).
+big-endian. The rights: [rights.md](rights.md); the answers to a failure: [errors.md](errors.md).
 
 ## Commands
 

@@ -9,7 +9,7 @@ type Rule struct {
 	Right   access.Right
 }
 
-// Rules are the rights of all commands, for docs/SECURITY.md. A test holds them against
+// Rules are the rights of all commands, for docs/reference/rights.md. A test holds them against
 // what the connection understands, and against what it refuses.
 func Rules() []Rule {
 	return []Rule{

@@ -15,7 +15,7 @@
 //  4. After an attack the broker answers /readyz with 200, and ends within 10 s of SIGTERM,
 //     also while the attacker holds its connections.
 //
-// LOCKSTEP_LONG=1 makes the floods long (make soak) and prints the table of
-// docs/results/attack.md. LOCKSTEP_SLACK multiplies the bounds of durations. Without the
+// LOCKSTEP_LONG=1 makes the floods long (make soak) and prints a table of
+// their figures. LOCKSTEP_SLACK multiplies the bounds of durations. Without the
 // binaries (-short) everything here is skipped.
 package attack

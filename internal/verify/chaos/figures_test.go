@@ -30,7 +30,7 @@ const (
 )
 
 // TestFigures measures what clients notice of a fault, with the binaries of LOCKSTEP_BINARIES or
-// those of this tree, and prints a column for docs/results/trust.md. `make figures` runs it with two
+// those of this tree, and prints a table to standard error. `make figures` runs it with two
 // builds. It asserts nothing: a machine that does other things has other figures.
 func TestFigures(t *testing.T) {
 	Inside(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
-// Series sums rounds up. Its String is a row and a table for docs/results/chaos.md.
+// Series sums rounds up. Its String is a row and a table in Markdown.
 type Series struct {
 	rounds, void, violated int
 	pairs                  int
@@ -59,7 +59,7 @@ func (s *Series) Add(p *Plan, o Outcome) {
 	}
 }
 
-// String is what can be pasted into docs/results/chaos.md: the figures of rounds that are not void.
+// String is a Markdown table of the rounds that are not void.
 func (s *Series) String() string {
 	var b strings.Builder
 	if s.rounds == 0 {

@@ -74,7 +74,7 @@ func (r *Runner) RunAll(ctx context.Context, tasks []Task, jobs int, report func
 	return results
 }
 
-// Score is the table of a run for docs/results/mutants.md.
+// Score is the table of a run, in Markdown.
 func Score(results []Result) string {
 	results = slices.Clone(results)
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.Mutant.Name, b.Mutant.Name) })

@@ -105,7 +105,7 @@ func TestGuide(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)
 	r := newReader(t)
-	for _, page := range []string{"messages.md", "durability.md", "quick-start.md"} {
+	for _, page := range []string{"messages.md", "concepts.md"} {
 		blocks := guidePieces(t, page)
 		for i, b := range blocks {
 			if b.language != "sh" {
@@ -114,7 +114,7 @@ func TestGuide(t *testing.T) {
 			r.shell(blocks, i)
 		}
 	}
-	r.Whole("letters")
+	r.Whole("accounts")
 }
 
 // TestGuideClients runs the programs of clients.md that can run here.

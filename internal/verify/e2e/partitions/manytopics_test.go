@@ -25,7 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
-// The measurement of many topics: LOCKSTEP_TOPICS of them, and the targets of docs/results/console.md.
+// The measurement of many topics: LOCKSTEP_TOPICS of them, and the limits in docs/results.md.
 const (
 	manyTopics    = 10_000
 	creators      = 32 // requests at a time
