@@ -138,6 +138,30 @@ func TestItIsToldWhetherAChannelIsOrdered(t *testing.T) {
 	})
 }
 
+// TestPeekAtTheLeader: a reader that must not miss a committed message asks the broker that serves. A follower does not
+// answer it: its committed end is behind.
+func TestPeekAtTheLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.do("n1", "topic.create", "orders", "", nil)
+		require.NoError(t, c.put("n1", "orders", "here"))
+		leader := c.leader("orders")
+		at := func(on string) (edge.Peeked, error) {
+			return c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(on), Leader: true})
+		}
+		for _, on := range all {
+			p, err := at(on)
+			if on != leader {
+				require.ErrorIs(t, err, edge.ErrUnavailable, on)
+				continue
+			}
+			require.NoError(t, err)
+			require.Len(t, p.Messages, 1)
+		}
+	})
+}
+
 // TestPeekAsksABrokerThatHasTheReplica: whichever broker is asked, named or not.
 func TestPeekAsksABrokerThatHasTheReplica(t *testing.T) {
 	t.Parallel()
@@ -164,7 +188,10 @@ func TestPeekAsksABrokerThatHasTheReplica(t *testing.T) {
 			require.ErrorIs(t, err, edge.ErrInvalid)
 		}
 		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-		_, err := c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: ident.Node(other)})
+		p, err := c.nodes[other].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(leader), Leader: true})
+		require.NoError(t, err)
+		require.Len(t, p.Messages, 1)
+		_, err = c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: ident.Node(other)})
 		require.ErrorIs(t, err, edge.ErrTopicNotFound)
 		_, err = c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: "n9"})
 		require.ErrorIs(t, err, edge.ErrBrokerNotFound)

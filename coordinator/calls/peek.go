@@ -17,6 +17,7 @@ type PeekRequest struct {
 	Limit       int
 	Node        ident.Node
 	Uncommitted bool
+	Leader      bool
 }
 
 // PeekReply is an edge.Peeked.

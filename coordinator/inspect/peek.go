@@ -81,6 +81,9 @@ func (i *Inspector) PeekHere(req edge.PeekRequest) (edge.Peeked, error) {
 	if p == nil {
 		return edge.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", edge.ErrTopicNotFound, req.Partition, i.Self)
 	}
+	if req.Leader && !p.Leading() {
+		return edge.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", edge.ErrUnavailable, i.Self, req.Partition)
+	}
 	out := edge.Peeked{Start: p.Start().Sequence, End: p.Committed().Sequence, Messages: []edge.PeekedMessage{}}
 	readNext := p.Read
 	if req.Uncommitted {

@@ -28,6 +28,9 @@ type PeekRequest struct {
 	// Uncommitted reads to the end of the replica's log: messages that no channel delivers,
 	// of a replica that is refused or has no leader. Only with Node.
 	Uncommitted bool
+	// Leader: the broker answers only while it serves as the leader, so that no committed message is missing.
+	// After a start or an election a replica may not know yet that its newest messages are committed.
+	Leader bool
 }
 
 // Peeked are messages of a replica, consumed or not. Start is the first message

@@ -14,7 +14,8 @@ import (
 const defaultPeeked = 100
 
 // peek: GET /v1/topic/peek?topic=&topic_id=&partition=&from=&limit=. With node= and uncommitted=true it
-// includes the messages of a replica beyond its committed end.
+// includes the messages of a replica beyond its committed end. With leader=true a broker that does not serve as the
+// leader answers 503: no committed message is missing in the answer.
 func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	partition, err := strconv.ParseUint(orZero(q.Get("partition")), 10, 16)
@@ -24,8 +25,9 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 	}
 	node := ident.Node(q.Get("node"))
 	uncommitted, err3 := strconv.ParseBool(orZero(q.Get("uncommitted")))
-	if err = errors.Join(err, err2, err3); err != nil {
-		decline(w, http.StatusBadRequest, "INVALID_REQUEST", "partition and limit must be numbers, uncommitted must be true or false")
+	leader, err4 := strconv.ParseBool(orZero(q.Get("leader")))
+	if err = errors.Join(err, err2, err3, err4); err != nil {
+		decline(w, http.StatusBadRequest, "INVALID_REQUEST", "partition and limit must be numbers, uncommitted and leader must be true or false")
 		return
 	}
 	if uncommitted && node == "" {
@@ -43,7 +45,7 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p, err := a.b.Inspector.Peek(r.Context(), edge.PeekRequest{
-		Topic: q.Get("topic"), Partition: uint16(partition), From: q.Get("from"), Limit: limit, Node: node, Uncommitted: uncommitted,
+		Topic: q.Get("topic"), Partition: uint16(partition), From: q.Get("from"), Limit: limit, Node: node, Uncommitted: uncommitted, Leader: leader,
 	})
 	switch {
 	case errors.Is(err, edge.ErrTopicNotFound), errors.Is(err, edge.ErrBrokerNotFound):

@@ -326,6 +326,7 @@ var routes = map[string]Description{
 		Arguments: []Argument{
 			ofTopic, ofTopicID, ofPartition, text("from", edge.Places), number("limit", "at most this many messages (100)"),
 			text("node", "the broker whose replica is read"), boolean("uncommitted", "with node: also the messages beyond its committed end"),
+			boolean("leader", "503 unless the broker serves as the leader: no committed message is missing"),
 		},
 		Reply: edge.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
 	},

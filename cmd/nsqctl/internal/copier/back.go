@@ -3,7 +3,6 @@ package copier
 import (
 	"context"
 	"fmt"
-	"sort"
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
@@ -18,8 +17,8 @@ import (
 // doubtWait is the time between the two looks that a target has to fail.
 const doubtWait = time.Second
 
-// Verify looks whether the target still has the newest copy. If it has lost it, twice in a row, the partition
-// reads the whole log of the target again, and the result is ErrWentBack.
+// Verify looks whether the target still has the newest copy. If it has lost it, twice in a row, the result is
+// ErrWentBack.
 func (p *Partition) Verify(ctx context.Context) error {
 	for try := 0; ; try++ {
 		lost, err := p.lost(ctx)
@@ -32,10 +31,6 @@ func (p *Partition) Verify(ctx context.Context) error {
 		if !sleep.For(ctx, doubtWait) { // the broker may have been deposed
 			return ctx.Err()
 		}
-	}
-	p.reset()
-	if err := p.scan(ctx, 0); err != nil {
-		return err
 	}
 	return ErrWentBack
 }
@@ -91,28 +86,9 @@ func (p *Partition) lookFrom(place uint64) {
 func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next, p.high, p.end, p.mark, p.last, p.segments = 0, 0, 0, "", nil, nil
+	p.next, p.high, p.end, p.mark, p.last, p.segments, p.matched = 0, 0, 0, "", nil, nil, nil
 	clear(p.copies)
 	clear(p.only)
-}
-
-// storedAgain notes a put that the target stored where it had other messages: it went back.
-func (p *Partition) storedAgain(ctx context.Context, first uint64, origins []msgstream.Origin) error {
-	p.reset()
-	if first > 0 {
-		if err := p.look(ctx, first); err != nil {
-			return err
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next, last := p.next, p.last
-	for i, o := range origins {
-		p.noteLocked(o, first+uint64(i))
-	}
-	p.next, p.last = next, last // what lies between is missing
-	p.end = max(p.end, first+uint64(len(origins)))
-	return ErrWentBack
 }
 
 // cut forgets the copies of messages at and above a sequence of the source: it does not have these messages any
@@ -121,14 +97,14 @@ func (p *Partition) cut(sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.segments.cut(sequence)
-	p.next, p.high, p.mark, p.last = min(p.next, sequence), min(p.high, sequence), "", nil
+	p.next, p.high, p.mark, p.last, p.mixed = min(p.next, sequence), min(p.high, sequence), "", nil, true
 }
 
 // leaveOthers is called when the target's log was read while a put of these messages was under way. Copies
 // with their sequences are of an earlier attempt, or late ones of another history of the source: those do not
 // count.
 func (p *Partition) leaveOthers(ctx context.Context, origins []msgstream.Origin) error {
-	if p.target.Times || origins[0].Channel != "" {
+	if p.comparing || origins[0].Channel != "" {
 		return nil
 	}
 	for _, o := range origins {
@@ -180,76 +156,78 @@ func (s Source) time(ctx context.Context, sequence uint64) (ns int64, ok bool, e
 	return page.Messages[0].TimeNS, true, nil
 }
 
-// Holds reports whether the source has the original of the newest copy, or cannot tell: its retention may have
-// removed it.
+// Holds reports whether the source has the messages that are copied, or cannot tell: its retention may have
+// removed them. They are not compared one by one: the source's log up to where a saved State ended, by its mark, and
+// the original of the newest copy.
 func (p *Partition) Holds(ctx context.Context, s Source) (bool, error) {
 	p.mu.Lock()
-	last := p.last
+	last, saved := p.last, p.resumed
 	p.mu.Unlock()
-	if last == nil {
-		return true, nil
-	}
-	ns, ok, err := s.time(ctx, last.Source)
-	return !ok || ns == last.TimeNS, err
-}
-
-// Rewind is called when the source may have gone back. It finds the first message of the source that the target
-// does not have, by the times of the originals in the target's log, and makes it the next one. It returns the
-// number of copies whose originals the source has lost.
-func (p *Partition) Rewind(ctx context.Context, s Source) (lost uint64, err error) {
-	p.mu.Lock()
-	before := p.next
-	p.mu.Unlock()
-	page, err := s.Page(ctx, "earliest", 0)
-	if err != nil {
-		return 0, err
-	}
-	p.reset()
-	if err := p.look(ctx, 0); err != nil {
-		return 0, err
-	}
-	leader, err := p.leader(ctx)
-	if err != nil {
-		return 0, err
-	}
-	p.mu.Lock()
-	common := p.segments.between(page.Start, page.End)
-	p.mu.Unlock()
-	total := uint64(0)
-	for _, x := range common {
-		total += x.Count
-	}
-	// The logs are equal up to one place, and different from there on.
-	same := sort.Search(int(total), func(i int) bool {
-		if err != nil {
-			return true
+	if saved != nil && saved.Mark != "" {
+		page, err := s.Page(ctx, fmt.Sprint(saved.Next), 0)
+		if err != nil || page.End < saved.Next || page.Mark != "" && page.Mark != saved.Mark {
+			return false, err
 		}
-		x := common.nth(uint64(i))
-		var ns int64
-		var ok bool
-		if ns, ok, err = s.time(ctx, x.Source); err != nil || !ok {
-			return true
-		}
-		var o msgstream.Origin
-		o, ok, err = p.origin(ctx, leader, x.Target)
-		return err != nil || !ok || o.TimeNS != ns
-	})
-	if err != nil {
-		return 0, err
 	}
-	next := page.Start
-	var last *Copy
-	if same > 0 {
-		x := common.nth(uint64(same - 1))
-		o, _, err := p.origin(ctx, leader, x.Target)
-		if err != nil {
-			return 0, err
+	if last != nil {
+		ns, ok, err := s.time(ctx, last.Source)
+		if err != nil || ok && ns != last.TimeNS {
+			return false, err
 		}
-		next, last = x.Source+1, &Copy{Source: x.Source, Target: x.Target, TimeNS: o.TimeNS}
 	}
-	p.cut(next)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next, p.last = next, last
-	return before - min(next, before), nil
+	p.resumed = nil
+	return true, nil
+}
+
+// Compare begins a comparison of all messages of the source with their copies: a side may have gone back. It reads the whole log
+// of the target again, and makes the first message of the source the next one that may be missing, or the first
+// one that was ever copied. Append leaves out what is there. Settle ends the comparison.
+func (p *Partition) Compare(ctx context.Context, s Source) error {
+	page, err := s.Page(ctx, "earliest", 0)
+	if err != nil {
+		return err
+	}
+	p.reset()
+	p.mu.Lock()
+	p.comparing, p.mixed, p.resumed = true, false, nil
+	p.mu.Unlock()
+	if err := p.look(ctx, 0); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	next, there := p.segments.lowest()
+	p.mu.Unlock()
+	if there && next > page.Start { // what came before was left out, or the target's retention has removed it
+		ns, ok, err := s.time(ctx, next)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		_, there = p.segments.match(next, ns)
+		there = there && ok
+		p.mu.Unlock()
+	}
+	if !there || next < page.Start {
+		next = page.Start
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = next
+	return nil
+}
+
+// Comparing reports whether a comparison has begun, and is not settled.
+func (p *Partition) Comparing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.comparing
+}
+
+// Mixed reports whether the target has received copies of another history of the source since.
+func (p *Partition) Mixed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mixed
 }

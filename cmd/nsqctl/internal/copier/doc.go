@@ -9,17 +9,18 @@
 // Each copy has the header ##origin, which names its source: cluster, topic id, partition, sequence.
 // The log of the target is therefore the record of the progress, and it cannot disagree with
 // what is stored. A partition that begins anew, or whose last put has no answer, reads the target's
-// log from the last place that it knows. A saved State only makes that short.
+// log from the last place that it knows. A saved State only makes that short: without one the logs are compared.
 //
 // # Logs that go back
 //
 // A log that is restored from a backup, or continues after an unclean recovery, has lost messages, and other
 // ones get their sequences. So a message is named by its sequence and its time of publication (##origin_time).
-// Of the source a partition also keeps a mark, the chain of checksums up to Next. If the mark differs or the
-// source ends before Next, Rewind compares the originals with the copies and makes the first message that
-// differs the next one. Of the target it looks again and again whether the newest copy is still there (Verify).
-// A target that went back may have kept copies of a history that the source has lost: after each reading of the
-// target's log the newest copy is compared with its original (Holds), when the source has its sequence.
+// The target may have copies of several histories of the source, in any order: a put that was under way when a side went back comes
+// behind them, or leaves a gap. So no position tells what is copied, and Compare looks for each message of the source.
+//
+// Three signs lead to a comparison: the source's log differs from that which was copied (its mark, the chain of checksums up
+// to Next, and the original of the newest copy: Holds), the newest copy is gone (Verify), or a copy of another history comes
+// (Mixed). All logs are read at leaders that serve: after an election a replica does not know yet what is committed.
 //
 // # Invariants
 //

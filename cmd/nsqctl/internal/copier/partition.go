@@ -1,7 +1,6 @@
 package copier
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,9 +36,8 @@ type Target struct {
 	Topic  string
 	ID     ident.TopicID     // of that topic: another one of the name takes no copies
 	Report func(line string) // receives each failed attempt of a put; nil: nobody
-	// Times keeps the time of each original, 8 bytes a copy: copies of several histories of the source, as a
-	// backup that was restored makes them, are then told apart. Without it the newest history counts.
-	Times bool
+	// Compare tells copies of several histories of the source apart from the start, as Partition.Compare does.
+	Compare bool
 }
 
 // State is what a partition knows of its copies.
@@ -58,8 +56,7 @@ type Copy struct {
 	TimeNS int64  `json:"time"` // when the original was published
 }
 
-// ErrWentBack means that the target has lost copies. The partition has read its log again: Next is the first
-// message that is missing.
+// ErrWentBack means that the target has lost copies: Compare finds what is missing.
 var ErrWentBack = errors.New("the target has lost messages that were copied")
 
 // Partition copies one partition. The partition of the target has the same number.
@@ -74,11 +71,15 @@ type Partition struct {
 	mark     string
 	last     *Copy
 	segments segments
-	matched  segments                     // of Match
-	resumed  uint64                       // where the target ended when Resume had read it
-	copies   map[string]map[original]bool // copies for one channel
-	only     map[uint64]string            // the same copies by their place in the target: the channel
-	doubts   int64                        // puts that were repeated because their fate was unknown
+	// comparing: segments has the copies of all histories of the source, with the times of the originals, 8 bytes a
+	// copy. Those of the history that the source has now are in matched.
+	comparing bool
+	matched   segments
+	mixed     bool                         // a copy of another history was found, and not compared
+	resumed   *State                       // what was known before Resume; nil: it was looked at
+	copies    map[string]map[original]bool // copies for one channel
+	only      map[uint64]string            // the same copies by their place in the target: the channel
+	doubts    int64                        // puts that were repeated because their fate was unknown
 }
 
 // original is a message of the source.
@@ -93,7 +94,7 @@ func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
 	if t.Report == nil {
 		t.Report = func(string) {}
 	}
-	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, copies: map[string]map[original]bool{}, only: map[uint64]string{}}
+	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, comparing: t.Compare, resumed: &s, copies: map[string]map[original]bool{}, only: map[uint64]string{}}
 }
 
 // State returns what the partition knows.
@@ -226,11 +227,14 @@ func (p *Partition) Resume(ctx context.Context) error {
 	if err := p.Verify(ctx); err != nil {
 		return err
 	}
-	err := p.scan(ctx, 0)
+	return p.scan(ctx, 0)
+}
+
+// HasCopies reports whether the target has any.
+func (p *Partition) HasCopies() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.resumed = p.end
-	return err
+	return p.next > 0 || p.high > 0
 }
 
 // scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
@@ -289,23 +293,22 @@ func (p *Partition) note(ctx context.Context, leader string, m *msgstream.Messag
 	}
 	p.mu.Lock()
 	at, known := p.segments.place(o.Sequence)
-	isAgain := !p.target.Times && o.Channel == "" && o.Sequence < p.next
+	isAgain := !p.comparing && o.Channel == "" && o.Sequence < p.next
 	p.mu.Unlock()
-	if isAgain {
-		same := false
-		if known { // an earlier put that was late; or the source went back, and its log continued in another way
-			earlier, there, err := p.origin(ctx, leader, at)
-			if err != nil {
-				return err
-			}
-			same = there && earlier.TimeNS == o.TimeNS
+	same := !isAgain
+	if isAgain && known { // an earlier put that was late; or the source went back, and its log continued in another way
+		earlier, there, err := p.origin(ctx, leader, at)
+		if err != nil {
+			return err
 		}
-		if !same {
-			p.cut(o.Sequence)
-		}
+		same = there && earlier.TimeNS == o.TimeNS
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !same {
+		p.mixed = true
+		return nil
+	}
 	p.noteLocked(o, m.Sequence)
 	return nil
 }
@@ -335,12 +338,15 @@ func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
 		p.only[target] = o.Channel
 		return
 	}
-	if p.target.Times {
-		p.segments.addTimed(o.Sequence, target, o.TimeNS)
-	} else {
-		p.segments.add(o.Sequence, target)
-	}
 	p.high = max(p.high, o.Sequence+1)
+	if p.comparing {
+		p.segments.addTimed(o.Sequence, target, o.TimeNS)
+		if p.last == nil || p.last.Target <= target {
+			p.last = &Copy{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
+		}
+		return
+	}
+	p.segments.add(o.Sequence, target)
 	if o.Sequence >= p.next {
 		p.next, p.mark = o.Sequence+1, ""
 		p.last = &Copy{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
@@ -368,7 +374,7 @@ func (p *Partition) leader(ctx context.Context) (string, error) {
 // target has committed them. It goes on until ctx ends, or the target refuses the messages for good.
 func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, channel string) error {
 	for {
-		messages = p.missing(messages, channel) // an earlier put that came late may have had some
+		messages = p.Missing(messages, channel) // an earlier put that came late may have had some
 		if len(messages) == 0 {
 			return nil
 		}
@@ -386,8 +392,8 @@ func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, ch
 	}
 }
 
-// missing is the messages of which the target has no copy, for one channel alone if it is named.
-func (p *Partition) missing(messages []msgstream.Message, channel string) []msgstream.Message {
+// Missing is the messages of which the target has no copy, for one channel alone if it is named.
+func (p *Partition) Missing(messages []msgstream.Message, channel string) []msgstream.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	there := func(m msgstream.Message) bool {
@@ -397,11 +403,11 @@ func (p *Partition) missing(messages []msgstream.Message, channel string) []msgs
 		if m.Sequence >= p.high {
 			return false
 		}
-		_, there := p.segments.match(m.Sequence, m.TimeNS)
+		at, there := p.segments.match(m.Sequence, m.TimeNS)
+		if there && p.comparing {
+			p.matched.add(m.Sequence, at)
+		}
 		return there
-	}
-	if !slices.ContainsFunc(messages, there) {
-		return messages
 	}
 	return slices.DeleteFunc(slices.Clone(messages), there)
 }
@@ -492,8 +498,8 @@ func (p *Partition) post(ctx context.Context, try int, body []byte) (v appended,
 // stored notes a put that is committed. Messages before it that were not looked at are of others, or of
 // an earlier attempt.
 func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
-	if first < p.known() {
-		return p.storedAgain(ctx, first, origins)
+	if first < p.known() { // it has lost messages there
+		return ErrWentBack
 	}
 	if first > p.known() {
 		if err := p.look(ctx, first); err != nil {
@@ -506,7 +512,12 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, o := range origins {
-		p.noteLocked(o, first+uint64(i))
+		if p.comparing && o.Channel == "" {
+			p.matched.add(o.Sequence, first+uint64(i))
+			p.last = &Copy{Source: o.Sequence, Target: first + uint64(i), TimeNS: o.TimeNS}
+		} else {
+			p.noteLocked(o, first+uint64(i))
+		}
 	}
 	p.end = max(p.end, first+uint64(len(origins)))
 	return nil
@@ -549,8 +560,14 @@ func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool,
 	switch {
 	case last.Channel != "":
 		there = p.copies[last.Channel][original{last.Sequence, last.TimeNS}]
-	case p.target.Times: // it may be older than what the target has
-		_, there = p.segments.match(last.Sequence, last.TimeNS)
+	case p.comparing: // it may be older than what the target has
+		if _, there = p.segments.match(last.Sequence, last.TimeNS); there {
+			for _, o := range origins {
+				if at, is := p.segments.match(o.Sequence, o.TimeNS); is {
+					p.matched.add(o.Sequence, at)
+				}
+			}
+		}
 	}
 	if !there {
 		p.doubts++
@@ -592,19 +609,27 @@ func (p *Partition) Match(m *msgstream.Message) bool {
 	return there
 }
 
-// Settle ends the copying: from now on the copies are those that Match has found and those that were appended.
-// Copies of another history of the source count as messages of others.
-func (p *Partition) Settle() {
+// Settle ends a comparison: from now on the copies are those that were found, and those that were appended.
+// Copies of another history of the source count as messages of others. lost is the number of copies that the
+// source, which begins with message start, does not have any more.
+func (p *Partition) Settle(start uint64) (lost uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := p.matched
 	for _, x := range p.segments {
-		if x.Target >= p.resumed {
-			all = append(all, x)
+		for n, ns := range x.times {
+			if source := x.Source + uint64(n); source >= start {
+				at, _ := p.segments.match(source, ns)
+				if _, found := p.matched.at(at); !found {
+					lost++
+				}
+			}
 		}
 	}
-	slices.SortFunc(all, func(x, y Segment) int { return cmp.Compare(x.Target, y.Target) })
-	p.segments, p.matched = all, nil
+	p.segments, p.matched, p.comparing, p.high = p.matched, nil, false, p.next
+	for _, x := range p.segments {
+		p.high = max(p.high, x.Source+x.Count)
+	}
+	return lost
 }
 
 // Place is where a channel of the target belongs if the channel of the source has finished

@@ -47,6 +47,7 @@ func Read(ctx context.Context, c *api.Client, topic string, id ident.TopicID, pa
 	q := url.Values{"topic": {topic}, "topic_id": {id.String()}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(limit)}}
 	if leader != "" {
 		q.Set("node", leader)
+		q.Set("leader", "true")
 	}
 	var answer peeked
 	if err := c.GetAny(ctx, "/v1/topic/peek", q, &answer); err != nil {

@@ -11,7 +11,7 @@ type Segment struct {
 	Target uint64 `json:"target"`
 	Count  uint64 `json:"count"`
 
-	times []int64 // of the originals, one a message (Target.Times); nil: not kept
+	times []int64 // of the originals, one a message (while they are compared); nil: not kept
 }
 
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
@@ -101,30 +101,14 @@ func (s *segments) cut(source uint64) {
 	*s = kept
 }
 
-// between lists the copies of messages of the source from start to end-1, each once, in the order of the source.
-func (s segments) between(start, end uint64) (all segments) {
-	for _, x := range s {
-		if x.Source < start {
-			skip := min(start-x.Source, x.Count)
-			x = Segment{Source: x.Source + skip, Target: x.Target + skip, Count: x.Count - skip}
-		}
-		if x.Count = min(x.Count, end-min(x.Source, end)); x.Count > 0 {
-			all = append(all, x)
-			start = x.Source + x.Count
+// lowest is the first message of the source that has a copy.
+func (s segments) lowest() (source uint64, ok bool) {
+	for i := range s {
+		if !ok || s[i].Source < source {
+			source, ok = s[i].Source, true
 		}
 	}
-	return all
-}
-
-// nth is the n-th copy of the list, counted from 0.
-func (s segments) nth(n uint64) Copy {
-	for _, x := range s {
-		if n < x.Count {
-			return Copy{Source: x.Source + n, Target: x.Target + n}
-		}
-		n -= x.Count
-	}
-	panic("copier: there is no such copy")
+	return source, ok
 }
 
 // first is the first message of the target whose source is at or above a sequence; false if there is none.

@@ -193,10 +193,7 @@ func TestALateCopyOfALostHistory(t *testing.T) {
 			m.copy()
 			m.east.publish(late...)
 			m.west.late.instead = instead
-			for i, x := range m.east.log[10:] {
-				x.Header = msgstream.WithOrigin(nil, msgstream.Origin{Cluster: "east", TopicID: 7, Sequence: uint64(10 + i), TimeNS: x.TimeNS})
-				m.west.late.messages = append(m.west.late.messages, x)
-			}
+			m.west.late.messages = m.copies(10, 13)
 			m.east.restore(4)
 			m.east.publish(second...)
 			m.copy()
@@ -206,6 +203,96 @@ func TestALateCopyOfALostHistory(t *testing.T) {
 			m.has(first, late, second)
 		})
 	}
+}
+
+// TestAPutBehindAnotherHistory: the target goes back to copies of a history that the source has lost, and receives the next put of the
+// mirror before the mirror notices. So its log has copies of the new history behind a gap.
+func TestAPutBehindAnotherHistory(t *testing.T) {
+	t.Parallel()
+	for _, gap := range []int{12, 6, 2} { // messages of the new history that the target has lost
+		t.Run(fmt.Sprint(gap), func(t *testing.T) {
+			t.Parallel()
+			m := newMirrorTest(t)
+			first, second, third := numbered("a", 10), numbered("b", gap), numbered("c", 3)
+			m.east.publish(first...)
+			target := &cli.Target{}
+			r := clitest.Begin(t, cli.NewRoot(target, NewMirror(target)), m.args("run", "--without-channels", "--poll=1h")...)
+			wait.Until(t, func() bool { return len(m.west.bodies()) == 10 }, "the copies")
+			m.east.restore(4)
+			m.east.publish(second...)
+			wait.Until(t, func() bool { return len(m.west.bodies()) == 10+gap }, "the copies of the new history")
+			m.west.restore(10)
+			m.east.publish(third...)
+			wait.Until(t, func() bool { return len(m.west.bodies()) >= 10+gap+3 }, "all copies again")
+			r.Cancel()
+			require.NoError(t, r.Ends())
+			m.hasEach(first, second, third)
+			m.copy()
+			m.hasEach(first, second, third)
+			m.state = filepath.Join(t.TempDir(), "another")
+			m.copy()
+			m.hasEach(first, second, third)
+		})
+	}
+}
+
+// TestAGapWithoutAState: the mirror that left such a gap was killed, and its state is lost.
+func TestAGapWithoutAState(t *testing.T) {
+	t.Parallel()
+	for n := range 12 { // messages of the new history before the gap
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			m := newMirrorTest(t)
+			first, second := numbered("a", 10), numbered("b", 15)
+			m.east.publish(first...)
+			m.copy()
+			m.east.restore(4)
+			m.east.publish(second...)
+			m.west.add(m.copies(4, 4+n)...)
+			m.west.add(m.copies(4+n+2, 4+n+3)...)
+			m.state = filepath.Join(t.TempDir(), "another")
+			m.copy()
+			m.hasEach(first, second)
+			m.state = filepath.Join(t.TempDir(), "another again")
+			m.copy()
+			m.hasEach(first, second)
+		})
+	}
+}
+
+// TestABackupThatIsNewer: the source goes back, and then to a newer copy of the history before: what the target has of that is
+// not copied again.
+func TestABackupThatIsNewer(t *testing.T) {
+	t.Parallel()
+	m := newMirrorTest(t)
+	first, second, third := numbered("a", 10), numbered("b", 8), numbered("c", 5)
+	m.east.publish(first...)
+	m.copy()
+	newer := slices.Clone(m.east.log)
+	m.east.restore(4)
+	m.east.publish(second...)
+	m.copy()
+	m.east.mu.Lock()
+	m.east.log = newer
+	m.east.mu.Unlock()
+	m.east.publish(third...)
+	m.copy()
+	m.has(first, second, third)
+}
+
+// copies are those of messages that the source has.
+func (m *mirrorTest) copies(from, to int) (all []msgstream.Message) {
+	for i, x := range m.east.log[from:to] {
+		x.Header = msgstream.WithOrigin(nil, msgstream.Origin{Cluster: "east", TopicID: 7, Sequence: uint64(from + i), TimeNS: x.TimeNS})
+		all = append(all, x)
+	}
+	return all
+}
+
+// hasEach requires that the target has each message once.
+func (m *mirrorTest) hasEach(parts ...[]string) {
+	m.t.Helper()
+	require.ElementsMatch(m.t, slices.Concat(parts...), m.west.bodies())
 }
 
 // TestMirrorStatusOfASourceThatWentBack: it shows no lag of 0.

@@ -181,7 +181,7 @@ func (o *streaming) publish(ctx context.Context) error {
 	if o.rate > 0 {
 		o.limit = rate.NewLimiter(rate.Limit(o.rate), max(o.rate, o.batch))
 	}
-	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Times: true, Report: func(text string) {
+	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Compare: true, Report: func(text string) {
 		o.line.Clear()
 		fmt.Fprintln(o.line.Out, text)
 	}}
@@ -196,7 +196,7 @@ func (o *streaming) publish(ctx context.Context) error {
 		return err
 	}
 	for _, p := range o.partitions {
-		p.Settle()
+		p.Settle(0)
 	}
 	if !o.noChannels {
 		if err := o.placeChannels(ctx); err != nil {

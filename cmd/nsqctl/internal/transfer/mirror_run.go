@@ -96,7 +96,8 @@ type mirrorLink struct {
 	puts     context.Context    // of the puts; the grace of a stop, until drop
 	done     chan struct{}      // closed when nothing is copied any more
 	ready    atomic.Bool        // the target was read
-	held     bool               // the source has the newest copy; false after each reading of the whole target
+	compare  bool               // both logs have to be compared; it and held belong to the goroutine that copies
+	held     bool               // the source was seen to have what is copied
 
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
@@ -331,7 +332,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		defer drop()
 		defer cancel()
 		for {
-			err := o.copyPartition(running, l, !known)
+			err := o.copyPartition(running, l, known)
 			if err == nil || running.Err() != nil || copier.Gone(err) {
 				return // of a topic that is gone the next look finds the one that is there, or creates it
 			}
@@ -372,19 +373,36 @@ func (o *mirroring) unlink(l *mirrorLink) {
 	delete(o.links, l.key)
 }
 
-// copyPartition copies until ctx ends, or the target refuses a put for good.
-func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool) error {
-	if err := o.until(ctx, l, "the target", func() error { return l.p.Resume(ctx) }); err != nil || ctx.Err() != nil {
-		return err
+// copyPartition copies until ctx ends, or the target refuses a put for good. known: the link has a saved state.
+func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool) error {
+	l.compare = !known
+	if known {
+		if err := o.until(ctx, l, "the target", func() error { return l.p.Resume(ctx) }); err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	fresh = fresh && l.p.Next() == 0
 	pause, verified := idleFirst, time.Now()
-	for ctx.Err() == nil {
+	for fresh := false; ctx.Err() == nil; {
+		if l.compare = l.compare || l.p.Mixed(); l.compare {
+			l.compare, l.held = false, true
+			l.ready.Store(false)
+			if err := o.until(ctx, l, "the comparison", func() error { return l.p.Compare(ctx, o.sourceOf(l)) }); err != nil || ctx.Err() != nil {
+				return err
+			}
+			if !l.p.HasCopies() {
+				fresh = !known
+				l.p.Settle(0)
+			}
+			known = true
+		}
 		if now := time.Now(); now.Sub(verified) >= o.poll {
+			verified = now
 			if err := o.until(ctx, l, "the target", func() error { return l.p.Verify(ctx) }); err != nil {
 				return err
 			}
-			verified = now
+			if l.compare {
+				continue
+			}
 		}
 		from := strconv.FormatUint(l.p.Next(), 10)
 		if fresh {
@@ -397,16 +415,22 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		if ctx.Err() != nil {
 			return nil
 		}
+		if l.compare {
+			continue
+		}
 		more, err := o.copyPage(ctx, l, page, fresh)
+		fresh = false
 		switch {
 		case errors.Is(err, copier.ErrWentBack):
 			o.targetWentBack(l)
-			fresh = false
 			continue
 		case err != nil:
 			return err
+		case !more && l.p.Comparing():
+			if more, err = o.settle(ctx, l); err != nil {
+				return err
+			}
 		}
-		fresh = false
 		if more {
 			pause = idleFirst
 			continue
@@ -415,6 +439,24 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, fresh bool
 		pause = min(2*pause, idleMost)
 	}
 	return nil
+}
+
+// settle ends the comparison of the two logs, if the leader of the source has no further message.
+func (o *mirroring) settle(ctx context.Context, l *mirrorLink) (more bool, err error) {
+	var page copier.Page
+	err = o.until(ctx, l, "the source", func() (err error) {
+		page, err = o.sourceOf(l).Page(ctx, strconv.FormatUint(l.p.Next(), 10), 0)
+		return err
+	})
+	if err != nil || ctx.Err() != nil || page.End > l.p.Next() {
+		return true, err
+	}
+	if lost := l.p.Settle(page.Start); lost > 0 {
+		l.rewinds.Add(1)
+		o.say.Report(fmt.Sprintf("topic %s, partition %d: the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the target keeps %d that the source does not have any more", l.key.topic, l.key.partition, lost))
+	}
+	l.ready.Store(true)
+	return false, nil
 }
 
 // until repeats a request until it succeeds, ctx ends, or a broker refuses it for good.
@@ -440,8 +482,8 @@ func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try f
 // targetWentBack says that the target has lost copies.
 func (o *mirroring) targetWentBack(l *mirrorLink) {
 	l.rewinds.Add(1)
-	l.held = false
-	o.say.Report(fmt.Sprintf("topic %s, partition %d: the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror continues with message %d of the source", l.key.topic, l.key.partition, l.p.Next()))
+	l.compare = true
+	o.say.Report(fmt.Sprintf("topic %s, partition %d: the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror compares both logs, and copies again what is missing", l.key.topic, l.key.partition))
 }
 
 // sourceOf is the log that a link copies.
@@ -450,7 +492,7 @@ func (o *mirroring) sourceOf(l *mirrorLink) copier.Source {
 }
 
 // page reads the next page of the source. If the source does not have the messages any more that were copied,
-// the page begins where its log continued in another way.
+// the logs have to be compared.
 func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh bool) (page copier.Page, err error) {
 	for behind := 0; ; {
 		err := o.until(ctx, l, "the source", func() (err error) {
@@ -467,16 +509,10 @@ func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh 
 		next, mark := l.p.Next(), l.p.Mark()
 		switch {
 		case page.End < next: // as below
-		case mark == "" && !l.held: // the source has had the newest copy's sequence when the page was read
+		case !l.held: // the source has had the newest copy's sequence when the page was read
 			err := o.until(ctx, l, "the source", func() (err error) { l.held, err = l.p.Holds(ctx, o.sourceOf(l)); return err })
-			if err != nil || ctx.Err() != nil || l.held {
-				return page, err
-			}
-			if err := o.rewind(ctx, l); err != nil || ctx.Err() != nil {
-				return page, err
-			}
-			from, behind = strconv.FormatUint(l.p.Next(), 10), 0
-			continue
+			l.compare = err == nil && !l.held
+			return page, err
 		case mark == "" || page.Mark == "" || page.Mark == mark:
 			return page, nil
 		}
@@ -486,24 +522,9 @@ func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh 
 			}
 			continue
 		}
-		if err := o.rewind(ctx, l); err != nil || ctx.Err() != nil {
-			return page, err
-		}
-		from, behind = strconv.FormatUint(l.p.Next(), 10), 0
+		l.compare = true
+		return page, nil
 	}
-}
-
-// rewind makes a link continue with the first message of the source that the target does not have.
-func (o *mirroring) rewind(ctx context.Context, l *mirrorLink) error {
-	var lost uint64
-	err := o.until(ctx, l, "the source", func() (err error) { lost, err = l.p.Rewind(ctx, o.sourceOf(l)); return err })
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	l.rewinds.Add(1)
-	l.held = false
-	o.say.Report(fmt.Sprintf("topic %s, partition %d: the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; its messages from %d on are copied, and the target keeps %d that the source does not have any more", l.key.topic, l.key.partition, l.p.Next(), lost))
-	return nil
 }
 
 // oneLine is the text of an error for a log.
@@ -518,7 +539,7 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 	}
 	l.end.Store(page.End)
 	l.answered.Store(time.Now().UnixNano())
-	l.ready.Store(true)
+	l.ready.Store(!l.p.Comparing())
 	var b copyBatcher
 	first := true
 	flush := func() error {
@@ -536,8 +557,9 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 		b = copyBatcher{}
 		return nil
 	}
-	for i := range page.Messages {
-		m := &page.Messages[i]
+	messages := l.p.Missing(page.Messages, "")
+	for i := range messages {
+		m := &messages[i]
 		if m.Sequence < next {
 			continue // relocated
 		}
@@ -643,8 +665,11 @@ func finishedBelow(channels []msgstream.Channel, x edge.ChannelPosition) (below 
 // save writes the state file.
 func (o *mirroring) save() error {
 	for key, l := range o.links {
-		if l.ready.Load() {
-			o.progress.Topics[key.topic].Partitions[key.partition] = l.p.State()
+		switch at := o.progress.Topics[key.topic].Partitions; {
+		case l.ready.Load():
+			at[key.partition] = l.p.State()
+		case l.p.Comparing():
+			delete(at, key.partition) // it begins again if it is broken off
 		}
 	}
 	return o.progress.save()
