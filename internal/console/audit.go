@@ -12,7 +12,7 @@ import (
 )
 
 // deed is an audited action in words: its verb in the past, the verb itself, and the object. {name} is the argument name
-// of the request. What is in brackets is left out if its argument is missing.
+// of the request. A part in brackets is left out if its argument is missing.
 type deed struct{ past, verb, object string }
 
 // deeds are the audited routes. A key with ?cancel is the route with cancel=true.

@@ -129,7 +129,7 @@ func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	for id, f := range s.inFlight {
-		if age := time.Since(f.since); oldest == nil || age > oldest.For {
+		if age := -time.Until(f.since); oldest == nil || age > oldest.For {
 			oldest = &edge.HeldMessage{ID: id, Attempts: f.message.attempts, For: age}
 		}
 	}
