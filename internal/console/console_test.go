@@ -180,6 +180,8 @@ func TestDeadLettersThatWait(t *testing.T) {
 			w.topics[n][0].Channels[1] = edge.ChannelSample{Channel: edge.DeadLetterChannel}
 		}
 		require.Zero(t, letters())
+		w.die("n3")
+		require.Zero(t, letters(), "it leads nothing of the topic")
 		w.silent["n1"] = true
 		time.Sleep(2 * time.Second)
 		d, err := w.consoles["n2"].Channel(t.Context(), "orders", "billing")

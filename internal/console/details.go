@@ -183,12 +183,18 @@ func (d *ChannelDetail) addParts(leader ident.Node, parts []edge.ChannelPartitio
 	}
 }
 
-// letters is the number of dead letters in a topic that were not moved back; nil = a broker gave no answer, or there
-// is no such topic.
+// letters is the number of dead letters in a topic that were not moved back; nil = a leader of the topic gave no answer,
+// or there is no such topic.
 func (c *Console) letters(ctx context.Context, topic string) *int64 {
 	t := c.table(ctx)
-	if _, ok := c.o.Cluster.TopicSettings(topic); !ok || len(t.missing) > 0 {
+	partitions := partitionsOf(t.view, topic)
+	if len(partitions) == 0 {
 		return nil
+	}
+	for _, p := range partitions {
+		if t.live[p.Leader] == nil {
+			return nil
+		}
 	}
 	var n int64
 	for _, ch := range t.of(topic) {
