@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/internal/console"
 )
 
 // tightenDataPath takes the rights of other users of the machine on the data path away: earlier
@@ -38,7 +39,7 @@ func (p *process) tightenDataPath() error {
 
 // ours are the entries of a data path. In a working directory there may be others, which are not
 // changed.
-var ours = []string{"journal", "topics", "trash", "etcd", "nsqd.lock", "node.json", "node.mark", "store.json", access.FirstFile}
+var ours = []string{"journal", "topics", "trash", "etcd", "nsqd.lock", "node.json", "node.mark", "store.json", access.FirstFile, console.HistoryFile}
 
 // tighten takes the rights of other users on the broker's files, and counts the changed ones.
 func tighten(dir string) (changed int, failed error) {
