@@ -55,7 +55,7 @@ func TestAppend(t *testing.T) {
 	for request, want := range map[string]string{
 		"POST /v1/topic/append?topic=t":                                       message(400, "INVALID_ARG_PARTITION"),
 		"POST /v1/topic/append?topic=t&partition=-1":                          message(400, "INVALID_ARG_PARTITION"),
-		"POST /v1/topic/append?topic=t&partition=1":                           message(400, "invalid argument: partition must be 0 to 0, not stored"),
+		"POST /v1/topic/append?topic=t&partition=1":                           message(400, "invalid argument: the topic has no partition 1, but 0 to 0, not stored"),
 		"POST /v1/topic/append?topic=t&partition=0&key=k":                     message(400, `invalid argument: there is no argument \"key\", but: topic, topic_id, partition`),
 		"POST /v1/topic/append?topic=t&partition=0&topic_id=0000000000000008": message(404, "TOPIC_NOT_FOUND"), // another one of the name
 		"POST /v1/topic/append?topic=t&partition=0&topic_id=x":                message(400, "INVALID_ARG_TOPIC_ID"),
