@@ -152,7 +152,7 @@ func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err
 		}
 		messages = append(messages, queue.Message{
 			Body: d.Message.Body, Header: from.Redriven(), Trace: d.Message.Trace,
-			Identity: queue.IdentityOfCopy(queue.CopyRedrive, queue.Source{Topic: d.Partition.Topic, Partition: d.Partition.Number, Sequence: d.Message.Seq, Channel: r.channel}),
+			Identity: queue.IdentityOfCopy(queue.CopyRedrive, queue.Source{Topic: d.Partition.Topic, Partition: d.Partition.Number, Sequence: d.Message.Seq, Channel: r.channel, TimeNS: d.Message.Time}),
 		})
 		numbers = append(numbers, r.partition(from))
 		ids = append(ids, d.ID)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -35,4 +37,35 @@ func TestRedriveBehindManyOfOtherChannels(t *testing.T) {
 	require.Zero(t, moved)
 	require.ErrorIs(t, err, edge.ErrUnavailable)
 	require.ErrorContains(t, err, "ask again")
+}
+
+// noted is a gateway that notes the identities of messages, and a subscription that finishes everything.
+type noted struct {
+	Gateway
+	edge.Subscription
+	identities []queue.Identity
+}
+
+func (n *noted) PublishAll(_ context.Context, _ string, _ []int, messages []queue.Message) []error {
+	for _, m := range messages {
+		n.identities = append(n.identities, m.Identity)
+	}
+	return make([]error, len(messages))
+}
+
+func (*noted) Finish(edge.MessageID) error { return nil }
+
+// TestARedriveOfAReusedSequenceIsNoRepeat: after an unclean recovery a dead letter has the sequence of a lost one, which was
+// moved back before. It is another message.
+func TestARedriveOfAReusedSequenceIsNoRepeat(t *testing.T) {
+	n := &noted{}
+	r := redrive{Redriver: &Redriver{records: &records{catalog: catalog.New(meta.Keys{}, nil)}, gateway: n}, sub: n, topic: "orders", channel: "billing"}
+	for _, at := range []int64{5, 5, 6} {
+		moved, err := r.move(t.Context(), []edge.Delivery{{Message: queue.Message{Seq: 3, Time: at, Header: []byte(`{"##original_topic":"orders","##original_channel":"billing"}`)}}})
+		require.NoError(t, err)
+		require.Equal(t, 1, moved)
+	}
+	require.Len(t, n.identities, 3)
+	require.Equal(t, n.identities[0], n.identities[1], "a repeat")
+	require.NotEqual(t, n.identities[1], n.identities[2])
 }

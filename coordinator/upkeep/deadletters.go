@@ -185,7 +185,7 @@ func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.
 	for i, x := range dead {
 		messages[i] = queue.Message{
 			Body: x.Message.Body, Header: deadletter.Encode(p.Topic(), channel, x), Trace: x.Message.Trace,
-			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel, ChannelID: c.ID()}),
+			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel, ChannelID: c.ID(), TimeNS: x.Message.Time}),
 		}
 	}
 	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {

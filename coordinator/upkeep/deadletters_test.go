@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/meta"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/internal/testkit/enginetest"
@@ -22,14 +23,18 @@ import (
 
 // topics makes no dead-letter topic, or any.
 type topics struct {
-	err  error
-	puts atomic.Int64
+	err        error
+	puts       atomic.Int64
+	identities []queue.Identity
 }
 
 func (t *topics) EnsureDeadLetters(context.Context, string) error { return t.err }
 
 func (t *topics) PublishAll(_ context.Context, _ string, _ []int, messages []queue.Message) []error {
 	t.puts.Add(int64(len(messages)))
+	for _, m := range messages {
+		t.identities = append(t.identities, m.Identity)
+	}
 	return slices.Repeat([]error{nil}, len(messages))
 }
 
@@ -58,6 +63,25 @@ func TestDeadMessageThatCannotGoIsTriedAgain(t *testing.T) {
 	to.err = nil
 	require.True(t, d.move(t.Context(), r.Partition, c, c.DeadLetters()))
 	require.EqualValues(t, 1, to.puts.Load())
+}
+
+// TestALetterOfAReusedSequenceIsNoRepeat: after an unclean recovery a message has the sequence of a lost one, whose dead letter is
+// in its topic. The letter of the newer message is another one.
+func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
+	r := enginetest.New(t, nsqd.Options{})
+	c, _ := r.Channel("ch")
+	to := &topics{}
+	d := NewDeadLetters(DeadLettersOptions{
+		Channels: func(ident.TopicID) map[string]meta.ChannelState {
+			return map[string]meta.ChannelState{"ch": {ID: c.ID()}}
+		}, Topics: to, Publisher: to, Log: r.Log,
+	})
+	for _, at := range []int64{5, 5, 6} {
+		d.publish(t.Context(), r.Partition, c, []edge.Delivery{{Message: queue.Message{Seq: 3, Time: at}}})
+	}
+	require.Len(t, to.identities, 3)
+	require.Equal(t, to.identities[0], to.identities[1], "a repeat")
+	require.NotEqual(t, to.identities[1], to.identities[2])
 }
 
 // TestPartitionsAreMovedOneAtATime: dead letters that are noted while messages of the

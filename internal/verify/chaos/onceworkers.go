@@ -183,7 +183,9 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 				w.fault("%s of %s by %s is accepted, but its delivery is over (%+v)", verb, id, h.receipt, x.handed)
 			}
 		}
-		if verb == "finish" && (accepted || status == 0 || status >= 500) {
+		// A finish that the broker had to repeat after a change of leader may be refused, and its message is finished
+		// (coordinator/admin/receipts.go).
+		if verb == "finish" && (accepted || status == 0 || status >= 500 || status == http.StatusConflict && !over) {
 			w.settled.Add(1)
 			w.mu.Lock()
 			w.done[body] = true
