@@ -69,7 +69,7 @@ reference: ## write the generated documents again: docs/reference, docs/metrics.
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
 	$(GO) test -count=1 ./internal/httpapi -run OpenAPI -rewrite
 	$(GO) test -count=1 ./internal/protocol -run 'Reference|TestErrors' -rewrite
-	$(GO) test -count=1 ./internal/metrics -run TestDocument -rewrite
+	$(GO) test -count=1 ./internal/metrics -run 'TestDocument|TestAlertsPage' -rewrite
 	$(GO) test -count=1 ./internal/guard -run TestTables -rewrite
 
 docs: ## a static site of all documents in DIST/site, with every link checked
@@ -219,7 +219,7 @@ soak: tools ## floods, bad logins, scans, and one user's unread and trickling cl
 migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
 	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e/stock
 
-walk: ## each failure of docs/OPERATIONS.md caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
+walk: ## each failure of docs/operations caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
 	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -p 1 -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestDamageOf|TestOldDisk|TestEachSign' $(addprefix ./internal/verify/e2e/,alerts disks walk)
 
 conformance: build tools ## stock clients' own suites, and every pair of implementations

@@ -31,7 +31,7 @@ func (b *Broker) openStore(restored bool) error {
 		b.o.Events.Add(events.Event{
 			Kind: events.Alarm, Code: events.DataMissing, State: "degraded", Broker: b.self, Where: []string{string(b.self)},
 			Text: fmt.Sprintf("acknowledged data may be missing on the disk of %s: its replicas count as new, and are copied from the others (%s)", b.self, err),
-			Do:   "nothing, if there are other replicas; replace a disk that loses data. docs/OPERATIONS.md, Disk",
+			Do:   "nothing, if there are other replicas; replace a disk that loses data. docs/operations/failures.md, Disk",
 		})
 	}
 	b.o.Metrics.Counter("journal_syncs_total", func() float64 {

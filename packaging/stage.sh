@@ -23,5 +23,5 @@ gzip -9nf "$dir"/man/*
 "$ctl/nsqctl" completion fish >"$dir/completions/nsqctl.fish"
 cp packaging/nsqd.toml "$dir/etc/"
 cp LICENSE README.md CHANGELOG.md docs/*.md "$dir/doc/"
-cp -R docs/guide docs/reference "$dir/doc/"
+cp -R docs/guide docs/operations docs/reference "$dir/doc/"
 cp -R contrib "$dir/"

@@ -121,7 +121,7 @@ func newTable(r Rooms) *table {
 		r.Events.Add(events.Event{
 			Kind: events.Alarm, Code: events.StoreFailed, State: "degraded", Broker: from, Where: []string{string(from)},
 			Text: fmt.Sprintf("%s says that its disk or a core loop does not go on, or that its store has failed: others lead until it goes on", from),
-			Do:   "docs/OPERATIONS.md, LockstepDiskStalled",
+			Do:   "docs/operations/alerts.md, LockstepDiskStalled",
 		})
 		return calls.None{}, nil
 	})

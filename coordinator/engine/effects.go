@@ -167,6 +167,6 @@ func (l *loop) alarm(p *Partition) {
 	l.o.Events.Add(events.Event{
 		Kind: events.Alarm, Code: events.ReplicaAlarm, State: "unsafe", Broker: l.o.Self, Where: []string{where},
 		Text: fmt.Sprintf("the replica of %s on %s refuses what its leader sends: %s", where, l.o.Self, text),
-		Do:   "docs/OPERATIONS.md, LockstepReplicaAlarm",
+		Do:   "docs/operations/alerts.md, LockstepReplicaAlarm",
 	})
 }

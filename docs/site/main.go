@@ -289,9 +289,9 @@ type entry struct {
 	Here        bool
 }
 
-// menu lists the guide, the reference and the other documents.
+// menu lists the guide, the operations pages, the reference and the other documents.
 func (s *site) menu(p *page, up string) (entries []entry) {
-	for _, group := range []struct{ title, folder string }{{"Guide", "docs/guide"}, {"Reference", "docs/reference"}, {"Documents", "docs"}} {
+	for _, group := range []struct{ title, folder string }{{"Guide", "docs/guide"}, {"Operations", "docs/operations"}, {"Reference", "docs/reference"}, {"Documents", "docs"}} {
 		entries = append(entries, entry{Title: group.title})
 		for _, name := range s.in(group.folder) {
 			entries = append(entries, entry{s.pages[name].title, up + address(name), name == p.path})

@@ -98,7 +98,7 @@ var kinds = []kind{
 	{Unsafe, OneDisk, "has its acknowledged messages on one live disk alone", "have their acknowledged messages on one live disk alone",
 		"start the dead brokers before this one stops"},
 	{Unsafe, Damaged, "has a damaged place that no replica could repair yet", "have a damaged place that no replica could repair yet",
-		"keep the replicas' disks. docs/OPERATIONS.md, Disk"},
+		"keep the replicas' disks. docs/operations/failures.md, Disk"},
 	{Degraded, UnderReplicated, "has fewer in-sync replicas than it should have", "have fewer in-sync replicas than they should have",
 		"wait, if a replica catches up (nsqctl cluster status); start the dead brokers, or decommission them"},
 }
@@ -251,7 +251,7 @@ func brokerAlarms(v edge.ClusterView, alive map[ident.Node]bool, own map[ident.N
 	}
 	switch {
 	case len(alive) == 0:
-		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/OPERATIONS.md, Start")
+		r.raise(Unsafe, NoBrokers, dead, "no broker of the cluster is registered", "start the brokers: docs/operations/run.md, Start")
 	case len(dead) > 0:
 		r.dead(v, dead)
 	}
@@ -290,7 +290,7 @@ func (r *Report) dead(v edge.ClusterView, dead []string) {
 }
 
 // roomDo is the remedy of LockstepDiskReserveReached and of LockstepPutsLackSpace.
-const roomDo = "free or add disk space: docs/OPERATIONS.md, Disk"
+const roomDo = "free or add disk space: docs/operations/failures.md, Disk"
 
 // lowSpace reports brokers below their disk reserve. Puts are refused only where too few of the in-sync replicas have room.
 func (r *Report) lowSpace(v edge.ClusterView, alive map[ident.Node]bool) {

@@ -107,13 +107,13 @@ func (r *Report) makeRoomFirst() {
 	}
 }
 
-// The remedies are those of docs/OPERATIONS.md, Alerts.
+// The remedies are those of the alerts: TestThresholdsOfTheAlerts compares them.
 const (
-	certificateDo = "replace the files; a running broker reads the certificate between brokers anew by itself, that for clients at SIGHUP"
+	certificateDo = "replace the files; a running broker rereads the certificate between brokers by itself, and that for clients at SIGHUP"
 	unusableDo    = "put the certificate and its private key back, before this broker restarts: it runs with those that it read before, and does not start with these"
 	refusedDo     = "raise the limit, or find the client: the table of limits (docs/reference/limits.md) has the setting, the log names the client"
 	fillDo        = "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes"
-	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/OPERATIONS.md, LockstepMetadataFull"
+	fullDo        = "stop the program that fills it, and delete its keys with etcdctl: etcd takes nothing else, not the deletion of a topic. Then it makes room by itself: docs/operations/alerts.md, LockstepMetadataFull"
 	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic set TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
 	authDo        = "repair the service, or the way to it: the broker's log (authorization query failed) has the reason"
 	heldDo        = "nsqctl acl grant OWNER --topic DEAD-LETTER-TOPIC --rights publish, if the user shall have the right again. Otherwise set the policy as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLogFieldsAreNamedOnce: each field of the log stands in the table of docs/OPERATIONS.md, and the
+// TestLogFieldsAreNamedOnce: each field of the log stands in the table of docs/operations/run.md, and the
 // table has no others.
 func TestLogFieldsAreNamedOnce(t *testing.T) {
-	document, err := os.ReadFile("../../docs/OPERATIONS.md")
+	document, err := os.ReadFile("../../docs/operations/run.md")
 	require.NoError(t, err)
 	_, table, found := strings.Cut(string(document), "| field | meaning |\n|---|---|\n")
 	require.True(t, found)
@@ -40,12 +40,12 @@ func TestLogFieldsAreNamedOnce(t *testing.T) {
 	}
 	for name, at := range used {
 		if !listed[name] {
-			t.Errorf("%s: the field %q of the log is not in the table of docs/OPERATIONS.md", at, name)
+			t.Errorf("%s: the field %q of the log is not in the table of docs/operations/run.md", at, name)
 		}
 	}
 	for name := range listed {
 		if _, ok := used[name]; !ok {
-			t.Errorf("docs/OPERATIONS.md: no line of the log has the field %q", name)
+			t.Errorf("docs/operations/run.md: no line of the log has the field %q", name)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -19,7 +20,7 @@ import (
 
 const (
 	alertsFile = "../../contrib/prometheus/alerts.yml"
-	runbooks   = "https://github.com/lockstepmq/lockstep/blob/main/docs/OPERATIONS.md#"
+	runbooks   = "https://github.com/lockstepmq/lockstep/blob/main/docs/operations/alerts.md#"
 )
 
 func read(t *testing.T, file string) string {
@@ -58,27 +59,53 @@ func known() map[string]bool {
 // inQuery matches the name of a metric in a query.
 const inQuery = `\b((?:lockstep|go|process)_[a-z0-9_]+)`
 
-// TestRunbooks: each alert links to a heading of docs/OPERATIONS.md, which begins with its severity, and
-// no heading of that section is left without its alert.
-func TestRunbooks(t *testing.T) {
+// alertRule is a rule of alerts.yml, in the order of its lines. The file has one form, so that it needs no parser of YAML.
+var alertRule = regexp.MustCompile(`(?m)^      - alert: (\w+)
+        expr: '(.*)'
+(?:        for: (\w+)
+)?        labels: \{severity: (critical|warning)\}
+        annotations:
+          summary: '(.*)'
+          description: '(.*)'
+          action: '(.*)'
+          runbook_url: (\S+)$`)
+
+// TestAlertsPage: docs/operations/alerts.md is made of contrib/prometheus/alerts.yml, to which each rule links back.
+func TestAlertsPage(t *testing.T) {
+	const page = "../../docs/operations/alerts.md"
 	rules := read(t, alertsFile)
-	alerts := matches(rules, `(?m)^      - alert: (\w+)$`)
-	require.NotEmpty(t, alerts)
-	links := matches(rules, `(?m)^          runbook_url: (\S+)$`)
-	require.Len(t, links, len(alerts))
-	require.Len(t, matches(rules, `(?m)^          (summary): `), len(alerts))
-	severities := matches(rules, `(?m)^        labels: \{severity: (critical|warning)\}$`)
-	require.Len(t, severities, len(alerts))
-	_, section, found := strings.Cut(read(t, "../../docs/OPERATIONS.md"), "\n## Alerts\n")
-	require.True(t, found)
-	headings := matches(section, `(?m)^### (\w+)$`)
-	require.Equal(t, slices.Sorted(slices.Values(alerts)), slices.Sorted(slices.Values(headings)))
-	for i, name := range alerts {
-		require.Equal(t, runbooks+strings.ToLower(name), links[i])
-		_, of, _ := strings.Cut(section, "\n### "+name+"\n\n")
-		said, _, _ := strings.Cut(of, ".")
-		require.Equal(t, severities[i], strings.ToLower(said), name)
+	found := alertRule.FindAllStringSubmatch(rules, -1)
+	require.Len(t, found, strings.Count(rules, "- alert: "), "a rule has another form")
+	var b strings.Builder
+	b.WriteString("# Alerts\n\nGenerated from the rules for Prometheus, [alerts.yml](../../contrib/prometheus/alerts.yml) (`make reference`). Dashboards for Grafana:\n" +
+		"[contrib/grafana](../../contrib/grafana). All metrics: [metrics](../metrics.md). Critical alerts wake a person, warnings wait for the morning.\n")
+	for _, m := range found {
+		name, expr, after, severity, description, action, runbook := m[1], m[2], m[3], m[4], quoted(m[6]), quoted(m[7]), m[8]
+		require.Equal(t, runbooks+strings.ToLower(name), runbook)
+		if after = "at once"; m[3] != "" {
+			after = "after " + m[3]
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s, %s: `%s`\n\n%s\n\n%s\n", name, strings.ToUpper(severity[:1])+severity[1:], after, strings.ReplaceAll(expr, "''", "'"), linked(description), linked(action))
 	}
+	if *rewrite {
+		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
+	}
+	require.Equal(t, b.String(), read(t, page), "go test ./internal/metrics -run TestAlertsPage -rewrite")
+}
+
+// quoted is the text of a string of YAML in single quotes.
+func quoted(text string) string { return strings.ReplaceAll(text, "''", "'") }
+
+// linked makes links of the names of alerts, and of documents with the title of a section, perhaps.
+func linked(text string) string {
+	text = regexp.MustCompile(`\bLockstep\w+`).ReplaceAllStringFunc(text, func(name string) string { return "[" + name + "](#" + strings.ToLower(name) + ")" })
+	return regexp.MustCompile(`docs/([\w/]+)/(\w+)\.md`).ReplaceAllStringFunc(text, func(name string) string {
+		short := strings.TrimPrefix(name, "docs/")
+		if same, ok := strings.CutPrefix(short, "operations/"); ok {
+			return "[" + same + "](" + same + ")"
+		}
+		return "[" + short + "](../" + short + ")"
+	})
 }
 
 // TestAlertsUseMetricsThatExist also holds their tests against the table.

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/metrics"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md")
+var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md, docs/operations/alerts.md")
 
 const document = "../../docs/metrics.md"
 
@@ -32,7 +32,7 @@ const head = `# Metrics
   the sums above count all. ` + "`node`" + ` is another broker of the cluster; all other labels have a closed set of values.
 - Histograms have classic buckets. Go's and the process's own metrics (` + "`go_…`, `process_…`" + `) are those of the Prometheus client.
 
-Alerts and dashboards: [contrib/prometheus](../contrib/prometheus/alerts.yml), [contrib/grafana](../contrib/grafana). The remedies: [OPERATIONS.md](OPERATIONS.md#alerts).
+Alerts and dashboards: [contrib/prometheus](../contrib/prometheus/alerts.yml), [contrib/grafana](../contrib/grafana). The remedies: [alerts](operations/alerts.md).
 `
 
 // TestDocument: docs/metrics.md has the table of the code.

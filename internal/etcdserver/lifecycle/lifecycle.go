@@ -322,7 +322,7 @@ func (d decider) sawOtherLife() (by, of string) {
 
 // chooseHistory is the advice for two histories of the metadata. A disk that began another start
 // had a majority since it was put back: without one its boot counter would not have been raised.
-const chooseHistory = "The metadata has two histories, and an operator has to choose one (OPERATIONS.md, Two histories)"
+const chooseHistory = "The metadata has two histories, and an operator has to choose one (docs/operations/failures.md, Two histories)"
 
 // inAnother is the part of a sentence that tells two lives of a disk apart.
 func inAnother(seen, now DiskState) string {

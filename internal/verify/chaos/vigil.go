@@ -24,7 +24,7 @@ const (
 	// timeout is 300 ms, drawn up to twice that, and two elections may be needed.
 	etcdElects = 1200 * time.Millisecond
 	// silentClients is after how long a broker's silence its clients' messages are given to
-	// others (docs/OPERATIONS.md).
+	// others (docs/operations/failures.md).
 	silentClients = 12 * time.Second
 	vigilEvery    = 100 * time.Millisecond
 	// viewAge is how old a broker's view of the metadata may be.

@@ -143,7 +143,7 @@ func TestWalkOfTwoHistories(t *testing.T) {
 }
 
 // recovered waits until all replicas are in sync. Partitions for which that takes longer are recovered from a
-// broker's replica: its metadata may lack their last changes (OPERATIONS, "Two histories").
+// broker's replica: its metadata may lack their last changes (docs/operations/failures.md, "Two histories").
 func recovered(c *e2etest.Cluster, from string) {
 	c.T.Helper()
 	patience := time.Now().Add(20 * time.Second)

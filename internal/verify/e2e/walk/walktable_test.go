@@ -23,7 +23,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/e2etest"
 )
 
-// signs names for each row of "When something is wrong" (docs/OPERATIONS.md), by the beginning of its
+// signs names for each row of "When something is wrong" (docs/operations/failures.md), by the beginning of its
 // sign, a test that causes the failure and requires the sign: of this package, or PACKAGE.TestName.
 var signs = map[string]string{
 	"a topic without a leader":                               "TestWalkOfTheTable",
@@ -51,6 +51,7 @@ var signs = map[string]string{
 	"`this broker needs a --node-name of its own`":           "TestCopiedConfigurationHurtsNobody",
 	"`mvcc: database space exceeded`":                        "TestAlertOfTheMetadata",
 	"`not the certificate of the broker: …`":                 "TestWalkOfCertificates",
+	"`it refuses this broker":                                "TestGuideSecureCluster",
 	"`other brokers will refuse this one's certificate`":     "TestWalkOfCertificates",
 	"`1 of 3 members of the metadata run, 2 are needed":      "TestWalkOfTheTable",
 	"`another process was started under this broker's name`": "TestWalkOfATwin",
@@ -355,7 +356,7 @@ func waits(c *e2etest.Cluster, name, reason string) {
 
 // TestEachSignHasItsCause: each row of the table has a test that causes its failure.
 func TestEachSignHasItsCause(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/OPERATIONS.md")
+	text, err := os.ReadFile("../../../../docs/operations/failures.md")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), "\n## When something is wrong\n")
 	table, _, found := strings.Cut(rest, "\nTo look without changing anything")
