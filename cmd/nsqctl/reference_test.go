@@ -22,7 +22,7 @@ func TestReference(t *testing.T) {
 	root := newRoot()
 	firsts := map[[4]string]string{}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has more examples.\n\n%s\n\n%s\n## Flags of every command\n\n",
+	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has the whole text and more examples.\n\n%s\n\n%s\n## Flags of every command\n\n",
 		reflow(root.Long), indented(root.Example))
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { writeFlag(&b, f) })
 	fmt.Fprintf(&b, "\n## Commands\n\n%s", index(root))
@@ -143,9 +143,11 @@ func flagsOf(root, cmd *cobra.Command) *pflag.FlagSet {
 // listed leaves the groups of commands out, which print their help alone, and hidden ones.
 func listed(cmd *cobra.Command) bool { return !cmd.Hidden && !cmd.HasSubCommands() }
 
+// sentence is the first paragraph of the help.
 func sentence(cmd *cobra.Command) string {
 	if cmd.Long != "" {
-		return reflow(cmd.Long)
+		first, _, _ := strings.Cut(strings.TrimSpace(cmd.Long), "\n\n")
+		return reflow(first)
 	}
 	return strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 }
