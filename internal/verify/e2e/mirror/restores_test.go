@@ -176,7 +176,7 @@ func TestMirrorThroughRestores(t *testing.T) {
 		}
 		counts[what]++
 		t.Logf("step %d: %s; %d at the source, %d at the target", i, what, len(east.has), len(west.has))
-		// What is copied before the next messages is chance: a mirror may see the loss first, or the messages in its place.
+		// By chance a mirror sees the loss first, or the messages in its place.
 		east.publish("a", random.IntN(25))
 		if random.IntN(4) == 0 {
 			west.publish("own", random.IntN(5))
