@@ -1,7 +1,8 @@
 // Package chaos breaks a cluster of real brokers at random, again and again,
 // and judges what its clients saw. Package rounds below it has the random rounds: `make chaos ROUNDS=n` runs
-// n rounds, `go test` one. Package gray has the half-alive brokers. Here are the brokers, the faults and the judges that
-// these share, and the tests of single faults. Alone, each of the three packages takes about a minute or less.
+// n rounds, `go test` one. Package gray has the half-alive brokers, package once the producers that publish each message
+// once. Here are the brokers, the faults and the judges that these share, and the tests of single faults. Alone, each of
+// the four packages takes about a minute or less.
 //
 // A round: three or five brokers, each in a network namespace of its own; go-nsq
 // producers and consumers at all of them; two nemeses at the same time; heal;

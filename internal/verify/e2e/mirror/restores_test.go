@@ -18,7 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
-// restorable is a side of one broker with a copy of its data path, as a backup has it (docs/operations/failures.md), and what its topic has.
+// restorable is a side of one broker with a copy of its data path, as a backup has it (OPERATIONS.md), and what its topic has.
 type restorable struct {
 	*e2etest.Cluster
 	has, had []string // bodies: now, and in the copy
@@ -176,7 +176,7 @@ func TestMirrorThroughRestores(t *testing.T) {
 		}
 		counts[what]++
 		t.Logf("step %d: %s; %d at the source, %d at the target", i, what, len(east.has), len(west.has))
-		// Chance decides how much is copied before the next messages: a mirror may see the loss first, or the messages in its place.
+		// By chance a mirror sees the loss first, or the messages in its place.
 		east.publish("a", random.IntN(25))
 		if random.IntN(4) == 0 {
 			west.publish("own", random.IntN(5))
