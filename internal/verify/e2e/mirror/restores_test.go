@@ -18,7 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/testkit/env"
 )
 
-// restorable is a side of one broker with a copy of its data path, as a backup has it (OPERATIONS.md), and what its topic has.
+// restorable is a side of one broker with a copy of its data path, as a backup has it (docs/operations/changes.md), and what its topic has.
 type restorable struct {
 	*e2etest.Cluster
 	has, had []string // bodies: now, and in the copy
