@@ -25,9 +25,9 @@ DIST ?= dist
 
 PACKAGES = ./...
 # The folders whose tests run real processes and judge wall-clock time; no test of the gate is in them.
-OUTSIDE = internal/verify/e2e internal/verify/chaos internal/verify/attack internal/testkit/e2etest client/e2e bench
+OUTSIDE = internal/test/verify/e2e internal/test/verify/chaos internal/test/verify/attack internal/test/testkit/e2etest client/e2e bench
 BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' ./commitlog ./coordinator ./internal ./nsqd ./rpc)))
-STORAGE = ./internal/vfs ./internal/journal ./internal/store ./commitlog ./nsqd/queue ./internal/verify/powercut
+STORAGE = ./internal/vfs ./nsqd/journal ./nsqd/store ./commitlog ./nsqd/queue ./internal/test/verify/powercut
 
 .DEFAULT_GOAL := help
 .PHONY: help build ui run test check promises e2e race chaos soak mutants test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
@@ -36,12 +36,12 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/nsqd and bin/nsqctl (VERSION=1.2.3 names a release)
-	$(GO) build -buildvcs=auto $(if $(VERSION),-ldflags '-X $(shell $(GO) list -m)/internal/edge.product=$(VERSION)') -o bin/ ./cmd/nsqd ./cmd/nsqctl
+	$(GO) build -buildvcs=auto $(if $(VERSION),-ldflags '-X $(shell $(GO) list -m)/internal/api.product=$(VERSION)') -o bin/ ./cmd/nsqd ./cmd/nsqctl
 
-ui: ## the console's files, internal/webui/dist, from its TypeScript sources; needs npm
-	npm --prefix internal/webui/src ci
-	npm --prefix internal/webui/src run --silent check
-	npm --prefix internal/webui/src run --silent build
+ui: ## the console's files, internal/frontend/webui/dist, from its TypeScript sources; needs npm
+	npm --prefix internal/frontend/webui/src ci
+	npm --prefix internal/frontend/webui/src run --silent check
+	npm --prefix internal/frontend/webui/src run --silent build
 
 run: build ## three brokers on this machine until Ctrl-C (NODES, BASE_PORT, DATA)
 	bin/nsqctl dev --nodes $(NODES) --base-port $(BASE_PORT) --data-dir $(DATA)
@@ -67,10 +67,10 @@ staticcheck:
 reference: ## write the generated documents again: docs/reference, docs/metrics.md, packaging/nsqd.toml
 	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
-	$(GO) test -count=1 ./internal/httpapi -run OpenAPI -rewrite
-	$(GO) test -count=1 ./internal/protocol -run 'Reference|TestErrors' -rewrite
-	$(GO) test -count=1 ./internal/metrics -run 'TestDocument|TestAlertsPage' -rewrite
-	$(GO) test -count=1 ./internal/guard -run TestTables -rewrite
+	$(GO) test -count=1 ./internal/frontend/httpapi -run OpenAPI -rewrite
+	$(GO) test -count=1 ./internal/frontend/tcp -run 'Reference|TestErrors' -rewrite
+	$(GO) test -count=1 ./internal/observe/metrics -run 'TestDocument|TestAlertsPage' -rewrite
+	$(GO) test -count=1 ./internal/auth/guard -run TestTables -rewrite
 
 docs: ## a static site of all documents in DIST/site, with every link checked
 	rm -rf $(DIST)/site
@@ -96,7 +96,7 @@ test-short:
 # make check. The longest begin first. The results never come from the cache, which does not include the brokers of bin/.
 PROCESSORS = $$(getconf _NPROCESSORS_ONLN)
 GATE = $$($(GO) list $(PACKAGES) | grep -vE '/lockstep/($(subst $() ,|,$(OUTSIDE)))(/|$$)')
-LONGEST = $(addprefix ./,internal/verify/console internal/verify/smoke cmd/nsqd internal/etcdserver coordinator internal/verify/sim internal/verify/model)
+LONGEST = $(addprefix ./,internal/test/verify/console internal/test/verify/smoke cmd/nsqd coordinator/metadata/etcd coordinator internal/test/verify/sim internal/test/verify/model)
 GATE_FLAGS = -exec $(CURDIR)/.ci/isolated -vet=off -count=1 -skip '^TestPromise' -timeout 30m -parallel 4
 # Acknowledgements, duplicates, histories, elections, rollbacks, truncation: one rule of each; make mutants has them all.
 GATE_MUTANTS = ack-verified dedupe-whole divergence elect-head-start rollback-whole truncate-committed
@@ -104,30 +104,30 @@ test: fmt-check build tools ## the gate: everything deterministic, a smoke of re
 	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test $(GATE_FLAGS) -p $$(($(PROCESSORS) + 1)) $(LONGEST) $(GATE)
 	$(GO) test -C client $(GATE_FLAGS) ./...
 	$(GO) test -C docs/site $(GATE_FLAGS) ./...
-	$(GO) run ./internal/verify/mutants/cmd/mutants run -witness script $(GATE_MUTANTS)
+	$(GO) run ./internal/test/verify/mutants/cmd/mutants run -witness script $(GATE_MUTANTS)
 
 # Real processes whose wall-clock times are judged: one test at a time, with the brokers of bin/.
 PROCESSES = LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -p 1 -timeout 60m
-E2E = $(patsubst %/,./%,$(sort $(dir $(wildcard internal/verify/e2e/*/*_test.go))))
-MEASURED = $(addprefix ./internal/verify/e2e/,kills loss metadata partitions speed stops)
+E2E = $(patsubst %/,./%,$(sort $(dir $(wildcard internal/test/verify/e2e/*/*_test.go))))
+MEASURED = $(addprefix ./internal/test/verify/e2e/,kills loss metadata partitions speed stops)
 promises: build tools ## wall-clock promises, slack 1: on an idle machine, after a change of timing and before a release
 	LOCKSTEP_SLACK=1 $(PROCESSES) -parallel 1 -run '^TestPromise' $(GATE)
 	LOCKSTEP_SLACK=1 $(PROCESSES) -parallel 1 $(MEASURED)
 
 e2e: build tools ## each theme with real processes: after a change that brokers show to others, and before a release
 	$(PROCESSES) -parallel 2 $(filter-out $(MEASURED),$(E2E))
-	$(PROCESSES) ./internal/verify/chaos/... ./internal/verify/attack
+	$(PROCESSES) ./internal/test/verify/chaos/... ./internal/test/verify/attack
 	LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -C client/e2e -count=1 -timeout 10m ./...
 
-theme: build ## the tests of one theme of internal/verify/e2e (THEME=mirror; TESTFLAGS)
-	$(PROCESSES) -v ./internal/verify/e2e/$(THEME) $(TESTFLAGS)
+theme: build ## the tests of one theme of internal/test/verify/e2e (THEME=mirror; TESTFLAGS)
+	$(PROCESSES) -v ./internal/test/verify/e2e/$(THEME) $(TESTFLAGS)
 
 # On two processors there is one core loop: GOMAXPROCS=8 makes several. In the last line the brokers
 # have the detector, and not the clients: go-nsq has races of its own.
 race: build tools ## the gate's packages under the race detector, with eight processors, and kills of leaders: after a change of locks or goroutines
 	GOMAXPROCS=8 $(GO) test -race -skip '^TestPromise' -timeout 60m $(GATE)
-	GOMAXPROCS=8 $(PROCESSES) -run 'LeaderKills|KillInEveryRole' ./internal/verify/e2e/channels ./internal/verify/e2e/kills
-	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -p 1 -run LeaderKills ./internal/verify/e2e/channels ./internal/verify/e2e/kills
+	GOMAXPROCS=8 $(PROCESSES) -run 'LeaderKills|KillInEveryRole' ./internal/test/verify/e2e/channels ./internal/test/verify/e2e/kills
+	LOCKSTEP_RACE=1 LOCKSTEP_SLACK=10 $(GO) test -count=1 -timeout 20m -p 1 -run LeaderKills ./internal/test/verify/e2e/channels ./internal/test/verify/e2e/kills
 
 test-all: ## everything, for hours, one after the other: before a release
 	$(MAKE) test
@@ -196,31 +196,31 @@ scale: ## cost of many partitions and brokers (LOCKSTEP_LONG=1: 100,000 keys)
 	$(GO) test -run '^$$' -bench Scale -benchtime 1x -timeout 1h $(BENCHED)
 
 sim: ## simulated clusters under faults (SEEDS)
-	GOGC=400 $(GO) test -count=1 -timeout 24h ./internal/verify/sim -sim.seeds=$(SEEDS)
+	GOGC=400 $(GO) test -count=1 -timeout 24h ./internal/test/verify/sim -sim.seeds=$(SEEDS)
 
 storage-faults: ## storage on a crashing disk (SEQUENCES)
 	LOCKSTEP_SEQUENCES=$(SEQUENCES) $(GO) test -count=1 -timeout 24h $(STORAGE)
 
 model: ## every interleaving of small clusters (STATES per configuration)
-	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/verify/model
+	LOCKSTEP_LONG=1 LOCKSTEP_STATES=$(STATES) $(GO) test -v -count=1 -timeout 24h -run 'TestModel$$' ./internal/test/verify/model
 
 mutants: tools ## each rule removed once: all its witnesses must fail (MUTANTS: names and flags): after a change of rules or of their tests
-	$(GO) run ./internal/verify/mutants/cmd/mutants score $(MUTANTS)
+	$(GO) run ./internal/test/verify/mutants/cmd/mutants score $(MUTANTS)
 
 chaos: build ## real processes killed, stopped and partitioned (ROUNDS of ROUND_SECONDS): after a change of replication, storage or metadata
-	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -p 1 -timeout 24h -run Chaos ./internal/verify/chaos/...
+	LOCKSTEP_LONG=1 LOCKSTEP_CLOCKS=1 LOCKSTEP_ROUNDS=$(ROUNDS) LOCKSTEP_SECONDS=$(ROUND_SECONDS) $(GO) test -v -count=1 -p 1 -timeout 24h -run Chaos ./internal/test/verify/chaos/...
 
 figures: ## failover, hand-over, hung disks, flapping links, dead followers: what clients notice, with an older build (BEFORE: a commit) and this one (TIMES)
 	.ci/figures $(BEFORE) $(TIMES)
 
 soak: tools ## floods, bad logins, scans, and one user's unread and trickling clients at real brokers, with figures: 20 minutes; after a change of limits
-	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/verify/attack
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 2h ./internal/test/verify/attack
 
 migrate: ## a stock NSQ cluster under load moved to Lockstep (MESSAGES; from 100,000 on 20 topics, 60 channels)
-	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/verify/e2e/stock
+	LOCKSTEP_MIGRATE=$(MESSAGES) $(GO) test -v -count=1 -timeout 3h -run 'TestMigrate$$' ./internal/test/verify/e2e/stock
 
 walk: ## each failure of docs/operations caused: the page, nsqctl and the alert; LOCKSTEP_WALK=file, LOCKSTEP_SHOTS=folder
-	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -p 1 -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestDamageOf|TestOldDisk|TestEachSign' $(addprefix ./internal/verify/e2e/,alerts disks walk)
+	LOCKSTEP_LONG=1 $(GO) test -v -count=1 -timeout 1h -p 1 -run 'TestWalk|TestAlert|TestDamagedEverywhere|TestDamageOf|TestOldDisk|TestEachSign' $(addprefix ./internal/test/verify/e2e/,alerts disks walk)
 
 conformance: build tools ## stock clients' own suites, and every pair of implementations
 	LOCKSTEP_LONG=1 LOCKSTEP_BINARIES=$(CURDIR)/bin $(GO) test -count=1 -timeout 1h -run Conformance $(PACKAGES)

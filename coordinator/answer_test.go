@@ -6,15 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // answerFunc is called with the answer to a put, on the goroutine that gives it.
-type answerFunc func(edge.PutResult)
+type answerFunc func(api.PutResult)
 
-func (f answerFunc) Answer(r edge.PutResult) { f(r) }
+func (f answerFunc) Answer(r api.PutResult) { f(r) }
 
 // TestAnsweredPutIsSeen: a producer that has its OK looks at the topic at once. The committed
 // end that the leader shows includes the put, and the statistics count its bytes.
@@ -27,7 +27,7 @@ func TestAnsweredPutIsSeen(t *testing.T) {
 			seen, bytes := make(chan ident.Sequence, 1), uint64(0)
 			d := queue.NewDraft(8)
 			d.Add([]byte("next"))
-			c.nodes["n1"].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r edge.PutResult) {
+			c.nodes["n1"].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r api.PutResult) {
 				bytes = c.nodes["n1"].Stats().Topics("orders", "", false)[0].MessageBytes
 				v, _ := c.view("n1", "orders")
 				seen <- v.Partitions[0].CommittedSequence

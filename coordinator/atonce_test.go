@@ -7,19 +7,19 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/stretchr/testify/require"
 )
 
 // interruptedMeta does something right before, or right after, a transaction on a
 // key that contains part; each once.
 type interruptedMeta struct {
-	meta.Store
+	metadata.Store
 	part          string
 	before, after atomic.Pointer[func()]
 }
 
-func (m *interruptedMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (m *interruptedMeta) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	if !strings.Contains(puts[0].Key, m.part) {
 		return m.Store.Txn(ctx, cmp, puts)
 	}
@@ -37,7 +37,7 @@ func once(f *atomic.Pointer[func()]) {
 // interrupted is a cluster of three in which n1 can be interrupted.
 func interrupted(t *testing.T, part string) (*cluster, *interruptedMeta) {
 	m := &interruptedMeta{part: part}
-	return newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+	return newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 		if name != "n1" {
 			return s
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -42,7 +42,7 @@ func benchmarkPut(b *testing.B, atLeader bool, inFlight int) {
 		d := queue.NewDraft(len(body))
 		d.Add(body)
 		done.Add(1)
-		p.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(r edge.PutResult) {
+		p.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(r api.PutResult) {
 			if r.Err != nil {
 				b.Error(r.Err)
 			}
@@ -55,8 +55,8 @@ func benchmarkPut(b *testing.B, atLeader bool, inFlight int) {
 
 type slots chan struct{}
 
-// answered is an edge.PutAnswer that calls a function.
-type answered func(edge.PutResult)
+// answered is an api.PutAnswer that calls a function.
+type answered func(api.PutResult)
 
 // Answer implements it.
-func (f answered) Answer(r edge.PutResult) { f(r) }
+func (f answered) Answer(r api.PutResult) { f(r) }

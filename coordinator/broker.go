@@ -6,26 +6,24 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/directory"
 	"github.com/lockstepmq/lockstep/coordinator/dispatch"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/hosting"
-	"github.com/lockstepmq/lockstep/coordinator/inspect"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/peers"
-	"github.com/lockstepmq/lockstep/coordinator/session"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/coordinator/upkeep"
+	"github.com/lockstepmq/lockstep/coordinator/liveness"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/coordinator/query"
+	"github.com/lockstepmq/lockstep/coordinator/replicas"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
-	"github.com/lockstepmq/lockstep/internal/signal"
-	"github.com/lockstepmq/lockstep/internal/store"
-	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
@@ -35,9 +33,9 @@ type Broker struct {
 	o    Options
 	log  logrus.FieldLogger
 	self ident.Node
-	keys meta.Keys
+	keys metadata.Keys
 
-	tasks    *tasks.Group
+	tasks    *concurrency.Group
 	catalog  *catalog.Catalog
 	dispatch *dispatch.Dispatcher
 
@@ -47,15 +45,15 @@ type Broker struct {
 	rpc       *rpc.Transport
 	proposer  *txn.Proposer
 	engine    *engine.Engine
-	peers     *peers.Peers
-	directory *directory.Directory
-	inspector *inspect.Inspector
+	peers     *liveness.Peers
+	directory *query.Directory
+	inspector *query.Inspector
 	gateway   *gateway.Gateway
-	hosting   *hosting.Hosting
+	hosting   *replicas.Hosting
 	admin     *admin.Admin
-	space     *upkeep.Space
-	letters   *upkeep.DeadLetters
-	idle      *upkeep.IdleChannels
+	space     *maintenance.Space
+	letters   *maintenance.DeadLetters
+	idle      *maintenance.IdleChannels
 
 	changed  changes
 	history  history
@@ -67,8 +65,8 @@ type Broker struct {
 
 // changes are those of the metadata that the boot counters go by.
 type changes struct {
-	partitions signal.Edge // of partitions here
-	nodes      signal.Edge // of brokers' permanent keys
+	partitions concurrency.Edge // of partitions here
+	nodes      concurrency.Edge // of brokers' permanent keys
 }
 
 // Start opens the store, registers, and serves. Edges may be opened when it
@@ -79,9 +77,9 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		o: o, log: o.Log, self: o.Node.Name, keys: meta.Keys{Cluster: o.Cluster},
-		tasks: tasks.NewGroup(), dispatch: dispatch.New(o.Node.Name),
-		changed: changes{partitions: signal.NewEdge(), nodes: signal.NewEdge()}, failed: make(chan error, 1),
+		o: o, log: o.Log, self: o.Node.Name, keys: metadata.Keys{Cluster: o.Cluster},
+		tasks: concurrency.NewGroup(), dispatch: dispatch.New(o.Node.Name),
+		changed: changes{partitions: concurrency.NewEdge(), nodes: concurrency.NewEdge()}, failed: make(chan error, 1),
 	}
 	b.catalog = catalog.New(b.keys, b.log)
 	if err := b.start(ctx); err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -165,7 +165,7 @@ func TestSettingsOfAChannelOutliveAllBrokers(t *testing.T) {
 			c.restart(n)
 		}
 		c.whole("orders")
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 2, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 2, DeadLetterTopic: "dead"})
 		s := c.subscribe("n2", "orders", "billing", 10)
 		c.counts("orders", "billing", 3, 0, 0)
 		require.Empty(t, s.sub.Pull(10, nil), "paused")
@@ -260,7 +260,7 @@ func TestTopicsAreDeletedOnAllBrokers(t *testing.T) {
 		}, "the topic stays")
 		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders"}), "scripts ask every broker")
 		require.NoError(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "orders", Accept: ofNSQAdmin}), "nsqadmin, too")
-		require.ErrorIs(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "other"}), edge.ErrTopicNotFound)
+		require.ErrorIs(t, do(ctx, c.nodes["n3"], operation{Verb: "topic.delete", Topic: "other"}), api.ErrTopicNotFound)
 
 		require.NoError(t, c.put("n1", "orders", "new"))
 		again, _ := c.nodes["n1"].Topic("orders")
@@ -310,10 +310,10 @@ func TestTopicIsNotMadeWithFewerReplicasThanConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
 		err := do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"replication_factor": "3"}})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		err = do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders",
 			Args: map[string]string{"replication_factor": "1", "min_in_sync": "2"}})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 	})
 }
 
@@ -337,7 +337,7 @@ func TestChannelsOfATopic(t *testing.T) {
 		require.NoError(t, do("channel.pause", "first"))
 		require.NoError(t, do("channel.unpause", "first"))
 		require.NoError(t, do("channel.delete", "first"))
-		require.ErrorIs(t, do("channel.delete", "third"), edge.ErrChannelNotFound)
+		require.ErrorIs(t, do("channel.delete", "third"), api.ErrChannelNotFound)
 		require.Equal(t, []string{"second"}, c.nodes["n2"].Channels("orders"))
 	})
 }
@@ -352,7 +352,7 @@ func TestLookupNamesTheLeaderAndASurvivor(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, producers, 2)
 		_, _, err = c.nodes["n3"].Lookup(context.Background(), "other")
-		require.ErrorIs(t, err, edge.ErrTopicNotFound)
+		require.ErrorIs(t, err, api.ErrTopicNotFound)
 	})
 }
 
@@ -403,7 +403,7 @@ func TestSnapshotOfARunningBrokerIsANewMember(t *testing.T) {
 		snapshot := c.disks[leader].CrashClone(rand.New(rand.NewPCG(1, 1)))
 		require.NoError(t, c.put(leader, "orders", "m1"))
 		counter := func() int64 {
-			e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Node(ident.Node(leader)))
+			e, err := c.meta.Get(context.Background(), metadata.Keys{Cluster: "test"}.Node(ident.Node(leader)))
 			require.NoError(t, err)
 			return e.Mod
 		}

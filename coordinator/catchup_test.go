@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestCatchUpIsThrottled: a new replica takes as long as the rate says, and puts go on meanwhile.
@@ -29,7 +29,7 @@ func TestCatchUpIsThrottled(t *testing.T) {
 		}
 		v, _ := c.view("n1", "orders")
 		require.Len(t, v.Partitions[0].ISR, 1, "12 MiB at 1 MiB a second")
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return len(p.ISR) == 2 })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return len(p.ISR) == 2 })
 		took := time.Since(began)
 		require.Greater(t, took, 8*time.Second, "the newest batches come from memory")
 		require.Less(t, took, 16*time.Second)

@@ -9,9 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -26,7 +25,7 @@ func (c *cluster) do(on, verb, topic, channel string, args map[string]string) {
 }
 
 // putMessage publishes one message as it is and waits for its answer.
-func (c *cluster) putMessage(on, topic string, key []byte, m queue.Message) edge.MessageID {
+func (c *cluster) putMessage(on, topic string, key []byte, m queue.Message) api.MessageID {
 	c.t.Helper()
 	p := c.nodes[on].Publisher()
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(m.Body)))
@@ -42,25 +41,25 @@ func (c *cluster) putMessage(on, topic string, key []byte, m queue.Message) edge
 // consumer is one subscription and its broker.
 type consumer struct {
 	c   *cluster
-	sub edge.Subscription
+	sub api.Subscription
 }
 
 func (c *cluster) subscribe(on, topic, channel string, ready int) *consumer {
 	c.t.Helper()
-	return c.open(on, edge.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1}, ready)
+	return c.open(on, api.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1}, ready)
 }
 
 // subscribeOrdered is SUB_ORDERED, ready for ten.
 func (c *cluster) subscribeOrdered(on, topic, channel string) *consumer {
 	c.t.Helper()
-	return c.open(on, edge.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1, Ordered: true}, 10)
+	return c.open(on, api.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1, Ordered: true}, 10)
 }
 
-func (c *cluster) open(on string, r edge.SubscribeRequest, ready int) *consumer {
+func (c *cluster) open(on string, r api.SubscribeRequest, ready int) *consumer {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r.Client = func() edge.ClientStats { return edge.ClientStats{} }
+	r.Client = func() api.ClientStats { return api.ClientStats{} }
 	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, r)
 	require.NoError(c.t, err)
 	sub.SetReady(ready)
@@ -77,11 +76,11 @@ func TestSubscriptionsReposition(t *testing.T) {
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		partition := 0
 		for i := range 10 {
-			place, _ := msgid.Parse(c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))}))
+			place, _ := api.ParseMessageID(c.putMessage("n1", "orders", []byte("key"), queue.Message{Body: []byte(fmt.Sprintf("m%d", i))}))
 			partition = int(place.Partition)
 		}
 		from := func(on, from string, ready int) *consumer {
-			return c.open(on, edge.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: partition, From: from, Reposition: true}, ready)
+			return c.open(on, api.SubscribeRequest{Topic: "orders", Channel: "billing", Partition: partition, From: from, Reposition: true}, ready)
 		}
 		first := from("n1", "4", 100)
 		require.Equal(t, "m4", string(first.next().Message.Body))
@@ -94,10 +93,10 @@ func TestSubscriptionsReposition(t *testing.T) {
 		c.counts("orders", "billing", 6, 0, 0)
 
 		// A sequence is a place of the one partition: in the other one, which is empty, a new channel begins by the rules.
-		third := c.open("n3", edge.SubscribeRequest{Topic: "orders", Channel: "audit", Partition: partition, From: "7", Reposition: true}, 100)
+		third := c.open("n3", api.SubscribeRequest{Topic: "orders", Channel: "audit", Partition: partition, From: "7", Reposition: true}, 100)
 		require.Equal(t, "m7", string(third.next().Message.Body))
 		third.sub.Close(true)
-		_, err := c.nodes["n3"].Subscribers().Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "new", Partition: 1 - partition, From: "7", Reposition: true, Client: func() edge.ClientStats { return edge.ClientStats{} }})
+		_, err := c.nodes["n3"].Subscribers().Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "new", Partition: 1 - partition, From: "7", Reposition: true, Client: func() api.ClientStats { return api.ClientStats{} }})
 		require.ErrorContains(t, err, fmt.Sprintf("7 is a sequence beyond the end of partition %d (0)", 1-partition))
 		views, err := c.nodes["n3"].ChannelViews("orders")
 		require.NoError(t, err)
@@ -106,7 +105,7 @@ func TestSubscriptionsReposition(t *testing.T) {
 }
 
 // next waits for one delivery.
-func (s *consumer) next() edge.Delivery {
+func (s *consumer) next() api.Delivery {
 	s.c.t.Helper()
 	timeout := time.After(patience)
 	for {
@@ -122,7 +121,7 @@ func (s *consumer) next() edge.Delivery {
 }
 
 // take waits for n deliveries, in their order.
-func (s *consumer) take(n int) (got []edge.Delivery) {
+func (s *consumer) take(n int) (got []api.Delivery) {
 	s.c.t.Helper()
 	for range n {
 		got = append(got, s.next())
@@ -130,14 +129,14 @@ func (s *consumer) take(n int) (got []edge.Delivery) {
 	return got
 }
 
-func (s *consumer) finish(d ...edge.Delivery) {
+func (s *consumer) finish(d ...api.Delivery) {
 	s.c.t.Helper()
 	for i := range d {
 		require.NoError(s.c.t, s.sub.Finish(d[i].ID))
 	}
 }
 
-func bodies(d []edge.Delivery) (out []string) {
+func bodies(d []api.Delivery) (out []string) {
 	for i := range d {
 		out = append(out, string(d[i].Message.Body))
 	}
@@ -145,7 +144,7 @@ func bodies(d []edge.Delivery) (out []string) {
 }
 
 // stats adds up the reports of all leaders about a channel.
-func (c *cluster) stats(topic, channel string) (sum edge.ChannelStats, found bool) {
+func (c *cluster) stats(topic, channel string) (sum api.ChannelStats, found bool) {
 	for _, b := range c.nodes {
 		for _, t := range b.Stats().Topics(topic, channel, false) {
 			for _, s := range t.Channels {
@@ -165,7 +164,7 @@ func (c *cluster) stats(topic, channel string) (sum edge.ChannelStats, found boo
 // counts waits until a channel has these numbers.
 func (c *cluster) counts(topic, channel string, depth, inFlight, deferred int) {
 	c.t.Helper()
-	var s edge.ChannelStats
+	var s api.ChannelStats
 	c.eventually(func() bool {
 		var ok bool
 		s, ok = c.stats(topic, channel)
@@ -282,7 +281,7 @@ func TestDeleteOfAChannelThatStopsOnTheWay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		op := operation{Verb: "channel.delete", Topic: "orders", Channel: "billing"}
-		require.ErrorIs(t, do(ctx, c.nodes[other], op), edge.ErrUnavailable)
+		require.ErrorIs(t, do(ctx, c.nodes[other], op), api.ErrUnavailable)
 		c.restart(holder)
 		c.leader("orders")
 		require.Contains(t, c.nodes[other].Channels("orders"), "billing")

@@ -13,13 +13,13 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -37,19 +37,19 @@ const patience = wait.Limit
 // memory file system for each broker, pipes between them.
 type cluster struct {
 	t     testing.TB
-	meta  *meta.Memory
+	meta  *metadata.Memory
 	log   *logrus.Logger
 	size  int
 	disks map[string]*vfs.Memory
 	nodes map[string]*coordinator.Broker
 
-	sessions       map[string]*meta.Memory // each broker's way to the metadata
-	segmentBytes   int64                   // 0 = the default
-	level          int                     // feature level of the builds that are started
-	minFree        int64                   // of every disk
-	maxDisk        int64                   // for the logs of every broker; 0 = any
-	tombstoneGrace time.Duration           // how long the tombstones of deleted topics stay; 0 = the default
-	deleteGrace    time.Duration           // how long a deleted topic can be undeleted; 0 = it cannot
+	sessions       map[string]*metadata.Memory // each broker's way to the metadata
+	segmentBytes   int64                       // 0 = the default
+	level          int                         // feature level of the builds that are started
+	minFree        int64                       // of every disk
+	maxDisk        int64                       // for the logs of every broker; 0 = any
+	tombstoneGrace time.Duration               // how long the tombstones of deleted topics stay; 0 = the default
+	deleteGrace    time.Duration               // how long a deleted topic can be undeleted; 0 = it cannot
 	deleteEarly    bool
 	trashGrace     time.Duration // how long the files of deleted topics stay; 0 = the default
 	recount        time.Duration // how often the boot counter is raised; 0 = the default
@@ -58,20 +58,20 @@ type cluster struct {
 	topicDefaults  []coordinator.TopicDefault
 	catchUpRate    int64 // bytes a second for replicas that catch up; 0 = no limit
 	mayPublish     func(user, topic string) bool
-	noSync         bool            // durability "replicated"
-	durability     meta.Durability // of new topics; "" = the default
-	hook           vfs.Hook        // sees the calls to every disk; nil = none
-	members        *members        // of the metadata store; nil = the brokers embed none
+	noSync         bool                // durability "replicated"
+	durability     metadata.Durability // of new topics; "" = the default
+	hook           vfs.Hook            // sees the calls to every disk; nil = none
+	members        *members            // of the metadata store; nil = the brokers embed none
 	events         map[string]*events.Recorder
 	metrics        *metrics.Recorder // of all brokers; nil = none
 	net            *network          // between the brokers
 	mu             *sync.Mutex       // of sessions
 
-	rpc    rpc.Times                                          // of the connections between brokers; 0 = the defaults
-	limits quota.Limits                                       // of topics, partitions and channels
-	note   func(who edge.Requester, detail string, err error) // nil = nothing is noted
+	rpc    rpc.Times                                         // of the connections between brokers; 0 = the defaults
+	limits quota.Limits                                      // of topics, partitions and channels
+	note   func(who api.Requester, detail string, err error) // nil = nothing is noted
 
-	wrap func(name string, s meta.Store) meta.Store // the metadata as a broker sees it; nil = as it is
+	wrap func(name string, s metadata.Store) metadata.Store // the metadata as a broker sees it; nil = as it is
 }
 
 func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluster{size: size}) }
@@ -80,8 +80,8 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*meta.Memory{}, mu: &sync.Mutex{},
-		t: t, meta: meta.NewMemory(), log: logrus.New(), size: size,
+		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*metadata.Memory{}, mu: &sync.Mutex{},
+		t: t, meta: metadata.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}
 	c.log.SetOutput(io.Discard)
@@ -122,7 +122,7 @@ func (c *cluster) launch(name string) *coordinator.Broker {
 // tryLaunch is launch where it may fail.
 func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	session := c.meta.Session()
-	var seen meta.Store = session
+	var seen metadata.Store = session
 	if c.wrap != nil {
 		seen = c.wrap(name, session)
 	}
@@ -136,7 +136,7 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 		beside = member{c.members, name}
 	}
 	return coordinator.Start(ctx, coordinator.Options{
-		Cluster: "test", Node: meta.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
+		Cluster: "test", Node: metadata.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
 		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 256 << 10,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: c.net.listen(name), Dial: c.net.dialer(name),
 		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, MayPublish: c.mayPublish, Replica: replica.Options{Check: true}, RPC: c.rpc, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
@@ -167,7 +167,7 @@ func (c *cluster) kill(name string) {
 // because no other data path may take the name over before.
 func (c *cluster) wipe(name string) {
 	c.disks[name] = vfs.NewMemory()
-	e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	e, err := c.meta.Get(context.Background(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 	if err == nil {
 		c.meta.Expire(e.Lease)
 	}
@@ -206,11 +206,11 @@ func (c *cluster) leader(topic string) string {
 }
 
 // durabilityOf is the durability of new topics on brokers that are started so.
-func durabilityOf(noSync bool) meta.Durability {
+func durabilityOf(noSync bool) metadata.Durability {
 	if noSync {
-		return meta.DurabilityReplicated
+		return metadata.DurabilityReplicated
 	}
-	return meta.DurabilitySync
+	return metadata.DurabilitySync
 }
 
 // cached waits until a topic's puts are acknowledged from the page cache, if they are to be.
@@ -233,9 +233,9 @@ func (c *cluster) leads(on, topic string) bool {
 }
 
 // answers collects the answers of puts.
-type answers chan edge.PutResult
+type answers chan api.PutResult
 
-func (a answers) Answer(r edge.PutResult) { a <- r }
+func (a answers) Answer(r api.PutResult) { a <- r }
 
 // put publishes one message on a broker and waits for its answer.
 func (c *cluster) put(on, topic, body string) error {
@@ -259,13 +259,13 @@ func (c *cluster) put(on, topic, body string) error {
 }
 
 // view is a topic as a broker shows it in /v1/cluster.
-func (c *cluster) view(on, topic string) (edge.TopicView, bool) {
+func (c *cluster) view(on, topic string) (api.TopicView, bool) {
 	for _, t := range c.nodes[on].Cluster().Topics {
 		if t.Topic == topic {
 			return t, true
 		}
 	}
-	return edge.TopicView{}, false
+	return api.TopicView{}, false
 }
 
 // whole waits until all replicas of a topic are in sync again and hold the same
@@ -273,13 +273,13 @@ func (c *cluster) view(on, topic string) (edge.TopicView, bool) {
 func (c *cluster) whole(topic string) {
 	c.t.Helper()
 	c.eventually(func() bool {
-		var first *edge.Digest
+		var first *api.Digest
 		for name, b := range c.nodes {
 			v, ok := c.view(name, topic)
 			if !ok || v.Partitions[0].UnderReplicated || v.Partitions[0].Leader == "" {
 				return false
 			}
-			d, err := b.Digest(edge.DigestRequest{Topic: topic})
+			d, err := b.Digest(api.DigestRequest{Topic: topic})
 			if err != nil || d.Next != d.Committed || d.Committed != d.End {
 				return false
 			}
@@ -294,15 +294,15 @@ func (c *cluster) whole(topic string) {
 }
 
 // digest is the digest of a broker's replica.
-func (c *cluster) digest(on, topic string) edge.Digest {
+func (c *cluster) digest(on, topic string) api.Digest {
 	c.t.Helper()
-	d, err := c.nodes[on].Digest(edge.DigestRequest{Topic: topic})
+	d, err := c.nodes[on].Digest(api.DigestRequest{Topic: topic})
 	require.NoError(c.t, err)
 	return d
 }
 
 // equalBatches compares two logs of the same end from the later of their starts on.
-func equalBatches(a, b []edge.BatchDigest) bool {
+func equalBatches(a, b []api.BatchDigest) bool {
 	n := min(len(a), len(b))
 	return slices.Equal(a[len(a)-n:], b[len(b)-n:]) && (n > 0 || len(a) == len(b))
 }
@@ -312,8 +312,8 @@ func (c *cluster) drain(on, topic string, want int) map[string]int {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, edge.SubscribeRequest{
-		Topic: topic, Channel: "drain", Partition: -1, Client: func() edge.ClientStats { return edge.ClientStats{} },
+	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, api.SubscribeRequest{
+		Topic: topic, Channel: "drain", Partition: -1, Client: func() api.ClientStats { return api.ClientStats{} },
 	})
 	require.NoError(c.t, err)
 	defer sub.Close(true)
@@ -344,7 +344,7 @@ func (c *cluster) drain(on, topic string, want int) map[string]int {
 // not renewed for the session's TTL.
 func (c *cluster) expire(name string) {
 	c.t.Helper()
-	e, err := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	e, err := c.meta.Get(context.Background(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 	require.NoError(c.t, err)
 	c.meta.Expire(e.Lease)
 }

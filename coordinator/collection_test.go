@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestTombstonesOfDeletedTopicsGo: without collection each deleted topic would leave a tombstone
@@ -26,11 +26,11 @@ func TestTombstonesOfDeletedTopicsGo(t *testing.T) {
 			}
 			return nil
 		}
-		c := newClusterOf(t, cluster{size: 3, tombstoneGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, tombstoneGrace: time.Millisecond, wrap: func(_ string, s metadata.Store) metadata.Store {
 			return hookedMeta{Store: s, get: get}
 		}})
 		marks := func() int {
-			e, _, err := c.meta.List(context.Background(), meta.Keys{Cluster: "test"}.Audit("deleted-topics/"))
+			e, _, err := c.meta.List(context.Background(), metadata.Keys{Cluster: "test"}.Audit("deleted-topics/"))
 			require.NoError(t, err)
 			return len(e)
 		}
@@ -53,9 +53,9 @@ func TestTombstonesOfDeletedTopicsGo(t *testing.T) {
 }
 
 // slowTombstones answers the list of the tombstones only when the caller's context ends.
-type slowTombstones struct{ meta.Store }
+type slowTombstones struct{ metadata.Store }
 
-func (s slowTombstones) List(ctx context.Context, prefix string) ([]meta.Entry, int64, error) {
+func (s slowTombstones) List(ctx context.Context, prefix string) ([]metadata.Entry, int64, error) {
 	if strings.HasSuffix(prefix, "deleted-topics/") {
 		<-ctx.Done()
 		return nil, 0, ctx.Err()
@@ -68,9 +68,9 @@ func (s slowTombstones) List(ctx context.Context, prefix string) ([]meta.Entry, 
 func TestControllerDoesNotWaitForTombstones(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 4, tombstoneGrace: time.Millisecond, wrap: func(_ string, s meta.Store) meta.Store { return slowTombstones{s} }})
+		c := newClusterOf(t, cluster{size: 4, tombstoneGrace: time.Millisecond, wrap: func(_ string, s metadata.Store) metadata.Store { return slowTombstones{s} }})
 		from, to := c.movable("orders")
 		require.NoError(t, c.move("n2", "orders", "0", from, to))
-		c.arranged("n2", "orders", func(p edge.PartitionView) bool { return string(p.Leader) == to })
+		c.arranged("n2", "orders", func(p api.PartitionView) bool { return string(p.Leader) == to })
 	})
 }

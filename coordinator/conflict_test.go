@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -44,17 +44,17 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 			"partitions=1 replication_factor=3 ordered=false max_bytes=0, not partitions=8 replication_factor=2 ordered=true max_bytes=5": {"partitions": "8", "replication_factor": "2", "ordered": "true", "max_bytes": "5"},
 		} {
 			err := try("topic.create", "", other)
-			require.ErrorIs(t, err, edge.ErrConflict, "%v", other)
+			require.ErrorIs(t, err, api.ErrConflict, "%v", other)
 			require.ErrorContains(t, err, "topic orders has "+text+"; nothing was changed")
 		}
-		require.ErrorIs(t, try("topic.set", "", nil), edge.ErrInvalid, "a request that would do nothing")
-		require.ErrorIs(t, try("topic.set", "", args{"durability": "maybe"}), edge.ErrInvalid)
+		require.ErrorIs(t, try("topic.set", "", nil), api.ErrInvalid, "a request that would do nothing")
+		require.ErrorIs(t, try("topic.set", "", args{"durability": "maybe"}), api.ErrInvalid)
 		require.NoError(t, try("topic.set", "", args{"max_bytes": "1000000000"}))
 		s, ok := c.nodes["n2"].TopicSettings("orders")
 		require.True(t, ok)
 		require.NotZero(t, s.ID)
-		require.Equal(t, edge.TopicSettings{Topic: "orders", ID: s.ID, Partitions: 1, ReplicationFactor: 3, MinInSync: 2, Durability: "sync",
-			EffectiveLimits: edge.EffectiveLimits{MaxBytes: 1000000000, DedupeWindowMS: meta.DefaultDedupeWindowMS, Dedupe: edge.DedupeID}}, s)
+		require.Equal(t, api.TopicSettings{Topic: "orders", ID: s.ID, Partitions: 1, ReplicationFactor: 3, MinInSync: 2, Durability: "sync",
+			EffectiveLimits: api.EffectiveLimits{MaxBytes: 1000000000, DedupeWindowMS: metadata.DefaultDedupeWindowMS, Dedupe: api.DedupeID}}, s)
 
 		require.NoError(t, try("channel.create", "billing", args{"from": "latest"}))
 		for _, same := range []args{nil, {"from": "latest"}, {"ordered": "false"}} {
@@ -62,18 +62,18 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 		}
 		for text, other := range map[string]args{"from=earliest": {"from": "earliest"}, "ordered=true": {"ordered": "true"}} {
 			err := try("channel.create", "billing", other)
-			require.ErrorIs(t, err, edge.ErrConflict, "%v", other)
+			require.ErrorIs(t, err, api.ErrConflict, "%v", other)
 			require.ErrorContains(t, err, `channel billing of topic orders has from="latest" ordered=false, not `+text)
 		}
-		require.ErrorIs(t, try("channel.create", "new", args{"from": "yesterday"}), edge.ErrInvalid)
+		require.ErrorIs(t, try("channel.create", "new", args{"from": "yesterday"}), api.ErrInvalid)
 		require.NotContains(t, c.nodes["n2"].Channels("orders"), "new")
 
 		c.do("n1", "topic.create", "strict", "", args{"ordered": "true"})
 		c.do("n1", "channel.create", "strict", "billing", args{"ordered": "true"})
 		c.do("n1", "channel.create", "strict", "billing", nil)
 		err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "strict", Channel: "other", Args: args{"ordered": "false"}})
-		require.ErrorIs(t, err, edge.ErrInvalid)
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "strict", Args: args{"ordered": "false"}}), edge.ErrConflict)
+		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "strict", Args: args{"ordered": "false"}}), api.ErrConflict)
 	})
 }
 
@@ -93,7 +93,7 @@ func TestTwoCreateOneTopic(t *testing.T) {
 		topic, _ := c.nodes["n1"].Topic("orders")
 		lost := 3 - topic.Partitions // the index of the other
 		require.NoError(t, errs[1-lost])
-		require.ErrorIs(t, errs[lost], edge.ErrConflict)
+		require.ErrorIs(t, errs[lost], api.ErrConflict)
 	})
 }
 
@@ -126,7 +126,7 @@ func TestItIsToldWhetherAChannelIsOrdered(t *testing.T) {
 			c.eventually(func() bool { v, err := c.nodes[on].ChannelViews("orders"); return err == nil && len(v) == 2 }, "not known")
 			v, err := c.nodes[on].ChannelViews("orders")
 			require.NoError(t, err)
-			require.Equal(t, []edge.ChannelView{{Channel: "plain"}, {Channel: "strict", Ordered: true, From: "earliest"}}, v)
+			require.Equal(t, []api.ChannelView{{Channel: "plain"}, {Channel: "strict", Ordered: true, From: "earliest"}}, v)
 		}
 		for name, ordered := range map[string]bool{"plain": false, "strict": true} {
 			s, ok := c.stats("orders", name)
@@ -134,7 +134,7 @@ func TestItIsToldWhetherAChannelIsOrdered(t *testing.T) {
 			require.Equal(t, ordered, s.Ordered, name)
 		}
 		_, err := c.nodes["n1"].ChannelViews("none")
-		require.ErrorIs(t, err, edge.ErrTopicNotFound)
+		require.ErrorIs(t, err, api.ErrTopicNotFound)
 	})
 }
 
@@ -147,13 +147,13 @@ func TestPeekAtTheLeader(t *testing.T) {
 		c.do("n1", "topic.create", "orders", "", nil)
 		require.NoError(t, c.put("n1", "orders", "here"))
 		leader := c.leader("orders")
-		at := func(on string) (edge.Peeked, error) {
-			return c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(on), Leader: true})
+		at := func(on string) (api.Peeked, error) {
+			return c.nodes[leader].Peek(t.Context(), api.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(on), Leader: true})
 		}
 		for _, on := range all {
 			p, err := at(on)
 			if on != leader {
-				require.ErrorIs(t, err, edge.ErrUnavailable, on)
+				require.ErrorIs(t, err, api.ErrUnavailable, on)
 				continue
 			}
 			require.NoError(t, err)
@@ -171,34 +171,34 @@ func TestPeekAsksABrokerThatHasTheReplica(t *testing.T) {
 		require.NoError(t, c.put("n1", "orders", "here"))
 		leader := c.leader("orders")
 		for _, on := range all {
-			var p edge.Peeked
+			var p api.Peeked
 			var err error
 			c.eventually(func() bool { // as soon as it is connected to a broker that has it
-				p, err = c.nodes[on].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Limit: 5})
+				p, err = c.nodes[on].Peek(t.Context(), api.PeekRequest{Topic: "orders", Limit: 5})
 				return err == nil
 			}, "not found")
 			require.Len(t, p.Messages, 1, on)
 			require.Equal(t, "here", p.Messages[0].Body)
-			p, err = c.nodes[on].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(leader)})
+			p, err = c.nodes[on].Peek(t.Context(), api.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(leader)})
 			require.NoError(t, err, on)
 			require.Len(t, p.Messages, 1, on)
-			_, err = c.nodes[on].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Partition: 1})
-			require.ErrorIs(t, err, edge.ErrTopicNotFound)
-			_, err = c.nodes[on].Peek(t.Context(), edge.PeekRequest{Topic: "orders", From: "yesterday"})
-			require.ErrorIs(t, err, edge.ErrInvalid)
+			_, err = c.nodes[on].Peek(t.Context(), api.PeekRequest{Topic: "orders", Partition: 1})
+			require.ErrorIs(t, err, api.ErrTopicNotFound)
+			_, err = c.nodes[on].Peek(t.Context(), api.PeekRequest{Topic: "orders", From: "yesterday"})
+			require.ErrorIs(t, err, api.ErrInvalid)
 		}
 		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
-		p, err := c.nodes[other].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(leader), Leader: true})
+		p, err := c.nodes[other].Peek(t.Context(), api.PeekRequest{Topic: "orders", Limit: 5, Node: ident.Node(leader), Leader: true})
 		require.NoError(t, err)
 		require.Len(t, p.Messages, 1)
-		_, err = c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: ident.Node(other)})
-		require.ErrorIs(t, err, edge.ErrTopicNotFound)
-		_, err = c.nodes[leader].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: "n9"})
-		require.ErrorIs(t, err, edge.ErrBrokerNotFound)
+		_, err = c.nodes[leader].Peek(t.Context(), api.PeekRequest{Topic: "orders", Node: ident.Node(other)})
+		require.ErrorIs(t, err, api.ErrTopicNotFound)
+		_, err = c.nodes[leader].Peek(t.Context(), api.PeekRequest{Topic: "orders", Node: "n9"})
+		require.ErrorIs(t, err, api.ErrBrokerNotFound)
 		c.kill(leader)
-		_, err = c.nodes[other].Peek(t.Context(), edge.PeekRequest{Topic: "orders"})
-		require.ErrorIs(t, err, edge.ErrUnavailable)
-		_, err = c.nodes[other].Peek(t.Context(), edge.PeekRequest{Topic: "orders", Node: ident.Node(leader)})
-		require.ErrorIs(t, err, edge.ErrUnavailable, "it belongs to the cluster")
+		_, err = c.nodes[other].Peek(t.Context(), api.PeekRequest{Topic: "orders"})
+		require.ErrorIs(t, err, api.ErrUnavailable)
+		_, err = c.nodes[other].Peek(t.Context(), api.PeekRequest{Topic: "orders", Node: ident.Node(leader)})
+		require.ErrorIs(t, err, api.ErrUnavailable, "it belongs to the cluster")
 	})
 }

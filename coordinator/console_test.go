@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 	"github.com/stretchr/testify/require"
 )
 
@@ -44,8 +44,8 @@ func TestConsoleOfACluster(t *testing.T) {
 		all := consoles(t, c)
 		ctx := t.Context()
 		three, yes := 3, true
-		require.NoError(t, c.nodes["n1"].Do(ctx, edge.CreateTopic{Topic: "orders", Partitions: three}))
-		require.NoError(t, c.nodes["n1"].Do(ctx, edge.CreateChannel{Topic: "orders", Channel: "billing", Ordered: &yes}))
+		require.NoError(t, c.nodes["n1"].Do(ctx, api.CreateTopic{Topic: "orders", Partitions: three}))
+		require.NoError(t, c.nodes["n1"].Do(ctx, api.CreateChannel{Topic: "orders", Channel: "billing", Ordered: &yes}))
 		for range 30 {
 			require.NoError(t, c.put("n2", "orders", "message"))
 		}
@@ -70,9 +70,9 @@ func TestConsoleOfACluster(t *testing.T) {
 		require.Positive(t, channel.Channel.LagSeconds+0.001)
 		require.True(t, channel.Channel.Ordered)
 		_, err = x.Channel(ctx, "orders", "none")
-		require.ErrorIs(t, err, edge.ErrChannelNotFound)
+		require.ErrorIs(t, err, api.ErrChannelNotFound)
 		_, err = x.Topic(ctx, "none")
-		require.ErrorIs(t, err, edge.ErrTopicNotFound)
+		require.ErrorIs(t, err, api.ErrTopicNotFound)
 
 		detail, err := x.Topic(ctx, "orders")
 		require.NoError(t, err)

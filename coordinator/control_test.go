@@ -10,27 +10,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // deposing deletes the controller's key right before the transaction that adds a replica,
 // once in the cluster, and reports whether the transaction was carried out.
 type deposing struct {
-	meta.Store
+	metadata.Store
 	once    *sync.Once
 	carried chan<- bool
 }
 
-func (d deposing) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (ok bool, rev int64, err error) {
+func (d deposing) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (ok bool, rev int64, err error) {
 	if !addsReplica(puts) {
 		return d.Store.Txn(ctx, cmp, puts)
 	}
 	deposed := false
 	d.once.Do(func() {
 		deposed = true
-		_, _, err = d.Store.Txn(ctx, nil, []meta.Put{{Key: meta.Keys{Cluster: "test"}.Controller(), Delete: true}})
+		_, _, err = d.Store.Txn(ctx, nil, []metadata.Put{{Key: metadata.Keys{Cluster: "test"}.Controller(), Delete: true}})
 	})
 	if err != nil {
 		return false, 0, err
@@ -44,11 +44,11 @@ func (d deposing) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) 
 
 // addsReplica reports whether a transaction gives a partition a fourth replica: the
 // controller's first step of a move.
-func addsReplica(puts []meta.Put) bool {
+func addsReplica(puts []metadata.Put) bool {
 	if len(puts) != 1 || !strings.Contains(puts[0].Key, "/partitions/") {
 		return false
 	}
-	s, err := meta.DecodePartition(meta.Entry{Key: puts[0].Key, Value: puts[0].Value})
+	s, err := metadata.DecodePartition(metadata.Entry{Key: puts[0].Key, Value: puts[0].Value})
 	return err == nil && len(s.Replicas) == 4
 }
 
@@ -60,12 +60,12 @@ func TestDeposedControllerChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var once sync.Once
 		carried := make(chan bool, 1)
-		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s metadata.Store) metadata.Store {
 			return deposing{s, &once, carried}
 		}})
 		from, to := c.movable("orders")
 		require.NoError(t, c.move("n1", "orders", "0", from, to))
 		require.False(t, <-carried, "a controller that was replaced moves replicas")
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(to)) })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(to)) })
 	})
 }

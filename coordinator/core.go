@@ -5,9 +5,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/ratelimit"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -35,11 +35,11 @@ func (b core) Topic(name string) (gateway.Topic, bool) {
 	return topicOf(name, t), true
 }
 
-func topicOf(name string, t meta.TopicState) gateway.Topic {
+func topicOf(name string, t metadata.TopicState) gateway.Topic {
 	return gateway.Topic{
 		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered,
-		Rate:      ratelimit.Limit{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate},
-		ByContent: t.Options.Dedupe == meta.DedupeContent,
+		Rate:      limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate},
+		ByContent: t.Options.Dedupe == metadata.DedupeContent,
 	}
 }
 

@@ -9,14 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
 
 // knowPolicy waits until every broker has received a policy.
-func (c *cluster) knowPolicy(topic, channel string, want edge.ChannelPolicy) {
+func (c *cluster) knowPolicy(topic, channel string, want api.ChannelPolicy) {
 	c.t.Helper()
 	c.eventually(func() bool {
 		for _, b := range c.nodes {
@@ -38,7 +37,7 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 		c.do("n2", "channel.policy", "orders", "billing", map[string]string{
 			"max_attempts": "3", "dead_letter_topic": "dead", "retry_backoff": "1ms",
 		})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2})
 
 		id := c.putMessage("n1", "orders", nil, queue.Message{Body: []byte("poison"), Header: []byte(`{"a":"b"}`)})
 		require.NoError(t, c.put("n1", "orders", "good"))
@@ -85,7 +84,7 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 			{"retry_backoff": "soon"}, {"retry_backoff": "1s,0"}, {"retry_backoff": "1s,2,1m,3"}, {"retry_backoff": "1s,NaN"},
 		} {
 			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: bad})
-			require.ErrorIs(t, err, edge.ErrInvalid, "%v", bad)
+			require.ErrorIs(t, err, api.ErrInvalid, "%v", bad)
 		}
 	})
 }
@@ -98,13 +97,13 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		const n = 12
 		where := map[string]uint16{}
 		for i := range n {
 			key := fmt.Sprint("k", i)
 			id := c.putMessage("n1", "orders", []byte(key), queue.Message{Body: []byte(key), Trace: uint64(i) + 1, Header: []byte(`{"user":9007199254740993,"price":1.10}`)})
-			place, _ := msgid.Parse(id)
+			place, _ := api.ParseMessageID(id)
 			where[key] = place.Partition
 		}
 		s := c.subscribe("n2", "orders", "billing", 4*n)
@@ -141,7 +140,7 @@ func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		c.do("n2", "topic.delete", "dead", "", nil)
 		require.NoError(t, c.put("n1", "orders", "poison"))
 		s := c.subscribe("n2", "orders", "billing", 1)
@@ -168,7 +167,7 @@ func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 		c.do("n1", "topic.create", "dead", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		leader := c.leader("dead")
 		here := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		n, err := c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
@@ -187,7 +186,7 @@ func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = c.nodes[here].Redrive(short, "orders", "billing", 10)
-		require.ErrorIs(t, err, edge.ErrUnavailable)
+		require.ErrorIs(t, err, api.ErrUnavailable)
 		c.restart(leader)
 		n, err = c.nodes[here].Redrive(t.Context(), "orders", "billing", 10)
 		require.NoError(t, err)
@@ -214,8 +213,8 @@ func TestRedriveToAFullTopic(t *testing.T) {
 		c.eventually(func() bool { return c.put("n1", "orders", "more") != nil }, "full")
 		moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 10)
 		require.Zero(t, moved)
-		require.ErrorIs(t, err, edge.ErrUnavailable)
-		require.ErrorIs(t, err, edge.ErrTopicFull)
+		require.ErrorIs(t, err, api.ErrUnavailable)
+		require.ErrorIs(t, err, api.ErrTopicFull)
 		require.NotContains(t, err.Error(), "\n")
 		c.do("n1", "topic.set", "orders", "", map[string]string{"max_bytes": "0"})
 		c.eventually(func() bool { return c.put("n1", "orders", "more") == nil }, "room")
@@ -234,7 +233,7 @@ func TestDeadMessagesOutliveTheirLeader(t *testing.T) {
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		const n = 50
 		for i := range n {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
@@ -278,7 +277,7 @@ func TestDeferredMessagesAreListedAndCancelled(t *testing.T) {
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.create", "orders", "audit", nil)
 		at := time.Now().Add(time.Hour)
-		var ids []edge.MessageID
+		var ids []api.MessageID
 		for i := range 6 {
 			ids = append(ids, c.putMessage(all[i%3], "orders", []byte{byte(i)}, queue.Message{
 				Body: []byte("later"), DeliverAt: at.Add(time.Duration(-i) * time.Minute).UnixNano(),
@@ -299,10 +298,10 @@ func TestDeferredMessagesAreListedAndCancelled(t *testing.T) {
 		require.Equal(t, 1, n, "one was cancelled before")
 		c.counts("orders", "billing", 1, 0, 2)
 		c.counts("orders", "audit", 1, 0, 6)
-		_, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", []edge.MessageID{{'x'}})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		_, err = c.nodes["n1"].CancelDeferred(t.Context(), "orders", "billing", []api.MessageID{{'x'}})
+		require.ErrorIs(t, err, api.ErrInvalid)
 		_, err = c.nodes["n1"].Deferred(t.Context(), "orders", "nobody", 4)
-		require.ErrorIs(t, err, edge.ErrChannelNotFound)
+		require.ErrorIs(t, err, api.ErrChannelNotFound)
 	})
 }
 
@@ -337,10 +336,10 @@ func TestSeek(t *testing.T) {
 		require.Less(t, s.Depth, int64(20))
 		for _, bad := range []map[string]string{nil, {"to": "then"}, {"to": "0", "partition": "2"}} {
 			err := do(t.Context(), c.nodes["n1"], operation{Verb: "channel.seek", Topic: "orders", Channel: "billing", Args: bad})
-			require.ErrorIs(t, err, edge.ErrInvalid)
+			require.ErrorIs(t, err, api.ErrInvalid)
 		}
 		bad := operation{Verb: "channel.create", Topic: "orders", Channel: "new", Args: map[string]string{"from": "then"}}
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), edge.ErrInvalid)
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], bad), api.ErrInvalid)
 		c.do("n1", "channel.create", "orders", "new", nil) // the refused one has left nothing behind
 		old := c.leader("orders")
 		before, _ := c.stats("orders", "billing")
@@ -359,10 +358,10 @@ func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "2"})
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		letter := func(channel, key string) uint16 {
 			header := fmt.Sprintf(`{"##original_topic":"orders","##original_channel":%q,"##original_id":"0123456789abcdef"}`, channel)
-			place, _ := msgid.Parse(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
+			place, _ := api.ParseMessageID(c.putMessage("n1", "dead", []byte(key), queue.Message{Body: []byte(key), Header: []byte(header)}))
 			return place.Partition
 		}
 		one := letter("other", "a")
@@ -402,7 +401,7 @@ func TestARedriveChannelKeepsDeadLettersAlone(t *testing.T) {
 		c.do("n1", "topic.create", "retry", "", nil)
 		c.do("n1", "channel.create", "retry", "worker", nil)
 		c.do("n2", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "retry"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "retry"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "retry"})
 		worker := c.subscribe("n1", "retry", "worker", 10)
 		ordinary := func() {
 			for range 3 {
@@ -451,11 +450,11 @@ func TestACycleOfPoliciesIsRefused(t *testing.T) {
 		}
 		require.NoError(t, policy("work", "retry"))
 		err := policy("retry", "work")
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "dead letters of retry/ch would come back to retry: they go to work, and channel work/ch has the dead_letter_topic retry")
 		require.NoError(t, policy("retry", "last"))
-		require.ErrorIs(t, policy("last", "work"), edge.ErrInvalid)
-		require.ErrorIs(t, policy("last", "retry"), edge.ErrInvalid)
+		require.ErrorIs(t, policy("last", "work"), api.ErrInvalid)
+		require.ErrorIs(t, policy("last", "retry"), api.ErrInvalid)
 		require.NoError(t, policy("work", "retry"), "the same again")
 		require.NoError(t, policy("retry", "elsewhere"))
 		require.NoError(t, policy("last", "work"), "there is no cycle any more")
@@ -474,10 +473,10 @@ func TestAPolicyActsWithTheRightsOfItsOwner(t *testing.T) {
 			return !is
 		}})
 		policy := func(user string, args map[string]string) {
-			ctx := edge.WithRequester(t.Context(), func() edge.Requester { return edge.Requester{User: user, Identity: user} })
+			ctx := api.WithRequester(t.Context(), func() api.Requester { return api.Requester{User: user, Identity: user} })
 			require.NoError(t, do(ctx, c.nodes["n2"], operation{Verb: "channel.policy", Topic: "orders", Channel: "billing", Args: args}))
 		}
-		held := func() (all []edge.HeldPolicy) {
+		held := func() (all []api.HeldPolicy) {
 			for _, b := range c.nodes {
 				all = append(all, b.Faults().HeldPolicies...)
 			}
@@ -493,13 +492,13 @@ func TestAPolicyActsWithTheRightsOfItsOwner(t *testing.T) {
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		policy("alice", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
 		policy("root", map[string]string{"retry_backoff": "1ms"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2, Owner: "alice"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead", BackoffMS: 1, BackoffFactor: 2, Owner: "alice"})
 		fail()
 		c.counts("dead", "redrive", 1, 0, 0)
 		require.Empty(t, held())
 
 		denied.Store("alice dead", true)
-		want := []edge.HeldPolicy{{Topic: "orders", Channel: "billing", DeadLetterTopic: "dead", Owner: "alice"}}
+		want := []api.HeldPolicy{{Topic: "orders", Channel: "billing", DeadLetterTopic: "dead", Owner: "alice"}}
 		require.Equal(t, want, held(), "before a message dies")
 		fail()
 		time.Sleep(5 * time.Second)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -26,7 +26,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
 		leaving := c.leader("orders")
-		require.ErrorIs(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n9"}}), edge.ErrBrokerNotFound)
+		require.ErrorIs(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n9"}}), api.ErrBrokerNotFound)
 		require.False(t, c.nodes[leaving].Left())
 		require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": leaving}}))
 		witness := map[string]string{"n1": "n2", "n2": "n3", "n3": "n4", "n4": "n1"}[leaving]
@@ -51,7 +51,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 		c.kill(leaving)
 		require.Len(t, c.drain(witness, "orders", 21), 21)
 		c.eventually(func() bool {
-			return !slices.ContainsFunc(c.nodes[witness].Cluster().Brokers, func(v edge.BrokerView) bool { return string(v.Name) == leaving })
+			return !slices.ContainsFunc(c.nodes[witness].Cluster().Brokers, func(v api.BrokerView) bool { return string(v.Name) == leaving })
 		}, "it is not forgotten")
 	})
 }

@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // publishID publishes a message with an id as its body, and waits for the answer. A producer that gets
 // none tries again, at whatever broker.
-func (c *cluster) publishID(on, topic, id string) edge.PutResult {
+func (c *cluster) publishID(on, topic, id string) api.PutResult {
 	c.t.Helper()
 	p := c.nodes[on].Publisher()
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(id)))
@@ -29,7 +29,7 @@ func (c *cluster) publishID(on, topic, id string) edge.PutResult {
 }
 
 // again publishes a message that is stored, at every broker, and requires the first answer.
-func (c *cluster) again(topic, id string, first edge.PutResult, what string) {
+func (c *cluster) again(topic, id string, first api.PutResult, what string) {
 	c.t.Helper()
 	for on := range c.nodes {
 		r := c.publishID(on, topic, id)
@@ -41,7 +41,7 @@ func (c *cluster) again(topic, id string, first edge.PutResult, what string) {
 }
 
 // publishKeyed publishes messages together, with a key (nil: none), and waits for the answer.
-func (c *cluster) publishKeyed(on, topic string, key []byte, messages ...queue.Message) edge.PutResult {
+func (c *cluster) publishKeyed(on, topic string, key []byte, messages ...queue.Message) api.PutResult {
 	c.t.Helper()
 	p, d := c.nodes[on].Publisher(), queue.NewDraft(0)
 	for _, m := range messages {
@@ -67,8 +67,8 @@ func (c *cluster) stores(topic string, want int, what string) {
 }
 
 func newDedupeCluster(t *testing.T, size int) *cluster {
-	c := newClusterOf(t, cluster{size: size, segmentBytes: smallSegment, level: meta.LevelDedupe})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDedupe }, "the level does not rise")
+	c := newClusterOf(t, cluster{size: size, segmentBytes: smallSegment, level: metadata.LevelDedupe})
+	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelDedupe }, "the level does not rise")
 	return c
 }
 
@@ -117,12 +117,12 @@ func TestTheWindowOfATopicIsShown(t *testing.T) {
 		c := newDedupeCluster(t, 1)
 		c.do("n1", "topic.create", "orders", "", nil)
 		v, _ := c.view("n1", "orders")
-		require.EqualValues(t, meta.DefaultDedupeWindowMS, v.DedupeWindowMS)
+		require.EqualValues(t, metadata.DefaultDedupeWindowMS, v.DedupeWindowMS)
 		c.do("n1", "topic.set", "orders", "", map[string]string{"dedupe_window": "5m"})
 		v, _ = c.view("n1", "orders")
 		require.EqualValues(t, 300_000, v.DedupeWindowMS)
 		for _, bad := range []string{"999ms", "61m", "x"} {
-			require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), edge.ErrInvalid, bad)
+			require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe_window": bad}}), api.ErrInvalid, bad)
 		}
 	})
 }
@@ -195,11 +195,11 @@ func TestIDsOfSeveralPartitions(t *testing.T) {
 func TestIDsRequireTheLevel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDedupe-1 }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelDedupe - 1})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelDedupe-1 }, "the level does not rise")
 		require.NoError(t, c.put("n1", "orders", "without an id"))
 		r := c.publishID("n1", "orders", "order-1")
-		require.ErrorIs(t, r.Err, edge.ErrUnavailable)
+		require.ErrorIs(t, r.Err, api.ErrUnavailable)
 		require.ErrorContains(t, r.Err, "feature level 4")
 		err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.set", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
 		require.ErrorContains(t, err, "feature level 4")
@@ -215,7 +215,7 @@ func (c *cluster) byContent(topic string) {
 	c.t.Helper()
 	c.eventually(func() bool {
 		for on := range c.nodes {
-			if v, ok := c.view(on, topic); !ok || v.Dedupe != edge.DedupeContent {
+			if v, ok := c.view(on, topic); !ok || v.Dedupe != api.DedupeContent {
 				return false
 			}
 		}
@@ -229,18 +229,18 @@ func (c *cluster) byContent(topic string) {
 func TestContentIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelContent})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelContent})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelContent }, "the level does not rise")
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
 		c.byContent("orders")
 		c.whole("orders")
-		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
+		put := func(on string, key []byte, messages ...queue.Message) api.PutResult {
 			r := c.publishKeyed(on, "orders", key, messages...)
 			require.NoError(t, r.Err)
 			return r
 		}
 		stored := 0
-		firsts := map[string]edge.PutResult{}
+		firsts := map[string]api.PutResult{}
 		for i := range 20 {
 			body := fmt.Sprint("order ", i)
 			firsts[body] = put("n1", nil, bodyOf(body))
@@ -285,7 +285,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		require.Len(t, c.drain("n1", "orders", len(firsts)+2), len(firsts)+2)
 
 		c.do("n1", "topic.set", "orders", "", map[string]string{"dedupe": "id"})
-		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == edge.DedupeID }, "the option stays")
+		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == api.DedupeID }, "the option stays")
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 	})
@@ -297,8 +297,8 @@ func TestContentIsPublishedOnce(t *testing.T) {
 func TestContentOfPutsOfSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
-		c.leveled(meta.Level)
+		c := newClusterOf(t, cluster{size: 3, level: metadata.Level})
+		c.leveled(metadata.Level)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
 		c.byContent("orders")
 		c.whole("orders")
@@ -306,7 +306,7 @@ func TestContentOfPutsOfSeveral(t *testing.T) {
 		for i := range 20 {
 			all = append(all, bodyOf(fmt.Sprint("order ", i)))
 		}
-		put := func(on string, key []byte, messages ...queue.Message) edge.PutResult {
+		put := func(on string, key []byte, messages ...queue.Message) api.PutResult {
 			t.Helper()
 			r := c.publishKeyed(on, "orders", key, messages...)
 			require.NoError(t, r.Err)
@@ -347,8 +347,8 @@ func TestContentOfPutsOfSeveral(t *testing.T) {
 func TestContentForSeveralChannels(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
-		c.leveled(meta.Level)
+		c := newClusterOf(t, cluster{size: 3, level: metadata.Level})
+		c.leveled(metadata.Level)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "dedupe": "content"})
 		c.byContent("orders")
 		const n = 100
@@ -382,14 +382,14 @@ func TestContentForSeveralChannels(t *testing.T) {
 func TestContentRequiresTheLevel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelContent - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelContent-1 }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelContent - 1})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelContent-1 }, "the level does not rise")
 		create := func(dedupe string) error {
 			return do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe": dedupe}})
 		}
-		require.ErrorContains(t, create("content"), fmt.Sprint("feature level ", meta.LevelContent))
+		require.ErrorContains(t, create("content"), fmt.Sprint("feature level ", metadata.LevelContent))
 		require.NoError(t, create("id"))
-		require.ErrorIs(t, create("body"), edge.ErrInvalid)
+		require.ErrorIs(t, create("body"), api.ErrInvalid)
 	})
 }
 
@@ -398,13 +398,13 @@ func TestContentRequiresTheLevel(t *testing.T) {
 func TestCopiesAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: meta.Level})
-		c.leveled(meta.Level)
+		c := newClusterOf(t, cluster{size: 3, level: metadata.Level})
+		c.leveled(metadata.Level)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
 		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		s := c.subscribe("n2", "orders", "billing", 10)
 		const n = 4
 		for i := range n {
@@ -451,12 +451,12 @@ func TestCopiesAreMadeOnce(t *testing.T) {
 func TestCopiesWithoutTheLevel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelDedupe - 1})
-		c.leveled(meta.LevelDedupe - 1)
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelDedupe - 1})
+		c.leveled(metadata.LevelDedupe - 1)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", edge.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
+		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
 		s := c.subscribe("n1", "orders", "billing", 10)
 		require.NoError(t, c.put("n1", "orders", "poison"))
 		require.NoError(t, s.sub.Requeue(s.next().ID, 0))

@@ -8,29 +8,29 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 )
 
 // hookedMeta calls txn before each transaction, and get before each read.
 type hookedMeta struct {
-	meta.Store
-	txn func(ctx context.Context, puts []meta.Put)
+	metadata.Store
+	txn func(ctx context.Context, puts []metadata.Put)
 	get func(ctx context.Context, key string) error
 }
 
-func (h hookedMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (h hookedMeta) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	if h.txn != nil {
 		h.txn(ctx, puts)
 	}
 	return h.Store.Txn(ctx, cmp, puts)
 }
 
-func (h hookedMeta) Get(ctx context.Context, key string) (meta.Entry, error) {
+func (h hookedMeta) Get(ctx context.Context, key string) (metadata.Entry, error) {
 	if h.get != nil {
 		if err := h.get(ctx, key); err != nil {
-			return meta.Entry{}, err
+			return metadata.Entry{}, err
 		}
 	}
 	return h.Store.Get(ctx, key)
@@ -51,7 +51,7 @@ func TestDeleteOfAChannelIsRepeated(t *testing.T) {
 			c.eventually(func() bool { return len(c.nodes["n3"].Channels("orders")) == 0 }, "gone")
 		}
 		err := do(context.Background(), c.nodes["n2"], operation{Verb: "channel.delete", Topic: "orders", Channel: "other"})
-		require.ErrorIs(t, err, edge.ErrChannelNotFound)
+		require.ErrorIs(t, err, api.ErrChannelNotFound)
 	})
 }
 
@@ -63,7 +63,7 @@ func TestLastTwoChannelsDeletedAtOnce(t *testing.T) {
 		var armed atomic.Bool
 		var arrived atomic.Int32
 		both := make(chan struct{})
-		hook := func(ctx context.Context, puts []meta.Put) {
+		hook := func(ctx context.Context, puts []metadata.Put) {
 			if !armed.Load() {
 				return
 			}
@@ -80,7 +80,7 @@ func TestLastTwoChannelsDeletedAtOnce(t *testing.T) {
 				}
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: hook} }})
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: hook} }})
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "x", nil)
 		c.do("n1", "channel.create", "orders", "y", nil)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,7 +22,7 @@ func TestDigestReadsTheDisk(t *testing.T) {
 		c.whole("orders")
 		for name := range c.nodes {
 			c.decay(name, 30)
-			_, err := c.nodes[name].Digest(edge.DigestRequest{Topic: "orders"})
+			_, err := c.nodes[name].Digest(api.DigestRequest{Topic: "orders"})
 			require.ErrorContains(t, err, "damaged", "%s", name)
 			c.whole("orders")
 		}

@@ -2,7 +2,7 @@
 // them, gives them to the edges, and stops them in the reverse order.
 //
 // It holds no rule of its own. It has no part of the client protocol; the edges reach it through the
-// interfaces of internal/edge, the gateway through gateway.Core.
+// interfaces of internal/api, the gateway through gateway.Core.
 //
 // # The parts
 //

@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/stretchr/testify/require"
 )
 
@@ -63,14 +63,14 @@ func (c *cluster) leveled(level int) {
 func TestDrainedBrokerLeadsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain})
-		c.leveled(meta.LevelDrain)
+		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelDrain})
+		c.leveled(metadata.LevelDrain)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "12"}))
 		stop, stored := c.publishing("orders", "n1", "n3")
-		require.ErrorIs(t, c.drained("n1", "n9"), edge.ErrBrokerNotFound)
+		require.ErrorIs(t, c.drained("n1", "n9"), api.ErrBrokerNotFound)
 		require.NoError(t, c.drained("n1", "n2"))
 		c.eventually(func() bool { return c.leaderships("n1", "n2") == 0 }, "it leads still")
-		require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), edge.ErrInvalid, "none would be left to lead")
+		require.ErrorIs(t, func() error { _ = c.drained("n1", "n1"); return c.drained("n1", "n3") }(), api.ErrInvalid, "none would be left to lead")
 		require.NoError(t, c.drained("n1", "n1", "cancel"))
 		require.NoError(t, c.administer("n3", "topic.create", "later", map[string]string{"partitions": "6"}))
 		v, _ := c.view("n3", "later")
@@ -81,13 +81,13 @@ func TestDrainedBrokerLeadsNothing(t *testing.T) {
 
 		c.kill("n2")
 		c.restart("n2")
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader != "n2" })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.Leader != "n2" })
 		require.Equal(t, "leaders", c.drainOf("n1", "n2"), "its own start does not end the drain")
 		require.Empty(t, stop())
 		require.Positive(t, stored())
 
 		require.NoError(t, c.drained("n3", "n2", "cancel"))
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.Leader == p.Replicas[0] })
 		require.Equal(t, 4, c.leaderships("n1", "n2"))
 		require.Len(t, c.drain("n2", "orders", stored()), stored())
 	})
@@ -112,7 +112,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 				} else {
 					count.Add(1)
 				}
-				sleep.For(c.t.Context(), time.Millisecond)
+				concurrency.Sleep(c.t.Context(), time.Millisecond)
 			}
 		})
 	}
@@ -126,18 +126,18 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 4, level: meta.LevelDrain})
-		c.leveled(meta.LevelDrain)
+		c := newClusterOf(t, cluster{size: 4, level: metadata.LevelDrain})
+		c.leveled(metadata.LevelDrain)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
 		for i := range 20 {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-		plan, err := c.nodes["n3"].Plan(t.Context(), edge.Drain{Node: "n2", Replicas: true})
+		plan, err := c.nodes["n3"].Plan(t.Context(), api.Drain{Node: "n2", Replicas: true})
 		require.NoError(t, err)
 		require.Empty(t, plan.Blocked)
 		require.Len(t, plan.Steps, 6, "24 replicas lie on four brokers")
 		require.NoError(t, c.drained("n1", "n2", "replicas"))
-		free := func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node("n2")) }
+		free := func(p api.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node("n2")) }
 		c.arranged("n1", "orders", free)
 		after := map[ident.Node]int{}
 		v, _ := c.view("n1", "orders")
@@ -149,11 +149,11 @@ func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 		for _, b := range plan.Brokers {
 			require.Equal(t, after[b.Broker], b.ReplicasAfter, "the plan was another for %s", b.Broker)
 		}
-		require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), edge.ErrInvalid)
+		require.ErrorIs(t, c.move("n1", "orders", "0", string(v.Partitions[0].Replicas[0]), "n2"), api.ErrInvalid)
 		require.NoError(t, c.administer("n1", "cluster.balance", "", nil))
 		c.kill("n2")
 		time.Sleep(5 * time.Second)
-		require.True(t, slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b edge.BrokerView) bool { return b.Name == "n2" }), "it is forgotten")
+		require.True(t, slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(b api.BrokerView) bool { return b.Name == "n2" }), "it is forgotten")
 		c.restart("n2")
 		c.arranged("n1", "orders", free)
 		require.Equal(t, "replicas", c.drainOf("n1", "n2"))
@@ -169,7 +169,7 @@ func TestDrainIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var transfers []time.Time
-		note := func(_ context.Context, puts []meta.Put) {
+		note := func(_ context.Context, puts []metadata.Put) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, p := range puts {
@@ -178,10 +178,10 @@ func TestDrainIsPaced(t *testing.T) {
 				}
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: note} }})
-		c.leveled(meta.LevelDrain)
+		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelDrain, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: note} }})
+		c.leveled(metadata.LevelDrain)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "50"}))
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.Leader == p.Replicas[0] })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.Leader == p.Replicas[0] })
 		led := c.leaderships("n1", "n2")
 		require.Greater(t, led, 10)
 		transfers = nil
@@ -205,9 +205,9 @@ func TestDrainIsPaced(t *testing.T) {
 func TestDrainNeedsTheFeatureLevel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 2, level: meta.LevelDrain - 1})
-		c.leveled(meta.LevelDrain - 1)
-		require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", meta.LevelDrain))
+		c := newClusterOf(t, cluster{size: 2, level: metadata.LevelDrain - 1})
+		c.leveled(metadata.LevelDrain - 1)
+		require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", metadata.LevelDrain))
 		require.NoError(t, c.drained("n1", "n2", "cancel"), "ending what is not there is allowed")
 	})
 }
@@ -220,10 +220,10 @@ func TestPlansAreCarriedOut(t *testing.T) {
 		c := newCluster(t, 4)
 		from, to := c.movable("orders")
 		require.NoError(t, c.administer("n1", "topic.create", "other", map[string]string{"replication_factor": "2", "partitions": "6"}))
-		for _, op := range []edge.Operation{
-			edge.MoveReplica{Topic: "orders", From: ident.Node(from), To: ident.Node(to)},
-			edge.Balance{},
-			edge.Decommission{Node: "n4"},
+		for _, op := range []api.Operation{
+			api.MoveReplica{Topic: "orders", From: ident.Node(from), To: ident.Node(to)},
+			api.Balance{},
+			api.Decommission{Node: "n4"},
 		} {
 			before, _ := c.view("n1", "orders")
 			plan, err := c.nodes["n2"].Plan(t.Context(), op)
@@ -242,21 +242,21 @@ func TestPlansAreCarriedOut(t *testing.T) {
 				return true
 			}, "%T goes another way than %v", op, plan.Steps)
 			again, err := c.nodes["n1"].Plan(t.Context(), op)
-			if _, move := op.(edge.MoveReplica); !move || err == nil {
+			if _, move := op.(api.MoveReplica); !move || err == nil {
 				require.NoError(t, err)
 				require.Empty(t, again.Steps, "%T is done", op)
 			}
 		}
-		plan, err := c.nodes["n1"].Plan(t.Context(), edge.Decommission{Node: "n3"})
+		plan, err := c.nodes["n1"].Plan(t.Context(), api.Decommission{Node: "n3"})
 		require.NoError(t, err)
 		require.Contains(t, strings.Join(plan.Blocked, "\n"), "orders/0 keeps its replica on n3", "two brokers would stay for three replicas")
-		for _, op := range []edge.Operation{edge.Decommission{Node: "n9"}, edge.Drain{Node: "n9"}} {
+		for _, op := range []api.Operation{api.Decommission{Node: "n9"}, api.Drain{Node: "n9"}} {
 			_, err = c.nodes["n1"].Plan(t.Context(), op)
-			require.ErrorIs(t, err, edge.ErrBrokerNotFound, "%T", op)
+			require.ErrorIs(t, err, api.ErrBrokerNotFound, "%T", op)
 		}
-		require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), edge.Decommission{Node: "n9"}), edge.ErrBrokerNotFound)
-		_, err = c.nodes["n1"].Plan(t.Context(), edge.PauseTopic{Topic: "orders"})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, c.nodes["n1"].Do(t.Context(), api.Decommission{Node: "n9"}), api.ErrBrokerNotFound)
+		_, err = c.nodes["n1"].Plan(t.Context(), api.PauseTopic{Topic: "orders"})
+		require.ErrorIs(t, err, api.ErrInvalid)
 	})
 }
 
@@ -266,8 +266,8 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var arrived atomic.Int32
 		all := make(chan struct{})
-		together := func(ctx context.Context, puts []meta.Put) {
-			if !strings.Contains(puts[0].Key, "/nodes/") || !strings.Contains(string(puts[0].Value), string(meta.DrainLeaders)) {
+		together := func(ctx context.Context, puts []metadata.Put) {
+			if !strings.Contains(puts[0].Key, "/nodes/") || !strings.Contains(string(puts[0].Value), string(metadata.DrainLeaders)) {
 				return
 			}
 			if arrived.Add(1) == 3 {
@@ -278,9 +278,9 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 			case <-ctx.Done():
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelDrain, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, txn: together} }})
+		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelDrain, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: together} }})
 		names := slices.Sorted(maps.Keys(c.nodes))
-		c.leveled(meta.LevelDrain)
+		c.leveled(metadata.LevelDrain)
 		errs := make([]error, len(names))
 		var asked sync.WaitGroup
 		for i, n := range names {
@@ -290,7 +290,7 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 		refused := 0
 		for _, err := range errs {
 			if err != nil {
-				require.ErrorIs(t, err, edge.ErrInvalid)
+				require.ErrorIs(t, err, api.ErrInvalid)
 				refused++
 			}
 		}

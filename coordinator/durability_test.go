@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -87,10 +87,10 @@ func TestDurabilityOfATopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSyncCounter()
-		c := newClusterOf(t, cluster{size: 3, noSync: true, level: meta.LevelDurability, hook: s.hook})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelDurability }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 3, noSync: true, level: metadata.LevelDurability, hook: s.hook})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelDurability }, "the level does not rise")
 		create := func(topic, durability string) error {
-			return c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: topic, Durability: durability})
+			return c.nodes["n1"].Do(t.Context(), api.CreateTopic{Topic: topic, Durability: durability})
 		}
 		shown := func(topic string) string {
 			v, _ := c.view("n1", topic)
@@ -114,7 +114,7 @@ func TestDurabilityOfATopic(t *testing.T) {
 		require.NoError(t, set("clicks", "sync"))
 		require.Equal(t, "sync", shown("clicks"))
 		c.eventually(func() bool { return c.synced(s, "clicks") }, "the change is not honoured")
-		require.ErrorIs(t, set("clicks", "maybe"), edge.ErrInvalid)
+		require.ErrorIs(t, set("clicks", "maybe"), api.ErrInvalid)
 	})
 }
 
@@ -122,9 +122,9 @@ func TestDurabilityOfATopic(t *testing.T) {
 func TestDurabilityWaitsForAllBrokers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelDurability - 1})
-		err := c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: "ledger", Durability: "sync"})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelDurability - 1})
+		err := c.nodes["n1"].Do(t.Context(), api.CreateTopic{Topic: "ledger", Durability: "sync"})
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "feature level 2")
 		require.NoError(t, c.put("n1", "ledger", "m0"))
 	})

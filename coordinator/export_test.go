@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -35,4 +35,4 @@ func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string,
 }
 
 // Led is the statistics of the partitions led here, with all their clients.
-func (b *Broker) Led() edge.Stats { return b.inspector }
+func (b *Broker) Led() api.Stats { return b.inspector }

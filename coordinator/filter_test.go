@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // filtering is a cluster of three brokers that have filters.
 func filtering(t *testing.T) *cluster {
-	c := newClusterOf(t, cluster{size: 3, level: meta.LevelFilters})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelFilters }, "the level does not rise")
+	c := newClusterOf(t, cluster{size: 3, level: metadata.LevelFilters})
+	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelFilters }, "the level does not rise")
 	return c
 }
 
@@ -132,14 +132,14 @@ func TestFiltersThroughFailovers(t *testing.T) {
 func TestFiltersNeedAllBrokers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelFilters - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelFilters-1 }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelFilters - 1})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelFilters-1 }, "the level does not rise")
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "all", nil)
 		for verb, channel := range map[string]string{"channel.create": "europe", "channel.policy": "all"} {
 			err := do(t.Context(), c.nodes["n1"], operation{Verb: verb, Topic: "orders", Channel: channel, Args: map[string]string{"filter": "tag=a"}})
-			require.ErrorIs(t, err, edge.ErrInvalid, verb)
-			require.ErrorContains(t, err, fmt.Sprintf("feature level %d", meta.LevelFilters), verb)
+			require.ErrorIs(t, err, api.ErrInvalid, verb)
+			require.ErrorContains(t, err, fmt.Sprintf("feature level %d", metadata.LevelFilters), verb)
 		}
 	})
 }
@@ -157,25 +157,25 @@ func TestFiltersAreChecked(t *testing.T) {
 		create := func(channel, filter string) error {
 			return do(t.Context(), c.nodes["n2"], operation{Verb: "channel.create", Topic: "orders", Channel: channel, Args: map[string]string{"filter": filter}})
 		}
-		require.ErrorIs(t, create("europe", "tag=b"), edge.ErrConflict)
-		require.ErrorIs(t, create("other", "header:a~=("), edge.ErrInvalid)
-		require.ErrorIs(t, create("tail#ephemeral", "tag=a"), edge.ErrInvalid)
+		require.ErrorIs(t, create("europe", "tag=b"), api.ErrConflict)
+		require.ErrorIs(t, create("other", "header:a~=("), api.ErrInvalid)
+		require.ErrorIs(t, create("tail#ephemeral", "tag=a"), api.ErrInvalid)
 		err := do(t.Context(), c.nodes["n2"], operation{Verb: "channel.policy", Topic: "orders", Channel: "europe", Args: map[string]string{"filter": "region=a"}})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		views, err := c.nodes["n3"].ChannelViews("orders")
 		require.NoError(t, err)
-		require.Equal(t, []edge.ChannelView{{Channel: "europe", Filter: "tag=a"}}, views)
+		require.Equal(t, []api.ChannelView{{Channel: "europe", Filter: "tag=a"}}, views)
 
-		r := edge.SubscribeRequest{Topic: "orders", Channel: "europe", Partition: -1, Filter: "tag=b", Client: func() edge.ClientStats { return edge.ClientStats{} }}
+		r := api.SubscribeRequest{Topic: "orders", Channel: "europe", Partition: -1, Filter: "tag=b", Client: func() api.ClientStats { return api.ClientStats{} }}
 		_, err = c.nodes["n1"].Subscribers().Subscribe(t.Context(), r)
-		require.ErrorIs(t, err, edge.ErrFilter)
+		require.ErrorIs(t, err, api.ErrFilter)
 		r.Filter = "tag=a"
 		sub, err := c.nodes["n1"].Subscribers().Subscribe(t.Context(), r)
 		require.NoError(t, err)
 		sub.Close(true)
 		r.Channel = "unknown"
 		_, err = c.nodes["n1"].Subscribers().Subscribe(t.Context(), r)
-		require.ErrorIs(t, err, edge.ErrFilter)
+		require.ErrorIs(t, err, api.ErrFilter)
 		views, _ = c.nodes["n1"].ChannelViews("orders")
 		require.Len(t, views, 1, "a refused SUB makes no channel")
 	})

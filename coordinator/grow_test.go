@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,17 +30,17 @@ func (c *cluster) partitions(on, topic string, n int, args ...string) error {
 func TestTopicGrowsUnderLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelGrowing})
-		c.leveled(meta.LevelGrowing)
+		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelGrowing})
+		c.leveled(metadata.LevelGrowing)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "2"}))
 		c.do("n1", "channel.create", "orders", "drain", nil)
 		c.do("n1", "channel.create", "orders", "idle", nil)
 		c.do("n1", "channel.pause", "orders", "idle", nil)
 		stop, stored := c.publishing("orders", "n1", "n2", "n3")
 		c.eventually(func() bool { return stored() > 50 }, "nothing is stored")
-		require.ErrorIs(t, c.partitions("n2", "orders", 1), edge.ErrInvalid, "fewer")
-		require.ErrorIs(t, c.partitions("n2", "orders", 0), edge.ErrInvalid)
-		require.ErrorIs(t, c.partitions("n2", "nothing", 9), edge.ErrTopicNotFound)
+		require.ErrorIs(t, c.partitions("n2", "orders", 1), api.ErrInvalid, "fewer")
+		require.ErrorIs(t, c.partitions("n2", "orders", 0), api.ErrInvalid)
+		require.ErrorIs(t, c.partitions("n2", "nothing", 9), api.ErrTopicNotFound)
 		require.NoError(t, c.partitions("n2", "orders", 8))
 		require.NoError(t, c.partitions("n3", "orders", 8), "asked again")
 		v, _ := c.view("n2", "orders")
@@ -49,7 +49,7 @@ func TestTopicGrowsUnderLoad(t *testing.T) {
 		c.eventually(func() bool { return stored() > before+300 }, "puts stop")
 		require.Empty(t, stop())
 		require.Len(t, c.drain("n3", "orders", stored()), stored())
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.CommittedSequence > 1 })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.CommittedSequence > 1 })
 		depth := int64(0)
 		c.eventually(func() bool {
 			depth = 0
@@ -69,7 +69,7 @@ func TestTopicGrowsUnderLoad(t *testing.T) {
 		require.NoError(t, c.put("n1", "orders", "later"))
 		require.NoError(t, c.administer("n1", "topic.delete", "orders", nil))
 		c.eventually(func() bool {
-			left, _, err := c.meta.List(t.Context(), meta.Keys{Cluster: "test"}.Root()+"partitions/")
+			left, _, err := c.meta.List(t.Context(), metadata.Keys{Cluster: "test"}.Root()+"partitions/")
 			return err == nil && len(left) == 0
 		}, "keys of partitions stay")
 	})
@@ -84,13 +84,13 @@ func TestGrowthIsResumed(t *testing.T) {
 		var cut atomic.Bool
 		begun := make(chan struct{})
 		var once sync.Once
-		c := newClusterOf(t, cluster{size: 3, level: meta.LevelGrowing, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelGrowing, wrap: func(name string, s metadata.Store) metadata.Store {
 			if name != "n1" {
 				return s
 			}
 			return growthCut{Store: s, cut: &cut, begun: func() { once.Do(func() { close(begun) }) }}
 		}})
-		c.leveled(meta.LevelGrowing)
+		c.leveled(metadata.LevelGrowing)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "2"}))
 		for _, name := range []string{"stays", "goes"} {
 			c.do("n1", "channel.create", "orders", name, nil)
@@ -104,7 +104,7 @@ func TestGrowthIsResumed(t *testing.T) {
 		require.NoError(t, c.put("n3", "orders", "m"))
 		c.do("n2", "channel.create", "orders", "comes", nil)
 		c.do("n3", "channel.delete", "orders", "goes", nil)
-		require.ErrorIs(t, c.partitions("n2", "orders", 9), edge.ErrConflict)
+		require.ErrorIs(t, c.partitions("n2", "orders", 9), api.ErrConflict)
 		require.NoError(t, c.partitions("n2", "orders", 6))
 		require.NoError(t, c.partitions("n2", "orders", 9), "now")
 		v, _ = c.view("n2", "orders")
@@ -127,15 +127,15 @@ func TestGrowthIsResumed(t *testing.T) {
 
 // growthCut is the metadata of a broker that loses it between the steps of a growth.
 type growthCut struct {
-	meta.Store
+	metadata.Store
 	cut   *atomic.Bool
 	begun func()
 }
 
-func (g growthCut) List(ctx context.Context, prefix string) ([]meta.Entry, int64, error) {
+func (g growthCut) List(ctx context.Context, prefix string) ([]metadata.Entry, int64, error) {
 	if g.cut.Load() && strings.Contains(prefix, "/channels/") {
 		g.begun()
-		return nil, 0, errors.Join(meta.ErrUnavailable, errors.New("cut"))
+		return nil, 0, errors.Join(metadata.ErrUnavailable, errors.New("cut"))
 	}
 	return g.Store.List(ctx, prefix)
 }
@@ -145,16 +145,16 @@ func TestDeletedWhileItGrows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cut atomic.Bool
-		c := newClusterOf(t, cluster{size: 2, level: meta.LevelGrowing, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 2, level: metadata.LevelGrowing, wrap: func(name string, s metadata.Store) metadata.Store {
 			return growthCut{Store: s, cut: &cut, begun: func() {}}
 		}})
-		c.leveled(meta.LevelGrowing)
+		c.leveled(metadata.LevelGrowing)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 		cut.Store(true)
 		require.Error(t, c.partitions("n1", "orders", 4))
 		cut.Store(false)
 		require.NoError(t, c.administer("n2", "topic.delete", "orders", nil))
-		left, _, err := c.meta.List(t.Context(), meta.Keys{Cluster: "test"}.Root()+"partitions/")
+		left, _, err := c.meta.List(t.Context(), metadata.Keys{Cluster: "test"}.Root()+"partitions/")
 		require.NoError(t, err)
 		require.Empty(t, left)
 		c.eventually(func() bool { return len(c.trash("n1")) == 4 && len(c.trash("n2")) == 4 }, "folders stay")
@@ -165,16 +165,16 @@ func TestDeletedWhileItGrows(t *testing.T) {
 func TestOrderedTopicGrowsOnlyIfTheOrderMayGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelGrowing})
-		c.leveled(meta.LevelGrowing)
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelGrowing})
+		c.leveled(metadata.LevelGrowing)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"ordered": "true"}))
 		require.ErrorContains(t, c.partitions("n1", "orders", 2), "reorder=true")
 		require.NoError(t, c.partitions("n1", "orders", 2, "reorder"))
 		c.level = 0
-		old := newClusterOf(t, cluster{size: 1, level: meta.LevelGrowing - 1})
-		old.leveled(meta.LevelGrowing - 1)
+		old := newClusterOf(t, cluster{size: 1, level: metadata.LevelGrowing - 1})
+		old.leveled(metadata.LevelGrowing - 1)
 		require.NoError(t, old.administer("n1", "topic.create", "orders", nil))
-		require.ErrorContains(t, old.partitions("n1", "orders", 2), fmt.Sprintf("feature level %d", meta.LevelGrowing))
+		require.ErrorContains(t, old.partitions("n1", "orders", 2), fmt.Sprintf("feature level %d", metadata.LevelGrowing))
 	})
 }
 
@@ -183,11 +183,11 @@ func TestOrderedTopicGrowsOnlyIfTheOrderMayGo(t *testing.T) {
 func TestContentTopicGrowsOnlyIfRepeatsMayBeStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.Level})
-		c.leveled(meta.Level)
+		c := newClusterOf(t, cluster{size: 1, level: metadata.Level})
+		c.leveled(metadata.Level)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"dedupe": "content", "dedupe_window": "5m"}))
 		err := c.partitions("n1", "orders", 2)
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "5m0s")
 		require.ErrorContains(t, err, "reorder=true")
 		v, _ := c.view("n1", "orders")

@@ -10,25 +10,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
 // lateMeta answers transactions late, and shows changes late: the broker is the last to learn what it has proposed.
 type lateMeta struct {
-	meta.Store
+	metadata.Store
 	by *atomic.Int64 // ns
 }
 
 func (s lateMeta) late() { time.Sleep(time.Duration(s.by.Load())) }
 
-func (s lateMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (s lateMeta) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	ok, revision, err := s.Store.Txn(ctx, cmp, puts)
 	s.late()
 	return ok, revision, err
 }
 
-func (s lateMeta) Watch(ctx context.Context, prefix string) <-chan meta.Change {
-	seen := make(chan meta.Change)
+func (s lateMeta) Watch(ctx context.Context, prefix string) <-chan metadata.Change {
+	seen := make(chan metadata.Change)
 	go func() {
 		defer close(seen)
 		for ch := range s.Store.Watch(ctx, prefix) {
@@ -52,7 +52,7 @@ func TestHandOverRedeliversNothingThatIsFinished(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				by := map[string]*atomic.Int64{"n1": {}, "n2": {}, "n3": {}}
-				c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store { return lateMeta{s, by[name]} }})
+				c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store { return lateMeta{s, by[name]} }})
 				c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": order})
 				c.do("n1", "channel.create", "orders", "billing", nil)
 				const n = 60

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -103,8 +103,8 @@ func testHungDisk(t *testing.T, noSync, atLeader bool, d *hungDisk, within time.
 }
 
 // saidToHang reports whether a broker hangs by a view of the cluster.
-func saidToHang(v edge.ClusterView, broker string) bool {
-	return slices.ContainsFunc(v.Brokers, func(b edge.BrokerView) bool { return string(b.Name) == broker && b.Hangs })
+func saidToHang(v api.ClusterView, broker string) bool {
+	return slices.ContainsFunc(v.Brokers, func(b api.BrokerView) bool { return string(b.Name) == broker && b.Hangs })
 }
 
 // hungDisk is a hook under which calls of one broker's disk do not return.
@@ -159,7 +159,7 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 		t.Cleanup(back)
 		d := queue.NewDraft(2)
 		d.Add([]byte("m1"))
-		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(edge.PutResult) {
+		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
 			close(hung) // answers are given in the pass
 			<-wakes
 		}))
@@ -200,7 +200,7 @@ func TestDisksThatAllHangMoveNothing(t *testing.T) {
 				c.eventually(d.met, "nothing meets the disk")
 				for end := time.Now().Add(failover - time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 					for name := range c.nodes {
-						_, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+						_, err := c.meta.Get(t.Context(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 						require.NoError(t, err, "%s gave its leaderships up", name)
 					}
 				}

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 )
 
 // history is the metadata before the last change, as far as the events of the cluster need it. The
 // goroutine of the watch owns it.
 type history struct {
-	partitions map[ident.Partition]meta.PartitionState
+	partitions map[ident.Partition]metadata.PartitionState
 	live       map[ident.Node]ident.Incarnation
 	topics     map[string]ident.TopicID
 	trash      map[ident.TopicID]int64 // the revision of the deletion of each topic in the trash
@@ -28,7 +28,7 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 	h := &b.history
 	first := h.partitions == nil
 	if first {
-		*h = history{partitions: map[ident.Partition]meta.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]int64{}}
+		*h = history{partitions: map[ident.Partition]metadata.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]int64{}}
 	}
 	for _, n := range touched.Live {
 		r, ok := b.catalog.LiveNode(n)
@@ -75,7 +75,7 @@ func (h *history) broker(to *events.Recorder, n ident.Node, run ident.Incarnatio
 
 // topic notes that a topic has come or gone. A topic may go and come back several times: the revision of
 // the deletion tells these events apart.
-func (h *history) topic(to *events.Recorder, name string, s meta.TopicState, there, first bool) {
+func (h *history) topic(to *events.Recorder, name string, s metadata.TopicState, there, first bool) {
 	before, was := h.topics[name]
 	e := events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: s.ID}, State: "well", OfCluster: true}
 	deletion := h.trash[s.ID]
@@ -100,7 +100,7 @@ func (h *history) topic(to *events.Recorder, name string, s meta.TopicState, the
 }
 
 // notePartition keeps the difference between two states of a partition's key.
-func notePartition(to *events.Recorder, topic string, p ident.Partition, old, now meta.PartitionState) {
+func notePartition(to *events.Recorder, topic string, p ident.Partition, old, now metadata.PartitionState) {
 	e := events.Event{Topic: topic, ID: p, Epoch: now.Epoch, Members: now.ISR, Revision: now.Revision, OfCluster: true, State: "well"}
 	if old.Epoch != now.Epoch || old.Leader != now.Leader {
 		elected := e

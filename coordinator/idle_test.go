@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -51,7 +51,7 @@ func TestIdleTopicsAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes atomic.Pointer[[]string]
 		notes.Store(&[]string{})
-		c := idling(t, cluster{size: 3, deleteGrace: 24 * time.Hour, note: func(who edge.Requester, detail string, err error) {
+		c := idling(t, cluster{size: 3, deleteGrace: 24 * time.Hour, note: func(who api.Requester, detail string, err error) {
 			require.NoError(t, err)
 			all := append(slices.Clone(*notes.Load()), who.Identity+" "+detail)
 			notes.Store(&all)
@@ -158,12 +158,12 @@ func TestIdleTopicWaitsForAllLeaders(t *testing.T) {
 
 // beforeTrash calls a function before the transaction that moves a topic into the trash.
 type beforeTrash struct {
-	meta.Store
+	metadata.Store
 	call func()
 }
 
-func (s beforeTrash) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
-	if slices.ContainsFunc(puts, func(p meta.Put) bool { return !p.Delete && strings.Contains(p.Key, "/trash/") }) {
+func (s beforeTrash) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
+	if slices.ContainsFunc(puts, func(p metadata.Put) bool { return !p.Delete && strings.Contains(p.Key, "/trash/") }) {
 		s.call()
 	}
 	return s.Store.Txn(ctx, cmp, puts)
@@ -178,7 +178,7 @@ func TestUseAtTheLastMoment(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var c *cluster
 			var times atomic.Int32
-			c = graced(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
+			c = graced(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store {
 				return beforeTrash{s, func() {
 					if times.Add(1) > 1 { // the grace begins
 						return
@@ -210,10 +210,10 @@ func TestIdleAfterIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := map[string]string{"idle_after": "10m"}
-		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: meta.TopicOptions{IdleMS: 600_000}}}
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelTrash - 1, deleteGrace: time.Hour, topicDefaults: defaults})
+		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: metadata.TopicOptions{IdleMS: 600_000}}}
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelTrash - 1, deleteGrace: time.Hour, topicDefaults: defaults})
 		err := c.administer("n1", "topic.create", "orders", args)
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "feature level 7")
 		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 		v, _ := c.view("n1", "orders")
@@ -228,8 +228,8 @@ func TestIdleAfterIsRefused(t *testing.T) {
 		require.Zero(t, v.IdleMS)
 		require.ErrorContains(t, c.administer("n1", "topic.set", "orders", map[string]string{"idle_after": "59s"}), "1m0s or more")
 
-		c = newClusterOf(t, cluster{size: 1, level: meta.Level})
-		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")
+		c = newClusterOf(t, cluster{size: 1, level: metadata.Level})
+		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == metadata.Level }, "the feature level does not rise")
 		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
 	})
 }

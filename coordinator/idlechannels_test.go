@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
-	"github.com/lockstepmq/lockstep/internal/health"
-	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // idleGrace is the time from the announcement of an idle channel to its deletion.
@@ -63,7 +63,7 @@ func TestIdleChannelsAreDeleted(t *testing.T) {
 			lines []string
 		}
 		recorders := map[string]*events.Recorder{"n1": events.New(), "n2": events.New(), "n3": events.New()}
-		c := idling(t, cluster{size: 3, deleteGrace: idleGrace, events: recorders, note: func(who edge.Requester, detail string, err error) {
+		c := idling(t, cluster{size: 3, deleteGrace: idleGrace, events: recorders, note: func(who api.Requester, detail string, err error) {
 			notes.Lock()
 			defer notes.Unlock()
 			notes.lines = append(notes.lines, fmt.Sprint(who.Identity, " ", who.Action, ": ", detail, err))
@@ -218,10 +218,10 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := map[string]string{"channel_idle_after": "10m"}
-		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: meta.TopicOptions{ChannelIdleMS: 600_000}}}
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelChannelIdle - 1, deleteGrace: time.Hour, topicDefaults: defaults})
+		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: metadata.TopicOptions{ChannelIdleMS: 600_000}}}
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelChannelIdle - 1, deleteGrace: time.Hour, topicDefaults: defaults})
 		err := c.administer("n1", "topic.create", "orders", args)
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "feature level 7")
 		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 		v, _ := c.view("n1", "orders")
@@ -238,8 +238,8 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 		require.Zero(t, v.ChannelIdleMS)
 		require.ErrorContains(t, c.administer("n1", "topic.set", "orders", map[string]string{"channel_idle_after": "59s"}), "1m0s or more")
 
-		c = newClusterOf(t, cluster{size: 1, level: meta.Level})
-		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.Level }, "the feature level does not rise")
+		c = newClusterOf(t, cluster{size: 1, level: metadata.Level})
+		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == metadata.Level }, "the feature level does not rise")
 		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
 	})
 }
@@ -272,14 +272,14 @@ func TestInterruptedDeletionGoesOn(t *testing.T) {
 		c := idling(t, cluster{size: 3, deleteGrace: idleGrace})
 		c.channelsIdle("orders", "forgotten", "kept")
 		topic, _ := c.view("n1", "orders")
-		channels := meta.Keys{Cluster: "test"}.Channels(topic.ID)
+		channels := metadata.Keys{Cluster: "test"}.Channels(topic.ID)
 		entries, _, err := c.meta.List(t.Context(), channels)
 		require.NoError(t, err)
 		require.Len(t, entries, 2)
-		s, err := meta.DecodeChannel(entries[0])
+		s, err := metadata.DecodeChannel(entries[0])
 		require.NoError(t, err)
 		s.Deleting = true
-		ok, _, err := c.meta.Txn(t.Context(), nil, []meta.Put{{Key: entries[0].Key, Value: meta.Encode(s)}})
+		ok, _, err := c.meta.Txn(t.Context(), nil, []metadata.Put{{Key: entries[0].Key, Value: metadata.Encode(s)}})
 		require.True(t, ok && err == nil)
 		time.Sleep(idleLate)
 		entries, _, err = c.meta.List(t.Context(), channels)

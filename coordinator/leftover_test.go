@@ -12,10 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -25,11 +24,11 @@ func failingRead(t *testing.T, size int, of string) (*cluster, *atomic.Int32) {
 	failed := &atomic.Int32{}
 	get := func(_ context.Context, key string) error {
 		if strings.Contains(key, of) && failed.Add(1) == 1 {
-			return meta.ErrUnavailable
+			return metadata.ErrUnavailable
 		}
 		return nil
 	}
-	return newClusterOf(t, cluster{size: size, wrap: func(_ string, s meta.Store) meta.Store { return hookedMeta{Store: s, get: get} }}), failed
+	return newClusterOf(t, cluster{size: size, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, get: get} }}), failed
 }
 
 // TestMovedReplicaGoesAlthoughAReadFailed: the metadata does not answer the one
@@ -41,7 +40,7 @@ func TestMovedReplicaGoesAlthoughAReadFailed(t *testing.T) {
 		from, to := c.movable("orders")
 		failed.Store(0)
 		require.NoError(t, c.move("n2", "orders", "0", from, to))
-		c.arranged("n2", "orders", func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
+		c.arranged("n2", "orders", func(p api.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
 		c.eventually(func() bool { return failed.Load() >= 1 }, "nothing was read")
 		c.eventually(func() bool { return len(c.trash(from)) > 0 }, "its files stay")
 	})
@@ -73,7 +72,7 @@ func TestChannelKeysOfADeletedTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var armed atomic.Bool
 		get := func(context.Context, string) error { return nil }
-		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store {
 			return failingList{hookedMeta{Store: s, get: get}, &armed}
 		}})
 		c.do("n1", "topic.create", "orders", "", nil)
@@ -85,8 +84,8 @@ func TestChannelKeysOfADeletedTopic(t *testing.T) {
 		c.eventually(func() bool { _, ok := c.nodes["n2"].Topic("orders"); return !ok }, "gone")
 		require.NoError(t, c.put("n2", "orders", "new"))
 		require.NoError(t, do(context.Background(), c.nodes["n1"], operation{Verb: "topic.delete", Topic: "orders"}), "repeated")
-		left := func() []meta.Entry {
-			e, _, err := c.meta.List(context.Background(), meta.Keys{Cluster: "test"}.Channels(old.ID))
+		left := func() []metadata.Entry {
+			e, _, err := c.meta.List(context.Background(), metadata.Keys{Cluster: "test"}.Channels(old.ID))
 			require.NoError(t, err)
 			return e
 		}
@@ -99,9 +98,9 @@ type failingList struct {
 	armed *atomic.Bool
 }
 
-func (f failingList) List(ctx context.Context, prefix string) ([]meta.Entry, int64, error) {
+func (f failingList) List(ctx context.Context, prefix string) ([]metadata.Entry, int64, error) {
 	if f.armed.Load() && strings.Contains(prefix, "/channels/") {
-		return nil, 0, meta.ErrUnavailable
+		return nil, 0, metadata.ErrUnavailable
 	}
 	return f.hookedMeta.List(ctx, prefix)
 }
@@ -196,12 +195,12 @@ func (c *cluster) depth(topic, channel string) int64 {
 	return s.Depth + int64(s.InFlightCount)
 }
 
-func partitionOf(id edge.MessageID) uint16 {
+func partitionOf(id api.MessageID) uint16 {
 	place, _ := parseID(id)
 	return place
 }
 
-func parseID(id edge.MessageID) (uint16, bool) {
-	p, ok := msgid.Parse(id)
+func parseID(id api.MessageID) (uint16, bool) {
+	p, ok := api.ParseMessageID(id)
 	return p.Partition, ok
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/session"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/stretchr/testify/require"
 )
 

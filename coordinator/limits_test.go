@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestAPutWithoutTopicNameLeavesNothing: "PUB \n" reaches the gateway with an empty topic
@@ -23,7 +23,7 @@ func TestAPutWithoutTopicNameLeavesNothing(t *testing.T) {
 		defer cancel()
 		err := c.nodes["n1"].Publisher().Admit(ctx, "", 1)
 		t.Log(err)
-		keys := meta.Keys{Cluster: "test"}
+		keys := metadata.Keys{Cluster: "test"}
 		for _, prefix := range []string{keys.Topics(), keys.Partitions()} {
 			all, _, err := c.meta.List(t.Context(), prefix)
 			require.NoError(t, err)
@@ -64,12 +64,12 @@ func TestOrderedIsReadAsElsewhere(t *testing.T) {
 		}
 		c.do("n1", "channel.create", "t1", "ch", map[string]string{"ordered": "1"})
 		topic, _ := c.nodes["n1"].Topic("t1")
-		e, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Channel(topic.ID, "ch"))
+		e, err := c.meta.Get(t.Context(), metadata.Keys{Cluster: "test"}.Channel(topic.ID, "ch"))
 		require.NoError(t, err)
-		state, err := meta.DecodeChannel(e)
+		state, err := metadata.DecodeChannel(e)
 		require.NoError(t, err)
 		require.True(t, state.Ordered, "of a channel, too")
-		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), edge.ErrInvalid)
+		require.ErrorIs(t, do(t.Context(), c.nodes["n1"], operation{Verb: "channel.create", Topic: "t1", Channel: "x", Args: map[string]string{"ordered": "perhaps"}}), api.ErrInvalid)
 	})
 }
 
@@ -135,11 +135,11 @@ func TestRelayedClientsOfSeveralPartitions(t *testing.T) {
 }
 
 // txnLimit is a store that takes as many puts in a transaction as a stock etcd.
-type txnLimit struct{ meta.Store }
+type txnLimit struct{ metadata.Store }
 
-func (s txnLimit) Txn(ctx context.Context, compares []meta.Compare, puts []meta.Put) (bool, int64, error) {
-	if len(puts) > meta.MaxTxn {
-		return false, 0, meta.ErrInvalid
+func (s txnLimit) Txn(ctx context.Context, compares []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
+	if len(puts) > metadata.MaxTxn {
+		return false, 0, metadata.ErrInvalid
 	}
 	return s.Store.Txn(ctx, compares, puts)
 }
@@ -149,13 +149,13 @@ func (s txnLimit) Txn(ctx context.Context, compares []meta.Compare, puts []meta.
 func TestTopicThatCanBeMadeCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s meta.Store) meta.Store { return txnLimit{s} }})
+		c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s metadata.Store) metadata.Store { return txnLimit{s} }})
 		made := 0
-		for n := meta.MaxTxn - 3; n <= meta.MaxTxn; n++ {
+		for n := metadata.MaxTxn - 3; n <= metadata.MaxTxn; n++ {
 			name := fmt.Sprint("of", n)
 			err := c.administer("n1", "topic.create", name, map[string]string{"partitions": fmt.Sprint(n)})
 			if err != nil {
-				require.ErrorIs(t, err, edge.ErrInvalid)
+				require.ErrorIs(t, err, api.ErrInvalid)
 				continue
 			}
 			made++

@@ -7,32 +7,32 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/stretchr/testify/require"
 )
 
 // forgetful loses the next transaction once it is armed, as etcd does whose leader dies:
 // before it was executed, or after.
 type forgetful struct {
-	meta.Store
+	metadata.Store
 	armed *atomic.Bool
 	after bool
 }
 
-func (f forgetful) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (f forgetful) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	if f.lose(puts) {
 		if f.after {
 			_, _, _ = f.Store.Txn(ctx, cmp, puts)
 		}
 		<-ctx.Done()
-		return false, 0, meta.ErrUnknown
+		return false, 0, metadata.ErrUnknown
 	}
 	return f.Store.Txn(ctx, cmp, puts)
 }
 
-func (f forgetful) lose(puts []meta.Put) bool {
-	keys := meta.Keys{Cluster: "test"}
-	return slices.ContainsFunc(puts, func(p meta.Put) bool {
+func (f forgetful) lose(puts []metadata.Put) bool {
+	keys := metadata.Keys{Cluster: "test"}
+	return slices.ContainsFunc(puts, func(p metadata.Put) bool {
 		_, _, ofChannel := keys.ParseChannel(p.Key)
 		return ofChannel || p.Key == keys.Topic("orders") || p.Key == keys.Node("n3")
 	}) && f.armed.CompareAndSwap(true, false)
@@ -45,7 +45,7 @@ func TestAdministrationBesideAChangeOfEtcdsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			var armed atomic.Bool
-			c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store {
+			c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store {
 				return forgetful{Store: s, armed: &armed, after: after}
 			}})
 			c.do("n1", "topic.create", "orders", "", nil)

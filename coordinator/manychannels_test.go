@@ -10,18 +10,18 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 )
 
 // countingMeta counts the transactions that write a channel's key.
 type countingMeta struct {
-	meta.Store
+	metadata.Store
 	count *atomic.Int64
 }
 
-func (m countingMeta) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (m countingMeta) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	if strings.Contains(puts[0].Key, "/channels/") {
 		m.count.Add(1)
 	}
@@ -34,7 +34,7 @@ func TestManyChannelsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var count atomic.Int64
-		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s meta.Store) meta.Store { return countingMeta{s, &count} }})
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store { return countingMeta{s, &count} }})
 		c.do("n1", "topic.create", "orders", "", nil)
 		const each = 40
 		atOnce := func(verb string) int64 {
@@ -69,7 +69,7 @@ func TestManyConsumersOfAChannelAtOnce(t *testing.T) {
 		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "16"})
 		for _, name := range all {
-			c.arranged(name, "orders", func(edge.PartitionView) bool { return true })
+			c.arranged(name, "orders", func(api.PartitionView) bool { return true })
 		}
 		c.do("n1", "channel.create", "orders", "before", nil) // all leaders serve
 		var asked atomic.Int64

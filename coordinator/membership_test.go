@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -61,7 +61,7 @@ func TestMetadataIsNotifiedOfDeaths(t *testing.T) {
 // lostRevocations drops the requests that revoke a lease until lost is closed; a request
 // that is under way then fails.
 type lostRevocations struct {
-	meta.Store
+	metadata.Store
 	asked chan<- int64 // the lease of each request; capacity for all
 	lost  <-chan struct{}
 }
@@ -77,7 +77,7 @@ func (l lostRevocations) Revoke(ctx context.Context, lease int64) error {
 	case <-l.lost:
 	case <-ctx.Done():
 	}
-	return meta.ErrUnavailable
+	return metadata.ErrUnavailable
 }
 
 // TestDeathEndsNoLaterRegistration: the other brokers revoke the registration of a process that
@@ -87,7 +87,7 @@ func TestDeathEndsNoLaterRegistration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked, lost := make(chan int64, 100), make(chan struct{})
-		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 			if name == "n3" {
 				return s
 			}

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/inspect"
-	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/coordinator/query"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // report adds the metrics that are read at each scrape. Its functions run on the scrape's goroutine.
@@ -33,9 +33,9 @@ const sameScrape = 50 * time.Millisecond
 // reportReplication shares one look at all partitions between the two collectors that need it.
 func (b *Broker) reportReplication() {
 	var mu sync.Mutex
-	var last inspect.Replication
+	var last query.Replication
 	var at time.Time
-	look := func() inspect.Replication {
+	look := func() query.Replication {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.IsZero() || time.Since(at) > sameScrape {

@@ -14,9 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -30,7 +30,7 @@ func (c *cluster) administer(on, verb, topic string, args map[string]string) err
 
 // arranged waits until every partition of a topic has its replicas in sync, no move under
 // way, and satisfies ok.
-func (c *cluster) arranged(on, topic string, ok func(edge.PartitionView) bool) {
+func (c *cluster) arranged(on, topic string, ok func(api.PartitionView) bool) {
 	c.t.Helper()
 	c.eventually(func() bool {
 		v, found := c.view(on, topic)
@@ -78,14 +78,14 @@ func TestReplicaIsMoved(t *testing.T) {
 		c := newCluster(t, 4)
 		from, to := c.movable("orders")
 		v, _ := c.view("n1", "orders")
-		require.ErrorIs(t, c.move("n2", "orders", "1", from, to), edge.ErrInvalid)
-		require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), edge.ErrInvalid, "it has one already")
-		require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), edge.ErrBrokerNotFound)
-		require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), edge.ErrBrokerNotFound)
+		require.ErrorIs(t, c.move("n2", "orders", "1", from, to), api.ErrInvalid)
+		require.ErrorIs(t, c.move("n2", "orders", "0", from, string(v.Partitions[0].Replicas[1])), api.ErrInvalid, "it has one already")
+		require.ErrorIs(t, c.move("n2", "orders", "0", from, "n9"), api.ErrBrokerNotFound)
+		require.ErrorIs(t, c.move("n2", "orders", "0", "n9", from), api.ErrBrokerNotFound)
 		require.NoError(t, c.move("n2", "orders", "0", from, to))
 		want := slices.Clone(v.Partitions[0].Replicas)
 		want[0] = ident.Node(to)
-		c.arranged("n2", "orders", func(p edge.PartitionView) bool { return slices.Equal(p.Replicas, want) && p.Leader == want[0] })
+		c.arranged("n2", "orders", func(p api.PartitionView) bool { return slices.Equal(p.Replicas, want) && p.Leader == want[0] })
 		require.NoError(t, c.move("n2", "orders", "0", from, to), "asked again")
 		c.eventually(func() bool { return len(c.trash(from)) > 0 }, "its files stay")
 		c.kill(from)
@@ -102,7 +102,7 @@ func TestReplicaIsMovedWhileItsBrokerIsDown(t *testing.T) {
 		from, to := c.movable("orders")
 		c.kill(from)
 		require.NoError(t, c.move(to, "orders", "0", from, to))
-		c.arranged(to, "orders", func(p edge.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
+		c.arranged(to, "orders", func(p api.PartitionView) bool { return !slices.Contains(p.Replicas, ident.Node(from)) })
 		require.Empty(t, c.trash(from))
 		c.restart(from)
 		c.eventually(func() bool { return len(c.trash(from)) == 1 }, "its files stay")
@@ -119,16 +119,16 @@ func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
 		var touched atomic.Bool
 		back := make(chan struct{})
 		movedBack := sync.OnceFunc(func() { close(back) })
-		written := func(puts []meta.Put) {
+		written := func(puts []metadata.Put) {
 			broker, _, _ := strings.Cut(*cmp.Or(folder.Load(), new(string)), "/")
 			for _, p := range puts {
-				s, err := meta.DecodePartition(meta.Entry{Key: p.Key, Value: p.Value})
+				s, err := metadata.DecodePartition(metadata.Entry{Key: p.Key, Value: p.Value})
 				if err == nil && slices.Contains(s.Replicas, ident.Node(broker)) {
 					movedBack()
 				}
 			}
 		}
-		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s meta.Store) meta.Store { return afterTxn{s, written} }, hook: func(op vfs.Op) error {
+		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s metadata.Store) metadata.Store { return afterTxn{s, written} }, hook: func(op vfs.Op) error {
 			if op.Call == vfs.CallRename && path.Ext(op.Name) == "" {
 				once.Do(func() {
 					folder.Store(&op.Name)
@@ -153,7 +153,7 @@ func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
 		}
 		require.False(t, touched.Load(), "it is opened while it is trashed")
 		release()
-		c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
+		c.arranged(to, "orders", func(p api.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
 		require.Len(t, c.drain(from, "orders", 20), 20)
 	})
 }
@@ -178,18 +178,18 @@ func TestReplicationOfATopicIsChanged(t *testing.T) {
 		set := func(factor, minimum string) error {
 			return c.administer("n3", "topic.replication", "orders", map[string]string{"replication_factor": factor, "min_in_sync": minimum})
 		}
-		require.ErrorIs(t, set("", ""), edge.ErrInvalid)
-		require.ErrorIs(t, set("", "2"), edge.ErrInvalid, "more than there are replicas")
-		require.ErrorIs(t, set("4", ""), edge.ErrInvalid, "more than there are brokers")
-		require.ErrorIs(t, c.administer("n3", "topic.replication", "nothing", map[string]string{"min_in_sync": "1"}), edge.ErrTopicNotFound)
+		require.ErrorIs(t, set("", ""), api.ErrInvalid)
+		require.ErrorIs(t, set("", "2"), api.ErrInvalid, "more than there are replicas")
+		require.ErrorIs(t, set("4", ""), api.ErrInvalid, "more than there are brokers")
+		require.ErrorIs(t, c.administer("n3", "topic.replication", "nothing", map[string]string{"min_in_sync": "1"}), api.ErrTopicNotFound)
 		require.NoError(t, set("3", "3"))
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.MinInSync == 3 })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.MinInSync == 3 })
 		for i := range 20 {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
 		}
-		require.ErrorIs(t, set("2", ""), edge.ErrInvalid, "below the minimum")
+		require.ErrorIs(t, set("2", ""), api.ErrInvalid, "below the minimum")
 		require.NoError(t, set("1", "1"))
-		c.arranged("n1", "orders", func(p edge.PartitionView) bool { return len(p.Replicas) == 1 })
+		c.arranged("n1", "orders", func(p api.PartitionView) bool { return len(p.Replicas) == 1 })
 		require.Len(t, c.drain("n2", "orders", 20), 20)
 	})
 }
@@ -204,10 +204,10 @@ func TestBalanceUsesABrokerThatCameLater(t *testing.T) {
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
 		require.NoError(t, do(context.Background(), c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n4", "cancel": "true"}}))
 		c.eventually(func() bool {
-			return !slices.ContainsFunc(c.nodes["n2"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Leaving })
+			return !slices.ContainsFunc(c.nodes["n2"].Cluster().Brokers, func(v api.BrokerView) bool { return v.Leaving })
 		}, "it stays")
 		require.NoError(t, c.administer("n2", "cluster.balance", "", nil))
-		c.arranged("n3", "orders", func(edge.PartitionView) bool { return true })
+		c.arranged("n3", "orders", func(api.PartitionView) bool { return true })
 		v, _ := c.view("n3", "orders")
 		replicas, leads := map[ident.Node]int{}, map[ident.Node]int{}
 		for _, p := range v.Partitions {
@@ -228,7 +228,7 @@ func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, goOn := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		c := newClusterOf(t, cluster{size: 4, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 4, wrap: func(name string, s metadata.Store) metadata.Store {
 			return hookedMeta{Store: s, get: func(ctx context.Context, key string) error {
 				if away(ctx, s, key, name) {
 					once.Do(func() { close(asked) })
@@ -252,7 +252,7 @@ func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 			return slices.Contains(v.Partitions[0].Replicas, ident.Node(from))
 		}, "it is not moved back")
 		release()
-		c.arranged(to, "orders", func(p edge.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
+		c.arranged(to, "orders", func(p api.PartitionView) bool { return slices.Contains(p.Replicas, ident.Node(from)) })
 		require.Len(t, c.drain(from, "orders", 21), 21)
 	})
 }
@@ -266,7 +266,7 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
 		// With a linger no pass runs inline, on the reader of a connection, which would be held up too.
-		c := newClusterOf(t, cluster{size: 3, linger: time.Millisecond, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, linger: time.Millisecond, wrap: func(name string, s metadata.Store) metadata.Store {
 			return hookedMeta{Store: s, get: func(ctx context.Context, key string) error {
 				if away(ctx, s, key, name) {
 					reads.Add(1)
@@ -307,20 +307,20 @@ func (f completerFunc) Complete(c replica.Completion) { f(c) }
 // member, in one write.
 func (c *cluster) moveByHand(p ident.Partition, from string) {
 	c.t.Helper()
-	e, err := c.meta.Get(c.t.Context(), meta.Keys{Cluster: "test"}.Partition(p))
+	e, err := c.meta.Get(c.t.Context(), metadata.Keys{Cluster: "test"}.Partition(p))
 	require.NoError(c.t, err)
-	s, err := meta.DecodePartition(e)
+	s, err := metadata.DecodePartition(e)
 	require.NoError(c.t, err)
 	s.Replicas = slices.DeleteFunc(s.Replicas, func(n ident.Node) bool { return n == ident.Node(from) })
 	s.ISR = slices.DeleteFunc(s.ISR, func(m ident.Member) bool { return m.Node == ident.Node(from) })
 	s.Leader, s.Epoch = s.Replicas[0], s.Epoch+1
 	s.LeaderIncarnation = c.nodes[string(s.Leader)].Incarnation()
-	c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s)})
+	c.overwrite(e, metadata.Put{Key: e.Key, Value: metadata.Encode(s)})
 }
 
 // away reports whether a key is that of a partition whose replica, on the broker
 // that leads it no more, has gone elsewhere.
-func away(ctx context.Context, s meta.Store, key, broker string) bool {
+func away(ctx context.Context, s metadata.Store, key, broker string) bool {
 	if !strings.Contains(key, "/partitions/") {
 		return false
 	}
@@ -328,6 +328,6 @@ func away(ctx context.Context, s meta.Store, key, broker string) bool {
 	if err != nil {
 		return false
 	}
-	p, err := meta.DecodePartition(e)
+	p, err := metadata.DecodePartition(e)
 	return err == nil && p.Epoch > 1 && !slices.Contains(p.Replicas, ident.Node(broker))
 }

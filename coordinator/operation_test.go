@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
 // operation is one as operators name it.
@@ -39,12 +39,12 @@ type recording struct {
 	err error
 }
 
-func (r *recording) Do(ctx context.Context, op edge.Operation) error {
+func (r *recording) Do(ctx context.Context, op api.Operation) error {
 	r.err = r.Broker.Do(ctx, op)
 	return r.err
 }
 
-func (r *recording) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+func (r *recording) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
 	result, err := r.Broker.Seek(ctx, op)
 	r.err = err
 	return result, err
@@ -74,7 +74,7 @@ func do(ctx context.Context, b *coordinator.Broker, o operation) error {
 	}
 	httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: r, Planner: b, Channels: r}).ServeHTTP(answer, request)
 	if r.err == nil && answer.Code != http.StatusOK {
-		return errors.Join(edge.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
+		return errors.Join(api.ErrInvalid, fmt.Errorf("%d %s", answer.Code, answer.Body))
 	}
 	return r.err
 }

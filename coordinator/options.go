@@ -13,19 +13,19 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
-	"github.com/lockstepmq/lockstep/internal/peerport"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 	"github.com/sirupsen/logrus"
 )
 
@@ -33,7 +33,7 @@ import (
 type Options struct {
 	Cluster string
 	// Node is how the broker presents itself: name, addresses, zone, version.
-	Node meta.NodeState
+	Node metadata.NodeState
 
 	FS  vfs.FS
 	Dir string // the data path, locked by the caller
@@ -58,12 +58,12 @@ type Options struct {
 	// limit.
 	MinFreeBytes, MaxDiskBytes int64
 
-	Meta   meta.Store   // owned by the caller, closed after the broker
-	Listen net.Listener // for other brokers; owned by the broker from Start on
-	TLS    rpc.Identity // nil = plain
+	Meta   metadata.Store // owned by the caller, closed after the broker
+	Listen net.Listener   // for other brokers; owned by the broker from Start on
+	TLS    rpc.Identity   // nil = plain
 	// Connections bounds the connections from other brokers; the zero value is rpc's
 	// default.
-	Connections peerport.Limits
+	Connections peertls.Limits
 	Token       []byte // of the cluster
 
 	// Members changes the membership of the embedded metadata store; nil = the store is
@@ -79,14 +79,14 @@ type Options struct {
 	Partitions        int           // of a topic made without saying; 1
 	ReplicationFactor int           // likewise; the configured size of the cluster
 	MinInSync         int           // likewise; 0 = by admin.DefaultMinInSync
-	Durability        meta.Durability
-	TopicOptions      meta.TopicOptions // likewise: retention and limits
-	TopicDefaults     []TopicDefault    // by patterns of names; the first that matches counts
+	Durability        metadata.Durability
+	TopicOptions      metadata.TopicOptions // likewise: retention and limits
+	TopicDefaults     []TopicDefault        // by patterns of names; the first that matches counts
 	NoAutoCreate      bool
 	Limits            quota.Limits // of topics, partitions and channels
 	// NoteCreation records what a client's put or subscription created, or would have created
 	// (err); nil = it is not recorded.
-	NoteCreation func(who edge.Requester, detail string, err error)
+	NoteCreation func(who api.Requester, detail string, err error)
 	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
 	MayPublish func(user, topic string) bool
 	// KnownChannels returns the channels that the external nsqlookupds have of a new topic;
@@ -137,7 +137,7 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.Partitions, 1)
 	def(&o.ReplicationFactor, 1)
 	def(&o.MinInSync, admin.DefaultMinInSync(o.ReplicationFactor))
-	def(&o.Durability, meta.DurabilitySync)
+	def(&o.Durability, metadata.DurabilitySync)
 	def(&o.Hold, 3*time.Second)
 	def(&o.TombstoneLifetime, 45*time.Second)
 	def(&o.TrashGrace, time.Hour)
@@ -173,8 +173,8 @@ func (o Options) topicDefaults() admin.Defaults {
 type TopicDefault struct {
 	Pattern                                  string // path.Match
 	Partitions, ReplicationFactor, MinInSync int
-	Durability                               meta.Durability
-	Options                                  meta.TopicOptions
+	Durability                               metadata.Durability
+	Options                                  metadata.TopicOptions
 }
 
 // defaultsFor are the defaults of the topic with this name.
@@ -188,7 +188,7 @@ func (o Options) defaultsFor(name string, d admin.Defaults) admin.Defaults {
 	if t.ReplicationFactor != 0 {
 		d.ReplicationFactor, d.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, admin.DefaultMinInSync(t.ReplicationFactor))
 	}
-	d.Options = meta.TopicOptions{
+	d.Options = metadata.TopicOptions{
 		RetentionMS: cmp.Or(t.Options.RetentionMS, d.Options.RetentionMS), RetentionBytes: cmp.Or(t.Options.RetentionBytes, d.Options.RetentionBytes),
 		MaxBytes: cmp.Or(t.Options.MaxBytes, d.Options.MaxBytes), TTLMS: cmp.Or(t.Options.TTLMS, d.Options.TTLMS),
 		MaxPutRate: cmp.Or(t.Options.MaxPutRate, d.Options.MaxPutRate), MaxPutBytesRate: cmp.Or(t.Options.MaxPutBytesRate, d.Options.MaxPutBytesRate),
@@ -210,7 +210,7 @@ func replicaDefaults(o replica.Options) replica.Options {
 	def(&o.TailBytes, 16<<20)
 	def(&o.HeldBytes, 64<<20)
 	if o.Budget == nil {
-		o.Budget = repeats.NewBudget(repeats.DefaultBudget)
+		o.Budget = dedupe.NewBudget(dedupe.DefaultBudget)
 	}
 	return o
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -19,7 +19,7 @@ func TestRepeatsAreRecognisedAsLongAsEdgesRepeat(t *testing.T) {
 	for _, limit := range []time.Duration{0, time.Second, 9 * time.Second, time.Minute, 10 * time.Minute} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			o, err := Options{
-				Meta: meta.NewMemory(), Listen: &net.TCPListener{}, FS: vfs.NewMemory(), Dir: "/data", Node: meta.NodeState{Name: "n1", RPCAddress: "x"},
+				Meta: metadata.NewMemory(), Listen: &net.TCPListener{}, FS: vfs.NewMemory(), Dir: "/data", Node: metadata.NodeState{Name: "n1", RPCAddress: "x"},
 				Gateway: gateway.Options{PutLimit: limit},
 			}.withDefaults()
 			require.NoError(t, err)

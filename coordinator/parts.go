@@ -6,18 +6,17 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
-	"github.com/lockstepmq/lockstep/coordinator/control"
 	"github.com/lockstepmq/lockstep/coordinator/controller"
-	"github.com/lockstepmq/lockstep/coordinator/directory"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/dispatch"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/hosting"
-	"github.com/lockstepmq/lockstep/coordinator/inspect"
-	"github.com/lockstepmq/lockstep/coordinator/peers"
+	"github.com/lockstepmq/lockstep/coordinator/liveness"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/coordinator/query"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/coordinator/upkeep"
+	"github.com/lockstepmq/lockstep/coordinator/replicas"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -29,7 +28,7 @@ func (b *Broker) makeEngine() {
 		Registrations: b.catalog, Log: b.log,
 		Post: func(p ident.Partition, ev replica.Event) { b.engine.Post(p, ev) },
 	})
-	b.space = upkeep.NewSpace(upkeep.SpaceOptions{
+	b.space = maintenance.NewSpace(maintenance.SpaceOptions{
 		Self: b.self, Store: b.store, Others: func() []ident.Node { return b.peers.Others() }, Caller: b.dispatch,
 		Partitions: func() []*engine.Partition { return b.engine.Partitions() }, Alive: func(n ident.Node) bool { return b.directory.Alive(n) },
 		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, TrashBytes: b.trashBytes, Log: b.log,
@@ -60,16 +59,16 @@ func (r reach) Named(now time.Time) time.Time { return r.b.contact.Named(now) }
 // makeRooms makes the parts around the engine.
 func (b *Broker) makeRooms() dispatch.Rooms {
 	b.peers = b.makePeers()
-	b.inspector = &inspect.Inspector{
+	b.inspector = &query.Inspector{
 		Self: b.self, Engine: b.engine, Catalog: b.catalog, Store: b.store, Caller: b.dispatch, Holders: b.holders,
 	}
-	b.directory = directory.New(directory.Options{
+	b.directory = query.New(query.Options{
 		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Peers: b.peers, Caller: b.dispatch,
 		Counters: b.inspector.Counters, Damaged: b.inspector.Damaged, LowSpace: b.space.Low, Hangs: watchdog{b}.hangs, Unanswered: b.rpc.Unanswered, Unheard: b.contact.Unheard,
 		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
 	})
 	b.gateway = gateway.New(core{b, b.engine}, b.rpc, b.o.Gateway)
-	b.hosting = hosting.New(hosting.Options{
+	b.hosting = replicas.New(replicas.Options{
 		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
 		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Space: b.space, Replica: b.o.Replica, Queue: b.o.Queue, MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
 	})
@@ -77,23 +76,23 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Engine: b.engine, Directory: b.directory,
 		Up: b.peers.Up, Low: b.space.Low, Caller: b.dispatch, Gateway: b.gateway, Group: b.tasks, Log: b.log, Defaults: b.o.topicDefaults(),
 		Limits: b.o.Limits, Note: b.o.NoteCreation,
-		Snapshot: func() controller.Snapshot { return control.Snapshot(b.catalog, b.peers.Up, b.space.Low) },
+		Snapshot: func() plan.Snapshot { return controller.Snapshot(b.catalog, b.peers.Up, b.space.Low) },
 	})
-	b.letters = upkeep.NewDeadLetters(upkeep.DeadLettersOptions{
+	b.letters = maintenance.NewDeadLetters(maintenance.DeadLettersOptions{
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, MayPublish: b.o.MayPublish, Group: b.tasks, Log: b.log,
 	})
 	return dispatch.Rooms{
 		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,
 		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
-		Idleness: upkeep.NewIdleness(b.engine, b.catalog.Topic, b.catalog.Channels),
-		Repair: upkeep.NewRepair(upkeep.RepairOptions{
+		Idleness: maintenance.NewIdleness(b.engine, b.catalog.Topic, b.catalog.Channels),
+		Repair: maintenance.NewRepair(maintenance.RepairOptions{
 			Engine: b.engine, Damaged: b.store.Damaged(), Replicas: b.otherReplicas, Caller: b.dispatch, Metrics: b.o.Metrics, Log: b.log,
 		}),
 	}
 }
 
-func (b *Broker) makePeers() *peers.Peers {
-	o := peers.Options{
+func (b *Broker) makePeers() *liveness.Peers {
+	o := liveness.Options{
 		Self: b.self, Machines: b.engine, Catalog: b.catalog, Store: b.o.Meta, Session: b.session, Caller: b.dispatch,
 		Lost:   func(n ident.Node) { b.gateway.PeerDown(n) },
 		Silent: time.Duration(b.o.Replica.ISRMS) * time.Millisecond, RevokeFor: b.o.SessionTTL,
@@ -102,7 +101,7 @@ func (b *Broker) makePeers() *peers.Peers {
 	if b.o.Members != nil {
 		o.Members = b.o.Members
 	}
-	return peers.New(o)
+	return liveness.New(o)
 }
 
 // otherReplicas are those of a partition that answer, this broker left out.
@@ -132,7 +131,7 @@ func (b *Broker) trashBytes() (sum int64) {
 }
 
 // drive starts the goroutines of the broker.
-func (b *Broker) drive(repair *upkeep.Repair) {
+func (b *Broker) drive(repair *maintenance.Repair) {
 	b.tasks.Go(b.watch)
 	b.tasks.Go(b.awaitStore)
 	b.tasks.Go(b.keepRegistered)
@@ -144,36 +143,36 @@ func (b *Broker) drive(repair *upkeep.Repair) {
 	b.tasks.Go(b.peers.KeepUnreachable)
 	b.tasks.Go(watchdog{b}.keepStalled)
 	b.tasks.Go(b.hosting.KeepDurability)
-	retention := upkeep.NewRetention(upkeep.RetentionOptions{
+	retention := maintenance.NewRetention(maintenance.RetentionOptions{
 		Engine: b.engine, Topic: b.catalog.Topic, DeleteTopic: b.admin.Topics.DeleteAsRead, EmptyTrash: b.store.EmptyTrash,
 		Space: b.space, RepeatFor: b.o.RepeatFor, TrashGrace: b.o.TrashGrace, Early: b.o.DeleteEarly, Log: b.log,
 	})
-	upkeep.Runner{Group: b.tasks}.Start(retention.Job(), b.letters.Job(), b.space.Job(), repair.Job())
+	maintenance.Runner{Group: b.tasks}.Start(retention.Job(), b.letters.Job(), b.space.Job(), repair.Job())
 	b.tasks.Go(b.controller().Keep)
 }
 
-func (b *Broker) controller() *control.Control {
-	b.idle = upkeep.NewIdleChannels(upkeep.IdleChannelOptions{
+func (b *Broker) controller() *controller.Control {
+	b.idle = maintenance.NewIdleChannels(maintenance.IdleChannelOptions{
 		Self: b.self, Catalog: b.catalog, Caller: b.dispatch, Grace: b.o.DeleteGrace, Delete: b.admin.Channels.DeleteIdle,
 		Metrics: b.o.Metrics, Events: b.o.Events, Log: b.log,
 	})
-	topics := upkeep.NewIdleTopics(upkeep.IdleOptions{
+	topics := maintenance.NewIdleTopics(maintenance.IdleOptions{
 		Catalog: b.catalog, Caller: b.dispatch, Trash: b.admin.Topics.TrashIdle, Metrics: b.o.Metrics, Log: b.log,
 	})
-	o := control.Options{
+	o := controller.Options{
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Low: b.space.Low, Caller: b.dispatch,
-		Tombstones: upkeep.NewTombstones(upkeep.TombstoneOptions{
+		Tombstones: maintenance.NewTombstones(maintenance.TombstoneOptions{
 			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Grace: b.o.TombstoneGrace, Group: b.tasks, Log: b.log,
 		}),
-		Trash: upkeep.NewTrash(upkeep.TrashOptions{
-			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Clock: upkeep.NewClock(b.o.Meta, b.keys), Purge: b.admin.Topics.PurgeAsRead,
+		Trash: maintenance.NewTrash(maintenance.TrashOptions{
+			Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Clock: maintenance.NewClock(b.o.Meta, b.keys), Purge: b.admin.Topics.PurgeAsRead,
 			Early: b.o.DeleteEarly, Low: b.space.Low, Group: b.tasks, Log: b.log,
 		}),
-		Idle:     upkeep.NewIdleControl(b.catalog, b.dispatch, b.tasks, b.idle, topics),
+		Idle:     maintenance.NewIdleControl(b.catalog, b.dispatch, b.tasks, b.idle, topics),
 		IdleMost: b.o.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	}
 	if b.o.Members != nil {
 		o.Members = b.o.Members
 	}
-	return control.New(o)
+	return controller.New(o)
 }

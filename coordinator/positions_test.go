@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -37,24 +37,24 @@ func TestPositionsOfChannels(t *testing.T) {
 			}
 		}
 		for _, on := range all {
-			var at []edge.ChannelPosition
+			var at []api.ChannelPosition
 			c.eventually(func() bool {
 				var err error
 				at, err = c.nodes[on].Positions(t.Context(), "orders")
 				return err == nil && len(at) == 2 && at[1].Confirmed == 3 && len(at[1].Settled) == 2 && at[1].Settled[1].To == 10 // the last finish
 			}, "%s: %+v", on, &at)
-			require.Equal(t, edge.ChannelPosition{Channel: "audit"}, at[0])
-			require.Equal(t, []edge.SequenceSpan{{From: 4, To: 7}, {From: 8, To: 10}}, at[1].Settled)
+			require.Equal(t, api.ChannelPosition{Channel: "audit"}, at[0])
+			require.Equal(t, []api.SequenceSpan{{From: 4, To: 7}, {From: 8, To: 10}}, at[1].Settled)
 			require.Len(t, at[1].Deferred, 1)
 			require.EqualValues(t, 1, at[1].Deferred[0].Sequence)
 			require.Greater(t, at[1].Deferred[0].DeadlineNS, time.Now().Add(50*time.Minute).UnixNano())
 			require.Equal(t, 1, at[1].Consumers)
 		}
 		_, err := c.nodes["n1"].Positions(t.Context(), "none")
-		require.ErrorIs(t, err, edge.ErrTopicNotFound)
+		require.ErrorIs(t, err, api.ErrTopicNotFound)
 
 		for _, channel := range []string{"billing", "audit"} {
-			require.NoError(t, c.nodes["n3"].Do(t.Context(), edge.SeekChannel{Topic: "orders", Channel: channel, To: "9", Partition: 0, Idle: true}))
+			require.NoError(t, c.nodes["n3"].Do(t.Context(), api.SeekChannel{Topic: "orders", Channel: channel, To: "9", Partition: 0, Idle: true}))
 		}
 		at, err := c.nodes["n1"].Positions(t.Context(), "orders")
 		require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestPutsToAPartition(t *testing.T) {
 		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
 		p := c.nodes["n1"].Publisher()
-		put := func(partition int) edge.PutResult {
+		put := func(partition int) api.PutResult {
 			d := queue.NewDraft(1)
 			d.Add([]byte("x"))
 			a := make(answers, 1)
@@ -87,7 +87,7 @@ func TestPutsToAPartition(t *testing.T) {
 			}
 		}
 		for _, partition := range []int{-1, 3} {
-			require.ErrorIs(t, put(partition).Err, edge.ErrInvalid)
+			require.ErrorIs(t, put(partition).Err, api.ErrInvalid)
 		}
 	})
 }

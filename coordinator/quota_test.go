@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // as is the context of a user's request.
-func as(t *testing.T, who edge.Requester) context.Context {
+func as(t *testing.T, who api.Requester) context.Context {
 	who.Identity = who.User
-	return edge.WithRequester(t.Context(), func() edge.Requester { return who })
+	return api.WithRequester(t.Context(), func() api.Requester { return who })
 }
 
 // noted collects what clients created.
@@ -27,7 +27,7 @@ type noted struct {
 	lines []string
 }
 
-func (n *noted) note(who edge.Requester, detail string, err error) {
+func (n *noted) note(who api.Requester, detail string, err error) {
 	n.Lock()
 	defer n.Unlock()
 	if err != nil {
@@ -40,8 +40,8 @@ func (n *noted) all() []string { n.Lock(); defer n.Unlock(); return n.lines }
 
 func newQuotaCluster(t *testing.T, size int, l quota.Limits) (*cluster, *noted) {
 	n := &noted{}
-	c := newClusterOf(t, cluster{size: size, level: meta.LevelQuotas, limits: l, note: n.note})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelQuotas }, "the level does not rise")
+	c := newClusterOf(t, cluster{size: size, level: metadata.LevelQuotas, limits: l, note: n.note})
+	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelQuotas }, "the level does not rise")
 	return c, n
 }
 
@@ -52,39 +52,39 @@ func TestQuotasOfTheCluster(t *testing.T) {
 		c, _ := newQuotaCluster(t, 1, quota.Limits{Topics: 3, Partitions: 10, Channels: 2})
 		n1 := c.nodes["n1"]
 		create := func(topic string, partitions int) error {
-			return n1.Do(t.Context(), edge.CreateTopic{Topic: topic, Partitions: partitions})
+			return n1.Do(t.Context(), api.CreateTopic{Topic: topic, Partitions: partitions})
 		}
 		require.NoError(t, create("a", 6))
 		err := create("b", 5)
-		require.ErrorIs(t, err, edge.ErrQuota)
+		require.ErrorIs(t, err, api.ErrQuota)
 		require.EqualError(t, err, "quota reached, nothing stored: the cluster has 6 of 10 partitions (--max-partitions)")
 		require.NoError(t, create("b", 3))
 		require.NoError(t, c.put("n1", "c", "m"))
 		require.EqualError(t, n1.Publisher().Admit(t.Context(), "d", 1), "quota reached, nothing stored: the cluster has 3 of 3 topics (--max-topics)")
-		_, err = n1.Subscribers().Subscribe(t.Context(), edge.SubscribeRequest{Topic: "d", Channel: "ch", Partition: -1})
-		require.ErrorIs(t, err, edge.ErrQuota)
+		_, err = n1.Subscribers().Subscribe(t.Context(), api.SubscribeRequest{Topic: "d", Channel: "ch", Partition: -1})
+		require.ErrorIs(t, err, api.ErrQuota)
 		require.NoError(t, c.put("n1", "c", "m"), "topics that are there go on")
 		require.NoError(t, create("a", 6), "it is there")
-		require.NoError(t, n1.Do(t.Context(), edge.DeleteTopic{Topic: "b"}))
+		require.NoError(t, n1.Do(t.Context(), api.DeleteTopic{Topic: "b"}))
 		require.NoError(t, c.put("n1", "d", "m"), "a deleted topic does not count")
 
 		channel := func(name string) error {
-			return n1.Do(t.Context(), edge.CreateChannel{Topic: "a", Channel: name})
+			return n1.Do(t.Context(), api.CreateChannel{Topic: "a", Channel: name})
 		}
 		require.NoError(t, channel("one"))
 		require.NoError(t, channel("two"))
 		require.EqualError(t, channel("three"), "quota reached, nothing stored: topic a has 2 of 2 channels (--max-channels)")
-		_, err = n1.Subscribers().Subscribe(t.Context(), edge.SubscribeRequest{Topic: "a", Channel: "three", Partition: -1})
-		require.ErrorIs(t, err, edge.ErrQuota)
+		_, err = n1.Subscribers().Subscribe(t.Context(), api.SubscribeRequest{Topic: "a", Channel: "three", Partition: -1})
+		require.ErrorIs(t, err, api.ErrQuota)
 		require.NoError(t, channel("two"))
-		require.NoError(t, n1.Do(t.Context(), edge.DeleteChannel{Topic: "a", Channel: "one"}))
+		require.NoError(t, n1.Do(t.Context(), api.DeleteChannel{Topic: "a", Channel: "one"}))
 		require.NoError(t, channel("three"))
 		require.NoError(t, channel("e1#ephemeral"), "ephemeral ones count apart")
-		require.Equal(t, edge.LimitsView{
-			Topics: edge.LimitView{Used: 3, Limit: 3}, Partitions: edge.LimitView{Used: 8, Limit: 10}, Channels: edge.LimitView{Used: 2, Limit: 2},
+		require.Equal(t, api.LimitsView{
+			Topics: api.LimitView{Used: 3, Limit: 3}, Partitions: api.LimitView{Used: 8, Limit: 10}, Channels: api.LimitView{Used: 2, Limit: 2},
 		}, n1.Limits())
 		require.NoError(t, channel("e2#ephemeral"))
-		require.ErrorIs(t, channel("e3#ephemeral"), edge.ErrQuota)
+		require.ErrorIs(t, channel("e3#ephemeral"), api.ErrQuota)
 		require.NoError(t, channel("e2#ephemeral"))
 	})
 }
@@ -106,7 +106,7 @@ func TestQuotasOfManyAtOnce(t *testing.T) {
 					defer mu.Unlock()
 					if err == nil {
 						made++
-					} else if !errors.Is(err, edge.ErrQuota) {
+					} else if !errors.Is(err, api.ErrQuota) {
 						t.Error(err)
 					}
 				})
@@ -117,7 +117,7 @@ func TestQuotasOfManyAtOnce(t *testing.T) {
 		require.Equal(t, 20, count(60, func(i int) error { return n1.Publisher().Admit(t.Context(), fmt.Sprint("t", i), 1) }))
 		topic := n1.Cluster().Topics[0].Topic
 		require.Equal(t, 10, count(40, func(i int) error {
-			return n1.Do(t.Context(), edge.CreateChannel{Topic: topic, Channel: fmt.Sprint("c", i)})
+			return n1.Do(t.Context(), api.CreateChannel{Topic: topic, Channel: fmt.Sprint("c", i)})
 		}))
 	})
 }
@@ -128,26 +128,26 @@ func TestQuotasOfAUser(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n := newQuotaCluster(t, 3, quota.Limits{})
-		shop := edge.Requester{User: "shop", Action: "PUB", Topics: 2, Partitions: 5, Channels: 1}
-		put := func(broker string, who edge.Requester, topic string) error {
+		shop := api.Requester{User: "shop", Action: "PUB", Topics: 2, Partitions: 5, Channels: 1}
+		put := func(broker string, who api.Requester, topic string) error {
 			return c.nodes[broker].Publisher().Admit(as(t, who), topic, 1)
 		}
 		require.NoError(t, put("n1", shop, "a"))
 		c.whole("a")
 		explicit := shop
 		explicit.Audited = true
-		require.ErrorIs(t, c.nodes["n2"].Do(as(t, explicit), edge.CreateTopic{Topic: "b", Partitions: 5}), edge.ErrQuota)
-		require.NoError(t, c.nodes["n2"].Do(as(t, explicit), edge.CreateTopic{Topic: "b", Partitions: 4}))
+		require.ErrorIs(t, c.nodes["n2"].Do(as(t, explicit), api.CreateTopic{Topic: "b", Partitions: 5}), api.ErrQuota)
+		require.NoError(t, c.nodes["n2"].Do(as(t, explicit), api.CreateTopic{Topic: "b", Partitions: 4}))
 		c.whole("b")
 		require.EqualError(t, put("n3", shop, "x"), "quota reached, nothing stored: user shop has 2 of 2 topics")
-		require.NoError(t, put("n3", edge.Requester{User: "other", Action: "PUB"}, "y"))
+		require.NoError(t, put("n3", api.Requester{User: "other", Action: "PUB"}, "y"))
 		require.NoError(t, put("n3", shop, "y"), "it is there")
 		for topic, owner := range map[string]string{"a": "shop", "b": "shop", "y": "other"} {
 			c.eventually(func() bool { v, ok := c.view("n1", topic); return ok && v.Owner == owner }, "the owner of %s", topic)
 		}
-		sub := func(who edge.Requester, topic, channel string) error {
+		sub := func(who api.Requester, topic, channel string) error {
 			who.Action = "SUB"
-			s, err := c.nodes["n1"].Subscribers().Subscribe(as(t, who), edge.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1})
+			s, err := c.nodes["n1"].Subscribers().Subscribe(as(t, who), api.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1})
 			if err == nil {
 				s.Close(true)
 			}
@@ -164,9 +164,9 @@ func TestQuotasOfAUser(t *testing.T) {
 			"shop SUB: created channel y/one",
 			"shop SUB: create channel a/two: quota reached, nothing stored: user shop has 1 of 1 channels",
 		}, n.all())
-		require.Equal(t, edge.Usage{Topics: 2, Partitions: 5, Channels: 1}, c.nodes["n1"].Usage("shop"))
-		require.Equal(t, edge.Usage{}, c.nodes["n1"].Usage(""))
-		require.NoError(t, c.nodes["n1"].Do(t.Context(), edge.PauseTopic{Topic: "a", Paused: true}))
+		require.Equal(t, api.Usage{Topics: 2, Partitions: 5, Channels: 1}, c.nodes["n1"].Usage("shop"))
+		require.Equal(t, api.Usage{}, c.nodes["n1"].Usage(""))
+		require.NoError(t, c.nodes["n1"].Do(t.Context(), api.PauseTopic{Topic: "a", Paused: true}))
 		v, _ := c.view("n1", "a")
 		require.Equal(t, "shop", v.Owner, "a change of the topic keeps it")
 	})
@@ -180,8 +180,8 @@ func TestATopicsPublishRate(t *testing.T) {
 		c, _ := newQuotaCluster(t, 1, quota.Limits{})
 		n1 := c.nodes["n1"]
 		set := func(messages, bytes int64) {
-			l := edge.TopicLimits{MaxPutRate: &messages, MaxPutBytesRate: &bytes}
-			require.NoError(t, n1.Do(t.Context(), edge.SetTopic{Topic: "orders", Limits: l}))
+			l := api.TopicLimits{MaxPutRate: &messages, MaxPutBytesRate: &bytes}
+			require.NoError(t, n1.Do(t.Context(), api.SetTopic{Topic: "orders", Limits: l}))
 		}
 		tried := 0
 		burst := func(padding string) (ok int) {
@@ -191,13 +191,13 @@ func TestATopicsPublishRate(t *testing.T) {
 				case err == nil:
 					ok++
 				default:
-					require.ErrorIs(t, err, edge.ErrRateLimited)
+					require.ErrorIs(t, err, api.ErrRateLimited)
 					require.EqualError(t, err, "rate limited, not stored")
 				}
 			}
 			return ok
 		}
-		require.NoError(t, n1.Do(t.Context(), edge.CreateTopic{Topic: "orders"}))
+		require.NoError(t, n1.Do(t.Context(), api.CreateTopic{Topic: "orders"}))
 		set(0, 0)
 		require.Equal(t, 100, burst(""))
 		set(1, 0)
@@ -210,7 +210,7 @@ func TestATopicsPublishRate(t *testing.T) {
 		require.EqualValues(t, 1000, v.MaxPutBytesRate)
 		settings, _ := n1.TopicSettings("orders")
 		require.EqualValues(t, 1000, settings.MaxPutBytesRate)
-		require.NoError(t, n1.Do(t.Context(), edge.CreateTopic{Topic: "orders"}))
+		require.NoError(t, n1.Do(t.Context(), api.CreateTopic{Topic: "orders"}))
 		set(0, 0)
 		require.NoError(t, c.put("n1", "orders", "last"))
 		want := 100 + stored + inBytes + 1
@@ -224,13 +224,13 @@ func TestATopicsPublishRate(t *testing.T) {
 func TestQuotasWaitForAllBrokers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: meta.LevelQuotas - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == meta.LevelQuotas-1 }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelQuotas - 1})
+		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelQuotas-1 }, "the level does not rise")
 		few := int64(5)
-		err := c.nodes["n1"].Do(t.Context(), edge.CreateTopic{Topic: "orders", Limits: edge.TopicLimits{MaxPutRate: &few}})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		err := c.nodes["n1"].Do(t.Context(), api.CreateTopic{Topic: "orders", Limits: api.TopicLimits{MaxPutRate: &few}})
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "feature level 3")
-		require.NoError(t, c.nodes["n1"].Publisher().Admit(as(t, edge.Requester{User: "shop"}), "orders", 1))
+		require.NoError(t, c.nodes["n1"].Publisher().Admit(as(t, api.Requester{User: "shop"}), "orders", 1))
 		v, _ := c.view("n1", "orders")
 		require.Empty(t, v.Owner)
 	})

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -32,7 +32,7 @@ func TestUncleanRecovery(t *testing.T) {
 		c.whole("orders")
 		leader := c.leader("orders")
 		_, err := c.nodes["n1"].Recover(ctx, "orders", 0, "n2")
-		require.ErrorIs(t, err, edge.ErrInvalid, "it has a leader")
+		require.ErrorIs(t, err, api.ErrInvalid, "it has a leader")
 
 		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		c.kill(survivor)
@@ -48,7 +48,7 @@ func TestUncleanRecovery(t *testing.T) {
 		for name := range c.disks {
 			c.restart(name)
 		}
-		var remains edge.Remains
+		var remains api.Remains
 		c.eventually(func() bool {
 			remains, err = c.nodes[leader].Remains(ctx, "orders", 0)
 			return err == nil && remains.Refused == "" && len(remains.Replicas) == 3
@@ -63,17 +63,17 @@ func TestUncleanRecovery(t *testing.T) {
 		}
 		for partition, from := range []string{"n9", survivor} {
 			_, err = c.nodes[leader].Recover(ctx, "orders", partition, ident.Node(from))
-			require.ErrorIs(t, err, edge.ErrInvalid)
+			require.ErrorIs(t, err, api.ErrInvalid)
 		}
 		_, err = c.nodes[leader].Recover(ctx, "orders", 0, ident.Node(survivor))
 		require.NoError(t, err)
 		c.whole("orders")
-		c.arranged(leader, "orders", func(edge.PartitionView) bool { return true })
+		c.arranged(leader, "orders", func(api.PartitionView) bool { return true })
 		require.NoError(t, c.put(leader, "orders", "after"))
 		got := c.drain(leader, "orders", 11)
 		require.Contains(t, got, "after")
 		require.NotContains(t, got, "lost0")
-		records, _, err := c.meta.List(ctx, meta.Keys{Cluster: "test"}.Audit(""))
+		records, _, err := c.meta.List(ctx, metadata.Keys{Cluster: "test"}.Audit(""))
 		require.NoError(t, err)
 		require.Len(t, records, 1)
 		require.Contains(t, string(records[0].Value), `"end_sequence":10`)
@@ -97,7 +97,7 @@ func recoverOutdated(t *testing.T, changes int) {
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")
 	topic, _ := c.nodes["n1"].Topic("orders")
-	key := meta.Keys{Cluster: "test"}.Partition(topic.Partition(0))
+	key := metadata.Keys{Cluster: "test"}.Partition(topic.Partition(0))
 	backup, err := c.meta.Get(ctx, key)
 	require.NoError(t, err)
 	for i := range changes {
@@ -110,13 +110,13 @@ func recoverOutdated(t *testing.T, changes int) {
 	for name := range c.disks {
 		c.kill(name)
 	}
-	ok, _, err := c.meta.Txn(ctx, nil, []meta.Put{{Key: key, Value: backup.Value}})
+	ok, _, err := c.meta.Txn(ctx, nil, []metadata.Put{{Key: key, Value: backup.Value}})
 	require.NoError(t, err)
 	require.True(t, ok)
 	for name := range c.disks {
 		c.restart(name)
 	}
-	var remains edge.Remains
+	var remains api.Remains
 	c.eventually(func() bool {
 		remains, err = c.nodes["n1"].Remains(ctx, "orders", 0)
 		return err == nil && len(remains.Replicas) == 3 && remains.Outdated
@@ -127,7 +127,7 @@ func recoverOutdated(t *testing.T, changes int) {
 	require.NoError(t, err)
 	c.whole("orders")
 	require.NoError(t, c.put("n3", "orders", "after"))
-	c.arranged("n1", "orders", func(p edge.PartitionView) bool { return p.MinInSync == 2 && p.Epoch > remains.Replicas[0].Epoch })
+	c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.MinInSync == 2 && p.Epoch > remains.Replicas[0].Epoch })
 	got := c.drain("n1", "orders", changes+2)
 	require.Contains(t, got, "after")
 }
@@ -155,7 +155,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 		c.counts("orders", "drain", 0, 0, 0)
 		c.restart(survivor)
 		c.eventually(func() bool {
-			d, err := c.nodes[survivor].Digest(edge.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
+			d, err := c.nodes[survivor].Digest(api.DigestRequest{Topic: "orders", From: math.MaxInt64}) // its ends
 			return err == nil && d.EndSequence > puts/4
 		}, "nothing is caught up")
 		for name := range c.disks {
@@ -183,7 +183,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 		for i := range 3 {
 			require.NoError(t, c.put(leader, "orders", fmt.Sprint("after", i)))
 		}
-		var s edge.ChannelStats
+		var s api.ChannelStats
 		c.eventually(func() bool { s, _ = c.stats("orders", "drain"); return s.Depth >= 3 }, "what was put is not to be delivered")
 		got := c.drain(leader, "orders", int(s.Depth))
 		for i := range 3 {
@@ -293,24 +293,24 @@ func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
 	}, "the old disk is not out of the in-sync set")
 
 	for i := range acknowledged { // they are saved
-		peeked, err := c.nodes[third].Peek(ctx, edge.PeekRequest{Topic: "orders", From: fmt.Sprint(10 + i), Limit: 1, Node: ident.Node(lost), Uncommitted: true})
+		peeked, err := c.nodes[third].Peek(ctx, api.PeekRequest{Topic: "orders", From: fmt.Sprint(10 + i), Limit: 1, Node: ident.Node(lost), Uncommitted: true})
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("lost%d", i), peeked.Messages[0].Body)
 	}
-	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(survivor)), edge.ErrInvalid, "it is in sync")
-	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, "n9"), edge.ErrInvalid)
+	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(survivor)), api.ErrInvalid, "it is in sync")
+	require.ErrorIs(t, c.nodes[third].Discard(ctx, "orders", 0, "n9"), api.ErrInvalid)
 	require.NoError(t, c.nodes[third].Discard(ctx, "orders", 0, ident.Node(lost)))
 	c.whole("orders")
 	require.NoError(t, c.put(lost, "orders", "at last"))
 	require.NotContains(t, c.drain(lost, "orders", 12), "lost0")
-	records, _, err := c.meta.List(ctx, meta.Keys{Cluster: "test"}.Audit(""))
+	records, _, err := c.meta.List(ctx, metadata.Keys{Cluster: "test"}.Audit(""))
 	require.NoError(t, err)
 	require.Len(t, records, 2)
 }
 
 // lease is that of a broker's registration, 0 if it has none.
 func (c *cluster) lease(name string) int64 {
-	e, _ := c.meta.Get(context.Background(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	e, _ := c.meta.Get(context.Background(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 	return e.Lease
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -27,11 +27,11 @@ type lostSet struct {
 }
 
 func newLostSet(t *testing.T) *lostSet {
-	s, keys := &lostSet{elections: make(chan struct{}, 1)}, meta.Keys{Cluster: "test"}
-	writes := func(puts []meta.Put, prefix string) bool {
-		return slices.ContainsFunc(puts, func(p meta.Put) bool { return !p.Delete && strings.HasPrefix(p.Key, prefix) })
+	s, keys := &lostSet{elections: make(chan struct{}, 1)}, metadata.Keys{Cluster: "test"}
+	writes := func(puts []metadata.Put, prefix string) bool {
+		return slices.ContainsFunc(puts, func(p metadata.Put) bool { return !p.Delete && strings.HasPrefix(p.Key, prefix) })
 	}
-	hook := func(_ context.Context, puts []meta.Put) {
+	hook := func(_ context.Context, puts []metadata.Put) {
 		switch {
 		case writes(puts, keys.Audit("")):
 			s.before()
@@ -40,7 +40,7 @@ func newLostSet(t *testing.T) *lostSet {
 			<-s.elections
 		}
 	}
-	s.cluster = newClusterOf(t, cluster{size: 3, wrap: func(_ string, m meta.Store) meta.Store { return hookedMeta{Store: m, txn: hook} }})
+	s.cluster = newClusterOf(t, cluster{size: 3, wrap: func(_ string, m metadata.Store) metadata.Store { return hookedMeta{Store: m, txn: hook} }})
 	require.NoError(t, s.administer("n1", "topic.create", "orders", nil))
 	s.whole("orders")
 	s.publish(s.leader("orders"), 0, 10)
@@ -81,8 +81,8 @@ func (s *lostSet) recoverBeside(happens func()) error {
 	return err
 }
 
-func (s *lostSet) recoveries() []meta.Entry {
-	records, _, err := s.meta.List(s.t.Context(), meta.Keys{Cluster: "test"}.Audit(""))
+func (s *lostSet) recoveries() []metadata.Entry {
+	records, _, err := s.meta.List(s.t.Context(), metadata.Keys{Cluster: "test"}.Audit(""))
 	require.NoError(s.t, err)
 	return records
 }
@@ -95,7 +95,7 @@ func TestRecoveryBesideAMemberThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLostSet(t)
 		err := s.recoverBeside(func() { s.restart(s.away) })
-		require.ErrorIs(t, err, edge.ErrUnavailable)
+		require.ErrorIs(t, err, api.ErrUnavailable)
 		require.Empty(t, s.recoveries())
 		s.whole("orders")
 		require.Len(t, s.drain(s.lagging, "orders", 15), 15)
@@ -111,17 +111,17 @@ func TestRecoveryBesideAChange(t *testing.T) {
 		"a registration ended":       func(s *lostSet) { s.expire(s.wiped) },
 		"the partition's state was written": func(s *lostSet) {
 			topic, _ := s.nodes[s.lagging].Topic("orders")
-			key := meta.Keys{Cluster: "test"}.Partition(topic.Partition(0))
+			key := metadata.Keys{Cluster: "test"}.Partition(topic.Partition(0))
 			e, err := s.meta.Get(s.t.Context(), key)
 			require.NoError(s.t, err)
-			_, _, err = s.meta.Txn(s.t.Context(), nil, []meta.Put{{Key: key, Value: e.Value}})
+			_, _, err = s.meta.Txn(s.t.Context(), nil, []metadata.Put{{Key: key, Value: e.Value}})
 			require.NoError(s.t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLostSet(t)
-				require.ErrorIs(t, s.recoverBeside(func() { change(s) }), edge.ErrUnavailable)
+				require.ErrorIs(t, s.recoverBeside(func() { change(s) }), api.ErrUnavailable)
 				require.Empty(t, s.recoveries())
 				s.eventually(func() bool { return s.recoverBeside(func() {}) == nil }, "not recovered")
 				require.Len(t, s.recoveries(), 1)

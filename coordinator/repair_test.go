@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -124,7 +124,7 @@ func TestDamageOnAllReplicas(t *testing.T) {
 			require.Equal(t, 1, before[numbered(i)], "message %d", i)
 		}
 		leader := c.leader("orders")
-		var d edge.DamageView
+		var d api.DamageView
 		c.eventually(func() bool {
 			v, _ := c.view("n3", "orders")
 			for _, x := range v.Partitions[0].Damaged {
@@ -137,7 +137,7 @@ func TestDamageOnAllReplicas(t *testing.T) {
 		}, "the damage is not told")
 		require.Equal(t, ident.Sequence(lost), d.FirstSequence)
 		require.Equal(t, ident.Sequence(lost+1), d.EndSequence)
-		_, err := c.nodes[leader].Digest(edge.DigestRequest{Topic: "orders"})
+		_, err := c.nodes[leader].Digest(api.DigestRequest{Topic: "orders"})
 		require.ErrorContains(t, err, "damaged")
 		c.do("n1", "channel.seek", "orders", "drain", map[string]string{"to": fmt.Sprint(d.EndSequence)})
 		after := c.drain("n2", "orders", n-lost-1)

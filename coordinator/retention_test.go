@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
@@ -40,7 +40,7 @@ func (c *cluster) logStart(topic string) (low ident.Offset) {
 	c.eventually(func() bool {
 		low = ident.Offset(1 << 62)
 		for _, b := range c.nodes {
-			d, err := b.Digest(edge.DigestRequest{Topic: topic})
+			d, err := b.Digest(api.DigestRequest{Topic: topic})
 			if err != nil {
 				return false
 			}
@@ -223,12 +223,12 @@ func TestFullTopicRefusesPutsUntilItIsDrained(t *testing.T) {
 			refused = c.put(all[stored%3], "orders", body)
 		}
 		stored--
-		require.ErrorIs(t, refused, edge.ErrTopicFull)
+		require.ErrorIs(t, refused, api.ErrTopicFull)
 		require.InDelta(t, 90, stored, 2)
 		s := c.subscribe("n1", "orders", "billing", 200)
 		s.finish(s.take(stored)...)
 		c.eventually(func() bool { return c.put("n2", "orders", body) == nil }, "it stays full")
 		require.ErrorIs(t, do(context.Background(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "x",
-			Args: map[string]string{"max_bytes": "many"}}), edge.ErrInvalid)
+			Args: map[string]string{"max_bytes": "many"}}), api.ErrInvalid)
 	})
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -38,13 +37,13 @@ func TestSeekSaysWhatItMoves(t *testing.T) {
 				finished++
 			}
 		}
-		seek := func(on, to string, partition int, dry bool) edge.SeekResult {
-			r, err := c.nodes[on].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: to, Partition: partition, DryRun: dry})
+		seek := func(on, to string, partition int, dry bool) api.SeekResult {
+			r, err := c.nodes[on].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: to, Partition: partition, DryRun: dry})
 			require.NoError(t, err)
 			require.Equal(t, dry, r.DryRun)
 			return r
 		}
-		var latest, earliest edge.SeekResult
+		var latest, earliest api.SeekResult
 		c.eventually(func() bool {
 			latest, earliest = seek("n1", "latest", -1, true), seek("n1", "earliest", -1, true)
 			return *earliest.Repeats == uint64(finished) && *latest.Skips == uint64(messages-finished)
@@ -68,10 +67,10 @@ func TestSeekSaysWhatItMoves(t *testing.T) {
 		again.take(messages)
 		again.sub.Close(true)
 
-		idle, err := c.nodes["n2"].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "none", To: "latest", Partition: -1, DryRun: true})
-		require.ErrorIs(t, err, edge.ErrChannelNotFound, "%+v", idle)
-		_, err = c.nodes["n2"].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: 3, DryRun: true})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		idle, err := c.nodes["n2"].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "none", To: "latest", Partition: -1, DryRun: true})
+		require.ErrorIs(t, err, api.ErrChannelNotFound, "%+v", idle)
+		_, err = c.nodes["n2"].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: 3, DryRun: true})
+		require.ErrorIs(t, err, api.ErrInvalid)
 	})
 }
 
@@ -89,7 +88,7 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 			if i >= 6 {
 				key = []byte{0}
 			}
-			place, _ := msgid.Parse(c.putMessage("n1", "orders", key, queue.Message{Body: fmt.Appendf(nil, "m%d", i)}))
+			place, _ := api.ParseMessageID(c.putMessage("n1", "orders", key, queue.Message{Body: fmt.Appendf(nil, "m%d", i)}))
 			ends[int(place.Partition)] = uint64(place.Sequence) + 1
 		}
 		long, short := 0, 0
@@ -102,8 +101,8 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 			}
 		}
 		require.Less(t, ends[short], ends[long])
-		plan := func(on string) edge.SeekResult {
-			r, err := c.nodes[on].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: -1, DryRun: true})
+		plan := func(on string) api.SeekResult {
+			r, err := c.nodes[on].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: "latest", Partition: -1, DryRun: true})
 			require.NoError(t, err)
 			return r
 		}
@@ -126,22 +125,22 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 		} {
 			for _, on := range all {
 				for _, dry := range []bool{true, false} {
-					_, err := c.nodes[on].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: place, Partition: -1, DryRun: dry})
-					require.ErrorIs(t, err, edge.ErrInvalid, place)
+					_, err := c.nodes[on].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: place, Partition: -1, DryRun: dry})
+					require.ErrorIs(t, err, api.ErrInvalid, place)
 					require.ErrorContains(t, err, text)
 					require.NotContains(t, err.Error(), "rpc")
 				}
 			}
 			for _, channel := range []string{"new", "new#ephemeral"} {
 				err := do(t.Context(), c.nodes["n2"], operation{Verb: "channel.create", Topic: "orders", Channel: channel, Args: map[string]string{"from": place}})
-				require.ErrorIs(t, err, edge.ErrInvalid, place)
+				require.ErrorIs(t, err, api.ErrInvalid, place)
 				require.ErrorContains(t, err, text)
 				for _, reposition := range []bool{true, false} {
-					_, err = c.nodes["n3"].Subscribers().Subscribe(t.Context(), edge.SubscribeRequest{
+					_, err = c.nodes["n3"].Subscribers().Subscribe(t.Context(), api.SubscribeRequest{
 						Topic: "orders", Channel: channel, Partition: -1, From: place, Reposition: reposition,
-						Client: func() edge.ClientStats { return edge.ClientStats{} },
+						Client: func() api.ClientStats { return api.ClientStats{} },
 					})
-					require.ErrorIs(t, err, edge.ErrInvalid, place)
+					require.ErrorIs(t, err, api.ErrInvalid, place)
 				}
 			}
 		}
@@ -151,12 +150,12 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 		_, made := c.stats("orders", "new#ephemeral")
 		require.False(t, made)
 		require.Equal(t, before, plan("n3"), "nothing was moved")
-		_, err = c.nodes["n1"].Peek(t.Context(), edge.PeekRequest{Topic: "orders", From: now.Add(time.Hour).Format(time.RFC3339)})
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		_, err = c.nodes["n1"].Peek(t.Context(), api.PeekRequest{Topic: "orders", From: now.Add(time.Hour).Format(time.RFC3339)})
+		require.ErrorIs(t, err, api.ErrInvalid)
 
 		// A clock a little ahead is no mistake: the place is the end. So is the end itself, in the partition that has it.
 		for _, end := range []string{time.Now().Add(30 * time.Second).Format(time.RFC3339), "latest"} {
-			r, err := c.nodes["n1"].Seek(t.Context(), edge.SeekChannel{Topic: "orders", Channel: "billing", To: end, Partition: -1, DryRun: true})
+			r, err := c.nodes["n1"].Seek(t.Context(), api.SeekChannel{Topic: "orders", Channel: "billing", To: end, Partition: -1, DryRun: true})
 			require.NoError(t, err)
 			require.EqualValues(t, 12, *r.Skips)
 		}

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -137,10 +137,10 @@ func TestTwoFullDisksOfThree(t *testing.T) {
 			c.disks[full].SetFreeBytes(diskReserve - 1)
 		}
 		var err error
-		c.eventually(func() bool { err = c.put(two, "orders", "probe"); return errors.Is(err, edge.ErrDiskFull) }, "puts are still taken")
+		c.eventually(func() bool { err = c.put(two, "orders", "probe"); return errors.Is(err, api.ErrDiskFull) }, "puts are still taken")
 		for _, on := range []string{leader, one, two} {
 			began := time.Now()
-			require.ErrorIs(t, c.put(on, "orders", "refused"), edge.ErrDiskFull, on)
+			require.ErrorIs(t, c.put(on, "orders", "refused"), api.ErrDiskFull, on)
 			require.Less(t, time.Since(began), 100*time.Millisecond, "at once")
 		}
 		got := c.drain(one, "orders", 2)
@@ -164,7 +164,7 @@ func TestBrokerThatIsShortOfSpaceIsForgottenWhenItDies(t *testing.T) {
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.disks["n1"].SetFreeBytes(diskReserve - 1)
 		c.disks["n2"].SetFreeBytes(diskReserve - 1)
-		c.eventually(func() bool { return errors.Is(c.put("n3", "orders", "probe"), edge.ErrDiskFull) }, "puts are still taken")
+		c.eventually(func() bool { return errors.Is(c.put("n3", "orders", "probe"), api.ErrDiskFull) }, "puts are still taken")
 		c.kill("n1")
 		c.kill("n2")
 		c.disks["n1"].SetFreeBytes(diskReserve)
@@ -214,7 +214,7 @@ func TestAFullBrokerGetsNoReplica(t *testing.T) {
 		c.disks["n4"].SetFreeBytes(diskReserve - 1)
 		c.eventually(func() bool {
 			for _, b := range c.nodes {
-				if !slices.ContainsFunc(b.Cluster().Brokers, func(v edge.BrokerView) bool { return v.Name == "n4" && v.LowSpace }) {
+				if !slices.ContainsFunc(b.Cluster().Brokers, func(v api.BrokerView) bool { return v.Name == "n4" && v.LowSpace }) {
 					return false
 				}
 			}
@@ -243,7 +243,7 @@ func TestAFullDiskWhileTheMetadataIsSilent(t *testing.T) {
 		c.disks[full].SetFreeBytes(diskReserve - 1)
 		time.Sleep(time.Second)
 		end := c.digest(full, "orders").End
-		require.ErrorIs(t, c.put(leader, "orders", "refused"), edge.ErrDiskFull)
+		require.ErrorIs(t, c.put(leader, "orders", "refused"), api.ErrDiskFull)
 		require.Equal(t, end, c.digest(full, "orders").End)
 		c.sessions[leader].Heal()
 		c.eventually(func() bool { return c.put(leader, "orders", "m1") == nil }, "puts are still refused")
@@ -265,7 +265,7 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 			if err == nil {
 				put++
 			}
-			return errors.Is(err, edge.ErrDiskFull)
+			return errors.Is(err, api.ErrDiskFull)
 		}, "puts are still taken")
 		s := c.subscribe("n1", "orders", "billing", 100)
 		s.finish(s.take(put)...)
@@ -297,7 +297,7 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 			if err == nil {
 				put++
 			}
-			return errors.Is(err, edge.ErrDiskFull)
+			return errors.Is(err, api.ErrDiskFull)
 		}, "puts are still taken")
 		s := c.subscribe(leader, "orders", "billing", 100)
 		s.finish(s.take(put)...)
@@ -311,8 +311,8 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 func TestATopicAmongFullAndDrainedBrokers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 4, minFree: diskReserve, level: meta.LevelDrain})
-		c.leveled(meta.LevelDrain)
+		c := newClusterOf(t, cluster{size: 4, minFree: diskReserve, level: metadata.LevelDrain})
+		c.leveled(metadata.LevelDrain)
 		for _, name := range []string{"n2", "n3"} {
 			require.NoError(t, c.drained("n4", name))
 			c.eventually(func() bool { return c.drainOf("n1", name) != "" }, "n1 does not know that %s is drained", name)
@@ -321,7 +321,7 @@ func TestATopicAmongFullAndDrainedBrokers(t *testing.T) {
 		c.disks["n1"].SetFreeBytes(diskReserve - 1)
 		for _, on := range []string{"n1", "n2", "n3"} {
 			c.eventually(func() bool {
-				return slices.ContainsFunc(c.nodes[on].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Name == "n1" && v.LowSpace })
+				return slices.ContainsFunc(c.nodes[on].Cluster().Brokers, func(v api.BrokerView) bool { return v.Name == "n1" && v.LowSpace })
 			}, "%s does not know of the full disk", on)
 		}
 		require.NoError(t, c.administer("n2", "topic.create", "orders", map[string]string{"partitions": "4", "replication_factor": "3", "min_in_sync": "2"}))

@@ -10,19 +10,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 )
 
 // laggingMeta passes a change on when it may.
 type laggingMeta struct {
 	hookedMeta
-	may func(meta.Change)
+	may func(metadata.Change)
 }
 
-func (l laggingMeta) Watch(ctx context.Context, prefix string) <-chan meta.Change {
-	in, out := l.Store.Watch(ctx, prefix), make(chan meta.Change)
+func (l laggingMeta) Watch(ctx context.Context, prefix string) <-chan metadata.Change {
+	in, out := l.Store.Watch(ctx, prefix), make(chan metadata.Change)
 	go func() { // ends with ctx
 		defer close(out)
 		for ch := range in {
@@ -43,7 +43,7 @@ func (l laggingMeta) Watch(ctx context.Context, prefix string) <-chan meta.Chang
 func TestDeleteAtABrokerThatLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		key := meta.Keys{Cluster: "test"}.Topic("orders")
+		key := metadata.Keys{Cluster: "test"}.Topic("orders")
 		var armed atomic.Bool
 		asked, deleted, again := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		askedOnce, againOnce := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(again) })
@@ -52,7 +52,7 @@ func TestDeleteAtABrokerThatLags(t *testing.T) {
 				askedOnce()
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 			if name != "n3" {
 				return s
 			}
@@ -60,16 +60,16 @@ func TestDeleteAtABrokerThatLags(t *testing.T) {
 				hookedMeta: hookedMeta{
 					Store: s,
 					get:   func(_ context.Context, k string) error { ask(k == key); return nil },
-					txn: func(_ context.Context, puts []meta.Put) {
-						ask(slices.ContainsFunc(puts, func(p meta.Put) bool { return p.Key == key }))
+					txn: func(_ context.Context, puts []metadata.Put) {
+						ask(slices.ContainsFunc(puts, func(p metadata.Put) bool { return p.Key == key }))
 					},
 				},
-				may: func(ch meta.Change) {
-					i := slices.IndexFunc(ch.Puts, func(e meta.Entry) bool { return e.Key == key })
+				may: func(ch metadata.Change) {
+					i := slices.IndexFunc(ch.Puts, func(e metadata.Entry) bool { return e.Key == key })
 					if i < 0 || !armed.Load() {
 						return
 					}
-					if of, err := meta.DecodeTopic(ch.Puts[i]); err == nil && of.Deleted {
+					if of, err := metadata.DecodeTopic(ch.Puts[i]); err == nil && of.Deleted {
 						<-deleted
 					} else {
 						<-again
@@ -103,17 +103,17 @@ func TestDeleteWithoutMetadata(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		errMeta := errors.New("no leader")
-		c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 1, wrap: func(_ string, s metadata.Store) metadata.Store {
 			return hookedMeta{Store: s, get: func(_ context.Context, k string) error {
-				if k == (meta.Keys{Cluster: "test"}).Topic("orders") {
+				if k == (metadata.Keys{Cluster: "test"}).Topic("orders") {
 					return errMeta
 				}
 				return nil
 			}}
 		}})
 		err := c.administer("n1", "topic.delete", "orders", nil)
-		require.ErrorIs(t, err, edge.ErrUnavailable)
-		require.NotErrorIs(t, err, edge.ErrTopicNotFound)
+		require.ErrorIs(t, err, api.ErrUnavailable)
+		require.NotErrorIs(t, err, api.ErrTopicNotFound)
 	})
 }
 
@@ -128,13 +128,13 @@ type lag struct {
 func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 	over := make(chan struct{})
 	l := &lag{end: sync.OnceFunc(func() { close(over) })}
-	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+	c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 		if name != "n3" {
 			return s
 		}
 		return laggingMeta{
 			hookedMeta: hookedMeta{Store: s, get: func(_ context.Context, k string) error { asks(l, k); return nil }},
-			may: func(meta.Change) {
+			may: func(metadata.Change) {
 				if l.on.Load() {
 					<-over
 				}
@@ -150,7 +150,7 @@ func newLagging(t *testing.T, asks func(l *lag, key string)) (*cluster, *lag) {
 func TestCreateAtABrokerThatLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		key := meta.Keys{Cluster: "test"}.Topic("orders")
+		key := metadata.Keys{Cluster: "test"}.Topic("orders")
 		c, lag := newLagging(t, func(l *lag, k string) {
 			if k == key && l.on.Load() {
 				l.end()
@@ -208,7 +208,7 @@ func TestAdministrationAtABrokerThatLags(t *testing.T) {
 			{Verb: "topic.delete", Topic: "orders"},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			require.ErrorIs(t, do(ctx, c.nodes["n3"], op), edge.ErrUnavailable, op.Verb)
+			require.ErrorIs(t, do(ctx, c.nodes["n3"], op), api.ErrUnavailable, op.Verb)
 			cancel()
 		}
 		lag.end()

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/hosting"
-	"github.com/lockstepmq/lockstep/internal/events"
-	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/coordinator/replicas"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
 // errRestored is why the replicas of a restored data path are new members.
@@ -20,7 +20,7 @@ func (b *Broker) openStore(restored bool) error {
 	}
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
-		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles, RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: hosting.Compact, Doubt: doubt,
+		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles, RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: replicas.Compact, Doubt: doubt,
 		JournalSynced: b.journalSynced(), Checkpointed: b.o.Metrics.Checkpointed,
 	})
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,7 +15,7 @@ func TestTopicDefaultsByName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 2, topicDefaults: []coordinator.TopicDefault{
-			{Pattern: "orders.*", Partitions: 3, ReplicationFactor: 1, Options: meta.TopicOptions{RetentionMS: 7000}},
+			{Pattern: "orders.*", Partitions: 3, ReplicationFactor: 1, Options: metadata.TopicOptions{RetentionMS: 7000}},
 			{Pattern: "*.eu", Partitions: 5},
 		}})
 		for _, name := range []string{"orders.eu", "bills.eu", "bills.us"} {

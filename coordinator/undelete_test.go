@@ -12,21 +12,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // graced starts brokers that keep deleted topics, and waits until they may.
 func graced(t testing.TB, o cluster) *cluster {
-	o.level, o.deleteGrace = meta.Level, cmp.Or(o.deleteGrace, time.Hour)
+	o.level, o.deleteGrace = metadata.Level, cmp.Or(o.deleteGrace, time.Hour)
 	c := newClusterOf(t, o)
 	for _, b := range c.nodes {
-		c.eventually(func() bool { return b.FeatureLevel() == meta.Level }, "the feature level does not rise")
+		c.eventually(func() bool { return b.FeatureLevel() == metadata.Level }, "the feature level does not rise")
 	}
 	return c
 }
@@ -42,13 +42,13 @@ func (c *cluster) folders(of string) (all []string) {
 }
 
 // trashed waits until a topic lies in the trash and the grace has begun, and gives its key.
-func (c *cluster) trashed(topic string) (found meta.TrashState) {
+func (c *cluster) trashed(topic string) (found metadata.TrashState) {
 	c.t.Helper()
 	c.eventually(func() bool {
-		entries, _, err := c.meta.List(context.Background(), meta.Keys{Cluster: "test"}.Trashes())
+		entries, _, err := c.meta.List(context.Background(), metadata.Keys{Cluster: "test"}.Trashes())
 		require.NoError(c.t, err)
 		for _, e := range entries {
-			if s, err := meta.DecodeTrash(e); err == nil && s.Name == topic && s.SeenMS != 0 {
+			if s, err := metadata.DecodeTrash(e); err == nil && s.Name == topic && s.SeenMS != 0 {
 				found = s
 				return true
 			}
@@ -88,7 +88,7 @@ func (c *cluster) asFilled(topic string) {
 	c.t.Helper()
 	c.counts(topic, "billing", 14, 0, 1)
 	c.counts(topic, "audit", 19, 0, 1)
-	c.knowPolicy(topic, "audit", edge.ChannelPolicy{MaxAttempts: 7, DeadLetterTopic: "dead"})
+	c.knowPolicy(topic, "audit", api.ChannelPolicy{MaxAttempts: 7, DeadLetterTopic: "dead"})
 	s, _ := c.stats(topic, "audit")
 	require.True(c.t, s.Paused)
 	v, ok := c.view("n3", topic)
@@ -141,7 +141,7 @@ func TestTopicIsUndeleted(t *testing.T) {
 				}
 			}
 			require.NoError(t, c.undelete("n3", "orders"))
-			require.ErrorIs(t, c.undelete("n1", "orders"), edge.ErrTopicNotFound, "it is not in the trash any more")
+			require.ErrorIs(t, c.undelete("n1", "orders"), api.ErrTopicNotFound, "it is not in the trash any more")
 			c.whole("orders")
 			c.asFilled("orders")
 			require.NoError(t, c.put("n1", "orders", "after"))
@@ -251,7 +251,7 @@ func TestNameOfADeletedTopicIsFree(t *testing.T) {
 		old := c.trashed("orders")
 		c.do("n2", "topic.create", "orders", "", nil) // made by a put, its deletion would be the one before, repeated
 		require.NoError(t, c.put("n2", "orders", "new"))
-		require.ErrorIs(t, c.undelete("n3", "orders"), edge.ErrConflict)
+		require.ErrorIs(t, c.undelete("n3", "orders"), api.ErrConflict)
 		require.ErrorContains(t, c.undelete("n3", "orders"), old.Topic.ID.String())
 		require.Equal(t, map[string]int{"new": 1}, c.drain("n1", "orders", 1))
 		v, _ := c.view("n1", "orders")
@@ -302,8 +302,8 @@ func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
 		c.do("n1", "topic.delete", "orders", "", nil)
 		deleted := c.trashed("orders")
 		deleted.DeletedAtMS = 1 // as a clock that is decades behind would have it
-		key := meta.Keys{Cluster: "test"}.Trash(deleted.Topic.ID)
-		ok, _, err := c.meta.Txn(t.Context(), nil, []meta.Put{{Key: key, Value: meta.Encode(deleted)}})
+		key := metadata.Keys{Cluster: "test"}.Trash(deleted.Topic.ID)
+		ok, _, err := c.meta.Txn(t.Context(), nil, []metadata.Put{{Key: key, Value: metadata.Encode(deleted)}})
 		require.True(t, ok && err == nil)
 		time.Sleep(grace / 2)
 		c.kill("n1")
@@ -314,9 +314,9 @@ func TestTrashIsEmptiedAfterTheGrace(t *testing.T) {
 		require.Len(t, c.nodes["n1"].Trash(), 1)
 		c.eventually(func() bool { return len(c.nodes["n1"].Trash()) == 0 }, "it stays in the trash")
 		c.eventually(func() bool { return len(c.folders("n1"))+len(c.trash("n1")) == 0 }, "its files stay")
-		require.ErrorIs(t, c.undelete("n1", "orders"), edge.ErrTopicNotFound)
+		require.ErrorIs(t, c.undelete("n1", "orders"), api.ErrTopicNotFound)
 		time.Sleep(10 * time.Minute)
-		left, _, err := c.meta.List(t.Context(), meta.Keys{Cluster: "test"}.Root())
+		left, _, err := c.meta.List(t.Context(), metadata.Keys{Cluster: "test"}.Root())
 		require.NoError(t, err)
 		for _, e := range left {
 			require.NotContains(t, e.Key, deleted.Topic.ID.String(), "a key of the topic")
@@ -360,7 +360,7 @@ func TestDeletionForGood(t *testing.T) {
 			c.do("n1", "topic.delete", topic, "", args)
 			require.Empty(t, c.nodes["n1"].Trash())
 			c.eventually(func() bool { return len(c.folders("n1")) == 0 }, "its files stay")
-			require.ErrorIs(t, c.undelete("n1", topic), edge.ErrTopicNotFound)
+			require.ErrorIs(t, c.undelete("n1", topic), api.ErrTopicNotFound)
 		}
 	})
 }
@@ -369,19 +369,19 @@ func TestDeletionForGood(t *testing.T) {
 func TestTrashWaitsForTheFeatureLevel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, deleteGrace: time.Hour, level: meta.LevelTrash - 1})
+		c := newClusterOf(t, cluster{size: 3, deleteGrace: time.Hour, level: metadata.LevelTrash - 1})
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.do("n1", "topic.delete", "orders", "", nil)
 		require.Empty(t, c.nodes["n1"].Trash())
 		err := c.undelete("n1", "orders")
-		require.ErrorIs(t, err, edge.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "feature level 7")
-		c.level = meta.Level
+		c.level = metadata.Level
 		for _, n := range all {
 			c.kill(n)
 			c.restart(n)
 		}
-		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == meta.LevelTrash }, "the level stays")
+		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == metadata.LevelTrash }, "the level stays")
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.do("n1", "topic.delete", "orders", "", nil)
 		require.NoError(t, c.undelete("n2", "orders"))
@@ -446,11 +446,11 @@ func TestTrashGoesEarlyForADiskWithoutRoom(t *testing.T) {
 
 // afterTxn calls a function after each transaction that was carried out, and before its answer.
 type afterTxn struct {
-	meta.Store
-	call func(puts []meta.Put)
+	metadata.Store
+	call func(puts []metadata.Put)
 }
 
-func (s afterTxn) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (s afterTxn) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	ok, rev, err := s.Store.Txn(ctx, cmp, puts)
 	if ok {
 		s.call(puts)
@@ -463,11 +463,11 @@ func TestUndeletedBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c *cluster
-		c = graced(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		c = graced(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 			if name != "n1" {
 				return s
 			}
-			return afterTxn{s, func(puts []meta.Put) {
+			return afterTxn{s, func(puts []metadata.Put) {
 				if len(puts) == 2 && !puts[1].Delete && strings.Contains(puts[1].Key, "/trash/") {
 					require.NoError(t, c.undelete("n2", "orders"))
 					time.Sleep(time.Second) // this broker has both

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
 )
@@ -104,11 +104,11 @@ func TestBrokerWithoutMetadataFindsTheNextLeader(t *testing.T) {
 }
 
 // registration reads a broker's.
-func (c *cluster) registration(name string) (meta.NodeState, meta.Entry) {
+func (c *cluster) registration(name string) (metadata.NodeState, metadata.Entry) {
 	c.t.Helper()
-	e, err := c.meta.Get(c.t.Context(), meta.Keys{Cluster: "test"}.Live(ident.Node(name)))
+	e, err := c.meta.Get(c.t.Context(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 	require.NoError(c.t, err)
-	s, err := meta.DecodeNode(e)
+	s, err := metadata.DecodeNode(e)
 	require.NoError(c.t, err)
 	return s, e
 }
@@ -119,13 +119,13 @@ func (c *cluster) cutsOff(name string, from ...ident.Node) {
 	c.t.Helper()
 	s, e := c.registration(name)
 	s.Unreachable = from
-	c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s), Lease: e.Lease})
+	c.overwrite(e, metadata.Put{Key: e.Key, Value: metadata.Encode(s), Lease: e.Lease})
 }
 
 // overwrite puts a key that no other client changes at the same time.
-func (c *cluster) overwrite(was meta.Entry, now meta.Put) {
+func (c *cluster) overwrite(was metadata.Entry, now metadata.Put) {
 	c.t.Helper()
-	ok, _, err := c.meta.Txn(c.t.Context(), []meta.Compare{{Key: was.Key, Create: -1, Mod: was.Mod}}, []meta.Put{now})
+	ok, _, err := c.meta.Txn(c.t.Context(), []metadata.Compare{{Key: was.Key, Create: -1, Mod: was.Mod}}, []metadata.Put{now})
 	require.NoError(c.t, err)
 	require.True(c.t, ok)
 }
@@ -165,12 +165,12 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 		c.cutsOff(next, others...)
 		topic, ok := c.nodes[was].Topic("orders")
 		require.True(t, ok)
-		e, err := c.meta.Get(t.Context(), meta.Keys{Cluster: "test"}.Partition(topic.Partition(0)))
+		e, err := c.meta.Get(t.Context(), metadata.Keys{Cluster: "test"}.Partition(topic.Partition(0)))
 		require.NoError(t, err)
-		s, err := meta.DecodePartition(e)
+		s, err := metadata.DecodePartition(e)
 		require.NoError(t, err)
 		s.Leader, s.LeaderIncarnation, s.Epoch = ident.Node(next), c.nodes[next].Incarnation(), s.Epoch+1
-		c.overwrite(e, meta.Put{Key: e.Key, Value: meta.Encode(s)})
+		c.overwrite(e, metadata.Put{Key: e.Key, Value: metadata.Encode(s)})
 		require.NoError(t, c.put(was, "orders", "m1"))
 		c.sessions[next].Heal()
 		c.whole("orders")

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -27,7 +27,7 @@ type slowList struct {
 	wait func(ctx context.Context)
 }
 
-func (s slowList) List(ctx context.Context, prefix string) ([]meta.Entry, int64, error) {
+func (s slowList) List(ctx context.Context, prefix string) ([]metadata.Entry, int64, error) {
 	if strings.Contains(prefix, "/channels/") {
 		s.wait(ctx)
 	}
@@ -48,7 +48,7 @@ func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
 			case <-ctx.Done():
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s meta.Store) meta.Store {
+		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 			if name != "n1" {
 				return s
 			}
@@ -173,7 +173,7 @@ func TestChannelBelowTheMinimum(t *testing.T) {
 		c.eventually(func() bool { l := c.leader("orders"); return l == "n1" || l == "n2" }, "elected")
 		for _, name := range []string{"n1", "n2"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), edge.ErrUnavailable, name)
+			require.ErrorIs(t, c.nodes[name].CreateChannel(ctx, "orders", "billing", "", false), api.ErrUnavailable, name)
 			cancel()
 		}
 	})
@@ -188,7 +188,7 @@ func TestProducersOfATopicThatCannotBeMade(t *testing.T) {
 		c.kill("n2")
 		c.kill("n3")
 		c.eventually(func() bool { // they are dead
-			return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(v edge.BrokerView) bool { return v.Alive && v.Name != "n1" })
+			return !slices.ContainsFunc(c.nodes["n1"].Cluster().Brokers, func(v api.BrokerView) bool { return v.Alive && v.Name != "n1" })
 		}, "dead")
 		began := time.Now()
 		var done sync.WaitGroup

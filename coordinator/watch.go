@@ -5,19 +5,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/hosting"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/coordinator/session"
-	"github.com/lockstepmq/lockstep/internal/events"
-	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/coordinator/replicas"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // watch applies every change of the metadata and notifies the parts and the machines. It
 // alone judges leaders. Started by drive, ends with the broker.
 func (b *Broker) watch(ctx context.Context) {
 	changes := b.o.Meta.Watch(ctx, b.keys.Root())
-	retry := time.NewTicker(hosting.RetryEvery)
+	retry := time.NewTicker(replicas.RetryEvery)
 	defer retry.Stop()
 	for {
 		select {
@@ -34,7 +34,7 @@ func (b *Broker) watch(ctx context.Context) {
 	}
 }
 
-func (b *Broker) metadataChanged(ch meta.Change) {
+func (b *Broker) metadataChanged(ch metadata.Change) {
 	touched := b.catalog.Apply(ch)
 	b.noteHistory(touched)
 	b.delayed.came(ch.Revision)

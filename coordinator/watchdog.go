@@ -7,12 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/sleep"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 const (
@@ -67,7 +66,7 @@ func (b watchdog) hangs(n ident.Node) bool {
 // broker.
 func (b watchdog) keepStalled(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
-	tasks.Every(ctx, stalledEvery, func() {
+	concurrency.Every(ctx, stalledEvery, func() {
 		noted = b.noteStall(noted)
 		lease := b.session.LeaseID()
 		if b.stopping.Load() || b.session.Incarnation() == 0 || !b.mustRenounce(ctx) {
@@ -151,7 +150,7 @@ func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == 
 // awaitDisk waits while the disk or a core loop does not go on: a broker that registers may
 // be elected.
 func (b watchdog) awaitDisk(ctx context.Context) {
-	for (b.stalled() || b.some(func(v *replica.View) bool { return v.SyncOverdue })) && sleep.For(ctx, stalledEvery) {
+	for (b.stalled() || b.some(func(v *replica.View) bool { return v.SyncOverdue })) && concurrency.Sleep(ctx, stalledEvery) {
 		continue
 	}
 }

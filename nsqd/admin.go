@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/state"
@@ -13,10 +13,10 @@ import (
 
 // CreateChannel creates a channel, or finds it. It returns when the channel's position is on all
 // in-sync replicas. A channel of the name with another id was deleted elsewhere: the new one takes its
-// place. Errors: ErrNotLeader, ErrNotReplicated, edge.ErrInvalid.
+// place. Errors: ErrNotLeader, ErrNotReplicated, api.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
-		return nil, fmt.Errorf("%w: channel name %q", edge.ErrInvalid, name)
+		return nil, fmt.Errorf("%w: channel name %q", api.ErrInvalid, name)
 	}
 	c, err := p.create(name, o)
 	if err != nil {
@@ -134,12 +134,12 @@ func (p *Partition) stage(work func() (state.Record, error)) (state.Record, erro
 	return r, err
 }
 
-// onChannel is change for one channel. edge.ErrChannelNotFound if the channel does not exist.
+// onChannel is change for one channel. api.ErrChannelNotFound if the channel does not exist.
 func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Channel) state.Record) error {
 	return p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
 		if !ok {
-			return state.Record{}, edge.ErrChannelNotFound
+			return state.Record{}, api.ErrChannelNotFound
 		}
 		r := work(c)
 		r.Channel = name
@@ -149,7 +149,7 @@ func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Cha
 }
 
 // DeleteChannel ends a channel and discards its state. Like all operations below, it returns when
-// the change is on all in-sync replicas. Errors: edge.ErrChannelNotFound, ErrNotLeader,
+// the change is on all in-sync replicas. Errors: api.ErrChannelNotFound, ErrNotLeader,
 // ErrNotReplicated.
 func (p *Partition) DeleteChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) state.Record {
@@ -176,7 +176,7 @@ func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptio
 	return e, err
 }
 
-// PlanSeek returns the effect that SeekChannel would have now. Errors: edge.ErrChannelNotFound,
+// PlanSeek returns the effect that SeekChannel would have now. Errors: api.ErrChannelNotFound,
 // ErrNotLeader.
 func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) {
 	p.mu.RLock()
@@ -186,7 +186,7 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 	}
 	c, ok := p.channels[name]
 	if !ok {
-		return SeekEffect{}, edge.ErrChannelNotFound
+		return SeekEffect{}, api.ErrChannelNotFound
 	}
 	to := p.originLocked(o)
 	c.mu.Lock()
@@ -202,7 +202,7 @@ func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cu
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
 		if !ok {
-			return state.Record{}, edge.ErrChannelNotFound
+			return state.Record{}, api.ErrChannelNotFound
 		}
 		var made cursor.Progress
 		made, e = c.finishElsewhere(spans)

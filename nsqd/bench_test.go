@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
@@ -20,7 +20,7 @@ func BenchmarkPullFinish(b *testing.B) {
 			s := subscribe(b, c)
 			const ring = 1 << 20
 			r.publishN(min(b.N, ring))
-			var buffer []edge.Delivery
+			var buffer []api.Delivery
 			b.ReportAllocs()
 			b.ResetTimer()
 			for done := 0; done < b.N; {

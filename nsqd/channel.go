@@ -4,11 +4,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/filter"
-	"github.com/lockstepmq/lockstep/nsqd/meter"
 )
 
 // Channel is one channel of one partition: a cursor on the shared log, and on the leader also the
@@ -67,10 +66,10 @@ type Channel struct {
 	offeredDirect  int
 	offeredAt      int64
 
-	verbs *meter.Verbs // shared by all Channels of this name and partition, one after the other
+	verbs *Verbs // shared by all Channels of this name and partition, one after the other
 	// inherited is the number of messages published to the channel before this broker led.
 	inherited uint64
-	latency   *meter.Latency // nil: not measured
+	latency   *Latency // nil: not measured
 
 	uses uint64 // subscriptions and operations on the channel under this leader; it only rises
 
@@ -82,14 +81,14 @@ type Channel struct {
 }
 
 // IsEphemeral reports whether a channel or topic of this name is ephemeral.
-func IsEphemeral(name string) bool { return strings.HasSuffix(name, edge.EphemeralSuffix) }
+func IsEphemeral(name string) bool { return strings.HasSuffix(name, api.EphemeralSuffix) }
 
 func newChannel(p *Partition, name string, id uint64, ordered bool, at ident.Sequence) *Channel {
 	c := &Channel{
 		p: p, name: name, id: id, ordered: ordered, ephemeral: IsEphemeral(name),
 		cursor:  cursor.New(at),
 		subs:    make(map[*Subscriber]struct{}),
-		latency: meter.NewLatency(p.o.Percentiles, p.o.PercentileWindowMS*nsPerMS, p.o.Now()),
+		latency: NewLatency(p.o.Percentiles, p.o.PercentileWindowMS*nsPerMS, p.o.Now()),
 		verbs:   p.work.Of(name),
 	}
 	c.cursor.Unreplicated, c.cursor.Deferred.BySeq = c.ephemeral, ordered

@@ -10,11 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
-	"github.com/lockstepmq/lockstep/nsqd/meter"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -36,9 +34,9 @@ func TestChannelOrigins(t *testing.T) {
 	}
 	again, err := r.CreateChannel(t.Context(), "first", ChannelOptions{})
 	require.NoError(t, err)
-	require.EqualValues(t, 10, again.stats(false, &meter.Merged{}).Depth)
+	require.EqualValues(t, 10, again.stats(false, &Merged{}).Depth)
 	_, err = r.CreateChannel(t.Context(), "", ChannelOptions{})
-	require.ErrorIs(t, err, edge.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 }
 
 func TestBacklogSinceTheLastChannel(t *testing.T) {
@@ -47,7 +45,7 @@ func TestBacklogSinceTheLastChannel(t *testing.T) {
 	require.Zero(t, r.lowWater())
 	r.channel(t, "c", ChannelOptions{Origin: FromBacklog})
 	require.NoError(t, r.DeleteChannel(t.Context(), "c"))
-	require.ErrorIs(t, r.DeleteChannel(t.Context(), "c"), edge.ErrChannelNotFound)
+	require.ErrorIs(t, r.DeleteChannel(t.Context(), "c"), api.ErrChannelNotFound)
 	r.publishN(2)
 	require.EqualValues(t, 5, r.lowWater())
 	require.EqualValues(t, 2, r.Stats("", false).Depth)
@@ -75,7 +73,7 @@ func TestRequeuedAndNewMessagesAlternate(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"poison/1", "poison/2", "a/1", "poison/3", "b/1", "poison/4"}, got)
-	require.EqualValues(t, 4, c.stats(false, &meter.Merged{}).RequeueCount)
+	require.EqualValues(t, 4, c.stats(false, &Merged{}).RequeueCount)
 }
 
 func TestTimeoutRequeues(t *testing.T) {
@@ -87,7 +85,7 @@ func TestTimeoutRequeues(t *testing.T) {
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
-	require.ErrorIs(t, c.Finish(other, c.of(0, 1)), edge.ErrNotOwner)
+	require.ErrorIs(t, c.Finish(other, c.of(0, 1)), api.ErrNotOwner)
 	r.tick(60)
 	require.NoError(t, c.Touch(s, c.of(0, 0)))
 	r.tick(60)
@@ -96,11 +94,11 @@ func TestTimeoutRequeues(t *testing.T) {
 	require.Zero(t, c.InFlight(s))
 	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
 	require.Empty(t, c.Revoked(s, nil))
-	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), edge.ErrNotInFlight)
-	require.ErrorIs(t, c.Touch(s, c.of(0, 0)), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Touch(s, c.of(0, 0)), api.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.EqualValues(t, 1, c.stats(false, &meter.Merged{}).TimeoutCount)
+	require.EqualValues(t, 1, c.stats(false, &Merged{}).TimeoutCount)
 }
 
 func TestTouchIsBounded(t *testing.T) {
@@ -130,7 +128,7 @@ func TestDeferredMessages(t *testing.T) {
 	require.Equal(t, r.clock.now()+500*nsPerMS, r.Due())
 	list := c.Deferred(10)
 	require.Len(t, list, 2)
-	require.Equal(t, msgid.Of(testID, 0), list[0].ID)
+	require.Equal(t, api.MessageIDOf(testID, 0), list[0].ID)
 	require.EqualValues(t, 1, list[1].Attempts)
 
 	n := r.failover()
@@ -305,13 +303,13 @@ func TestFinishesOfAnEarlierLeader(t *testing.T) {
 	require.Equal(t, 2, c.InFlight(s))
 	d := c.Pull(other, 10, nil)
 	require.Len(t, d, 2) // 0 and 1: 2 and 4 are reclaimed, 3 is finished, 5 is deferred
-	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), edge.ErrNotOwner, "delivered again")
-	require.ErrorIs(t, c.Finish(s, c.of(5, 1)), edge.ErrNotInFlight, "revoked")
-	require.ErrorIs(t, c.Finish(s, c.of(99, 1)), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), api.ErrNotOwner, "delivered again")
+	require.ErrorIs(t, c.Finish(s, c.of(5, 1)), api.ErrNotInFlight, "revoked")
+	require.ErrorIs(t, c.Finish(s, c.of(99, 1)), api.ErrNotInFlight)
 	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []Receipt{{Sequence: 0, Attempts: 1}, {Sequence: 3, Attempts: 1}, {Sequence: 5, Attempts: 1}}))
 	require.NoError(t, c.Finish(s, c.of(2, 1)))
 	require.NoError(t, c.Finish(s, c.of(2, 1)), "finished already")
-	require.ErrorIs(t, c.Finish(s, c.of(2, 2)), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, c.of(2, 2)), api.ErrNotInFlight)
 	require.NoError(t, c.Requeue(s, c.of(4, 0), 0))
 	d = c.Pull(other, 10, nil)
 	require.EqualValues(t, 4, d[0].Message.Attempts)
@@ -524,12 +522,12 @@ func TestLatencyPercentiles(t *testing.T) {
 	for _, d := range c.Pull(s, 100, nil) {
 		require.NoError(t, c.Finish(s, c.of(d.Message.Seq, 1)))
 	}
-	e := c.stats(false, &meter.Merged{}).E2E
+	e := c.stats(false, &Merged{}).E2E
 	require.Equal(t, 100, e.Count)
 	require.InDelta(t, 50*nsPerMS, e.Percentiles[0].Value, float64(3*nsPerMS))
 	require.InDelta(t, 99*nsPerMS, e.Percentiles[1].Value, float64(nsPerMS))
 	r.clock.add(5000 * nsPerMS)
-	require.Zero(t, c.stats(false, &meter.Merged{}).E2E.Count)
+	require.Zero(t, c.stats(false, &Merged{}).E2E.Count)
 }
 
 // TestTransferDeliveries: no other subscriber receives the messages in between.
@@ -551,7 +549,7 @@ func TestTransferDeliveries(t *testing.T) {
 	require.Len(t, d, 2, "the messages that the client has not seen")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
-	require.ErrorIs(t, c.Finish(old, c.of(2, 1)), edge.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(old, c.of(2, 1)), api.ErrNotInFlight)
 	require.NoError(t, c.Undo(s, c.of(2, 0)))
 	again := c.Pull(other, 10, nil)
 	require.Len(t, again, 1)

@@ -10,12 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
-	"github.com/lockstepmq/lockstep/nsqd/meter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
@@ -23,9 +22,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // consume pulls at every wake-up until all messages are finished. It requeues some of them.
-func consume(c *Channel, s *Subscriber, seed uint64, got func(edge.Delivery), stop <-chan struct{}) {
+func consume(c *Channel, s *Subscriber, seed uint64, got func(api.Delivery), stop <-chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 1))
-	var buffer []edge.Delivery
+	var buffer []api.Delivery
 	for {
 		select {
 		case <-stop:
@@ -70,7 +69,7 @@ func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 	var mu sync.Mutex
 	seen := map[ident.Sequence]int{}
 	all, stop := make(chan struct{}), make(chan struct{})
-	got := func(d edge.Delivery) {
+	got := func(d api.Delivery) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[d.Message.Seq]++
@@ -111,7 +110,7 @@ func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 
 // requireExactQuietly panics, because it runs outside the test's goroutine.
 func requireExactQuietly(c *Channel) {
-	s := c.stats(false, &meter.Merged{})
+	s := c.stats(false, &Merged{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if int(s.Depth)+s.InFlightCount+s.DeferredCount > int(c.publishedLocked()) {
@@ -264,7 +263,7 @@ func TestManyFinishesInRandomOrder(t *testing.T) {
 	s := subscribe(t, c)
 	r.publishN(n)
 	before := heapBytes()
-	var buffer []edge.Delivery
+	var buffer []api.Delivery
 	for got := 0; got < n; got += len(buffer) {
 		buffer = c.Pull(s, 1000, buffer[:0])
 		require.NotEmpty(t, buffer)
@@ -289,7 +288,7 @@ func TestManyFinishesInRandomOrder(t *testing.T) {
 // follow is a client whose broker loses and regains the leadership. It attaches again after each
 // loss.
 func follow(p *Partition, finished func(ident.Sequence), stop <-chan struct{}) {
-	var buffer []edge.Delivery
+	var buffer []api.Delivery
 	for {
 		c, _ := p.Channel("c")
 		s := &Subscriber{Direct: true}
@@ -390,7 +389,7 @@ func TestReadReleasesTheLock(t *testing.T) {
 	a, b := subscribe(t, c), subscribe(t, c)
 	<-b.Wake
 	r.publishN(3)
-	pulled := make(chan []edge.Delivery)
+	pulled := make(chan []api.Delivery)
 	go func() { pulled <- c.Pull(a, 1, nil) }()
 	<-slow.entered
 	require.Empty(t, c.Pull(b, 5, nil), "another goroutine reads: do not wait")

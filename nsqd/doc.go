@@ -8,8 +8,8 @@
 // replica). Lead lets it serve subscribers.
 //
 // The cursor of a channel with its deferred messages is package nsqd/cursor. The encoding of the
-// replicated state is package nsqd/state. Message ids are package nsqd/msgid, relocated messages
-// nsqd/relocations, latencies and counts nsqd/meter.
+// replicated state is package nsqd/state. Message ids are in
+// package internal/api.
 //
 // # Goroutines
 //

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -218,7 +218,7 @@ func (c *Channel) of(seq ident.Sequence, epoch ident.Epoch) Receipt {
 	return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number, Attempts: f.attempts}
 }
 
-func bodies(d []edge.Delivery) []string {
+func bodies(d []api.Delivery) []string {
 	out := []string{}
 	for _, x := range d {
 		out = append(out, string(x.Message.Body))

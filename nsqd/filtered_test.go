@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/state"
@@ -260,7 +260,7 @@ func BenchmarkFilterNothing(b *testing.B) {
 				}
 				r.Advance(r.log.Committed())
 				end := r.log.Committed().Sequence
-				var got []edge.Delivery
+				var got []api.Delivery
 				b.ReportAllocs()
 				b.ResetTimer()
 				for done := ident.Sequence(0); done < ident.Sequence(b.N); {

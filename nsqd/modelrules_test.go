@@ -7,13 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/backoff"
 )
 
 // policies are the policies of the reference runs.
-var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: backoff.Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
+var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
 
 // retry is the state of a message after a failed delivery.
 func (r *reference) retry(seq int, delayMS int64) {
@@ -163,7 +162,7 @@ func (r *reference) stale(t *rapid.T) {
 	}
 	errs = append(errs, r.channel.FinishReceived(x), r.channel.RequeueReceived(x, 0), r.channel.TouchReceived(x))
 	for _, err := range errs {
-		require.True(t, err == edge.ErrNotInFlight || err == edge.ErrNotOwner, "%v", err)
+		require.True(t, err == api.ErrNotInFlight || err == api.ErrNotOwner, "%v", err)
 	}
 }
 

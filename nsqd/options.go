@@ -12,8 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Errors of this package, besides edge.ErrNotInFlight, edge.ErrNotOwner and
-// edge.ErrChannelNotFound.
+// Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and
+// api.ErrChannelNotFound.
 var (
 	// ErrNotLeader means that this broker does not lead the partition, or not any more. A change
 	// that waited may or may not have reached the next leader.

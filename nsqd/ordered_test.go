@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/backoff"
 )
 
 // An ordered channel has at most one message in flight, deliveries of an earlier leader included.
@@ -85,7 +84,7 @@ func TestOrderedChannelWaitsForInheritedState(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	for name, policy := range map[string]Policy{
 		"requeue": {},
-		"backoff": {Backoff: backoff.Backoff{BaseMS: 5000}},
+		"backoff": {Backoff: Backoff{BaseMS: 5000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			delay := int64(5000)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -52,7 +52,7 @@ func farBehindChannel(t *testing.T, p *manualPace) (*rig, *Channel, *Subscriber)
 }
 
 // pullAll pulls until there are no messages.
-func pullAll(c *Channel, s *Subscriber) (all []edge.Delivery) {
+func pullAll(c *Channel, s *Subscriber) (all []api.Delivery) {
 	for had := -1; had < len(all); {
 		had = len(all)
 		all = c.Pull(s, 1000, all)

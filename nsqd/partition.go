@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/meter"
-	"github.com/lockstepmq/lockstep/nsqd/relocations"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
@@ -58,8 +56,8 @@ type Partition struct {
 	led         uint64         // messages committed in earlier leaderships of this process
 
 	pendingChanges pendingChanges
-	relocations    relocations.Map // has its own lock
-	work           meter.Works     // has its own lock
+	relocations    Relocations // has its own lock
+	work           Works       // has its own lock
 }
 
 // NewPartition returns a follower without channels.

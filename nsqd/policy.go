@@ -1,11 +1,9 @@
 package nsqd
 
 import (
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/backoff"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Policy is a channel's treatment of failing messages, and its filter. It is configuration, not
@@ -21,7 +19,7 @@ type Policy struct {
 	DeadLetters bool
 	// Backoff is the least delay before a message is delivered again. An ordered channel waits for
 	// it: no later message overtakes.
-	Backoff backoff.Backoff
+	Backoff Backoff
 	// Filter is the text of a filter (package nsqd/filter). The channel finishes the messages that it
 	// rejects instead of delivering them. "": it delivers all messages.
 	Filter string
@@ -109,7 +107,7 @@ func (p *Partition) DeadPending() bool { return p.deadPending.Swap(false) }
 // DeadLetters returns dead messages, about pullBytes of them; none: there are no more. The caller
 // publishes them to the dead-letter topic and then calls DeadMoved, or ReleaseDead if that failed.
 // Without either they are offered again after a while. It may read a disk.
-func (c *Channel) DeadLetters() (all []edge.Delivery) {
+func (c *Channel) DeadLetters() (all []api.Delivery) {
 	for bytes := 0; bytes < pullBytes && len(all) < maxRevoked; {
 		d, ok := c.nextDeadLetter()
 		if !ok {
@@ -130,7 +128,7 @@ func (c *Channel) DeadLetters() (all []edge.Delivery) {
 }
 
 // nextDeadLetter takes the next dead message that is not being moved, without its body.
-func (c *Channel) nextDeadLetter() (d edge.Delivery, ok bool) {
+func (c *Channel) nextDeadLetter() (d api.Delivery, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.dead) > 0 {
@@ -139,7 +137,7 @@ func (c *Channel) nextDeadLetter() (d edge.Delivery, ok bool) {
 		if f, ok := c.inFlight.bySeq[seq]; ok && f.sub == &c.deadLetterHold && !f.moving {
 			f.moving = true
 			c.inFlight.setDeadline(f, c.p.o.Now()+deadMoveTimeoutMS*nsPerMS)
-			d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: f.epoch, Number: f.number}
+			d = api.Delivery{ID: api.MessageIDOf(c.p.id, seq), Partition: c.p.id, Epoch: f.epoch, Number: f.number}
 			d.Message.Seq, d.Message.Attempts = seq, f.attempts
 			return d, true
 		}
@@ -161,7 +159,7 @@ func (c *Channel) retryDeadMoveLocked(f *delivery, now int64) {
 }
 
 // DeadReceipt is the receipt of a dead message. It has no attempts: the last one has failed already.
-func DeadReceipt(d *edge.Delivery) Receipt {
+func DeadReceipt(d *api.Delivery) Receipt {
 	return Receipt{Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number}
 }
 

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"math/rand/v2"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -59,7 +58,7 @@ func (w *window) measure(read []queue.Message) {
 // flight to s from now on. If Pull returns fewer than credit, s.Wake receives when there may be
 // more. It may read a disk. A subscriber calls it again when its credit grows; credit 0 withdraws
 // its demand.
-func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.Delivery {
+func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Delivery {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +83,7 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []edge.Delivery) []edge.De
 
 // takeLocked delivers up to want messages. full: it stopped at its bytes, or after skipMessages that
 // are not for the channel, and there may be more. It may release the lock to read.
-func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Delivery) (_ []edge.Delivery, full bool) {
+func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []api.Delivery) (_ []api.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
 	began, most := c.fetched, cmp.Or(s.PullBytes, pullBytes)
 	for bytes := 0; want > 0 && s.channel == c && c.opensLocked(now); {
@@ -102,7 +101,7 @@ func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []edge.Deli
 			now = c.p.o.Now() // the read may have taken long, and a fence may have closed
 			continue
 		}
-		var d edge.Delivery
+		var d api.Delivery
 		if c.deliverLocked(s, from, now, &d) {
 			dst = append(dst, d)
 			want--
@@ -146,7 +145,7 @@ func (c *Channel) checkRedeliveryLocked() {
 
 // deliverLocked puts the front of the window into flight to s. False: the message is settled
 // already, is dead, has outlived its limit, or was discarded by the filter or by sampling.
-func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.Delivery) bool {
+func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *api.Delivery) bool {
 	m := from.front()
 	seq := m.Seq
 	again := from == &c.redelivery
@@ -187,7 +186,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *edge.
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
 		epoch: c.epoch, number: number, attempts: attempts, deferred: again,
 	})
-	*d = edge.Delivery{ID: msgid.Of(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Number: number, Message: *m}
+	*d = api.Delivery{ID: api.MessageIDOf(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Number: number, Message: *m}
 	d.Message.Attempts = attempts
 	from.pop()
 	return true

@@ -1,7 +1,7 @@
 package nsqd
 
 import (
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
@@ -19,7 +19,7 @@ type Receipt struct {
 }
 
 // ReceiptOf is the receipt of a delivery.
-func ReceiptOf(d *edge.Delivery) Receipt {
+func ReceiptOf(d *api.Delivery) Receipt {
 	return Receipt{Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number, Attempts: d.Message.Attempts}
 }
 
@@ -32,7 +32,7 @@ func (r Receipt) since(e cursor.Entry) bool { return r.Attempts > 0 && e.Attempt
 // The methods below are for a client without a connection: any broker passes the receipt to the leader,
 // so it is not compared with the subscriber.
 
-// receivedLocked finds the delivery of a receipt. Errors: edge.ErrNotInFlight, edge.ErrNotOwner if the message
+// receivedLocked finds the delivery of a receipt. Errors: api.ErrNotInFlight, api.ErrNotOwner if the message
 // was delivered again since, ErrNotLeader, ErrDeleted.
 func (c *Channel) receivedLocked(r Receipt) (*delivery, error) {
 	switch {
@@ -44,9 +44,9 @@ func (c *Channel) receivedLocked(r Receipt) (*delivery, error) {
 	f, ok := c.inFlight.bySeq[r.Sequence]
 	switch {
 	case !ok, f.sub == &c.deadLetterHold:
-		return nil, edge.ErrNotInFlight
+		return nil, api.ErrNotInFlight
 	case !r.is(f):
-		return nil, edge.ErrNotOwner
+		return nil, api.ErrNotOwner
 	}
 	return f, nil
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -129,7 +128,7 @@ func (r *reference) pull(t *rapid.T) {
 			}
 		}
 		require.Equal(t, f.attempts+1, int(d.Message.Attempts))
-		require.Equal(t, msgid.Of(testID, d.Message.Seq), d.ID)
+		require.Equal(t, api.MessageIDOf(testID, d.Message.Seq), d.ID)
 		f.place, f.sub, f.start, f.receipt = inFlight, sub, r.clock.now(), ReceiptOf(&d)
 		r.given = append(r.given, f.receipt)
 		f.deadline = f.start + refTimeoutMS*nsPerMS
@@ -162,9 +161,9 @@ func (r *reference) held(t *rapid.T) (seq, sub int) {
 func (r *reference) wantError(seq, sub int) error {
 	switch f := r.fates[seq]; {
 	case f.place != inFlight:
-		return edge.ErrNotInFlight
+		return api.ErrNotInFlight
 	case f.sub != sub:
-		return edge.ErrNotOwner
+		return api.ErrNotOwner
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -95,7 +95,7 @@ func TestMessagesThatAreNotForAChannel(t *testing.T) {
 	})
 	t.Run("trace", func(t *testing.T) {
 		forEachNotForC(t, 0, func(t *testing.T, r *rig, _ *Channel) {
-			require.Equal(t, []edge.ChannelTrace{{Channel: "c", State: edge.TraceSkipped}}, r.Trace(0, r.log.messages[0].Header))
+			require.Equal(t, []api.ChannelTrace{{Channel: "c", State: api.TraceSkipped}}, r.Trace(0, r.log.messages[0].Header))
 		})
 	})
 }

@@ -4,24 +4,22 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
-	"github.com/lockstepmq/lockstep/nsqd/meter"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Stats describes the partition like a topic of its own, with the named channel (all if empty) and,
 // if clients is set, its clients. The numbers of one channel belong to one moment: depth + in
 // flight + deferred + Finished = message count.
-func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
+func (p *Partition) Stats(channel string, clients bool) api.TopicStats {
 	t := p.topicStats()
 	channels := p.list()
 	if channel != "" {
 		channels = slices.DeleteFunc(channels, func(c *Channel) bool { return c.name != channel })
 	}
 	p.prescan(channels)
-	var all meter.Merged
+	var all Merged
 	for _, c := range channels {
 		t.Channels = append(t.Channels, c.stats(clients, &all))
 	}
@@ -29,13 +27,13 @@ func (p *Partition) Stats(channel string, clients bool) edge.TopicStats {
 	return t
 }
 
-func (p *Partition) topicStats() edge.TopicStats {
+func (p *Partition) topicStats() api.TopicStats {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	end := p.committed.Sequence
-	t := edge.TopicStats{
+	t := api.TopicStats{
 		TopicName:    p.topic,
-		Channels:     []edge.ChannelStats{},
+		Channels:     []api.ChannelStats{},
 		MessageCount: uint64(end),
 		MessageBytes: uint64(p.stored.Load()),
 		Inherited:    uint64(p.inherited),
@@ -53,26 +51,26 @@ func (p *Partition) topicStats() edge.TopicStats {
 }
 
 // stats describes the channel and adds its latencies to those of its topic.
-func (c *Channel) stats(clients bool, topic *meter.Merged) edge.ChannelStats {
+func (c *Channel) stats(clients bool, topic *Merged) api.ChannelStats {
 	s, ask := c.numbers(topic)
 	if clients {
-		s.Clients = []edge.ClientStats{}
+		s.Clients = []api.ClientStats{}
 		for _, f := range ask { // called without the lock
 			s.Clients = append(s.Clients, f()...)
 		}
-		slices.SortFunc(s.Clients, func(a, b edge.ClientStats) int { return cmp.Compare(a.RemoteAddress, b.RemoteAddress) })
+		slices.SortFunc(s.Clients, func(a, b api.ClientStats) int { return cmp.Compare(a.RemoteAddress, b.RemoteAddress) })
 	}
 	return s
 }
 
 // numbers returns the statistics of one moment. ask are the functions by which subscribers describe
 // themselves.
-func (c *Channel) numbers(topic *meter.Merged) (s edge.ChannelStats, ask []func() []edge.ClientStats) {
+func (c *Channel) numbers(topic *Merged) (s api.ChannelStats, ask []func() []api.ClientStats) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	depth := c.depthLocked()
-	var own meter.Merged
+	var own Merged
 	own.Add(c.latency, now)
 	topic.Add(c.latency, now)
 	for sub := range c.subs {
@@ -80,7 +78,7 @@ func (c *Channel) numbers(topic *meter.Merged) (s edge.ChannelStats, ask []func(
 			ask = append(ask, sub.Client)
 		}
 	}
-	return edge.ChannelStats{
+	return api.ChannelStats{
 		ChannelName:   c.name,
 		Depth:         depth,
 		BackendDepth:  max(depth-int64(len(c.ahead.messages)-c.ahead.head), 0),
@@ -110,7 +108,7 @@ func (c *Channel) publishedLocked() uint64 {
 
 // Deferred is one delayed message.
 type Deferred struct {
-	ID         edge.MessageID
+	ID         api.MessageID
 	Sequence   ident.Sequence
 	DeadlineNS int64
 	Attempts   uint16
@@ -128,17 +126,17 @@ func (c *Channel) Deferred(max int) []Deferred {
 	all := make([]Deferred, min(len(waiting), max))
 	for i := range all {
 		e := waiting[i]
-		all[i] = Deferred{ID: msgid.Of(c.p.id, e.Seq()), Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()}
+		all[i] = Deferred{ID: api.MessageIDOf(c.p.id, e.Seq()), Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()}
 	}
 	return all
 }
 
 // Work returns the work of the partition so far. Any goroutine may call it.
-func (p *Partition) Work() meter.Work {
+func (p *Partition) Work() Work {
 	p.mu.RLock()
 	messages := p.ledLocked()
 	p.mu.RUnlock()
-	return meter.Work{Messages: messages, Bytes: uint64(p.stored.Load()), Channels: p.work.Channels()}
+	return Work{Messages: messages, Bytes: uint64(p.stored.Load()), Channels: p.work.Channels()}
 }
 
 // Attached counts the subscriptions to all channels since the broker's start, those that have ended

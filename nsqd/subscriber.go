@@ -3,9 +3,8 @@ package nsqd
 import (
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // Subscriber is one consumer of one channel of one partition: a client's connection to this broker,
@@ -23,7 +22,7 @@ type Subscriber struct {
 	Lost chan struct{}
 	// Client describes the connections of the subscriber for statistics; nil: none. It is called
 	// without locks, from any goroutine.
-	Client func() []edge.ClientStats
+	Client func() []api.ClientStats
 	// Settled, if set, is called when a receipt finishes or requeues a delivery to the subscriber. The channel
 	// is locked, as for Woken.
 	Settled func(finished bool)
@@ -194,7 +193,7 @@ func (c *Channel) InFlight(s *Subscriber) int {
 }
 
 // Oldest is the delivery to s that has been in flight longest; nil: there is none. It looks at all of them.
-func (c *Channel) Oldest(s *Subscriber) *edge.HeldMessage {
+func (c *Channel) Oldest(s *Subscriber) *api.HeldMessage {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +206,7 @@ func (c *Channel) Oldest(s *Subscriber) *edge.HeldMessage {
 	if oldest == nil {
 		return nil
 	}
-	return &edge.HeldMessage{ID: msgid.Of(c.p.id, oldest.seq), Partition: c.p.id.Number, Attempts: oldest.attempts, For: time.Duration(now - oldest.start)}
+	return &api.HeldMessage{ID: api.MessageIDOf(c.p.id, oldest.seq), Partition: c.p.id.Number, Attempts: oldest.attempts, For: time.Duration(now - oldest.start)}
 }
 
 // Err is the reason why s.Lost is closed: ErrNotLeader or ErrDeleted.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/nsqd/meter"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -107,6 +106,6 @@ func TestReapBesideConsumers(t *testing.T) {
 
 // rawCounts is countsOf without a prescan.
 func rawCounts(c *Channel) counts {
-	s := c.stats(false, &meter.Merged{})
+	s := c.stats(false, &Merged{})
 	return counts{int(s.Depth), s.InFlightCount, s.DeferredCount, int(c.Finished()), int(s.MessageCount)}
 }

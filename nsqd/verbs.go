@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/state"
@@ -16,33 +16,33 @@ func (c *Channel) ownedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 		if s.err == ErrNotLeader || s.err == ErrDeleted {
 			return nil, s.err
 		}
-		return nil, edge.ErrNotInFlight
+		return nil, api.ErrNotInFlight
 	}
 	f, ok := c.inFlight.bySeq[r.Sequence]
 	if !ok {
-		return nil, edge.ErrNotInFlight
+		return nil, api.ErrNotInFlight
 	}
 	if f.sub != s || !r.is(f) {
-		return nil, edge.ErrNotOwner
+		return nil, api.ErrNotOwner
 	}
 	return f, nil
 }
 
-// Refusal is the error for a message that s does not hold: edge.ErrNotOwner while another
-// subscriber holds it, else edge.ErrNotInFlight.
+// Refusal is the error for a message that s does not hold: api.ErrNotOwner while another
+// subscriber holds it, else api.ErrNotInFlight.
 func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f, ok := c.inFlight.bySeq[seq]; ok && s.channel == c && f.sub != s {
-		return edge.ErrNotOwner
+		return api.ErrNotOwner
 	}
-	return edge.ErrNotInFlight
+	return api.ErrNotInFlight
 }
 
 // Finish settles a delivery for good. A finish of a delivery of an earlier epoch counts as well, if
 // the message is neither finished nor delivered again since; the caller
 // makes sure that the message was sent to s and not revoked. On an ordered channel the next message
-// becomes available when the finish is on all in-sync replicas. Errors: edge.ErrNotInFlight; edge.ErrNotOwner if
+// becomes available when the finish is on all in-sync replicas. Errors: api.ErrNotInFlight; api.ErrNotOwner if
 // another delivery of the message is in flight; ErrNotLeader, ErrDeleted.
 func (c *Channel) Finish(s *Subscriber, r Receipt) error {
 	c.mu.Lock()
@@ -59,7 +59,7 @@ func (c *Channel) Finish(s *Subscriber, r Receipt) error {
 func (c *Channel) finishLocked(s *Subscriber, r Receipt) (uint16, error) {
 	f, err := c.ownedLocked(s, r)
 	if err != nil {
-		if err == edge.ErrNotInFlight && s.channel == c && r.Epoch < c.epoch {
+		if err == api.ErrNotInFlight && s.channel == c && r.Epoch < c.epoch {
 			return c.finishLateLocked(r)
 		}
 		return 0, err
@@ -89,7 +89,7 @@ func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
 	e, isDeferred := c.cursor.Deferred.Get(seq)
 	switch {
 	case seq >= c.limit, isDeferred && (e.Deadline != 0 || r.since(e)):
-		return 0, edge.ErrNotInFlight
+		return 0, api.ErrNotInFlight
 	case c.cursor.Settled(seq) && !isDeferred:
 		return 0, nil // the finish was replicated before
 	}

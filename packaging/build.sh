@@ -19,5 +19,5 @@ esac
 # The lowest instruction sets, so that the binaries run on every processor.
 env -u GOFLAGS -u GOEXPERIMENT -u GODEBUG CGO_ENABLED=0 GOOS="$os" GOARCH="$arch" GOAMD64=v1 GOARM64=v8.0 GOWORK=off \
 	"$go" build -trimpath -buildvcs="${BUILDVCS:-true}" -mod=readonly \
-	-ldflags "-s -w -X github.com/lockstepmq/lockstep/internal/edge.product=$version" \
+	-ldflags "-s -w -X github.com/lockstepmq/lockstep/internal/api.product=$version" \
 	-o "$out/" ./cmd/nsqd ./cmd/nsqctl

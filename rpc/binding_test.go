@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // middleman listens at an address of its own and passes everything on to a broker. With

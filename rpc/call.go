@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 // callTimeout bounds a call whose context has no deadline.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/peerport"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
 // Counters of a Transport since it was made; the arrays are indexed by Class.
@@ -16,7 +16,7 @@ type Counters struct {
 	Connects uint64          // connections dialled with success
 	Corrupt  uint64          // connections closed because of a checksum
 
-	Accepted peerport.Counts // connections that others have made
+	Accepted peertls.Counts // connections that others have made
 }
 
 // counts is the source of Counters. Any goroutine adds.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // The errors of the transport itself.

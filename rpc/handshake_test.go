@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
 // only changes the options of broker b.
@@ -124,9 +124,9 @@ func (a authority) identity(name string) Identity {
 // with is an identity with the certificate in this file.
 func (a authority) with(file string) Identity {
 	a.t.Helper()
-	names, err := peerport.NewNames("")
+	names, err := peertls.NewNames("")
 	require.NoError(a.t, err)
-	i, err := peerport.Load(peerport.Files{Cert: a.File(file + ".pem"), Key: a.File(file + ".key"), CA: a.File("ca.pem")}, names, nil)
+	i, err := peertls.Load(peertls.Files{Cert: a.File(file + ".pem"), Key: a.File(file + ".key"), CA: a.File("ca.pem")}, names, nil)
 	require.NoError(a.t, err)
 	return i
 }
@@ -149,7 +149,7 @@ func TestTheCertificateNamesTheBroker(t *testing.T) {
 			b.SetPeers(map[ident.Node]string{"a": a.address})
 			a.SetPeers(map[ident.Node]string{"b": "127.0.0.1:1"}) // a accepts
 			wait.Until(t, func() bool {
-				return logged(a, peerport.ErrName.Error()) && logged(a, "shown") && logged(a, `"b"`) && logged(b, peerport.ErrName.Error())
+				return logged(a, peertls.ErrName.Error()) && logged(a, "shown") && logged(a, `"b"`) && logged(b, peertls.ErrName.Error())
 			}, "both name the certificate")
 			a.SetPeers(map[ident.Node]string{"b": b.address}) // a dials
 			wait.Until(t, func() bool { return saidBy(a, "cannot connect to peer", "certificate") }, "a does not connect")
@@ -215,7 +215,7 @@ func TestBrokersThatAreNotRegistered(t *testing.T) {
 // them; those of brokers stay.
 func TestAFloodKeepsNoBrokerOut(t *testing.T) {
 	few := func(o *Options) {
-		o.Connections = peerport.Limits{Admitted: 4, Waiting: 8}
+		o.Connections = peertls.Limits{Admitted: 4, Waiting: 8}
 	}
 	a, b := pair(t, few)
 	for range 200 {

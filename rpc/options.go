@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/peerport"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 	"github.com/sirupsen/logrus"
 )
 
@@ -41,7 +41,7 @@ type Options struct {
 	Times    Times
 	MaxServe int // requests served at once per connection, 64; more are answered ErrBusy
 	// Connections bounds the accepted ones: 1024 of brokers, 256 in their handshake.
-	Connections peerport.Limits
+	Connections peertls.Limits
 	// Registered returns the incarnation under which a broker is registered, 0 if it is not;
 	// an earlier one is refused. nil = no check.
 	Registered func(ident.Node) ident.Incarnation
@@ -107,7 +107,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Self.Version, Version)
 	o.Self.Features |= featurePayloadCRC
 	def(&o.MaxServe, 64)
-	def(&o.Connections, peerport.Limits{Admitted: 1024, Waiting: 256})
+	def(&o.Connections, peertls.Limits{Admitted: 1024, Waiting: 256})
 	if o.Registered == nil {
 		o.Registered = func(ident.Node) ident.Incarnation { return 0 }
 	}

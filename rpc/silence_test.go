@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/stretchr/testify/require"
 )
 

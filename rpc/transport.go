@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 	"github.com/sirupsen/logrus"
 )
 
@@ -25,9 +25,9 @@ type Transport struct {
 	self  atomic.Pointer[Hello]
 	peers atomic.Pointer[map[ident.Node]*peer] // immutable maps; replaced under book
 	book  sync.Mutex
-	gate  *peerport.Gate // accepted connections
+	gate  *peertls.Gate // accepted connections
 
-	refusals *peerport.Refusals
+	refusals *peertls.Refusals
 	resumed  atomic.Int64 // when the watch last found that this process had been stopped
 
 	counts counts
@@ -39,13 +39,13 @@ type Transport struct {
 // New starts a Transport on o.Listen. It dials no peer before SetPeers.
 func New(o Options) *Transport {
 	o = o.withDefaults()
-	t := &Transport{o: o, log: o.Log, start: time.Now(), gate: peerport.NewGate(o.Connections)}
+	t := &Transport{o: o, log: o.Log, start: time.Now(), gate: peertls.NewGate(o.Connections)}
 	if t.log == nil {
 		quiet := logrus.New()
 		quiet.SetOutput(io.Discard)
 		t.log = quiet
 	}
-	t.refusals = peerport.NewRefusals(t.log)
+	t.refusals = peertls.NewRefusals(t.log)
 	t.self.Store(&o.Self)
 	t.peers.Store(&map[ident.Node]*peer{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -207,7 +207,7 @@ func (t *Transport) accept(ctx context.Context) {
 		}
 		if err != nil {
 			t.log.WithError(err).Error("cannot accept connections")
-			sleep.For(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
+			concurrency.Sleep(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
 			continue
 		}
 		seat := t.gate.Enter(raw)
@@ -222,7 +222,7 @@ func (t *Transport) accept(ctx context.Context) {
 var errFull = errors.New("too many connections of brokers")
 
 // serve makes the handshake of an accepted connection and reads it to its end.
-func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peerport.Seat) {
+func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peertls.Seat) {
 	tune(raw)
 	c := t.newConn(raw, false)
 	if t.o.TLS != nil {

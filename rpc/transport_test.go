@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
-	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -290,7 +290,7 @@ func TestCall(t *testing.T) {
 				return nil, err
 			}
 			if method == "fail" {
-				return nil, fmt.Errorf("partition 3: %w (1 of 2)", edge.ErrNotEnough)
+				return nil, fmt.Errorf("partition 3: %w (1 of 2)", api.ErrNotEnough)
 			}
 			n.Text = string(from) + method
 			return n, nil
@@ -310,8 +310,8 @@ func TestCall(t *testing.T) {
 		}
 		wg.Wait()
 		err := a.Call(t.Context(), "b", "fail", note{}, nil)
-		require.ErrorIs(t, err, edge.ErrNotEnough)
-		require.NotErrorIs(t, err, edge.ErrInDoubt)
+		require.ErrorIs(t, err, api.ErrNotEnough)
+		require.NotErrorIs(t, err, api.ErrInDoubt)
 		require.ErrorContains(t, err, "partition 3")
 		require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
 	})
@@ -342,11 +342,11 @@ func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 			case <-serving:
 				got++
 			case err := <-broken:
-				require.ErrorIs(t, err, edge.ErrBusy)
+				require.ErrorIs(t, err, api.ErrBusy)
 				go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
 			}
 		}
-		require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), edge.ErrBusy)
+		require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), api.ErrBusy)
 		require.NoError(t, b.Close())
 		for range 2 {
 			err := <-broken
@@ -410,7 +410,7 @@ func TestRemovedPeerIsRefused(t *testing.T) {
 }
 
 func TestConnectionsThatEndMakeRoom(t *testing.T) {
-	a := newBroker(t, "a", func(o *Options) { o.Connections = peerport.Limits{Admitted: 1, Waiting: 1} })
+	a := newBroker(t, "a", func(o *Options) { o.Connections = peertls.Limits{Admitted: 1, Waiting: 1} })
 	for range 3 {
 		stranger, err := net.Dial("tcp", a.address)
 		require.NoError(t, err)

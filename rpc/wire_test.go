@@ -3,7 +3,7 @@ package rpc
 import (
 	"testing"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/wiretest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wiretest"
 )
 
 func TestGoldenHeaders(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/nonblock"
 )
 
 // flushBytes is how much one flush writes at most: a longer copy to the socket would
@@ -24,11 +24,11 @@ const flushBytes = 64 << 10
 type writing struct {
 	sync.Mutex
 	burst burst
-	whole io.Writer        // TCP: for writev
-	buf   *bufio.Writer    // under TLS, which has no writev, small slices share a record
-	now   *nonblock.Writer // nil = a flush cannot write here
-	sent  atomic.Bool      // since the last tick of the heartbeat
-	bytes *atomic.Uint64   // counts what is taken; nil = it is not counted
+	whole io.Writer                      // TCP: for writev
+	buf   *bufio.Writer                  // under TLS, which has no writev, small slices share a record
+	now   *concurrency.NonblockingWriter // nil = a flush cannot write here
+	sent  atomic.Bool                    // since the last tick of the heartbeat
+	bytes *atomic.Uint64                 // counts what is taken; nil = it is not counted
 }
 
 // Flush sends the frames that are queued for a peer, on this goroutine as far as the socket
@@ -46,7 +46,7 @@ func (w *writing) open(nc net.Conn, checked bool) {
 		w.buf = bufio.NewWriterSize(nc, readBufferBytes)
 		return
 	}
-	w.whole, w.now = nc, nonblock.New(nc)
+	w.whole, w.now = nc, concurrency.NewNonblockingWriter(nc)
 }
 
 // take fills the burst from the outbox.

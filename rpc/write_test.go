@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/tcp"
 )
 
 // overTCP is a connection without goroutines, and its other end.

@@ -23,7 +23,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
 )
 
 func main() {

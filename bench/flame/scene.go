@@ -13,9 +13,9 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/lockstepmq/lockstep/bench/lockstep"
-	"github.com/lockstepmq/lockstep/internal/bench"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
 const topic = "flame"
@@ -47,7 +47,7 @@ func (s *scene) cast(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(v.Topics, func(x edge.TopicView) bool { return x.Topic == topic })
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic })
 	if i < 0 {
 		return errors.New("the topic does not exist")
 	}

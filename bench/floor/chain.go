@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/bench/child"
-	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
 )
 
 const (

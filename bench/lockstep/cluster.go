@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
 const (
@@ -60,7 +60,7 @@ func (c *Cluster) Post(ctx context.Context, path string) error {
 }
 
 // View returns the view of the cluster at one of the brokers.
-func (c *Cluster) View(ctx context.Context) (v edge.ClusterView, err error) {
+func (c *Cluster) View(ctx context.Context) (v api.ClusterView, err error) {
 	var answer bytes.Buffer
 	if err := Call(ctx, c.Brokers[0], http.MethodGet, "/v1/cluster", &answer); err != nil {
 		return v, err

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/bench/child"
-	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/bench/child"
-	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
 )
 
 // TestMain is also a server: the cluster starts its own executable.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/bench/lockstep"
-	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
 )
 
 // ours measures a new Lockstep cluster of three in turn with the others.

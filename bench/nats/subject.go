@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/lockstepmq/lockstep/internal/bench"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
 )
 
 // The meaning of an acknowledgement: the message is on the disks of the replicas, or in their

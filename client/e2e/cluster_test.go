@@ -20,9 +20,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/client"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
 )
 
 const (
@@ -153,16 +153,16 @@ func (c *cluster) post(path string, q url.Values) {
 }
 
 // topic is a topic as the first broker that answers shows it.
-func (c *cluster) topic(name string) (found edge.TopicView, ok bool) {
+func (c *cluster) topic(name string) (found api.TopicView, ok bool) {
 	for _, b := range c.Brokers {
 		resp, err := c.http.Get("http://" + b.HTTP + "/v1/cluster")
 		if err != nil {
 			continue
 		}
-		var v edge.ClusterView
+		var v api.ClusterView
 		err = json.NewDecoder(resp.Body).Decode(&v)
 		_ = resp.Body.Close()
-		if i := slices.IndexFunc(v.Topics, func(t edge.TopicView) bool { return t.Topic == name }); err == nil && i >= 0 {
+		if i := slices.IndexFunc(v.Topics, func(t api.TopicView) bool { return t.Topic == name }); err == nil && i >= 0 {
 			return v.Topics[i], true
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/client"
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 )
 
 // nodeReader consumes with nsqjs until it has as many messages as it is told, and prints their bodies.

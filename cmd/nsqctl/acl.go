@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
 func newACL(t *cli.Target) *cobra.Command {
@@ -126,7 +126,7 @@ Each broker keeps its own; all of them are in the brokers' logs too (audit=true)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, e := range v.Entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), edge.Printable(e.Identity), e.Remote, edge.Printable(e.Action), edge.Printable(e.Detail), e.Status, e.Result)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), api.Printable(e.Identity), e.Remote, api.Printable(e.Action), api.Printable(e.Detail), e.Status, e.Result)
 			}
 			return w.Flush()
 		},

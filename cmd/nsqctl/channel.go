@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 func newChannel(t *cli.Target) *cobra.Command {
@@ -100,7 +100,7 @@ func newChannelDeferred(t *cli.Target) *cobra.Command {
 			q := channelArgs(args)
 			q.Set("limit", fmt.Sprint(limit))
 			var v struct {
-				Messages []edge.DeferredMessage `json:"messages"`
+				Messages []api.DeferredMessage `json:"messages"`
 			}
 			if err := t.GetAny(cmd.Context(), "/v1/channel/deferred", q, &v); err != nil {
 				return err
@@ -175,7 +175,7 @@ finished, until "channel seek" moves the channel back.`,
 				return err
 			}
 		}
-		var p edge.ChannelPolicy
+		var p api.ChannelPolicy
 		if err := t.GetAny(cmd.Context(), "/v1/channel/policy", channelArgs(args), &p); err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func count(cmd *cobra.Command, t *cli.Target, path string, q url.Values, name st
 		return 0, err
 	}
 	var n map[string]int
-	err = api.Decode(body, path, &n)
+	err = brokerapi.Decode(body, path, &n)
 	return n[name], err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -109,7 +109,7 @@ func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good boo
 // compareTopic compares each partition up to its end, which the first look sets: what is published later may be on
 // one replica and not yet on another.
 func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int]int64) ([]finding, error) {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int
 
 // comparePartition reads all replicas in step. Each batch's checksum covers the one before it,
 // so equal checksums at the end mean equal bytes from the first batch that both still have.
-func comparePartition(ctx context.Context, t *cli.Target, topic string, p edge.PartitionView, address map[ident.Node]string, ends map[int]int64) finding {
+func comparePartition(ctx context.Context, t *cli.Target, topic string, p api.PartitionView, address map[ident.Node]string, ends map[int]int64) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
 	for _, n := range p.Replicas {

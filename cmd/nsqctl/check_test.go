@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -63,14 +63,14 @@ func checkOf(t *testing.T, addresses ...string) (string, error) {
 
 // checkedCluster is a cluster with the replicas at these addresses.
 func checkedCluster(t *testing.T, addresses ...string) (address string) {
-	var v edge.ClusterView
-	p := edge.PartitionView{}
+	var v api.ClusterView
+	p := api.PartitionView{}
 	for i, address := range addresses {
 		n := ident.Node(string(rune('a' + i)))
-		v.Brokers = append(v.Brokers, edge.BrokerView{Name: n, Alive: true, HTTPAddress: address})
+		v.Brokers = append(v.Brokers, api.BrokerView{Name: n, Alive: true, HTTPAddress: address})
 		p.Replicas = append(p.Replicas, n)
 	}
-	v.Topics = []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{p}}}
+	v.Topics = []api.TopicView{{Topic: "orders", Partitions: []api.PartitionView{p}}}
 	return clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) })
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/dump"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/dump"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 

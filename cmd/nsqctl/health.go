@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
@@ -81,12 +81,12 @@ func probe(ctx context.Context, client *http.Client, url string) (string, error)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", req.Host, api.Reason(err))
+		return "", fmt.Errorf("%s: %w", req.Host, brokerapi.Reason(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, healthTextMax))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", req.Host, api.Reason(err))
+		return "", fmt.Errorf("%s: %w", req.Host, brokerapi.Reason(err))
 	}
 	text := strings.TrimSpace(string(body))
 	if resp.StatusCode != http.StatusOK {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
 // The commands of this file print what the pages of the console show: the answers of /v1/console/….
@@ -108,9 +108,9 @@ func printChannel(out io.Writer, d console.ChannelDetail) error {
 		}
 		held := "-\t-\t-"
 		if m := c.Oldest; m != nil {
-			held = fmt.Sprintf("%s\t%d\t%s", since(m.SinceMS), m.Attempts, edge.Printable(m.ID))
+			held = fmt.Sprintf("%s\t%d\t%s", since(m.SinceMS), m.Attempts, api.Printable(m.ID))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s ago\t%s\n", edge.Printable(name), c.Address, c.Broker, c.Ready, c.InFlight, held, c.Messages, c.Finishes, c.Requeues, since(c.LastActivityMS), edge.Printable(c.User))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s ago\t%s\n", api.Printable(name), c.Address, c.Broker, c.Ready, c.InFlight, held, c.Messages, c.Finishes, c.Requeues, since(c.LastActivityMS), api.Printable(c.User))
 	}
 	return w.Flush()
 }

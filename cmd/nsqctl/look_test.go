@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/console"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
 // TestLook: the commands that print the console's answers name what is missing, and write unknown

@@ -24,7 +24,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/migration"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/recovercmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/transfer"
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
 func main() {

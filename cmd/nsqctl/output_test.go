@@ -18,10 +18,10 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // full is an output on a full disk, after so many bytes.
@@ -107,7 +107,7 @@ func TestTailOnAFullDisk(t *testing.T) {
 
 // TestTailMakesNothing: a mistyped topic or channel is refused, an ephemeral channel is made.
 func TestTailMakesNothing(t *testing.T) {
-	o := protocol.DefaultOptions()
+	o := tcp.DefaultOptions()
 	address, cluster := brokertest.Start(t, o)
 	publishLines(t, address, "one\n")
 	web := clitest.Answering(t, func(w http.ResponseWriter, r *http.Request) {

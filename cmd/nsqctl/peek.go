@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // peekedPage is one answer of GET /v1/topic/peek.
@@ -79,7 +79,7 @@ type peeking struct {
 }
 
 func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return err
 	}

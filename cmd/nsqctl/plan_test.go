@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // The plan comes first, --dry-run ends with it, and a broker of an older build goes on without.
 func TestPlansAreShownFirst(t *testing.T) {
-	plan := &edge.Plan{
-		Steps:   []edge.PlanStep{{Topic: "orders", Partition: 3, Replicas: []ident.Node{"n1", "n2"}, ReplicasAfter: []ident.Node{"n4", "n2"}, Leader: "n1", LeaderAfter: "n4"}},
-		Brokers: []edge.PlanBroker{{Broker: "n1", Replicas: 1, Leads: 1}, {Broker: "n4", ReplicasAfter: 1, LeadsAfter: 1}},
+	plan := &api.Plan{
+		Steps:   []api.PlanStep{{Topic: "orders", Partition: 3, Replicas: []ident.Node{"n1", "n2"}, ReplicasAfter: []ident.Node{"n4", "n2"}, Leader: "n1", LeaderAfter: "n4"}},
+		Brokers: []api.PlanBroker{{Broker: "n1", Replicas: 1, Leads: 1}, {Broker: "n4", ReplicasAfter: 1, LeadsAfter: 1}},
 		Blocked: []string{"later/0 keeps its replica on n1: no other broker can take it"},
 	}
 	for line, change := range map[string]string{
@@ -28,7 +28,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		"broker drain n1":                                   "/v1/broker/drain?node=n1",
 		"broker drain n1 --replicas":                        "/v1/broker/drain?node=n1&replicas=true",
 	} {
-		address, changes := clitest.Planning(t, plan, edge.ClusterView{})
+		address, changes := clitest.Planning(t, plan, api.ClusterView{})
 		args := append(strings.Fields(line), "--nsqd-http-address", address)
 		out, err := run(t, time.Minute, append(args, "--dry-run")...)
 		require.NoError(t, err, line)
@@ -37,7 +37,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		require.Contains(t, out, "not possible: later/0 keeps")
 		out, err = run(t, time.Minute, append(args, "--dry-run", "-o", "json")...)
 		require.NoError(t, err, line)
-		var got edge.Plan
+		var got api.Plan
 		require.NoError(t, json.Unmarshal([]byte(out), &got), out)
 		require.Equal(t, *plan, got)
 		require.Empty(t, changes(), "a dry run changes nothing")
@@ -46,7 +46,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		require.Contains(t, out, `"result": "started"`)
 		require.Equal(t, []string{change}, changes(), line)
 
-		old, changes := clitest.Planning(t, nil, edge.ClusterView{})
+		old, changes := clitest.Planning(t, nil, api.ClusterView{})
 		args[len(args)-1] = old
 		_, err = run(t, time.Minute, args...)
 		require.NoError(t, err, line)
@@ -59,7 +59,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 
 // The number of partitions is checked before a broker is asked.
 func TestPartitionsTakesANumber(t *testing.T) {
-	address, changes := clitest.Planning(t, nil, edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders"}}})
+	address, changes := clitest.Planning(t, nil, api.ClusterView{Topics: []api.TopicView{{Topic: "orders"}}})
 	for _, n := range []string{"0", "x", "-1"} {
 		_, err := run(t, time.Minute, "topic", "partitions", "orders", n, "--nsqd-http-address", address)
 		require.Error(t, err)

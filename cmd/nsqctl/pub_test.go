@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
 )
 
 // TestPub publishes every non-empty line, including the last one.
@@ -37,7 +37,7 @@ func TestPub(t *testing.T) {
 
 // TestNothingLeavesWithoutTLS: with --tls neither pub nor tail continues in clear text.
 func TestNothingLeavesWithoutTLS(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
 	_, err := run(t, time.Minute, "pub", "--topic=orders", "--tls", "--auth-secret=s3cret", "--nsqd-tcp-address="+address, clitest.LineFile(t, "secret"))
 	require.ErrorContains(t, err, "does not use TLS")
 	_, err = run(t, time.Minute, "tail", "--topic=orders", "--channel=ch", "--tls", "--nsqd-tcp-address="+address)
@@ -49,11 +49,11 @@ func TestNothingLeavesWithoutTLS(t *testing.T) {
 // TestPubKeepsTheBytesOfALine: a carriage return belongs to the message, and a line may have the size of the largest
 // message.
 func TestPubKeepsTheBytesOfALine(t *testing.T) {
-	o := protocol.DefaultOptions()
+	o := tcp.DefaultOptions()
 	o.MaxMsgSize = 8 << 20
 	address, cluster := brokertest.Start(t, o)
 	long := strings.Repeat("x", 8<<20)
-	sub, err := cluster.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
+	sub, err := cluster.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "c", Partition: -1, MsgTimeoutMS: 60_000})
 	require.NoError(t, err)
 	defer sub.Close(true)
 	for _, batch := range []string{"1", "10"} {

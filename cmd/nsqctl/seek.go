@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -84,8 +84,8 @@ func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
 
 // tellSeek prints the answer to a seek.
 func tellSeek(out io.Writer, t *cli.Target, path string, body []byte) error {
-	var r edge.SeekResult
-	if err := api.Decode(body, path, &r); err != nil {
+	var r api.SeekResult
+	if err := brokerapi.Decode(body, path, &r); err != nil {
 		return err
 	}
 	if t.Output == "json" {
@@ -94,7 +94,7 @@ func tellSeek(out io.Writer, t *cli.Target, path string, body []byte) error {
 	return printSeek(out, r, t.Wide)
 }
 
-func printSeek(out io.Writer, r edge.SeekResult, wide bool) error {
+func printSeek(out io.Writer, r api.SeekResult, wide bool) error {
 	skips, repeats, tail := "skipped", "repeated", ""
 	if r.DryRun {
 		skips, repeats, tail = "would be skipped", "would be repeated", "; nothing has moved"

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -141,7 +141,7 @@ func (x brokerTopic) key() string { return x.Broker + "/" + x.TopicName }
 // brokerTopic is a topic's statistics with the broker that reported them.
 type brokerTopic struct {
 	Broker string `json:"broker"`
-	edge.TopicStats
+	api.TopicStats
 	// Unknown is why the numbers of some partitions are not there: "n2 is dead (2 partitions)".
 	// The numbers of this entry mean nothing then.
 	Unknown string `json:"unknown,omitempty"`
@@ -158,7 +158,7 @@ func incomplete(topics []brokerTopic) error {
 // clusterStats queries every live broker: only leaders report a topic's queues. A topic has
 // one more entry for each leader that does not report.
 func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]brokerTopic, error) {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}
@@ -171,10 +171,10 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 			continue
 		}
 		var s struct {
-			Topics []edge.TopicStats `json:"topics"`
+			Topics []api.TopicStats `json:"topics"`
 		}
 		if err := t.Get(cmd.Context(), t.Address(b), "/stats", q, &s); err != nil {
-			if api.Status(err) != 0 {
+			if brokerapi.Status(err) != 0 {
 				return nil, fmt.Errorf("%s: %w", b.Name, err)
 			}
 			silent[b.Name] = fmt.Sprintf("%s: %v", b.Name, err)
@@ -188,7 +188,7 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 }
 
 // unknownTopics returns an entry for each topic and leader that does not report.
-func unknownTopics(v edge.ClusterView, silent map[ident.Node]string, only string) (out []brokerTopic) {
+func unknownTopics(v api.ClusterView, silent map[ident.Node]string, only string) (out []brokerTopic) {
 	registered := map[ident.Node]bool{}
 	for _, b := range v.Brokers {
 		registered[b.Name] = true
@@ -208,7 +208,7 @@ func unknownTopics(v edge.ClusterView, silent map[ident.Node]string, only string
 			}
 		}
 		for _, reason := range slices.Sorted(maps.Keys(led)) {
-			out = append(out, brokerTopic{TopicStats: edge.TopicStats{TopicName: x.Topic},
+			out = append(out, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
 				Unknown: fmt.Sprintf("%s (partitions: %d)", reason, led[reason])})
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 const (
@@ -71,21 +71,21 @@ func lookupAddresses(cmd *cobra.Command, t *cli.Target, lookupd string) []string
 }
 
 // missingAt asks the lookup API. nil: both exist, or nobody knows.
-func missingAt(ctx context.Context, ask *api.Client, topic, channel string) error {
+func missingAt(ctx context.Context, ask *brokerapi.Client, topic, channel string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if len(ask.Addresses) == 0 {
 		return nil
 	}
 	answer, err := ask.CallAny(ctx, http.MethodGet, "/lookup", url.Values{"topic": {topic}})
-	if api.Status(err) == http.StatusNotFound && strings.Contains(err.Error(), "TOPIC_NOT_FOUND") {
+	if brokerapi.Status(err) == http.StatusNotFound && strings.Contains(err.Error(), "TOPIC_NOT_FOUND") {
 		return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("there is no topic %q, and tail makes none: nsqctl topic list, nsqctl topic create", topic)}
 	}
 	var found struct{ Channels, Producers *[]any }
 	if err != nil || json.Unmarshal(answer, &found) != nil || found.Channels == nil || found.Producers == nil {
 		return nil
 	}
-	if channel == "" || strings.HasSuffix(channel, edge.EphemeralSuffix) || slices.Contains(*found.Channels, any(channel)) {
+	if channel == "" || strings.HasSuffix(channel, api.EphemeralSuffix) || slices.Contains(*found.Channels, any(channel)) {
 		return nil
 	}
 	return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("topic %s has no channel %q, and tail makes none: nsqctl channel list %s, nsqctl channel create %s %s", topic, channel, topic, topic, channel)}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
 // topicsBroker answers every request like /topics, with its name.
@@ -67,7 +67,7 @@ func TestBrokersOfADevClusterAreTheDefault(t *testing.T) {
 
 // TestVersion: the product's version and, separately, the supported release of NSQ.
 func TestVersion(t *testing.T) {
-	own := edge.ReadBuild()
+	own := api.ReadBuild()
 	for _, args := range [][]string{{"--version"}, {"version"}} {
 		out, err := run(t, time.Minute, args...)
 		require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestVersion(t *testing.T) {
 	}
 	n1, old := clitest.Answering(t, info), clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"1.3.0"}`) })
 	cluster := clitest.Answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{Brokers: []edge.BrokerView{
+		_ = json.NewEncoder(w).Encode(api.ClusterView{Brokers: []api.BrokerView{
 			{Name: "n1", Alive: true, HTTPAddress: n1}, {Name: "n2", Alive: true, HTTPAddress: old}, {Name: "n3", HTTPAddress: n1},
 		}})
 	})

@@ -15,7 +15,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 func newTopic(t *cli.Target) *cobra.Command {
@@ -164,7 +164,7 @@ has on disk.`,
 func underscored(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
 func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return err
 	}
@@ -173,15 +173,15 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 			continue
 		}
 		var channels struct {
-			Channels []edge.ChannelView `json:"channels"`
+			Channels []api.ChannelView `json:"channels"`
 		}
 		if err := t.GetAny(cmd.Context(), "/v1/topic/channels", url.Values{"topic": {topic}}, &channels); err != nil {
 			return err
 		}
 		if t.Output == "json" {
 			return cli.PrintJSON(cmd.OutOrStdout(), struct {
-				edge.TopicView
-				Channels []edge.ChannelView `json:"channels"`
+				api.TopicView
+				Channels []api.ChannelView `json:"channels"`
 			}{x, channels.Channels})
 		}
 		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.Wide)
@@ -189,20 +189,20 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 	return cli.NotFound("topic", topic)
 }
 
-func printTopic(out io.Writer, v edge.ClusterView, x edge.TopicView, channels []edge.ChannelView, wide bool) error {
+func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {
 	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s%s%s\n",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
-		cli.Mark(x.Dedupe == edge.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
+		cli.Mark(x.Dedupe == api.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
 		cli.Mark(x.IdleMS > 0, fmt.Sprintf(", deleted when idle for %s", time.Duration(x.IdleMS)*time.Millisecond)),
 		cli.Mark(x.ChannelIdleMS > 0, fmt.Sprintf(", channels announced when idle for %s and deleted later", time.Duration(x.ChannelIdleMS)*time.Millisecond)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	clustercmd.PrintTopics(w, v, []edge.TopicView{x}, wide)
+	clustercmd.PrintTopics(w, v, []api.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {
 		return err
 	}
 	fmt.Fprintln(w, "\nCHANNEL\tORDERED\tPAUSED\tFILTER")
 	for _, c := range channels {
-		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(edge.Printable(c.Filter), "-"))
+		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(api.Printable(c.Filter), "-"))
 	}
 	return w.Flush()
 }

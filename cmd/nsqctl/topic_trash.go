@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 func newTopicDelete(t *cli.Target) *cobra.Command {
@@ -105,7 +105,7 @@ into the future.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v struct {
-				Topics []edge.TrashedTopic `json:"topics"`
+				Topics []api.TrashedTopic `json:"topics"`
 			}
 			if err := t.GetAny(cmd.Context(), "/v1/topic/trash", nil, &v); err != nil {
 				return err
@@ -118,7 +118,7 @@ into the future.`,
 	}
 }
 
-func printTrash(out io.Writer, topics []edge.TrashedTopic) error {
+func printTrash(out io.Writer, topics []api.TrashedTopic) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOPIC\tID\tDELETED\tBY\tPARTITIONS\tCHANNELS\tMESSAGES\tBYTES\tUNTIL")
 	for _, x := range topics {
@@ -130,7 +130,7 @@ func printTrash(out io.Writer, topics []edge.TrashedTopic) error {
 		if x.Incomplete {
 			messages, size = "unknown", "unknown"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(edge.Printable(x.By), "-"),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(api.Printable(x.By), "-"),
 			x.Partitions, x.Channels, messages, size, until)
 	}
 	return w.Flush()

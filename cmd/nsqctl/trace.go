@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -27,7 +27,7 @@ peek and the client.`,
 		Example: `  nsqctl trace 5a10000000000000 --topic orders`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var m edge.MessageTrace
+			var m api.MessageTrace
 			if err := t.GetAny(cmd.Context(), "/v1/trace", url.Values{"topic": {topic}, "id": {args[0]}}, &m); err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ peek and the client.`,
 }
 
 // printTrace writes the trace as text.
-func printTrace(out io.Writer, m edge.MessageTrace) error {
+func printTrace(out io.Writer, m api.MessageTrace) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "message %s of %s/%d, sequence %d: %s\n", m.ID, m.Topic, m.Partition, m.Sequence, m.State)
 	if m.Time != 0 {
@@ -53,7 +53,7 @@ func printTrace(out io.Writer, m edge.MessageTrace) error {
 		fmt.Fprintf(w, "due %s\n", instant(m.DeliverAt))
 	}
 	if len(m.Header) > 0 {
-		fmt.Fprintf(w, "header %s\n", edge.Printable(string(m.Header)))
+		fmt.Fprintf(w, "header %s\n", api.Printable(string(m.Header)))
 	}
 	fmt.Fprintf(w, "leader %s, epoch %d, in sync %s of %s\n", m.Leader, m.Epoch, nodes(m.ISR), nodes(m.Replicas))
 	if len(m.Channels) > 0 {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -17,13 +17,13 @@ import (
 func TestTracePrints(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/v1/trace?id=5a10000000000007&topic=orders", r.URL.String())
-		_ = json.NewEncoder(w).Encode(edge.MessageTrace{
-			ID: "5a10000000000007", Topic: "orders", Sequence: 7, State: edge.TraceCommitted, Time: 1, Bytes: 4,
+		_ = json.NewEncoder(w).Encode(api.MessageTrace{
+			ID: "5a10000000000007", Topic: "orders", Sequence: 7, State: api.TraceCommitted, Time: 1, Bytes: 4,
 			Header: json.RawMessage("{\"region\":\"eu\u009b31m\",\"##id\":\"order-7\"}"), // a terminal takes U+009B for the beginning of a command
 			Leader: "n1", Epoch: 3, Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n2"},
-			Channels: []edge.ChannelTrace{
-				{Channel: "billing", State: edge.TraceInFlight, Attempts: 2, Deadline: 1, Clients: []string{"192.0.2.1:9"}},
-				{Channel: "audit", State: edge.TraceFinished},
+			Channels: []api.ChannelTrace{
+				{Channel: "billing", State: api.TraceInFlight, Attempts: 2, Deadline: 1, Clients: []string{"192.0.2.1:9"}},
+				{Channel: "audit", State: api.TraceFinished},
 			},
 		})
 	}))

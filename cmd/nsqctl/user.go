@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/access"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
 func newUser(t *cli.Target) *cobra.Command {
@@ -199,7 +199,7 @@ func newUserList(t *cli.Target) *cobra.Command {
 }
 
 // quotaText lists the limits of a quota, "3 of 20 topics" where their use is counted.
-func quotaText(q access.Quota, used edge.Usage) string {
+func quotaText(q access.Quota, used api.Usage) string {
 	var parts []string
 	for _, l := range []struct {
 		used, n int

@@ -13,13 +13,13 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/access"
-	"github.com/lockstepmq/lockstep/internal/guard"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
-	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // guarded is the HTTP API of a broker with users, on loopback.
@@ -31,7 +31,7 @@ func guardedBy(t *testing.T, dir string) (address string) {
 	require.NoError(t, err)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	store, users := meta.NewMemory(), access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, First: first, FirstFile: file, Log: log})
+	store, users := metadata.NewMemory(), access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, First: first, FirstFile: file, Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { users.Watch(ctx, store) })
@@ -107,13 +107,13 @@ func TestUsersAndRights(t *testing.T) {
 	_, err = ctl(t, at, "--token-file "+file+" acl grant shop --topic shop.* --rights read")
 	require.ErrorContains(t, err, "publish,consume,administer")
 
-	t.Setenv(api.TokenVariable, strings.TrimSpace(token))
+	t.Setenv(brokerapi.TokenVariable, strings.TrimSpace(token))
 	_, err = ctl(t, at, "topic delete invoices")
 	require.ErrorContains(t, err, "nsqctl acl grant --help")
 	_, err = ctl(t, at, "topic pause shop.orders")
 	require.ErrorContains(t, err, "TOPIC_NOT_FOUND", "it may")
 
-	t.Setenv(api.TokenVariable, "")
+	t.Setenv(brokerapi.TokenVariable, "")
 	out, err := ctl(t, at, "--token-file "+file+" acl list shop")
 	require.NoError(t, err)
 	require.Regexp(t, `shop +topics shop\.\* +publish,administer`, out)

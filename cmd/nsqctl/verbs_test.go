@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // An unknown verb is an error at every level: a script with a typing error must not take the
@@ -70,7 +70,7 @@ func TestSeekSaysWhatItSkipsAndRepeats(t *testing.T) {
 	require.Contains(t, text, "14 messages would be skipped, 6 would be repeated; nothing has moved\n")
 	require.Regexp(t, `(?m)^0 +3 +20 +14 +6 *$`, text)
 	require.Regexp(t, `(?m)^1 +5 +5 +0 +0 +stays: it has consumers$`, text)
-	var r edge.SeekResult
+	var r api.SeekResult
 	require.NoError(t, json.Unmarshal([]byte(run("--dry-run", "-o", "json")), &r))
 	require.EqualValues(t, 14, *r.Skips)
 
@@ -87,7 +87,7 @@ func TestSeekSaysWhatItSkipsAndRepeats(t *testing.T) {
 // A peek at a partition without a leader reports that.
 func TestPeekReportsAMissingLeader(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{Topics: []edge.TopicView{{Topic: "orders", Partitions: []edge.PartitionView{{}}}}})
+		_ = json.NewEncoder(w).Encode(api.ClusterView{Topics: []api.TopicView{{Topic: "orders", Partitions: []api.PartitionView{{}}}}})
 	}))
 	defer s.Close()
 	root := newRoot()
@@ -133,9 +133,9 @@ func TestRedriveGoesOnWhileItMovesSomething(t *testing.T) {
 // TestMoveToABrokerThatLeaves: the move can never be done.
 func TestMoveToABrokerThatLeaves(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{
-			Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true, Leaving: true}},
-			Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{
+		_ = json.NewEncoder(w).Encode(api.ClusterView{
+			Brokers: []api.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true, Leaving: true}},
+			Topics: []api.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []api.PartitionView{
 				{Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}, Target: []ident.Node{"n1", "n3"}},
 			}}},
 		})

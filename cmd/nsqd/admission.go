@@ -3,14 +3,14 @@ package main
 import (
 	"context"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/admission"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // openAdmission makes the register of brokers that may join. The ports of the embedded etcd ask it.
 func (p *process) openAdmission() {
-	p.admission = admission.New(admission.Options{Keys: meta.Keys{Cluster: p.o.ClusterName}, NotNeeded: p.admitsAll(), Log: p.log})
+	p.admission = admission.New(admission.Options{Keys: metadata.Keys{Cluster: p.o.ClusterName}, NotNeeded: p.admitsAll(), Log: p.log})
 	p.names.SetInvited(p.admission.Invited)
 }
 
@@ -44,7 +44,7 @@ func (p *process) joined(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askMetaTimeout)
 	defer cancel()
-	if err := admission.Joined(ctx, p.meta, meta.Keys{Cluster: p.o.ClusterName}, ident.Node(p.o.NodeName)); err != nil {
+	if err := admission.Joined(ctx, p.meta, metadata.Keys{Cluster: p.o.ClusterName}, ident.Node(p.o.NodeName)); err != nil {
 		p.log.WithError(err).Warn("cannot remove this broker's invitation, which ends by itself; nsqctl cluster invite NODE-NAME --withdraw ends it now")
 	}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
 // TestInvitationsThatAreNotNeeded: an operator who invites a broker where all are admitted is told so.

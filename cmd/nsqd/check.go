@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/redact"
-	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
 // checked ends --check-config if the settings themselves have no fault.
@@ -40,7 +40,7 @@ func fileFaults(o config.Options) (faults []string) {
 		}
 	}
 	if o.TLSCert != "" && o.TLSKey != "" {
-		_, err := server.LoadTLS(clientTLS(o))
+		_, err := listen.LoadTLS(clientTLS(o))
 		note("--tls-cert, --tls-key, --tls-root-ca-file", err)
 	} else {
 		_, err := clientTLS(o).Client()

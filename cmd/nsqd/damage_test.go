@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/journal"
+	"github.com/lockstepmq/lockstep/nsqd/journal"
 )
 
 // TestTornJournalTail: an incomplete write behind the last group loses no acknowledged

@@ -19,8 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // TestTimeouts: an unanswered message comes again. With --requeue-on-disconnect=false that of a

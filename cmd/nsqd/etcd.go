@@ -9,10 +9,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 // nameLinger is how much longer than its lease the registration of a dead broker may be
@@ -23,7 +23,7 @@ const nameLinger = 2 * time.Second
 // its cluster has a leader and this member votes.
 func (p *process) startEtcd(ctx context.Context) (err error) {
 	p.standby.step("querying the other members of the metadata")
-	if p.etcd, err = etcdserver.Open(ctx, p.etcdOptions()); err != nil {
+	if p.etcd, err = etcd.Open(ctx, p.etcdOptions()); err != nil {
 		return err
 	}
 	p.watch(p.etcd.Err())
@@ -42,14 +42,14 @@ func (p *process) startEtcd(ctx context.Context) (err error) {
 	return nil
 }
 
-func (p *process) etcdOptions() etcdserver.Options {
-	return etcdserver.Options{
+func (p *process) etcdOptions() etcd.Options {
+	return etcd.Options{
 		Name: p.o.NodeName, Dir: filepath.Join(p.dir, "etcd"),
 		ClientAddress: p.o.EtcdClientAddress, PeerAddress: p.o.EtcdPeerAddress,
 		AdvertiseClientAddress: reachable(p.o.EtcdClientAddress, p.o.BroadcastAddress),
 		InitialCluster:         p.o.EtcdInitialCluster, ClusterToken: p.o.ClusterName,
 		Node: p.nodeFile, Absent: p.o.EtcdFoundWithout, NameTaken: p.nameTaken, Waiting: p.standby.sayIfLong,
-		TLS:   etcdserver.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
+		TLS:   etcd.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
 		Names: p.names, Connections: p.files.etcd,
 		Heartbeat: p.o.EtcdHeartbeat, Election: p.o.EtcdElectionTimeout, Log: p.log,
 	}
@@ -58,7 +58,7 @@ func (p *process) etcdOptions() etcdserver.Options {
 // nameTaken refuses to join a cluster in which a live broker has this one's name. The
 // registration of a dead broker ends with its lease.
 func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
-	key := meta.Keys{Cluster: p.o.ClusterName}.Live(ident.Node(p.o.NodeName))
+	key := metadata.Keys{Cluster: p.o.ClusterName}.Live(ident.Node(p.o.NodeName))
 	for wait := (nameWait{most: p.o.SessionTTL + nameLinger}); ; {
 		asked := time.Now()
 		r, err := c.Get(ctx, key)
@@ -69,9 +69,9 @@ func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 			return nil
 		}
 		if wait.over(asked, time.Now(), r.Header.RaftTerm) {
-			return fmt.Errorf("%w: the cluster has a live broker %s: this broker needs a --node-name of its own", etcdserver.ErrOptions, p.o.NodeName)
+			return fmt.Errorf("%w: the cluster has a live broker %s: this broker needs a --node-name of its own", etcd.ErrOptions, p.o.NodeName)
 		}
-		if !sleep.For(ctx, nameTakenPoll) {
+		if !concurrency.Sleep(ctx, nameTakenPoll) {
 			return ctx.Err()
 		}
 	}

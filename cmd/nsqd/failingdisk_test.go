@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/testkit/loopdisk"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/loopdisk"
 )
 
 // TestFailingDisk makes the syncs of a running broker's journal fail. The broker ends and logs

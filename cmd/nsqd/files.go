@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/store"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
 // The parts of the limit of open files.
@@ -31,7 +31,7 @@ const (
 type files struct {
 	store, tcp, http int
 
-	rpc, etcd peerport.Limits
+	rpc, etcd peertls.Limits
 }
 
 // ownFiles is the part of the limit for files that no other process makes this one open.
@@ -50,8 +50,8 @@ func divideFiles(limit uint64, handshakes int) files {
 	share := func(of int) int { return max(1, of*peers/peerFilesMin) }
 	f := files{
 		store: ours, tcp: max(1, clients-http), http: http,
-		rpc:  peerport.Limits{Admitted: rpcConnections, Waiting: share(rpcWaitingMin)},
-		etcd: peerport.Limits{Admitted: max(etcdAdmittedMin, share(etcdAdmittedMin)), Waiting: share(etcdWaitingMin)},
+		rpc:  peertls.Limits{Admitted: rpcConnections, Waiting: share(rpcWaitingMin)},
+		etcd: peertls.Limits{Admitted: max(etcdAdmittedMin, share(etcdAdmittedMin)), Waiting: share(etcdWaitingMin)},
 	}
 	if handshakes > 0 {
 		f.rpc.Waiting, f.etcd.Waiting = handshakes, handshakes

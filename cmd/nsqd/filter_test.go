@@ -9,7 +9,7 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/clusters"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
 )
 
 // TestStockConsumersOfFilteredChannels: unmodified consumers share a channel with a filter and a

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestFlagsShow starts a broker with many changed settings and checks the effect of each.
@@ -27,8 +27,8 @@ func TestFlagsShow(t *testing.T) {
 		"--e2e-processing-latency-percentile=0.5,0.99", "--e2e-processing-latency-window-time=1h", "--topic-max-bytes=5000", "--topic-retention=1h", "--topic-retention-bytes=77",
 		"--mem-queue-size=3")
 	require.Contains(t, b.logged(), "<test> ")
-	own := edge.ReadBuild()
-	require.Contains(t, b.logged(), own.Describe(meta.Level)+", speaks NSQ 1.3.0, durability replicated\n")
+	own := api.ReadBuild()
+	require.Contains(t, b.logged(), own.Describe(metadata.Level)+", speaks NSQ 1.3.0, durability replicated\n")
 	_, text := b.get("/info")
 	require.Contains(t, text, `"version":"1.3.0",`)
 	require.Contains(t, text, fmt.Sprintf(`,"lockstep_version":%q,"commit":%q,"feature_level":7}`, own.Version, own.Commit))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
 // TestAFloodOfThePortsForBrokers: three times as many connections as the process may open files,

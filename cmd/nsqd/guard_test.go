@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/access"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
 // with makes a request with a token ("" = none) and further headers, and gives the status

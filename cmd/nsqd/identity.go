@@ -7,18 +7,18 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/peerport"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 	"github.com/sirupsen/logrus"
 )
 
 // loadPeerIdentity reads this broker's certificate for other brokers, and refuses one that they
 // would refuse. identity is nil without TLS.
-func loadPeerIdentity(o config.Options, log logrus.FieldLogger) (identity *peerport.Identity, names *peerport.Names, err error) {
-	if names, err = peerport.NewNames(o.RPCTLSName, knownBrokers(o)...); err != nil {
+func loadPeerIdentity(o config.Options, log logrus.FieldLogger) (identity *peertls.Identity, names *peertls.Names, err error) {
+	if names, err = peertls.NewNames(o.RPCTLSName, knownBrokers(o)...); err != nil {
 		return nil, nil, fmt.Errorf("--rpc-tls-name: %w", err)
 	}
-	identity, err = peerport.Load(peerport.Files{Cert: o.RPCTLSCert, Key: o.RPCTLSKey, CA: o.RPCTLSCA}, names, log)
+	identity, err = peertls.Load(peertls.Files{Cert: o.RPCTLSCert, Key: o.RPCTLSKey, CA: o.RPCTLSCA}, names, log)
 	if err != nil || identity == nil {
 		return nil, names, err
 	}
@@ -51,7 +51,7 @@ func (p *process) peerTLS() rpc.Identity {
 }
 
 // configs returns the configuration of each next connection; nil without TLS.
-func configs(i *peerport.Identity) func() *tls.Config {
+func configs(i *peertls.Identity) func() *tls.Config {
 	if i == nil {
 		return nil
 	}
@@ -60,16 +60,16 @@ func configs(i *peerport.Identity) func() *tls.Config {
 
 // externalTLS reads the certificate for the external etcd.
 func externalTLS(o config.Options, log logrus.FieldLogger) (func() *tls.Config, error) {
-	i, err := peerport.Load(peerport.Files{Cert: o.EtcdTLSCert, Key: o.EtcdTLSKey, CA: o.EtcdTLSCA}, nil, log)
+	i, err := peertls.Load(peertls.Files{Cert: o.EtcdTLSCert, Key: o.EtcdTLSKey, CA: o.EtcdTLSCA}, nil, log)
 	return configs(i), err
 }
 
 // countPeers shows the connections at the ports of the embedded etcd as metrics.
 func (p *process) countPeers() {
 	for i, port := range []string{"client", "peer"} {
-		counts := func() peerport.Counts {
+		counts := func() peertls.Counts {
 			clients, peers := p.etcd.Connections()
-			return []peerport.Counts{clients, peers}[i]
+			return []peertls.Counts{clients, peers}[i]
 		}
 		p.metrics.Gauge("etcd_"+port+"_connections", func() float64 {
 			return float64(counts().Admitted)

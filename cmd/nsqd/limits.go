@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/config"
 )
 
@@ -69,6 +69,6 @@ func waiting(all int) int {
 }
 
 // newMemory makes the budget for what clients make the broker hold: one body always fits.
-func newMemory(o config.Options) *budget.Budget {
-	return budget.New(max(o.MaxClientMemory, o.MaxBodySize, o.MaxMsgSize))
+func newMemory(o config.Options) *limits.Budget {
+	return limits.New(max(o.MaxClientMemory, o.MaxBodySize, o.MaxMsgSize))
 }

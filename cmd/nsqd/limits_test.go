@@ -20,9 +20,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // TestExposedPorts: beyond loopback a port opens with authentication, or with the flag that
@@ -187,7 +187,7 @@ func TestLimitClients(t *testing.T) {
 	}
 	o.MaxClientMemory, o.MaxBodySize = 1<<20, 5<<20
 	bodies := newMemory(o)
-	require.True(t, bodies.Share("a").Try(budget.Bodies, 5<<20))
+	require.True(t, bodies.Share("a").Try(limits.Bodies, 5<<20))
 	require.EqualValues(t, 5<<20, bodies.Used(), "one body fits always")
 }
 

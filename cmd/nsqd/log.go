@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/edge"
 	"github.com/sirupsen/logrus"
 )
 
@@ -74,7 +74,7 @@ type lineFormat struct{ prefix string }
 // Format implements logrus.Formatter.
 func (f lineFormat) Format(e *logrus.Entry) ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s%s %s: %s", f.prefix, e.Time.Format(timeLayout), levelName(e.Level), edge.Printable(strings.TrimRight(e.Message, "\n")))
+	fmt.Fprintf(&b, "%s%s %s: %s", f.prefix, e.Time.Format(timeLayout), levelName(e.Level), api.Printable(strings.TrimRight(e.Message, "\n")))
 	keys := slices.SortedFunc(maps.Keys(e.Data), cmp.Compare[string])
 	for i, k := range keys {
 		if i == 0 {
@@ -116,7 +116,7 @@ func levelName(l logrus.Level) string {
 }
 
 func quoted(v any) any {
-	if s := fmt.Sprint(v); strings.ContainsAny(s, " \"=") || !edge.IsPrintable(s) {
+	if s := fmt.Sprint(v); strings.ContainsAny(s, " \"=") || !api.IsPrintable(s) {
 		return fmt.Sprintf("%q", s)
 	}
 	return v

@@ -8,8 +8,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
 const (
@@ -52,7 +52,7 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 		return []byte(redact.Text(string(text))), err
 	}
 	message, most := messageOf(e), maxLines
-	if e.Data[edge.LogStranger] != nil {
+	if e.Data[api.LogStranger] != nil {
 		message, most = ofStrangers, maxStrangers
 	}
 	summary, kept := f.count(message, most)

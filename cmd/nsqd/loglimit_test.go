@@ -11,7 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestStrangersShareTheirLines: lines that a client can cause before its login have one limit together, whatever they say.
@@ -24,7 +24,7 @@ func TestStrangersShareTheirLines(t *testing.T) {
 	f.now = func() time.Time { return now }
 	log.SetFormatter(f)
 	for n := range 1000 {
-		log.WithField(edge.LogStranger, true).Info(strings.Repeat("x", n%50), " is refused")
+		log.WithField(api.LogStranger, true).Info(strings.Repeat("x", n%50), " is refused")
 		if n%100 == 0 {
 			log.Info("a client is there")
 		}

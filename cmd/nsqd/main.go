@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 	"github.com/sirupsen/logrus"
 )
 

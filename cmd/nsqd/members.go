@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // members are the members of the embedded etcd, which have the names of their brokers.
-type members struct{ etcd *etcdserver.Server }
+type members struct{ etcd *etcd.Server }
 
 // Remove removes a broker's member for good.
 func (m members) Remove(ctx context.Context, n ident.Node) error {

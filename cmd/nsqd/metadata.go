@@ -14,10 +14,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // openMeta connects to the external etcd, or starts the embedded member and waits until its
 // cluster has a leader.
 func (p *process) openMeta(ctx context.Context) error {
-	c := meta.Config{Endpoints: p.o.EtcdEndpoints, Username: p.o.EtcdUsername}
+	c := metadata.Config{Endpoints: p.o.EtcdEndpoints, Username: p.o.EtcdUsername}
 	var err error
 	if p.o.EmbedsEtcd() {
 		if err = p.startEtcd(ctx); err != nil {
@@ -48,11 +48,11 @@ func (p *process) openMeta(ctx context.Context) error {
 			return err
 		}
 		c.Password = string(password)
-		if p.meta, err = meta.DialEtcd(ctx, c); err == nil || !answered(err) || ctx.Err() != nil {
+		if p.meta, err = metadata.DialEtcd(ctx, c); err == nil || !answered(err) || ctx.Err() != nil {
 			return err
 		}
 		p.standby.say(p.metaMissing(ctx, err))
-		sleep.For(ctx, askMetaEvery)
+		concurrency.Sleep(ctx, askMetaEvery)
 	}
 }
 
@@ -71,11 +71,11 @@ func (p *process) awaitMeta(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, meta.ErrWentBack) {
+		if errors.Is(err, metadata.ErrWentBack) {
 			return err
 		}
 		p.standby.say(p.metaMissing(ctx, err))
-		sleep.For(ctx, askMetaEvery)
+		concurrency.Sleep(ctx, askMetaEvery)
 	}
 }
 
@@ -83,8 +83,8 @@ func (p *process) awaitMeta(ctx context.Context) error {
 func (p *process) askMeta(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, askMetaTimeout)
 	defer cancel()
-	_, err := p.meta.Get(ask, meta.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
-	if errors.Is(err, meta.ErrNotFound) {
+	_, err := p.meta.Get(ask, metadata.Keys{Cluster: p.o.ClusterName}.Node(ident.Node(p.o.NodeName)))
+	if errors.Is(err, metadata.ErrNotFound) {
 		return nil
 	}
 	return err

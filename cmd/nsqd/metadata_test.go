@@ -12,12 +12,12 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
 // startExternalEtcd runs an external etcd for brokers and returns its endpoint.
-func startExternalEtcd(t *testing.T, security etcdserver.TLS) (*etcdserver.Server, string) {
+func startExternalEtcd(t *testing.T, security etcd.TLS) (*etcd.Server, string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -25,7 +25,7 @@ func startExternalEtcd(t *testing.T, security etcdserver.TLS) (*etcdserver.Serve
 	log := logrus.New()
 	log.SetLevel(logrus.FatalLevel)
 	base := freePorts(t)
-	s, err := etcdserver.Start(t.Context(), etcdserver.Options{
+	s, err := etcd.Start(t.Context(), etcd.Options{
 		Name: "external", Dir: t.TempDir(), TLS: security, Log: log,
 		ClientAddress: fmt.Sprintf("127.0.0.1:%d", base+4), PeerAddress: fmt.Sprintf("127.0.0.1:%d", base+5),
 	})
@@ -64,7 +64,7 @@ func TestExternalEtcd(t *testing.T) {
 	ca.Issue("etcd")
 	ca.Issue("n1")
 	stranger.Issue("n1")
-	s, endpoint := startExternalEtcd(t, etcdserver.TLS{Cert: ca.File("etcd.pem"), Key: ca.File("etcd.key"), CA: ca.File("ca.pem")})
+	s, endpoint := startExternalEtcd(t, etcd.TLS{Cert: ca.File("etcd.pem"), Key: ca.File("etcd.key"), CA: ca.File("ca.pem")})
 	require.NoError(t, s.RequireLogin(t.Context(), "lockstep", "s3cret"))
 
 	identity := func(a *certs.Authority) []string {
@@ -108,7 +108,7 @@ func member(t *testing.T, name, endpoint string) (b *broker, flags []string) {
 // log the reason; with the same ones they replicate.
 func TestBrokersTrustEachOther(t *testing.T) {
 	t.Parallel()
-	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	_, endpoint := startExternalEtcd(t, etcd.TLS{})
 	ca, stranger := certs.New(t), certs.New(t)
 	ca.Issue("n1")
 	ca.Issue("n2")

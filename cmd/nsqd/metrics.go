@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // measure adds the metrics of the parts around the broker, which are read at each scrape.
@@ -40,9 +40,9 @@ func (p *process) measure() {
 			}
 		}
 	})
-	build := edge.ReadBuild()
+	build := api.ReadBuild()
 	p.metrics.Source([]string{"build_info"}, func(emit metrics.Emit) {
-		emit("build_info", 1, build.Version, build.Commit, strconv.Itoa(meta.Level), edge.Version, p.o.NodeName)
+		emit("build_info", 1, build.Version, build.Commit, strconv.Itoa(metadata.Level), api.Version, p.o.NodeName)
 	})
 	if p.etcd == nil {
 		return

@@ -16,28 +16,27 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/access"
-	"github.com/lockstepmq/lockstep/internal/admission"
-	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/admission"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/datapath"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
-	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
-	"github.com/lockstepmq/lockstep/internal/events"
-	"github.com/lockstepmq/lockstep/internal/guard"
-	"github.com/lockstepmq/lockstep/internal/httpsub"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
+	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/lookup"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
-	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/redact"
-	"github.com/lockstepmq/lockstep/internal/server"
-	"github.com/lockstepmq/lockstep/internal/tracing"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
+	"github.com/lockstepmq/lockstep/internal/observe/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
 // process has all running parts, in the order of their start.
@@ -51,31 +50,31 @@ type process struct {
 	// nodeFile distinguishes the data path from an older copy of it.
 	nodeFile *nodefile.File
 	lock     *flock.Flock
-	holding  datapath.Holding
-	tls      *server.TLS // nil without certificates
+	holding  nodefile.Holding
+	tls      *listen.TLS // nil without certificates
 	authTLS  *tls.Config // for auth services
 	users    *access.Registry
 	guard    *guard.Guard
-	memory   *budget.Budget // for what clients make the broker hold
+	memory   *limits.Budget // for what clients make the broker hold
 	// auditFile is nil without --audit-file.
 	auditFile *guard.AuditFile
-	identity  *peerport.Identity // towards other brokers; nil without TLS
-	names     *peerport.Names
+	identity  *peertls.Identity // towards other brokers; nil without TLS
+	names     *peertls.Names
 	admission *admission.Registry
-	sockets   *server.Server
+	sockets   *listen.Server
 	peers     *net.TCPListener // port for other brokers
-	node      meta.NodeState
-	etcd      *etcdserver.Server // nil with an external one
-	meta      *meta.Etcd
+	node      metadata.NodeState
+	etcd      *etcd.Server // nil with an external one
+	meta      *metadata.Etcd
 	// metaConfig is the configuration of meta without the password.
-	metaConfig meta.Config
+	metaConfig metadata.Config
 	metrics    *metrics.Recorder
 	events     *events.Recorder
 	traces     *tracing.Tracer // nil without --otlp-endpoint
 	console    *console.Console
 	broker     *coordinator.Broker
-	tcp        *protocol.Handler
-	consumers  *httpsub.Sessions // by HTTP; nil until serve
+	tcp        *tcp.Handler
+	consumers  *consume.Sessions // by HTTP; nil until serve
 	lookup     *lookup.Registrar // external nsqlookupds
 	reports    sync.WaitGroup    // goroutines of report
 	quiet      context.CancelFunc
@@ -119,7 +118,7 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
 	p.memory = newMemory(p.o)
 	p.metrics.Source([]string{"client_memory_bytes"}, func(emit metrics.Emit) {
-		for _, u := range budget.Uses() {
+		for _, u := range limits.Uses() {
 			emit("client_memory_bytes", float64(p.memory.Held(u)), u.String())
 		}
 	})
@@ -297,7 +296,7 @@ func (p *process) stop() {
 	}
 	p.watches.Wait()
 	if p.etcd != nil {
-		if err := p.etcd.TransferLeadership(); err != nil && !errors.Is(err, etcdserver.ErrStopped) {
+		if err := p.etcd.TransferLeadership(); err != nil && !errors.Is(err, etcd.ErrStopped) {
 			p.log.WithError(err).Warn("cannot transfer the leadership of the metadata; its writes pause when this broker has stopped")
 		}
 	}
@@ -371,7 +370,7 @@ func (p *process) lockDataPath() error {
 		return err
 	}
 	var err error
-	if p.lock, err = datapath.Lock(p.dir); err != nil {
+	if p.lock, err = nodefile.Lock(p.dir); err != nil {
 		return fmt.Errorf("lock data path %s: %w", p.dir, err)
 	}
 	return p.tightenDataPath()
@@ -393,7 +392,7 @@ func (p *process) openNodeFile() (err error) {
 	if err != nil {
 		return err
 	}
-	doubt, err := nodefile.CheckMarks(p.dir, p.nodeFile.Record(), etcdserver.Exists(filepath.Join(p.dir, "etcd")))
+	doubt, err := nodefile.CheckMarks(p.dir, p.nodeFile.Record(), etcd.Exists(filepath.Join(p.dir, "etcd")))
 	if err != nil || doubt != lifecycle.DoubtCopied || p.nodeFile.Record().Doubted {
 		return err
 	}
@@ -407,7 +406,7 @@ func (p *process) hold() (err error) {
 	if p.etcd != nil {
 		names = append(names, "etcd")
 	}
-	p.holding, err = datapath.Hold(p.lock, names...)
+	p.holding, err = nodefile.Hold(p.lock, names...)
 	return err
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
 )
 
 func TestStopKeepsEverything(t *testing.T) {
@@ -70,7 +70,7 @@ func TestHangUpReloadsTheLogLevel(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	code, stdout, stderr := refused(t, "--version")
 	require.Zero(t, code)
-	own := edge.ReadBuild()
+	own := api.ReadBuild()
 	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 7, built w/go", own.Version, own.Commit)), stdout)
 	require.Contains(t, stdout, "\nnsqd v1.3.0 (", "as a stock nsqd has it")
 	require.Empty(t, stderr)
@@ -135,7 +135,7 @@ func TestEachPartOfTheDataPathIsHeld(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	for _, name := range []string{"", "journal", "nsqd.lock", "topics", "etcd"} {
-		p := &process{log: log, o: config.Options{DataPath: filepath.Join(t.TempDir(), "data")}, etcd: &etcdserver.Server{}}
+		p := &process{log: log, o: config.Options{DataPath: filepath.Join(t.TempDir(), "data")}, etcd: &etcd.Server{}}
 		require.NoError(t, p.lockDataPath())
 		for _, part := range []string{"journal", "topics", "etcd"} {
 			require.NoError(t, os.Mkdir(filepath.Join(p.dir, part), 0o700))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/guard"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
 // TestQuotasAtEveryDoor: the quota and the rate of a user refuse over TCP and HTTP, definitely,

@@ -6,10 +6,10 @@ import (
 	"net"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/httpapi/stats"
-	"github.com/lockstepmq/lockstep/internal/lookup"
-	"github.com/lockstepmq/lockstep/internal/server"
-	"github.com/lockstepmq/lockstep/internal/statsd"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
+	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
+	"github.com/lockstepmq/lockstep/internal/observe/statsd"
 	"github.com/sirupsen/logrus"
 )
 
@@ -48,7 +48,7 @@ func (p *process) statsdOptions() statsd.Options {
 
 // heap returns the figures of the process's memory with the names of stock nsqd.
 func heap() ([]statsd.Gauge, uint64) {
-	m := stats.ReadMemory()
+	m := httpapi.ReadMemory()
 	return []statsd.Gauge{
 		{Name: "heap_objects", Value: m.HeapObjects}, {Name: "heap_idle_bytes", Value: m.HeapIdleBytes},
 		{Name: "heap_in_use_bytes", Value: m.HeapInUseBytes}, {Name: "heap_released_bytes", Value: m.HeapReleasedBytes},
@@ -75,7 +75,7 @@ func (c *liveConfig) Get(name string) (any, bool) {
 	case "tls_required":
 		return map[config.TLSRequired]int{config.TLSRequiredExceptHTTP: 1, config.TLSRequiredAll: 2}[c.o.TLSRequired], true
 	case "tls_min_version":
-		return server.TLSVersion(c.o.TLSMinVersion), true
+		return listen.TLSVersion(c.o.TLSMinVersion), true
 	}
 	return c.o.ByKey(name)
 }

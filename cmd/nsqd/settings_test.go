@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/certs"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
 // TestCheckConfig: all faults of the settings and of their files are printed at once, and

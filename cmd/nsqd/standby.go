@@ -10,10 +10,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -48,14 +48,14 @@ type standby struct {
 
 // backends are the parts of a serving broker.
 type backends struct {
-	publisher   edge.Publisher
-	subscribers edge.Subscribers
+	publisher   api.Publisher
+	subscribers api.Subscribers
 	api, lookup http.Handler
 }
 
 var (
-	_ edge.Publisher   = (*standby)(nil)
-	_ edge.Subscribers = (*standby)(nil)
+	_ api.Publisher   = (*standby)(nil)
+	_ api.Subscribers = (*standby)(nil)
 )
 
 func newStandby(log logrus.FieldLogger, m *metrics.Recorder, hold time.Duration) *standby {
@@ -134,48 +134,48 @@ func (s *standby) why() string {
 	return s.mu.why
 }
 
-// Admit implements edge.Publisher.
+// Admit implements api.Publisher.
 func (s *standby) Admit(ctx context.Context, topic string, bytes int) error {
 	if b := s.broker.Load(); b != nil {
 		return b.publisher.Admit(ctx, topic, bytes)
 	}
-	s.metrics.Answered(edge.ErrNotReady)
+	s.metrics.Answered(api.ErrNotReady)
 	return s.refused()
 }
 
-// Publish implements edge.Publisher.
-func (s *standby) Publish(topic string, key []byte, d queue.Draft, a edge.Answerer) {
+// Publish implements api.Publisher.
+func (s *standby) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
 	if b := s.broker.Load(); b != nil {
 		b.publisher.Publish(topic, key, d, a)
 		return
 	}
-	a.Answer(edge.PutResult{Err: s.refused()}) // the put was never admitted
+	a.Answer(api.PutResult{Err: s.refused()}) // the put was never admitted
 }
 
-// PublishAt implements edge.Publisher.
-func (s *standby) PublishAt(topic string, partition int, d queue.Draft, a edge.Answerer) {
+// PublishAt implements api.Publisher.
+func (s *standby) PublishAt(topic string, partition int, d queue.Draft, a api.Answerer) {
 	if b := s.broker.Load(); b != nil {
 		b.publisher.PublishAt(topic, partition, d, a)
 		return
 	}
-	a.Answer(edge.PutResult{Err: s.refused()}) // the put was never admitted
+	a.Answer(api.PutResult{Err: s.refused()}) // the put was never admitted
 }
 
-func (s *standby) refused() error { return fmt.Errorf("%w, not stored: %s", edge.ErrNotReady, s.why()) }
+func (s *standby) refused() error { return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, s.why()) }
 
-// Subscribe implements edge.Subscribers.
-func (s *standby) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
+// Subscribe implements api.Subscribers.
+func (s *standby) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Subscription, error) {
 	if b := s.broker.Load(); b != nil {
 		return b.subscribers.Subscribe(ctx, r)
 	}
-	return nil, fmt.Errorf("%w: %s", edge.ErrNotReady, s.why())
+	return nil, fmt.Errorf("%w: %s", api.ErrNotReady, s.why())
 }
 
 // port returns the handler of an HTTP port: probes are answered at once; of selects it in the broker's backends.
 func (s *standby) port(of func(*backends) http.Handler) http.Handler {
 	waiting := httpapi.NotReady(s.why)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.broker.Load() == nil && (edge.IsProbe(r.URL.Path) || !s.await(r.Context(), time.Now())) {
+		if s.broker.Load() == nil && (api.IsProbe(r.URL.Path) || !s.await(r.Context(), time.Now())) {
 			waiting.ServeHTTP(w, r)
 			return
 		}

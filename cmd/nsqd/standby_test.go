@@ -19,12 +19,12 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/access"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/guard"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 )
 
 // TestReasonsInTheLog: each change is logged at once; a reason that remains, or returns, every
@@ -67,10 +67,10 @@ type starting struct {
 	t       *testing.T
 	s       *standby
 	cluster *edgetest.Cluster
-	tcp     *protocol.Handler
+	tcp     *tcp.Handler
 	http    http.Handler
 	users   *access.Registry
-	store   *meta.Memory
+	store   *metadata.Memory
 	ctx     context.Context
 	waits   *sync.WaitGroup
 }
@@ -85,12 +85,12 @@ func inStart(t *testing.T, test func(*starting)) {
 		log.SetOutput(io.Discard)
 		ctx, cancel := context.WithCancel(t.Context())
 		x := &starting{
-			t: t, s: newStandby(log, nil, startHold), cluster: edgetest.New(), store: meta.NewMemory(), ctx: ctx, waits: &sync.WaitGroup{},
-			users: access.NewRegistry(access.Options{Keys: meta.Keys{Cluster: "c"}, Log: log}),
+			t: t, s: newStandby(log, nil, startHold), cluster: edgetest.New(), store: metadata.NewMemory(), ctx: ctx, waits: &sync.WaitGroup{},
+			users: access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: log}),
 		}
 		x.s.step("it waits")
 		g := guard.New(guard.Options{Users: x.users, NotReady: x.s.why, Log: log})
-		x.tcp = protocol.New(protocol.DefaultOptions(), protocol.Backend{
+		x.tcp = tcp.New(tcp.DefaultOptions(), tcp.Backend{
 			Publisher: x.s, Subscribers: x.s, Await: x.s.await, Guard: g, Log: log,
 		})
 		x.http = x.s.port(func(b *backends) http.Handler { return b.api })
@@ -151,7 +151,7 @@ func (x *starting) requests(method, path string) (answer chan reply) {
 	x.waits.Go(func() {
 		w := httptest.NewRecorder()
 		x.http.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader("body")))
-		answer <- reply{fmt.Sprint(w.Code, " ", w.Header().Get(edge.NotReadyHeader), " ", w.Body), time.Since(began)}
+		answer <- reply{fmt.Sprint(w.Code, " ", w.Header().Get(api.NotReadyHeader), " ", w.Body), time.Since(began)}
 	})
 	return answer
 }

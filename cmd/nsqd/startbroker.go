@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/lookup"
-	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
 )
 
 // startBroker starts the coordinator. If the metadata fails before the broker is registered,
@@ -43,11 +43,11 @@ func (p *process) startBroker(ctx context.Context) error {
 		case err == nil:
 			port.given.Store(true)
 			return nil
-		case ctx.Err() != nil, !errors.Is(err, meta.ErrUnavailable) && !errors.Is(err, meta.ErrUnknown):
+		case ctx.Err() != nil, !errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
 			return fmt.Errorf("start the broker: %w", err)
 		}
 		p.standby.say("the metadata failed before this broker was registered; registering again: " + withoutOwnPorts(err))
-		sleep.For(ctx, askMetaEvery)
+		concurrency.Sleep(ctx, askMetaEvery)
 	}
 }
 
@@ -60,7 +60,7 @@ func (p *process) watchMeta(ctx context.Context) (end func()) {
 	done := make(chan struct{})
 	go func() { // ends with the start of the broker
 		defer close(done)
-		for sleep.For(ctx, watchMetaEvery) {
+		for concurrency.Sleep(ctx, watchMetaEvery) {
 			switch err := p.askMeta(ctx); {
 			case ctx.Err() != nil:
 			case err != nil:

@@ -12,15 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestPromiseTimesOfTheCluster changes every time limit of a put and stops the follower. With a
 // default in place of one of them, the events come in another order, or too early. One of
 // three attempts has to succeed, because the machine may be busy.
 func TestPromiseTimesOfTheCluster(t *testing.T) {
-	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	_, endpoint := startExternalEtcd(t, etcd.TLS{})
 	times := []string{
 		"--session-ttl=20s", "--write-timeout=800ms", "--rollback-grace=300ms", "--peer-heartbeat=200ms", "--peer-timeout=1700ms",
 		"--replica-timeout=2100ms", "--leader-hold=3800ms", "--put-hold=5s",
@@ -108,14 +108,14 @@ func (b *broker) topicLedBy(name, arguments string) (topic string) {
 		topic = fmt.Sprint("t", n)
 		b.post("/topic/create?topic="+topic+arguments, "")
 		status, _ := b.post("/pub?topic="+topic, "x")
-		return status == http.StatusOK && slices.ContainsFunc(view(b.t, b).Topics, func(v edge.TopicView) bool {
+		return status == http.StatusOK && slices.ContainsFunc(view(b.t, b).Topics, func(v api.TopicView) bool {
 			return v.Topic == topic && string(v.Partitions[0].Leader) == name && len(v.Partitions[0].ISR) == 2
 		})
 	})
 	return topic
 }
 
-func view(t *testing.T, b *broker) (v edge.ClusterView) {
+func view(t *testing.T, b *broker) (v api.ClusterView) {
 	t.Helper()
 	_, text := b.get("/v1/cluster")
 	require.NoError(t, json.Unmarshal([]byte(text), &v))

@@ -10,14 +10,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 )
 
 // TestPeerHeartbeat: a broker whose heartbeats are rarer than another one's timeout is silent
 // to it.
 func TestPeerHeartbeat(t *testing.T) {
 	t.Parallel()
-	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	_, endpoint := startExternalEtcd(t, etcd.TLS{})
 	n1, flags := member(t, "n1", endpoint)
 	n1.run(flags...)
 	n2, flags := member(t, "n2", endpoint)

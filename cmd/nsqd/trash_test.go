@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestTrashBytes: the metric has the bytes of deleted topics, until they are removed for good.
@@ -21,9 +21,9 @@ func TestTrashBytes(t *testing.T) {
 		return text
 	}
 	b.eventually("the feature level rises", func() bool {
-		var v edge.ClusterView
+		var v api.ClusterView
 		_, text := b.get("/v1/cluster")
-		return json.Unmarshal([]byte(text), &v) == nil && v.Level == meta.Level
+		return json.Unmarshal([]byte(text), &v) == nil && v.Level == metadata.Level
 	})
 	status, text := b.post("/pub?topic=thrown", "m")
 	require.Equal(t, 200, status, text)

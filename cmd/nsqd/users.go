@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/guard"
 )
 
 // minBootstrap is the least length of a bootstrap token in bytes: it is compared, not hashed
@@ -23,7 +23,7 @@ func (p *process) openUsers() error {
 		return fmt.Errorf("--bootstrap-admin-token-file: %w", err)
 	}
 	o := access.Options{
-		Keys: meta.Keys{Cluster: p.o.ClusterName}, Bootstrap: token, Enforce: len(p.o.AuthHTTPAddress) > 0 || p.o.RequireUsers, Log: p.log,
+		Keys: metadata.Keys{Cluster: p.o.ClusterName}, Bootstrap: token, Enforce: len(p.o.AuthHTTPAddress) > 0 || p.o.RequireUsers, Log: p.log,
 	}
 	if token == nil {
 		if o.First, o.FirstFile, err = access.OpenFirst(p.dir); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 )
 
 // TestPromiseABrokerThatWaits answers its clients within --put-hold, probes at once, and stops at once, although

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // threeBrokers prepares a cluster with embedded etcd; run starts one of them.
@@ -80,7 +80,7 @@ func (b *broker) saysWhyItWaits(why string) {
 		resp, err := b.http.Get(b.url(path))
 		require.NoError(b.t, err)
 		require.Equal(b.t, http.StatusServiceUnavailable, resp.StatusCode, path)
-		require.NotEmpty(b.t, resp.Header.Get(edge.NotReadyHeader), path)
+		require.NotEmpty(b.t, resp.Header.Get(api.NotReadyHeader), path)
 		require.NoError(b.t, resp.Body.Close())
 		_, text := b.get(path)
 		require.Contains(b.t, text, why, path)
@@ -243,8 +243,8 @@ func TestWaitsForAnExternalEtcd(t *testing.T) {
 	require.NotContains(t, b.logged(), "ERROR")
 	b.run("--etcd-endpoints=" + endpoint)
 	b.notReady("waiting for the metadata")
-	o := etcdserver.Options{Name: "external", Dir: t.TempDir(), ClientAddress: strings.TrimPrefix(endpoint, "http://"), PeerAddress: fmt.Sprintf("127.0.0.1:%d", base+5)}
-	s, err := etcdserver.Start(t.Context(), o)
+	o := etcd.Options{Name: "external", Dir: t.TempDir(), ClientAddress: strings.TrimPrefix(endpoint, "http://"), PeerAddress: fmt.Sprintf("127.0.0.1:%d", base+5)}
+	s, err := etcd.Start(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(s.Stop)
 	b.ready()
@@ -255,7 +255,7 @@ func TestWaitsForAnExternalEtcd(t *testing.T) {
 // The broker waits and does not end.
 func TestMetadataGoesAwayDuringTheStart(t *testing.T) {
 	t.Parallel()
-	_, endpoint := startExternalEtcd(t, etcdserver.TLS{})
+	_, endpoint := startExternalEtcd(t, etcd.TLS{})
 	for _, cut := range []string{"/etcdserverpb.KV/Txn", "/etcdserverpb.Lease/LeaseGrant"} {
 		t.Run(cut, func(t *testing.T) {
 			var fails atomic.Bool

@@ -15,23 +15,23 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/auth"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/authd"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/guard"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
-	"github.com/lockstepmq/lockstep/internal/httpsub"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
+	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/frontend/webui"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/lookup"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/server"
-	"github.com/lockstepmq/lockstep/internal/tracing"
+	"github.com/lockstepmq/lockstep/internal/observe/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
-	"github.com/lockstepmq/lockstep/internal/webui"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -40,12 +40,12 @@ import (
 // versionLines names the build, and the supported release of NSQ in the form of a stock nsqd.
 func versionLines() string {
 	return fmt.Sprintf("%s\nnsqd v%s (the release of NSQ whose protocol and HTTP API it implements)",
-		edge.ReadBuild().Describe(meta.Level), edge.Version)
+		api.ReadBuild().Describe(metadata.Level), api.Version)
 }
 
 // startLine is the first line of the log.
 func startLine(o config.Options) string {
-	return fmt.Sprintf("%s, speaks NSQ %s, durability %s", edge.ReadBuild().Describe(meta.Level), edge.Version, o.Durability)
+	return fmt.Sprintf("%s, speaks NSQ %s, durability %s", api.ReadBuild().Describe(metadata.Level), api.Version, o.Durability)
 }
 
 // listen binds the sockets for clients and for other brokers.
@@ -55,11 +55,11 @@ func (p *process) listen() (err error) {
 		return err
 	}
 	if p.o.TLSCert != "" {
-		if p.tls, err = server.LoadTLS(o); err != nil {
+		if p.tls, err = listen.LoadTLS(o); err != nil {
 			return err
 		}
 	}
-	p.sockets, err = server.Listen(p.serverOptions())
+	p.sockets, err = listen.Listen(p.serverOptions())
 	if err != nil {
 		return err
 	}
@@ -70,16 +70,16 @@ func (p *process) listen() (err error) {
 	return err
 }
 
-func clientTLS(o config.Options) server.TLSOptions {
-	return server.TLSOptions{
+func clientTLS(o config.Options) listen.TLSOptions {
+	return listen.TLSOptions{
 		CertFile: o.TLSCert, KeyFile: o.TLSKey, RootCAFile: o.TLSRootCAFile,
 		ClientAuthPolicy: o.TLSClientAuthPolicy, MinVersion: o.TLSMinVersion,
 	}
 }
 
-func (p *process) serverOptions() server.Options {
+func (p *process) serverOptions() listen.Options {
 	l := limitClients(p.files, p.o)
-	return server.Options{
+	return listen.Options{
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
 		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
 		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
@@ -102,7 +102,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
-		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(meta.DurabilityReplicated),
+		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
 		Linger:      o.Linger,
 		CatchUpRate: o.CatchUpRate,
 		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: topicDefaults(o),
@@ -110,12 +110,12 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
-		TopicOptions: meta.TopicOptions{
+		TopicOptions: metadata.TopicOptions{
 			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
 			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes, IdleMS: o.TopicIdleAfter.Milliseconds(),
 			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
 		},
-		Durability: meta.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
+		Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
 		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note, MayPublish: p.mayPublish,
 		Hold: o.LeaderHold,
 		Replica: replica.Options{
@@ -144,7 +144,7 @@ func (p *process) trace() (err error) {
 		return err
 	}
 	p.traces, err = tracing.New(tracing.Options{
-		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: edge.ReadBuild().Version, MsgTimeout: p.o.MsgTimeout,
+		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: api.ReadBuild().Version, MsgTimeout: p.o.MsgTimeout,
 		Count: p.metrics.Traced, Log: p.log,
 	})
 	return err
@@ -169,8 +169,8 @@ func topicDefaults(o config.Options) (list []coordinator.TopicDefault) {
 	for _, d := range o.TopicDefaults() {
 		list = append(list, coordinator.TopicDefault{
 			Pattern: d.Pattern, Partitions: d.Partitions, ReplicationFactor: d.ReplicationFactor, MinInSync: d.MinInSync,
-			Durability: meta.Durability(d.Durability),
-			Options: meta.TopicOptions{
+			Durability: metadata.Durability(d.Durability),
+			Options: metadata.TopicOptions{
 				RetentionMS: d.RetentionMS, RetentionBytes: d.RetentionBytes, MaxBytes: d.MaxBytes, TTLMS: d.TTLMS,
 				MaxPutRate: d.MaxPutRate, MaxPutBytesRate: d.MaxPutBytesRate, IdleMS: d.IdleMS, ChannelIdleMS: d.ChannelIdleMS,
 			},
@@ -180,14 +180,14 @@ func topicDefaults(o config.Options) (list []coordinator.TopicDefault) {
 }
 
 // nodeState returns this broker's entry in the metadata.
-func (p *process) nodeState() meta.NodeState {
+func (p *process) nodeState() metadata.NodeState {
 	host, _ := os.Hostname() // "" is a valid value
-	return meta.NodeState{
+	return metadata.NodeState{
 		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
 		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
 		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
-		HTTPSPort:  max(0, server.Port(p.sockets.HTTPSAddr())),
-		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: edge.Version, Build: edge.ReadBuild().Version, Level: meta.Level,
+		HTTPSPort:  max(0, listen.Port(p.sockets.HTTPSAddr())),
+		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: api.Version, Build: api.ReadBuild().Version, Level: metadata.Level,
 	}
 }
 
@@ -201,7 +201,7 @@ func portOr(told int, a net.Addr) int {
 	if told != 0 {
 		return told
 	}
-	return server.Port(a)
+	return listen.Port(a)
 }
 
 // bootID identifies a boot of the machine; "" where it is unknown.
@@ -216,17 +216,17 @@ func (p *process) answer() {
 	p.standby = newStandby(p.log, p.metrics, p.o.PutHold)
 	p.standby.step("reading the data path")
 	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
-	p.tcp = protocol.New(p.protocolOptions(), protocol.Backend{
+	p.tcp = tcp.New(p.protocolOptions(), tcp.Backend{
 		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Memory: p.memory, Log: p.log,
 	})
 	api := p.standby.port(func(b *backends) http.Handler { return b.api })
-	h := server.Handlers{
+	h := listen.Handlers{
 		TCP: p.tcp, HTTP: api, HTTPS: api,
 		Lookup: p.standby.port(func(b *backends) http.Handler { return b.lookup }),
 	}
 	if p.o.TLSRequired == config.TLSRequiredAll {
-		h.HTTP = httpapi.RequireTLS(h.HTTP, server.Port(p.sockets.HTTPSAddr()))
-		h.Lookup = httpapi.RequireTLS(h.Lookup, server.Port(p.sockets.HTTPSAddr()))
+		h.HTTP = httpapi.RequireTLS(h.HTTP, listen.Port(p.sockets.HTTPSAddr()))
+		h.Lookup = httpapi.RequireTLS(h.Lookup, listen.Port(p.sockets.HTTPSAddr()))
 	}
 	p.sockets.Start(h)
 }
@@ -239,7 +239,7 @@ func (p *process) serve() {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
 	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
-	p.consumers = httpsub.New(p.consumerOptions(), subscribers, p.broker)
+	p.consumers = consume.New(p.consumerOptions(), subscribers, p.broker)
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
 	page := webui.New(p.broker, p.console.Own)
@@ -271,7 +271,7 @@ func (p *process) consoleOptions() console.Options {
 	o := console.Options{
 		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
 		Connections: p.sockets.Connections, Clients: p.clients,
-		Consumers: func(topic, channel string) []edge.ConsumerStats {
+		Consumers: func(topic, channel string) []api.ConsumerStats {
 			return append(p.tcp.Consumers(topic, channel), p.consumers.Consumers(topic, channel)...)
 		},
 		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
@@ -293,7 +293,7 @@ func (p *process) consoleOptions() console.Options {
 func (p *process) lookupOptions() lookup.Options {
 	return lookup.Options{
 		Identity: lookup.Identity{
-			Version: edge.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
+			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
 		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats())() },
@@ -315,20 +315,20 @@ func (p *process) authorizer() guard.Querier {
 	if len(p.o.AuthHTTPAddress) == 0 {
 		return nil
 	}
-	return auth.New(p.authOptions())
+	return authd.New(p.authOptions())
 }
 
-func (p *process) authOptions() auth.Options {
-	return auth.Options{
+func (p *process) authOptions() authd.Options {
+	return authd.Options{
 		Addresses: p.o.AuthHTTPAddress, Method: p.o.AuthHTTPMethod,
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
 		TLS: p.authTLS,
 	}
 }
 
-func (p *process) protocolOptions() protocol.Options {
-	o, src := protocol.DefaultOptions(), p.o
-	o.Version = edge.Version
+func (p *process) protocolOptions() tcp.Options {
+	o, src := tcp.DefaultOptions(), p.o
+	o.Version = api.Version
 	o.MaxMsgSize, o.MaxBodySize = src.MaxMsgSize, src.MaxBodySize
 	o.MsgTimeout, o.MaxMsgTimeout = src.MsgTimeout, src.MaxMsgTimeout
 	o.MaxReqTimeout, o.MaxDeferTimeout = src.MaxReqTimeout, src.MaxDeferTimeout
@@ -342,9 +342,9 @@ func (p *process) protocolOptions() protocol.Options {
 	o.LoginTimeout, o.MaxPerUser = src.LoginTimeout, limitClients(p.files, src).perUser
 	switch src.TLSRequired {
 	case config.TLSRequiredAll:
-		o.TLSRequired = protocol.TLSRequired
+		o.TLSRequired = tcp.TLSRequired
 	case config.TLSRequiredExceptHTTP:
-		o.TLSRequired = protocol.TLSRequiredExceptHTTP
+		o.TLSRequired = tcp.TLSRequiredExceptHTTP
 	}
 	if p.tls != nil {
 		o.TLS = p.tls.Config()
@@ -353,11 +353,11 @@ func (p *process) protocolOptions() protocol.Options {
 }
 
 func (p *process) httpOptions() httpapi.Options {
-	node, build := p.node, edge.ReadBuild()
+	node, build := p.node, api.ReadBuild()
 	return httpapi.Options{
-		Version: edge.Version, LockstepVersion: build.Version, Commit: build.Commit, FeatureLevel: meta.Level, NodeName: p.o.NodeName, Durability: p.o.Durability,
-		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: server.Port(p.sockets.TCPAddr()), HTTPPort: server.Port(p.sockets.HTTPAddr()),
-		NodeID: p.o.NodeID, HTTPSPort: server.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
+		Version: api.Version, LockstepVersion: build.Version, Commit: build.Commit, FeatureLevel: metadata.Level, NodeName: p.o.NodeName, Durability: p.o.Durability,
+		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: listen.Port(p.sockets.TCPAddr()), HTTPPort: listen.Port(p.sockets.HTTPAddr()),
+		NodeID: p.o.NodeID, HTTPSPort: listen.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
 		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: cmp.Or(p.o.MaxDeferTimeout, p.o.MaxReqTimeout),
 		MaxHeartbeatInterval: p.o.MaxHeartbeatInterval, MaxOutputBufferSize: p.o.MaxOutputBufferSize,
 		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,
@@ -367,9 +367,9 @@ func (p *process) httpOptions() httpapi.Options {
 }
 
 // consumerOptions limits the consumers by HTTP as connections: a session costs about as much.
-func (p *process) consumerOptions() httpsub.Options {
+func (p *process) consumerOptions() consume.Options {
 	l := limitClients(p.files, p.o)
-	return httpsub.Options{
+	return consume.Options{
 		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, Memory: p.memory,
 		RequeueOnDisconnect: p.o.RequeueOnDisconnect, Metrics: p.metrics,
 	}

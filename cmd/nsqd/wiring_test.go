@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/server"
+	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 )
 
 // elsewhere lists the settings that are no field of another package's options, with the test
@@ -28,16 +28,16 @@ var elsewhere = map[string]string{
 	"cluster_token_file": "TestBrokersTrustEachOther", "etcd_endpoints": "TestExternalEtcd",
 	"etcd_username": "TestExternalEtcd", "etcd_password_file": "TestExternalEtcd",
 	"etcd_tls_cert": "TestExternalEtcd", "etcd_tls_key": "TestExternalEtcd", "etcd_tls_ca": "TestExternalEtcd",
-	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/testkit/e2etest",
+	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/test/testkit/e2etest",
 	"require_users": "TestRequireUsers", "join": "internal/config", "tls_dir": "internal/config", "max_client_memory": "TestLimitsAtThePorts",
 	"insecure_clients": "TestExposedPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
 	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
-	"etcd_found_without": "internal/etcdserver", "otlp_endpoint": "internal/verify/e2e/observe", "trace_sample": "internal/tracing",
+	"etcd_found_without": "coordinator/metadata/etcd", "otlp_endpoint": "internal/test/verify/e2e/observe", "trace_sample": "internal/observe/tracing",
 	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
 // image is the text of all options that the settings become.
-func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *server.Server, peers net.Listener) string {
+func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *listen.Server, peers net.Listener) string {
 	t.Helper()
 	p := &process{o: o, log: log, sockets: sockets, peers: peers.(*net.TCPListener), dir: "d"}
 	broker, err := p.brokerOptions()
@@ -57,7 +57,7 @@ func TestEveryFlagReachesItsUser(t *testing.T) {
 	peers, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer peers.Close()
-	sockets, err := server.Listen(server.Options{})
+	sockets, err := listen.Listen(listen.Options{})
 	require.NoError(t, err)
 	log := logrus.New()
 	before := image(t, config.Defaults(), log, sockets, peers)

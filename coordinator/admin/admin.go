@@ -7,23 +7,23 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/moves"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/controller"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
 // operationTimeout bounds an operation, and with it the wait for all leaders of a topic.
 const operationTimeout = 5 * time.Second
 
-// Directory is where things are; *directory.Directory has it.
+// Directory is where things are; *query.Directory has it.
 type Directory interface {
 	// Leader is the live leader of a partition.
 	Leader(p ident.Partition) (catalog.Leadership, bool)
@@ -33,7 +33,7 @@ type Directory interface {
 
 // Gateway publishes and subscribes; *gateway.Gateway is one.
 type Gateway interface {
-	edge.Subscribers
+	api.Subscribers
 	// PublishAll publishes messages to partitions with these numbers, and waits for the
 	// fate of each.
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
@@ -42,8 +42,8 @@ type Gateway interface {
 // Defaults are those of topics that are made without saying.
 type Defaults struct {
 	Partitions, ReplicationFactor, MinInSync int
-	Durability                               meta.Durability
-	Options                                  meta.TopicOptions
+	Durability                               metadata.Durability
+	Options                                  metadata.TopicOptions
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
 	For          func(name string, d Defaults) Defaults
 	NoAutoCreate bool
@@ -67,8 +67,8 @@ func (d Defaults) of(name string) Defaults {
 // Options are all required, but for Limits and Note.
 type Options struct {
 	Self      ident.Node
-	Store     meta.Store
-	Keys      meta.Keys
+	Store     metadata.Store
+	Keys      metadata.Keys
 	Catalog   *catalog.Catalog
 	Engine    *engine.Engine
 	Directory Directory
@@ -81,15 +81,15 @@ type Options struct {
 	Defaults Defaults
 	Limits   quota.Limits
 	// Snapshot is the cluster as the controller sees it.
-	Snapshot func() controller.Snapshot
+	Snapshot func() plan.Snapshot
 	// Note records what a client's put or subscription created, or would have created (err);
 	// nil = it is not recorded.
-	Note  func(who edge.Requester, detail string, err error)
-	Group *tasks.Group
+	Note  func(who api.Requester, detail string, err error)
+	Group *concurrency.Group
 	Log   logrus.FieldLogger
 }
 
-// Admin carries out operations (edge.Admin).
+// Admin carries out operations (api.Admin).
 type Admin struct {
 	Topics   *Topics
 	Channels *Channels
@@ -123,12 +123,12 @@ func New(o Options) *Admin {
 	return a
 }
 
-// Do carries out an administrative operation (edge.Admin).
-func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
-	if op, ok := op.(edge.CreateTopic); ok { // its time depends on the number of partitions
+// Do carries out an administrative operation (api.Admin).
+func (a *Admin) Do(ctx context.Context, op api.Operation) error {
+	if op, ok := op.(api.CreateTopic); ok { // its time depends on the number of partitions
 		return a.Topics.CreateExplicitly(ctx, op)
 	}
-	if op, ok := op.(edge.SetPartitions); ok { // likewise
+	if op, ok := op.(api.SetPartitions); ok { // likewise
 		return a.Topics.SetPartitions(ctx, op)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
@@ -137,9 +137,9 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 		return err
 	}
 	switch op := op.(type) {
-	case edge.SetTopic:
+	case api.SetTopic:
 		return a.Topics.Set(ctx, op)
-	case edge.DeleteTopic:
+	case api.DeleteTopic:
 		if err := op.Validate(); err != nil {
 			return err
 		}
@@ -148,83 +148,83 @@ func (a *Admin) Do(ctx context.Context, op edge.Operation) error {
 			return nil
 		}
 		return a.Topics.Delete(ctx, op)
-	case edge.UndeleteTopic:
+	case api.UndeleteTopic:
 		return a.Topics.Undelete(ctx, op)
-	case edge.PurgeTopic:
+	case api.PurgeTopic:
 		return a.Topics.Purge(ctx, op)
-	case edge.PauseTopic:
+	case api.PauseTopic:
 		return a.Channels.PauseTopic(ctx, op)
-	case edge.SetReplication:
+	case api.SetReplication:
 		return a.Topics.SetReplication(ctx, op)
-	case edge.MoveReplica:
+	case api.MoveReplica:
 		return a.Moves.Move(ctx, op)
-	case edge.Balance:
+	case api.Balance:
 		return a.Moves.Balance(ctx)
-	case edge.Decommission:
+	case api.Decommission:
 		return a.Moves.Decommission(ctx, op)
-	case edge.Drain:
+	case api.Drain:
 		return a.Moves.Drain(ctx, op)
 	}
 	return a.doChannel(ctx, op)
 }
 
 // doChannel carries out an operation on channels.
-func (a *Admin) doChannel(ctx context.Context, op edge.Operation) error {
+func (a *Admin) doChannel(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) {
-	case edge.CreateChannel:
+	case api.CreateChannel:
 		return a.Channels.CreateExplicitly(ctx, op)
-	case edge.DeleteChannel:
+	case api.DeleteChannel:
 		return a.Channels.Delete(ctx, op.Topic, op.Channel)
-	case edge.PauseChannel:
+	case api.PauseChannel:
 		return a.Channels.Pause(ctx, op)
-	case edge.OrderChannel:
+	case api.OrderChannel:
 		if err := op.Validate(); err != nil {
 			return err
 		}
 		return a.Channels.order(ctx, op.Topic, op.Channel, op.Ordered)
-	case edge.SeekChannel:
+	case api.SeekChannel:
 		_, err := a.Channels.Seek(ctx, op)
 		return err
-	case edge.SetPolicy:
+	case api.SetPolicy:
 		return a.Channels.SetPolicy(ctx, op)
-	case edge.EmptyTopic:
+	case api.EmptyTopic:
 		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.TopicEmpty})
-	case edge.EmptyChannel:
+	case api.EmptyChannel:
 		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.ChannelEmpty, Channel: op.Channel})
 	}
-	return fmt.Errorf("%w: operation %T", edge.ErrInvalid, op)
+	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
 }
 
 // Seek is Do for a seek, with its effect.
-func (a *Admin) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+func (a *Admin) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if err := a.require(ctx, op); err != nil {
-		return edge.SeekResult{}, err
+		return api.SeekResult{}, err
 	}
 	return a.Channels.Seek(ctx, op)
 }
 
-// FinishElsewhere finishes messages of a channel whose originals are finished (edge.Channels).
-func (a *Admin) FinishElsewhere(ctx context.Context, op edge.FinishElsewhere) (edge.FinishedElsewhere, error) {
+// FinishElsewhere finishes messages of a channel whose originals are finished (api.Channels).
+func (a *Admin) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
 	if err := a.records.learnChannel(ctx, op.Topic, op.Channel); err != nil {
-		return edge.FinishedElsewhere{}, err
+		return api.FinishedElsewhere{}, err
 	}
 	return a.Channels.FinishElsewhere(ctx, op)
 }
 
 // require refuses a topic that does not exist, and waits for a channel that another
 // broker has just made. Deletion and undelete ask the store anyway.
-func (a *Admin) require(ctx context.Context, op edge.Operation) error {
+func (a *Admin) require(ctx context.Context, op api.Operation) error {
 	topic, channel := op.Target()
 	switch op.(type) {
-	case edge.DeleteTopic, edge.UndeleteTopic, edge.PurgeTopic:
+	case api.DeleteTopic, api.UndeleteTopic, api.PurgeTopic:
 	default:
 		if err := a.records.requireTopic(ctx, topic); err != nil {
 			return err
 		}
 	}
-	if _, creation := op.(edge.CreateChannel); channel == "" || creation {
+	if _, creation := op.(api.CreateChannel); channel == "" || creation {
 		return nil
 	}
 	return a.records.learnChannel(ctx, topic, channel)

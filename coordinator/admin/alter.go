@@ -4,17 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/origin"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Pause replicates a pause, or its end, at every leader; the key keeps it for partitions
 // that come later.
-func (c *Channels) Pause(ctx context.Context, op edge.PauseChannel) error {
-	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *meta.ChannelState) { s.Paused = op.Paused }, func(s meta.ChannelState) calls.QueueOp {
+func (c *Channels) Pause(ctx context.Context, op api.PauseChannel) error {
+	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *metadata.ChannelState) { s.Paused = op.Paused }, func(s metadata.ChannelState) calls.QueueOp {
 		if s.Paused {
 			return calls.QueueOp{Verb: calls.ChannelPause, Channel: op.Channel, ID: s.ID}
 		}
@@ -28,9 +27,9 @@ func (c *Channels) Pause(ctx context.Context, op edge.PauseChannel) error {
 func (c *Channels) order(ctx context.Context, topic, channel string, ordered bool) error {
 	t, _ := c.catalog.Topic(topic)
 	if t.Ordered && !ordered {
-		return fmt.Errorf("%w: topic %s is ordered", edge.ErrInvalid, topic)
+		return fmt.Errorf("%w: topic %s is ordered", api.ErrInvalid, topic)
 	}
-	s, err := c.alter(ctx, topic, channel, func(s *meta.ChannelState) { s.Ordered = ordered }, func(s meta.ChannelState) calls.QueueOp {
+	s, err := c.alter(ctx, topic, channel, func(s *metadata.ChannelState) { s.Ordered = ordered }, func(s metadata.ChannelState) calls.QueueOp {
 		return calls.QueueOp{Verb: calls.ChannelOrder, Channel: channel, ID: s.ID, Ordered: s.Ordered}
 	})
 	if err != nil {
@@ -42,16 +41,16 @@ func (c *Channels) order(ctx context.Context, topic, channel string, ordered boo
 // alter changes a channel's key, then the channel at every leader. The key decides: of
 // two operators the one that wrote last may have reached the leaders first, so after the
 // leaders have the change the key is read again, until they have its value.
-func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*meta.ChannelState), op func(meta.ChannelState) calls.QueueOp) (s meta.ChannelState, err error) {
+func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*metadata.ChannelState), op func(metadata.ChannelState) calls.QueueOp) (s metadata.ChannelState, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return s, edge.ErrTopicNotFound
+		return s, api.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) { // it has no key
 		edit(&s)
 		return s, c.leaders.onAll(ctx, t, op(s))
 	}
-	s, err = c.editChannel(ctx, t.ID, channel, func(s *meta.ChannelState) error { edit(s); return nil })
+	s, err = c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { edit(s); return nil })
 	if err == nil { // a topic that grows reads the channel's key before or has its new partitions in its own
 		err = c.awaitChannel(ctx, t.ID, channel, s.Revision)
 		if now, ok := c.catalog.Topic(topic); ok && now.ID == t.ID {
@@ -72,8 +71,8 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 
 // PauseTopic notes the pause in the topic's key, then at every leader, and returns when
 // this broker has it. The key decides, as with channels.
-func (c *Channels) PauseTopic(ctx context.Context, op edge.PauseTopic) error {
-	t, err := c.rewriteTopic(ctx, op.Topic, func(t meta.TopicState) (meta.TopicState, error) { t.Paused = op.Paused; return t, nil })
+func (c *Channels) PauseTopic(ctx context.Context, op api.PauseTopic) error {
+	t, err := c.rewriteTopic(ctx, op.Topic, func(t metadata.TopicState) (metadata.TopicState, error) { t.Paused = op.Paused; return t, nil })
 	for sent := !t.Paused; err == nil && sent != t.Paused; {
 		verb := calls.TopicUnpause
 		if sent = t.Paused; sent {
@@ -93,7 +92,7 @@ func (c *Channels) PauseTopic(ctx context.Context, op edge.PauseTopic) error {
 func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return edge.ErrTopicNotFound
+		return api.ErrTopicNotFound
 	}
 	op.ID = c.catalog.Channels(t.ID)[op.Channel].ID
 	return c.leaders.onAll(ctx, t, op)
@@ -104,12 +103,12 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	place, err := origin.Check(from)
+	place, err := nsqd.CheckStart(from)
 	if err != nil {
 		return err
 	}
 	begin := from
-	if partition >= 0 && place.Kind == edge.PlaceSequence {
+	if partition >= 0 && place.Kind == api.PlaceSequence {
 		begin = ""
 		if err := c.checkPlace(ctx, topic, channel, from, place, uint16(partition)); err != nil {
 			return err
@@ -118,6 +117,6 @@ func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, 
 	if err := c.Create(ctx, topic, channel, begin, ordered); err != nil {
 		return err
 	}
-	_, err = c.Seek(ctx, edge.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
+	_, err = c.Seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
 	return err
 }

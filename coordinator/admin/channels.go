@@ -9,14 +9,12 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/deadletter"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/origin"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Channels creates, changes and deletes channels.
@@ -41,7 +39,7 @@ func (c *Channels) Create(ctx context.Context, topic, channel, from string, orde
 func (c *Channels) createWith(ctx context.Context, topic, channel, from string, ordered bool, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	place, err := origin.Check(from)
+	place, err := nsqd.CheckStart(from)
 	if err != nil {
 		return err
 	}
@@ -58,13 +56,13 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	if nsqd.IsEphemeral(channel) {
 		t, ok := c.catalog.Topic(topic)
 		if !ok {
-			return edge.ErrTopicNotFound
+			return api.ErrTopicNotFound
 		}
 		return c.leaders.onAll(ctx, t, op)
 	}
 	for {
 		err := c.create(ctx, topic, op, filter)
-		if !errors.Is(err, edge.ErrChannelNotFound) {
+		if !errors.Is(err, api.ErrChannelNotFound) {
 			return err
 		}
 	}
@@ -72,9 +70,9 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 
 // checkPlace refuses a new channel that would begin with a sequence beyond the end of one of these
 // partitions (none is named: of all), before its key is written.
-func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, place edge.Place, numbers ...uint16) error {
+func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, place api.Place, numbers ...uint16) error {
 	t, known, ok, err := c.known(topic, channel)
-	if err != nil || place.Kind != edge.PlaceSequence || ok && !known.Deleting {
+	if err != nil || place.Kind != api.PlaceSequence || ok && !known.Deleting {
 		return err
 	}
 	s := seeker{leaders: c.leaders, op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, From: from}}
@@ -82,7 +80,7 @@ func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, 
 		numbers = numbersOf(t)
 	}
 	err = s.check(ctx, numbers)
-	if errors.Is(err, edge.ErrChannelNotFound) { // a leader of an older build looks for the channel
+	if errors.Is(err, api.ErrChannelNotFound) { // a leader of an older build looks for the channel
 		return nil
 	}
 	return err
@@ -91,7 +89,7 @@ func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, 
 // create makes the channel's key, and the channel at every leader.
 // ErrChannelNotFound: it was deleted meanwhile.
 func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, filter string) error {
-	t, state, err := c.ensureKey(ctx, topic, op.Channel, meta.ChannelState{From: op.From, Ordered: op.Ordered, Policy: meta.ChannelPolicy{Filter: filter}})
+	t, state, err := c.ensureKey(ctx, topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: op.Ordered, Policy: metadata.ChannelPolicy{Filter: filter}})
 	if err != nil {
 		return err
 	}
@@ -120,16 +118,16 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 	return nil
 }
 
-// Views lists a topic's channels by name (edge.Channels).
-func (c *Channels) Views(topic string) (views []edge.ChannelView, err error) {
+// Views lists a topic's channels by name (api.Channels).
+func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, edge.ErrTopicNotFound
+		return nil, api.ErrTopicNotFound
 	}
 	channels := c.catalog.Channels(t.ID)
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
 		if s := channels[name]; !s.Deleting {
-			views = append(views, edge.ChannelView{Channel: name, Ordered: s.Ordered, Paused: s.Paused, From: s.From, Filter: s.Policy.Filter})
+			views = append(views, api.ChannelView{Channel: name, Ordered: s.Ordered, Paused: s.Paused, From: s.From, Filter: s.Policy.Filter})
 		}
 	}
 	return views, nil
@@ -143,9 +141,9 @@ func (c *Channels) Missing(t ident.TopicID, channel string) { c.created.forget(t
 // letters and no other messages, unless they exist.
 func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	if topic == "" {
-		return edge.ErrTopicNotFound
+		return api.ErrTopicNotFound
 	}
-	if err := c.createWith(ctx, topic, deadLetterChannel, "", false, deadletter.Filter); err != nil {
+	if err := c.createWith(ctx, topic, deadLetterChannel, "", false, nsqd.RedriveFilter); err != nil {
 		return fmt.Errorf("dead-letter topic %s: %w", topic, err)
 	}
 	return nil
@@ -153,13 +151,13 @@ func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 
 // ensureKey finds or writes the channel's key. One that is being deleted is deleted first,
 // whichever broker began that.
-func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state meta.ChannelState) (meta.TopicState, meta.ChannelState, error) {
+func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state metadata.ChannelState) (metadata.TopicState, metadata.ChannelState, error) {
 	done, first, err := c.quotas.Channel(ctx, topic, channel)
 	if err != nil {
-		return meta.TopicState{}, state, err
+		return metadata.TopicState{}, state, err
 	}
 	defer done()
-	state.Owner = c.quotas.Owner(edge.RequesterOf(ctx))
+	state.Owner = c.quotas.Owner(api.RequesterOf(ctx))
 	defer c.pending.add(topic, channel, state)()
 	for {
 		t, known, ok, err := c.known(topic, channel)
@@ -181,10 +179,10 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 }
 
 // known is a channel as the catalog has it.
-func (c *Channels) known(topic, channel string) (t meta.TopicState, state meta.ChannelState, known bool, err error) {
+func (c *Channels) known(topic, channel string) (t metadata.TopicState, state metadata.ChannelState, known bool, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return t, state, false, edge.ErrTopicNotFound
+		return t, state, false, api.ErrTopicNotFound
 	}
 	state, known = c.catalog.Channels(t.ID)[channel]
 	return t, state, known, nil
@@ -204,7 +202,7 @@ func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	}
 	answered, err := c.tryKeys(ctx, topic, t, c.pending.with(topic, channel, c.catalog.Channels(t.ID)))
 	if err != nil {
-		return fmt.Errorf("%w: create channel %s: %w", edge.ErrUnavailable, channel, err)
+		return fmt.Errorf("%w: create channel %s: %w", api.ErrUnavailable, channel, err)
 	}
 	look := ctx
 	if !answered { // perhaps nothing has moved
@@ -225,23 +223,23 @@ func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 // tryKeys writes the keys of channels if they and the topic are as known. The topic's key
 // moves whenever channels come or go: a broker that counts them at a revision of it has
 // seen all.
-func (c *Channels) tryKeys(ctx context.Context, topic string, t meta.TopicState, channels []pendingChannel) (answered bool, err error) {
+func (c *Channels) tryKeys(ctx context.Context, topic string, t metadata.TopicState, channels []pendingChannel) (answered bool, err error) {
 	before := t.Revision
-	var puts []meta.Put
-	var cmp []meta.Compare
+	var puts []metadata.Put
+	var cmp []metadata.Compare
 	for _, p := range channels {
 		s := p.state
-		s.V, s.ID, s.First = meta.Version, rand.Uint64()|1, t.FirstChannel == ""
+		s.V, s.ID, s.First = metadata.Version, rand.Uint64()|1, t.FirstChannel == ""
 		if s.First {
 			t.FirstChannel = p.name
 		}
 		key := c.keys.Channel(t.ID, p.name)
-		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(s)})
-		cmp = append(cmp, meta.Compare{Key: key})
+		puts = append(puts, metadata.Put{Key: key, Value: metadata.Encode(s)})
+		cmp = append(cmp, metadata.Compare{Key: key})
 	}
-	t.V = meta.Version
-	puts = append(puts, meta.Put{Key: c.keys.Topic(topic), Value: meta.Encode(t)})
-	cmp = append(cmp, meta.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: before})
+	t.V = metadata.Version
+	puts = append(puts, metadata.Put{Key: c.keys.Topic(topic), Value: metadata.Encode(t)})
+	cmp = append(cmp, metadata.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: before})
 	_, rev, err := txn.Try(ctx, c.store, cmp, puts)
 	return rev != 0, err
 }
@@ -256,7 +254,7 @@ func (c *Channels) lockKeys(ctx context.Context, topic string) (unlock func(), e
 func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func(), err error) {
 	unlock, err = locks.Lock(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	return unlock, nil
 }

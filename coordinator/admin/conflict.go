@@ -8,31 +8,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/origin"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // settings are the effective settings of a topic.
-func settings(name string, t meta.TopicState) edge.TopicSettings {
-	return edge.TopicSettings{
+func settings(name string, t metadata.TopicState) api.TopicSettings {
+	return api.TopicSettings{
 		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
 		EffectiveLimits: catalog.LimitsOf(t),
 	}
 }
 
-// Settings are the effective settings of a topic (edge.Directory).
-func (t *Topics) Settings(name string) (edge.TopicSettings, bool) {
+// Settings are the effective settings of a topic (api.Directory).
+func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
 	s, ok := t.catalog.Topic(name)
 	return settings(name, s), ok
 }
 
 // conflict is the error of a creation that asks for other settings than the topic has. An answer of
 // 200 would say that it has them.
-func conflict(t meta.TopicState, op edge.CreateTopic) error {
+func conflict(t metadata.TopicState, op api.CreateTopic) error {
 	var has, asked []string
 	compare := func(name string, is, wants any) {
 		if is != wants {
@@ -46,7 +45,7 @@ func conflict(t meta.TopicState, op edge.CreateTopic) error {
 		compare("ordered", t.Ordered, *op.Ordered)
 	}
 	wanted := t
-	setLimits(&wanted, op.Limits, meta.Durability(op.Durability))
+	setLimits(&wanted, op.Limits, metadata.Durability(op.Durability))
 	compare("durability", t.Durability, wanted.Durability)
 	is, wants := catalog.LimitsOf(t), catalog.LimitsOf(wanted)
 	ms := func(v int64) time.Duration { return time.Duration(v) * time.Millisecond }
@@ -64,13 +63,13 @@ func conflict(t meta.TopicState, op edge.CreateTopic) error {
 		return nil
 	}
 	return fmt.Errorf("%w: topic %s has %s, not %s; nothing was changed (/v1/topic/set or nsqctl topic set changes limits and the durability, /v1/topic/replication replication_factor and min_in_sync, /v1/topic/partitions raises partitions)",
-		edge.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
+		api.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
 }
 
 // confirm compares an existing topic with the request. From now on it is one that was asked for by name: its deletion
 // is none that nsqadmin repeats.
-func (t *Topics) confirm(ctx context.Context, op edge.CreateTopic) error {
-	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
+	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		err := conflict(s, op)
 		s.DeletedAtMS = 0
 		return s, err
@@ -78,29 +77,29 @@ func (t *Topics) confirm(ctx context.Context, op edge.CreateTopic) error {
 }
 
 // CreateExplicitly makes a channel as asked (Create). One that exists and differs is
-// edge.ErrConflict; an ephemeral one has no record to compare with.
-func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) error {
-	place, err := origin.Check(op.From)
+// api.ErrConflict; an ephemeral one has no record to compare with.
+func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) error {
+	place, err := nsqd.CheckStart(op.From)
 	if err := errors.Join(op.Validate(), err); err != nil {
 		return err
 	}
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return edge.ErrTopicNotFound
+		return api.ErrTopicNotFound
 	}
 	ordered := t.Ordered
 	if op.Ordered != nil {
 		ordered = *op.Ordered
 	}
 	if t.Ordered && !ordered {
-		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", edge.ErrInvalid, op.Topic)
+		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", api.ErrInvalid, op.Topic)
 	}
 	switch {
 	case op.Filter == "":
 	case nsqd.IsEphemeral(op.Channel):
-		return fmt.Errorf("%w: an ephemeral channel has no filter", edge.ErrInvalid)
+		return fmt.Errorf("%w: an ephemeral channel has no filter", api.ErrInvalid)
 	default:
-		if err := c.requireLevel("a channel's filter", meta.LevelFilters); err != nil {
+		if err := c.requireLevel("a channel's filter", metadata.LevelFilters); err != nil {
 			return err
 		}
 	}
@@ -111,7 +110,7 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op edge.CreateChannel) 
 		if err := c.checkPlace(ctx, op.Topic, op.Channel, op.From, place); err != nil {
 			return err
 		}
-		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, meta.ChannelState{From: op.From, Ordered: ordered, Policy: meta.ChannelPolicy{Filter: op.Filter}})
+		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: ordered, Policy: metadata.ChannelPolicy{Filter: op.Filter}})
 		if err == nil {
 			err = channelConflict(state, op)
 		}
@@ -145,7 +144,7 @@ func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.Topi
 }
 
 // channelConflict is conflict for a channel.
-func channelConflict(s meta.ChannelState, op edge.CreateChannel) error {
+func channelConflict(s metadata.ChannelState, op api.CreateChannel) error {
 	var differ []string
 	if op.From != "" && op.From != s.From {
 		differ = append(differ, fmt.Sprintf("from=%s", op.From))
@@ -164,5 +163,5 @@ func channelConflict(s meta.ChannelState, op edge.CreateChannel) error {
 		filter = fmt.Sprintf(" filter=%q", s.Policy.Filter)
 	}
 	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v%s, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
-		edge.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
+		api.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
 }

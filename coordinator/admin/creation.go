@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/placement"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 const (
@@ -62,7 +62,7 @@ func (c *creation) begin() {
 // try chooses brokers, has them prepare replicas, and writes the topic and all its
 // partition keys in one transaction, if the record of its name is still the old one: that of a deleted
 // topic, or none. nil means that the topic exists.
-func (t *Topics) try(ctx context.Context, c *creation, old meta.TopicState) (err error) {
+func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) (err error) {
 	if live := len(t.catalog.LiveNodes()); live < c.spec.minInSync {
 		c.begin()
 		return fmt.Errorf("%d of %d brokers are live", live, c.spec.minInSync)
@@ -73,8 +73,8 @@ func (t *Topics) try(ctx context.Context, c *creation, old meta.TopicState) (err
 	}
 	defer leave()
 	if c.places == nil {
-		wish := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
+		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
+		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
 			return err
 		}
 		t.leadersFirst(c.places)
@@ -92,7 +92,7 @@ func (t *Topics) try(ctx context.Context, c *creation, old meta.TopicState) (err
 		}
 	}
 	err = t.write(ctx, c, old.Revision, puts)
-	c.written = c.written || err == nil || errors.Is(err, meta.ErrUnknown) // it may land yet
+	c.written = c.written || err == nil || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	return err
 }
 
@@ -199,32 +199,32 @@ func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 
 // puts makes the values of a new topic: the in-sync set of a partition is the brokers
 // that have prepared a replica, and the first of them leads.
-func (t *Topics) puts(c *creation, old meta.TopicState) ([]meta.Put, error) {
+func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, error) {
 	s := c.spec
-	state := meta.TopicState{V: meta.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
+	state := metadata.TopicState{V: metadata.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
 		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.of(s.name).Options, Owner: s.owner}
-	if t.catalog.Cluster().Level < meta.LevelQuotas { // an older broker would lose them, at some time
+	if t.catalog.Cluster().Level < metadata.LevelQuotas { // an older broker would lose them, at some time
 		state.Options.MaxPutRate, state.Options.MaxPutBytesRate = 0, 0
 	}
-	if t.catalog.Cluster().Level < meta.LevelTrash { // likewise
+	if t.catalog.Cluster().Level < metadata.LevelTrash { // likewise
 		state.Options.IdleMS = 0
 	}
-	if t.catalog.Cluster().Level < meta.LevelChannelIdle { // likewise
+	if t.catalog.Cluster().Level < metadata.LevelChannelIdle { // likewise
 		state.Options.ChannelIdleMS = 0
 	}
 	setLimits(&state, s.limits, s.durability)
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}
-	puts := []meta.Put{
-		{Key: t.keys.Topic(s.name), Value: meta.Encode(state)},
+	puts := []metadata.Put{
+		{Key: t.keys.Topic(s.name), Value: metadata.Encode(state)},
 		{Key: t.keys.Tombstone(c.id), Delete: true}, // not there: a topic that can be made has no more puts than its deletion
 	}
 	return t.partitionPuts(c, puts)
 }
 
 // partitionPuts appends the values of the partitions' keys.
-func (t *Topics) partitionPuts(c *creation, puts []meta.Put) ([]meta.Put, error) {
+func (t *Topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put, error) {
 	for i, nodes := range c.places {
 		n := c.first + i
 		state := t.firstState(c, n, nodes)
@@ -232,15 +232,15 @@ func (t *Topics) partitionPuts(c *creation, puts []meta.Put) ([]meta.Put, error)
 			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), c.spec.minInSync, n)
 		}
 		key := t.keys.Partition(ident.Partition{Topic: c.id, Number: uint16(n)})
-		puts = append(puts, meta.Put{Key: key, Value: meta.Encode(state)})
+		puts = append(puts, metadata.Put{Key: key, Value: metadata.Encode(state)})
 	}
 	return puts, nil
 }
 
 // firstState is the first state of a partition. Its leader is a member of the in-sync set: as long as a leader
 // that is no member lives, no member is elected.
-func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) meta.PartitionState {
-	state := meta.PartitionState{V: meta.Version, Replicas: nodes, Epoch: 1,
+func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) metadata.PartitionState {
+	state := metadata.PartitionState{V: metadata.Version, Replicas: nodes, Epoch: 1,
 		MinInSync: c.spec.minInSync, Durability: c.spec.durability}
 	var all, roomy []ident.Member
 	incarnations := map[ident.Node]ident.Incarnation{}
@@ -268,14 +268,14 @@ func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) meta.Partiti
 }
 
 // write runs the transaction; an unknown answer is read back.
-func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []meta.Put) error {
+func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []metadata.Put) error {
 	key := t.keys.Topic(c.spec.name)
 	short, cancel := context.WithTimeout(ctx, txn.LargeTimeout(len(puts)))
-	ok, _, err := t.store.Txn(short, []meta.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
+	ok, _, err := t.store.Txn(short, []metadata.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
 	cancel()
-	if errors.Is(err, meta.ErrInvalid) { // an external etcd with other limits than ours
+	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
 		return fmt.Errorf("%w: %d partitions are written in one transaction, raise --max-txn-ops of etcd to %d: %w",
-			edge.ErrInvalid, c.spec.partitions, meta.EmbeddedMaxTxn, err)
+			api.ErrInvalid, c.spec.partitions, metadata.EmbeddedMaxTxn, err)
 	}
 	if err == nil && ok {
 		return nil
@@ -284,7 +284,7 @@ func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
-	if now, decodeErr := meta.DecodeTopic(e); decodeErr == nil && now.ID == c.id {
+	if now, decodeErr := metadata.DecodeTopic(e); decodeErr == nil && now.ID == c.id {
 		return nil
 	}
 	return errors.Join(errTaken, err)

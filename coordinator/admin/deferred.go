@@ -6,24 +6,23 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // maxListed bounds one listing of deferred messages.
 const maxListed = 100_000
 
 // Deferred lists at most limit delayed messages of a channel over all
-// partitions, by deadline (edge.Channels).
-func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]edge.DeferredMessage, error) {
+// partitions, by deadline (api.Channels).
+func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]api.DeferredMessage, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, edge.ErrTopicNotFound
+		return nil, api.ErrTopicNotFound
 	}
 	limit = min(max(limit, 0), maxListed)
-	all := []edge.DeferredMessage{}
+	all := []api.DeferredMessage{}
 	for n := range t.Partitions {
 		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
 		r, err := c.askDeferred(ctx, req)
@@ -31,26 +30,26 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 			return nil, err
 		}
 		for _, m := range r.Listed {
-			id := msgid.Of(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
-			all = append(all, edge.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
+			id := api.MessageIDOf(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
+			all = append(all, api.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y edge.DeferredMessage) int { return cmp.Compare(x.DeadlineNS, y.DeadlineNS) })
+	slices.SortStableFunc(all, func(x, y api.DeferredMessage) int { return cmp.Compare(x.DeadlineNS, y.DeadlineNS) })
 	return all[:min(len(all), limit)], nil
 }
 
 // CancelDeferred finishes delayed messages of a channel and returns how many it
-// were; others are left alone (edge.Channels).
-func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []edge.MessageID) (int, error) {
+// were; others are left alone (api.Channels).
+func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []api.MessageID) (int, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return 0, edge.ErrTopicNotFound
+		return 0, api.ErrTopicNotFound
 	}
 	byPartition := map[uint16][]uint64{}
 	for _, id := range ids {
-		place, ok := msgid.Parse(id)
-		if !ok || place.Nonce != msgid.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
-			return 0, fmt.Errorf("%w: %q is no message of topic %s", edge.ErrInvalid, id[:], topic)
+		place, ok := api.ParseMessageID(id)
+		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
+			return 0, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 		}
 		byPartition[place.Partition] = append(byPartition[place.Partition], uint64(place.Sequence))
 	}
@@ -79,7 +78,7 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	c, ok := p.Queue().Channel(req.Channel)
 	if !ok {
-		return r, edge.ErrChannelNotFound
+		return r, api.ErrChannelNotFound
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {

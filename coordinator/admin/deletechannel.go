@@ -6,25 +6,25 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/sleep"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Delete deletes a channel everywhere.
 func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return edge.ErrTopicNotFound
+		return api.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) {
 		return c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
 	}
-	s, err := c.editChannel(ctx, t.ID, channel, func(s *meta.ChannelState) error { s.Deleting = true; return nil })
-	if errors.Is(err, edge.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
+	s, err := c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { s.Deleting = true; return nil })
+	if errors.Is(err, api.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
 		return nil // the same delete, repeated on another broker
 	}
 	if err != nil {
@@ -34,17 +34,17 @@ func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 }
 
 // idleChannel is in the place of the client in the audit when a channel was deleted because nothing used it.
-var idleChannel = edge.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
+var idleChannel = api.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
 
 // DeleteIdle deletes a channel that nothing uses, as it and its topic were read. txn.ErrCompare: one of them
 // has changed, or the fence does not hold. A deletion that was interrupted goes on.
-func (c *Channels) DeleteIdle(ctx context.Context, topic string, t meta.TopicState, channel string, s meta.ChannelState, fence ...meta.Compare) error {
+func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, s metadata.ChannelState, fence ...metadata.Compare) error {
 	began := !s.Deleting
 	if began {
 		key := c.keys.Channel(t.ID, channel)
-		s.V, s.Deleting = meta.Version, true
-		compares := append(fence, meta.Compare{Key: key, Create: -1, Mod: s.Revision}, meta.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision})
-		if _, err := txn.Apply(ctx, c.store, compares, []meta.Put{{Key: key, Value: meta.Encode(s)}}); err != nil {
+		s.V, s.Deleting = metadata.Version, true
+		compares := append(fence, metadata.Compare{Key: key, Create: -1, Mod: s.Revision}, metadata.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision})
+		if _, err := txn.Apply(ctx, c.store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func (c *Channels) DeleteIdle(ctx context.Context, topic string, t meta.TopicSta
 		return err
 	}
 	if began {
-		ctx = edge.WithRequester(ctx, func() edge.Requester { return idleChannel })
+		ctx = api.WithRequester(ctx, func() api.Requester { return idleChannel })
 		c.quotas.Implied(ctx, fmt.Sprintf("deleted channel %s/%s, which nothing has used for %s", topic, channel, time.Duration(t.Options.ChannelIdleMS)*time.Millisecond))
 	}
 	return nil
@@ -60,7 +60,7 @@ func (c *Channels) DeleteIdle(ctx context.Context, topic string, t meta.TopicSta
 
 // finishDelete does the rest for the channel whose key has this id and says that
 // it is being deleted. Several brokers may do it at the same time.
-func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t meta.TopicState, id uint64) error {
+func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t metadata.TopicState, id uint64) error {
 	for grown := true; grown; {
 		err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id})
 		if err != nil {
@@ -76,7 +76,7 @@ func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t me
 // dropKey removes the key. A topic that loses its last channel has no first
 // one: the next begins with the messages that the topic kept. grown: the topic has got
 // partitions since it was asked, whose leaders may have the channel too; the key stays.
-func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked meta.TopicState, id uint64) (t meta.TopicState, grown bool, err error) {
+func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked metadata.TopicState, id uint64) (t metadata.TopicState, grown bool, err error) {
 	unlock, err := c.lockKeys(ctx, topic)
 	if err != nil {
 		return t, false, err
@@ -86,7 +86,7 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 		changed := c.catalog.Changed()
 		t, ok := c.catalog.Topic(topic)
 		if !ok || t.ID != asked.ID {
-			return t, false, edge.ErrTopicNotFound
+			return t, false, api.ErrTopicNotFound
 		}
 		if t.Span() > asked.Span() {
 			return t, true, nil
@@ -96,17 +96,17 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 			return t, false, err
 		}
 		next := t // always written, see tryKeys
-		if next.V = meta.Version; len(c.catalog.Channels(t.ID)) == 1 {
+		if next.V = metadata.Version; len(c.catalog.Channels(t.ID)) == 1 {
 			next.FirstChannel = ""
 		}
-		puts := []meta.Put{{Key: e.Key, Delete: true}, {Key: c.keys.Topic(topic), Value: meta.Encode(next)}}
-		cmp := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision}}
+		puts := []metadata.Put{{Key: e.Key, Delete: true}, {Key: c.keys.Topic(topic), Value: metadata.Encode(next)}}
+		cmp := []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision}}
 		ok, _, err = txn.Try(ctx, c.store, cmp, puts)
 		if ok && err == nil {
 			return t, false, nil
 		}
-		if !sleep.Until(ctx, changed, txn.Retry) {
-			return t, false, fmt.Errorf("%w: delete channel %s: %w", edge.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
+		if !concurrency.SleepUntil(ctx, changed, txn.Retry) {
+			return t, false, fmt.Errorf("%w: delete channel %s: %w", api.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
 		}
 	}
 }

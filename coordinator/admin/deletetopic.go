@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -16,10 +16,10 @@ import (
 // Delete deletes a topic everywhere. It returns when this broker has seen it. The key
 // decides which topic has that name, not the catalog. With a grace (--delete-grace) the topic
 // lies in the trash for that time, unless op.Now is set.
-func (t *Topics) Delete(ctx context.Context, op edge.DeleteTopic) error {
+func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
 	name := op.Topic
 	state, err := t.topic(ctx, name)
-	gone := errors.Is(err, edge.ErrTopicNotFound)
+	gone := errors.Is(err, api.ErrTopicNotFound)
 	switch again := t.catalog.DeletedLately(name, state.DeletedAtMS, deleteRepeat); {
 	case gone && again:
 		return nil // the same delete, repeated on another broker
@@ -32,7 +32,7 @@ func (t *Topics) Delete(ctx context.Context, op edge.DeleteTopic) error {
 	if op.Now || !t.graced(name) {
 		return t.DeleteAsRead(ctx, name, state)
 	}
-	return t.deleteBy(ctx, name, state, func(ctx context.Context, name string, s meta.TopicState) (bool, error) {
+	return t.deleteBy(ctx, name, state, func(ctx context.Context, name string, s metadata.TopicState) (bool, error) {
 		return t.tryTrash(ctx, name, s)
 	})
 }
@@ -43,8 +43,8 @@ func (t *Topics) graced(name string) bool {
 	if t.defaults.DeleteGrace <= 0 || nsqd.IsEphemeral(name) {
 		return false
 	}
-	if level := t.catalog.Cluster().Level; level < meta.LevelTrash {
-		t.log.WithField("topic", name).Warnf("TOPIC deleted for good at once: a grace requires feature level %d of all brokers, the cluster has %d", meta.LevelTrash, level)
+	if level := t.catalog.Cluster().Level; level < metadata.LevelTrash {
+		t.log.WithField("topic", name).Warnf("TOPIC deleted for good at once: a grace requires feature level %d of all brokers, the cluster has %d", metadata.LevelTrash, level)
 		return false
 	}
 	return true
@@ -53,24 +53,24 @@ func (t *Topics) graced(name string) bool {
 // DeleteAsRead deletes a topic as it was read for good: one that has its name by now is
 // another. It writes the tombstone and removes the partition keys in one transaction, then
 // the channels' keys.
-func (t *Topics) DeleteAsRead(ctx context.Context, name string, state meta.TopicState) error {
+func (t *Topics) DeleteAsRead(ctx context.Context, name string, state metadata.TopicState) error {
 	return t.deleteBy(ctx, name, state, t.tryDelete)
 }
 
 // deleteBy tries a deletion until its outcome is known. try reports whether it has happened.
-func (t *Topics) deleteBy(ctx context.Context, name string, state meta.TopicState, try func(context.Context, string, meta.TopicState) (bool, error)) error {
+func (t *Topics) deleteBy(ctx context.Context, name string, state metadata.TopicState, try func(context.Context, string, metadata.TopicState) (bool, error)) error {
 	id := state.ID
 	for {
 		done, err := try(ctx, name, state)
 		if err != nil {
-			return fmt.Errorf("%w: delete topic %s: %w", edge.ErrUnavailable, name, err)
+			return fmt.Errorf("%w: delete topic %s: %w", api.ErrUnavailable, name, err)
 		}
 		seen := state.Revision + 1 // of the deletion, at least
 		if !done {
 			state, err = t.topic(ctx, name)
 			seen = state.Revision // 0: the key is gone
 		}
-		if err != nil && !errors.Is(err, edge.ErrTopicNotFound) {
+		if err != nil && !errors.Is(err, api.ErrTopicNotFound) {
 			return err
 		}
 		if done || err != nil || state.ID != id {
@@ -82,13 +82,13 @@ func (t *Topics) deleteBy(ctx context.Context, name string, state meta.TopicStat
 	}
 }
 
-func (t *Topics) tryDelete(ctx context.Context, name string, state meta.TopicState) (bool, error) {
+func (t *Topics) tryDelete(ctx context.Context, name string, state metadata.TopicState) (bool, error) {
 	gone := deleted(state)
-	puts := append([]meta.Put{
-		{Key: t.keys.Topic(name), Value: meta.Encode(gone)},
-		{Key: t.keys.Tombstone(state.ID), Value: meta.Encode(gone)},
+	puts := append([]metadata.Put{
+		{Key: t.keys.Topic(name), Value: metadata.Encode(gone)},
+		{Key: t.keys.Tombstone(state.ID), Value: metadata.Encode(gone)},
 	}, t.partitionDeletes(state)...)
-	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}}, puts)
+	ok, _, err := txn.Try(ctx, t.store, []metadata.Compare{{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}}, puts)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -96,14 +96,14 @@ func (t *Topics) tryDelete(ctx context.Context, name string, state meta.TopicSta
 }
 
 // deleted is the value of the topic's key from the deletion on.
-func deleted(state meta.TopicState) meta.TopicState {
-	state.V, state.Deleted, state.DeletedAtMS, state.FirstChannel = meta.Version, true, time.Now().UnixMilli(), ""
+func deleted(state metadata.TopicState) metadata.TopicState {
+	state.V, state.Deleted, state.DeletedAtMS, state.FirstChannel = metadata.Version, true, time.Now().UnixMilli(), ""
 	return state
 }
 
-func (t *Topics) partitionDeletes(state meta.TopicState) (puts []meta.Put) {
+func (t *Topics) partitionDeletes(state metadata.TopicState) (puts []metadata.Put) {
 	for n := range state.Span() {
-		puts = append(puts, meta.Put{Key: t.keys.Partition(ident.Partition{Topic: state.ID, Number: uint16(n)}), Delete: true})
+		puts = append(puts, metadata.Put{Key: t.keys.Partition(ident.Partition{Topic: state.ID, Number: uint16(n)}), Delete: true})
 	}
 	return puts
 }

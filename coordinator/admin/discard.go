@@ -7,25 +7,25 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // discarded is the record of a replica that an operator gave up.
 type discarded struct {
-	V         int          `json:"v"`
-	At        time.Time    `json:"at"`
-	By        ident.Node   `json:"by"` // the broker that was asked
-	Topic     string       `json:"topic"`
-	Partition int          `json:"partition"`
-	Replica   edge.Holding `json:"replica"`
+	V         int         `json:"v"`
+	At        time.Time   `json:"at"`
+	By        ident.Node  `json:"by"` // the broker that was asked
+	Topic     string      `json:"topic"`
+	Partition int         `json:"partition"`
+	Replica   api.Holding `json:"replica"`
 }
 
 // Discard gives up the replica on one broker that is refused because it holds messages
-// which an unclean recovery has lost (edge.Recovery). The broker moves its files to the
+// which an unclean recovery has lost (api.Recovery). The broker moves its files to the
 // trash; then the key is written once more, as it is, upon which the broker makes the
 // replica anew. A Discard that was interrupted can be repeated.
 func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
@@ -34,22 +34,22 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 		return err
 	}
 	if why := found.keeps(on); why != "" {
-		return fmt.Errorf("%w: %s", edge.ErrInvalid, why)
+		return fmt.Errorf("%w: %s", api.ErrInvalid, why)
 	}
 	h, there := found.holding(on)
 	if there {
 		req := calls.DiscardRequest{Topic: uint64(found.id.Topic), Number: found.id.Number, Store: uint64(h.Store)}
 		if _, err := calls.Discard.Ask(ctx, r.caller, on, req); err != nil {
-			if !errors.Is(err, edge.ErrInvalid) {
-				err = fmt.Errorf("%w: ask %s: %w", edge.ErrUnavailable, on, err)
+			if !errors.Is(err, api.ErrInvalid) {
+				err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, on, err)
 			}
 			return err
 		}
 	}
 	now := time.Now().UTC()
-	record := discarded{V: meta.Version, At: now, By: r.self, Topic: topic, Partition: partition, Replica: h}
+	record := discarded{V: metadata.Version, At: now, By: r.self, Topic: topic, Partition: partition, Replica: h}
 	name := fmt.Sprintf("%s-discard-%s", now.Format("20060102T150405.000"), found.id)
-	puts := []meta.Put{{Key: r.keys.Audit(name), Value: meta.Encode(record)}}
+	puts := []metadata.Put{{Key: r.keys.Audit(name), Value: metadata.Encode(record)}}
 	if err := r.rewrite(ctx, found.id, puts); err != nil {
 		return err
 	}
@@ -74,22 +74,22 @@ func (r *remains) keeps(on ident.Node) string {
 }
 
 // rewrite puts a partition's key as it is, so that every broker looks at it again.
-func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []meta.Put) error {
+func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
 	for {
 		e, err := r.store.Get(ctx, r.keys.Partition(id))
 		ok := false
 		if err == nil {
-			compare := []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}
-			ok, _, err = r.store.Txn(ctx, compare, append([]meta.Put{{Key: e.Key, Value: e.Value}}, beside...))
+			compare := []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}
+			ok, _, err = r.store.Txn(ctx, compare, append([]metadata.Put{{Key: e.Key, Value: e.Value}}, beside...))
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 		if ok {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, txn.ErrCompare)
+			return fmt.Errorf("%w: %w", api.ErrUnavailable, txn.ErrCompare)
 		}
 	}
 }

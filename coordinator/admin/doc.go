@@ -2,7 +2,7 @@
 // replicas are to lie, redrive and unclean recovery. It does so on the broker that is
 // asked for: it writes the metadata, and asks the leaders of partitions for the rest.
 //
-// It parses no arguments (internal/httpapi does) and moves no replica (package control
+// It parses no arguments (internal/frontend/httpapi does) and moves no replica (package control
 // brings the metadata there step by step).
 //
 // # The parts

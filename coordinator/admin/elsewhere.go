@@ -4,21 +4,21 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // FinishElsewhere finishes messages of a channel in one partition, because another channel has finished
-// their originals (edge.Channels).
-func (c *Channels) FinishElsewhere(ctx context.Context, op edge.FinishElsewhere) (edge.FinishedElsewhere, error) {
+// their originals (api.Channels).
+func (c *Channels) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok || t.ID != op.TopicID {
-		return edge.FinishedElsewhere{}, edge.ErrTopicNotFound
+		return api.FinishedElsewhere{}, api.ErrTopicNotFound
 	}
 	if op.Partition < 0 || op.Partition >= t.Partitions {
-		return edge.FinishedElsewhere{}, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+		return api.FinishedElsewhere{}, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
 	}
 	req := calls.FinishRequest{Topic: uint64(t.ID), Number: uint16(op.Partition), Channel: op.Channel}
 	for _, s := range op.Spans {
@@ -27,7 +27,7 @@ func (c *Channels) FinishElsewhere(ctx context.Context, op edge.FinishElsewhere)
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	r, err := askLeader(ctx, c.leaders, req.Partition(), calls.FinishElsewhere, req)
-	return edge.FinishedElsewhere(r), err
+	return api.FinishedElsewhere(r), err
 }
 
 // FinishElsewhere finishes messages in a partition led here (calls.FinishElsewhere).

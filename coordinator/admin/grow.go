@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/placement"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/sleep"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // A topic grows in three steps, so that no message is in a partition before all channels are:
@@ -28,11 +27,11 @@ import (
 // yet: the same request, at any broker, goes on.
 
 // SetPartitions raises the number of partitions of a topic.
-func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error {
+func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	if err := t.requireLevel("another number of partitions", meta.LevelGrowing); err != nil {
+	if err := t.requireLevel("another number of partitions", metadata.LevelGrowing); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(op.Partitions)*prepareEach)
@@ -47,21 +46,21 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 		return err
 	}
 	switch {
-	case op.Partitions > msgid.MaxPartitions:
-		return fmt.Errorf("%w: partitions must be at most %d", edge.ErrInvalid, msgid.MaxPartitions)
+	case op.Partitions > api.MaxPartitions:
+		return fmt.Errorf("%w: partitions must be at most %d", api.ErrInvalid, api.MaxPartitions)
 	case op.Partitions < state.Partitions:
-		return fmt.Errorf("%w: topic %s has %d partitions, and the number is never lowered", edge.ErrInvalid, op.Topic, state.Partitions)
+		return fmt.Errorf("%w: topic %s has %d partitions, and the number is never lowered", api.ErrInvalid, op.Topic, state.Partitions)
 	case op.Partitions == state.Partitions && state.Growing == 0:
 		return nil
 	case state.Growing != 0 && state.Growing != op.Partitions:
-		return fmt.Errorf("%w: topic %s is about to have %d partitions: request that number again first", edge.ErrConflict, op.Topic, state.Growing)
+		return fmt.Errorf("%w: topic %s is about to have %d partitions: request that number again first", api.ErrConflict, op.Topic, state.Growing)
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
-			"let its consumers finish everything while nothing is published, and say reorder=true", edge.ErrInvalid, op.Topic)
-	case state.Options.Dedupe == meta.DedupeContent && !op.Reorder:
+			"let its consumers finish everything while nothing is published, and say reorder=true", api.ErrInvalid, op.Topic)
+	case state.Options.Dedupe == metadata.DedupeContent && !op.Reorder:
 		window := time.Duration(state.DedupeWindow()) * time.Millisecond
 		return fmt.Errorf("%w: topic %s recognises messages by their content, and one that was published less than %s before may go to another partition when it is published again, and be stored again: "+
-			"let nobody publish for %s, and say reorder=true", edge.ErrInvalid, op.Topic, window, window)
+			"let nobody publish for %s, and say reorder=true", api.ErrInvalid, op.Topic, window, window)
 	}
 	if state.Growing == 0 {
 		done, err := t.quotas.Partitions(ctx, op.Topic, state.Owner, state.Partitions, op.Partitions)
@@ -79,9 +78,9 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 	if err := t.fillGrowth(ctx, op.Topic, state); err != nil {
 		return fmt.Errorf("%w; topic %s has %d partitions until the same request succeeds", err, op.Topic, state.Partitions)
 	}
-	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		if s.ID != state.ID {
-			return s, edge.ErrTopicNotFound
+			return s, api.ErrTopicNotFound
 		}
 		if s.Growing == state.Growing {
 			s.Partitions, s.Growing = s.Growing, 0
@@ -92,7 +91,7 @@ func (t *Topics) SetPartitions(ctx context.Context, op edge.SetPartitions) error
 
 // beginGrowth has brokers prepare the replicas of the new partitions, and writes the keys. It
 // tries again while too few replicas are ready.
-func (t *Topics) beginGrowth(ctx context.Context, op edge.SetPartitions, state meta.TopicState) (meta.TopicState, error) {
+func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state metadata.TopicState) (metadata.TopicState, error) {
 	add := op.Partitions - state.Partitions
 	c := &creation{id: state.ID, first: state.Partitions, spec: spec{
 		name: op.Topic, partitions: add, replicas: state.ReplicationFactor, minInSync: state.MinInSync, durability: state.Durability,
@@ -103,32 +102,32 @@ func (t *Topics) beginGrowth(ctx context.Context, op edge.SetPartitions, state m
 		if err == nil {
 			return next, nil
 		}
-		if errors.Is(err, edge.ErrInvalid) || !sleep.Until(ctx, t.catalog.Changed(), txn.Retry) {
-			return state, fmt.Errorf("%w: more partitions for %s: %w", edge.ErrUnavailable, op.Topic, err)
+		if errors.Is(err, api.ErrInvalid) || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry) {
+			return state, fmt.Errorf("%w: more partitions for %s: %w", api.ErrUnavailable, op.Topic, err)
 		}
 		now, err := t.topic(ctx, op.Topic) // another broker was faster, or the topic has changed
 		if err != nil {
 			return state, err
 		}
 		if now.ID != state.ID {
-			return state, edge.ErrTopicNotFound
+			return state, api.ErrTopicNotFound
 		}
 		if now.Growing == op.Partitions {
 			c.written = true
 			return now, nil
 		}
 		if now.Span() != state.Span() {
-			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed meanwhile", edge.ErrConflict, op.Topic)
+			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed meanwhile", api.ErrConflict, op.Topic)
 		}
 		state = now
 	}
 }
 
 // tryGrowth writes the keys of the new partitions, if the topic is as it was read.
-func (t *Topics) tryGrowth(ctx context.Context, c *creation, state meta.TopicState) (next meta.TopicState, err error) {
+func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.TopicState) (next metadata.TopicState, err error) {
 	if c.places == nil {
-		wish := placement.Topic{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = placement.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
+		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
+		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
 			return state, err
 		}
 		t.leadersFirst(c.places)
@@ -136,24 +135,24 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state meta.TopicSta
 	t.awaitPeers(ctx, c.places)
 	c.stores = t.prepare(ctx, c)
 	next = state
-	next.V, next.Growing = meta.Version, c.first+c.spec.partitions
+	next.V, next.Growing = metadata.Version, c.first+c.spec.partitions
 	key := t.keys.Topic(c.spec.name)
-	puts, err := t.partitionPuts(c, []meta.Put{{Key: key, Value: meta.Encode(next)}})
+	puts, err := t.partitionPuts(c, []metadata.Put{{Key: key, Value: metadata.Encode(next)}})
 	if err != nil {
 		c.places = nil // perhaps other brokers can
 		return state, err
 	}
-	compares := []meta.Compare{{Key: key, Create: -1, Mod: state.Revision}}
+	compares := []metadata.Compare{{Key: key, Create: -1, Mod: state.Revision}}
 	for _, p := range puts[1:] {
-		compares = append(compares, meta.Compare{Key: p.Key})
+		compares = append(compares, metadata.Compare{Key: p.Key})
 	}
 	short, cancel := context.WithTimeout(ctx, txn.LargeTimeout(len(puts)))
 	defer cancel()
 	ok, revision, err := t.store.Txn(short, compares, puts)
-	if errors.Is(err, meta.ErrInvalid) { // an external etcd with other limits than ours
-		return state, fmt.Errorf("%w: %d partitions are written in one transaction: %w", edge.ErrInvalid, len(puts)-1, err)
+	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
+		return state, fmt.Errorf("%w: %d partitions are written in one transaction: %w", api.ErrInvalid, len(puts)-1, err)
 	}
-	c.written = c.written || ok || errors.Is(err, meta.ErrUnknown) // it may land yet
+	c.written = c.written || ok || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	if err == nil && !ok {
 		err = txn.ErrCompare
 	}
@@ -163,23 +162,23 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state meta.TopicSta
 
 // fillGrowth creates the topic's channels in its new partitions. One that is created or deleted
 // meanwhile, by its own request, includes them.
-func (t *Topics) fillGrowth(ctx context.Context, topic string, state meta.TopicState) error {
+func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
 	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
 	if err != nil {
-		return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	for _, e := range entries {
 		_, name, ok := t.keys.ParseChannel(e.Key)
-		s, err := meta.DecodeChannel(e)
+		s, err := metadata.DecodeChannel(e)
 		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 		if !ok || s.Deleting {
 			continue
 		}
 		op := calls.QueueOp{Verb: calls.ChannelCreate, Channel: name, ID: s.ID, From: "earliest", First: s.First, Ordered: s.Ordered, Paused: s.Paused}
 		err = t.channels.leaders.onThose(ctx, state, state.Partitions, op)
-		if err != nil && !errors.Is(err, edge.ErrChannelNotFound) { // it is being deleted
+		if err != nil && !errors.Is(err, api.ErrChannelNotFound) { // it is being deleted
 			return err
 		}
 	}

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // askers is how many calls at once may wait for leaders of partitions: fewer than a
@@ -32,13 +32,13 @@ type leaders struct {
 
 // onAll carries out an operation at the leader of every partition, the new ones of a topic that
 // grows included.
-func (l *leaders) onAll(ctx context.Context, t meta.TopicState, op calls.QueueOp) error {
+func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, op calls.QueueOp) error {
 	return l.onThose(ctx, t, 0, op)
 }
 
 // onThose carries out an operation at the leaders of the partitions from first on. Each leader
 // is asked once for all of its partitions. Then it is asked for each partition that is not done.
-func (l *leaders) onThose(ctx context.Context, t meta.TopicState, first int, op calls.QueueOp) error {
+func (l *leaders) onThose(ctx context.Context, t metadata.TopicState, first int, op calls.QueueOp) error {
 	op.Topic = uint64(t.ID)
 	left := l.askTogether(ctx, t, first, op)
 	results := make(chan error, len(left))
@@ -74,7 +74,7 @@ func (e partitionErrors) Unwrap() []error { return e }
 
 // askTogether asks each leader of several partitions for all of them in one call, and
 // gives the partitions that are not known to be done.
-func (l *leaders) askTogether(ctx context.Context, t meta.TopicState, first int, op calls.QueueOp) (left []uint16) {
+func (l *leaders) askTogether(ctx context.Context, t metadata.TopicState, first int, op calls.QueueOp) (left []uint16) {
 	var numbers []uint16
 	for n := first; n < t.Span(); n++ {
 		numbers = append(numbers, uint16(n))
@@ -125,7 +125,7 @@ func askLeader[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition
 // atLeader tries a call at the leader of a partition, and at the next one if the leadership moves,
 // until the call is answered or ctx ends.
 func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(ident.Node) error) error {
-	err := edge.ErrNoLeader
+	err := api.ErrNoLeader
 	by := ""
 	for {
 		changed := l.catalog.Changed()
@@ -133,14 +133,14 @@ func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(iden
 			by = fmt.Sprintf(" led by %s", leader.Node)
 			err = try(leader.Node)
 			if errors.Is(err, context.DeadlineExceeded) { // the leader's, or ours
-				return fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
+				return fmt.Errorf("%w: partition %s%s: %w", api.ErrUnavailable, p, by, err)
 			}
 			if err == nil || !retryable(err) {
 				return err
 			}
 		}
-		if !sleep.Until(ctx, changed, txn.Retry) {
-			return fmt.Errorf("%w: partition %s%s: %w", edge.ErrUnavailable, p, by, err)
+		if !concurrency.SleepUntil(ctx, changed, txn.Retry) {
+			return fmt.Errorf("%w: partition %s%s: %w", api.ErrUnavailable, p, by, err)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.M
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
-		return resp, fmt.Errorf("%w: ask %s: %w", edge.ErrUnavailable, n, ctx.Err())
+		return resp, fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, n, ctx.Err())
 	}
 	defer func() { <-l.slots }()
 	return m.Ask(ctx, l.caller, n, req)
@@ -158,7 +158,7 @@ func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.M
 
 // retryable reports whether another leader, or the same one later, may do it.
 func retryable(err error) bool {
-	if errors.Is(err, edge.ErrInvalid) {
+	if errors.Is(err, api.ErrInvalid) {
 		return false
 	}
 	c := rpc.ClassOf(err)

@@ -3,7 +3,7 @@ package admin
 import (
 	"sync"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -17,19 +17,19 @@ type pendingChannels struct {
 
 type pendingChannel struct {
 	name    string
-	state   meta.ChannelState // as the first caller asked for it
+	state   metadata.ChannelState // as the first caller asked for it
 	callers int
 }
 
 // channelsPerTxn leaves room for the topic's key.
-const channelsPerTxn = meta.MaxTxn - 1
+const channelsPerTxn = metadata.MaxTxn - 1
 
 func newPendingChannels() *pendingChannels {
 	return &pendingChannels{of: map[string]map[string]*pendingChannel{}}
 }
 
 // add notes that a caller waits for a channel until it calls done.
-func (p *pendingChannels) add(topic, channel string, state meta.ChannelState) (done func()) {
+func (p *pendingChannels) add(topic, channel string, state metadata.ChannelState) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of[topic] == nil {
@@ -57,7 +57,7 @@ func (p *pendingChannels) done(topic string, c *pendingChannel) {
 
 // with lists a pending channel, and after it others of its topic that have no key, as many
 // as one transaction can make.
-func (p *pendingChannels) with(topic, channel string, known map[string]meta.ChannelState) []pendingChannel {
+func (p *pendingChannels) with(topic, channel string, known map[string]metadata.ChannelState) []pendingChannel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := []pendingChannel{*p.of[topic][channel]}

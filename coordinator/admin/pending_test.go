@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -17,12 +17,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPendingChannelsAreMadeTogether(t *testing.T) {
 	w := newPendingChannels()
-	first := w.add("orders", "billing", meta.ChannelState{From: "earliest"})
-	second := w.add("orders", "billing", meta.ChannelState{Ordered: true})
-	defer w.add("orders", "audit", meta.ChannelState{})()
-	defer w.add("orders", "known", meta.ChannelState{})()
-	defer w.add("other", "elsewhere", meta.ChannelState{})()
-	known := map[string]meta.ChannelState{"known": {}}
+	first := w.add("orders", "billing", metadata.ChannelState{From: "earliest"})
+	second := w.add("orders", "billing", metadata.ChannelState{Ordered: true})
+	defer w.add("orders", "audit", metadata.ChannelState{})()
+	defer w.add("orders", "known", metadata.ChannelState{})()
+	defer w.add("other", "elsewhere", metadata.ChannelState{})()
+	known := map[string]metadata.ChannelState{"known": {}}
 	names := func(channel string) (out []string) {
 		for _, c := range w.with("orders", channel, known) {
 			out = append(out, c.name)
@@ -30,14 +30,14 @@ func TestPendingChannelsAreMadeTogether(t *testing.T) {
 		return out
 	}
 	require.Equal(t, []string{"billing", "audit"}, names("billing"), "its own first: there it is made for certain")
-	require.Equal(t, meta.ChannelState{From: "earliest"}, w.with("orders", "billing", known)[0].state, "of the first caller")
+	require.Equal(t, metadata.ChannelState{From: "earliest"}, w.with("orders", "billing", known)[0].state, "of the first caller")
 	first()
 	require.Equal(t, []string{"audit", "billing"}, names("audit"), "a caller still waits for it")
 	second()
 	require.Equal(t, []string{"audit"}, names("audit"))
 
 	for i := range 2 * channelsPerTxn {
-		defer w.add("many", strconv.Itoa(i), meta.ChannelState{})()
+		defer w.add("many", strconv.Itoa(i), metadata.ChannelState{})()
 	}
 	require.Len(t, w.with("many", "7", nil), channelsPerTxn)
 	require.Equal(t, "7", w.with("many", "7", nil)[0].name)
@@ -45,7 +45,7 @@ func TestPendingChannelsAreMadeTogether(t *testing.T) {
 
 func TestPendingChannelsLeaveNothingBehind(t *testing.T) {
 	w := newPendingChannels()
-	a, b := w.add("orders", "a", meta.ChannelState{}), w.add("orders", "b", meta.ChannelState{})
+	a, b := w.add("orders", "a", metadata.ChannelState{}), w.add("orders", "b", metadata.ChannelState{})
 	a()
 	require.Len(t, w.of["orders"], 1)
 	b()
@@ -53,24 +53,24 @@ func TestPendingChannelsLeaveNothingBehind(t *testing.T) {
 }
 
 // unknowing carries transactions out and loses the answers.
-type unknowing struct{ meta.Store }
+type unknowing struct{ metadata.Store }
 
-func (u unknowing) Txn(ctx context.Context, cmp []meta.Compare, puts []meta.Put) (bool, int64, error) {
+func (u unknowing) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (bool, int64, error) {
 	_, _, _ = u.Store.Txn(ctx, cmp, puts)
-	return false, 0, meta.ErrUnknown
+	return false, 0, metadata.ErrUnknown
 }
 
 // TestChannelsAreMadeOfTheTopicAsItIs: a broker that counts the channels at a revision of the
 // topic's key has seen all, and one of them is the first.
 func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
-	m := meta.NewMemory()
+	m := metadata.NewMemory()
 	defer m.Close()
-	keys := meta.Keys{Cluster: "test"}
+	keys := metadata.Keys{Cluster: "test"}
 	c := &Channels{records: &records{store: m, keys: keys}}
-	topic := meta.TopicState{V: meta.Version, ID: 7, Partitions: 1}
-	_, rev, err := m.Txn(t.Context(), nil, []meta.Put{{Key: keys.Topic("orders"), Value: meta.Encode(topic)}})
+	topic := metadata.TopicState{V: metadata.Version, ID: 7, Partitions: 1}
+	_, rev, err := m.Txn(t.Context(), nil, []metadata.Put{{Key: keys.Topic("orders"), Value: metadata.Encode(topic)}})
 	require.NoError(t, err)
-	made := func(channel string) (state meta.ChannelState, ok bool) {
+	made := func(channel string) (state metadata.ChannelState, ok bool) {
 		_, state, ok, err := c.channel(t.Context(), 7, channel)
 		require.NoError(t, err)
 		return state, ok
@@ -93,10 +93,10 @@ func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
 }
 
 func TestErrorsOfPartitionsAreOneLine(t *testing.T) {
-	one := fmt.Errorf("partition 1: %w", edge.ErrNoLeader)
+	one := fmt.Errorf("partition 1: %w", api.ErrNoLeader)
 	require.EqualError(t, partitionErrors{one}, one.Error())
-	two := partitionErrors{one, edge.ErrNotEnough, errors.New("line")}
+	two := partitionErrors{one, api.ErrNotEnough, errors.New("line")}
 	require.EqualError(t, two, one.Error()+" (and 2 partitions more)")
-	require.ErrorIs(t, two, edge.ErrNoLeader)
-	require.ErrorIs(t, two, edge.ErrNotEnough)
+	require.ErrorIs(t, two, api.ErrNoLeader)
+	require.ErrorIs(t, two, api.ErrNotEnough)
 }

@@ -4,22 +4,22 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // SetPolicy changes a channel's policy. Its dead-letter topic is created, with the
 // channel that keeps its messages. It returns when the policy is in force at the
 // leader of every partition; the error says which of them has not confirmed that.
-func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
+func (c *Channels) SetPolicy(ctx context.Context, op api.SetPolicy) error {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return edge.ErrTopicNotFound
+		return api.ErrTopicNotFound
 	}
-	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *meta.ChannelState) (err error) {
+	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *metadata.ChannelState) (err error) {
 		if op.Filter != nil {
-			if err := c.requireLevel("a channel's filter", meta.LevelFilters); err != nil {
+			if err := c.requireLevel("a channel's filter", metadata.LevelFilters); err != nil {
 				return err
 			}
 		}
@@ -29,7 +29,7 @@ func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
 		if op.DeadLetterTopic != nil {
 			s.Policy.Owner = ""
 			if s.Policy.DeadLetterTopic != "" {
-				s.Policy.Owner = edge.RequesterOf(ctx).User
+				s.Policy.Owner = api.RequesterOf(ctx).User
 			}
 		}
 		if to := s.Policy.DeadLetterTopic; to != "" {
@@ -44,7 +44,7 @@ func (c *Channels) SetPolicy(ctx context.Context, op edge.SetPolicy) error {
 		return err
 	}
 	if err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelPolicy, Channel: op.Channel, Revision: s.Revision}); err != nil {
-		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", edge.ErrUnavailable, err)
+		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", api.ErrUnavailable, err)
 	}
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
 }
@@ -63,7 +63,7 @@ func (c *Channels) refuseCycle(topic, channel, to string) error {
 			cameFrom[next] = fmt.Sprintf("%s/%s", queue[0], name)
 			if next == topic {
 				return fmt.Errorf("%w: dead letters of %s/%s would come back to %s: they go to %s, and channel %s has the dead_letter_topic %s; choose a topic that leads to no channel of %s",
-					edge.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
+					api.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
 			}
 			queue = append(queue, next)
 		}
@@ -72,7 +72,7 @@ func (c *Channels) refuseCycle(topic, channel, to string) error {
 }
 
 // newPolicy is the policy that a channel has after an operation.
-func newPolicy(p meta.ChannelPolicy, op edge.SetPolicy) (meta.ChannelPolicy, error) {
+func newPolicy(p metadata.ChannelPolicy, op api.SetPolicy) (metadata.ChannelPolicy, error) {
 	if err := op.Validate(); err != nil {
 		return p, err
 	}
@@ -83,34 +83,34 @@ func newPolicy(p meta.ChannelPolicy, op edge.SetPolicy) (meta.ChannelPolicy, err
 		p.DeadLetterTopic = *op.DeadLetterTopic
 	}
 	if b := op.Backoff; b != nil {
-		p.Backoff = meta.Backoff{BaseMS: b.BaseMS, MaxMS: b.MaxMS, Factor: b.Factor, Jitter: b.Jitter}
+		p.Backoff = metadata.Backoff{BaseMS: b.BaseMS, MaxMS: b.MaxMS, Factor: b.Factor, Jitter: b.Jitter}
 	}
 	if op.Filter != nil {
 		p.Filter = *op.Filter
 	}
 	switch {
-	case p.DeadLetterTopic != "" && !edge.ValidName(p.DeadLetterTopic):
-		return p, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, p.DeadLetterTopic)
+	case p.DeadLetterTopic != "" && !api.ValidName(p.DeadLetterTopic):
+		return p, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, p.DeadLetterTopic)
 	case p.MaxAttempts > 0 && p.DeadLetterTopic == "":
-		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", edge.ErrInvalid)
+		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", api.ErrInvalid)
 	case p.DeadLetterTopic == op.Topic:
-		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", edge.ErrInvalid)
+		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", api.ErrInvalid)
 	}
 	return p, nil
 }
 
-// Policy is the policy in a channel's key (edge.Channels).
-func (c *Channels) Policy(topic, channel string) (edge.ChannelPolicy, error) {
+// Policy is the policy in a channel's key (api.Channels).
+func (c *Channels) Policy(topic, channel string) (api.ChannelPolicy, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return edge.ChannelPolicy{}, edge.ErrTopicNotFound
+		return api.ChannelPolicy{}, api.ErrTopicNotFound
 	}
 	s, ok := c.catalog.Channels(t.ID)[channel]
 	if !ok {
-		return edge.ChannelPolicy{}, edge.ErrChannelNotFound
+		return api.ChannelPolicy{}, api.ErrChannelNotFound
 	}
 	p := s.Policy
-	return edge.ChannelPolicy{
+	return api.ChannelPolicy{
 		MaxAttempts: p.MaxAttempts, DeadLetterTopic: p.DeadLetterTopic,
 		BackoffMS: p.Backoff.BaseMS, BackoffFactor: p.Backoff.Factor, BackoffMaxMS: p.Backoff.MaxMS, BackoffJitter: p.Backoff.Jitter,
 		Filter: p.Filter, Owner: p.Owner,

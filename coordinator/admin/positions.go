@@ -5,22 +5,22 @@ import (
 	"context"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // maxPositioned bounds the deferred messages of a channel and partition in an answer.
 const maxPositioned = 50_000
 
 // Positions asks the leader of each partition how far its durable channels are, and sorts the
-// answers by channel and partition (edge.Channels).
-func (c *Channels) Positions(ctx context.Context, topic string) ([]edge.ChannelPosition, error) {
+// answers by channel and partition (api.Channels).
+func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPosition, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, edge.ErrTopicNotFound
+		return nil, api.ErrTopicNotFound
 	}
-	var all []edge.ChannelPosition
+	var all []api.ChannelPosition
 	for n := range t.Partitions {
 		r, err := c.askPositions(ctx, calls.PositionsRequest{Topic: uint64(t.ID), Number: uint16(n)})
 		if err != nil {
@@ -30,7 +30,7 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]edge.ChannelP
 			all = append(all, positionOf(n, x))
 		}
 	}
-	slices.SortFunc(all, func(x, y edge.ChannelPosition) int {
+	slices.SortFunc(all, func(x, y api.ChannelPosition) int {
 		return cmp.Or(cmp.Compare(x.Channel, y.Channel), cmp.Compare(x.Partition, y.Partition))
 	})
 	return all, nil
@@ -43,13 +43,13 @@ func (c *Channels) askPositions(ctx context.Context, req calls.PositionsRequest)
 }
 
 // positionOf converts an answer for the edges.
-func positionOf(partition int, x calls.ChannelPosition) edge.ChannelPosition {
-	at := edge.ChannelPosition{Channel: x.Channel, Partition: partition, Confirmed: ident.Sequence(x.Confirmed), Consumers: x.Consumers}
+func positionOf(partition int, x calls.ChannelPosition) api.ChannelPosition {
+	at := api.ChannelPosition{Channel: x.Channel, Partition: partition, Confirmed: ident.Sequence(x.Confirmed), Consumers: x.Consumers}
 	for i := 0; i+1 < len(x.Settled); i += 2 {
-		at.Settled = append(at.Settled, edge.SequenceSpan{From: ident.Sequence(x.Settled[i]), To: ident.Sequence(x.Settled[i+1])})
+		at.Settled = append(at.Settled, api.SequenceSpan{From: ident.Sequence(x.Settled[i]), To: ident.Sequence(x.Settled[i+1])})
 	}
 	for _, m := range x.Deferred {
-		at.Deferred = append(at.Deferred, edge.DeferredPosition{Sequence: ident.Sequence(m.Sequence), DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
+		at.Deferred = append(at.Deferred, api.DeferredPosition{Sequence: ident.Sequence(m.Sequence), DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
 	}
 	return at
 }

@@ -6,16 +6,14 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/coordinator/origin"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Queues carries operations out on the channels of partitions led here, for this broker
@@ -52,7 +50,7 @@ func (q *Queues) Change(ctx context.Context, op calls.QueueOp) error {
 // syncs (calls.ChangeQueues).
 func (q *Queues) ChangeMany(ctx context.Context, ops calls.QueueOps) (resp calls.QueuesDone) {
 	done := make([]bool, len(ops.Numbers))
-	tasks.Each(len(done), msgid.MaxPartitions, func(i int) {
+	concurrency.Each(len(done), api.MaxPartitions, func(i int) {
 		op := ops.Op
 		op.Number = ops.Numbers[i]
 		done[i] = q.Change(ctx, op) == nil
@@ -71,7 +69,7 @@ func queueError(err error) error {
 	case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
 		return fmt.Errorf("%w: %w", rpc.ErrNotLeader, err) // idempotent: the next leader does it again
 	case errors.Is(err, nsqd.ErrDeleted):
-		return fmt.Errorf("%w: %w", edge.ErrChannelNotFound, err)
+		return fmt.Errorf("%w: %w", api.ErrChannelNotFound, err)
 	}
 	return err
 }
@@ -102,12 +100,12 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 	case calls.TopicEmpty:
 		return p.Queue().EmptyTopic(ctx)
 	}
-	return fmt.Errorf("%w: verb %q", edge.ErrInvalid, op.Verb)
+	return fmt.Errorf("%w: verb %q", api.ErrInvalid, op.Verb)
 }
 
 // channelOptions are those of the channel that an operation makes or moves.
 func channelOptions(p *engine.Partition, op calls.QueueOp) (nsqd.ChannelOptions, error) {
-	o, err := origin.Options(op.From, op.First, p.Store().Index())
+	o, err := nsqd.StartOptions(op.From, op.First, p.Store().Index())
 	o.Ordered, o.ID = op.Ordered, op.ID
 	return o, err
 }
@@ -134,7 +132,7 @@ func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.Qu
 	}
 	defer unlock()
 	if c, ok := p.Queue().Channel(op.Channel); op.ID != 0 && ok && c.ID() != op.ID {
-		return edge.ErrChannelNotFound
+		return api.ErrChannelNotFound
 	}
 	return do()
 }
@@ -163,7 +161,7 @@ func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.Queue
 	if err != nil {
 		return err
 	}
-	if err = p.Queue().DeleteChannel(ctx, op.Channel); errors.Is(err, edge.ErrChannelNotFound) {
+	if err = p.Queue().DeleteChannel(ctx, op.Channel); errors.Is(err, api.ErrChannelNotFound) {
 		return nil // an earlier attempt came as far as here
 	}
 	return err
@@ -186,7 +184,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 			}
 		}
 		if !there || s.ID != op.ID || s.Deleting {
-			return edge.ErrChannelNotFound
+			return api.ErrChannelNotFound
 		}
 		// The channel reads its policy from the catalog, and delivers nothing before.
 		if err := q.records.awaitChannelThere(ctx, t, op.Channel, s.Revision); err != nil {

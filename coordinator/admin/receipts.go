@@ -7,12 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 const (
@@ -24,18 +23,18 @@ const (
 	reclaimPause = 50 * time.Millisecond
 )
 
-// Settle carries a verb out on deliveries of a channel, whichever broker made them (edge.Receipts).
-func (c *Channels) Settle(ctx context.Context, topic, channel string, do edge.Settlement, list []edge.Receipt) []error {
+// Settle carries a verb out on deliveries of a channel, whichever broker made them (api.Receipts).
+func (c *Channels) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []api.Receipt) []error {
 	errs := make([]error, len(list))
 	t, ok := c.catalog.Topic(topic)
 	byPartition := map[uint16][]int{} // indices of list
 	for i := range list {
-		place, valid := msgid.Parse(list[i].ID)
+		place, valid := api.ParseMessageID(list[i].ID)
 		switch {
 		case !ok:
-			errs[i] = edge.ErrTopicNotFound
-		case !valid || place.Nonce != msgid.Nonce(t.ID) || int(place.Partition) >= t.Partitions:
-			errs[i] = edge.ErrNotInFlight
+			errs[i] = api.ErrTopicNotFound
+		case !valid || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions:
+			errs[i] = api.ErrNotInFlight
 		default:
 			byPartition[place.Partition] = append(byPartition[place.Partition], i)
 		}
@@ -53,12 +52,12 @@ func (c *Channels) Settle(ctx context.Context, topic, channel string, do edge.Se
 
 // settlePartition settles the receipts with these indices at the leader of their partition. Receipts of deliveries that
 // a new leader may still get are sent again.
-func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest, list []edge.Receipt, indices []int, errs []error) {
+func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest, list []api.Receipt, indices []int, errs []error) {
 	began := time.Now()
 	for len(indices) > 0 {
 		req.Receipts = req.Receipts[:0]
 		for _, i := range indices {
-			place, _ := msgid.Parse(list[i].ID) // it was valid
+			place, _ := api.ParseMessageID(list[i].ID) // it was valid
 			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Delivery: list[i].Number})
 		}
 		r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
@@ -78,14 +77,14 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 			case refused.Again && time.Since(began) < awaitReclaim:
 				again = append(again, i)
 			case refused.Owner:
-				errs[i] = edge.ErrNotOwner
+				errs[i] = api.ErrNotOwner
 			default:
-				errs[i] = edge.ErrNotInFlight
+				errs[i] = api.ErrNotInFlight
 			}
 		}
-		if indices = again; len(indices) > 0 && !sleep.For(ctx, reclaimPause) {
+		if indices = again; len(indices) > 0 && !concurrency.Sleep(ctx, reclaimPause) {
 			for _, i := range indices {
-				errs[i] = fmt.Errorf("%w: the leader does not have the delivery yet: %w", edge.ErrUnavailable, ctx.Err())
+				errs[i] = fmt.Errorf("%w: the leader does not have the delivery yet: %w", api.ErrUnavailable, ctx.Err())
 			}
 			return
 		}
@@ -100,15 +99,15 @@ func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err e
 	}
 	c, ok := p.Queue().Channel(req.Channel)
 	if !ok {
-		return reply, edge.ErrChannelNotFound
+		return reply, api.ErrChannelNotFound
 	}
 	for i, r := range req.Receipts {
 		receipt := nsqd.Receipt{Sequence: ident.Sequence(r.Sequence), Epoch: ident.Epoch(r.Epoch), Number: r.Delivery}
-		err := settle(c, edge.Settlement{Verb: edge.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
+		err := settle(c, api.Settlement{Verb: api.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
 		switch {
 		case err == nil:
-		case errors.Is(err, edge.ErrNotOwner), errors.Is(err, edge.ErrNotInFlight):
-			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, edge.ErrNotOwner), Again: c.Awaited(receipt)})
+		case errors.Is(err, api.ErrNotOwner), errors.Is(err, api.ErrNotInFlight):
+			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, api.ErrNotOwner), Again: c.Awaited(receipt)})
 		default:
 			// Of the verbs a finish that is repeated after a change of leader is refused, and its message is finished:
 			// the client sees a refusal, and loses nothing.
@@ -118,14 +117,14 @@ func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err e
 	return reply, nil
 }
 
-func settle(c *nsqd.Channel, do edge.Settlement, r nsqd.Receipt) error {
+func settle(c *nsqd.Channel, do api.Settlement, r nsqd.Receipt) error {
 	switch do.Verb {
-	case edge.VerbFinish:
+	case api.VerbFinish:
 		return c.FinishReceived(r)
-	case edge.VerbRequeue:
+	case api.VerbRequeue:
 		return c.RequeueReceived(r, do.DelayMS)
-	case edge.VerbTouch:
+	case api.VerbTouch:
 		return c.TouchReceived(r)
 	}
-	return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+	return fmt.Errorf("%w: verb %q", api.ErrInvalid, do.Verb)
 }

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // records reads and changes the keys of topics and channels, each as it is now in the
 // store, and waits until the catalog has the change.
 type records struct {
-	store   meta.Store
-	keys    meta.Keys
+	store   metadata.Store
+	keys    metadata.Keys
 	catalog *catalog.Catalog
 }
 
@@ -37,29 +37,29 @@ func (r *records) requireTopic(ctx context.Context, name string) error {
 // rewrite the key.
 func (r *records) requireLevel(what string, level int) error {
 	if now := r.catalog.Cluster().Level; now < level {
-		return fmt.Errorf("%w: %s requires feature level %d of all brokers, the cluster has %d: older ones would ignore it", edge.ErrInvalid, what, level, now)
+		return fmt.Errorf("%w: %s requires feature level %d of all brokers, the cluster has %d: older ones would ignore it", api.ErrInvalid, what, level, now)
 	}
 	return nil
 }
 
 // topic reads a topic's key as it is now.
-func (r *records) topic(ctx context.Context, name string) (meta.TopicState, error) {
+func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, error) {
 	e, err := r.store.Get(ctx, r.keys.Topic(name))
-	if errors.Is(err, meta.ErrNotFound) {
-		return meta.TopicState{}, edge.ErrTopicNotFound
+	if errors.Is(err, metadata.ErrNotFound) {
+		return metadata.TopicState{}, api.ErrTopicNotFound
 	}
 	if err != nil {
-		return meta.TopicState{}, fmt.Errorf("%w: look for topic %s: %w", edge.ErrUnavailable, name, err)
+		return metadata.TopicState{}, fmt.Errorf("%w: look for topic %s: %w", api.ErrUnavailable, name, err)
 	}
-	t, err := meta.DecodeTopic(e)
+	t, err := metadata.DecodeTopic(e)
 	if err != nil || t.Deleted {
-		return t, edge.ErrTopicNotFound
+		return t, api.ErrTopicNotFound
 	}
 	return t, nil
 }
 
 // changeTopic rewrites a topic's key, and returns when this broker has the new one.
-func (r *records) changeTopic(ctx context.Context, name string, change func(meta.TopicState) (meta.TopicState, error)) error {
+func (r *records) changeTopic(ctx context.Context, name string, change func(metadata.TopicState) (metadata.TopicState, error)) error {
 	t, err := r.rewriteTopic(ctx, name, change)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *records) changeTopic(ctx context.Context, name string, change func(meta
 // rewriteTopic applies change to a topic's key as it is now, writes the result and returns
 // it. change is called again when another writer was faster. An unchanged key is not
 // written.
-func (r *records) rewriteTopic(ctx context.Context, name string, change func(meta.TopicState) (meta.TopicState, error)) (meta.TopicState, error) {
+func (r *records) rewriteTopic(ctx context.Context, name string, change func(metadata.TopicState) (metadata.TopicState, error)) (metadata.TopicState, error) {
 	for {
 		old, err := r.topic(ctx, name)
 		if err != nil {
@@ -80,11 +80,11 @@ func (r *records) rewriteTopic(ctx context.Context, name string, change func(met
 		if err != nil || t == old {
 			return old, err
 		}
-		t.V = meta.Version
+		t.V = metadata.Version
 		key := r.keys.Topic(name)
-		ok, revision, err := txn.Try(ctx, r.store, []meta.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(t)}})
+		ok, revision, err := txn.Try(ctx, r.store, []metadata.Compare{{Key: key, Create: -1, Mod: old.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(t)}})
 		if err != nil {
-			return old, fmt.Errorf("%w: change of %s: %w", edge.ErrUnavailable, name, err)
+			return old, fmt.Errorf("%w: change of %s: %w", api.ErrUnavailable, name, err)
 		}
 		if ok {
 			t.Revision = revision
@@ -115,36 +115,36 @@ func (r *records) learnChannel(ctx context.Context, topic, channel string) error
 }
 
 // channel reads a channel's key as it is now; false if it is not there.
-func (r *records) channel(ctx context.Context, t ident.TopicID, channel string) (meta.Entry, meta.ChannelState, bool, error) {
+func (r *records) channel(ctx context.Context, t ident.TopicID, channel string) (metadata.Entry, metadata.ChannelState, bool, error) {
 	e, err := r.store.Get(ctx, r.keys.Channel(t, channel))
-	if errors.Is(err, meta.ErrNotFound) {
-		return e, meta.ChannelState{}, false, nil
+	if errors.Is(err, metadata.ErrNotFound) {
+		return e, metadata.ChannelState{}, false, nil
 	}
 	if err != nil {
-		return e, meta.ChannelState{}, false, fmt.Errorf("%w: look for channel %s: %w", edge.ErrUnavailable, channel, err)
+		return e, metadata.ChannelState{}, false, fmt.Errorf("%w: look for channel %s: %w", api.ErrUnavailable, channel, err)
 	}
-	c, err := meta.DecodeChannel(e)
+	c, err := metadata.DecodeChannel(e)
 	return e, c, true, err
 }
 
 // editChannel changes a channel's key as it is now and returns the new value.
-func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel string, edit func(*meta.ChannelState) error) (meta.ChannelState, error) {
+func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel string, edit func(*metadata.ChannelState) error) (metadata.ChannelState, error) {
 	for {
 		e, before, there, err := r.channel(ctx, t, channel)
 		if err != nil {
 			return before, err
 		}
 		if !there {
-			return before, edge.ErrChannelNotFound
+			return before, api.ErrChannelNotFound
 		}
 		c := before
 		if err := edit(&c); err != nil || c == before {
 			return c, err
 		}
-		c.V = meta.Version
-		ok, rev, err := txn.Try(ctx, r.store, []meta.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []meta.Put{{Key: e.Key, Value: meta.Encode(c)}})
+		c.V = metadata.Version
+		ok, rev, err := txn.Try(ctx, r.store, []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}}, []metadata.Put{{Key: e.Key, Value: metadata.Encode(c)}})
 		if err != nil {
-			return c, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return c, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 		if ok {
 			c.Revision = rev

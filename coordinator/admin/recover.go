@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
@@ -23,7 +23,7 @@ const recoverWait = 2 * time.Second
 // recoverCalls is how many brokers are asked at once.
 const recoverCalls = 16
 
-// Recovery recovers partitions whose in-sync set is lost (edge.Recovery).
+// Recovery recovers partitions whose in-sync set is lost (api.Recovery).
 type Recovery struct {
 	*records
 	self      ident.Node
@@ -34,38 +34,38 @@ type Recovery struct {
 
 // remains is what there is of a partition, with all that a transaction has to compare.
 type remains struct {
-	edge.Remains
+	api.Remains
 	id    ident.Partition
-	state meta.PartitionState
+	state metadata.PartitionState
 	runs  map[ident.Node]ident.Incarnation // of all brokers concerned, when they were asked
 	// follows: the broker that the key names as leader answers, and does not lead.
 	follows bool
 }
 
 // Remains asks all replicas of a partition for their contents. Errors wrap
-// edge.ErrTopicNotFound, edge.ErrInvalid and edge.ErrUnavailable.
-func (r *Recovery) Remains(ctx context.Context, topic string, partition int) (edge.Remains, error) {
+// api.ErrTopicNotFound, api.ErrInvalid and api.ErrUnavailable.
+func (r *Recovery) Remains(ctx context.Context, topic string, partition int) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	return found.Remains, err
 }
 
 func (r *Recovery) remains(ctx context.Context, topic string, partition int) (remains, error) {
 	found := remains{runs: map[ident.Node]ident.Incarnation{}}
-	found.Remains = edge.Remains{Topic: topic, Partition: partition, InSync: []edge.Member{}, Replicas: []edge.Holding{}}
+	found.Remains = api.Remains{Topic: topic, Partition: partition, InSync: []api.Member{}, Replicas: []api.Holding{}}
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
-		return found, edge.ErrTopicNotFound
+		return found, api.ErrTopicNotFound
 	}
 	if partition < 0 || partition >= t.Partitions {
-		return found, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+		return found, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
 	}
 	found.id = ident.Partition{Topic: t.ID, Number: uint16(partition)}
 	e, err := r.store.Get(ctx, r.keys.Partition(found.id))
 	if err == nil {
-		found.state, err = meta.DecodePartition(e)
+		found.state, err = metadata.DecodePartition(e)
 	}
 	if err != nil {
-		return found, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return found, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	found.Epoch = found.state.Epoch
 	if l, ok := r.directory.Leader(found.id); ok {
@@ -88,7 +88,7 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 		}
 	}
 	answers := make([]*calls.DigestReply, len(nodes))
-	tasks.Each(len(nodes), recoverCalls, func(i int) {
+	concurrency.Each(len(nodes), recoverCalls, func(i int) {
 		beyond := calls.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
 		if d, err := calls.Digest.Ask(ctx, r.caller, nodes[i], beyond); err == nil {
 			answers[i] = &d
@@ -96,7 +96,7 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 	})
 	for _, d := range answers {
 		if d != nil {
-			found.Replicas = append(found.Replicas, edge.Holding{Node: d.Node, Store: d.Store, Epoch: d.Epoch, Committed: d.CommittedSequence, End: d.EndSequence})
+			found.Replicas = append(found.Replicas, api.Holding{Node: d.Node, Store: d.Store, Epoch: d.Epoch, Committed: d.CommittedSequence, End: d.EndSequence})
 			found.follows = found.follows || d.Node == found.state.Leader && d.Role == replica.Follower.String()
 		}
 	}
@@ -105,19 +105,19 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 // judge reports the state of the in-sync set, and whether it can be waited for.
 func (r *remains) judge() {
 	for _, m := range r.state.ISR {
-		state := edge.MemberSilent
+		state := api.MemberSilent
 		if h, ok := r.holding(m.Node); ok {
-			state = edge.MemberReplaced
+			state = api.MemberReplaced
 			if h.Store == m.Store {
-				state = edge.MemberHere
+				state = api.MemberHere
 			}
 		}
-		r.InSync = append(r.InSync, edge.Member{Member: m, State: state})
+		r.InSync = append(r.InSync, api.Member{Member: m, State: state})
 		switch _, runs := r.runs[m.Node]; {
 		case r.Refused != "":
-		case state == edge.MemberHere:
+		case state == api.MemberHere:
 			r.Refused = fmt.Sprintf("%s is in sync and runs: it holds everything and leads as soon as enough replicas are there", m.Node)
-		case state == edge.MemberSilent && runs:
+		case state == api.MemberSilent && runs:
 			r.Refused = fmt.Sprintf("%s is in sync and registered, but does not answer: ask again, or stop it", m.Node)
 		}
 	}
@@ -150,22 +150,22 @@ func (r *remains) newest() (e ident.Epoch) {
 	return e
 }
 
-func (r *remains) holding(n ident.Node) (edge.Holding, bool) {
-	i := slices.IndexFunc(r.Replicas, func(h edge.Holding) bool { return h.Node == n })
+func (r *remains) holding(n ident.Node) (api.Holding, bool) {
+	i := slices.IndexFunc(r.Replicas, func(h api.Holding) bool { return h.Node == n })
 	if i < 0 {
-		return edge.Holding{}, false
+		return api.Holding{}, false
 	}
 	return r.Replicas[i], true
 }
 
 // audit is the record of an unclean recovery.
 type audit struct {
-	V      int                 `json:"v"`
-	At     time.Time           `json:"at"`
-	By     ident.Node          `json:"by"` // the broker that was asked
-	From   edge.Holding        `json:"from"`
-	Before meta.PartitionState `json:"before"`
-	edge.Remains
+	V      int                     `json:"v"`
+	At     time.Time               `json:"at"`
+	By     ident.Node              `json:"by"` // the broker that was asked
+	From   api.Holding             `json:"from"`
+	Before metadata.PartitionState `json:"before"`
+	api.Remains
 }
 
 // Recover makes one replica the whole in-sync set of a partition whose in-sync
@@ -174,35 +174,35 @@ type audit struct {
 // Nothing else in a cluster elects uncleanly. The transaction holds only if no
 // member of the old set was started, or ended, since it was asked. Where the
 // metadata is outdated it names the leader, too, in an epoch that is new to all.
-func (r *Recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (edge.Remains, error) {
+func (r *Recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
 		return found.Remains, err
 	}
 	if found.Refused != "" {
-		return found.Remains, fmt.Errorf("%w: %s", edge.ErrInvalid, found.Refused)
+		return found.Remains, fmt.Errorf("%w: %s", api.ErrInvalid, found.Refused)
 	}
 	h, ok := found.holding(from)
 	if !ok {
-		return found.Remains, fmt.Errorf("%w: %q does not answer with a replica of it", edge.ErrInvalid, from)
+		return found.Remains, fmt.Errorf("%w: %q does not answer with a replica of it", api.ErrInvalid, from)
 	}
 	next := found.state.Clone()
-	next.V, next.ISR, next.MinInSync = meta.Version, []ident.Member{{Node: h.Node, Store: h.Store}}, 1
+	next.V, next.ISR, next.MinInSync = metadata.Version, []ident.Member{{Node: h.Node, Store: h.Store}}, 1
 	next.Abandoned = max(next.Epoch, found.newest())
 	if found.Outdated {
 		next.Epoch, next.Leader, next.LeaderIncarnation = found.newest()+1, from, found.runs[from]
 	}
 	now := time.Now().UTC()
-	record := audit{V: meta.Version, At: now, By: r.self, From: h, Before: found.state, Remains: found.Remains}
+	record := audit{V: metadata.Version, At: now, By: r.self, From: h, Before: found.state, Remains: found.Remains}
 	name := fmt.Sprintf("%s-recover-%s", now.Format("20060102T150405.000"), found.id)
-	ok, rev, err := r.store.Txn(ctx, r.conditions(&found), []meta.Put{
-		{Key: r.keys.Partition(found.id), Value: meta.Encode(next)}, {Key: r.keys.Audit(name), Value: meta.Encode(record)},
+	ok, rev, err := r.store.Txn(ctx, r.conditions(&found), []metadata.Put{
+		{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, {Key: r.keys.Audit(name), Value: metadata.Encode(record)},
 	})
 	if err == nil && !ok {
 		err = txn.ErrCompare
 	}
 	if err != nil {
-		return found.Remains, fmt.Errorf("%w: recover %s: %w", edge.ErrUnavailable, found.id, err)
+		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
 	}
 	r.log.WithField("topic", topic).WithField("partition", partition).
 		Errorf("RECOVERED uncleanly from %s: acknowledged messages after message %d are lost", from, h.End)
@@ -210,10 +210,10 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 }
 
 // conditions compare the partition's key as it was read, and the runs of all its brokers.
-func (r *Recovery) conditions(found *remains) []meta.Compare {
-	list := []meta.Compare{{Key: r.keys.Partition(found.id), Create: -1, Mod: found.state.Revision}}
+func (r *Recovery) conditions(found *remains) []metadata.Compare {
+	list := []metadata.Compare{{Key: r.keys.Partition(found.id), Create: -1, Mod: found.state.Revision}}
 	for _, n := range found.state.Replicas {
-		c := meta.Compare{Key: r.keys.Live(n)} // it must not be there
+		c := metadata.Compare{Key: r.keys.Live(n)} // it must not be there
 		if inc, runs := found.runs[n]; runs {
 			c.Create, c.Mod = int64(inc), -1
 		}

@@ -6,16 +6,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/deadletter"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // deadLetterChannel keeps the messages of a dead-letter topic until they are moved back.
-const deadLetterChannel = deadletter.Channel
+const deadLetterChannel = nsqd.RedriveChannel
 
 const (
 	// redriveIdle ends a redrive: no more dead messages came for so long. A partition that
@@ -45,24 +44,24 @@ type Redriver struct {
 func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
-		return 0, edge.ErrTopicNotFound
+		return 0, api.ErrTopicNotFound
 	}
 	if err := r.learnChannel(ctx, topic, channel); err != nil {
 		return 0, err
 	}
 	c, ok := r.catalog.Channels(t.ID)[channel]
 	if !ok {
-		return 0, edge.ErrChannelNotFound
+		return 0, api.ErrChannelNotFound
 	}
 	if c.Policy.DeadLetterTopic == "" {
-		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", edge.ErrInvalid, channel)
+		return 0, fmt.Errorf("%w: channel %s has no dead_letter_topic", api.ErrInvalid, channel)
 	}
 	if err := r.channels.EnsureDeadLetters(ctx, c.Policy.DeadLetterTopic); err != nil {
 		return 0, err
 	}
-	sub, err := r.gateway.Subscribe(ctx, edge.SubscribeRequest{
+	sub, err := r.gateway.Subscribe(ctx, api.SubscribeRequest{
 		Topic: c.Policy.DeadLetterTopic, Channel: deadLetterChannel, Partition: -1,
-		Client: func() edge.ClientStats { return edge.ClientStats{ClientID: deadLetterChannel} },
+		Client: func() api.ClientStats { return api.ClientStats{ClientID: deadLetterChannel} },
 	})
 	if err != nil {
 		return 0, err
@@ -78,7 +77,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 // redrive is one run.
 type redrive struct {
 	*Redriver
-	sub            edge.Subscription
+	sub            api.Subscription
 	topic, channel string
 	letters        string               // the dead-letter topic
 	leaders        []catalog.Leadership // of its partitions, when it was last asked
@@ -88,7 +87,7 @@ type redrive struct {
 func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	idle := time.NewTimer(redriveIdle)
 	defer idle.Stop()
-	var got []edge.Delivery
+	var got []api.Delivery
 	for moved < limit && r.held < redriveHeld {
 		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // the least part is half of an equal one
 		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
@@ -112,7 +111,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 		}
 	}
 	if moved < limit {
-		return moved, fmt.Errorf("%w: the next lie behind %d messages of other channels; ask again", edge.ErrUnavailable, r.held)
+		return moved, fmt.Errorf("%w: the next lie behind %d messages of other channels; ask again", api.ErrUnavailable, r.held)
 	}
 	return moved, nil
 }
@@ -129,7 +128,7 @@ func (r *redrive) none(ctx context.Context) (bool, error) {
 func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err error) {
 	t, ok := r.catalog.Topic(r.letters)
 	if !ok {
-		return nil, edge.ErrTopicNotFound
+		return nil, api.ErrTopicNotFound
 	}
 	for n := range t.Partitions {
 		l, _ := r.directory.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -140,12 +139,12 @@ func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err
 }
 
 // move puts the messages of this channel back.
-func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err error) {
+func (r *redrive) move(ctx context.Context, got []api.Delivery) (moved int, err error) {
 	var messages []queue.Message
 	var numbers []int
-	var ids []edge.MessageID
+	var ids []api.MessageID
 	for _, d := range got {
-		from, ok := deadletter.Decode(d.Message.Header)
+		from, ok := nsqd.DecodeDeadLetter(d.Message.Header)
 		if !ok || from.Topic != r.topic || from.Channel != r.channel {
 			r.held++
 			continue
@@ -170,16 +169,16 @@ func (r *redrive) move(ctx context.Context, got []edge.Delivery) (moved int, err
 	if failed == nil {
 		return moved, nil
 	}
-	return moved, fmt.Errorf("%w: %d messages stay in the dead-letter topic for now, or are delivered twice: %w", edge.ErrUnavailable, len(failed), failed[0])
+	return moved, fmt.Errorf("%w: %d messages stay in the dead-letter topic for now, or are delivered twice: %w", api.ErrUnavailable, len(failed), failed[0])
 }
 
 // partition is where the message was, for a message with a key belongs there; -1 if that
 // was in another topic of this name.
-func (r *redrive) partition(from deadletter.Header) int {
-	var id edge.MessageID
+func (r *redrive) partition(from nsqd.DeadLetterHeader) int {
+	var id api.MessageID
 	copy(id[:], from.ID)
 	t, _ := r.catalog.Topic(r.topic)
-	if place, ok := msgid.Parse(id); ok && place.Nonce == msgid.Nonce(t.ID) {
+	if place, ok := api.ParseMessageID(id); ok && place.Nonce == api.NonceOf(t.ID) {
 		return int(place.Partition)
 	}
 	return -1

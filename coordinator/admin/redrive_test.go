@@ -6,21 +6,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // sharedLetters is a subscription to a dead-letter topic that has any number of
 // messages of other channels.
-type sharedLetters struct{ edge.Subscription }
+type sharedLetters struct{ api.Subscription }
 
 func (sharedLetters) SetReady(int) {}
 
-func (sharedLetters) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
+func (sharedLetters) Pull(credit int, dst []api.Delivery) []api.Delivery {
 	for range credit {
-		dst = append(dst, edge.Delivery{Message: queue.Message{Header: []byte(`{"topic":"orders","channel":"other"}`)}})
+		dst = append(dst, api.Delivery{Message: queue.Message{Header: []byte(`{"topic":"orders","channel":"other"}`)}})
 	}
 	return dst
 }
@@ -35,14 +35,14 @@ func TestRedriveBehindManyOfOtherChannels(t *testing.T) {
 	r := redrive{Redriver: &Redriver{gateway: silent{}}, sub: sharedLetters{}, topic: "orders", channel: "billing"}
 	moved, err := r.run(t.Context(), 100)
 	require.Zero(t, moved)
-	require.ErrorIs(t, err, edge.ErrUnavailable)
+	require.ErrorIs(t, err, api.ErrUnavailable)
 	require.ErrorContains(t, err, "ask again")
 }
 
 // noted is a gateway that notes the identities of messages, and a subscription that finishes everything.
 type noted struct {
 	Gateway
-	edge.Subscription
+	api.Subscription
 	identities []queue.Identity
 }
 
@@ -53,15 +53,15 @@ func (n *noted) PublishAll(_ context.Context, _ string, _ []int, messages []queu
 	return make([]error, len(messages))
 }
 
-func (*noted) Finish(edge.MessageID) error { return nil }
+func (*noted) Finish(api.MessageID) error { return nil }
 
 // TestARedriveOfAReusedSequenceIsNoRepeat: after an unclean recovery a dead letter has the sequence of a lost one, which was
 // moved back before. It is another message.
 func TestARedriveOfAReusedSequenceIsNoRepeat(t *testing.T) {
 	n := &noted{}
-	r := redrive{Redriver: &Redriver{records: &records{catalog: catalog.New(meta.Keys{}, nil)}, gateway: n}, sub: n, topic: "orders", channel: "billing"}
+	r := redrive{Redriver: &Redriver{records: &records{catalog: catalog.New(metadata.Keys{}, nil)}, gateway: n}, sub: n, topic: "orders", channel: "billing"}
 	for _, at := range []int64{5, 5, 6} {
-		moved, err := r.move(t.Context(), []edge.Delivery{{Message: queue.Message{Seq: 3, Time: at, Header: []byte(`{"##original_topic":"orders","##original_channel":"billing"}`)}}})
+		moved, err := r.move(t.Context(), []api.Delivery{{Message: queue.Message{Seq: 3, Time: at, Header: []byte(`{"##original_topic":"orders","##original_channel":"billing"}`)}}})
 		require.NoError(t, err)
 		require.Equal(t, 1, moved)
 	}

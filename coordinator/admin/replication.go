@@ -5,30 +5,30 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // SetReplication changes how many replicas a topic has, and how many of them must
 // be in sync for its puts. It returns when the topic's key has the numbers. The
 // controller then changes one partition after the other: it adds the replicas that
 // lack, drops those that are too many, and raises the minimum when so many are in sync.
-func (t *Topics) SetReplication(ctx context.Context, op edge.SetReplication) error {
+func (t *Topics) SetReplication(ctx context.Context, op api.SetReplication) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		factor := cmp.Or(op.ReplicationFactor, s.ReplicationFactor) // as it is now: asked again, another writer has changed it
 		s.MinInSync = cmp.Or(op.MinInSync, s.MinInSync)
 		if s.MinInSync > factor {
-			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", edge.ErrInvalid, s.MinInSync, factor)
+			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", api.ErrInvalid, s.MinInSync, factor)
 		}
 		return t.withFactor(s, factor)
 	})
 }
 
 // withFactor refuses more replicas than there are brokers for.
-func (t *Topics) withFactor(s meta.TopicState, factor int) (meta.TopicState, error) {
+func (t *Topics) withFactor(s metadata.TopicState, factor int) (metadata.TopicState, error) {
 	err := t.enoughBrokers(factor, s.ReplicationFactor)
 	if err == nil {
 		s.ReplicationFactor = factor
@@ -46,7 +46,7 @@ func (t *Topics) enoughBrokers(factor, allowed int) error {
 		}
 	}
 	if factor > max(staying, allowed) {
-		return fmt.Errorf("%w: replication_factor %d, but the cluster has %d brokers", edge.ErrInvalid, factor, staying)
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %d brokers", api.ErrInvalid, factor, staying)
 	}
 	return nil
 }

@@ -7,38 +7,36 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/origin"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Seek moves a channel in all partitions, or in the one that is named, to a place (edge.ParsePlace). It
+// Seek moves a channel in all partitions, or in the one that is named, to a place (api.ParsePlace). It
 // returns the effect in messages. With DryRun nothing moves. A sequence beyond the end of one of these
 // partitions is refused before the channel is moved in any.
-func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResult, error) {
+func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
 	if err := op.Validate(); err != nil {
-		return edge.SeekResult{}, err
+		return api.SeekResult{}, err
 	}
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return edge.SeekResult{}, edge.ErrTopicNotFound
+		return api.SeekResult{}, api.ErrTopicNotFound
 	}
-	place, err := origin.Check(op.To)
+	place, err := nsqd.CheckStart(op.To)
 	if err != nil {
-		return edge.SeekResult{}, err
+		return api.SeekResult{}, err
 	}
 	var numbers []uint16
 	switch {
 	case op.Partition >= t.Partitions:
-		return edge.SeekResult{}, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+		return api.SeekResult{}, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
 	case op.Partition >= 0:
 		numbers = append(numbers, uint16(op.Partition))
 	default:
@@ -48,20 +46,20 @@ func (c *Channels) Seek(ctx context.Context, op edge.SeekChannel) (edge.SeekResu
 		leaders: c.leaders, dryRun: op.DryRun,
 		op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
 	}
-	if place.Kind == edge.PlaceSequence && !op.DryRun && len(numbers) > 1 {
+	if place.Kind == api.PlaceSequence && !op.DryRun && len(numbers) > 1 {
 		if err := s.check(ctx, numbers); err != nil {
-			return edge.SeekResult{}, err
+			return api.SeekResult{}, err
 		}
 	}
 	moves, err := s.all(ctx, numbers)
 	if err != nil {
-		return edge.SeekResult{}, err
+		return api.SeekResult{}, err
 	}
 	return resultOf(op.DryRun, moves), nil
 }
 
 // numbersOf lists the partitions of a topic, the new ones of a topic that grows included.
-func numbersOf(t meta.TopicState) (numbers []uint16) {
+func numbersOf(t metadata.TopicState) (numbers []uint16) {
 	for n := range t.Span() {
 		numbers = append(numbers, uint16(n))
 	}
@@ -69,9 +67,9 @@ func numbersOf(t meta.TopicState) (numbers []uint16) {
 }
 
 // resultOf adds the partitions up. A sum is unknown if one of them is.
-func resultOf(dryRun bool, moves []edge.SeekMove) edge.SeekResult {
+func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	skips, repeats := uint64(0), uint64(0)
-	r := edge.SeekResult{DryRun: dryRun, Skips: &skips, Repeats: &repeats, Partitions: moves}
+	r := api.SeekResult{DryRun: dryRun, Skips: &skips, Repeats: &repeats, Partitions: moves}
 	for _, m := range moves {
 		if m.Skips == nil || m.Repeats == nil {
 			r.Skips, r.Repeats = nil, nil
@@ -104,24 +102,24 @@ func (s seeker) check(ctx context.Context, numbers []uint16) error {
 }
 
 // all asks each leader once for all of its partitions, then for those alone that it has not done.
-func (s seeker) all(ctx context.Context, numbers []uint16) ([]edge.SeekMove, error) {
+func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, error) {
 	moves, unsure := s.together(ctx, numbers)
 	numbers = slices.DeleteFunc(numbers, func(n uint16) bool {
-		return slices.ContainsFunc(moves, func(m edge.SeekMove) bool { return m.Partition == int(n) })
+		return slices.ContainsFunc(moves, func(m api.SeekMove) bool { return m.Partition == int(n) })
 	})
-	left, errs := make([]edge.SeekMove, len(numbers)), make([]error, len(numbers))
-	tasks.Each(len(numbers), msgid.MaxPartitions, func(i int) { left[i], errs[i] = s.one(ctx, numbers[i], unsure[numbers[i]]) })
+	left, errs := make([]api.SeekMove, len(numbers)), make([]error, len(numbers))
+	concurrency.Each(len(numbers), api.MaxPartitions, func(i int) { left[i], errs[i] = s.one(ctx, numbers[i], unsure[numbers[i]]) })
 	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
 		return nil, partitionErrors(failed)
 	}
 	moves = append(moves, left...)
-	slices.SortFunc(moves, func(x, y edge.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
+	slices.SortFunc(moves, func(x, y api.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
 	return moves, nil
 }
 
 // together asks each leader of several partitions for all of them in one call. unsure are the
 // partitions that may have been moved, without an answer.
-func (s seeker) together(ctx context.Context, numbers []uint16) (moves []edge.SeekMove, unsure map[uint16]bool) {
+func (s seeker) together(ctx context.Context, numbers []uint16) (moves []api.SeekMove, unsure map[uint16]bool) {
 	type answer struct {
 		numbers []uint16
 		moves   []calls.SeekMove
@@ -159,15 +157,15 @@ func (s seeker) together(ctx context.Context, numbers []uint16) (moves []edge.Se
 func inDoubt(err error) bool { return err != nil && rpc.ClassOf(err) == outcome.ClassInDoubt }
 
 // one asks the leader of one partition, and the next one if the leadership moves.
-func (s seeker) one(ctx context.Context, n uint16, unsure bool) (edge.SeekMove, error) {
+func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, error) {
 	op := s.op
 	op.Number = n
-	move := edge.SeekMove{Partition: int(n)}
+	move := api.SeekMove{Partition: int(n)}
 	err := s.leaders.atLeader(ctx, op.Partition(), func(node ident.Node) error {
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: op, Numbers: []uint16{n}, DryRun: s.dryRun})
 		switch {
 		case errors.Is(err, rpc.ErrMethod) && s.dryRun:
-			return fmt.Errorf("%w: broker %s runs a build that cannot count what a seek skips and repeats; nothing was moved: %w", edge.ErrInvalid, node, err)
+			return fmt.Errorf("%w: broker %s runs a build that cannot count what a seek skips and repeats; nothing was moved: %w", api.ErrInvalid, node, err)
 		case errors.Is(err, rpc.ErrMethod):
 			unsure = true
 			_, err = ask(ctx, s.leaders, node, calls.ChangeQueue, op)
@@ -175,7 +173,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (edge.SeekMove, 
 			move = moveOf(resp.Moves[0])
 		case err == nil:
 			unsure, err = true, rpc.ErrNotLeader
-		case errors.Is(err, edge.ErrInvalid): // of the place: the answer to a client has no names of calls
+		case errors.Is(err, api.ErrInvalid): // of the place: the answer to a client has no names of calls
 			if refusal := (*rpc.Error)(nil); errors.As(err, &refusal) {
 				err = refusal
 			}
@@ -184,21 +182,21 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (edge.SeekMove, 
 		return err
 	})
 	if unsure && !s.dryRun {
-		move = edge.SeekMove{Partition: int(n), Stays: move.Stays}
+		move = api.SeekMove{Partition: int(n), Stays: move.Stays}
 	}
 	return move, err
 }
 
 // moveOf converts an answer for the edges.
-func moveOf(m calls.SeekMove) edge.SeekMove {
+func moveOf(m calls.SeekMove) api.SeekMove {
 	from, to := ident.Sequence(m.From), ident.Sequence(m.To)
-	return edge.SeekMove{Partition: int(m.Number), From: &from, To: &to, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
+	return api.SeekMove{Partition: int(m.Number), From: &from, To: &to, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
 }
 
 // Seek moves a channel in partitions led here, or counts what the move would do (calls.Seek).
 func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.SeekReply, err error) {
 	moves, errs := make([]calls.SeekMove, len(req.Numbers)), make([]error, len(req.Numbers))
-	tasks.Each(len(req.Numbers), msgid.MaxPartitions, func(i int) {
+	concurrency.Each(len(req.Numbers), api.MaxPartitions, func(i int) {
 		op := req.Op
 		op.Number = req.Numbers[i]
 		p, err := q.led(op.Partition())
@@ -226,7 +224,7 @@ func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.Se
 
 // seek moves a channel of one partition, or counts. Without a channel it only checks the place.
 func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp, dryRun bool) (calls.SeekMove, error) {
-	place, err := edge.ParsePlace(op.From)
+	place, err := api.ParsePlace(op.From)
 	if err == nil {
 		err = place.Beyond(op.Number, p.Committed().Sequence)
 	}

@@ -9,15 +9,13 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/sleep"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
@@ -40,7 +38,7 @@ type Topics struct {
 	quotas   *quota.Quotas
 	locks    *txn.KeyedLock // by name, while a topic is created
 	slots    chan struct{}  // a place for each topic that is being made
-	group    *tasks.Group
+	group    *concurrency.Group
 	log      logrus.FieldLogger
 }
 
@@ -50,9 +48,9 @@ type spec struct {
 	partitions, replicas, minInSync int
 	ordered                         bool
 	explicit                        bool // asked for by name, not by a put
-	durability                      meta.Durability
-	limits                          edge.TopicLimits // others than the defaults
-	owner                           string           // whose quota counts it
+	durability                      metadata.Durability
+	limits                          api.TopicLimits // others than the defaults
+	owner                           string          // whose quota counts it
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
@@ -64,7 +62,7 @@ func DefaultMinInSync(replicationFactor int) int {
 	return replicationFactor/2 + 1
 }
 
-// complete fills in the defaults and checks; errors wrap edge.ErrInvalid.
+// complete fills in the defaults and checks; errors wrap api.ErrInvalid.
 func (t *Topics) complete(s spec) (spec, error) {
 	d := t.defaults.of(s.name)
 	setDefault(&s.partitions, d.Partitions)
@@ -75,14 +73,14 @@ func (t *Topics) complete(s spec) (spec, error) {
 	setDefault(&s.minInSync, DefaultMinInSync(s.replicas))
 	setDefault(&s.durability, d.Durability)
 	switch {
-	case !edge.ValidName(s.name): // it is a folder's name on every disk
-		return s, fmt.Errorf("%w: %q is no name of a topic", edge.ErrInvalid, s.name)
-	case s.partitions < 1 || s.partitions > msgid.MaxPartitions:
-		return s, fmt.Errorf("%w: partitions must be 1 to %d", edge.ErrInvalid, msgid.MaxPartitions)
+	case !api.ValidName(s.name): // it is a folder's name on every disk
+		return s, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, s.name)
+	case s.partitions < 1 || s.partitions > api.MaxPartitions:
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", api.ErrInvalid, api.MaxPartitions)
 	case s.replicas < 1:
-		return s, fmt.Errorf("%w: replication_factor must be at least 1", edge.ErrInvalid)
+		return s, fmt.Errorf("%w: replication_factor must be at least 1", api.ErrInvalid)
 	case s.minInSync < 1 || s.minInSync > s.replicas:
-		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", edge.ErrInvalid, s.replicas)
+		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", api.ErrInvalid, s.replicas)
 	}
 	return s, validDurability(s.durability)
 }
@@ -96,22 +94,22 @@ func setDefault[T comparable](v *T, value T) {
 }
 
 // Ensure finds a topic, or makes it with the defaults if that is allowed.
-func (t *Topics) Ensure(ctx context.Context, name string) (meta.TopicState, error) {
+func (t *Topics) Ensure(ctx context.Context, name string) (metadata.TopicState, error) {
 	if state, ok := t.catalog.Topic(name); ok {
 		return state, nil
 	}
 	if t.defaults.NoAutoCreate {
-		return meta.TopicState{}, edge.ErrTopicNotFound
+		return metadata.TopicState{}, api.ErrTopicNotFound
 	}
 	s, err := t.complete(spec{name: name})
 	if err != nil {
-		return meta.TopicState{}, err
+		return metadata.TopicState{}, err
 	}
 	return t.create(ctx, s)
 }
 
-// CreateExplicitly makes a topic as asked. One that exists and differs is edge.ErrConflict.
-func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) error {
+// CreateExplicitly makes a topic as asked. One that exists and differs is api.ErrConflict.
+func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 	there := err == nil
 	if there {
 		err = conflict(now, op)
-	} else if errors.Is(err, edge.ErrTopicNotFound) {
+	} else if errors.Is(err, api.ErrTopicNotFound) {
 		err = nil
 	}
 	if err != nil {
@@ -128,7 +126,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 	s, err := t.complete(spec{
 		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
 		ordered: op.Ordered != nil && *op.Ordered, explicit: true,
-		durability: meta.Durability(op.Durability), limits: op.Limits,
+		durability: metadata.Durability(op.Durability), limits: op.Limits,
 	})
 	if err != nil {
 		return err
@@ -146,18 +144,18 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op edge.CreateTopic) erro
 
 // mayHave refuses settings that a broker of the cluster cannot read yet, and a deletion for idleness
 // where nothing can be undeleted.
-func (t *Topics) mayHave(l edge.TopicLimits, durability string) error {
+func (t *Topics) mayHave(l api.TopicLimits, durability string) error {
 	for _, s := range []struct {
 		named bool
 		what  string
 		level int
 	}{
-		{durability != "", "a topic's durability", meta.LevelDurability},
-		{l.MaxPutRate != nil || l.MaxPutBytesRate != nil, "a publish rate", meta.LevelQuotas},
-		{l.DedupeWindowMS != nil, "a dedupe window", meta.LevelDedupe},
-		{l.Dedupe == edge.DedupeContent, "a topic that recognises messages by their content", meta.LevelContent},
-		{l.IdleMS != nil, "idle_after", meta.LevelTrash},
-		{l.ChannelIdleMS != nil, "channel_idle_after", meta.LevelChannelIdle},
+		{durability != "", "a topic's durability", metadata.LevelDurability},
+		{l.MaxPutRate != nil || l.MaxPutBytesRate != nil, "a publish rate", metadata.LevelQuotas},
+		{l.DedupeWindowMS != nil, "a dedupe window", metadata.LevelDedupe},
+		{l.Dedupe == api.DedupeContent, "a topic that recognises messages by their content", metadata.LevelContent},
+		{l.IdleMS != nil, "idle_after", metadata.LevelTrash},
+		{l.ChannelIdleMS != nil, "channel_idle_after", metadata.LevelChannelIdle},
 	} {
 		if s.named {
 			if err := t.requireLevel(s.what, s.level); err != nil {
@@ -168,15 +166,15 @@ func (t *Topics) mayHave(l edge.TopicLimits, durability string) error {
 	switch {
 	case t.defaults.DeleteGrace > 0:
 	case l.IdleMS != nil && *l.IdleMS > 0:
-		return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", edge.ErrInvalid)
+		return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", api.ErrInvalid)
 	case l.ChannelIdleMS != nil && *l.ChannelIdleMS > 0:
-		return fmt.Errorf("%w: channel_idle_after requires a --delete-grace: a channel is announced for that time before it is deleted", edge.ErrInvalid)
+		return fmt.Errorf("%w: channel_idle_after requires a --delete-grace: a channel is announced for that time before it is deleted", api.ErrInvalid)
 	}
 	return nil
 }
 
 // makeAs creates a topic, or finds one with the settings of the operation.
-func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error {
+func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	for {
@@ -184,7 +182,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error 
 		if err != nil {
 			return err
 		}
-		if err = t.confirm(ctx, op); !errors.Is(err, edge.ErrTopicNotFound) {
+		if err = t.confirm(ctx, op); !errors.Is(err, api.ErrTopicNotFound) {
 			return err
 		}
 		// The one that was found here has been deleted: it is made when the catalog has that.
@@ -196,12 +194,12 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op edge.CreateTopic) error 
 }
 
 // Set changes the limits of a topic, and its durability, that are given.
-func (t *Topics) Set(ctx context.Context, op edge.SetTopic) error {
-	durability := meta.Durability(op.Durability)
-	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, meta.DurabilitySync)), t.mayHave(op.Limits, op.Durability)); err != nil {
+func (t *Topics) Set(ctx context.Context, op api.SetTopic) error {
+	durability := metadata.Durability(op.Durability)
+	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits, op.Durability)); err != nil {
 		return err
 	}
-	return t.changeTopic(ctx, op.Topic, func(s meta.TopicState) (meta.TopicState, error) {
+	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that nsqadmin repeats
 		setLimits(&s, op.Limits, durability)
 		return s, nil
@@ -209,14 +207,14 @@ func (t *Topics) Set(ctx context.Context, op edge.SetTopic) error {
 }
 
 // setLimits changes the limits that are given, and the durability unless it is "".
-func setLimits(s *meta.TopicState, l edge.TopicLimits, d meta.Durability) {
+func setLimits(s *metadata.TopicState, l api.TopicLimits, d metadata.Durability) {
 	s.Durability = cmp.Or(d, s.Durability)
 	o := &s.Options
 	switch l.Dedupe {
-	case edge.DedupeID:
+	case api.DedupeID:
 		o.Dedupe = ""
-	case edge.DedupeContent:
-		o.Dedupe = meta.DedupeContent
+	case api.DedupeContent:
+		o.Dedupe = metadata.DedupeContent
 	}
 	for to, value := range map[*int64]*int64{
 		&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
@@ -229,20 +227,20 @@ func setLimits(s *meta.TopicState, l edge.TopicLimits, d meta.Durability) {
 }
 
 // validDurability refuses a durability that there is not.
-func validDurability(d meta.Durability) error {
-	if d != meta.DurabilitySync && d != meta.DurabilityReplicated {
-		return fmt.Errorf("%w: durability must be %s or %s", edge.ErrInvalid, meta.DurabilitySync, meta.DurabilityReplicated)
+func validDurability(d metadata.Durability) error {
+	if d != metadata.DurabilitySync && d != metadata.DurabilityReplicated {
+		return fmt.Errorf("%w: durability must be %s or %s", api.ErrInvalid, metadata.DurabilitySync, metadata.DurabilityReplicated)
 	}
 	return nil
 }
 
 // create returns when the catalog has the topic. The first broker that creates it wins;
 // the others find it.
-func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
+func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error) {
 	came := time.Now()
 	unlock, err := t.locks.Lock(ctx, s.name)
 	if err != nil {
-		return meta.TopicState{}, err
+		return metadata.TopicState{}, err
 	}
 	defer unlock()
 	if state, ok := t.catalog.Topic(s.name); ok {
@@ -250,10 +248,10 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 	}
 	done, err := t.quotas.Topic(ctx, s.name, s.partitions)
 	if err != nil {
-		return meta.TopicState{}, err
+		return metadata.TopicState{}, err
 	}
 	defer done()
-	s.owner = t.quotas.Owner(edge.RequesterOf(ctx))
+	s.owner = t.quotas.Owner(api.RequesterOf(ctx))
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}
@@ -275,11 +273,11 @@ func (t *Topics) create(ctx context.Context, s spec) (meta.TopicState, error) {
 			t.quotas.Implied(ctx, "created topic "+s.name)
 			t.createKnown(ctx, s.name, known)
 		}
-		if errors.Is(err, edge.ErrInvalid) {
-			return meta.TopicState{}, err
+		if errors.Is(err, api.ErrInvalid) {
+			return metadata.TopicState{}, err
 		}
-		if err != nil && (time.Since(c.began) >= c.hold || !sleep.Until(ctx, t.catalog.Changed(), txn.Retry)) {
-			return meta.TopicState{}, fmt.Errorf("%w: create topic %s: %w", edge.ErrUnavailable, s.name, err)
+		if err != nil && (time.Since(c.began) >= c.hold || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry)) {
+			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", api.ErrUnavailable, s.name, err)
 		}
 	}
 }
@@ -294,7 +292,7 @@ func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
 	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
 	defer cancel()
 	return slices.DeleteFunc(t.defaults.KnownChannels(ctx, topic), func(channel string) bool {
-		return !edge.ValidName(channel) || nsqd.IsEphemeral(channel)
+		return !api.ValidName(channel) || nsqd.IsEphemeral(channel)
 	})
 }
 

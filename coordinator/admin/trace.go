@@ -5,22 +5,21 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Trace gives the state of one message (edge.Tracer).
-func (c *Channels) Trace(ctx context.Context, topic string, id edge.MessageID) (out edge.MessageTrace, err error) {
+// Trace gives the state of one message (api.Tracer).
+func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (out api.MessageTrace, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return out, edge.ErrTopicNotFound
+		return out, api.ErrTopicNotFound
 	}
-	place, ok := msgid.Parse(id)
-	if !ok || place.Nonce != msgid.Nonce(t.ID) || int(place.Partition) >= t.Partitions {
-		return out, fmt.Errorf("%w: %q is no message of topic %s", edge.ErrInvalid, id[:], topic)
+	place, ok := api.ParseMessageID(id)
+	if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
+		return out, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -29,7 +28,7 @@ func (c *Channels) Trace(ctx context.Context, topic string, id edge.MessageID) (
 	if err != nil {
 		return out, err
 	}
-	out = edge.MessageTrace{
+	out = api.MessageTrace{
 		ID: string(id[:]), Topic: topic, Partition: place.Partition, Sequence: place.Sequence, State: r.State,
 		Time: r.Time, DeliverAt: r.DeliverAt, Bytes: r.Bytes, Committed: r.Committed, Channels: r.Edge(),
 	}
@@ -53,20 +52,20 @@ func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
 	r.Committed = p.Committed().Sequence
 	switch {
 	case req.Sequence < p.Start().Sequence:
-		r.State = edge.TraceRemoved
+		r.State = api.TraceRemoved
 	case req.Sequence < r.Committed:
-		r.State = edge.TraceCommitted
+		r.State = api.TraceCommitted
 	case req.Sequence < p.View().End.Sequence:
-		r.State = edge.TraceStored
+		r.State = api.TraceStored
 	default:
-		r.State = edge.TraceAbsent
+		r.State = api.TraceAbsent
 	}
-	if r.State == edge.TraceCommitted || r.State == edge.TraceStored {
+	if r.State == api.TraceCommitted || r.State == api.TraceStored {
 		if err := readTraced(p, req.Sequence, &r); err != nil {
 			return r, err
 		}
 	}
-	if r.State == edge.TraceCommitted || r.State == edge.TraceRemoved {
+	if r.State == api.TraceCommitted || r.State == api.TraceRemoved {
 		r.Channels = calls.ChannelTracesOf(p.Queue().Trace(req.Sequence, r.Header))
 	}
 	return r, nil
@@ -76,7 +75,7 @@ func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
 func readTraced(p *engine.Partition, seq ident.Sequence, r *calls.TraceReply) error {
 	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {
-		return fmt.Errorf("%w: read the message: %w", edge.ErrUnavailable, err)
+		return fmt.Errorf("%w: read the message: %w", api.ErrUnavailable, err)
 	}
 	if len(list) == 1 && list[0].Seq == seq {
 		m := &list[0]

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -22,15 +22,15 @@ import (
 
 // idle is in the place of the client in the audit and in the trash when a topic was deleted because
 // nothing used it.
-var idle = edge.Requester{Identity: "idle", Action: "idle_after"}
+var idle = api.Requester{Identity: "idle", Action: "idle_after"}
 
 // TrashIdle moves a topic that nothing uses into the trash, as it was read. txn.ErrCompare: it has
 // changed, or the fence does not hold, or a deletion has no grace.
-func (t *Topics) TrashIdle(ctx context.Context, name string, state meta.TopicState, fence ...meta.Compare) error {
+func (t *Topics) TrashIdle(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) error {
 	if !t.graced(name) {
 		return txn.ErrCompare
 	}
-	ctx = edge.WithRequester(ctx, func() edge.Requester { return idle })
+	ctx = api.WithRequester(ctx, func() api.Requester { return idle })
 	ok, err := t.tryTrash(ctx, name, state, fence...)
 	if err == nil && !ok {
 		err = txn.ErrCompare
@@ -42,30 +42,30 @@ func (t *Topics) TrashIdle(ctx context.Context, name string, state meta.TopicSta
 }
 
 // tryTrash moves a topic into the trash.
-func (t *Topics) tryTrash(ctx context.Context, name string, state meta.TopicState, fence ...meta.Compare) (bool, error) {
+func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) (bool, error) {
 	gone := deleted(state)
 	gone.Trashed = true
-	who := edge.RequesterOf(ctx)
-	trash := meta.TrashState{
-		V: meta.Version, Name: name, Topic: state, GraceMS: t.defaults.DeleteGrace.Milliseconds(), By: who.Identity, DeletedAtMS: gone.DeletedAtMS,
+	who := api.RequesterOf(ctx)
+	trash := metadata.TrashState{
+		V: metadata.Version, Name: name, Topic: state, GraceMS: t.defaults.DeleteGrace.Milliseconds(), By: who.Identity, DeletedAtMS: gone.DeletedAtMS,
 	}
-	trash.Topic.V, trash.Topic.DeletedAtMS = meta.Version, 0
-	puts := []meta.Put{
-		{Key: t.keys.Topic(name), Value: meta.Encode(gone)},
-		{Key: t.keys.Trash(state.ID), Value: meta.Encode(trash)},
+	trash.Topic.V, trash.Topic.DeletedAtMS = metadata.Version, 0
+	puts := []metadata.Put{
+		{Key: t.keys.Topic(name), Value: metadata.Encode(gone)},
+		{Key: t.keys.Trash(state.ID), Value: metadata.Encode(trash)},
 	}
-	ok, _, err := txn.Try(ctx, t.store, append(fence, meta.Compare{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}, meta.Compare{Key: t.keys.Trash(state.ID)}), puts)
+	ok, _, err := txn.Try(ctx, t.store, append(fence, metadata.Compare{Key: t.keys.Topic(name), Create: -1, Mod: state.Revision}, metadata.Compare{Key: t.keys.Trash(state.ID)}), puts)
 	return ok, err
 }
 
 // Undelete brings a topic back from the trash: the one with the id, or the last one with the name
-// that was deleted. edge.ErrConflict: another topic has the name, or the topic is being removed for
+// that was deleted. api.ErrConflict: another topic has the name, or the topic is being removed for
 // good. It returns when this broker has seen it.
-func (t *Topics) Undelete(ctx context.Context, op edge.UndeleteTopic) error {
+func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	if err := t.requireLevel("undelete", meta.LevelTrash); err != nil {
+	if err := t.requireLevel("undelete", metadata.LevelTrash); err != nil {
 		return err
 	}
 	unlock, err := lock(ctx, t.locks, op.Topic)
@@ -91,7 +91,7 @@ func (t *Topics) Undelete(ctx context.Context, op edge.UndeleteTopic) error {
 		if ok {
 			break
 		}
-		if found, err = t.inTrash(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, edge.ErrTopicNotFound) {
+		if found, err = t.inTrash(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, api.ErrTopicNotFound) {
 			return err
 		}
 		if err != nil { // it has left the trash: perhaps by this undelete, whose answer was lost
@@ -106,44 +106,44 @@ func (t *Topics) Undelete(ctx context.Context, op edge.UndeleteTopic) error {
 }
 
 // tryUndelete writes the topic's key again and removes that of the trash, if neither has moved.
-func (t *Topics) tryUndelete(ctx context.Context, trash meta.TrashState) (bool, error) {
+func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bool, error) {
 	if trash.Purging {
-		return false, fmt.Errorf("%w: topic %s is being removed for good, it cannot be undeleted any more", edge.ErrConflict, trash.Name)
+		return false, fmt.Errorf("%w: topic %s is being removed for good, it cannot be undeleted any more", api.ErrConflict, trash.Name)
 	}
-	name := meta.Compare{Key: t.keys.Topic(trash.Name)} // not there
+	name := metadata.Compare{Key: t.keys.Topic(trash.Name)} // not there
 	switch e, err := t.store.Get(ctx, name.Key); {
 	case err == nil:
-		now, err := meta.DecodeTopic(e)
+		now, err := metadata.DecodeTopic(e)
 		if err != nil {
 			return false, err
 		}
 		if !now.Deleted {
-			return false, fmt.Errorf("%w: another topic has the name %s; delete that one first, then undelete with id %s", edge.ErrConflict, trash.Name, trash.Topic.ID)
+			return false, fmt.Errorf("%w: another topic has the name %s; delete that one first, then undelete with id %s", api.ErrConflict, trash.Name, trash.Topic.ID)
 		}
 		name.Create, name.Mod = -1, e.Mod
-	case !errors.Is(err, meta.ErrNotFound):
-		return false, fmt.Errorf("%w: undelete topic %s: %w", edge.ErrUnavailable, trash.Name, err)
+	case !errors.Is(err, metadata.ErrNotFound):
+		return false, fmt.Errorf("%w: undelete topic %s: %w", api.ErrUnavailable, trash.Name, err)
 	}
 	key := t.keys.Trash(trash.Topic.ID)
-	ok, _, err := txn.Try(ctx, t.store, []meta.Compare{name, {Key: key, Create: -1, Mod: trash.Revision}}, []meta.Put{
-		{Key: name.Key, Value: meta.Encode(trash.Topic)},
+	ok, _, err := txn.Try(ctx, t.store, []metadata.Compare{name, {Key: key, Create: -1, Mod: trash.Revision}}, []metadata.Put{
+		{Key: name.Key, Value: metadata.Encode(trash.Topic)},
 		{Key: key, Delete: true},
 	})
 	if err != nil {
-		return false, fmt.Errorf("%w: undelete topic %s: %w", edge.ErrUnavailable, trash.Name, err)
+		return false, fmt.Errorf("%w: undelete topic %s: %w", api.ErrUnavailable, trash.Name, err)
 	}
 	return ok, nil
 }
 
 // inTrash are the topics of a name in the trash as they are now, the one that was deleted last last;
-// with an id that one alone. edge.ErrTopicNotFound: there is none.
-func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (found []meta.TrashState, err error) {
+// with an id that one alone. api.ErrTopicNotFound: there is none.
+func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
 	entries, _, err := t.store.List(ctx, t.keys.Trashes())
 	if err != nil {
-		return nil, fmt.Errorf("%w: look for topic %s in the trash: %w", edge.ErrUnavailable, name, err)
+		return nil, fmt.Errorf("%w: look for topic %s in the trash: %w", api.ErrUnavailable, name, err)
 	}
 	for _, e := range entries {
-		trash, err := meta.DecodeTrash(e)
+		trash, err := metadata.DecodeTrash(e)
 		if err != nil {
 			return nil, err
 		}
@@ -152,14 +152,14 @@ func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (fo
 		}
 	}
 	if len(found) == 0 {
-		return nil, edge.ErrTopicNotFound
+		return nil, api.ErrTopicNotFound
 	}
-	slices.SortFunc(found, func(a, b meta.TrashState) int { return int(a.Created - b.Created) })
+	slices.SortFunc(found, func(a, b metadata.TrashState) int { return int(a.Created - b.Created) })
 	return found, nil
 }
 
 // Purge removes topics of a name in the trash for good, with an id that one alone.
-func (t *Topics) Purge(ctx context.Context, op edge.PurgeTopic) error {
+func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
@@ -169,24 +169,24 @@ func (t *Topics) Purge(ctx context.Context, op edge.PurgeTopic) error {
 	}
 	for _, trash := range found {
 		if err := t.purge(ctx, trash); err != nil {
-			return fmt.Errorf("%w: remove topic %s for good: %w", edge.ErrUnavailable, op.Topic, err)
+			return fmt.Errorf("%w: remove topic %s for good: %w", api.ErrUnavailable, op.Topic, err)
 		}
 	}
 	return t.catalog.Await(ctx, func() bool {
-		return !slices.ContainsFunc(found, func(s meta.TrashState) bool { _, there := t.catalog.Trashed(s.Topic.ID); return there })
+		return !slices.ContainsFunc(found, func(s metadata.TrashState) bool { _, there := t.catalog.Trashed(s.Topic.ID); return there })
 	})
 }
 
 // purge removes a topic in the trash for good. The controller may change its key meanwhile: it is read
 // again then. One that is not there any more was removed, or undeleted.
-func (t *Topics) purge(ctx context.Context, trash meta.TrashState) error {
+func (t *Topics) purge(ctx context.Context, trash metadata.TrashState) error {
 	for {
 		err := t.PurgeAsRead(ctx, trash)
 		if !errors.Is(err, txn.ErrCompare) {
 			return err
 		}
 		found, err := t.inTrash(ctx, trash.Name, trash.Topic.ID)
-		if errors.Is(err, edge.ErrTopicNotFound) {
+		if errors.Is(err, api.ErrTopicNotFound) {
 			return nil
 		}
 		if err != nil {
@@ -201,11 +201,11 @@ func (t *Topics) purge(ctx context.Context, trash meta.TrashState) error {
 // channels go, of which there may be more than a transaction takes, and last those of its partitions
 // with the tombstone: a purge that was interrupted is found by the key, and repeated. The compares
 // are made by both transactions.
-func (t *Topics) PurgeAsRead(ctx context.Context, trash meta.TrashState, fence ...meta.Compare) error {
+func (t *Topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fence ...metadata.Compare) error {
 	key := t.keys.Trash(trash.Topic.ID)
 	if !trash.Purging {
-		trash.V, trash.Purging = meta.Version, true
-		rev, err := txn.Apply(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), []meta.Put{{Key: key, Value: meta.Encode(trash)}})
+		trash.V, trash.Purging = metadata.Version, true
+		rev, err := txn.Apply(ctx, t.store, append(fence, metadata.Compare{Key: key, Create: -1, Mod: trash.Revision}), []metadata.Put{{Key: key, Value: metadata.Encode(trash)}})
 		if err != nil {
 			return err
 		}
@@ -214,10 +214,10 @@ func (t *Topics) PurgeAsRead(ctx context.Context, trash meta.TrashState, fence .
 	if err := txn.DeleteAll(ctx, t.store, t.keys.Channels(trash.Topic.ID)); err != nil {
 		return err
 	}
-	puts := append([]meta.Put{
+	puts := append([]metadata.Put{
 		{Key: key, Delete: true},
-		{Key: t.keys.Tombstone(trash.Topic.ID), Value: meta.Encode(deleted(trash.Topic))},
+		{Key: t.keys.Tombstone(trash.Topic.ID), Value: metadata.Encode(deleted(trash.Topic))},
 	}, t.partitionDeletes(trash.Topic)...)
-	_, err := txn.Apply(ctx, t.store, append(fence, meta.Compare{Key: key, Create: -1, Mod: trash.Revision}), puts)
+	_, err := txn.Apply(ctx, t.store, append(fence, metadata.Compare{Key: key, Create: -1, Mod: trash.Revision}), puts)
 	return err
 }

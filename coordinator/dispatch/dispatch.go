@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Transport makes calls to other brokers; *rpc.Transport does.
@@ -78,7 +78,7 @@ func (d *Dispatcher) Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 func (d *Dispatcher) Serve(ctx context.Context, from ident.Node, method string, raw []byte) (any, error) {
 	t := d.rooms()
 	if t == nil {
-		return nil, edge.ErrExiting
+		return nil, api.ErrExiting
 	}
 	h, ok := t.calls[method]
 	if !ok {
@@ -115,7 +115,7 @@ func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.
 		var req Req
 		if _, none := any(req).(calls.None); !none {
 			if err := rpc.Unmarshal(raw, &req); err != nil {
-				return nil, fmt.Errorf("%w: %w", edge.ErrInvalid, err)
+				return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 			}
 		}
 		return answer(ctx, from, req)

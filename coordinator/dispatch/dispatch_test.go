@@ -15,15 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // TestEveryMethodHasAHandler: the names in package calls are those of the table.
 func TestEveryMethodHasAHandler(t *testing.T) {
-	files, err := filepath.Glob("../calls/*.go")
+	files, err := filepath.Glob("../../rpc/calls/*.go")
 	require.NoError(t, err)
 	var names []string
 	for _, name := range files {
@@ -95,7 +95,7 @@ func TestCloseLetsGoOfThoseThatWait(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, answered)
 		d.Close()
-		require.ErrorIs(t, <-answered, edge.ErrExiting)
+		require.ErrorIs(t, <-answered, api.ErrExiting)
 	})
 }
 
@@ -112,7 +112,7 @@ func TestARequestThatIsNotOneIsRefused(t *testing.T) {
 	d := New("n1")
 	d.Open(nowhere{t}, Rooms{})
 	_, err := d.Serve(t.Context(), "n2", string(calls.Hide), []byte{0xc1})
-	require.ErrorIs(t, err, edge.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 	err = d.Call(t.Context(), "n1", string(calls.Hide), "no struct", nil)
-	require.ErrorIs(t, err, edge.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 }

@@ -5,33 +5,32 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin"
-	"github.com/lockstepmq/lockstep/coordinator/calls"
-	"github.com/lockstepmq/lockstep/coordinator/directory"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/hosting"
-	"github.com/lockstepmq/lockstep/coordinator/inspect"
-	"github.com/lockstepmq/lockstep/coordinator/peers"
-	"github.com/lockstepmq/lockstep/coordinator/upkeep"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/coordinator/liveness"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
+	"github.com/lockstepmq/lockstep/coordinator/query"
+	"github.com/lockstepmq/lockstep/coordinator/replicas"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Rooms are the parts of the broker that take frames and answer calls.
 type Rooms struct {
 	Engine    *engine.Engine
 	Gateway   *gateway.Gateway
-	Peers     *peers.Peers
-	Hosting   *hosting.Hosting
+	Peers     *liveness.Peers
+	Hosting   *replicas.Hosting
 	Queues    *admin.Queues
-	Inspector *inspect.Inspector
-	Directory *directory.Directory
-	Repair    *upkeep.Repair
-	Space     *upkeep.Space
+	Inspector *query.Inspector
+	Directory *query.Directory
+	Repair    *maintenance.Repair
+	Space     *maintenance.Space
 	Events    *events.Recorder // nil: none are kept
-	Idleness  *upkeep.Idleness
+	Idleness  *maintenance.Idleness
 	// Console answers a question of another broker's console.
 	Console func(ctx context.Context, question []byte) ([]byte, error)
 }
@@ -92,11 +91,11 @@ func newTable(r Rooms) *table {
 		return calls.StatsOf(r.Inspector.Topics("", "", false)), nil
 	})
 	on(t, calls.Digest, func(_ context.Context, _ ident.Node, req calls.DigestRequest) (calls.DigestReply, error) {
-		d, err := r.Inspector.Digest(edge.DigestRequest(req))
+		d, err := r.Inspector.Digest(api.DigestRequest(req))
 		return calls.DigestReplyOf(d), err
 	})
 	on(t, calls.Peek, func(_ context.Context, _ ident.Node, req calls.PeekRequest) (calls.PeekReply, error) {
-		p, err := r.Inspector.PeekHere(edge.PeekRequest(req))
+		p, err := r.Inspector.PeekHere(api.PeekRequest(req))
 		return calls.PeekReplyOf(p), err
 	})
 	on(t, calls.Discard, func(ctx context.Context, _ ident.Node, req calls.DiscardRequest) (calls.None, error) {

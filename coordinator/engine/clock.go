@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 func (e *Engine) KeepTime(ctx context.Context) {
 	last, trusted, extended := time.Now(), time.Now(), time.Time{}
 	var due []*Partition
-	tasks.Every(ctx, tickEvery, func() {
+	concurrency.Every(ctx, tickEvery, func() {
 		now := time.Now()
 		if now.Sub(last) > stall {
 			trusted = now.Add(stall)

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/events"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
 )

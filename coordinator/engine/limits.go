@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
+	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -30,7 +30,7 @@ type bounds struct {
 func (p *Partition) SetLimits(l Limits) {
 	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
 	p.queue.SetTTL(l.TTLMS)
-	window := cmp.Or(l.DedupeMS, repeats.DefaultMS)
+	window := cmp.Or(l.DedupeMS, dedupe.DefaultMS)
 	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
 		p.Post(replica.Dedupe{WindowMS: window})
 	}

@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/inflight"
-	"github.com/lockstepmq/lockstep/internal/stopwatch"
-	"github.com/lockstepmq/lockstep/internal/store"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
 // tickEvery is the granularity of a machine's time.
@@ -32,15 +31,15 @@ type loop struct {
 	slow    slowPuts
 	began   time.Time
 	events  *eventQueue
-	puts    inflight.Count // submitted, and not answered yet
-	rested  *time.Timer    // ends Options.Linger; the loop's goroutine has it
+	puts    concurrency.InFlight // submitted, and not answered yet
+	rested  *time.Timer          // ends Options.Linger; the loop's goroutine has it
 	quit    chan struct{}
 	ended   chan struct{}
 
-	passes   stopwatch.Stopwatch // of the pass under way
-	queued   bool                // the loop's goroutine has to flush; its own
-	flushing atomic.Bool         // it is in a flush
-	flushers atomic.Int64        // goroutines in a flush, which run a pass afterwards
+	passes   concurrency.Stopwatch // of the pass under way
+	queued   bool                  // the loop's goroutine has to flush; its own
+	flushing atomic.Bool           // it is in a flush
+	flushers atomic.Int64          // goroutines in a flush, which run a pass afterwards
 
 	run sync.Mutex // the run lock
 	runState

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/signal"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -47,7 +47,7 @@ type event struct {
 // Writers never block. Its bounds are those of its writers: puts are admitted by the
 // edges, and replicas keep windows.
 type eventQueue struct {
-	wake signal.Edge // there are events
+	wake concurrency.Edge // there are events
 	mu   struct {
 		sync.Mutex
 		events []event
@@ -55,7 +55,7 @@ type eventQueue struct {
 	}
 }
 
-func newEventQueue() *eventQueue { return &eventQueue{wake: signal.NewEdge()} }
+func newEventQueue() *eventQueue { return &eventQueue{wake: concurrency.NewEdge()} }
 
 // enqueue adds an event and wakes the loop's goroutine; false after close.
 func (q *eventQueue) enqueue(e event) bool {

@@ -7,17 +7,16 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/store"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/nsqd/meter"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
 // registry is the partitions that are hosted here.
 type registry struct {
 	sync.RWMutex
 	byID map[ident.Partition]*Partition
-	list []*Partition          // sorted; replaced, never changed; nil = to be made anew
-	past map[string]meter.Work // by topic: of partitions that were hosted here
+	list []*Partition         // sorted; replaced, never changed; nil = to be made anew
+	past map[string]nsqd.Work // by topic: of partitions that were hosted here
 }
 
 // Partition finds a partition that is hosted here.
@@ -133,9 +132,9 @@ func (r *registry) keepWork(p *Partition) {
 	r.Lock()
 	defer r.Unlock()
 	if r.past == nil {
-		r.past = map[string]meter.Work{}
+		r.past = map[string]nsqd.Work{}
 	}
-	var sum meter.Work // anew: readers have the old one
+	var sum nsqd.Work // anew: readers have the old one
 	sum.Add(r.past[p.topic])
 	sum.Add(done)
 	r.past[p.topic] = sum
@@ -143,11 +142,11 @@ func (r *registry) keepWork(p *Partition) {
 
 // PastWork is, by topic, the work of the partitions that were hosted here and no longer are. Topics
 // that are gone are forgotten.
-func (e *Engine) PastWork(there func(topic string) bool) map[string]meter.Work {
+func (e *Engine) PastWork(there func(topic string) bool) map[string]nsqd.Work {
 	r := &e.partitions
 	r.Lock()
 	defer r.Unlock()
-	maps.DeleteFunc(r.past, func(topic string, _ meter.Work) bool { return !there(topic) })
+	maps.DeleteFunc(r.past, func(topic string, _ nsqd.Work) bool { return !there(topic) })
 	return maps.Clone(r.past)
 }
 

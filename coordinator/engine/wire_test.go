@@ -7,7 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/wiretest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wiretest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/stretchr/testify/require"

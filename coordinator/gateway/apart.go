@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -14,7 +14,7 @@ import (
 // identity: published again alone, or in other company, it would not be recognised in any other. So the put
 // becomes one for each of these partitions. Each of them is stored as a whole or not at all, and the answer
 // waits for all.
-func (g *Gateway) publishApart(t Topic, d queue.Draft, a edge.Answerer) error {
+func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 	s := &several{answerer: a, of: make([]int, 0, d.Count)}
 	var numbers []int // of the partitions
 	d.Identities(func(_ int, x queue.Identity) {
@@ -36,7 +36,7 @@ func (g *Gateway) publishApart(t Topic, d queue.Draft, a edge.Answerer) error {
 	if err := g.admitted(true, all, largest); err != nil {
 		return err
 	}
-	s.left, s.results = len(numbers), make([]edge.PutResult, len(numbers))
+	s.left, s.results = len(numbers), make([]api.PutResult, len(numbers))
 	puts := make([]*put, 0, len(numbers))
 	for i, number := range numbers {
 		p, err := g.begin(t, t.Partition(number), drafts[i], part{s, i})
@@ -55,12 +55,12 @@ func (g *Gateway) publishApart(t Topic, d queue.Draft, a edge.Answerer) error {
 
 // several gathers the results of a put that was published in parts, one for each of its partitions.
 type several struct {
-	answerer edge.Answerer
+	answerer api.Answerer
 	of       []int // the parts of the messages; the first message is in part 0
 
 	mu      sync.Mutex
 	left    int // parts without a result
-	results []edge.PutResult
+	results []api.PutResult
 }
 
 // part is the Answerer of one part.
@@ -69,8 +69,8 @@ type part struct {
 	i int
 }
 
-// Answer implements edge.Answerer; called once for each part.
-func (p part) Answer(r edge.PutResult) {
+// Answer implements api.Answerer; called once for each part.
+func (p part) Answer(r api.PutResult) {
 	p.mu.Lock()
 	p.results[p.i] = r
 	p.left--
@@ -82,7 +82,7 @@ func (p part) Answer(r edge.PutResult) {
 }
 
 // result is the result of the whole: that of the first message if all are stored.
-func (s *several) result() edge.PutResult {
+func (s *several) result() api.PutResult {
 	whole := s.results[0]
 	stored := 0
 	for _, r := range s.results {
@@ -98,7 +98,7 @@ func (s *several) result() edge.PutResult {
 	for n, i := range s.of {
 		each[n] = s.results[i].Err
 	}
-	return edge.PutResult{Err: &edge.EachError{Whole: s.failure(stored), Each: each}}
+	return api.PutResult{Err: &api.EachError{Whole: s.failure(stored), Each: each}}
 }
 
 // failure is the error of the whole. It is definite only if no message is stored.
@@ -115,7 +115,7 @@ func (s *several) failure(stored int) (definite error) {
 	}
 	if stored > 0 {
 		return fmt.Errorf("%w: %d of the %d partitions of its messages have stored theirs, one has not (%v); publish all again, the topic recognises what is stored",
-			edge.ErrInDoubt, stored, len(s.results), definite)
+			api.ErrInDoubt, stored, len(s.results), definite)
 	}
 	return definite
 }

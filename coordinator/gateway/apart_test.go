@@ -10,18 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // byContent is the topic "orders" that recognises content.
 func (w *world) byContent(leaders ...ident.Node) Topic {
 	for _, b := range w.brokers {
-		b.level.Store(meta.Level)
+		b.level.Store(metadata.Level)
 	}
 	top := w.topic("orders", leaders...)
 	top.ByContent = true
@@ -38,7 +38,7 @@ func apart(top Topic, body string) int {
 }
 
 // together publishes bodies as one put.
-func (b *broker) together(a edge.Answerer, key []byte, bodies ...string) {
+func (b *broker) together(a api.Answerer, key []byte, bodies ...string) {
 	d := queue.NewDraft(0)
 	for _, body := range bodies {
 		d.Add([]byte(body))
@@ -80,10 +80,10 @@ func TestPutThatIsStoredInPart(t *testing.T) {
 		first, others replica.Outcome // of the partition of the first message, and of the others; 0: stored
 		whole         error
 	}{
-		{"one is full", outcome.TopicFull, 0, edge.ErrInDoubt},
-		{"the others are full", 0, outcome.TopicFull, edge.ErrInDoubt},
-		{"all are full", outcome.TopicFull, outcome.TopicFull, edge.ErrTopicFull},
-		{"full and in doubt", outcome.TopicFull, replica.BelowWindow, edge.ErrBelowWindow},
+		{"one is full", outcome.TopicFull, 0, api.ErrInDoubt},
+		{"the others are full", 0, outcome.TopicFull, api.ErrInDoubt},
+		{"all are full", outcome.TopicFull, outcome.TopicFull, api.ErrTopicFull},
+		{"full and in doubt", outcome.TopicFull, replica.BelowWindow, api.ErrBelowWindow},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -103,8 +103,8 @@ func TestPutThatIsStoredInPart(t *testing.T) {
 				require.Len(t, a.all(), 1)
 				err := a.all()[0].Err
 				require.ErrorIs(t, err, c.whole)
-				require.Equal(t, c.whole == edge.ErrInDoubt, errors.Is(err, edge.ErrInDoubt))
-				var each *edge.EachError
+				require.Equal(t, c.whole == api.ErrInDoubt, errors.Is(err, api.ErrInDoubt))
+				var each *api.EachError
 				require.ErrorAs(t, err, &each)
 				for n, body := range bodies {
 					want := c.others.Row().Err
@@ -132,12 +132,12 @@ func TestPutsOfSeveralAreBounded(t *testing.T) {
 			w.brokers["n1"].together(a, nil, numbers(50)...)
 		}
 		require.Len(t, a.all(), 1)
-		require.Equal(t, edge.ErrBusy, a.all()[0].Err)
+		require.Equal(t, api.ErrBusy, a.all()[0].Err)
 		require.NoError(t, w.brokers["n1"].gw.Close())
 		w.brokers["n1"].together(a, nil, numbers(50)...)
 		require.Len(t, a.all(), 4)
 		for _, r := range a.all()[1:] {
-			require.ErrorIs(t, r.Err, edge.ErrExiting)
+			require.ErrorIs(t, r.Err, api.ErrExiting)
 		}
 	})
 }

@@ -3,14 +3,14 @@ package gateway
 import (
 	"slices"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // arrivals are the deliveries of a stream that the client has not pulled: a queue
 // whose array is reused.
 type arrivals struct {
-	items []edge.Delivery
+	items []api.Delivery
 	head  int
 	bytes int // that the messages that wait hold
 }
@@ -18,10 +18,10 @@ type arrivals struct {
 func (a *arrivals) len() int { return len(a.items) - a.head }
 
 // waiting lists them; valid until the next change.
-func (a *arrivals) waiting() []edge.Delivery { return a.items[a.head:] }
+func (a *arrivals) waiting() []api.Delivery { return a.items[a.head:] }
 
 // push copies a run of deliveries to the end.
-func (a *arrivals) push(run []edge.Delivery) {
+func (a *arrivals) push(run []api.Delivery) {
 	if a.head > 0 && len(a.items)+len(run) > cap(a.items) {
 		n := copy(a.items, a.waiting())
 		clear(a.items[n:])
@@ -35,9 +35,9 @@ func (a *arrivals) push(run []edge.Delivery) {
 const deliveryBytes = 192
 
 // weight is the memory of a delivery in bytes.
-func weight(d *edge.Delivery) int { return deliveryBytes + d.Message.Size() }
+func weight(d *api.Delivery) int { return deliveryBytes + d.Message.Size() }
 
-func size(run []edge.Delivery) (bytes int) {
+func size(run []api.Delivery) (bytes int) {
 	for i := range run {
 		bytes += weight(&run[i])
 	}
@@ -45,7 +45,7 @@ func size(run []edge.Delivery) (bytes int) {
 }
 
 // take appends the first n to dst. The frame of their bodies is free once dst is done.
-func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
+func (a *arrivals) take(n int, dst []api.Delivery) []api.Delivery {
 	first := a.waiting()[:n]
 	dst = append(dst, first...)
 	if n == len(a.waiting()) {
@@ -61,7 +61,7 @@ func (a *arrivals) take(n int, dst []edge.Delivery) []edge.Delivery {
 }
 
 // cut removes the last n.
-func (a *arrivals) cut(n int) []edge.Delivery {
+func (a *arrivals) cut(n int) []api.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])
 	a.bytes -= size(last)
@@ -72,7 +72,7 @@ func (a *arrivals) cut(n int) []edge.Delivery {
 
 // drop removes one message, if it is there, and returns what it held.
 func (a *arrivals) drop(seq ident.Sequence) (bytes int) {
-	at := slices.IndexFunc(a.waiting(), func(d edge.Delivery) bool { return d.Message.Seq == seq })
+	at := slices.IndexFunc(a.waiting(), func(d api.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {
 		bytes = weight(&a.waiting()[at])
 		a.bytes -= bytes

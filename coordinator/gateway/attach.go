@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -74,7 +74,7 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		Wake: s.wakeUp, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate, Direct: true, PullBytes: pullBytes,
 	}
 	if s.request.Client != nil {
-		subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{s.request.Client()} }
+		subscriber.Client = func() []api.ClientStats { return []api.ClientStats{s.request.Client()} }
 	}
 	if err := channel.Attach(subscriber); err != nil {
 		h.waitLocked(now)

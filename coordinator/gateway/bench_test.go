@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -13,7 +13,7 @@ import (
 // window lets a bounded number of puts be under way.
 type window struct{ slots chan struct{} }
 
-func (w window) Answer(r edge.PutResult) {
+func (w window) Answer(r api.PutResult) {
 	if r.Err != nil {
 		panic(r.Err)
 	}
@@ -58,8 +58,8 @@ func benchmarkConsume(b *testing.B, at ident.Node) {
 	b.SetBytes(100)
 	b.ReportAllocs()
 	left, round := 0, 0
-	var s edge.Subscription
-	var buf []edge.Delivery
+	var s api.Subscription
+	var buf []api.Delivery
 	for b.Loop() {
 		if left == 0 { // a new channel begins at the first message again
 			b.StopTimer()
@@ -96,10 +96,10 @@ func BenchmarkConsumeRelayed(b *testing.B) { benchmarkConsume(b, "n2") }
 
 type answered func()
 
-func (f answered) Answer(edge.PutResult) { f() }
+func (f answered) Answer(api.PutResult) { f() }
 
-func (w *world) subscribeAs(b *testing.B, at ident.Node, channel string) edge.Subscription {
-	s, err := w.brokers[at].gw.Subscribe(b.Context(), edge.SubscribeRequest{
+func (w *world) subscribeAs(b *testing.B, at ident.Node, channel string) api.Subscription {
+	s, err := w.brokers[at].gw.Subscribe(b.Context(), api.SubscribeRequest{
 		Topic: "orders", Channel: channel, Partition: -1, MsgTimeoutMS: 60_000,
 	})
 	if err != nil {

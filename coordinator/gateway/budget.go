@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // putBudget bounds the bytes of puts without an answer. Waiting reserves nothing.
@@ -44,7 +44,7 @@ func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64)
 		return ctx.Err()
 	case <-done:
 		b.leave(w)
-		return edge.ErrExiting
+		return api.ErrExiting
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/metrics"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -421,7 +421,7 @@ func (w *world) bodies(p ident.Partition) []string {
 // answers collects results.
 type answers struct {
 	mu  sync.Mutex
-	got []edge.PutResult
+	got []api.PutResult
 	at  []time.Time
 }
 
@@ -434,14 +434,14 @@ func (w *world) publish(at ident.Node, bodies ...string) *answers {
 	return a
 }
 
-func (a *answers) Answer(r edge.PutResult) {
+func (a *answers) Answer(r api.PutResult) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.got = append(a.got, r)
 	a.at = append(a.at, time.Now())
 }
 
-func (a *answers) all() []edge.PutResult {
+func (a *answers) all() []api.PutResult {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.got)
@@ -455,7 +455,7 @@ func draft(bodies ...string) queue.Draft {
 	return b.Draft(ident.RequestID{})
 }
 
-func (b *broker) put(a edge.Answerer, topic string, bodies ...string) {
+func (b *broker) put(a api.Answerer, topic string, bodies ...string) {
 	b.gw.Publish(topic, nil, draft(bodies...), a)
 }
 

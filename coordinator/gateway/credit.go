@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // Credit follows demand. RDY is the number of messages that a client may hold. It is
@@ -211,7 +211,7 @@ func (h *partitionSubscription) returnLocked(n int) {
 }
 
 // sendBackLocked gives messages that the client has not seen back to the leader.
-func (h *partitionSubscription) sendBackLocked(list []edge.Delivery) {
+func (h *partitionSubscription) sendBackLocked(list []api.Delivery) {
 	r := h.remote
 	for _, d := range list {
 		v := wire.VerbOf(wire.VerbRequeue, r.stream, &d)

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // credits are the credits of the streams of a subscription.
-func credits(s edge.Subscription) (each []int, sum int) {
+func credits(s api.Subscription) (each []int, sum int) {
 	sub := s.(*subscription)
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -45,7 +45,7 @@ func TestCreditFollowsDemand(t *testing.T) {
 		require.Equal(t, []int{100, 100, 100, 100}, each)
 
 		w.store(top.Partition(2), 20_000)
-		n := w.consume(s, 400, 20_000, time.Minute, func(d edge.Delivery) { require.NoError(t, s.Finish(d.ID)) })
+		n := w.consume(s, 400, 20_000, time.Minute, func(d api.Delivery) { require.NoError(t, s.Finish(d.ID)) })
 		require.Equal(t, 20_000, n)
 		each, sum := credits(s)
 		require.Greater(t, each[2], 400)
@@ -78,7 +78,7 @@ func TestNoCreditIsLostInTheDivision(t *testing.T) {
 		w.store(top.Partition(2), 1000)
 		w.store(top.Partition(5), 300)
 		for range 3 {
-			w.consume(s, 39, 300, 2*time.Second, func(d edge.Delivery) { require.NoError(t, s.Finish(d.ID)) })
+			w.consume(s, 39, 300, 2*time.Second, func(d api.Delivery) { require.NoError(t, s.Finish(d.ID)) })
 			sub := s.(*subscription)
 			sub.mu.Lock()
 			whole := sub.mu.ready + min(sub.mu.demand.ahead, sub.mu.ready)
@@ -97,7 +97,7 @@ func TestASlowClientGetsItsRDYOfOnePartition(t *testing.T) {
 		top := w.topic("orders", slices.Repeat([]ident.Node{"n1"}, 8)...)
 		s := w.brokers["n2"].subscribe(t, "orders", 10)
 		w.store(top.Partition(2), 1000)
-		var held []edge.Delivery
+		var held []api.Delivery
 		for range 300 {
 			w.tick(10 * time.Millisecond)
 			held = s.Pull(10-len(held), held)
@@ -126,7 +126,7 @@ func TestMessagesSentAheadOfAClientThatStopsAreReturned(t *testing.T) {
 		inFlight := func() int { return q.Stats("ch", false).Channels[0].InFlightCount }
 		s := w.brokers["n2"].subscribe(t, "orders", 100)
 		w.store(top.Partition(0), 10_000)
-		w.consume(s, 100, 5_000, time.Minute, func(d edge.Delivery) { require.NoError(t, s.Finish(d.ID)) })
+		w.consume(s, 100, 5_000, time.Minute, func(d api.Delivery) { require.NoError(t, s.Finish(d.ID)) })
 		held := s.Pull(100-s.InFlight(), nil)
 		w.tick(5 * time.Millisecond)
 		require.Greater(t, inFlight(), len(held), "sent ahead")
@@ -134,7 +134,7 @@ func TestMessagesSentAheadOfAClientThatStopsAreReturned(t *testing.T) {
 		require.Equal(t, len(held), inFlight())
 
 		other := w.brokers["n3"].subscribe(t, "orders", 100)
-		n := w.consume(other, 100, 5_000-len(held), time.Minute, func(d edge.Delivery) {
+		n := w.consume(other, 100, 5_000-len(held), time.Minute, func(d api.Delivery) {
 			require.EqualValues(t, 1, d.Message.Attempts)
 			require.NoError(t, other.Finish(d.ID))
 		})
@@ -160,7 +160,7 @@ func TestAClientThatLeavesCountsOnlyItsDeliveries(t *testing.T) {
 			require.Len(t, s.Pull(3, nil), 3)
 			s.Close(requeue)
 			other, counted, unseen := w.brokers["n3"].subscribe(t, "orders", 10), 0, 0
-			w.consume(other, 10, 10, time.Second, func(d edge.Delivery) {
+			w.consume(other, 10, 10, time.Second, func(d api.Delivery) {
 				if d.Message.Attempts == 1 {
 					unseen++
 				} else {
@@ -191,7 +191,7 @@ func TestDeliveriesOnTheWayToAClientThatLeavesDoNotCount(t *testing.T) {
 			s.Close(requeue)
 			other, attempts := w.brokers["n3"].subscribe(t, "orders", 10), map[uint16]int{}
 			take := func() {
-				w.consume(other, 10, 10, time.Second, func(d edge.Delivery) {
+				w.consume(other, 10, 10, time.Second, func(d api.Delivery) {
 					attempts[d.Message.Attempts]++
 					require.NoError(t, other.Finish(d.ID))
 				})
@@ -240,7 +240,7 @@ func TestABusyClientKeepsNothingFromOthers(t *testing.T) {
 		require.Len(t, held, 1)
 
 		idle := w.brokers["n3"].subscribe(t, "orders", 1)
-		n := w.consume(idle, 1, 7, 5*time.Second, func(d edge.Delivery) {
+		n := w.consume(idle, 1, 7, 5*time.Second, func(d api.Delivery) {
 			require.EqualValues(t, 1, d.Message.Attempts)
 			require.NoError(t, idle.Finish(d.ID))
 		})
@@ -253,7 +253,7 @@ func TestABusyClientKeepsNothingFromOthers(t *testing.T) {
 			w.store(top.Partition(n), 3) // one more than before
 		}
 		require.NoError(t, busy.Finish(held[0].ID))
-		require.Equal(t, 4, w.consume(busy, 1, 4, time.Second, func(d edge.Delivery) {
+		require.Equal(t, 4, w.consume(busy, 1, 4, time.Second, func(d api.Delivery) {
 			require.EqualValues(t, 1, d.Message.Attempts)
 			require.NoError(t, busy.Finish(d.ID))
 		}), "it is sent more as soon as it is free")
@@ -281,7 +281,7 @@ func TestAClientThatDoesNotReadIsSentLittle(t *testing.T) {
 		require.LessOrEqual(t, sent(), 2*waitingBytes/bytes)
 		w.tick(5 * time.Second)
 		require.GreaterOrEqual(t, sent(), waitingBytes/bytes, "nor is it taken back")
-		n := w.consume(s, 1000, messages, time.Minute, func(d edge.Delivery) {
+		n := w.consume(s, 1000, messages, time.Minute, func(d api.Delivery) {
 			require.EqualValues(t, 1, d.Message.Attempts)
 			require.NoError(t, s.Finish(d.ID))
 		})
@@ -349,8 +349,8 @@ func TestAClientThatCollectsGetsItsRDY(t *testing.T) {
 		w.store(top.Partition(0), 1)
 		w.store(top.Partition(1), 40)
 		for n := range 3 {
-			var held []edge.MessageID
-			w.consume(s, 10, 10, 5*time.Second, func(d edge.Delivery) { held = append(held, d.ID) })
+			var held []api.MessageID
+			w.consume(s, 10, 10, 5*time.Second, func(d api.Delivery) { held = append(held, d.ID) })
 			require.Len(t, held, 10)
 			w.store(top.Partition(2), n+1) // one more than before
 			for _, id := range held {

@@ -1,7 +1,7 @@
 // Package gateway lets any broker serve any topic: it takes puts for partitions
 // that are led elsewhere and forwards them, and it opens subscriptions on
 // channels that are served elsewhere and relays them. It implements
-// edge.Publisher and edge.Subscribers over the Core (the partitions of this
+// api.Publisher and api.Subscribers over the Core (the partitions of this
 // broker and the watched metadata) and a Transport to the other brokers.
 //
 // It elects no leader, stores nothing, and has no sockets of clients. It never invents an

@@ -9,10 +9,10 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/inflight"
-	"github.com/lockstepmq/lockstep/internal/metrics"
-	"github.com/lockstepmq/lockstep/internal/ratelimit"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -66,7 +66,7 @@ type Topic struct {
 	Partitions int
 	Paused     bool
 	Ordered    bool
-	Rate       ratelimit.Limit // of puts of this broker's clients
+	Rate       limits.Rate // of puts of this broker's clients
 	// ByContent: a message without an id is recognised by its content (queue.IdentityOfContent).
 	ByContent bool
 }
@@ -146,13 +146,13 @@ type Gateway struct {
 	o         Options
 	start     time.Time // times are kept as nanoseconds since then
 
-	requests atomic.Uint64  // the last request number given out
-	rotation atomic.Uint32  // round robin over partitions
-	pending  inflight.Count // puts without an answer
-	proposed inflight.Count // puts of other brokers' clients that are proposed at this broker
-	asleep   atomic.Bool    // the keeper: a put wakes it
+	requests atomic.Uint64        // the last request number given out
+	rotation atomic.Uint32        // round robin over partitions
+	pending  concurrency.InFlight // puts without an answer
+	proposed concurrency.InFlight // puts of other brokers' clients that are proposed at this broker
+	asleep   atomic.Bool          // the keeper: a put wakes it
 	budget   *putBudget
-	rates    ratelimit.Set[ident.TopicID]
+	rates    limits.Rates[ident.TopicID]
 	ensuring singleFlight
 	out      *sender
 	subs     *subscriptions

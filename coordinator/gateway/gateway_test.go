@@ -9,9 +9,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -44,7 +44,7 @@ func FuzzHandleFrame(f *testing.F) {
 	add(rpc.ClassForward, wire.Forward{Kind: wire.FramePuts, Count: 1}, append(wire.AppendPut(nil, rec), d.Bytes...))
 	add(rpc.ClassForward, wire.Forward{Kind: wire.FrameReplies, Count: 1, Hints: []wire.Hint{{Node: "n2", Epoch: 3}}}, wire.AppendReply(nil, wire.Reply{Attempt: 1, Outcome: 1}))
 	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameOpen, Count: 1, Open: &wire.Opening{Stream: 1, Channel: "ch"}}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbHeld}))
-	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameDeliver, Count: 1}, append(wire.AppendDelivery(nil, 1, &edge.Delivery{Message: queue.Message{Body: []byte("b")}}), 'b'))
+	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameDeliver, Count: 1}, append(wire.AppendDelivery(nil, 1, &api.Delivery{Message: queue.Message{Body: []byte("b")}}), 'b'))
 	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameVerbs, Count: 1}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbFinish}))
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)

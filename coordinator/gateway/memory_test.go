@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/budget"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // unread subscribes clients that read nothing, each to a channel of its own.
-func (w *world) unread(t *testing.T, at ident.Node, clients int, memory budget.Share) (subs []edge.Subscription) {
+func (w *world) unread(t *testing.T, at ident.Node, clients int, memory limits.Share) (subs []api.Subscription) {
 	for i := range clients {
-		s, err := w.brokers[at].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+		s, err := w.brokers[at].gw.Subscribe(t.Context(), api.SubscribeRequest{
 			Topic: "orders", Channel: fmt.Sprint("unread", i), Partition: -1, MsgTimeoutMS: 60_000, Memory: memory,
 		})
 		require.NoError(t, err)
@@ -28,7 +28,7 @@ func (w *world) unread(t *testing.T, at ident.Node, clients int, memory budget.S
 }
 
 // held sums the memory of messages that wait for the clients of a broker.
-func held(subs []edge.Subscription) (bytes int) {
+func held(subs []api.Subscription) (bytes int) {
 	for _, s := range subs {
 		x := s.(*subscription)
 		x.mu.Lock()
@@ -50,7 +50,7 @@ func TestUnreadMessagesShareMemory(t *testing.T) {
 	for _, size := range []int{60 << 10, 300} {
 		inBubble(t, func(t *testing.T, w *world) {
 			top := w.topic("orders", "n1", "n1")
-			memory := budget.New(24 * mib)
+			memory := limits.New(24 * mib)
 			subs := w.unread(t, "n2", clients, memory.Share("greedy"))
 			body := strings.Repeat("m", size)
 			n := messages * (60 << 10) / size / 8
@@ -62,29 +62,29 @@ func TestUnreadMessagesShareMemory(t *testing.T) {
 			w.brokers["n1"].advance(top.Partition(0))
 			w.brokers["n1"].advance(top.Partition(1))
 			w.tick(3 * time.Second)
-			require.LessOrEqual(t, held(subs), 8*mib+clients*budget.Free, "a third, and what each connection has of its own")
+			require.LessOrEqual(t, held(subs), 8*mib+clients*limits.Free, "a third, and what each connection has of its own")
 			require.LessOrEqual(t, memory.Used(), int64(8*mib))
 
 			sent := w.pipe("n1", "n2").count()
 			w.tick(time.Second)
 			require.Less(t, w.pipe("n1", "n2").count()-sent, 20*clients, "the leader stops")
 
-			other, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "other", Partition: -1, MsgTimeoutMS: 60_000, Memory: memory.Share("other")})
+			other, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "other", Partition: -1, MsgTimeoutMS: 60_000, Memory: memory.Share("other")})
 			require.NoError(t, err)
 			other.SetReady(100)
 			all := append(subs, other)
-			for _, s := range []edge.Subscription{other, subs[0], subs[clients-1]} {
-				require.Equal(t, n, w.consume(s, 2500, n, time.Minute, func(d edge.Delivery) {
+			for _, s := range []api.Subscription{other, subs[0], subs[clients-1]} {
+				require.Equal(t, n, w.consume(s, 2500, n, time.Minute, func(d api.Delivery) {
 					require.EqualValues(t, 1, d.Message.Attempts)
 					require.NoError(t, s.Finish(d.ID))
-					s.Written([]edge.Delivery{d})
+					s.Written([]api.Delivery{d})
 				}))
 			}
 			for _, s := range all {
 				s.Close(true)
 			}
 			require.Zero(t, memory.Used())
-			require.Zero(t, memory.Held(budget.Deliveries))
+			require.Zero(t, memory.Held(limits.Deliveries))
 		})
 	}
 }
@@ -103,7 +103,7 @@ func TestAConnectionHoldsItsPart(t *testing.T) {
 			leaders = append(leaders, "n1")
 		}
 		top := w.topic("orders", leaders...)
-		memory := budget.New(1 << 30)
+		memory := limits.New(1 << 30)
 		subs := w.unread(t, "n2", 1, memory.Share("a"))
 		for p := range leaders {
 			for i := range 8 {
@@ -130,9 +130,9 @@ func TestMessagesOfThisBrokerShareMemory(t *testing.T) {
 			w.commit(top.Partition(0), d)
 		}
 		w.brokers["n1"].advance(top.Partition(0))
-		memory := budget.New(24 * mib)
+		memory := limits.New(24 * mib)
 		subs := w.unread(t, "n1", clients, memory.Share("a"))
-		pulled := make([][]edge.Delivery, clients)
+		pulled := make([][]api.Delivery, clients)
 		total := 0
 		for range 3 {
 			for i, s := range subs {
@@ -157,9 +157,9 @@ func TestMessagesOfThisBrokerShareMemory(t *testing.T) {
 			require.Fail(t, "nobody says that there is more")
 		}
 		last := subs[clients-1]
-		require.Equal(t, 10-last.InFlight(), w.consume(last, 100, 10-last.InFlight(), time.Second, func(d edge.Delivery) {
+		require.Equal(t, 10-last.InFlight(), w.consume(last, 100, 10-last.InFlight(), time.Second, func(d api.Delivery) {
 			require.EqualValues(t, 1, d.Message.Attempts)
-			last.Written([]edge.Delivery{d})
+			last.Written([]api.Delivery{d})
 		}))
 	})
 }
@@ -195,7 +195,7 @@ func TestAClientThatReadsAgainHasItsCredit(t *testing.T) {
 		w.tick(time.Second)
 		x := s.(*subscription)
 		for _, h := range x.mu.order {
-			run := make([]edge.Delivery, 9)
+			run := make([]api.Delivery, 9)
 			for i := range run {
 				run[i].Epoch, run[i].Number, run[i].Message = 1, uint64(i+1), queue.Message{Seq: ident.Sequence(i), Body: make([]byte, waitingBytes/4)}
 			}

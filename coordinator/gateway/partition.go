@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 // partitionSubscription is the part of a subscription in one partition. At most one of
@@ -86,7 +85,7 @@ type remote struct {
 }
 
 // pull appends deliveries for the client. It is called without the lock.
-func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Delivery {
+func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Delivery {
 	s := h.sub
 	s.mu.Lock()
 	if r := h.remote; r != nil {
@@ -127,7 +126,7 @@ func (h *partitionSubscription) pull(credit int, dst []edge.Delivery) []edge.Del
 }
 
 // undoLocked gives messages of this broker back that have found no memory. They are pulled again after a pause.
-func (h *partitionSubscription) undoLocked(list []edge.Delivery) {
+func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	s, l := h.sub, h.local
 	s.mu.dry = s.g.now() + dryPause
 	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
@@ -144,7 +143,7 @@ func (h *partitionSubscription) dropSpareLocked() {
 	h.spare = arrivals{}
 }
 
-func (h *partitionSubscription) holdLocked(d []edge.Delivery) {
+func (h *partitionSubscription) holdLocked(d []api.Delivery) {
 	deadline, now := h.deadline(), h.sub.g.now()
 	for i := range d {
 		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, since: now, deadline: deadline}
@@ -167,7 +166,7 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	case h.local != nil:
 		return h.local.channel.Refusal(h.local.subscriber, v.Sequence)
 	default:
-		return edge.ErrNotInFlight // only the leader has the present owner
+		return api.ErrNotInFlight // only the leader has the present owner
 	}
 	v.Epoch, v.Number, v.Attempts = held.epoch, held.number, held.attempts
 	if v.Kind == wire.VerbTouch {
@@ -202,9 +201,9 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	held, ok := h.held[v.Sequence]
 	switch {
 	case !ok:
-		return edge.ErrNotInFlight
+		return api.ErrNotInFlight
 	case !held.is(v):
-		return edge.ErrNotOwner
+		return api.ErrNotOwner
 	}
 	v.Attempts = held.attempts
 	if v.Kind == wire.VerbTouch {
@@ -212,12 +211,12 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 		h.held[v.Sequence] = held
 	}
 	if h.local == nil {
-		return edge.ErrNotInFlight
+		return api.ErrNotInFlight
 	}
 	err := apply(h.local.channel, h.local.subscriber, v)
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader):
-		return edge.ErrNotInFlight
+		return api.ErrNotInFlight
 	case v.Kind != wire.VerbTouch:
 		delete(h.held, v.Sequence)
 		h.sub.finishedLocked(h)
@@ -262,13 +261,13 @@ func (h *partitionSubscription) inFlightLocked() int {
 }
 
 // oldestLocked is the delivery that the client has held longest; nil: there is none.
-func (h *partitionSubscription) oldestLocked(now time.Duration) (m *edge.HeldMessage) {
+func (h *partitionSubscription) oldestLocked(now time.Duration) (m *api.HeldMessage) {
 	if h.local != nil {
 		return h.local.channel.Oldest(h.local.subscriber)
 	}
 	for seq, v := range h.held {
 		if age := now - v.since; m == nil || age > m.For {
-			m = &edge.HeldMessage{ID: msgid.Of(h.id, seq), Partition: h.id.Number, Attempts: v.attempts, For: age}
+			m = &api.HeldMessage{ID: api.MessageIDOf(h.id, seq), Partition: h.id.Number, Attempts: v.attempts, For: age}
 		}
 	}
 	return m
@@ -307,7 +306,7 @@ func (h *partitionSubscription) sweepLocked(now time.Duration) (freed bool) {
 
 // refuse sends a late refusal to the client, unless too many wait already.
 func (h *partitionSubscription) refuse(v wire.Verb, err error) {
-	r := edge.Refusal{ID: msgid.Of(h.id, v.Sequence), Verb: v.Kind.String(), Err: err}
+	r := api.Refusal{ID: api.MessageIDOf(h.id, v.Sequence), Verb: v.Kind.String(), Err: err}
 	select {
 	case h.sub.refused <- r:
 	default:

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -27,7 +27,7 @@ func TestEmptiedMessagesAreNotDelivered(t *testing.T) {
 		w.tick(100 * time.Millisecond)
 		require.Empty(t, s.Pull(5, nil))
 		require.Zero(t, s.InFlight())
-		require.ErrorIs(t, s.Finish(held[0].ID), edge.ErrNotInFlight)
+		require.ErrorIs(t, s.Finish(held[0].ID), api.ErrNotInFlight)
 	})
 }
 
@@ -36,7 +36,7 @@ func TestEmptiedMessagesAreNotDelivered(t *testing.T) {
 func TestHeldMessagesAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
-		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "ch", Partition: -1, MsgTimeoutMS: 2000})
+		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "ch", Partition: -1, MsgTimeoutMS: 2000})
 		require.NoError(t, err)
 		s.SetReady(10)
 		w.publish("n1", numbers(2)...)
@@ -48,7 +48,7 @@ func TestHeldMessagesAreForgotten(t *testing.T) {
 		w.lead(top.Partition(0), "")    // nobody
 		w.tick(2600 * time.Millisecond) // it is looked for once a second
 		require.Equal(t, 1, s.InFlight())
-		require.ErrorIs(t, s.Finish(held[1].ID), edge.ErrNotInFlight)
+		require.ErrorIs(t, s.Finish(held[1].ID), api.ErrNotInFlight)
 		require.NoError(t, s.Finish(held[0].ID))
 	})
 }
@@ -76,9 +76,9 @@ func TestOldestOfAConsumer(t *testing.T) {
 				require.Len(t, later, 1)
 				require.NoError(t, s.Touch(d[0].ID))
 				w.tick(time.Second)
-				require.Equal(t, &edge.HeldMessage{ID: d[0].ID, Attempts: 2, For: 5 * time.Second}, s.Oldest(), "a touch does not change since when")
+				require.Equal(t, &api.HeldMessage{ID: d[0].ID, Attempts: 2, For: 5 * time.Second}, s.Oldest(), "a touch does not change since when")
 				require.NoError(t, s.Finish(d[0].ID))
-				require.Equal(t, &edge.HeldMessage{ID: later[0].ID, Attempts: 1, For: time.Second}, s.Oldest())
+				require.Equal(t, &api.HeldMessage{ID: later[0].ID, Attempts: 1, For: time.Second}, s.Oldest())
 			})
 		})
 	}
@@ -153,7 +153,7 @@ func TestHeldMessageThatWasFinishedMeanwhile(t *testing.T) {
 		w.lead(top.Partition(0), "n2")
 		w.tick(100 * time.Millisecond)
 		require.Zero(t, s.InFlight())
-		require.ErrorIs(t, s.Finish(held[1].ID), edge.ErrNotInFlight)
+		require.ErrorIs(t, s.Finish(held[1].ID), api.ErrNotInFlight)
 		sub := s.(*subscription)
 		sub.mu.Lock()
 		defer sub.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"hash/fnv"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -16,7 +16,7 @@ import (
 // maxProbes bounds the search for a partition that is led here.
 const maxProbes = 32
 
-var _ edge.Publisher = (*Gateway)(nil)
+var _ api.Publisher = (*Gateway)(nil)
 
 // Admit waits until the puts without an answer leave room for bytes more, and
 // until the topic exists. It reserves nothing: Publish counts the puts, so a client that
@@ -45,32 +45,32 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 	})
 }
 
-// Publish takes one put; see edge.Publisher.
-func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a edge.Answerer) {
-	err := edge.ErrNoLeader
+// Publish takes one put; see api.Publisher.
+func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
+	err := api.ErrNoLeader
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
 	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
-		err = edge.ErrRateLimited
+		err = api.ErrRateLimited
 	default:
 		err = g.publish(t, anyPartition, key, d, a)
 	}
 	g.refuse(err, a)
 }
 
-// PublishAt takes one put for the partition with this number; see edge.Publisher. The topic's
+// PublishAt takes one put for the partition with this number; see api.Publisher. The topic's
 // publish rate bounds it as it bounds Publish.
-func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a edge.Answerer) {
-	err := edge.ErrNoLeader
+func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
+	err := api.ErrNoLeader
 	switch t, ok := g.core.Topic(topic); {
 	case !ok || t.Partitions == 0:
 	case number < 0 || number >= t.Partitions:
-		err = fmt.Errorf("%w %d, but 0 to %d, not stored", edge.ErrNoPartition, number, t.Partitions-1)
+		err = fmt.Errorf("%w %d, but 0 to %d, not stored", api.ErrNoPartition, number, t.Partitions-1)
 	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
-		err = edge.ErrRateLimited
+		err = api.ErrRateLimited
 	default:
 		if d.Whole() { // the id of a copy, which a broker has derived
-			d = g.derived(d, meta.LevelContent)
+			d = g.derived(d, metadata.LevelContent)
 		}
 		err = g.publish(t, number, nil, d, a)
 	}
@@ -87,10 +87,10 @@ func (g *Gateway) derived(d queue.Draft, level int) queue.Draft {
 }
 
 // refuse answers a put that was not accepted; nil = it was accepted.
-func (g *Gateway) refuse(err error, a edge.Answerer) {
+func (g *Gateway) refuse(err error, a api.Answerer) {
 	if err != nil {
 		g.o.Metrics.Answered(err)
-		a.Answer(edge.PutResult{Err: err})
+		a.Answer(api.PutResult{Err: err})
 	}
 }
 
@@ -100,19 +100,19 @@ const anyPartition = -1
 // PublishTo publishes a put of this broker's own to the partition with this number, if the
 // topic has it. The topic's publish rate does not bound it: dead letters must not stay
 // behind because of a busy producer.
-func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a edge.Answerer) {
-	err := edge.ErrNoLeader
+func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
+	err := api.ErrNoLeader
 	if t, ok := g.core.Topic(topic); ok {
-		d = g.derived(d, meta.LevelDedupe)
+		d = g.derived(d, metadata.LevelDedupe)
 		err = g.publish(t, number, key, d, a)
 	}
 	g.refuse(err, a)
 }
 
 // publish returns an error only if the put was not taken: nothing was stored.
-func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a edge.Answerer) error {
+func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.Answerer) error {
 	if t.Partitions == 0 {
-		return edge.ErrNoLeader
+		return api.ErrNoLeader
 	}
 	named := number >= 0 && number < t.Partitions
 	if t.ByContent && d.LacksIdentities() {
@@ -141,27 +141,27 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a edge
 // admitted checks a put, and reserves its memory: of several puts together, of which largest is the size of one.
 func (g *Gateway) admitted(identified bool, all, largest int64) error {
 	if identified {
-		if now := g.core.FeatureLevel(); now < meta.LevelDedupe {
-			return fmt.Errorf("%w: message ids require feature level %d of all brokers, the cluster has %d", edge.ErrUnavailable, meta.LevelDedupe, now)
+		if now := g.core.FeatureLevel(); now < metadata.LevelDedupe {
+			return fmt.Errorf("%w: message ids require feature level %d of all brokers, the cluster has %d", api.ErrUnavailable, metadata.LevelDedupe, now)
 		}
 	}
 	switch {
 	case largest > queue.MaxBatchBytes:
-		return edge.ErrTooBig
+		return api.ErrTooBig
 	case !g.budget.take(all):
-		return edge.ErrBusy
+		return api.ErrBusy
 	}
 	return nil
 }
 
 // begin parks a put, whose bytes are reserved, in the queue of its partition. An error gives them back.
-func (g *Gateway) begin(t Topic, to ident.Partition, d queue.Draft, a edge.Answerer) (*put, error) {
+func (g *Gateway) begin(t Topic, to ident.Partition, d queue.Draft, a api.Answerer) (*put, error) {
 	d.Request.Producer = uint64(g.core.Incarnation())
 	p := &put{gateway: g, draft: d, answerer: a, born: g.now(), uncontended: g.pending.Enter()}
 	if !g.enqueue(p, t, to) {
 		g.pending.Leave()
 		g.budget.give(int64(d.Size()))
-		return nil, edge.ErrExiting
+		return nil, api.ErrExiting
 	}
 	return p, nil
 }

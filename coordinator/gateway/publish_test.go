@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -49,7 +48,7 @@ func TestPutOnTheLeaderAndOnAnotherBroker(t *testing.T) {
 		require.Equal(t, []string{"one", "two", "one", "two"}, w.bodies(top.Partition(0)))
 		a := w.publish("n3", "x")
 		synctest.Wait()
-		require.Equal(t, msgid.Of(top.Partition(0), 4), a.all()[0].ID)
+		require.Equal(t, api.MessageIDOf(top.Partition(0), 4), a.all()[0].ID)
 	})
 }
 
@@ -151,16 +150,16 @@ func TestAnswersToAProducer(t *testing.T) {
 		count string // of /metrics
 	}{
 		{"committed", always(0), nil, 0, "ok"},
-		{"rolled back", always(replica.RolledBack), edge.ErrRolledBack, 0, "rolled_back"},
-		{"not enough", always(replica.NotEnoughReplicas), edge.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
-		{"topic full", always(outcome.TopicFull), edge.ErrTopicFull, 0, "topic_full"},
-		{"disk full", always(outcome.DiskFull), edge.ErrDiskFull, 0, "disk_full"},
-		{"not leader", always(replica.NotLeader), edge.ErrNoLeader, 9 * time.Second, "no_leader"},
-		{"in doubt", always(replica.InDoubt), edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"rolled back", always(replica.RolledBack), api.ErrRolledBack, 0, "rolled_back"},
+		{"not enough", always(replica.NotEnoughReplicas), api.ErrNotEnough, 3 * time.Second, "not_enough_in_sync"},
+		{"topic full", always(outcome.TopicFull), api.ErrTopicFull, 0, "topic_full"},
+		{"disk full", always(outcome.DiskFull), api.ErrDiskFull, 0, "disk_full"},
+		{"not leader", always(replica.NotLeader), api.ErrNoLeader, 9 * time.Second, "no_leader"},
+		{"in doubt", always(replica.InDoubt), api.ErrInDoubt, 9 * time.Second, "in_doubt"},
 		{"doubt, then rolled back", func(n int, _ queue.Draft) (replica.Outcome, bool) {
 			return []replica.Outcome{replica.InDoubt, replica.RolledBack}[min(n, 1)], true
-		}, edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
-		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, edge.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		}, api.ErrInDoubt, 9 * time.Second, "in_doubt"},
+		{"silence", func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }, api.ErrInDoubt, 9 * time.Second, "in_doubt"},
 	} {
 		for _, at := range []ident.Node{"n1", "n2"} {
 			t.Run(fmt.Sprintf("%s/%s", c.name, at), func(t *testing.T) {
@@ -191,7 +190,7 @@ func TestNoLeaderAtAll(t *testing.T) {
 		time.Sleep(8900 * time.Millisecond)
 		require.Empty(t, a.all())
 		time.Sleep(200 * time.Millisecond)
-		require.ErrorIs(t, a.all()[0].Err, edge.ErrNoLeader)
+		require.ErrorIs(t, a.all()[0].Err, api.ErrNoLeader)
 	})
 }
 
@@ -247,11 +246,11 @@ func TestCloseAnswersEverything(t *testing.T) {
 		w.lead(other.Partition(0), "")
 		w.brokers["n2"].put(held, "other", "y")
 		w.close()
-		require.ErrorIs(t, sent.all()[0].Err, edge.ErrInDoubt)
-		require.ErrorIs(t, held.all()[0].Err, edge.ErrExiting)
+		require.ErrorIs(t, sent.all()[0].Err, api.ErrInDoubt)
+		require.ErrorIs(t, held.all()[0].Err, api.ErrExiting)
 		late := &answers{}
 		w.brokers["n2"].put(late, "orders", "z")
-		require.ErrorIs(t, late.all()[0].Err, edge.ErrExiting)
+		require.ErrorIs(t, late.all()[0].Err, api.ErrExiting)
 	})
 }
 
@@ -316,7 +315,7 @@ func TestPublishRefusesAboveTwiceTheLimit(t *testing.T) {
 			w.brokers["n1"].put(a, "orders", strings.Repeat("x", 900))
 		}
 		require.Len(t, a.all(), 1)
-		require.ErrorIs(t, a.all()[0].Err, edge.ErrBusy)
+		require.ErrorIs(t, a.all()[0].Err, api.ErrBusy)
 	})
 }
 
@@ -365,7 +364,7 @@ func TestUnansweredForwardIsADoubt(t *testing.T) {
 				after(w, top.Partition(0))
 				time.Sleep(10 * time.Second)
 				require.Len(t, a.all(), 1)
-				require.ErrorIs(t, a.all()[0].Err, edge.ErrInDoubt)
+				require.ErrorIs(t, a.all()[0].Err, api.ErrInDoubt)
 			})
 		})
 	}

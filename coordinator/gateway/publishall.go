@@ -3,7 +3,7 @@ package gateway
 import (
 	"context"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -11,8 +11,8 @@ import (
 // putFate is an Answerer for one of several puts.
 type putFate chan error
 
-// Answer implements edge.Answerer; capacity 1, called once.
-func (f putFate) Answer(r edge.PutResult) { f <- r.Err }
+// Answer implements api.Answerer; capacity 1, called once.
+func (f putFate) Answer(r api.PutResult) { f <- r.Err }
 
 // PublishAll publishes messages of this broker's own to a topic, to partitions with these
 // numbers (nil: to any), and waits for the fate of each: at the latest until the put

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -16,7 +16,7 @@ type put struct {
 	gateway     *Gateway
 	queue       *putQueue
 	draft       queue.Draft
-	answerer    edge.Answerer
+	answerer    api.Answerer
 	born        time.Duration
 	uncontended bool // no other put was without an answer here when it came
 
@@ -42,7 +42,7 @@ func (p *put) Complete(c replica.Completion) {
 type history struct {
 	attempt uint32   // number of the newest attempt; 0 = none yet
 	doubts  []uint32 // earlier attempts that may have been written
-	refused error    // edge.ErrNotEnough, if that was the newest definite answer, else nil
+	refused error    // api.ErrNotEnough, if that was the newest definite answer, else nil
 }
 
 // verdict is the consequence of an outcome for the put.
@@ -86,9 +86,9 @@ func shortage(c replica.Completion) error {
 	case c.Outcome != outcome.NotEnoughReplicas:
 		return nil
 	case c.Minimum == 0:
-		return edge.ErrNotEnough
+		return api.ErrNotEnough
 	}
-	return edge.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
+	return api.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
 }
 
 // refusal is the error of a definite outcome.
@@ -118,8 +118,8 @@ func (h *history) resolve(attempt uint32) {
 func (h *history) final(parked bool, sure error) error {
 	switch {
 	case len(h.doubts) > 0 || !parked:
-		return edge.ErrInDoubt
-	case h.refused != nil && sure == edge.ErrNoLeader:
+		return api.ErrInDoubt
+	case h.refused != nil && sure == api.ErrNoLeader:
 		return h.refused
 	default:
 		return sure
@@ -129,7 +129,7 @@ func (h *history) final(parked bool, sure error) error {
 // answer is the result of a put. Its Answerer is called without a lock.
 type answer struct {
 	put    *put
-	result edge.PutResult
+	result api.PutResult
 }
 
 // putList is an intrusive list, ordered by place; a put is in at most one.

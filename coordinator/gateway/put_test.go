@@ -7,8 +7,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/outcome"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 func TestJudge(t *testing.T) {
@@ -79,17 +79,17 @@ func TestEveryOutcomeSettlesAPut(t *testing.T) {
 
 func TestFinal(t *testing.T) {
 	h := history{}
-	require.Equal(t, edge.ErrNoLeader, h.final(true, edge.ErrNoLeader))
-	require.Equal(t, edge.ErrExiting, h.final(true, edge.ErrExiting))
-	require.Equal(t, edge.ErrInDoubt, h.final(false, edge.ErrNoLeader), "an attempt is under way")
+	require.Equal(t, api.ErrNoLeader, h.final(true, api.ErrNoLeader))
+	require.Equal(t, api.ErrExiting, h.final(true, api.ErrExiting))
+	require.Equal(t, api.ErrInDoubt, h.final(false, api.ErrNoLeader), "an attempt is under way")
 	h.judge(h.attempt, false, replica.Completion{Outcome: replica.NotEnoughReplicas, InSync: 1, Minimum: 2}, false)
-	err := h.final(true, edge.ErrNoLeader)
-	require.ErrorIs(t, err, edge.ErrNotEnough)
+	err := h.final(true, api.ErrNoLeader)
+	require.ErrorIs(t, err, api.ErrNotEnough)
 	require.EqualError(t, err, "not enough in-sync replicas (1 of 2), not stored")
 	h.judge(h.attempt, false, replica.Completion{Outcome: replica.NotEnoughReplicas}, false)
-	require.Equal(t, edge.ErrNotEnough, h.final(true, edge.ErrNoLeader), "an older build gives no numbers")
+	require.Equal(t, api.ErrNotEnough, h.final(true, api.ErrNoLeader), "an older build gives no numbers")
 	h.doubts = []uint32{1}
-	require.Equal(t, edge.ErrInDoubt, h.final(true, edge.ErrNoLeader))
+	require.Equal(t, api.ErrInDoubt, h.final(true, api.ErrNoLeader))
 }
 
 func TestPutListKeepsTheOrder(t *testing.T) {

@@ -5,9 +5,8 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 const (
@@ -140,9 +139,9 @@ func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool)
 	switch p.judge(n, p.parked, c, now-p.born >= q.gateway.o.Hold) {
 	case committed:
 		q.calmLocked()
-		return q.finishLocked(p, edge.PutResult{ID: msgid.Of(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
+		return q.finishLocked(p, api.PutResult{ID: api.MessageIDOf(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
 	case refuse:
-		return q.finishLocked(p, edge.PutResult{Err: refusal(c)}), true
+		return q.finishLocked(p, api.PutResult{Err: refusal(c)}), true
 	case tryAgain:
 		q.parkLocked(p)
 		q.suspectLocked(now)
@@ -202,12 +201,12 @@ func (q *putQueue) unanswered(now time.Duration) {
 
 // expire removes the puts that are as old as the put limit.
 func (q *putQueue) expire(now time.Duration) []answer {
-	return q.giveUp(edge.ErrNoLeader, func(p *put) bool { return now-p.born >= q.gateway.o.PutLimit })
+	return q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= q.gateway.o.PutLimit })
 }
 
 // abandon removes all puts: the broker is stopping.
 func (q *putQueue) abandon() []answer {
-	return q.giveUp(edge.ErrExiting, func(*put) bool { return true })
+	return q.giveUp(api.ErrExiting, func(*put) bool { return true })
 }
 
 func (q *putQueue) giveUp(sure error, which func(*put) bool) []answer {
@@ -218,7 +217,7 @@ func (q *putQueue) giveUp(sure error, which func(*put) bool) []answer {
 		for p := list.head; p != nil; {
 			next := p.next
 			if which(p) {
-				answers = append(answers, q.finishLocked(p, edge.PutResult{Err: p.final(p.parked, sure)}))
+				answers = append(answers, q.finishLocked(p, api.PutResult{Err: p.final(p.parked, sure)}))
 			}
 			p = next
 		}
@@ -281,7 +280,7 @@ func (q *putQueue) parkLocked(p *put) {
 	q.mu.parked.insertOld(p)
 }
 
-func (q *putQueue) finishLocked(p *put, r edge.PutResult) answer {
+func (q *putQueue) finishLocked(p *put, r api.PutResult) answer {
 	if p.parked {
 		q.mu.parked.remove(p)
 	} else {

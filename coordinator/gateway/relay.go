@@ -4,9 +4,8 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -75,7 +74,7 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 		return err
 	}
 	var own pieces
-	run := make([]edge.Delivery, 0, count) // deliveries of one stream, one after the other
+	run := make([]api.Delivery, 0, count) // deliveries of one stream, one after the other
 	var stream uint64
 	for ; len(records) > 0; records = records[wire.DeliverySize:] {
 		id, d, after, err := wire.DecodeDelivery(records, rest)
@@ -97,7 +96,7 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 
 // arrive adds deliveries to a stream's buffer. Those of a stream that was given up are
 // dropped. Those that find no memory go back to the leader.
-func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
+func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	if len(run) == 0 {
 		return
 	}
@@ -114,7 +113,7 @@ func (s *subscriptions) arrive(stream uint64, run []edge.Delivery) {
 	fit, short := h.sub.takeLocked(run, 2*waitingBytes)
 	for i := range run[:fit] {
 		run[i].Partition = h.id
-		run[i].ID = msgid.Of(h.id, run[i].Message.Seq)
+		run[i].ID = api.MessageIDOf(h.id, run[i].Message.Seq)
 	}
 	r.buffer.push(run[:fit])
 	h.sub.mu.waiting += size(run[:fit])
@@ -155,7 +154,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 			delete(h.held, v.Sequence)
 		}
 		if v.Argument != wire.Unseen { // else the client did not ask for it
-			h.refuse(v, edge.ErrNotInFlight)
+			h.refuse(v, api.ErrNotInFlight)
 		}
 		sub.nudge()
 	case v.Kind == wire.VerbRevoked:

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -32,7 +32,7 @@ type stream struct {
 	partition                ident.Partition
 	channel                  *nsqd.Channel
 	subscriber               *nsqd.Subscriber
-	client                   edge.ClientStats
+	client                   api.ClientStats
 	refused                  []ident.Sequence // could not be reclaimed; the session's goroutine revokes them
 	due                      bool             // guarded by relaySession.due
 	sent, finished, requeued atomic.Uint64    // for statistics
@@ -113,7 +113,7 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 			s.requeued.Add(1)
 		}
 	}
-	s.subscriber.Client = func() []edge.ClientStats { return []edge.ClientStats{rs.describe(s)} }
+	s.subscriber.Client = func() []api.ClientStats { return []api.ClientStats{rs.describe(s)} }
 	if err := channel.Attach(s.subscriber); err != nil {
 		rs.decline(o, gone(err))
 		return

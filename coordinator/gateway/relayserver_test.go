@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // A consumer with RDY 1 (go-nsq's default) at a broker that leads none of the
@@ -21,7 +21,7 @@ func TestMessagesThatWaitForASlowRelayedClientDoNotTimeOut(t *testing.T) {
 		}
 		s := w.brokers["n2"].subscribe(t, "orders", 1)
 		w.tick(time.Second)
-		seen, again, most := map[edge.MessageID]int{}, 0, uint16(0)
+		seen, again, most := map[api.MessageID]int{}, 0, uint16(0)
 		for len(seen) < 12 && again < 50 {
 			for _, d := range s.Pull(max(0, 1-s.InFlight()), nil) {
 				if seen[d.ID]++; seen[d.ID] > 1 {
@@ -58,15 +58,15 @@ func TestRelayedClientsAreCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")
 		w.store(top.Partition(0), 10)
-		live := edge.ClientStats{ClientID: "c", RemoteAddress: "a:1"} // as protocol.conn.stats: state is init while SUB runs
-		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+		live := api.ClientStats{ClientID: "c", RemoteAddress: "a:1"} // as protocol.conn.stats: state is init while SUB runs
+		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{
 			Topic: "orders", Channel: "ch", Partition: -1, MsgTimeoutMS: 60_000,
-			Client: func() edge.ClientStats { return live },
+			Client: func() api.ClientStats { return live },
 		})
 		require.NoError(t, err)
 		live.State = 3
 		s.SetReady(5)
-		n := w.consume(s, 5, 10, 10*time.Second, func(d edge.Delivery) {
+		n := w.consume(s, 5, 10, 10*time.Second, func(d api.Delivery) {
 			live.MessageCount++
 			require.NoError(t, s.Finish(d.ID))
 			live.FinishCount++

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -42,7 +42,7 @@ type relaySession struct {
 	}
 	// Used by the goroutine alone, and reused from round to round.
 	serving []*stream
-	pulled  []edge.Delivery
+	pulled  []api.Delivery
 	revoked []ident.Sequence
 	records []byte
 	pieces  [][]byte
@@ -345,7 +345,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 }
 
 // describe is the client of a stream as statistics show it.
-func (rs *relaySession) describe(s *stream) edge.ClientStats {
+func (rs *relaySession) describe(s *stream) api.ClientStats {
 	c := s.client
 	c.Relayed = true
 	c.State = 3 // subscribed: the description was sent before the SUB was done

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -22,7 +22,7 @@ type fate struct {
 	answers answers
 }
 
-func (f *fate) Answer(r edge.PutResult) { f.answers.Answer(r) }
+func (f *fate) Answer(r api.PutResult) { f.answers.Answer(r) }
 
 // storm is one seeded run of faults over a cluster under load.
 type storm struct {
@@ -31,7 +31,7 @@ type storm struct {
 	top   Topic
 	names []ident.Node
 	fates []*fate
-	subs  map[ident.Node]edge.Subscription
+	subs  map[ident.Node]api.Subscription
 	seen  map[string]int
 }
 
@@ -43,7 +43,7 @@ func TestStorm(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				s := &storm{
 					world: w, rng: rand.New(rand.NewPCG(seed, 1)), names: []ident.Node{"n1", "n2", "n3"},
-					subs: map[ident.Node]edge.Subscription{}, seen: map[string]int{},
+					subs: map[ident.Node]api.Subscription{}, seen: map[string]int{},
 				}
 				s.top = w.topic("orders", "n1", "n2", "n3", "n1")
 				for _, name := range s.names {
@@ -153,7 +153,7 @@ func (s *storm) check(t *testing.T) {
 		case err == nil:
 			ok++
 			require.Equal(t, 1, stored[f.body], "%s was answered OK", f.body)
-		case errors.Is(err, edge.ErrInDoubt):
+		case errors.Is(err, api.ErrInDoubt):
 			require.LessOrEqual(t, stored[f.body], 1, f.body)
 		default:
 			require.Zero(t, stored[f.body], "%s was refused: %v", f.body, err)

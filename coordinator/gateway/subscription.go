@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/budget"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/msgid"
 )
 
 const (
@@ -33,7 +32,7 @@ const (
 	maxAttach   = 500 * time.Millisecond
 	// pullBytes ends a Pull: its messages stay in memory until the client has read them,
 	// and RDY counts messages, however large.
-	pullBytes = budget.Free
+	pullBytes = limits.Free
 	// dryPause is how long messages of this broker are not pulled after they have found no memory.
 	dryPause = 100 * time.Millisecond
 )
@@ -43,11 +42,11 @@ const (
 // It has no goroutine; the keeper reconciles it.
 type subscription struct {
 	g       *Gateway
-	request edge.SubscribeRequest
+	request api.SubscribeRequest
 	topic   Topic
-	client  edge.ClientStats // the connection as it was at SUB, for leaders elsewhere
+	client  api.ClientStats // the connection as it was at SUB, for leaders elsewhere
 	wakeUp  chan struct{}
-	refused chan edge.Refusal
+	refused chan api.Refusal
 	ended   chan struct{}
 
 	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may
@@ -62,22 +61,22 @@ type subscription struct {
 		demand     demand
 		busy       bool // the client holds as many as it may, and finished nothing for a while
 		// memory is what the client has not read: the messages that wait, and those of Pull until they are written.
-		memory  budget.Tally
+		memory  limits.Tally
 		waiting int           // of those: bytes in the buffers of the streams
 		crowded bool          // a stream is narrow because the client does not read
 		dry     time.Duration // messages of this broker are not pulled before; 0 = they are
 	}
 }
 
-func newSubscription(g *Gateway, r edge.SubscribeRequest, t Topic) *subscription {
+func newSubscription(g *Gateway, r api.SubscribeRequest, t Topic) *subscription {
 	s := &subscription{
 		g: g, request: r, topic: t,
 		wakeUp:  make(chan struct{}, 1),
-		refused: make(chan edge.Refusal, refusals),
+		refused: make(chan api.Refusal, refusals),
 		ended:   make(chan struct{}),
 	}
 	s.mu.partitions = make(map[uint16]*partitionSubscription)
-	s.mu.memory = r.Memory.Tally(budget.Deliveries)
+	s.mu.memory = r.Memory.Tally(limits.Deliveries)
 	if r.Client != nil {
 		s.client = r.Client() // here, because it may call the subscription: never under mu
 	}
@@ -88,18 +87,18 @@ func (s *subscription) name() channelName {
 	return channelName{topic: s.request.Topic, channel: s.request.Channel}
 }
 
-// Wake implements edge.Subscription.
+// Wake implements api.Subscription.
 func (s *subscription) Wake() <-chan struct{} { return s.wakeUp }
 
-// Refused implements edge.Subscription.
-func (s *subscription) Refused() <-chan edge.Refusal { return s.refused }
+// Refused implements api.Subscription.
+func (s *subscription) Refused() <-chan api.Refusal { return s.refused }
 
-// Closed implements edge.Subscription.
+// Closed implements api.Subscription.
 func (s *subscription) Closed() <-chan struct{} { return s.ended }
 
-// Pull implements edge.Subscription. It begins at another partition each time, so that
+// Pull implements api.Subscription. It begins at another partition each time, so that
 // all of them have their turn if the credit is small or the messages are large.
-func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
+func (s *subscription) Pull(credit int, dst []api.Delivery) []api.Delivery {
 	s.mu.Lock()
 	order := s.mu.order
 	if s.mu.over || len(order) == 0 {
@@ -125,8 +124,8 @@ func (s *subscription) Pull(credit int, dst []edge.Delivery) []edge.Delivery {
 	return dst
 }
 
-// Written implements edge.Subscription.
-func (s *subscription) Written(list []edge.Delivery) {
+// Written implements api.Subscription.
+func (s *subscription) Written(list []api.Delivery) {
 	bytes := size(list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *subscription) Written(list []edge.Delivery) {
 
 // takeLocked counts the memory of deliveries, and returns how many of them have room: all, unless the share of the client
 // is used up (short) or more than most bytes wait.
-func (s *subscription) takeLocked(run []edge.Delivery, most int) (fit int, short bool) {
+func (s *subscription) takeLocked(run []api.Delivery, most int) (fit int, short bool) {
 	waiting := s.mu.waiting
 	for i := range run {
 		bytes := weight(&run[i])
@@ -158,26 +157,26 @@ func (s *subscription) freeWaitingLocked(bytes int) {
 	s.mu.memory.Give(bytes)
 }
 
-// Finish implements edge.Subscription.
-func (s *subscription) Finish(id edge.MessageID) error {
+// Finish implements api.Subscription.
+func (s *subscription) Finish(id api.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbFinish})
 }
 
-// Requeue implements edge.Subscription.
-func (s *subscription) Requeue(id edge.MessageID, delayMS int64) error {
+// Requeue implements api.Subscription.
+func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbRequeue, Argument: delayMS})
 }
 
-// Touch implements edge.Subscription.
-func (s *subscription) Touch(id edge.MessageID) error {
+// Touch implements api.Subscription.
+func (s *subscription) Touch(id api.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbTouch})
 }
 
-// Settle implements edge.Subscription.
-func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
+// Settle implements api.Subscription.
+func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	kind, ok := verbs[do.Verb]
 	if !ok {
-		return fmt.Errorf("%w: verb %q", edge.ErrInvalid, do.Verb)
+		return fmt.Errorf("%w: verb %q", api.ErrInvalid, do.Verb)
 	}
 	v := wire.Verb{Kind: kind, Epoch: r.Epoch, Number: r.Number, Argument: max(do.DelayMS, 0)}
 	return s.at(r.ID, func(h *partitionSubscription, seq ident.Sequence) error {
@@ -187,38 +186,38 @@ func (s *subscription) Settle(r edge.Receipt, do edge.Settlement) error {
 }
 
 // verbs are the kinds of the verbs of receipts.
-var verbs = map[edge.Verb]wire.VerbKind{
-	edge.VerbFinish: wire.VerbFinish, edge.VerbRequeue: wire.VerbRequeue, edge.VerbTouch: wire.VerbTouch,
+var verbs = map[api.Verb]wire.VerbKind{
+	api.VerbFinish: wire.VerbFinish, api.VerbRequeue: wire.VerbRequeue, api.VerbTouch: wire.VerbTouch,
 }
 
 // handle checks a verb against the held deliveries and passes it to its partition.
-func (s *subscription) handle(id edge.MessageID, v wire.Verb) error {
+func (s *subscription) handle(id api.MessageID, v wire.Verb) error {
 	return s.at(id, func(h *partitionSubscription, seq ident.Sequence) error {
 		v.Sequence = seq
 		return h.handleLocked(v)
 	})
 }
 
-// at calls do, under the lock, with the place of a message. edge.ErrNotInFlight: this subscription does not
+// at calls do, under the lock, with the place of a message. api.ErrNotInFlight: this subscription does not
 // have its partition.
-func (s *subscription) at(id edge.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
-	place, ok := msgid.Parse(id)
-	if !ok || place.Nonce != msgid.Nonce(s.topic.ID) {
-		return edge.ErrNotInFlight
+func (s *subscription) at(id api.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
+	place, ok := api.ParseMessageID(id)
+	if !ok || place.Nonce != api.NonceOf(s.topic.ID) {
+		return api.ErrNotInFlight
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.mu.partitions[place.Partition]
 	if h == nil || s.mu.over {
-		return edge.ErrNotInFlight
+		return api.ErrNotInFlight
 	}
 	return do(h, place.Sequence)
 }
 
-// Ordered implements edge.Subscription.
+// Ordered implements api.Subscription.
 func (s *subscription) Ordered() bool { return s.request.Ordered }
 
-// InFlight implements edge.Subscription.
+// InFlight implements api.Subscription.
 func (s *subscription) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +231,8 @@ func (s *subscription) inFlightLocked() (n int) {
 	return n
 }
 
-// Oldest implements edge.Subscription.
-func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
+// Oldest implements api.Subscription.
+func (s *subscription) Oldest() (oldest *api.HeldMessage) {
 	now := s.g.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +244,7 @@ func (s *subscription) Oldest() (oldest *edge.HeldMessage) {
 	return oldest
 }
 
-// SetReady implements edge.Subscription. If a consumer takes no more messages, those that
+// SetReady implements api.Subscription. If a consumer takes no more messages, those that
 // were sent ahead of its credit are returned.
 func (s *subscription) SetReady(n int) {
 	s.mu.Lock()
@@ -258,7 +257,7 @@ func (s *subscription) SetReady(n int) {
 	s.nudge()
 }
 
-// Close implements edge.Subscription.
+// Close implements api.Subscription.
 func (s *subscription) Close(requeue bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +268,7 @@ func (s *subscription) Close(requeue bool) {
 	}
 }
 
-// Withdraw implements edge.Subscription.
+// Withdraw implements api.Subscription.
 func (s *subscription) Withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

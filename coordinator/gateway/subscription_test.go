@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-func (b *broker) subscribe(t testing.TB, topic string, ready int) edge.Subscription {
+func (b *broker) subscribe(t testing.TB, topic string, ready int) api.Subscription {
 	t.Helper()
-	s, err := b.gw.Subscribe(t.Context(), edge.SubscribeRequest{
+	s, err := b.gw.Subscribe(t.Context(), api.SubscribeRequest{
 		Topic: topic, Channel: "ch", Partition: -1, MsgTimeoutMS: 60_000,
-		Client: func() edge.ClientStats { return edge.ClientStats{ClientID: "c"} },
+		Client: func() api.ClientStats { return api.ClientStats{ClientID: "c"} },
 	})
 	require.NoError(t, err)
 	s.SetReady(ready)
@@ -26,7 +26,7 @@ func (b *broker) subscribe(t testing.TB, topic string, ready int) edge.Subscript
 }
 
 // consume pulls until n deliveries came or the time is over.
-func (w *world) consume(s edge.Subscription, ready, n int, limit time.Duration, each func(edge.Delivery)) int {
+func (w *world) consume(s api.Subscription, ready, n int, limit time.Duration, each func(api.Delivery)) int {
 	got := 0
 	for end := time.Now().Add(limit); got < n && time.Now().Before(end); {
 		for _, d := range s.Pull(min(ready-s.InFlight(), n-got), nil) {
@@ -39,10 +39,10 @@ func (w *world) consume(s edge.Subscription, ready, n int, limit time.Duration, 
 }
 
 // finishRest takes n messages that nobody had before; no finish is refused.
-func (w *world) finishRest(t *testing.T, s edge.Subscription, n int) {
+func (w *world) finishRest(t *testing.T, s api.Subscription, n int) {
 	t.Helper()
 	seen := map[string]bool{}
-	require.Equal(t, n, w.consume(s, 10, n, 5*time.Second, func(d edge.Delivery) {
+	require.Equal(t, n, w.consume(s, 10, n, 5*time.Second, func(d api.Delivery) {
 		require.EqualValues(t, 1, d.Message.Attempts)
 		require.False(t, seen[body(d)])
 		seen[body(d)] = true
@@ -52,7 +52,7 @@ func (w *world) finishRest(t *testing.T, s edge.Subscription, n int) {
 	require.Empty(t, s.Refused())
 }
 
-func body(d edge.Delivery) string { return string(d.Message.Body) }
+func body(d api.Delivery) string { return string(d.Message.Body) }
 
 func TestSubscriptionIsRelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -61,11 +61,11 @@ func TestSubscriptionIsRelayed(t *testing.T) {
 			s := w.brokers[at].subscribe(t, "orders", 50)
 			w.publish("n3", numbers(500)...)
 			var got []string
-			n := w.consume(s, 50, 500, 10*time.Second, func(d edge.Delivery) {
+			n := w.consume(s, 50, 500, 10*time.Second, func(d api.Delivery) {
 				got = append(got, body(d))
 				require.EqualValues(t, 1, d.Message.Attempts)
 				require.NoError(t, s.Finish(d.ID))
-				require.ErrorIs(t, s.Finish(d.ID), edge.ErrNotInFlight)
+				require.ErrorIs(t, s.Finish(d.ID), api.ErrNotInFlight)
 			})
 			require.Equal(t, 500, n)
 			require.Equal(t, numbers(500), got)
@@ -84,12 +84,12 @@ func TestDeliveryOfAnotherConnection(t *testing.T) {
 		w.topic("orders", "n1")
 		holder, other := w.brokers["n1"].subscribe(t, "orders", 1), w.brokers["n1"].subscribe(t, "orders", 0)
 		w.brokers["n1"].put(&answers{}, "orders", "x")
-		require.Equal(t, 1, w.consume(holder, 1, 1, time.Second, func(d edge.Delivery) {
-			require.ErrorIs(t, other.Finish(d.ID), edge.ErrNotOwner)
-			require.ErrorIs(t, other.Requeue(d.ID, 0), edge.ErrNotOwner)
-			require.ErrorIs(t, other.Touch(d.ID), edge.ErrNotOwner)
+		require.Equal(t, 1, w.consume(holder, 1, 1, time.Second, func(d api.Delivery) {
+			require.ErrorIs(t, other.Finish(d.ID), api.ErrNotOwner)
+			require.ErrorIs(t, other.Requeue(d.ID, 0), api.ErrNotOwner)
+			require.ErrorIs(t, other.Touch(d.ID), api.ErrNotOwner)
 			require.NoError(t, holder.Finish(d.ID))
-			require.ErrorIs(t, other.Finish(d.ID), edge.ErrNotInFlight)
+			require.ErrorIs(t, other.Finish(d.ID), api.ErrNotInFlight)
 		}))
 		holder.Close(true)
 		other.Close(true)
@@ -128,7 +128,7 @@ func TestReadyZeroReturnsMessagesSentAhead(t *testing.T) {
 		q, _ := w.brokers["n1"].Queue(top.Partition(0))
 		require.Equal(t, 2, q.Stats("ch", false).Channels[0].InFlightCount)
 		other := w.brokers["n3"].subscribe(t, "orders", 10)
-		require.Equal(t, 8, w.consume(other, 10, 8, time.Second, func(edge.Delivery) {}))
+		require.Equal(t, 8, w.consume(other, 10, 8, time.Second, func(api.Delivery) {}))
 		require.NoError(t, s.Finish(held[0].ID))
 		w.tick(time.Second)
 		require.Empty(t, s.Refused())
@@ -149,7 +149,7 @@ func TestSmallReadyReachesEveryPartition(t *testing.T) {
 		synctest.Wait()
 		s := w.brokers["n2"].subscribe(t, "orders", 1)
 		seen := map[string]int{}
-		require.Equal(t, 40, w.consume(s, 1, 40, 5*time.Second, func(d edge.Delivery) {
+		require.Equal(t, 40, w.consume(s, 1, 40, 5*time.Second, func(d api.Delivery) {
 			seen[body(d)]++
 			require.NoError(t, s.Finish(d.ID))
 		}))
@@ -158,7 +158,7 @@ func TestSmallReadyReachesEveryPartition(t *testing.T) {
 }
 
 // enqueueForTest publishes to a chosen partition.
-func (g *Gateway) enqueueForTest(t Topic, n int, d queue.Draft, a edge.Answerer) {
+func (g *Gateway) enqueueForTest(t Topic, n int, d queue.Draft, a api.Answerer) {
 	d.Request.Producer = uint64(g.core.Incarnation())
 	p := &put{gateway: g, draft: d, answerer: a, born: g.now()}
 	g.budget.take(int64(d.Size()))
@@ -188,7 +188,7 @@ func TestAStreamWithoutAnEdgeEnds(t *testing.T) {
 			}
 			other := w.brokers["n3"].subscribe(t, "orders", 10)
 			w.store(top.Partition(0), 10)
-			require.Equal(t, 10, w.consume(other, 10, 10, 2*forgottenAfter, func(d edge.Delivery) {
+			require.Equal(t, 10, w.consume(other, 10, 10, 2*forgottenAfter, func(d api.Delivery) {
 				require.EqualValues(t, 1, d.Message.Attempts)
 				require.NoError(t, other.Finish(d.ID))
 			}))
@@ -229,7 +229,7 @@ func TestEphemeralChannelStaysOrdered(t *testing.T) {
 	for _, next := range []ident.Node{"n2", "n3"} { // to this broker, to another
 		inBubble(t, func(t *testing.T, w *world) {
 			p := w.topic("orders", "n1").Partition(0)
-			s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+			s, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{
 				Topic: "orders", Channel: "tail#ephemeral", Partition: -1, MsgTimeoutMS: 60_000, Ordered: true,
 			})
 			require.NoError(t, err)
@@ -238,7 +238,7 @@ func TestEphemeralChannelStaysOrdered(t *testing.T) {
 			w.lead(p, next)
 			w.tick(time.Second)
 			w.store(p, 5)
-			got := w.consume(s, 10, 5, time.Second, func(edge.Delivery) {})
+			got := w.consume(s, 10, 5, time.Second, func(api.Delivery) {})
 			require.Equal(t, 1, got, "one at a time, from %s", next)
 		})
 	}
@@ -249,11 +249,11 @@ func TestPartitionThatIsNotThere(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.topic("orders", "n1", "n2")
 		gw := w.brokers["n1"].gw
-		_, err := gw.Subscribe(t.Context(), edge.SubscribeRequest{Topic: "orders", Channel: "c", Partition: 2, MsgTimeoutMS: 60_000})
-		require.ErrorIs(t, err, edge.ErrNoPartition)
+		_, err := gw.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "c", Partition: 2, MsgTimeoutMS: 60_000})
+		require.ErrorIs(t, err, api.ErrNoPartition)
 		put := &answers{}
 		gw.PublishAt("orders", 2, draft("m"), put)
-		require.ErrorIs(t, put.all()[0].Err, edge.ErrNoPartition)
+		require.ErrorIs(t, put.all()[0].Err, api.ErrNoPartition)
 	})
 }
 
@@ -268,7 +268,7 @@ func TestSubscriptionsThatAreOrdered(t *testing.T) {
 		w.mu.Unlock()
 		for topic, byTopic := range map[string]bool{"plain": false, "lined": true} {
 			for _, byClient := range []bool{false, true} {
-				s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+				s, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{
 					Topic: topic, Channel: fmt.Sprint("of-", byClient), Partition: -1, MsgTimeoutMS: 60_000, Ordered: byClient,
 				})
 				require.NoError(t, err)
@@ -284,8 +284,8 @@ func TestEphemeralChannelBecomesOrdered(t *testing.T) {
 	for _, next := range []ident.Node{"", "n2", "n3"} { // the leader stays; to either's broker
 		inBubble(t, func(t *testing.T, w *world) {
 			p := w.topic("orders", "n1").Partition(0)
-			subscribe := func(on ident.Node, ordered bool) edge.Subscription {
-				s, err := w.brokers[on].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+			subscribe := func(on ident.Node, ordered bool) api.Subscription {
+				s, err := w.brokers[on].gw.Subscribe(t.Context(), api.SubscribeRequest{
 					Topic: "orders", Channel: "tail#ephemeral", Partition: -1, MsgTimeoutMS: 60_000, Ordered: ordered,
 				})
 				require.NoError(t, err)
@@ -300,7 +300,7 @@ func TestEphemeralChannelBecomesOrdered(t *testing.T) {
 				w.tick(time.Second)
 			}
 			w.store(p, 5)
-			got := w.consume(s, 10, 5, time.Second, func(edge.Delivery) {})
+			got := w.consume(s, 10, 5, time.Second, func(api.Delivery) {})
 			require.Equal(t, 1, got, "one at a time, from %s", next)
 		})
 	}
@@ -331,7 +331,7 @@ func TestLeaderChangesUnderASubscription(t *testing.T) {
 				require.NoError(t, s.Finish(held[2].ID))
 
 				seen := map[string]int{}
-				w.consume(s, 10, 24, 5*time.Second, func(d edge.Delivery) {
+				w.consume(s, 10, 24, 5*time.Second, func(d api.Delivery) {
 					seen[body(d)]++
 					require.EqualValues(t, 1, d.Message.Attempts, "a change of leader is no attempt")
 					require.NoError(t, s.Finish(d.ID))
@@ -360,7 +360,7 @@ func TestRequeueWithoutALeaderKeepsTheAttempts(t *testing.T) {
 		s := w.brokers["n2"].subscribe(t, "orders", 1)
 		w.publish("n1", "poison")
 		for attempts := range uint16(3) {
-			w.consume(s, 1, 1, time.Second, func(d edge.Delivery) {
+			w.consume(s, 1, 1, time.Second, func(d api.Delivery) {
 				require.EqualValues(t, attempts+1, d.Message.Attempts)
 				if attempts == 2 {
 					w.lead(top.Partition(0), "")
@@ -370,7 +370,7 @@ func TestRequeueWithoutALeaderKeepsTheAttempts(t *testing.T) {
 			})
 		}
 		w.lead(top.Partition(0), "n1")
-		require.Equal(t, 1, w.consume(s, 1, 1, 5*time.Second, func(d edge.Delivery) { require.EqualValues(t, 4, d.Message.Attempts) }))
+		require.Equal(t, 1, w.consume(s, 1, 1, 5*time.Second, func(d api.Delivery) { require.EqualValues(t, 4, d.Message.Attempts) }))
 	})
 }
 
@@ -422,19 +422,19 @@ func TestCutOffEdgeLosesItsDeliveriesInTheEnd(t *testing.T) {
 		w.setDown("n2", true)
 		w.tick(3 * time.Second)
 		other := w.brokers["n3"].subscribe(t, "orders", 1)
-		require.Equal(t, 1, w.consume(other, 1, 1, time.Second, func(d edge.Delivery) {
+		require.Equal(t, 1, w.consume(other, 1, 1, time.Second, func(d api.Delivery) {
 			require.NoError(t, other.Finish(d.ID))
 		}))
 		w.setDown("n2", false)
 		w.tick(time.Second)
-		require.ErrorIs(t, s.Finish(held[0].ID), edge.ErrNotInFlight, "the leader has taken it back")
+		require.ErrorIs(t, s.Finish(held[0].ID), api.ErrNotInFlight, "the leader has taken it back")
 	})
 }
 
 func TestTimeoutIsHeardOverTheRelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.topic("orders", "n1")
-		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), edge.SubscribeRequest{
+		s, err := w.brokers["n2"].gw.Subscribe(t.Context(), api.SubscribeRequest{
 			Topic: "orders", Channel: "ch", Partition: -1, MsgTimeoutMS: 1000,
 		})
 		require.NoError(t, err)
@@ -468,7 +468,7 @@ func TestLostDeliveriesComeAgain(t *testing.T) {
 		require.Empty(t, s.Pull(1, nil))
 		pipe.setLose(nil)
 		w.brokers["n1"].gw.PeerDown("n2") // the broken connection is noticed on one side only
-		require.Equal(t, 1, w.consume(s, 10, 1, 3*time.Second, func(edge.Delivery) {}))
+		require.Equal(t, 1, w.consume(s, 10, 1, 3*time.Second, func(api.Delivery) {}))
 	})
 }
 
@@ -501,7 +501,7 @@ func TestCloseGivesBackAtOnce(t *testing.T) {
 		w.publish("n1", "x")
 		for _, at := range []ident.Node{"n2", "n1", "n3"} {
 			s := w.brokers[at].subscribe(t, "orders", 1)
-			require.Equal(t, 1, w.consume(s, 1, 1, time.Second, func(edge.Delivery) {}), at)
+			require.Equal(t, 1, w.consume(s, 1, 1, time.Second, func(api.Delivery) {}), at)
 			s.Close(true)
 			require.Zero(t, s.InFlight())
 			require.Empty(t, s.Pull(1, nil))
@@ -521,7 +521,7 @@ func TestLeaderThatDoesNotServeYet(t *testing.T) {
 		require.Empty(t, s.Pull(1, nil))
 		w.brokers["n3"].electing.Store(false)
 		start := time.Now()
-		require.Equal(t, 1, w.consume(s, 10, 1, time.Second, func(d edge.Delivery) {
+		require.Equal(t, 1, w.consume(s, 10, 1, time.Second, func(d api.Delivery) {
 			require.NoError(t, s.Finish(d.ID))
 		}))
 		require.Less(t, time.Since(start), 400*time.Millisecond)

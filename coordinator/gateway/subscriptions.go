@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -20,22 +20,22 @@ const keepAlive = time.Second
 // forgottenAfter is how long a stream without a credit from its edge stays connected.
 const forgottenAfter = 10 * keepAlive
 
-var _ edge.Subscribers = (*Gateway)(nil)
+var _ api.Subscribers = (*Gateway)(nil)
 
-// Subscribe opens a subscription; see edge.Subscribers.
-func (g *Gateway) Subscribe(ctx context.Context, r edge.SubscribeRequest) (edge.Subscription, error) {
+// Subscribe opens a subscription; see api.Subscribers.
+func (g *Gateway) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Subscription, error) {
 	if err := g.ensureTopic(ctx, r.Topic); err != nil {
 		return nil, err
 	}
 	t, ok := g.core.Topic(r.Topic)
 	if !ok {
-		return nil, edge.ErrTopicNotFound
+		return nil, api.ErrTopicNotFound
 	}
 	if r.Partition >= t.Partitions {
-		return nil, fmt.Errorf("%w %d, but 0 to %d", edge.ErrNoPartition, r.Partition, t.Partitions-1)
+		return nil, fmt.Errorf("%w %d, but 0 to %d", api.ErrNoPartition, r.Partition, t.Partitions-1)
 	}
 	if has := g.core.Filter(t.ID, r.Channel); r.Filter != "" && r.Filter != has {
-		return nil, fmt.Errorf("%w %q but %q", edge.ErrFilter, r.Filter, has)
+		return nil, fmt.Errorf("%w %q but %q", api.ErrFilter, r.Filter, has)
 	}
 	r.Ordered = r.Ordered || t.Ordered
 	var err error
@@ -86,16 +86,16 @@ func newSubscriptions(g *Gateway) *subscriptions {
 	return s
 }
 
-// add adds a subscription. Errors: edge.ErrTooManyClients, edge.ErrExiting.
+// add adds a subscription. Errors: api.ErrTooManyClients, api.ErrExiting.
 func (s *subscriptions) add(sub *subscription) error {
 	name, limit := sub.name(), s.g.o.MaxConsumers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.mu.closed:
-		return edge.ErrExiting
+		return api.ErrExiting
 	case limit > 0 && s.mu.members[name] >= limit:
-		return fmt.Errorf("%w: %d of %d", edge.ErrTooManyClients, s.mu.members[name], limit)
+		return fmt.Errorf("%w: %d of %d", api.ErrTooManyClients, s.mu.members[name], limit)
 	}
 	s.mu.all[sub] = struct{}{}
 	s.mu.members[name]++

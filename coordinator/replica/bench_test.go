@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/lockstepmq/lockstep/commitlog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -35,7 +35,7 @@ func (r *benchReplica) step(ev Event) {
 type benchCluster []*benchReplica
 
 func newBenchCluster(b *testing.B, n int) benchCluster {
-	s := meta.PartitionState{V: 1, MinInSync: n, Leader: "n1", LeaderIncarnation: 1, Epoch: 1, Revision: 1}
+	s := metadata.PartitionState{V: 1, MinInSync: n, Leader: "n1", LeaderIncarnation: 1, Epoch: 1, Revision: 1}
 	for i := 1; i <= n; i++ {
 		name := ident.Node(fmt.Sprint("n", i))
 		s.Replicas = append(s.Replicas, name)

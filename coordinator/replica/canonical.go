@@ -1,8 +1,8 @@
 package replica
 
 import (
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/replica/canon"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -11,7 +11,7 @@ import (
 // ever. Tokens, counters and what only the view shows are left out. Moments become
 // ages, and all ages beyond the deadline that is compared with them are equal.
 func (m *Machine) Canonical(b []byte) []byte {
-	c := form{Writer: canon.Writer{B: b, NowMS: m.nowMS}, o: &m.o}
+	c := form{CanonicalWriter: dedupe.CanonicalWriter{B: b, NowMS: m.nowMS}, o: &m.o}
 	c.Num(uint64(m.role), uint64(m.self.Incarnation), uint64(m.self.Store), uint64(m.promised), uint64(m.committedWritten), uint64(m.log.timeNS))
 	c.Age(m.committedMS, committedEveryMS)
 	c.Pos(m.log.end, m.committed, m.follow.verified)
@@ -19,8 +19,8 @@ func (m *Machine) Canonical(b []byte) []byte {
 	c.Num(uint64(m.log.lastCRC))
 	c.Num(uint64(m.channels.version.epoch), m.channels.version.n, uint64(m.channels.deltas), uint64(m.channels.full))
 	c.log(&m.log)
-	m.recent.Canonical(&c.Writer)
-	m.dedupe.Canonical(&c.Writer)
+	m.recent.Canonical(&c.CanonicalWriter)
+	m.dedupe.Canonical(&c.CanonicalWriter)
 	c.marks(&m.marks, m.log.token)
 	c.state(&m.state)
 	c.Num(uint64(len(m.nodes)))
@@ -46,7 +46,7 @@ const maxElectionSlots = 32
 
 // form is the canonical form of a machine.
 type form struct {
-	canon.Writer
+	dedupe.CanonicalWriter
 	o *Options
 }
 
@@ -81,7 +81,7 @@ func (c *form) marks(k *marks, token uint64) {
 	}
 }
 
-func (c *form) state(s *meta.PartitionState) {
+func (c *form) state(s *metadata.PartitionState) {
 	c.Num(uint64(s.Revision), uint64(s.Epoch), uint64(s.LeaderIncarnation), uint64(s.MinInSync))
 	c.Node(s.Leader)
 	c.members(s.ISR)

@@ -3,7 +3,7 @@ package replica
 import (
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -14,8 +14,8 @@ import (
 type proposal struct {
 	token    uint64
 	kind     casKind
-	state    meta.PartitionState // what is to be put; Revision is the one it compares
-	replaces []ident.Member      // the ISR at the time of the proposal
+	state    metadata.PartitionState // what is to be put; Revision is the one it compares
+	replaces []ident.Member          // the ISR at the time of the proposal
 }
 
 // casKind is the purpose of a proposal.
@@ -51,7 +51,7 @@ func (m *Machine) reconfigure() {
 
 // proposeCAS asks the loop for one transaction. From now on the proposed ISR counts in
 // the maximal ISR.
-func (m *Machine) proposeCAS(kind casKind, s meta.PartitionState, gone, target *Peer) {
+func (m *Machine) proposeCAS(kind casKind, s metadata.PartitionState, gone, target *Peer) {
 	m.requestToken++
 	m.cas = &proposal{token: m.requestToken, kind: kind, state: s, replaces: m.state.ISR}
 	m.out.CAS = &CAS{Token: m.requestToken, State: s.Clone(), LeaderGone: gone, TransferTarget: target}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstepmq/lockstep/commitlog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -75,7 +75,7 @@ type cluster struct {
 	t       *testing.T
 	brokers []*broker
 	wire    []func()
-	state   meta.PartitionState
+	state   metadata.PartitionState
 	cas     func(b *broker, c CAS) // overrides the metadata store
 	now     int64
 	live    map[ident.Node]ident.Incarnation
@@ -101,7 +101,7 @@ func options(name ident.Node, i int) Options {
 
 func newCluster(t *testing.T, n, minISR int) *cluster {
 	c := &cluster{t: t, live: map[ident.Node]ident.Incarnation{}, now: 1000}
-	c.state = meta.PartitionState{V: 1, MinInSync: minISR, Leader: "n1", LeaderIncarnation: 1, Epoch: 1, Revision: 1}
+	c.state = metadata.PartitionState{V: 1, MinInSync: minISR, Leader: "n1", LeaderIncarnation: 1, Epoch: 1, Revision: 1}
 	for i := 1; i <= n; i++ {
 		name := ident.Node(fmt.Sprintf("n%d", i))
 		b := &broker{name: name, reg: &listRegister{}}

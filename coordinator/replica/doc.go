@@ -1,9 +1,9 @@
 // Package replica is the replication protocol of one partition on one broker, as a
 // pure state machine: Step(event) → effects. It has no goroutine, clock, socket, file,
 // random source or map iteration inside. The daemon runs it with real disks and
-// sockets, the simulator (internal/verify/sim) and the model (internal/verify/model) with their own.
+// sockets, the simulator (internal/test/verify/sim) and the model (internal/test/verify/model) with their own.
 //
-// It does not decide where replicas lie (coordinator/placement). It does not talk to
+// It does not decide where replicas lie (coordinator/controller/plan). It does not talk to
 // the metadata store, but asks for a compare-and-swap. Topics' names, channels and
 // clients do not occur in it.
 //

@@ -1,9 +1,9 @@
 package replica
 
 import (
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -41,7 +41,7 @@ type ReadRequest struct {
 // be taken from it. At most one CAS of a machine is outstanding.
 type CAS struct {
 	Token          uint64
-	State          meta.PartitionState
+	State          metadata.PartitionState
 	LeaderGone     *Peer // the leader to be replaced: Node and Incarnation
 	TransferTarget *Peer // the new leader, which must be registered so; nil: this node
 }

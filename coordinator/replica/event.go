@@ -1,7 +1,7 @@
 package replica
 
 import (
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -42,7 +42,7 @@ type (
 	}
 	// Meta is the partition's key as the watch or a linearizable read returned
 	// it. The machine ignores a revision that is not newer than the one it has.
-	Meta struct{ State meta.PartitionState }
+	Meta struct{ State metadata.PartitionState }
 	// CASDone answers Effects.CAS. With OK, State is what was put, with its new
 	// Revision. With neither OK nor Unknown, a compare failed: State is the key's
 	// present value if the loop has read it, else Revision is 0. With Unknown,
@@ -50,7 +50,7 @@ type (
 	CASDone struct {
 		Token       uint64
 		OK, Unknown bool
-		State       meta.PartitionState
+		State       metadata.PartitionState
 	}
 	// PeerState reports whether a node answers. Dead means that its process is
 	// gone for certain (connection closed and redial refused), so that T_isr need

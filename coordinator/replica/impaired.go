@@ -3,7 +3,7 @@ package replica
 import (
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -12,7 +12,7 @@ import (
 // does.
 
 // BelowMinimum reports whether the ISR without some brokers is below its minimum.
-func BelowMinimum(s meta.PartitionState, without []ident.Node) bool {
+func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 	left := 0
 	for _, m := range s.ISR {
 		if !slices.Contains(without, m.Node) {
@@ -31,7 +31,7 @@ func BelowMinimum(s meta.PartitionState, without []ident.Node) bool {
 // A replica that is no member counts if the leader calls it unreachable too. A leader
 // that loses its followers one after the other removes the first from the ISR; that
 // replica will join the ISR of the next leader, but cannot be the next leader.
-func Partitioned(s meta.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
+func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
 	if len(unreachable) == 0 || !BelowMinimum(s, unreachable) {
 		return false
 	}

@@ -3,8 +3,8 @@ package replica
 import (
 	"cmp"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/replica/repeats"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -21,19 +21,19 @@ type Machine struct {
 	nowMS int64 // tick
 	role  Role  // role.go, openEpoch, commit, stepDown, stop
 
-	log              log              // log.go
-	recent           repeats.Requests // log.go: the request ids in the log
-	dedupe           repeats.Window   // log.go, setDedupe, tick, appendFrom: the identities in the log
-	marks            marks            // marks.go, log.go, synced
-	committed        ident.Position   // advanceCommitted, restartAt
-	committedWritten ident.Offset     // writeCommitted: the committed end in the journal
-	committedMS      int64            // writeCommitted: when it got there
-	promised         ident.Epoch      // promise, openEpoch: no lower epoch is answered
-	channels         channelState     // writeState
+	log              log             // log.go
+	recent           dedupe.Requests // log.go: the request ids in the log
+	dedupe           dedupe.Window   // log.go, setDedupe, tick, appendFrom: the identities in the log
+	marks            marks           // marks.go, log.go, synced
+	committed        ident.Position  // advanceCommitted, restartAt
+	committedWritten ident.Offset    // writeCommitted: the committed end in the journal
+	committedMS      int64           // writeCommitted: when it got there
+	promised         ident.Epoch     // promise, openEpoch: no lower epoch is answered
+	channels         channelState    // writeState
 
-	state meta.PartitionState // observe: the key as last seen; Revision 0: never
-	nodes []node              // nodes.go: the replicas' nodes, sorted by name
-	lows  int                 // space: how many of them are below their disk reserve
+	state metadata.PartitionState // observe: the key as last seen; Revision 0: never
+	nodes []node                  // nodes.go: the replicas' nodes, sorted by name
+	lows  int                     // space: how many of them are below their disk reserve
 
 	follow   following   // follower.go
 	lead     *leadership // leader.go; not nil in roles Electing and Leader
@@ -60,9 +60,9 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	if m.o.RepeatMS == 0 {
 		m.o.RepeatMS = DefaultRepeatMS
 	}
-	m.recent = repeats.NewRequests(m.o.RepeatMS)
+	m.recent = dedupe.NewRequests(m.o.RepeatMS)
 	m.recent.Load(r.Recent)
-	m.dedupe = repeats.NewWindow(cmp.Or(o.DedupeMS, repeats.DefaultMS), cmp.Or(o.Identities, repeats.DefaultIdentities), o.Budget)
+	m.dedupe = dedupe.NewWindow(cmp.Or(o.DedupeMS, dedupe.DefaultMS), cmp.Or(o.Identities, dedupe.DefaultIdentities), o.Budget)
 	m.dedupe.Load(&r)
 	m.marks = newMarks(&r)
 	return m

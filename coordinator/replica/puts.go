@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/outcome"
 )
 
 // pendingPut has a place in the log and waits for its commit.

@@ -3,7 +3,7 @@ package replica
 import (
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -34,7 +34,7 @@ func (r Role) String() string {
 }
 
 // observe takes a newer state of the partition's key.
-func (m *Machine) observe(s meta.PartitionState) {
+func (m *Machine) observe(s metadata.PartitionState) {
 	if s.Revision <= m.state.Revision {
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/commitlog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -19,7 +19,7 @@ type lab struct {
 	nodes []*labNode
 	wire  []labMessage
 	sent  []labMessage // everything that ever was on the wire
-	key   meta.PartitionState
+	key   metadata.PartitionState
 	live  map[ident.Node]ident.Incarnation
 	asked []labCAS            // transactions on their way to the metadata store
 	late  []labCAS            // whose answer was lost, and which may still land
@@ -300,7 +300,7 @@ func (l *lab) node(name ident.Node) *labNode {
 // newLab makes brokers and their partition, led by n1, and waits until it is at rest.
 func newLab(n, minISR int, o Options) *lab {
 	l := &lab{live: map[ident.Node]ident.Incarnation{}, taken: map[ident.Node]bool{}, names: map[uint32]string{}, tickets: []string{""}, nowMS: 1000, quiet: true}
-	s := meta.PartitionState{V: 1, MinInSync: minISR, Leader: "n1", LeaderIncarnation: 11, Epoch: 1, Revision: 1}
+	s := metadata.PartitionState{V: 1, MinInSync: minISR, Leader: "n1", LeaderIncarnation: 11, Epoch: 1, Revision: 1}
 	for i := 1; i <= n; i++ {
 		b := &labNode{name: ident.Node(fmt.Sprint("n", i)), number: i, store: ident.StoreID(100 + i), options: o}
 		l.nodes = append(l.nodes, b)

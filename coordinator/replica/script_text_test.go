@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -178,7 +178,7 @@ func (l *lab) sayCAS(n *labNode, c CAS) {
 }
 
 // keyText prints a partition's key.
-func (l *lab) keyText(s meta.PartitionState) string {
+func (l *lab) keyText(s metadata.PartitionState) string {
 	var isr []string
 	for _, x := range s.ISR {
 		name := string(x.Node)

@@ -24,7 +24,7 @@ func TestSite(t *testing.T) {
 		"docs/reference/nsqctl.html":      `id="nsqctl-cluster-health"`,
 		"docs/reference/openapi.yaml":     "openapi: 3.1.0",
 		"docs/reference/errors.html":      `href="../metrics.html"`,
-		"docs/operations/run.html":           `aria-current="page"`,
+		"docs/operations/run.html":        `aria-current="page"`,
 		"coordinator/replica/DESIGN.html": "",
 	} {
 		text, err := os.ReadFile(filepath.Join(out, filepath.FromSlash(name)))

@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/url"
 
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
 // Collector reads --otlp-endpoint: the address to dial, and whether without TLS.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
 const printIntro = `# The settings of nsqd in effect, as a file for --config. The comment behind a value is

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// minIdle is the least time after which an unused topic is deleted, or an unused channel announced (edge.MinIdle).
+// minIdle is the least time after which an unused topic is deleted, or an unused channel announced (api.MinIdle).
 const minIdle = time.Minute
 
 // TopicDefault is one value of --topic-default: the defaults of new topics with matching names.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/lockstepmq/lockstep/internal/redact"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
 // validate checks the rules that the tags of one field cannot express. A value that cannot be

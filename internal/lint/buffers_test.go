@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/budget"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
 // grows finds memory whose size is not a constant, and tables of what waits.
@@ -18,7 +18,7 @@ var grows = regexp.MustCompile(`bufio\.New(Reader|Writer)|make\(\[\]byte, [^)]*[
 
 // constant are files whose only such memory is that of a few bytes, or is the same for all clients.
 var constant = map[string]string{
-	"internal/webui/files.go": "the page, packed once", "internal/protocol/conn.go": "the share",
+	"internal/frontend/webui/files.go": "the page, packed once", "internal/frontend/tcp/conn.go": "the share",
 }
 
 // TestTheTableOfBuffers: docs/ARCHITECTURE.md has a row for each use of the budget, and each file between the sockets and the broker
@@ -46,7 +46,7 @@ func TestTheTableOfBuffers(t *testing.T) {
 		}
 	}
 	var all []string
-	for _, u := range budget.Uses() {
+	for _, u := range limits.Uses() {
 		all = append(all, u.String())
 	}
 	slices.Sort(uses)
@@ -54,8 +54,8 @@ func TestTheTableOfBuffers(t *testing.T) {
 	require.Equal(t, all, uses, "one row for each use of the budget")
 	for _, s := range sources(t) {
 		dir := s.dir()
-		edge := dir == "internal/webui" || dir == "coordinator/gateway" || dir == "internal/httpsub" || dir == "internal/server" || dir == "internal/guard" ||
-			below(dir, "internal/protocol") || below(dir, "internal/httpapi")
+		edge := dir == "internal/frontend/webui" || dir == "coordinator/gateway" || dir == "internal/frontend/httpapi/consume" || dir == "internal/frontend/listen" || dir == "internal/auth/guard" ||
+			below(dir, "internal/frontend/tcp") || below(dir, "internal/frontend/httpapi")
 		if s.test || !edge || constant[s.path] != "" || named[s.path] {
 			continue
 		}

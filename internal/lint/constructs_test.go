@@ -27,11 +27,11 @@ func TestNoGotoNoInit(t *testing.T) {
 // propertySkips are the test files whose properties reject inputs with a skip.
 var propertySkips = map[string]bool{"nsqd/reference_test.go": true, "nsqd/modelrules_test.go": true}
 
-// TestSkipsAreNoted: a test is skipped under -short, or by internal/testkit/env, which
+// TestSkipsAreNoted: a test is skipped under -short, or by internal/test/testkit/env, which
 // reports it to the build server.
 func TestSkipsAreNoted(t *testing.T) {
 	for _, s := range sources(t) {
-		if !s.test || s.dir() == "internal/testkit/env" || propertySkips[s.path] {
+		if !s.test || s.dir() == "internal/test/testkit/env" || propertySkips[s.path] {
 			continue
 		}
 		short := map[ast.Node]bool{}
@@ -64,7 +64,7 @@ func TestSkipsAreNoted(t *testing.T) {
 // simulator replays them, and table tests call them directly.
 func TestDecisionsStartNothing(t *testing.T) {
 	for _, s := range sources(t) {
-		pure := s.dir() == "coordinator/replica" || s.dir() == "coordinator/placement" || s.dir() == "coordinator/controller"
+		pure := s.dir() == "coordinator/replica" || s.dir() == "coordinator/controller/plan" || s.dir() == "coordinator/controller/plan"
 		if s.test || !pure {
 			continue
 		}

@@ -5,34 +5,36 @@ import (
 	"testing"
 )
 
-// rooms are the parts of the broker around the engine. The broker connects them.
-var rooms = []string{
-	"coordinator/gateway", "coordinator/hosting", "coordinator/inspect", "coordinator/directory",
-	"coordinator/admin", "coordinator/control", "coordinator/upkeep",
+// components are the parts of the broker around the engine. The broker connects them.
+var components = []string{
+	"coordinator/gateway", "coordinator/replicas", "coordinator/query", "coordinator/admin", "coordinator/controller", "coordinator/maintenance",
 }
 
-// edges are the packages between sockets and the broker.
-var edges = []string{
-	"internal/server", "internal/protocol", "internal/httpapi", "internal/httpsub", "internal/lookup", "internal/webui", "internal/console", "internal/auth", "internal/guard", "internal/statsd",
+// frontends are the packages between sockets and the broker.
+var frontends = []string{"internal/frontend", "internal/auth/authd", "internal/auth/guard", "internal/observe/statsd"}
+
+// layer is a group of folders, and what they have in common.
+type layer struct {
+	what    string
+	folders []string
 }
 
-// layers lists the directories from the bottom to the top (docs/ARCHITECTURE.md has the
-// picture). A package imports packages of lower layers, and of its own layer; Go itself refuses
-// cycles among them. The longest match counts.
-var layers = [][]string{
-	{"internal/ident", "internal/outcome", "internal/vfs", "internal/config", "internal/metrics", "internal/etcdserver", "internal/nodefile", "internal/lint", "internal/sleep", "internal/signal", "internal/tasks", "internal/datapath", "internal/nonblock", "internal/inflight", "internal/budget", "internal/stopwatch", "internal/ratelimit", "internal/events", "internal/peerport", "internal/crowd", "internal/redact", "internal/msgstream", "internal/testkit"},
-	{"commitlog", "internal/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"},
-	{"internal/store", "internal/edge", "internal/tracing", "coordinator/meta", "internal/access", "internal/admission"},
-	{"nsqd", "rpc", "coordinator/replica", "coordinator/placement", "coordinator/calls", "coordinator/origin", "coordinator/deadletter", "coordinator/gateway/wire", "internal/health"},
-	{"coordinator/catalog", "coordinator/controller"},
-	{"coordinator/txn"},
-	{"coordinator/engine", "coordinator/session", "coordinator/peers"},
-	rooms,
-	{"coordinator/dispatch"},
-	{"coordinator"},
-	append(edges, "internal/testkit/edgetest", "internal/testkit/brokertest"),
-	{"internal/dump", "internal/devcluster", "internal/bench", "internal/testkit/clusters", "internal/testkit/e2etest", "internal/testkit/enginetest", "internal/verify"},
-	{"cmd"},
+// layers lists them from the bottom to the top (docs/ARCHITECTURE.md has the picture). A package imports packages of lower
+// layers, and of its own layer; Go itself refuses cycles among them. The longest match counts.
+var layers = []layer{
+	{"tools without knowledge of queues or clusters", []string{
+		"internal/ident", "internal/vfs", "internal/config", "internal/concurrency", "internal/api/outcome", "internal/api/msgstream",
+		"internal/auth/limits", "internal/observe/metrics", "internal/observe/events", "internal/observe/redact",
+		"coordinator/metadata/etcd", "coordinator/metadata/nodefile", "rpc/peertls", "internal/lint", "internal/test/testkit"}},
+	{"formats: batches, segments, the journal, the states of channels", []string{"commitlog", "nsqd/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"}},
+	{"values that layers share: the API, the metadata, the rights; the data directory", []string{"nsqd/store", "internal/api", "internal/observe/tracing", "coordinator/metadata", "internal/auth/access"}},
+	{"one node's queues; the protocol and its messages", []string{"nsqd", "rpc", "coordinator/replica", "coordinator/gateway/wire", "internal/observe/health"}},
+	{"the metadata as one broker sees and writes it; pure plans", []string{"coordinator/metadata/catalog", "coordinator/metadata/txn", "coordinator/controller/plan", "internal/auth/admission"}},
+	{"what keeps a broker going: core loops, registration, the liveness of others", []string{"coordinator/engine", "coordinator/metadata/session", "coordinator/liveness"}},
+	{"components of the broker", components},
+	{"one broker of a cluster", []string{"coordinator", "coordinator/dispatch"}},
+	{"front ends, and all that proves and measures", append(frontends, "internal/test", "internal/test/testkit/brokertest", "internal/test/testkit/clusters", "internal/test/testkit/e2etest", "internal/test/testkit/edgetest", "internal/test/testkit/enginetest")},
+	{"programs", []string{"cmd"}},
 }
 
 // ban prohibits imports that the order of layers allows.
@@ -42,23 +44,23 @@ type ban struct {
 }
 
 var bans = []ban{
-	{edges, []string{module + "/coordinator", module + "/nsqd", module + "/rpc", module + "/internal/store"},
-		"an edge turns sockets into values behind internal/edge's interfaces, so that it can be tested without a cluster (nsqd/queue, the codec, is allowed)"},
-	{[]string{"coordinator/replica", "coordinator/placement", "coordinator/controller"}, []string{"time", "os", "net", "sync", "math/rand", "crypto/rand", "context", module + "/internal/vfs", module + "/rpc", module + "/nsqd"},
+	{frontends, []string{module + "/coordinator", module + "/nsqd", module + "/rpc", module + "/rpc/calls"},
+		"a front end turns sockets into values behind internal/api's interfaces, so that it can be tested without a cluster (nsqd/queue, the codec, is allowed)"},
+	{[]string{"coordinator/replica", "coordinator/controller/plan"}, []string{"time", "os", "net", "sync", "math/rand", "crypto/rand", "context", module + "/internal/vfs", module + "/rpc", module + "/nsqd"},
 		"decisions are pure: time, chance and I/O come in as events, so that the simulator runs the same code"},
-	{[]string{"coordinator/engine"}, []string{module + "/coordinator/meta", module + "/coordinator/catalog", module + "/coordinator/txn", module + "/coordinator/session", module + "/internal/edge"},
-		"the engine runs machines: what it needs of the metadata and of the cluster it is told, so that the way of a put can be read alone"},
-	{[]string{"coordinator/peers"}, []string{module + "/coordinator/engine", module + "/rpc", module + "/nsqd", module + "/internal/store"},
+	{[]string{"coordinator/engine"}, []string{module + "/coordinator/metadata", module + "/internal/api"},
+		"the engine runs machines: its caller passes what it needs of the metadata and of the cluster, so that the path of a put can be read alone"},
+	{[]string{"coordinator/liveness"}, []string{module + "/coordinator/engine", module + "/rpc", module + "/nsqd"},
 		"which brokers are alive is judged apart from the frames that they send"},
-	{rooms, each(rooms),
-		"the rooms around the engine know it and the catalog, not each other: one can be changed, and tested, alone"},
-	{append([]string{"coordinator", "coordinator/engine", "coordinator/peers", "coordinator/session", "coordinator/txn", "coordinator/catalog", "coordinator/dispatch"}, rooms...), []string{"net/http"},
-		"HTTP belongs to internal/httpapi, which reaches the broker through internal/edge"},
-	{[]string{"nsqd"}, []string{"net", "net/http", module + "/rpc", module + "/coordinator", module + "/internal/store"},
+	{components, each(components),
+		"the components around the engine know it and the catalog, not each other: one can be changed, and tested, alone"},
+	{append([]string{"coordinator", "coordinator/engine", "coordinator/liveness", "coordinator/metadata/session", "coordinator/metadata/txn", "coordinator/metadata/catalog", "coordinator/dispatch"}, components...), []string{"net/http"},
+		"HTTP belongs to internal/frontend/httpapi, which reaches the broker through internal/api"},
+	{[]string{"nsqd"}, []string{"net", "net/http", module + "/rpc", module + "/coordinator", module + "/nsqd/store", module + "/nsqd/journal"},
 		"nsqd holds one node's queues and knows no network and no cluster"},
 	{[]string{"nsqd/cursor", "nsqd/state", "nsqd/filter"}, []string{"os", "net", "time", "sync", "context"},
 		"the state of a channel and its encoding are data: nsqd has the locks, the clock and the log"},
-	{[]string{"commitlog", "nsqd/queue", "internal/journal", "internal/store"}, []string{"os", "net", module + "/nsqd", module + "/coordinator"},
+	{[]string{"commitlog", "nsqd/queue", "nsqd/journal", "nsqd/store"}, []string{"os", "net", module + "/coordinator"},
 		"files are reached through internal/vfs only, so that tests can crash the disk"},
 	{[]string{"rpc"}, []string{module + "/coordinator", module + "/nsqd"},
 		"rpc moves bytes between nodes and knows nothing of what they mean (nsqd/queue, the codec, is allowed)"},
@@ -73,7 +75,9 @@ func each(folders []string) (paths []string) {
 }
 
 // allowed lists imports that the prefix of a ban would match by mistake.
-var allowed = map[string]bool{module + "/nsqd/queue": true, module + "/coordinator/meta": true}
+var allowed = map[string]bool{
+	module + "/nsqd/queue": true, module + "/rpc/calls": true, module + "/coordinator/metadata": true, module + "/coordinator/controller/plan": true, module + "/internal/api/outcome": true,
+}
 
 func TestImportsGoDownwards(t *testing.T) {
 	for _, s := range sources(t) {
@@ -88,7 +92,7 @@ func TestImportsGoDownwards(t *testing.T) {
 		for imported, spec := range s.imports() {
 			target, ours := strings.CutPrefix(imported, module+"/")
 			if ours && layerOf(target) > from {
-				t.Errorf("%s: %s (layer %d) imports %s (layer %d): imports go downwards only", s.at(spec), s.dir(), from, target, layerOf(target))
+				t.Errorf("%s: %s (%s) imports %s (%s): imports go downwards only", s.at(spec), s.dir(), layers[from].what, target, layers[layerOf(target)].what)
 			}
 		}
 	}
@@ -135,8 +139,8 @@ func (b ban) bans(imported string) bool {
 // layerOf returns the layer of a directory, -1 if none is listed.
 func layerOf(dir string) int {
 	best, layer := 0, -1
-	for i, folders := range layers {
-		for _, f := range folders {
+	for i, l := range layers {
+		for _, f := range l.folders {
 			if below(dir, f) && len(f) > best {
 				best, layer = len(f), i
 			}

@@ -28,7 +28,7 @@ func TestLogFieldsAreNamedOnce(t *testing.T) {
 	}
 	used := map[string]string{"error": "", "broker": ""}
 	for _, s := range sources(t) {
-		if s.test || strings.HasPrefix(s.path, "internal/verify/") || strings.HasPrefix(s.path, "internal/testkit/") {
+		if s.test || strings.HasPrefix(s.path, "internal/test/verify/") || strings.HasPrefix(s.path, "internal/test/testkit/") {
 			continue
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {

@@ -98,7 +98,7 @@ func (r *repository) faults(text, from string) (faults []string) {
 	}
 	for _, m := range citedPromise.FindAllStringSubmatch(text, -1) {
 		// The model numbers its properties the same way, in its own package comment.
-		if below(from, "internal/verify/model") || isPercentile[m[1]] {
+		if below(from, "internal/test/verify/model") || isPercentile[m[1]] {
 			continue
 		}
 		if !strings.Contains(r.readme, "\n| P"+m[1]+" |") {

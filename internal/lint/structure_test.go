@@ -17,7 +17,7 @@ type size struct{ files, lines, exported int }
 func TestSizesOfPackages(t *testing.T) {
 	sizes := map[string]size{}
 	for _, s := range sources(t) {
-		if s.test || below(s.dir(), "internal/verify") || below(s.dir(), "internal/testkit") || below(s.dir(), "docs") || below(s.dir(), "packaging") {
+		if s.test || below(s.dir(), "internal/test/verify") || below(s.dir(), "internal/test/testkit") || below(s.dir(), "docs") || below(s.dir(), "packaging") {
 			continue
 		}
 		x := sizes[s.dir()]

@@ -19,7 +19,7 @@ import (
 const hangLimit = 30 * time.Second
 
 // TestNoWallClockInTheGate: no test that `make test` runs depends on how fast the machine is.
-// Such a test waits for a condition with internal/testkit/wait, judges durations in a bubble of
+// Such a test waits for a condition with internal/test/testkit/wait, judges durations in a bubble of
 // testing/synctest, or is named TestPromise… in a file …promises_test.go, which `make promises` runs.
 // An order of goroutines, or a port that another process takes, cannot be found here and stays
 // with the reader.
@@ -34,7 +34,7 @@ func TestNoWallClockInTheGate(t *testing.T) {
 func TestTheWallClockIsFound(t *testing.T) {
 	const text = `package x
 import ("context"; "net/http"; "testing"; "testing/synctest"; "time"; "github.com/stretchr/testify/require"
-"github.com/lockstepmq/lockstep/internal/testkit/env")
+"github.com/lockstepmq/lockstep/internal/test/testkit/env")
 const patience = 20 * time.Second
 const patient = time.Minute
 func helper(t *testing.T) { time.Sleep(patient) } // files with bubbles: their helpers are trusted
@@ -96,7 +96,7 @@ func gateTests(t *testing.T, outside []string) map[string]*testPackage {
 	all := append(sources(t), sourcesBelow(t, "client")...)
 	found := map[string]*testPackage{}
 	for _, s := range all {
-		if !s.test && !below(s.dir(), "internal/testkit") || s.dir() == "internal/testkit/wait" {
+		if !s.test && !below(s.dir(), "internal/test/testkit") || s.dir() == "internal/test/testkit/wait" {
 			continue
 		}
 		out := false
@@ -197,7 +197,7 @@ func (p *testPackage) readConsts(g *ast.GenDecl) {
 
 // clock says why a node depends on the wall clock, "" if it does not.
 func (p *testPackage) clock(n ast.Node) string {
-	const instead = "; use internal/testkit/wait, a bubble of testing/synctest, or a TestPromise…"
+	const instead = "; use internal/test/testkit/wait, a bubble of testing/synctest, or a TestPromise…"
 	if lit, ok := n.(*ast.CompositeLit); ok {
 		return p.clientTimeout(lit, instead)
 	}

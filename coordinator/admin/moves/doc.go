@@ -1,7 +1,7 @@
 // Package moves says where replicas are to lie: an operator moves one, balances all, decommissions or drains a
 // broker, and asks first for the plan of it.
 //
-// It writes the targets into the metadata and moves no replica: the controller (coordinator/controller) brings
+// It writes the targets into the metadata and moves no replica: the controller (coordinator/controller/plan) brings
 // each partition there step by step. Plan makes no change.
 //
 // # Invariants

@@ -8,14 +8,13 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/controller"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/placement"
-	"github.com/lockstepmq/lockstep/coordinator/txn"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/tasks"
 )
 
 // transactions is how many of one operation are under way at once: etcd writes
@@ -26,18 +25,18 @@ const transactions = 16
 // step at a time.
 type Moves struct {
 	o       Options
-	store   meta.Store
-	keys    meta.Keys
+	store   metadata.Store
+	keys    metadata.Keys
 	catalog *catalog.Catalog
 }
 
 // Options are all required but Low.
 type Options struct {
-	Store   meta.Store
-	Keys    meta.Keys
+	Store   metadata.Store
+	Keys    metadata.Keys
 	Catalog *catalog.Catalog
 	// Snapshot is the cluster as the controller sees it.
-	Snapshot func() controller.Snapshot
+	Snapshot func() plan.Snapshot
 	// RequireLevel refuses a setting that brokers of older builds would ignore.
 	RequireLevel func(what string, level int) error
 	// Low reports whether a broker is below its disk reserve; nil: none is.
@@ -55,7 +54,7 @@ func New(o Options) *Moves {
 // Move asks for a replica of one partition on another broker than now, at the same place in the
 // list. It returns when that is written. The controller then adds the new replica, waits until it is
 // in sync, transfers the leadership if the old one has it, and drops the old one.
-func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
+func (m *Moves) Move(ctx context.Context, op api.MoveReplica) error {
 	id, change, err := m.moved(op)
 	if err != nil {
 		return err
@@ -64,19 +63,19 @@ func (m *Moves) Move(ctx context.Context, op edge.MoveReplica) error {
 }
 
 // moved checks a move, and returns its partition and the change of its replicas.
-func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
+func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
 	t, ok := m.catalog.Topic(op.Topic)
 	if !ok {
-		return id, nil, edge.ErrTopicNotFound
+		return id, nil, api.ErrTopicNotFound
 	}
 	if op.Partition < 0 || op.Partition >= t.Partitions {
-		return id, nil, fmt.Errorf("%w: partition must be 0 to %d", edge.ErrInvalid, t.Partitions-1)
+		return id, nil, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
 	}
 	if err := m.mayReceive(op.To); err != nil {
 		return id, nil, err
 	}
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == op.From }) {
-		return id, nil, fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, op.From)
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == op.From }) {
+		return id, nil, fmt.Errorf("%w: %q", api.ErrBrokerNotFound, op.From)
 	}
 	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
 		at := slices.Index(now, op.From)
@@ -84,9 +83,9 @@ func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now 
 		case at < 0 && slices.Contains(now, op.To):
 			return now, nil // moved already
 		case at < 0:
-			return nil, fmt.Errorf("%w: %q has no replica of it; %v have", edge.ErrInvalid, op.From, now)
+			return nil, fmt.Errorf("%w: %q has no replica of it; %v have", api.ErrInvalid, op.From, now)
 		case slices.Contains(now, op.To):
-			return nil, fmt.Errorf("%w: %q has a replica of it already", edge.ErrInvalid, op.To)
+			return nil, fmt.Errorf("%w: %q has a replica of it already", api.ErrInvalid, op.To)
 		}
 		target := slices.Clone(now)
 		target[at] = op.To
@@ -96,21 +95,21 @@ func (m *Moves) moved(op edge.MoveReplica) (id ident.Partition, change func(now 
 
 // mayReceive reports whether replicas may be put on a broker.
 func (m *Moves) mayReceive(n ident.Node) error {
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == n }) {
-		return fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, n)
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
+		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 	}
 	r, live := m.catalog.LiveNode(n)
 	if !live || r.Transferring {
-		return fmt.Errorf("%w: broker %q does not run", edge.ErrInvalid, n)
+		return fmt.Errorf("%w: broker %q does not run", api.ErrInvalid, n)
 	}
 	if m.catalog.Leaving(n) {
-		return fmt.Errorf("%w: broker %q is being decommissioned", edge.ErrInvalid, n)
+		return fmt.Errorf("%w: broker %q is being decommissioned", api.ErrInvalid, n)
 	}
 	if m.catalog.Drain(n) != "" {
-		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", edge.ErrInvalid, n, n)
+		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", api.ErrInvalid, n, n)
 	}
 	if m.o.Low(n) {
-		return fmt.Errorf("%w: broker %q is below its disk reserve: free or add disk space there first", edge.ErrInvalid, n)
+		return fmt.Errorf("%w: broker %q is below its disk reserve: free or add disk space there first", api.ErrInvalid, n)
 	}
 	return nil
 }
@@ -123,7 +122,7 @@ func (m *Moves) Balance(ctx context.Context) error {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
 	})
 	errs := make([]error, len(ids))
-	tasks.Each(len(ids), transactions, func(i int) {
+	concurrency.Each(len(ids), transactions, func(i int) {
 		aim := aims[ids[i]]
 		errs[i] = m.aim(ctx, ids[i], func(now []ident.Node) ([]ident.Node, error) {
 			if !slices.Equal(now, aim.before) {
@@ -131,7 +130,7 @@ func (m *Moves) Balance(ctx context.Context) error {
 			}
 			return aim.after, nil
 		})
-		if errors.Is(errs[i], meta.ErrNotFound) {
+		if errors.Is(errs[i], metadata.ErrNotFound) {
 			errs[i] = nil // its topic was deleted
 		}
 	})
@@ -150,7 +149,7 @@ func (m *Moves) balanced() map[ident.Partition]aim {
 			ids, before = append(ids, p), append(before, aimed(s))
 		}
 	}
-	after := placement.Balance(slices.DeleteFunc(m.catalog.Candidates(0, m.o.Low), func(c placement.Broker) bool {
+	after := plan.Balance(slices.DeleteFunc(m.catalog.Candidates(0, m.o.Low), func(c plan.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
 	out := map[ident.Partition]aim{}
@@ -163,7 +162,7 @@ func (m *Moves) balanced() map[ident.Partition]aim {
 }
 
 // aimed lists the replicas that a partition has, or is to have.
-func aimed(s meta.PartitionState) []ident.Node {
+func aimed(s metadata.PartitionState) []ident.Node {
 	if len(s.Target) > 0 {
 		return s.Target
 	}
@@ -181,20 +180,20 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 		if err != nil || slices.Equal(target, aimed(s)) {
 			return err
 		}
-		s.V, s.Target = meta.Version, target
-		ok, rev, err := txn.Try(ctx, m.store, []meta.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []meta.Put{{Key: key, Value: meta.Encode(s)}})
+		s.V, s.Target = metadata.Version, target
+		ok, rev, err := txn.Try(ctx, m.store, []metadata.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(s)}})
 		if err == nil && ok {
 			return m.catalog.Await(ctx, func() bool { now, there := m.catalog.Partition(p); return !there || now.Revision >= rev })
 		}
-		var e meta.Entry
+		var e metadata.Entry
 		if err == nil {
 			e, err = m.store.Get(ctx, key)
 		}
 		if err == nil {
-			s, err = meta.DecodePartition(e)
+			s, err = metadata.DecodePartition(e)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: partition %s: %w", edge.ErrUnavailable, p, err)
+			return fmt.Errorf("%w: partition %s: %w", api.ErrUnavailable, p, err)
 		}
 	}
 }
@@ -202,66 +201,66 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 // Decommission marks a broker as leaving, or as staying after all. The controller moves
 // its replicas to the others, one step of a partition at a time. The broker may be stopped
 // for good when it appears in no partition any more; then the cluster forgets it.
-func (m *Moves) Decommission(ctx context.Context, op edge.Decommission) error {
+func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Leaving = !op.Cancel }, nil)
+	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
 }
 
 // Drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if
 // requested, moves its replicas; the request is in the broker's key, so it outlives a crash of
 // any broker. The broker stays a member of the cluster.
-func (m *Moves) Drain(ctx context.Context, op edge.Drain) error {
+func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	drain := meta.DrainLeaders
+	drain := metadata.DrainLeaders
 	if op.Replicas {
-		drain = meta.DrainReplicas
+		drain = metadata.DrainReplicas
 	}
 	if op.Cancel {
-		return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = "" }, nil)
+		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = "" }, nil)
 	}
-	if err := m.o.RequireLevel("a drained broker", meta.LevelDrain); err != nil {
+	if err := m.o.RequireLevel("a drained broker", metadata.LevelDrain); err != nil {
 		return err
 	}
-	return m.editNode(ctx, op.Node, func(s *meta.NodeState) { s.Drain = drain }, m.otherLeader)
+	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 }
 
 // otherLeader refuses to drain the last broker that may lead. The keys decide, not the catalog:
 // another drain may have been requested a moment ago. The compare holds while a broker that may lead
 // stays one: of two drains at the same time that would leave none, one fails.
-func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare meta.Compare, err error) {
+func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metadata.Compare, err error) {
 	entries, _, err := m.store.List(ctx, m.keys.Nodes())
 	if err != nil {
-		return compare, fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		return compare, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	for _, e := range entries {
-		s, err := meta.DecodeNode(e)
+		s, err := metadata.DecodeNode(e)
 		if err != nil {
 			return compare, err
 		}
 		if _, runs := m.catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
-			return meta.Compare{Key: e.Key, Create: -1, Mod: e.Mod}, nil
+			return metadata.Compare{Key: e.Key, Create: -1, Mod: e.Mod}, nil
 		}
 	}
-	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", edge.ErrInvalid, than)
+	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", api.ErrInvalid, than)
 }
 
 // editNode changes the permanent key of a broker, and returns when it is written. requires, if not
 // nil, gives a condition of the change, or refuses it.
-func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.NodeState), requires func(context.Context, ident.Node) (meta.Compare, error)) error {
+func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.NodeState), requires func(context.Context, ident.Node) (metadata.Compare, error)) error {
 	key := m.keys.Node(n)
 	for {
 		e, err := m.store.Get(ctx, key)
-		if errors.Is(err, meta.ErrNotFound) {
-			return fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, n)
+		if errors.Is(err, metadata.ErrNotFound) {
+			return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
-		was, err := meta.DecodeNode(e)
+		was, err := metadata.DecodeNode(e)
 		if err != nil {
 			return err
 		}
@@ -270,8 +269,8 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.Node
 		if s.Leaving == was.Leaving && s.Drain == was.Drain {
 			return nil
 		}
-		s.V = meta.Version
-		compares := []meta.Compare{{Key: key, Create: -1, Mod: e.Mod}}
+		s.V = metadata.Version
+		compares := []metadata.Compare{{Key: key, Create: -1, Mod: e.Mod}}
 		if requires != nil {
 			c, err := requires(ctx, n)
 			if err != nil {
@@ -279,8 +278,8 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*meta.Node
 			}
 			compares = append(compares, c)
 		}
-		if _, _, err = txn.Try(ctx, m.store, compares, []meta.Put{{Key: key, Value: meta.Encode(s)}}); err != nil {
-			return fmt.Errorf("%w: %w", edge.ErrUnavailable, err)
+		if _, _, err = txn.Try(ctx, m.store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
+			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/controller"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -18,25 +18,25 @@ import (
 // the store.
 type rig struct {
 	*Moves
-	store *meta.Memory
+	store *metadata.Memory
 }
 
 func newRig(t *testing.T) *rig {
-	m := meta.NewMemory()
+	m := metadata.NewMemory()
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
-	keys := meta.Keys{Cluster: "test"}
+	keys := metadata.Keys{Cluster: "test"}
 	r := &rig{store: m, Moves: New(Options{
 		Store: m, Keys: keys, Catalog: catalog.New(keys, logrus.New()),
-		Snapshot:     func() controller.Snapshot { return controller.Snapshot{} },
+		Snapshot:     func() plan.Snapshot { return plan.Snapshot{} },
 		RequireLevel: func(string, int) error { return nil },
 	})}
-	puts := []meta.Put{
-		{Key: keys.Topic("orders"), Value: meta.Encode(meta.TopicState{V: meta.Version, ID: 7, Partitions: 1})},
-		{Key: keys.Partition(ident.Partition{Topic: 7}), Value: meta.Encode(meta.PartitionState{V: meta.Version, Replicas: []ident.Node{"n1", "n2"}})},
+	puts := []metadata.Put{
+		{Key: keys.Topic("orders"), Value: metadata.Encode(metadata.TopicState{V: metadata.Version, ID: 7, Partitions: 1})},
+		{Key: keys.Partition(ident.Partition{Topic: 7}), Value: metadata.Encode(metadata.PartitionState{V: metadata.Version, Replicas: []ident.Node{"n1", "n2"}})},
 	}
 	for _, n := range []ident.Node{"n1", "n2", "n3"} {
-		puts = append(puts, meta.Put{Key: keys.Node(n), Value: meta.Encode(meta.NodeState{V: meta.Version, Name: n})},
-			meta.Put{Key: keys.Live(n), Value: meta.Encode(meta.NodeState{V: meta.Version, Name: n})})
+		puts = append(puts, metadata.Put{Key: keys.Node(n), Value: metadata.Encode(metadata.NodeState{V: metadata.Version, Name: n})},
+			metadata.Put{Key: keys.Live(n), Value: metadata.Encode(metadata.NodeState{V: metadata.Version, Name: n})})
 	}
 	_, _, err := m.Txn(t.Context(), nil, puts)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) target(t *testing.T) []ident.Node {
 	e, err := r.store.Get(t.Context(), r.keys.Partition(ident.Partition{Topic: 7}))
 	require.NoError(t, err)
-	s, err := meta.DecodePartition(e)
+	s, err := metadata.DecodePartition(e)
 	require.NoError(t, err)
 	return s.Target
 }
@@ -65,38 +65,38 @@ func (r *rig) target(t *testing.T) []ident.Node {
 // TestAMoveIsATarget: the replicas stay as they are, and a repeat changes nothing.
 func TestAMoveIsATarget(t *testing.T) {
 	r := newRig(t)
-	move := edge.MoveReplica{Topic: "orders", From: "n2", To: "n3"}
+	move := api.MoveReplica{Topic: "orders", From: "n2", To: "n3"}
 	for range 2 {
 		require.NoError(t, r.Move(t.Context(), move))
 		require.Equal(t, []ident.Node{"n1", "n3"}, r.target(t))
 	}
-	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", From: "n1", To: "n3"}), `"n3" has a replica of it already`)
-	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `broker not found: "n9"`)
-	require.ErrorContains(t, r.Move(t.Context(), edge.MoveReplica{Topic: "orders", Partition: 1, From: "n1", To: "n2"}), "partition must be 0 to 0")
-	require.ErrorIs(t, r.Move(t.Context(), edge.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), edge.ErrTopicNotFound)
+	require.ErrorContains(t, r.Move(t.Context(), api.MoveReplica{Topic: "orders", From: "n1", To: "n3"}), `"n3" has a replica of it already`)
+	require.ErrorContains(t, r.Move(t.Context(), api.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `broker not found: "n9"`)
+	require.ErrorContains(t, r.Move(t.Context(), api.MoveReplica{Topic: "orders", Partition: 1, From: "n1", To: "n2"}), "partition must be 0 to 0")
+	require.ErrorIs(t, r.Move(t.Context(), api.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), api.ErrTopicNotFound)
 }
 
 // TestABrokerThatLeavesGetsNoReplica: nor one that is drained.
 func TestABrokerThatLeavesGetsNoReplica(t *testing.T) {
 	r := newRig(t)
-	move := edge.MoveReplica{Topic: "orders", From: "n2", To: "n3"}
-	require.NoError(t, r.Drain(t.Context(), edge.Drain{Node: "n3"}))
+	move := api.MoveReplica{Topic: "orders", From: "n2", To: "n3"}
+	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n3"}))
 	require.NoError(t, r.catalog.Await(t.Context(), func() bool { return r.catalog.Drain("n3") != "" }))
 	require.ErrorContains(t, r.Move(t.Context(), move), "is drained")
-	require.NoError(t, r.Drain(t.Context(), edge.Drain{Node: "n3", Cancel: true}))
-	require.NoError(t, r.Decommission(t.Context(), edge.Decommission{Node: "n3"}))
+	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n3", Cancel: true}))
+	require.NoError(t, r.Decommission(t.Context(), api.Decommission{Node: "n3"}))
 	require.NoError(t, r.catalog.Await(t.Context(), func() bool { return r.catalog.Leaving("n3") }))
 	require.ErrorContains(t, r.Move(t.Context(), move), "is being decommissioned")
 	require.Empty(t, r.target(t))
-	require.ErrorContains(t, r.Decommission(t.Context(), edge.Decommission{Node: "n9"}), `broker not found: "n9"`)
+	require.ErrorContains(t, r.Decommission(t.Context(), api.Decommission{Node: "n9"}), `broker not found: "n9"`)
 }
 
 // TestTheLastBrokerIsNotDrained: somebody must lead.
 func TestTheLastBrokerIsNotDrained(t *testing.T) {
 	r := newRig(t)
-	require.NoError(t, r.Drain(t.Context(), edge.Drain{Node: "n1"}))
-	require.NoError(t, r.Drain(t.Context(), edge.Drain{Node: "n2", Replicas: true}))
-	require.ErrorContains(t, r.Drain(t.Context(), edge.Drain{Node: "n3"}), "none could take the leaderships")
-	_, err := r.Plan(t.Context(), edge.Drain{Node: "n3"})
+	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n1"}))
+	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n2", Replicas: true}))
+	require.ErrorContains(t, r.Drain(t.Context(), api.Drain{Node: "n3"}), "none could take the leaderships")
+	_, err := r.Plan(t.Context(), api.Drain{Node: "n3"})
 	require.ErrorContains(t, err, "none could take the leaderships")
 }

@@ -5,35 +5,34 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/coordinator/controller"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/coordinator/placement"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Plan reports the changes that an operation on the placement would make, and makes none
-// (edge.Planner). The controller's own rules give the answer, for the cluster as this broker
+// (api.Planner). The controller's own rules give the answer, for the cluster as this broker
 // sees it now; it leaves out the changes that are under way already.
-func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) {
+func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 	if err := op.Validate(); err != nil {
-		return edge.Plan{}, err
+		return api.Plan{}, err
 	}
 	now := m.o.Snapshot()
 	then, err := m.wished(ctx, now, op)
 	if err != nil {
-		return edge.Plan{}, err
+		return api.Plan{}, err
 	}
-	without, with := controller.Foresee(now), controller.Foresee(then.Snapshot)
-	p := edge.Plan{Steps: []edge.PlanStep{}, Blocked: []string{}}
-	loads := map[ident.Node]*edge.PlanBroker{}
+	without, with := plan.Foresee(now), plan.Foresee(then.Snapshot)
+	p := api.Plan{Steps: []api.PlanStep{}, Blocked: []string{}}
+	loads := map[ident.Node]*api.PlanBroker{}
 	for _, n := range m.catalog.Nodes() {
-		loads[n.Name] = &edge.PlanBroker{Broker: n.Name}
+		loads[n.Name] = &api.PlanBroker{Broker: n.Name}
 	}
 	for i, x := range now.Partitions {
 		was, will := without[i].State, with[i].State
-		count(loads, x.State, func(b *edge.PlanBroker) (replicas, leads *int) { return &b.Replicas, &b.Leads })
-		count(loads, will, func(b *edge.PlanBroker) (replicas, leads *int) { return &b.ReplicasAfter, &b.LeadsAfter })
+		count(loads, x.State, func(b *api.PlanBroker) (replicas, leads *int) { return &b.Replicas, &b.Leads })
+		count(loads, will, func(b *api.PlanBroker) (replicas, leads *int) { return &b.ReplicasAfter, &b.LeadsAfter })
 		name, _ := m.catalog.Name(x.ID.Topic)
 		if blocked := then.keeps(will); blocked != "" {
 			p.Blocked = append(p.Blocked, fmt.Sprintf("%s/%d %s", name, x.ID.Number, blocked))
@@ -41,7 +40,7 @@ func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) 
 		if slices.Equal(was.Replicas, will.Replicas) && was.Leader == will.Leader {
 			continue
 		}
-		p.Steps = append(p.Steps, edge.PlanStep{
+		p.Steps = append(p.Steps, api.PlanStep{
 			Topic: name, Partition: int(x.ID.Number), Replicas: x.State.Replicas, ReplicasAfter: will.Replicas,
 			Leader: x.State.Leader, LeaderAfter: will.Leader,
 		})
@@ -49,13 +48,13 @@ func (m *Moves) Plan(ctx context.Context, op edge.Operation) (edge.Plan, error) 
 	for _, n := range m.catalog.Nodes() {
 		p.Brokers = append(p.Brokers, *loads[n.Name])
 	}
-	slices.SortFunc(p.Steps, func(a, b edge.PlanStep) int { return a.Compare(b) })
+	slices.SortFunc(p.Steps, func(a, b api.PlanStep) int { return a.Compare(b) })
 	slices.Sort(p.Blocked)
 	return p, nil
 }
 
 // count adds a partition to the loads of its brokers.
-func count(loads map[ident.Node]*edge.PlanBroker, s meta.PartitionState, of func(*edge.PlanBroker) (replicas, leads *int)) {
+func count(loads map[ident.Node]*api.PlanBroker, s metadata.PartitionState, of func(*api.PlanBroker) (replicas, leads *int)) {
 	for _, n := range s.Replicas {
 		if b := loads[n]; b != nil {
 			replicas, _ := of(b)
@@ -70,13 +69,13 @@ func count(loads map[ident.Node]*edge.PlanBroker, s meta.PartitionState, of func
 
 // wish is the cluster with an operation carried out, and the brokers that it is to free.
 type wish struct {
-	controller.Snapshot
+	plan.Snapshot
 	free, relieve ident.Node
 }
 
 // keeps gives the reason why a partition stays on a broker that the operation is to free; "" if it does
 // not.
-func (w wish) keeps(s meta.PartitionState) string {
+func (w wish) keeps(s metadata.PartitionState) string {
 	switch {
 	case w.free != "" && slices.Contains(s.Replicas, w.free):
 		return fmt.Sprintf("keeps its replica on %s: no other broker can take it", w.free)
@@ -87,11 +86,11 @@ func (w wish) keeps(s meta.PartitionState) string {
 }
 
 // wished is the cluster with the operation carried out.
-func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Operation) (wish, error) {
+func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (wish, error) {
 	w := wish{Snapshot: s}
 	w.Partitions = slices.Clone(s.Partitions)
 	switch op := op.(type) {
-	case edge.Balance:
+	case api.Balance:
 		aims := m.balanced()
 		for i, p := range w.Partitions {
 			if aim, ok := aims[p.ID]; ok {
@@ -99,7 +98,7 @@ func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Opera
 			}
 		}
 		return w, nil
-	case edge.MoveReplica:
+	case api.MoveReplica:
 		id, change, err := m.moved(op)
 		if err != nil {
 			return w, err
@@ -113,24 +112,24 @@ func (m *Moves) wished(ctx context.Context, s controller.Snapshot, op edge.Opera
 			}
 		}
 		return w, nil
-	case edge.Decommission:
+	case api.Decommission:
 		return w, m.without(&w, op.Node, true, false)
-	case edge.Drain:
+	case api.Drain:
 		if _, err := m.otherLeader(ctx, op.Node); err != nil {
 			return w, err
 		}
 		return w, m.without(&w, op.Node, op.Replicas, true)
 	}
-	return w, fmt.Errorf("%w: operation %T has no plan", edge.ErrInvalid, op)
+	return w, fmt.Errorf("%w: operation %T has no plan", api.ErrInvalid, op)
 }
 
 // without keeps a broker out of the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s meta.NodeState) bool { return s.Name == n }) {
-		return fmt.Errorf("%w: %q", edge.ErrBrokerNotFound, n)
+	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
+		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 	}
-	runs := slices.ContainsFunc(w.Live, func(b placement.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
-	w.Live = slices.DeleteFunc(slices.Clone(w.Live), func(b placement.Broker) bool { return b.Node == n })
+	runs := slices.ContainsFunc(w.Live, func(b plan.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
+	w.Live = slices.DeleteFunc(slices.Clone(w.Live), func(b plan.Broker) bool { return b.Node == n })
 	if replicas {
 		w.free, w.Leaving = n, append(slices.Clone(w.Leaving), n)
 		if !runs {

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -27,7 +27,7 @@ type Limits struct {
 type Quotas struct {
 	limits  Limits
 	catalog *catalog.Catalog
-	note    func(who edge.Requester, detail string, err error)
+	note    func(who api.Requester, detail string, err error)
 	mu      struct {
 		sync.Mutex
 		paces    map[string]*rate.Limiter // of the users who created topics lately
@@ -51,9 +51,9 @@ type pendingOwner struct {
 }
 
 // New makes the quotas of a broker. note records what a client creates, or is refused (err); nil: it is not recorded.
-func New(l Limits, c *catalog.Catalog, note func(edge.Requester, string, error)) *Quotas {
+func New(l Limits, c *catalog.Catalog, note func(api.Requester, string, error)) *Quotas {
 	if note == nil {
-		note = func(edge.Requester, string, error) {}
+		note = func(api.Requester, string, error) {}
 	}
 	q := &Quotas{limits: l, catalog: c, note: note}
 	q.mu.paces = map[string]*rate.Limiter{}
@@ -63,8 +63,8 @@ func New(l Limits, c *catalog.Catalog, note func(edge.Requester, string, error))
 
 // Owner is the user to whom something new is counted; none while older brokers would lose
 // it.
-func (q *Quotas) Owner(who edge.Requester) string {
-	if q.catalog.Cluster().Level < meta.LevelQuotas {
+func (q *Quotas) Owner(who api.Requester) string {
+	if q.catalog.Cluster().Level < metadata.LevelQuotas {
 		return ""
 	}
 	return who.User
@@ -75,22 +75,22 @@ func over(there, n, limit int, of, whose string) error {
 	if limit <= 0 || there+n <= limit {
 		return nil
 	}
-	return fmt.Errorf("%w: %s has %d of %d %s", edge.ErrQuota, whose, there, limit, of)
+	return fmt.Errorf("%w: %s has %d of %d %s", api.ErrQuota, whose, there, limit, of)
 }
 
 // Usage is what a user created and the metadata has; creations that are under way are left out.
-func (q *Quotas) Usage(user string) edge.Usage {
+func (q *Quotas) Usage(user string) api.Usage {
 	_, own := q.catalog.Usage(user, nothing)
-	return edge.Usage(own)
+	return api.Usage(own)
 }
 
 // View has the limits of the cluster beside their use.
-func (q *Quotas) View() edge.LimitsView {
+func (q *Quotas) View() api.LimitsView {
 	all, _ := q.catalog.Usage("", nothing)
-	v := edge.LimitsView{
-		Topics:     edge.LimitView{Used: all.Topics, Limit: q.limits.Topics},
-		Partitions: edge.LimitView{Used: all.Partitions, Limit: q.limits.Partitions},
-		Channels:   edge.LimitView{Limit: q.limits.Channels},
+	v := api.LimitsView{
+		Topics:     api.LimitView{Used: all.Topics, Limit: q.limits.Topics},
+		Partitions: api.LimitView{Used: all.Partitions, Limit: q.limits.Partitions},
+		Channels:   api.LimitView{Limit: q.limits.Channels},
 	}
 	for _, name := range q.catalog.Topics() {
 		if t, ok := q.catalog.Topic(name); ok {
@@ -106,7 +106,7 @@ func nothing(string, string) bool { return false }
 // Topic admits a new topic until done is called, or gives the quota that refuses it. One
 // caller at a time creates a topic of a name (Topics.locks).
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
-	who := edge.RequesterOf(ctx)
+	who := api.RequesterOf(ctx)
 	if err := q.addTopic(who, name, partitions); err != nil {
 		q.refused(who, "create topic "+name, err)
 		return nil, err
@@ -115,7 +115,7 @@ func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done f
 }
 
 // addTopic counts a new topic, unless a quota refuses it.
-func (q *Quotas) addTopic(who edge.Requester, name string, partitions int) error {
+func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, own := q.usageLocked(who.User)
@@ -132,7 +132,7 @@ func (q *Quotas) addTopic(who edge.Requester, name string, partitions int) error
 	}
 	if who.Topics > 0 && !q.paceLocked(who.User).Allow() {
 		return fmt.Errorf("%w: user %s has created %d topics within seconds, and may create %d a second now; repeat later",
-			edge.ErrRateLimited, who.User, createBurst, createRate)
+			api.ErrRateLimited, who.User, createBurst, createRate)
 	}
 	q.mu.topics[name] = pendingTopic{who.User, partitions}
 	return nil
@@ -162,7 +162,7 @@ func (q *Quotas) paceLocked(user string) *rate.Limiter {
 // Partitions admits that a topic with this owner grows to a number of partitions, until done is called, or
 // gives the quota that refuses it. One caller at a time changes a topic of a name (Topics.locks).
 func (q *Quotas) Partitions(ctx context.Context, name, owner string, from, to int) (done func(), err error) {
-	who := edge.RequesterOf(ctx)
+	who := api.RequesterOf(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, own := q.usageLocked(who.User)
@@ -205,7 +205,7 @@ func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(
 	if _, there := q.catalog.Channels(t.ID)[channel]; there {
 		return func() {}, false, nil
 	}
-	who, key := edge.RequesterOf(ctx), pendingKey{topic, channel}
+	who, key := api.RequesterOf(ctx), pendingKey{topic, channel}
 	if first, err = q.addChannel(who, key, t); err != nil {
 		q.refused(who, "create channel "+topic+"/"+channel, err)
 		return nil, false, err
@@ -214,7 +214,7 @@ func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(
 }
 
 // addChannel counts a new channel, unless a quota refuses it.
-func (q *Quotas) addChannel(who edge.Requester, key pendingKey, t meta.TopicState) (first bool, err error) {
+func (q *Quotas) addChannel(who api.Requester, key pendingKey, t metadata.TopicState) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, shared := q.mu.channels[key]
@@ -252,7 +252,7 @@ func (q *Quotas) pendingLocked(topic, channel string) bool {
 }
 
 // roomLocked is the quota that refuses one channel more of a topic.
-func (q *Quotas) roomLocked(who edge.Requester, topic string, t meta.TopicState) error {
+func (q *Quotas) roomLocked(who api.Requester, topic string, t metadata.TopicState) error {
 	of, own := 0, 0
 	for channel := range q.catalog.Channels(t.ID) {
 		if !q.pendingLocked(topic, channel) {
@@ -292,7 +292,7 @@ func (q *Quotas) Ephemeral(channels []string, channel string) error {
 }
 
 // refused records a refusal, unless the request is audited as such.
-func (q *Quotas) refused(who edge.Requester, what string, err error) {
+func (q *Quotas) refused(who api.Requester, what string, err error) {
 	if who.Identity != "" && !who.Audited {
 		q.note(who, what, err)
 	}
@@ -301,7 +301,7 @@ func (q *Quotas) refused(who edge.Requester, what string, err error) {
 // Implied records a change that no request named: a put or a subscription created something, or an
 // idle topic was deleted.
 func (q *Quotas) Implied(ctx context.Context, what string) {
-	if who := edge.RequesterOf(ctx); who.Identity != "" && !who.Audited {
+	if who := api.RequesterOf(ctx); who.Identity != "" && !who.Audited {
 		q.note(who, what, nil)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/catalog"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -20,15 +20,15 @@ import (
 type rig struct {
 	*Quotas
 	catalog *catalog.Catalog
-	keys    meta.Keys
+	keys    metadata.Keys
 	rev     int64
 	notes   []string
 }
 
 func newRig(l Limits) *rig {
-	r := &rig{keys: meta.Keys{Cluster: "test"}}
+	r := &rig{keys: metadata.Keys{Cluster: "test"}}
 	r.catalog = catalog.New(r.keys, logrus.New())
-	r.Quotas = New(l, r.catalog, func(_ edge.Requester, what string, err error) {
+	r.Quotas = New(l, r.catalog, func(_ api.Requester, what string, err error) {
 		if err != nil {
 			what += ": refused"
 		}
@@ -39,29 +39,29 @@ func newRig(l Limits) *rig {
 
 func (r *rig) write(key string, value []byte) {
 	r.rev++
-	r.catalog.Apply(meta.Change{Revision: r.rev, Puts: []meta.Entry{{Key: key, Value: value, Mod: r.rev, Create: r.rev}}})
+	r.catalog.Apply(metadata.Change{Revision: r.rev, Puts: []metadata.Entry{{Key: key, Value: value, Mod: r.rev, Create: r.rev}}})
 }
 
 func (r *rig) topic(id ident.TopicID, name, owner string, partitions int) {
-	r.write(r.keys.Topic(name), meta.Encode(meta.TopicState{V: meta.Version, ID: id, Partitions: partitions, Owner: owner}))
+	r.write(r.keys.Topic(name), metadata.Encode(metadata.TopicState{V: metadata.Version, ID: id, Partitions: partitions, Owner: owner}))
 }
 
-func as(t *testing.T, who edge.Requester) context.Context {
+func as(t *testing.T, who api.Requester) context.Context {
 	who.Identity = who.User
-	return edge.WithRequester(t.Context(), func() edge.Requester { return who })
+	return api.WithRequester(t.Context(), func() api.Requester { return who })
 }
 
 // TestACreationCountsOnce: while it is under way, when the metadata shows it and it is not done yet, and after.
 func TestACreationCountsOnce(t *testing.T) {
 	r := newRig(Limits{Topics: 2})
-	ctx := as(t, edge.Requester{User: "ann"})
+	ctx := as(t, api.Requester{User: "ann"})
 	done, err := r.Topic(ctx, "a", 1)
 	require.NoError(t, err)
 	r.topic(1, "a", "ann", 1)
 	other, err := r.Topic(ctx, "b", 1)
 	require.NoError(t, err, "a counts once")
 	_, err = r.Topic(ctx, "c", 1)
-	require.ErrorIs(t, err, edge.ErrQuota)
+	require.ErrorIs(t, err, api.ErrQuota)
 	require.Equal(t, []string{"create topic c: refused"}, r.notes)
 	other() // it failed: nothing was written
 	done()
@@ -73,7 +73,7 @@ func TestACreationCountsOnce(t *testing.T) {
 func TestTheQuotaOfAUser(t *testing.T) {
 	r := newRig(Limits{Partitions: 10})
 	r.topic(1, "a", "bob", 5)
-	ann := edge.Requester{User: "ann"}
+	ann := api.Requester{User: "ann"}
 	ann.Partitions = 4
 	ctx := as(t, ann)
 	_, err := r.Topic(ctx, "b", 5)
@@ -95,11 +95,11 @@ func TestTheQuotaOfAUser(t *testing.T) {
 func TestThePaceOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Limits{})
-		create := func(who edge.Requester) (made int) {
+		create := func(who api.Requester) (made int) {
 			for i := range 616 {
 				done, err := r.Topic(as(t, who), fmt.Sprint(who.User, i), 1)
 				if err != nil {
-					require.ErrorIs(t, err, edge.ErrRateLimited)
+					require.ErrorIs(t, err, api.ErrRateLimited)
 					require.ErrorContains(t, err, "user "+who.User+" has created 100 topics within seconds, and may create 5 a second now")
 					continue
 				}
@@ -108,10 +108,10 @@ func TestThePaceOfAUser(t *testing.T) {
 			}
 			return made
 		}
-		ann := edge.Requester{User: "ann"}
+		ann := api.Requester{User: "ann"}
 		ann.Topics = 1000
 		require.Equal(t, 100, create(ann))
-		require.Equal(t, 616, create(edge.Requester{User: "root"}), "no quota")
+		require.Equal(t, 616, create(api.Requester{User: "root"}), "no quota")
 		bob := ann
 		bob.User = "bob"
 		require.Equal(t, 100, create(bob))
@@ -126,7 +126,7 @@ func TestAGrowthCountsOnce(t *testing.T) {
 	r := newRig(Limits{Partitions: 10})
 	r.topic(1, "a", "ann", 2)
 	r.topic(2, "b", "ann", 2)
-	ann := edge.Requester{User: "ann"}
+	ann := api.Requester{User: "ann"}
 	ann.Partitions = 9
 	ctx := as(t, ann)
 	created, err := r.Topic(ctx, "c", 4)
@@ -142,7 +142,7 @@ func TestAGrowthCountsOnce(t *testing.T) {
 	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions", "the growth of a is under way")
 	_, err = r.Partitions(ctx, "b", "ann", 2, 4)
 	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions")
-	r.write(r.keys.Topic("a"), meta.Encode(meta.TopicState{V: meta.Version, ID: 1, Partitions: 2, Growing: 6, Owner: "ann"}))
+	r.write(r.keys.Topic("a"), metadata.Encode(metadata.TopicState{V: metadata.Version, ID: 1, Partitions: 2, Growing: 6, Owner: "ann"}))
 	_, err = r.Topic(ctx, "c", 2)
 	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions", "a counts once")
 	grown()
@@ -157,7 +157,7 @@ func TestAGrowthCountsOnce(t *testing.T) {
 func TestChannelsOfATopic(t *testing.T) {
 	r := newRig(Limits{Channels: 1})
 	r.topic(1, "a", "", 1)
-	ctx := as(t, edge.Requester{User: "ann"})
+	ctx := as(t, api.Requester{User: "ann"})
 	first, isFirst, err := r.Channel(ctx, "a", "x")
 	require.NoError(t, err)
 	require.True(t, isFirst)
@@ -166,10 +166,10 @@ func TestChannelsOfATopic(t *testing.T) {
 	require.False(t, isFirst)
 	first()
 	_, _, err = r.Channel(ctx, "a", "y")
-	require.ErrorIs(t, err, edge.ErrQuota, "the second caller creates x")
+	require.ErrorIs(t, err, api.ErrQuota, "the second caller creates x")
 	second()
 	_, _, err = r.Channel(ctx, "a", "y")
 	require.NoError(t, err)
 	require.NoError(t, r.Ephemeral([]string{"x", "e#ephemeral"}, "e#ephemeral"), "it is there")
-	require.ErrorIs(t, r.Ephemeral([]string{"x", "e#ephemeral"}, "f#ephemeral"), edge.ErrQuota)
+	require.ErrorIs(t, r.Ephemeral([]string{"x", "e#ephemeral"}, "f#ephemeral"), api.ErrQuota)
 }

@@ -1,8 +1,8 @@
 package wire
 
-import "github.com/lockstepmq/lockstep/internal/edge"
+import "github.com/lockstepmq/lockstep/internal/api"
 
-// ClientStats is an edge.ClientStats: the connection behind a stream.
+// ClientStats is an api.ClientStats: the connection behind a stream.
 // On the wire, by place: append only.
 type ClientStats struct {
 	ClientID                      string
@@ -36,7 +36,7 @@ type ClientStats struct {
 	TLSNegotiatedProtocolIsMutual bool
 }
 
-// PubCount is an edge.PubCount.
+// PubCount is an api.PubCount.
 // On the wire, by place: append only.
 type PubCount struct {
 	Topic string
@@ -44,7 +44,7 @@ type PubCount struct {
 }
 
 // ClientStatsOf returns the wire form of c. It leaves out Relayed and Edge, which the leader sets.
-func ClientStatsOf(c edge.ClientStats) ClientStats {
+func ClientStatsOf(c api.ClientStats) ClientStats {
 	out := ClientStats{
 		ClientID:                      c.ClientID,
 		Hostname:                      c.Hostname,
@@ -81,9 +81,9 @@ func ClientStatsOf(c edge.ClientStats) ClientStats {
 	return out
 }
 
-// Edge returns the value as internal/edge has it.
-func (c ClientStats) Edge() edge.ClientStats {
-	out := edge.ClientStats{
+// Edge returns the value as internal/api has it.
+func (c ClientStats) Edge() api.ClientStats {
+	out := api.ClientStats{
 		ClientID:                      c.ClientID,
 		Hostname:                      c.Hostname,
 		Version:                       c.Version,
@@ -114,7 +114,7 @@ func (c ClientStats) Edge() edge.ClientStats {
 		TLSNegotiatedProtocolIsMutual: c.TLSNegotiatedProtocolIsMutual,
 	}
 	for _, p := range c.PubCounts {
-		out.PubCounts = append(out.PubCounts, edge.PubCount(p))
+		out.PubCounts = append(out.PubCounts, api.PubCount(p))
 	}
 	return out
 }

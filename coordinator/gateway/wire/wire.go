@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -315,7 +315,7 @@ type Verb struct {
 }
 
 // VerbOf is a verb about a delivery.
-func VerbOf(kind VerbKind, stream uint64, d *edge.Delivery) Verb {
+func VerbOf(kind VerbKind, stream uint64, d *api.Delivery) Verb {
 	return Verb{Kind: kind, Stream: stream, Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number, Attempts: d.Message.Attempts}
 }
 
@@ -347,7 +347,7 @@ func DecodeVerb(b []byte) Verb {
 
 // AppendDelivery appends a record of DeliverySize bytes. The caller sends the header and
 // the body of the message.
-func AppendDelivery(b []byte, stream uint64, d *edge.Delivery) []byte {
+func AppendDelivery(b []byte, stream uint64, d *api.Delivery) []byte {
 	le, m := binary.LittleEndian, &d.Message
 	b = le.AppendUint64(b, stream)
 	b = le.AppendUint64(b, uint64(m.Seq))
@@ -363,7 +363,7 @@ func AppendDelivery(b []byte, stream uint64, d *edge.Delivery) []byte {
 
 // DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The
 // stream fills in the partition and the id.
-func DecodeDelivery(b, rest []byte) (stream uint64, d edge.Delivery, after []byte, err error) {
+func DecodeDelivery(b, rest []byte) (stream uint64, d api.Delivery, after []byte, err error) {
 	le := binary.LittleEndian
 	header, body := uint64(le.Uint32(b[40:])), uint64(le.Uint32(b[44:]))
 	if header+body > uint64(len(rest)) {

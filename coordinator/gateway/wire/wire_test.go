@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/wiretest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wiretest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -49,7 +49,7 @@ func TestRecordsHaveTheirBytes(t *testing.T) {
 		hex.EncodeToString(AppendVerb(nil, v)))
 	require.Equal(t, v, DecodeVerb(AppendVerb(nil, v)))
 
-	d := edge.Delivery{Epoch: 0xa3, Number: 0xa7, Message: queue.Message{
+	d := api.Delivery{Epoch: 0xa3, Number: 0xa7, Message: queue.Message{
 		Seq: 0xa2, Time: 0xa4, Trace: 0xa5, Header: []byte("h"), Body: []byte("bo"), Attempts: 0xa6,
 	}}
 	b := AppendDelivery(nil, 0xa1, &d)

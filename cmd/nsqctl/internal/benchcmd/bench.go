@@ -15,8 +15,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
-	"github.com/lockstepmq/lockstep/internal/bench"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
 type benchOptions struct {

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/bench"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/bench"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
 // subject is the measured system: the brokers of a cluster, or one other broker. Without HTTP
@@ -44,7 +44,7 @@ func newSubject(t *cli.Target, o benchOptions) (*subject, error) {
 	s = &subject{from: t, label: "cluster", bounds: o.bounds}
 	for _, b := range c.Brokers {
 		s.tcp = append(s.tcp, b.TCP)
-		s.http = append(s.http, t.Address(edge.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
+		s.http = append(s.http, t.Address(api.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
 		s.dirs, s.pids = append(s.dirs, b.DataDir), append(s.pids, b.PID)
 	}
 	return s, nil
@@ -175,7 +175,7 @@ func (s *subject) isLockstep(ctx context.Context) error {
 	if len(s.http) == 0 {
 		return errors.New("a stock nsqd has no such address")
 	}
-	var v edge.ClusterView
+	var v api.ClusterView
 	return s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v)
 }
 
@@ -200,7 +200,7 @@ func (s *subject) Durability(ctx context.Context) string {
 // isr returns the size of the smallest in-sync set of a topic's partitions and the number of
 // their replicas; zeroes if the broker does not report them.
 func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if len(s.http) == 0 || s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
 		return 0, 0
 	}

@@ -8,7 +8,7 @@ import (
 	"net/url"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/httpapi"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
 const (

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // delegate counts the answers of messages.
@@ -44,7 +44,7 @@ func start(t *testing.T, address string) *Bridge {
 
 // TestFinishesAfterTheOK: not before; and a message that comes again before it is published once.
 func TestFinishesAfterTheOK(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
 	cluster.Hold()
 	b, d := start(t, address), newDelegate()
 	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one")))
@@ -69,8 +69,8 @@ func TestFinishesAfterTheOK(t *testing.T) {
 
 // TestGivesBack: messages whose puts are not answered go back to the stock nsqd when the bridge stops.
 func TestGivesBack(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrNotEnough)
+	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
+	cluster.FailPuts(api.ErrNotEnough)
 	b, d := start(t, address), newDelegate()
 	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one")))
 	require.NoError(t, b.HandleMessage(d.message("nsqd2", "two")))
@@ -82,7 +82,7 @@ func TestGivesBack(t *testing.T) {
 
 // TestEndsWithARefusalForGood: a message that every broker refuses ends the bridge, and stays at the nsqd.
 func TestEndsWithARefusalForGood(t *testing.T) {
-	small := protocol.DefaultOptions()
+	small := tcp.DefaultOptions()
 	small.MaxMsgSize = 5
 	address, _ := brokertest.Start(t, small)
 	b, d := start(t, address), newDelegate()

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/edge"
 )
 
 const (
@@ -209,7 +209,7 @@ takes it for a broker's: it has no DNS name, and is not valid for servers.`,
 		if err != nil {
 			return err
 		}
-		if !edge.ValidName(args[0]) {
+		if !api.ValidName(args[0]) {
 			return cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("%q: a user's name has up to 64 letters, digits, dots, - and _", args[0])}
 		}
 		by, err := openAuthority(ca)

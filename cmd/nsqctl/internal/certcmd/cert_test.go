@@ -15,8 +15,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/peerport"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
 func run(t *testing.T, args ...string) (string, error) {
@@ -67,11 +67,11 @@ func TestPrivateKeysArePrivate(t *testing.T) {
 // connection, and no client's.
 func TestBrokersAcceptTheFiles(t *testing.T) {
 	dir := issue(t)
-	identity := func(host string) *peerport.Identity {
-		names, err := peerport.NewNames("*", "n1.example", "n2.example", "shop")
+	identity := func(host string) *peertls.Identity {
+		names, err := peertls.NewNames("*", "n1.example", "n2.example", "shop")
 		require.NoError(t, err)
 		at := filepath.Join(dir, host)
-		i, err := peerport.Load(peerport.Files{Cert: filepath.Join(at, "tls.crt"), Key: filepath.Join(at, "tls.key"), CA: filepath.Join(at, "ca.crt")}, names, nil)
+		i, err := peertls.Load(peertls.Files{Cert: filepath.Join(at, "tls.crt"), Key: filepath.Join(at, "tls.key"), CA: filepath.Join(at, "ca.crt")}, names, nil)
 		require.NoError(t, err)
 		require.NoError(t, i.Check(i.Leaf(), host))
 		return i
@@ -81,12 +81,12 @@ func TestBrokersAcceptTheFiles(t *testing.T) {
 	require.NoError(t, shake(first.Config(), second.Config(), "mq.example"))
 	require.NoError(t, shake(first.Config(), second.Config(), "127.0.0.1"))
 	require.Error(t, shake(first.Config(), second.Config(), "n2.example"), "it is not the other broker")
-	require.ErrorIs(t, first.Check(second.Leaf(), "n1.example"), peerport.ErrName)
+	require.ErrorIs(t, first.Check(second.Leaf(), "n1.example"), peertls.ErrName)
 
 	client := leaf(t, filepath.Join(dir, "shop.crt"), filepath.Join(dir, "shop.key"))
 	require.Equal(t, "shop", client.Subject.CommonName)
-	require.ErrorIs(t, first.CheckAny(client), peerport.ErrName)
-	require.ErrorIs(t, first.Check(client, "shop"), peerport.ErrName)
+	require.ErrorIs(t, first.CheckAny(client), peertls.ErrName)
+	require.ErrorIs(t, first.Check(client, "shop"), peertls.ErrName)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "shop.crt"), filepath.Join(dir, "shop.key"))
 	require.NoError(t, err)
 	as := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: first.Config().RootCAs, ClientCAs: first.Config().RootCAs, ClientAuth: tls.RequireAndVerifyClientCert}
@@ -97,10 +97,10 @@ func TestBrokersAcceptTheFiles(t *testing.T) {
 	require.Error(t, shake(first.Config(), other.Config(), "n1.example"), "another authority")
 }
 
-func identityOf(t *testing.T, dir, host string) *peerport.Identity {
+func identityOf(t *testing.T, dir, host string) *peertls.Identity {
 	t.Helper()
 	at := filepath.Join(dir, host)
-	i, err := peerport.Load(peerport.Files{Cert: filepath.Join(at, "tls.crt"), Key: filepath.Join(at, "tls.key"), CA: filepath.Join(at, "ca.crt")}, nil, nil)
+	i, err := peertls.Load(peertls.Files{Cert: filepath.Join(at, "tls.crt"), Key: filepath.Join(at, "tls.key"), CA: filepath.Join(at, "ca.crt")}, nil, nil)
 	require.NoError(t, err)
 	return i
 }

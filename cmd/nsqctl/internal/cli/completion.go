@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // completionTimeout bounds what a shell waits for names.
@@ -62,7 +62,7 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 		}
 		return answer.Channels, true
 	}
-	var v edge.ClusterView
+	var v api.ClusterView
 	_ = t.GetAny(ctx, "/v1/cluster", nil, &v)
 	for _, b := range v.Brokers {
 		names = append(names, string(b.Name))

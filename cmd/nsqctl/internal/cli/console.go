@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
 // Look gets an answer of the console. done: it is printed already, as JSON. Otherwise silent, the part
@@ -26,7 +26,7 @@ func Look(cmd *cobra.Command, t *Target, path string, q url.Values, answer any, 
 // warnSilent names the brokers whose part is missing.
 func warnSilent(cmd *cobra.Command, list []console.Unreachable) {
 	for _, u := range list {
-		fmt.Fprintf(cmd.ErrOrStderr(), "no answer from %s (%s): its part is missing\n", u.Broker, edge.Printable(u.Reason))
+		fmt.Fprintf(cmd.ErrOrStderr(), "no answer from %s (%s): its part is missing\n", u.Broker, api.Printable(u.Reason))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/internal/config"
 )
 
@@ -54,7 +54,7 @@ func NotFound(kind, name string) error {
 // ExitCode returns the code of a command's error.
 func ExitCode(ctx context.Context, err error) int {
 	var e ExitError
-	switch status := api.Status(err); {
+	switch status := brokerapi.Status(err); {
 	case err == nil:
 		return 0
 	case errors.As(err, &e):
@@ -65,7 +65,7 @@ func ExitCode(ctx context.Context, err error) int {
 		return ExitNotFound
 	case status >= 400 && status < 500:
 		return ExitRefused
-	case api.Unanswered(err):
+	case brokerapi.Unanswered(err):
 		return ExitUnreachable
 	}
 	return ExitFailed

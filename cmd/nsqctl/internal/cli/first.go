@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
-	"github.com/lockstepmq/lockstep/internal/access"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
 )
 
 // CreateUser asks a broker to create a user; address "" is any broker. For the first administrator it reads the broker's
@@ -26,7 +26,7 @@ func (t *Target) CreateUser(ctx context.Context, address string, query url.Value
 	} else {
 		body, err = t.Call(ctx, http.MethodPost, address, path, query)
 	}
-	at, file := api.FirstAdministrator(err)
+	at, file := brokerapi.FirstAdministrator(err)
 	if file == "" || t.Security.Token != "" || t.Security.Secret != "" {
 		return body, err
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -33,7 +33,7 @@ type Ends struct {
 
 // Note adds the end of a partition.
 func (e *Ends) Note(place string, partition int, end uint64) {
-	p, _ := edge.ParsePlace(place) // the broker has read it
+	p, _ := api.ParsePlace(place) // the broker has read it
 	err := p.Beyond(uint16(partition), ident.Sequence(end))
 	e.within = e.within || err == nil
 	e.beyond = cmp.Or(e.beyond, err)

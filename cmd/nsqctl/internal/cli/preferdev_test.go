@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 )
 
 // TestAnotherFileIsNoDevCluster: a file that is no cluster's leaves the default addresses as they are.
@@ -16,8 +16,8 @@ func TestAnotherFileIsNoDevCluster(t *testing.T) {
 	require.NoError(t, os.Mkdir("data", 0o755))
 	for _, other := range []string{"", "{}", "no cluster of ours"} {
 		require.NoError(t, os.WriteFile("data/cluster.json", []byte(other), 0o600))
-		tg := &Target{TCP: []string{tcpAddress}, Client: api.Client{Addresses: []string{HTTPAddress}}}
+		tg := &Target{TCP: []string{tcpAddress}, Client: brokerapi.Client{Addresses: []string{HTTPAddress}}}
 		tg.preferDev(&cobra.Command{})
-		require.Equal(t, &Target{TCP: []string{tcpAddress}, Client: api.Client{Addresses: []string{HTTPAddress}}}, tg, "%q", other)
+		require.Equal(t, &Target{TCP: []string{tcpAddress}, Client: brokerapi.Client{Addresses: []string{HTTPAddress}}}, tg, "%q", other)
 	}
 }

@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // VersionLine describes the build of nsqctl.
 func VersionLine() string {
-	return fmt.Sprintf("%s, speaks NSQ %s", edge.ReadBuild().Describe(meta.Level), edge.Version)
+	return fmt.Sprintf("%s, speaks NSQ %s", api.ReadBuild().Describe(metadata.Level), api.Version)
 }
 
 // NewRoot returns the command that has these commands, and the flags of every command. The flags set up

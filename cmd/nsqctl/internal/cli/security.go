@@ -16,9 +16,9 @@ import (
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/pflag"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 const (
@@ -50,12 +50,12 @@ func (s *Security) flags(f *pflag.FlagSet) {
 	f.BoolVar(&s.Insecure, "tls-insecure-skip-verify", false, "accept any certificate of a broker")
 	f.StringVar(&s.Secret, "auth-secret", "", "the secret of --auth-secret-file itself, which every user of this machine can read in the list of processes")
 	f.StringVar(&s.SecretFile, "auth-secret-file", "", "file with the secret for brokers with an authorization server; empty: the token")
-	f.StringVar(&s.TokenFile, "token-file", "", "file with the token of a user of the cluster (nsqctl user create); empty: $"+api.TokenVariable)
+	f.StringVar(&s.TokenFile, "token-file", "", "file with the token of a user of the cluster (nsqctl user create); empty: $"+brokerapi.TokenVariable)
 }
 
 // LoadToken reads the token from its file, or from the environment.
 func (s *Security) LoadToken() error {
-	s.Token = strings.TrimSpace(os.Getenv(api.TokenVariable))
+	s.Token = strings.TrimSpace(os.Getenv(brokerapi.TokenVariable))
 	if s.TokenFile == "" {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // NSQ returns the common configuration of every client of the NSQ protocol.
 func (s *Security) NSQ() *nsq.Config {
 	c := nsq.NewConfig()
-	c.UserAgent = "nsqctl/" + edge.ReadBuild().Version
+	c.UserAgent = "nsqctl/" + api.ReadBuild().Version
 	c.TlsV1, c.TlsConfig = s.TLSConfig != nil, s.TLSConfig
 	c.AuthSecret = s.AuthSecret()
 	return c

@@ -6,19 +6,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
-	"github.com/lockstepmq/lockstep/internal/devcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
 // Target holds the addresses of the brokers; any broker of the cluster can answer.
 type Target struct {
-	api.Client // valid while a command runs
-	TCP        []string
-	Output     string // text or json; valid while a command runs
-	Wide, yaml bool   // more columns; JSON is printed as YAML
-	Security   Security
+	brokerapi.Client // valid while a command runs
+	TCP              []string
+	Output           string // text or json; valid while a command runs
+	Wide, yaml       bool   // more columns; JSON is printed as YAML
+	Security         Security
 	// AddressFlag: the command line itself has --nsqd-http-address, not only the environment
 	// or a profile.
 	AddressFlag bool
@@ -84,7 +84,7 @@ func (t *Target) preferDev(cmd *cobra.Command) {
 	var tcp, web []string
 	for _, b := range c.Brokers {
 		tcp = append(tcp, b.TCP)
-		web = append(web, t.Address(edge.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
+		web = append(web, t.Address(api.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
 	}
 	prefer := func(flag string, addresses *[]string, found []string) {
 		if cmd.Flags().Changed(flag) {

@@ -18,13 +18,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // FakeBroker answers the requests of the commands; each /stats counts 50 messages more.
@@ -54,7 +54,7 @@ func FakeBroker(t *testing.T) *httptest.Server {
 // TCPBroker is a fake broker for the duration of the test.
 func TCPBroker(t *testing.T) string {
 	t.Helper()
-	address, _ := brokertest.Start(t, protocol.DefaultOptions())
+	address, _ := brokertest.Start(t, tcp.DefaultOptions())
 	return address
 }
 
@@ -108,12 +108,12 @@ func Answering(t *testing.T, h http.HandlerFunc) (address string) {
 }
 
 // FakeCluster serves a view of three brokers whose live ones have its address.
-func FakeCluster(t *testing.T, view func() edge.ClusterView) (address string) {
+func FakeCluster(t *testing.T, view func() api.ClusterView) (address string) {
 	return ReportingCluster(t, view, nil)
 }
 
 // ReportingCluster is a FakeCluster whose brokers report faults of their own.
-func ReportingCluster(t *testing.T, view func() edge.ClusterView, own map[ident.Node]health.Own) (address string) {
+func ReportingCluster(t *testing.T, view func() api.ClusterView, own map[ident.Node]health.Own) (address string) {
 	mux := http.NewServeMux()
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
@@ -144,18 +144,18 @@ func ReportingCluster(t *testing.T, view func() edge.ClusterView, own map[ident.
 }
 
 // OneLess is a cluster whose broker n2 is dead; it led a partition if leads.
-func OneLess(leads bool) edge.ClusterView {
-	p := edge.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n3"}, MinInSync: 2, CommittedSequence: 4711}
+func OneLess(leads bool) api.ClusterView {
+	p := api.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n3"}, MinInSync: 2, CommittedSequence: 4711}
 	if leads {
 		p.Leader = "n2"
 	}
-	return edge.ClusterView{Cluster: "c", Controller: "n1", Self: "n1",
-		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true}},
-		Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []edge.PartitionView{p}}}}
+	return api.ClusterView{Cluster: "c", Controller: "n1", Self: "n1",
+		Brokers: []api.BrokerView{{Name: "n1", Alive: true}, {Name: "n2"}, {Name: "n3", Alive: true}},
+		Topics:  []api.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []api.PartitionView{p}}}}
 }
 
 // Planning is a broker that shows a plan, and notes the requests that change something.
-func Planning(t *testing.T, plan *edge.Plan, v edge.ClusterView) (address string, changes func() []string) {
+func Planning(t *testing.T, plan *api.Plan, v api.ClusterView) (address string, changes func() []string) {
 	var posted []string
 	address = Answering(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {

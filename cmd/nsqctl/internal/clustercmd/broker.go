@@ -9,9 +9,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 // NewBroker returns the command of the brokers.
@@ -73,9 +73,9 @@ spreads them again.`,
 }
 
 // undrained lists the partitions that a drained broker still leads, or has a replica of.
-func undrained(broker string, replicas bool) func(edge.ClusterView) []string {
+func undrained(broker string, replicas bool) func(api.ClusterView) []string {
 	n := ident.Node(broker)
-	return func(v edge.ClusterView) (out []string) {
+	return func(v api.ClusterView) (out []string) {
 		for _, x := range v.Topics {
 			for _, p := range x.Partitions {
 				switch {
@@ -90,7 +90,7 @@ func undrained(broker string, replicas bool) func(edge.ClusterView) []string {
 				}
 			}
 		}
-		if b := slices.IndexFunc(v.Brokers, func(b edge.BrokerView) bool { return b.Name == n }); len(out) == 0 && b >= 0 && v.Brokers[b].Drain == "" {
+		if b := slices.IndexFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n }); len(out) == 0 && b >= 0 && v.Brokers[b].Drain == "" {
 			return []string{"the broker that was asked has not received the request yet"}
 		}
 		return out
@@ -98,7 +98,7 @@ func undrained(broker string, replicas bool) func(edge.ClusterView) []string {
 }
 
 // drainNote is the remark about a drained broker in "cluster status".
-func drainNote(v edge.ClusterView, b edge.BrokerView) string {
+func drainNote(v api.ClusterView, b api.BrokerView) string {
 	if b.Drain == "" {
 		return ""
 	}

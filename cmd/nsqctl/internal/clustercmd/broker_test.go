@@ -8,16 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // A drain is done when the broker leads nothing, and with --replicas has nothing; not before the
 // broker that was asked has the request.
 func TestDrainWaits(t *testing.T) {
-	v := edge.ClusterView{
-		Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true, Drain: "leaders"}},
-		Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{
+	v := api.ClusterView{
+		Brokers: []api.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true, Drain: "leaders"}},
+		Topics: []api.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []api.PartitionView{
 			{Leader: "n2", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}},
 		}}},
 	}
@@ -31,7 +31,7 @@ func TestDrainWaits(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, printStatus(&out, v, false))
 	require.Contains(t, out.String(), "drained of leaders (0 left)")
-	address, changes := clitest.Planning(t, &edge.Plan{}, v)
+	address, changes := clitest.Planning(t, &api.Plan{}, v)
 	_, err := run(t, time.Minute, "broker", "drain", "n2", "--wait", "10s", "--nsqd-http-address", address)
 	require.NoError(t, err)
 	_, err = run(t, time.Minute, "broker", "undrain", "n2", "--nsqd-http-address", address)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 // NewCluster returns the command of the whole cluster.
@@ -27,7 +27,7 @@ func NewCluster(t *cli.Target) *cobra.Command {
   nsqctl cluster status -o json --nsqd-http-address n1.example:4151`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v edge.ClusterView
+			var v api.ClusterView
 			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 			a := placement.Change{Path: "/v1/broker/decommission", Query: url.Values{"node": args}, Plan: !cancel, Left: placement.ReplicasOn(args[0])}
 			if cancel {
 				a.Query.Set("cancel", "true")
-				a.Left = func(edge.ClusterView) []string { return nil }
+				a.Left = func(api.ClusterView) []string { return nil }
 			}
 			dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 			if err := a.Run(cmd, t); err != nil || cancel || dry || t.Output == "json" || !cmd.Flags().Changed("wait") {
@@ -99,7 +99,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 	return cmd
 }
 
-func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
+func printStatus(out io.Writer, v api.ClusterView, wide bool) error {
 	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
 	if unheard := time.Duration(v.MetadataUnheardMS) * time.Millisecond; unheard > 0 {
 		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
@@ -132,7 +132,7 @@ func printStatus(out io.Writer, v edge.ClusterView, wide bool) error {
 
 // PrintTopics prints a line for each partition. The ends are unknown while its leader is dead or does not answer:
 // only a leader reports them.
-func PrintTopics(w io.Writer, v edge.ClusterView, topics []edge.TopicView, wide bool) {
+func PrintTopics(w io.Writer, v api.ClusterView, topics []api.TopicView, wide bool) {
 	fmt.Fprintln(w, "TOPIC\tPARTITION\tLEADER\tEPOCH\tREPLICAS\tIN SYNC\tCOMMITTED\tEND\t"+cli.Mark(wide, "MIN IN SYNC\tTARGET\t"))
 	alive := map[ident.Node]bool{}
 	for _, b := range v.Brokers {

@@ -12,19 +12,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 // A dead broker's replicas cannot be moved if too few brokers remain. That is the fault to
 // report, and not that they are out of sync.
 func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{
-			Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Leaving: true}},
-			Topics: []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, Partitions: []edge.PartitionView{
+		_ = json.NewEncoder(w).Encode(api.ClusterView{
+			Brokers: []api.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}, {Name: "n3", Leaving: true}},
+			Topics: []api.TopicView{{Topic: "orders", ReplicationFactor: 3, Partitions: []api.PartitionView{
 				{Replicas: []ident.Node{"n1", "n2", "n3"}, ISR: []ident.Node{"n1", "n2"}},
 			}}},
 		})
@@ -40,8 +40,8 @@ func TestDecommissionSaysThatTooFewBrokersStay(t *testing.T) {
 // column would not.
 func TestStatusNamesFaults(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, printStatus(&out, edge.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []edge.TopicView{
-		{Topic: "orders", Partitions: []edge.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
+	require.NoError(t, printStatus(&out, api.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []api.TopicView{
+		{Topic: "orders", Partitions: []api.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
 	}}, false))
 	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
 	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
@@ -53,7 +53,7 @@ func TestStatusNamesABrokerThatHangs(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		mux := http.NewServeMux()
 		mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(edge.ClusterView{Brokers: []edge.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}}})
+			_ = json.NewEncoder(w).Encode(api.ClusterView{Brokers: []api.BrokerView{{Name: "n1", Alive: true}, {Name: "n2", Alive: true}}})
 		})
 		if answers {
 			mux.HandleFunc("/v1/console/brokers", func(w http.ResponseWriter, _ *http.Request) {
@@ -79,7 +79,7 @@ func TestStatusNamesABrokerThatHangs(t *testing.T) {
 // TestStatusShowsBuilds: the version of Lockstep, and not that of NSQ, which all brokers speak.
 func TestStatusShowsBuilds(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, printStatus(&out, edge.ClusterView{Brokers: []edge.BrokerView{
+	require.NoError(t, printStatus(&out, api.ClusterView{Brokers: []api.BrokerView{
 		{Name: "n1", Zone: "a", Version: "1.3.0", Build: "9.8.7"}, {Name: "n2", Zone: "a", Version: "1.3.0"},
 	}}, false))
 	require.Regexp(t, `n1 +false .* a +9\.8\.7 `, out.String())
@@ -92,7 +92,7 @@ func TestWaitTriesAnotherBroker(t *testing.T) {
 	var asked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{})
+		_ = json.NewEncoder(w).Encode(api.ClusterView{})
 	}))
 	defer other.Close()
 	views := 0
@@ -105,9 +105,9 @@ func TestWaitTriesAnotherBroker(t *testing.T) {
 		if views++; views > 1 {
 			panic(http.ErrAbortHandler)
 		}
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{
-			Brokers: []edge.BrokerView{{Name: "n1", Alive: true, HTTPAddress: first.Listener.Addr().String()}, {Name: "n2", Alive: true, HTTPAddress: other.Listener.Addr().String()}},
-			Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []edge.PartitionView{{}}}},
+		_ = json.NewEncoder(w).Encode(api.ClusterView{
+			Brokers: []api.BrokerView{{Name: "n1", Alive: true, HTTPAddress: first.Listener.Addr().String()}, {Name: "n2", Alive: true, HTTPAddress: other.Listener.Addr().String()}},
+			Topics:  []api.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []api.PartitionView{{}}}},
 		})
 	}))
 	defer first.Close()

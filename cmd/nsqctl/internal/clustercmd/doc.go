@@ -1,7 +1,7 @@
 // Package clustercmd has the commands of nsqctl about the cluster as a whole: cluster (status, health, events, balance,
 // upgrade), broker (list, drain, decommission), and version, which can ask the brokers for their builds.
 //
-// It judges no health itself (internal/health), plans and moves nothing (cmd/nsqctl/internal/placement requests that), and
+// It judges no health itself (internal/observe/health), plans and moves nothing (cmd/nsqctl/internal/placement requests that), and
 // has no command about a topic or a channel.
 //
 // # Invariants

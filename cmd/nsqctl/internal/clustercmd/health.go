@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 // healthPoll is how often --wait asks again.
@@ -83,7 +83,7 @@ func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (healt
 // askHealth judges the cluster as the first broker that answers sees it, with the brokers' reports
 // on themselves, and asks each live broker for its readiness.
 func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return health.Report{}, err
 	}
@@ -108,7 +108,7 @@ func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
 }
 
 // askOwn asks the first broker that answers for the reports of all live brokers on themselves.
-func askOwn(ctx context.Context, t *cli.Target, v edge.ClusterView) (own map[ident.Node]health.Own, missing []console.Unreachable) {
+func askOwn(ctx context.Context, t *cli.Target, v api.ClusterView) (own map[ident.Node]health.Own, missing []console.Unreachable) {
 	var all console.Brokers
 	if err := t.GetAny(ctx, "/v1/console/brokers", nil, &all); err != nil {
 		return nil, []console.Unreachable{{Broker: v.Self, Reason: err.Error()}}
@@ -152,7 +152,7 @@ The answer holds for this moment: ask again before each broker of a rolling rest
 		Example: `  nsqctl cluster safe-to-stop n2 && ssh n2 systemctl restart nsqd`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var v edge.ClusterView
+			var v api.ClusterView
 			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
 			}

@@ -9,15 +9,15 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 func TestClusterHealth(t *testing.T) {
 	var leads atomic.Bool
-	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(leads.Load()) })
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() api.ClusterView { return clitest.OneLess(leads.Load()) })
 	out, err := run(t, wait.Limit, "cluster", "health", at)
 	require.Equal(t, 1, cli.ExitCode(t.Context(), err))
 	require.Contains(t, out, "degraded: 2 of 3 brokers alive")
@@ -34,7 +34,7 @@ func TestClusterHealth(t *testing.T) {
 
 // TestClusterHealthHasReports: what a broker says of itself counts.
 func TestClusterHealthHasReports(t *testing.T) {
-	well := func() edge.ClusterView {
+	well := func() api.ClusterView {
 		v := clitest.OneLess(false)
 		v.Brokers[1].Alive, v.Topics[0].Partitions[0].ISR = true, v.Topics[0].Partitions[0].Replicas
 		return v
@@ -52,7 +52,7 @@ func TestClusterHealthHasReports(t *testing.T) {
 // TestClusterHealthWaits until the cluster is well, and no longer.
 func TestClusterHealthWaits(t *testing.T) {
 	var asked atomic.Int32
-	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView {
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() api.ClusterView {
 		v := clitest.OneLess(false)
 		if asked.Add(1) > 2 {
 			v.Brokers[1].Alive, v.Topics[0].Partitions[0].ISR = true, v.Topics[0].Partitions[0].Replicas
@@ -65,7 +65,7 @@ func TestClusterHealthWaits(t *testing.T) {
 }
 
 func TestSafeToStopIsForScripts(t *testing.T) {
-	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() edge.ClusterView { return clitest.OneLess(false) })
+	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() api.ClusterView { return clitest.OneLess(false) })
 	out, err := run(t, wait.Limit, "cluster", "safe-to-stop", "n3", at)
 	require.Equal(t, cli.ExitFailed, cli.ExitCode(t.Context(), err))
 	require.Contains(t, out, "orders/0 would have 1 of 2 in-sync replicas")

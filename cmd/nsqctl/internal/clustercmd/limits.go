@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 func newClusterLimits(t *cli.Target) *cobra.Command {
@@ -21,7 +21,7 @@ users are in "nsqctl user list".`,
 		Example: `  nsqctl cluster limits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v edge.LimitsView
+			var v api.LimitsView
 			if err := t.GetAny(cmd.Context(), "/v1/cluster/limits", nil, &v); err != nil {
 				return err
 			}
@@ -32,7 +32,7 @@ users are in "nsqctl user list".`,
 			fmt.Fprintln(w, "OF\tUSED\tLIMIT")
 			for _, l := range []struct {
 				of string
-				edge.LimitView
+				api.LimitView
 			}{{"topics", v.Topics}, {"partitions", v.Partitions}, {"channels of a topic", v.Channels}} {
 				limit := "-"
 				if l.Limit > 0 {

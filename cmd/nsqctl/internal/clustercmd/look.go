@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/console"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/events"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 )
 
 func newClusterEvents(t *cli.Target) *cobra.Command {
@@ -67,7 +67,7 @@ func printEvents(out io.Writer, list []console.Event) error {
 		if e.Identity != "" {
 			by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, edge.Printable(e.Text), by)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
 	}
 	return w.Flush()
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 func TestMain(m *testing.M) {

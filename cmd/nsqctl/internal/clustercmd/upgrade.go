@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/health"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 func newUpgrade(t *cli.Target) *cobra.Command {
@@ -35,7 +35,7 @@ upgrade is under way, or a broker does not run; 3 no broker answers.`,
   nsqctl cluster upgrade status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v edge.ClusterView
+			var v api.ClusterView
 			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func (b brokerUpgrade) describe() string {
 
 // judgeUpgrade compares the builds. Of two builds the one with the higher feature level is the newer.
 // The level does not order builds of the same level: the most frequent one counts as the aim.
-func judgeUpgrade(v edge.ClusterView, builds []build) upgrade {
+func judgeUpgrade(v api.ClusterView, builds []build) upgrade {
 	u := upgrade{Level: v.Level, Waits: []string{}}
 	for i, b := range v.Brokers {
 		x := brokerUpgrade{Broker: string(b.Name), Alive: b.Alive, FeatureLevel: b.Level}
@@ -153,7 +153,7 @@ func (u *upgrade) outdated() (old []string) {
 }
 
 // next is the step that an operator takes now.
-func (u *upgrade) next(v edge.ClusterView, old []string) string {
+func (u *upgrade) next(v api.ClusterView, old []string) string {
 	if u.Done {
 		return "nothing: all brokers run one build"
 	}
@@ -181,7 +181,7 @@ func (u *upgrade) next(v edge.ClusterView, old []string) string {
 }
 
 // isController is 1 for the controller, else 0.
-func isController(v edge.ClusterView, broker string) int {
+func isController(v api.ClusterView, broker string) int {
 	if string(v.Controller) == broker {
 		return 1
 	}

@@ -11,19 +11,19 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // rolling is a well cluster of three brokers whose builds have these feature levels.
-func rolling(level int, levels ...int) (v edge.ClusterView, builds []build) {
-	v = edge.ClusterView{Level: level, Controller: "n1", Self: "n1"}
+func rolling(level int, levels ...int) (v api.ClusterView, builds []build) {
+	v = api.ClusterView{Level: level, Controller: "n1", Self: "n1"}
 	all := []ident.Node{"n1", "n2", "n3"}
 	for i, l := range levels {
-		v.Brokers = append(v.Brokers, edge.BrokerView{Name: all[i], Alive: true, Level: l})
+		v.Brokers = append(v.Brokers, api.BrokerView{Name: all[i], Alive: true, Level: l})
 		builds = append(builds, build{Broker: string(all[i]), LockstepVersion: fmt.Sprintf("0.%d.0", l), Commit: fmt.Sprintf("c%d", l), FeatureLevel: l})
 	}
-	v.Topics = []edge.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []edge.PartitionView{
+	v.Topics = []api.TopicView{{Topic: "orders", ReplicationFactor: 3, MinInSync: 2, Partitions: []api.PartitionView{
 		{Leader: "n1", Replicas: all, ISR: all, MinInSync: 2},
 	}}}
 	return v, builds

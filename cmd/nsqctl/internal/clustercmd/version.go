@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // build describes one process's build; the names are those of /info.
@@ -35,8 +35,8 @@ running broker too: during an upgrade they differ.`,
   nsqctl version --brokers`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := edge.ReadBuild()
-			builds := []build{{LockstepVersion: b.Version, Commit: b.Commit, FeatureLevel: meta.Level, Version: edge.Version}}
+			b := api.ReadBuild()
+			builds := []build{{LockstepVersion: b.Version, Commit: b.Commit, FeatureLevel: metadata.Level, Version: api.Version}}
 			if brokers {
 				theirs, err := askBuilds(cmd, t)
 				if err != nil {
@@ -54,7 +54,7 @@ running broker too: during an upgrade they differ.`,
 // askBuilds queries every running broker. A broker that does not answer is listed with the
 // reason.
 func askBuilds(cmd *cobra.Command, t *cli.Target) (out []build, err error) {
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
 		return nil, err
 	}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 // A log goes back when it is restored from a backup, or continues after an unclean recovery: messages that were
@@ -28,7 +28,7 @@ func (p *Partition) Verify(ctx context.Context) error {
 		if try > 0 {
 			break
 		}
-		if !sleep.For(ctx, doubtWait) { // the broker may have been deposed
+		if !concurrency.Sleep(ctx, doubtWait) { // the broker may have been deposed
 			return ctx.Err()
 		}
 	}
@@ -136,7 +136,7 @@ func (p *Partition) leaveOthers(ctx context.Context, origins []msgstream.Origin)
 
 // Source is the log of which a partition has the copies.
 type Source struct {
-	Client    *api.Client
+	Client    *brokerapi.Client
 	Topic     string
 	ID        ident.TopicID
 	Partition int

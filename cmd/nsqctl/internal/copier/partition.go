@@ -13,11 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 
 // Target is the topic that receives the copies.
 type Target struct {
-	Client *api.Client
+	Client *brokerapi.Client
 	Topic  string
 	ID     ident.TopicID     // of that topic: another one of the name takes no copies
 	Report func(line string) // receives each failed attempt of a put; nil: nobody
@@ -145,7 +145,7 @@ type Done struct {
 
 // Finished lists the copies that a channel of the target has to finish as well: from its position on up to
 // the first message that is not a copy, and of the delayed messages below it. end is where the list stops.
-func (p *Partition) Finished(x edge.ChannelPosition, done Done) (spans []edge.SequenceSpan, end uint64) {
+func (p *Partition) Finished(x api.ChannelPosition, done Done) (spans []api.SequenceSpan, end uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range x.Deferred {
@@ -179,7 +179,7 @@ func (p *Partition) Finished(x edge.ChannelPosition, done Done) (spans []edge.Se
 }
 
 // add adds the finished ones of a run of copies.
-func (d Done) add(spans []edge.SequenceSpan, source, target, count uint64) []edge.SequenceSpan {
+func (d Done) add(spans []api.SequenceSpan, source, target, count uint64) []api.SequenceSpan {
 	if source >= d.Below {
 		return spans
 	}
@@ -197,11 +197,11 @@ func (d Done) add(spans []edge.SequenceSpan, source, target, count uint64) []edg
 }
 
 // join appends a span, or makes the last one longer.
-func join(spans []edge.SequenceSpan, from, to uint64) []edge.SequenceSpan {
+func join(spans []api.SequenceSpan, from, to uint64) []api.SequenceSpan {
 	if last := len(spans) - 1; last >= 0 && uint64(spans[last].To) == from {
 		spans[last].To = ident.Sequence(to)
 	} else if from < to {
-		spans = append(spans, edge.SequenceSpan{From: ident.Sequence(from), To: ident.Sequence(to)})
+		spans = append(spans, api.SequenceSpan{From: ident.Sequence(from), To: ident.Sequence(to)})
 	}
 	return spans
 }
@@ -379,7 +379,7 @@ func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, ch
 			return nil
 		}
 		earlier, err := p.append(ctx, messages, channel)
-		if api.Status(err) == http.StatusRequestEntityTooLarge && len(messages) > 1 { // the body, or one of them
+		if brokerapi.Status(err) == http.StatusRequestEntityTooLarge && len(messages) > 1 { // the body, or one of them
 			if err := p.Append(ctx, messages[:len(messages)/2], channel); err != nil {
 				return err
 			}
@@ -439,7 +439,7 @@ func (p *Partition) append(ctx context.Context, messages []msgstream.Message, ch
 			return false, err
 		}
 		p.target.Report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.target.Topic, p.source.Partition, err))
-		if !sleep.For(ctx, pause) {
+		if !concurrency.Sleep(ctx, pause) {
 			return false, ctx.Err()
 		}
 		pause = min(2*pause, retryMost)
@@ -539,7 +539,7 @@ func (p *Partition) insist(ctx context.Context, try func() error) error {
 			return err
 		}
 		p.target.Report(err.Error())
-		if !sleep.For(ctx, retryFirst) {
+		if !concurrency.Sleep(ctx, retryFirst) {
 			return ctx.Err()
 		}
 	}
@@ -577,17 +577,17 @@ func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool,
 
 // Refused reports whether every broker would answer so again: the request is wrong or forbidden.
 func Refused(err error) bool {
-	status := api.Status(err)
+	status := brokerapi.Status(err)
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
 // Gone reports whether a request met a topic that does not exist, or another one of its name.
-func Gone(err error) bool { return api.Status(err) == http.StatusNotFound }
+func Gone(err error) bool { return brokerapi.Status(err) == http.StatusNotFound }
 
 // inDoubt reports whether a failed put may be stored: all but a connection that was never made and
 // an answer that says otherwise.
 func inDoubt(err error) bool {
-	switch status := api.Status(err); {
+	switch status := brokerapi.Status(err); {
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
 		return false
 	case status != 0:

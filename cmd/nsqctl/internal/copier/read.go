@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/url"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 // Page is a part of a partition's log.
@@ -18,7 +18,7 @@ type Page struct {
 	End      uint64 // behind the last committed one
 	Next     uint64 // where the following page begins
 	Messages []msgstream.Message
-	// Mark and NextMark identify the log up to the place that was asked for, and up to Next (edge.Peeked).
+	// Mark and NextMark identify the log up to the place that was asked for, and up to Next (api.Peeked).
 	Mark, NextMark string
 }
 
@@ -43,7 +43,7 @@ type peeked struct {
 
 // Read reads a page of a partition, from a place as of `nsqctl peek`. It reads the replica of the
 // leader if that is named. A topic of that name with another id is answered like one that does not exist (Gone).
-func Read(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from, leader string, limit int) (Page, error) {
+func Read(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, partition int, from, leader string, limit int) (Page, error) {
 	q := url.Values{"topic": {topic}, "topic_id": {id.String()}, "partition": {fmt.Sprint(partition)}, "from": {from}, "limit": {fmt.Sprint(limit)}}
 	if leader != "" {
 		q.Set("node", leader)
@@ -71,21 +71,21 @@ func Read(ctx context.Context, c *api.Client, topic string, id ident.TopicID, pa
 }
 
 // Topic reads the view of a topic; false if there is none.
-func Topic(ctx context.Context, c *api.Client, topic string) (edge.ClusterView, edge.TopicView, bool, error) {
-	var v edge.ClusterView
+func Topic(ctx context.Context, c *brokerapi.Client, topic string) (api.ClusterView, api.TopicView, bool, error) {
+	var v api.ClusterView
 	if err := c.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
-		return v, edge.TopicView{}, false, err
+		return v, api.TopicView{}, false, err
 	}
 	for _, x := range v.Topics {
 		if x.Topic == topic {
 			return v, x, true, nil
 		}
 	}
-	return v, edge.TopicView{}, false, nil
+	return v, api.TopicView{}, false, nil
 }
 
 // AtLeader is Read at the broker that leads the partition: no other replica is as new.
-func AtLeader(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int) (Page, error) {
+func AtLeader(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, partition int, from string, limit int) (Page, error) {
 	_, view, ok, err := Topic(ctx, c, topic)
 	switch {
 	case err != nil:
@@ -102,9 +102,9 @@ func AtLeader(ctx context.Context, c *api.Client, topic string, id ident.TopicID
 }
 
 // Positions reads how far the channels of a topic are.
-func Positions(ctx context.Context, c *api.Client, topic string) ([]edge.ChannelPosition, error) {
+func Positions(ctx context.Context, c *brokerapi.Client, topic string) ([]api.ChannelPosition, error) {
 	var v struct {
-		Positions []edge.ChannelPosition `json:"positions"`
+		Positions []api.ChannelPosition `json:"positions"`
 	}
 	err := c.GetAny(ctx, "/v1/topic/positions", url.Values{"topic": {topic}}, &v)
 	return v.Positions, err

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 func TestSegmentsJoin(t *testing.T) {
@@ -46,17 +46,17 @@ func partitionOf(s segments, only map[uint64]string) *Partition {
 // does not. Copies for another channel alone are passed, those for this one are not finished.
 func TestFinishedCopiesOfOneChannel(t *testing.T) {
 	p := partitionOf(segments{{Source: 100, Target: 0, Count: 10}, {Source: 110, Target: 12, Count: 4}}, map[uint64]string{10: "other", 11: "c", 20: "c"})
-	x := edge.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []edge.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
+	x := api.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []api.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
 	for _, want := range []struct {
 		done  Done
-		spans []edge.SequenceSpan
+		spans []api.SequenceSpan
 		end   uint64
 	}{
 		{Done{Below: 100}, nil, 5},
-		{Done{Below: 103}, []edge.SequenceSpan{{From: 1, To: 2}}, 5},
-		{Done{Below: 108}, []edge.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 8}}, 8},
-		{Done{Below: 112}, []edge.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 11}, {From: 12, To: 14}}, 14},
-		{Done{Below: 200, Except: []uint64{101, 106, 107, 113}}, []edge.SequenceSpan{{From: 3, To: 4}, {From: 5, To: 6}, {From: 8, To: 11}, {From: 12, To: 15}}, 16},
+		{Done{Below: 103}, []api.SequenceSpan{{From: 1, To: 2}}, 5},
+		{Done{Below: 108}, []api.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 8}}, 8},
+		{Done{Below: 112}, []api.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 11}, {From: 12, To: 14}}, 14},
+		{Done{Below: 200, Except: []uint64{101, 106, 107, 113}}, []api.SequenceSpan{{From: 3, To: 4}, {From: 5, To: 6}, {From: 8, To: 11}, {From: 12, To: 15}}, 16},
 	} {
 		spans, end := p.Finished(x, want.done)
 		require.Equal(t, want.spans, spans, "%+v", want.done)
@@ -100,7 +100,7 @@ func TestFinishedCopiesOnly(t *testing.T) {
 			}
 			end++
 		}
-		spans, stop := partitionOf(s, nil).Finished(edge.ChannelPosition{Confirmed: ident.Sequence(from)}, done)
+		spans, stop := partitionOf(s, nil).Finished(api.ChannelPosition{Confirmed: ident.Sequence(from)}, done)
 		got := []uint64{}
 		for _, x := range spans {
 			for at := x.From; at < x.To; at++ {

@@ -1,7 +1,7 @@
 // Package devcmd has the commands of nsqctl that run processes on this machine for development and tests: dev with its
 // verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd.
 //
-// It starts and stops brokers through internal/devcluster, and no broker by itself: one that ended stays down until
+// It starts and stops brokers through internal/test/devcluster, and no broker by itself: one that ended stays down until
 // "dev start". It uses no client protocol.
 //
 // # Invariants

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 )
 
 // stockTxnOps is the largest number of operations of a stock etcd's transaction.
@@ -21,7 +21,7 @@ type login struct{ user, passwordFile string }
 
 // NewEtcd returns the command that runs a member of etcd.
 func NewEtcd() *cobra.Command {
-	o := etcdserver.Options{MaxTxnOps: stockTxnOps}
+	o := etcd.Options{MaxTxnOps: stockTxnOps}
 	var l login
 	cmd := &cobra.Command{
 		Use:   "etcd",
@@ -54,13 +54,13 @@ production use an etcd cluster, or the etcd that the brokers embed.`,
 	return cmd
 }
 
-func runEtcd(cmd *cobra.Command, o etcdserver.Options, l login) error {
+func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 	log := logrus.New()
 	log.SetOutput(cmd.ErrOrStderr())
 	o.Log = log
 	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
 	o.Waiting = line.Show
-	s, err := etcdserver.Start(cmd.Context(), o)
+	s, err := etcd.Start(cmd.Context(), o)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 const (
@@ -188,7 +188,7 @@ func (o *importing) prepare(ctx context.Context) error {
 // begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
 func (o *importing) begin(ctx context.Context) error {
 	for deadline := time.Now().Add(growthWait); ; {
-		var v edge.ClusterView
+		var v api.ClusterView
 		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 			return err
 		}
@@ -452,7 +452,7 @@ func (o *importing) report(ctx context.Context, rows []partReport) error {
 // import began. Brokers report their logs every few seconds.
 func (o *importing) growths(ctx context.Context, rows []partReport) (all []topicGrowth, err error) {
 	for deadline := time.Now().Add(growthWait); ; {
-		var v edge.ClusterView
+		var v api.ClusterView
 		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -104,7 +104,7 @@ func (s *importProgress) unchanged(p *stockdata.Path) error {
 
 // begin records a topic of the cluster, or reports that it is another one than that of an
 // earlier run.
-func (s *importProgress) begin(topic string, v edge.ClusterView) error {
+func (s *importProgress) begin(topic string, v api.ClusterView) error {
 	for _, x := range v.Topics {
 		if x.Topic != topic {
 			continue
@@ -126,7 +126,7 @@ func (s *importProgress) begin(topic string, v edge.ClusterView) error {
 }
 
 // growth is the number of messages that a topic has received since the import began.
-func (s *importProgress) growth(topic string, v edge.ClusterView) (int64, error) {
+func (s *importProgress) growth(topic string, v api.ClusterView) (int64, error) {
 	for _, x := range v.Topics {
 		if x.Topic == topic && x.ID == s.Topics[topic].ID {
 			n, err := messagesOf(x)
@@ -138,7 +138,7 @@ func (s *importProgress) growth(topic string, v edge.ClusterView) (int64, error)
 
 // messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not
 // report its own.
-func messagesOf(x edge.TopicView) (n int64, err error) {
+func messagesOf(x api.TopicView) (n int64, err error) {
 	for _, p := range x.Partitions {
 		if p.EndsUnknown {
 			return 0, fmt.Errorf("%w of %s: the leader of partition %d does not answer", errNotKnown, x.Topic, p.Partition)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // unreadChannel is the channel on the stock side for topics without a channel of their own.
@@ -135,14 +135,14 @@ func readMigration(ctx context.Context, t *cli.Target, source *stockSide) (*migr
 	if err != nil {
 		return nil, err
 	}
-	var v edge.ClusterView
+	var v api.ClusterView
 	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
 		return nil, fmt.Errorf("lockstep: %w", err)
 	}
 	s := &migrationStatus{Channels: []migrationChannel{}, Producers: []string{}, Notes: []string{}}
 	for _, topic := range c.Topics() {
 		var there []string
-		if slices.ContainsFunc(v.Topics, func(x edge.TopicView) bool { return x.Topic == topic }) {
+		if slices.ContainsFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic }) {
 			if there, err = channelNames(ctx, t, topic); err != nil {
 				return nil, fmt.Errorf("lockstep: %w", err)
 			}
@@ -227,7 +227,7 @@ func (s *migrationStatus) addNode(n stockcluster.Node) {
 }
 
 // leftIn is the number of messages that a channel has, in any state.
-func leftIn(ch edge.ChannelStats) int64 {
+func leftIn(ch api.ChannelStats) int64 {
 	return ch.Depth + int64(ch.InFlightCount) + int64(ch.DeferredCount)
 }
 

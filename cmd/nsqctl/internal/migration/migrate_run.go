@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 const (
@@ -194,7 +194,7 @@ func pausedEverywhere(c *stockcluster.Cluster, topic, channel string) bool {
 }
 
 // connect bridges the channels of a topic on one nsqd.
-func (o *migrating) connect(ctx context.Context, c *stockcluster.Cluster, n stockcluster.Node, t edge.TopicStats) error {
+func (o *migrating) connect(ctx context.Context, c *stockcluster.Cluster, n stockcluster.Node, t api.TopicStats) error {
 	channels := slices.Clone(c.Expected(t.TopicName, n))
 	if o.unread && !slices.ContainsFunc(c.Channels[t.TopicName], func(name string) bool { return name != unreadChannel }) {
 		channels = []string{unreadChannel}

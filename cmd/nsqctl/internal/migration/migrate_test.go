@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -56,10 +56,10 @@ func TestSavedPosition(t *testing.T) {
 func TestImportStateKnowsItsTopics(t *testing.T) {
 	s, err := loadImport(filepath.Join(t.TempDir(), "state.json"))
 	require.NoError(t, err)
-	view := func(id, messages int) edge.ClusterView {
-		return edge.ClusterView{Topics: []edge.TopicView{{
+	view := func(id, messages int) api.ClusterView {
+		return api.ClusterView{Topics: []api.TopicView{{
 			Topic: "orders", ID: ident.TopicID(id),
-			Partitions: []edge.PartitionView{{CommittedSequence: 10}, {CommittedSequence: ident.Sequence(messages)}},
+			Partitions: []api.PartitionView{{CommittedSequence: 10}, {CommittedSequence: ident.Sequence(messages)}},
 		}}}
 	}
 	require.ErrorContains(t, s.begin("other", view(1, 0)), "does not list a topic that was created: other")
@@ -89,13 +89,13 @@ func TestImportStateKnowsItsTopics(t *testing.T) {
 func TestNextStep(t *testing.T) {
 	status := func(client string, exists bool, left int64, producers int) string {
 		s := &migrationStatus{Channels: []migrationChannel{{Topic: "orders", Channel: "billing", Exists: exists}}}
-		ch := edge.ChannelStats{ChannelName: "billing", Depth: left}
+		ch := api.ChannelStats{ChannelName: "billing", Depth: left}
 		if client != "" {
-			ch.Clients = []edge.ClientStats{{UserAgent: client}}
+			ch.Clients = []api.ClientStats{{UserAgent: client}}
 		}
-		n := stockcluster.Node{Topics: []edge.TopicStats{{TopicName: "orders", Channels: []edge.ChannelStats{ch}}}}
+		n := stockcluster.Node{Topics: []api.TopicStats{{TopicName: "orders", Channels: []api.ChannelStats{ch}}}}
 		for range producers {
-			n.Producers = append(n.Producers, edge.ClientStats{PubCounts: []edge.PubCount{{Topic: "orders"}}})
+			n.Producers = append(n.Producers, api.ClientStats{PubCounts: []api.PubCount{{Topic: "orders"}}})
 		}
 		s.addNode(n)
 		s.sum()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // onlyFor returns the header of a message for one channel alone. nil: for all channels.
@@ -40,7 +40,7 @@ func ensureChannel(ctx context.Context, t *cli.Target, topic, channel string) (c
 // channelNames lists the durable channels of a topic.
 func channelNames(ctx context.Context, t *cli.Target, topic string) (names []string, err error) {
 	var v struct {
-		Channels []edge.ChannelView `json:"channels"`
+		Channels []api.ChannelView `json:"channels"`
 	}
 	if err := t.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
 		return nil, err

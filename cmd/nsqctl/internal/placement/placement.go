@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -22,9 +22,9 @@ const pollEvery = 200 * time.Millisecond
 type Change struct {
 	Path  string
 	Query url.Values
-	Plan  bool                            // GET at the path shows the plan first
-	Left  func(edge.ClusterView) []string // the open steps
-	Never func(edge.ClusterView) error    // error if the change can never be done; nil: no such error
+	Plan  bool                           // GET at the path shows the plan first
+	Left  func(api.ClusterView) []string // the open steps
+	Never func(api.ClusterView) error    // error if the change can never be done; nil: no such error
 }
 
 // WaitFlag adds --wait to a command.
@@ -64,7 +64,7 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 	defer line.Clear()
 	var p progress
 	for {
-		var v edge.ClusterView
+		var v api.ClusterView
 		now := ""
 		if err := t.Get(cmd.Context(), brokers[0], "/v1/cluster", nil, &v); err != nil {
 			now = err.Error()
@@ -115,8 +115,8 @@ func (p *progress) text(now time.Time, left []string) string {
 }
 
 // NotLeaving returns an error if a broker is being decommissioned: no replica moves to it.
-func NotLeaving(broker string) func(edge.ClusterView) error {
-	return func(v edge.ClusterView) error {
+func NotLeaving(broker string) func(api.ClusterView) error {
+	return func(v api.ClusterView) error {
 		for _, b := range v.Brokers {
 			if b.Leaving && string(b.Name) == broker {
 				return fmt.Errorf("%s is being decommissioned: it gets no replica", broker)
@@ -128,8 +128,8 @@ func NotLeaving(broker string) func(edge.ClusterView) error {
 
 // Unsettled lists the differences between the partitions and their targets; topic "" means all
 // topics.
-func Unsettled(topic string) func(edge.ClusterView) []string {
-	return func(v edge.ClusterView) (out []string) {
+func Unsettled(topic string) func(api.ClusterView) []string {
+	return func(v api.ClusterView) (out []string) {
 		for _, t := range v.Topics {
 			if topic != "" && t.Topic != topic {
 				continue
@@ -145,7 +145,7 @@ func Unsettled(topic string) func(edge.ClusterView) []string {
 }
 
 // Lacks returns the difference between a partition and its target; "" means none.
-func Lacks(t edge.TopicView, p edge.PartitionView) string {
+func Lacks(t api.TopicView, p api.PartitionView) string {
 	for _, n := range p.Replicas {
 		if !slices.Contains(p.ISR, n) {
 			return fmt.Sprintf("waits for %s to be in sync", n)
@@ -163,9 +163,9 @@ func Lacks(t edge.TopicView, p edge.PartitionView) string {
 }
 
 // ReplicasOn lists the partitions with a replica on a broker.
-func ReplicasOn(broker string) func(edge.ClusterView) []string {
+func ReplicasOn(broker string) func(api.ClusterView) []string {
 	n := ident.Node(broker)
-	return func(v edge.ClusterView) (out []string) {
+	return func(v api.ClusterView) (out []string) {
 		for _, t := range v.Topics {
 			for _, p := range t.Partitions {
 				switch lack := Lacks(t, p); {
@@ -185,7 +185,7 @@ func ReplicasOn(broker string) func(edge.ClusterView) []string {
 }
 
 // staying counts the brokers that are not being decommissioned.
-func staying(v edge.ClusterView) (n int) {
+func staying(v api.ClusterView) (n int) {
 	for _, b := range v.Brokers {
 		if !b.Leaving {
 			n++

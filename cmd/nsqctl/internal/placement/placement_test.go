@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -15,16 +15,16 @@ import (
 // no replica, neither assigned nor in sync.
 func TestOpenSteps(t *testing.T) {
 	at := func(nodes ...ident.Node) []ident.Node { return nodes }
-	for want, p := range map[string]edge.PartitionView{
+	for want, p := range map[string]api.PartitionView{
 		"":                                    {Replicas: at("n1", "n2"), ISR: at("n1", "n2"), MinInSync: 1},
 		"orders/0 waits for n2 to be in sync": {Replicas: at("n1", "n2"), ISR: at("n1"), MinInSync: 1},
 		"orders/0 moves from n1,n2 to n1,n3":  {Replicas: at("n1", "n2"), ISR: at("n1", "n2"), Target: at("n1", "n3"), MinInSync: 1},
 		"orders/0 has 1 replicas, its target is 2":    {Replicas: at("n1"), ISR: at("n1"), MinInSync: 1},
 		"orders/0 has min_in_sync 2, its target is 1": {Replicas: at("n1", "n2"), ISR: at("n1", "n2"), MinInSync: 2},
 	} {
-		v := edge.ClusterView{
-			Brokers: []edge.BrokerView{{Name: "n1"}, {Name: "n2"}, {Name: "n3", Leaving: true}},
-			Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 2, MinInSync: 1, Partitions: []edge.PartitionView{p}}},
+		v := api.ClusterView{
+			Brokers: []api.BrokerView{{Name: "n1"}, {Name: "n2"}, {Name: "n3", Leaving: true}},
+			Topics:  []api.TopicView{{Topic: "orders", ReplicationFactor: 2, MinInSync: 1, Partitions: []api.PartitionView{p}}},
 		}
 		var steps []string
 		if want != "" {
@@ -34,9 +34,9 @@ func TestOpenSteps(t *testing.T) {
 		require.Equal(t, steps, Unsettled("orders")(v))
 		require.Empty(t, Unsettled("audit")(v))
 	}
-	v := edge.ClusterView{
-		Brokers: []edge.BrokerView{{Name: "n1"}, {Name: "n2", Leaving: true}},
-		Topics:  []edge.TopicView{{Topic: "orders", ReplicationFactor: 1, Partitions: []edge.PartitionView{{Replicas: at("n1"), ISR: at("n1")}}}},
+	v := api.ClusterView{
+		Brokers: []api.BrokerView{{Name: "n1"}, {Name: "n2", Leaving: true}},
+		Topics:  []api.TopicView{{Topic: "orders", ReplicationFactor: 1, Partitions: []api.PartitionView{{Replicas: at("n1"), ISR: at("n1")}}}},
 	}
 	require.Empty(t, ReplicasOn("n2")(v))
 	require.Equal(t, []string{"orders/0 is on n1"}, ReplicasOn("n1")(v))

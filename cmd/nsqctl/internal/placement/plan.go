@@ -10,24 +10,24 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // planned is what a command with a plan prints as JSON.
 type planned struct {
-	Plan   *edge.Plan `json:"plan"` // null: the broker is of a build without plans
-	Result string     `json:"result"`
+	Plan   *api.Plan `json:"plan"` // null: the broker is of a build without plans
+	Result string    `json:"result"`
 }
 
 // showPlan prints the plan of a change, and asks on a terminal. goOn is false if the change is
 // not to be made.
-func (a Change) showPlan(cmd *cobra.Command, t *cli.Target) (p *edge.Plan, goOn bool, err error) {
+func (a Change) showPlan(cmd *cobra.Command, t *cli.Target) (p *api.Plan, goOn bool, err error) {
 	dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")
 	if err := t.GetAny(cmd.Context(), a.Path, a.Query, &p); err != nil {
-		if status := api.Status(err); dry || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+		if status := brokerapi.Status(err); dry || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 			return nil, false, err
 		}
 		p = nil // a broker of an older build makes the change without a plan
@@ -53,7 +53,7 @@ func (a Change) showPlan(cmd *cobra.Command, t *cli.Target) (p *edge.Plan, goOn 
 	return p, true, nil
 }
 
-func printPlan(out io.Writer, p edge.Plan, wide bool) error {
+func printPlan(out io.Writer, p api.Plan, wide bool) error {
 	for _, b := range p.Blocked {
 		fmt.Fprintf(out, "not possible: %s\n", b)
 	}

@@ -13,8 +13,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // The frames of the NSQ protocol.
@@ -75,7 +75,7 @@ func (d Dialer) dial(ctx context.Context, address string, timeout time.Duration)
 	}
 	raw, err := open(ctx, "tcp", address)
 	if err != nil {
-		return nil, api.Reason(err)
+		return nil, brokerapi.Reason(err)
 	}
 	c := newConn(address, raw)
 	abort := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -89,7 +89,7 @@ func (d Dialer) dial(ctx context.Context, address string, timeout time.Duration)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("it accepts connections but does not answer within %s", timeout)
 		}
-		return nil, api.Reason(err)
+		return nil, brokerapi.Reason(err)
 	}
 	return c, c.conn.SetDeadline(time.Time{})
 }
@@ -115,7 +115,7 @@ type negotiated struct {
 func (d Dialer) greet(c *conn) error {
 	host, _ := os.Hostname() // "" is a valid value
 	body, err := json.Marshal(map[string]any{
-		"client_id": host, "hostname": host, "user_agent": "nsqctl/" + edge.ReadBuild().Version,
+		"client_id": host, "hostname": host, "user_agent": "nsqctl/" + api.ReadBuild().Version,
 		"feature_negotiation": true, "tls_v1": d.TLS != nil,
 	})
 	if err != nil {

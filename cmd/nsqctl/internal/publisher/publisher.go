@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 const (
@@ -359,7 +359,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 	if !anonymous && !refusedForNow(a.text) || p.over(x) {
 		return p.gaveUp(x, refusal)
 	}
-	if strings.Contains(a.text, edge.ErrInDoubt.Error()) {
+	if strings.Contains(a.text, api.ErrInDoubt.Error()) {
 		p.totals.InDoubt++
 		p.say("%s: publishing the put again, so it may be stored twice", a.text)
 	} else {
@@ -367,7 +367,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		p.say("%s: %s", a.text, p.retrying())
 	}
 	p.again = append(p.again, x)
-	if anonymous || strings.Contains(a.text, edge.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
+	if anonymous || strings.Contains(a.text, api.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
 		return p.nextBroker(ctx, x.since)
 	}
 	return nil
@@ -481,7 +481,7 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 // the users yet, and one that is full may have room later.
 func final(err error) bool {
 	if r, refused := errors.AsType[*refusedError](err); refused {
-		return !strings.Contains(r.Error(), edge.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
+		return !strings.Contains(r.Error(), api.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return untrusted || errors.Is(err, ErrNoTLS)

@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
-	"github.com/lockstepmq/lockstep/internal/testkit/edgetest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // network has brokers in memory, by address. An address without a broker refuses connections.
@@ -40,7 +40,7 @@ func (memory) Network() string  { return "tcp" }
 func (a memory) String() string { return string(a) }
 
 // inMemory is a broker in a bubble, with the options that reach it.
-func inMemory(t *testing.T, o protocol.Options) (Options, *edgetest.Cluster) {
+func inMemory(t *testing.T, o tcp.Options) (Options, *edgetest.Cluster) {
 	t.Helper()
 	dial, cluster := brokertest.Memory(t, o)
 	with := defaults("memory")
@@ -121,7 +121,7 @@ func sum(counts []int) (n int) {
 
 // TestPubLooksAtAnswersMeanwhile: a slow input delays neither puts nor their answers.
 func TestPubLooksAtAnswersMeanwhile(t *testing.T) {
-	small := protocol.DefaultOptions()
+	small := tcp.DefaultOptions()
 	small.MaxMsgSize = 10
 	for _, batch := range []int{1, 100} {
 		address, cluster := brokertest.Start(t, small)
@@ -140,7 +140,7 @@ func TestPubLooksAtAnswersMeanwhile(t *testing.T) {
 // also if the broker does not answer or the input blocks.
 func TestPubIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, cluster := inMemory(t, protocol.DefaultOptions())
+		o, cluster := inMemory(t, tcp.DefaultOptions())
 		r := begin(t, o)
 		r.line("one")
 		wait.Until(t, func() bool { return sum(cluster.Puts()) == 1 }, "a message is published")
@@ -165,12 +165,12 @@ func TestPubReportsRefusals(t *testing.T) {
 		told    string
 		retried func(Totals) int64
 	}{
-		"not stored": {edge.ErrDiskFull, "E_PUB_FAILED PUB failed disk reserve reached, not stored: retrying for up to 30s", func(n Totals) int64 { return n.Retried }},
-		"in doubt":   {edge.ErrInDoubt, "E_PUB_FAILED PUB failed in doubt, may be stored: publishing the put again, so it may be stored twice", func(n Totals) int64 { return n.InDoubt }},
+		"not stored": {api.ErrDiskFull, "E_PUB_FAILED PUB failed disk reserve reached, not stored: retrying for up to 30s", func(n Totals) int64 { return n.Retried }},
+		"in doubt":   {api.ErrInDoubt, "E_PUB_FAILED PUB failed in doubt, may be stored: publishing the put again, so it may be stored twice", func(n Totals) int64 { return n.InDoubt }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, cluster := inMemory(t, protocol.DefaultOptions())
+				o, cluster := inMemory(t, tcp.DefaultOptions())
 				cluster.FailPuts(test.refusal)
 				o.Report = func(string) { cluster.FailPuts(nil) }
 				totals, reports, err := run(t, o, "one")
@@ -183,8 +183,8 @@ func TestPubReportsRefusals(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		o, cluster := inMemory(t, protocol.DefaultOptions())
-		cluster.FailPuts(edge.ErrNotEnough)
+		o, cluster := inMemory(t, tcp.DefaultOptions())
+		cluster.FailPuts(api.ErrNotEnough)
 		o.Retry = 300 * time.Millisecond
 		totals, reports, err := run(t, o, "one")
 		require.ErrorContains(t, err, "not enough in-sync replicas, not stored")
@@ -197,10 +197,10 @@ func TestPubReportsRefusals(t *testing.T) {
 // is named, and given up after Options.Retry.
 func TestPubNamesTheSilentBroker(t *testing.T) {
 	brokers := func(t *testing.T) network {
-		held, cluster := brokertest.Memory(t, protocol.DefaultOptions())
+		held, cluster := brokertest.Memory(t, tcp.DefaultOptions())
 		cluster.Hold()
 		t.Cleanup(cluster.Release)
-		live, _ := brokertest.Memory(t, protocol.DefaultOptions())
+		live, _ := brokertest.Memory(t, tcp.DefaultOptions())
 		return network{"silent": silent(t), "held": held, "live": live}
 	}
 	for address, test := range map[string]struct{ says, fails string }{
@@ -234,7 +234,7 @@ func TestPubNamesTheSilentBroker(t *testing.T) {
 
 // TestPubGivesUpWhatCannotBe: a message that every broker refuses is not retried.
 func TestPubGivesUpWhatCannotBe(t *testing.T) {
-	small := protocol.DefaultOptions()
+	small := tcp.DefaultOptions()
 	small.MaxMsgSize = 10
 	address, _ := brokertest.Start(t, small)
 	o := defaults(address)
@@ -248,8 +248,8 @@ func TestPubGivesUpWhatCannotBe(t *testing.T) {
 // puts a second.
 func TestPubRetriesARefusedPutSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, cluster := inMemory(t, protocol.DefaultOptions())
-		cluster.FailPuts(edge.ErrDiskFull)
+		o, cluster := inMemory(t, tcp.DefaultOptions())
+		cluster.FailPuts(api.ErrDiskFull)
 		o.Retry = time.Second
 		_, _, err := run(t, o, "one")
 		require.ErrorContains(t, err, "E_PUB_FAILED")
@@ -262,8 +262,8 @@ func TestPubRetriesARefusedPutSlowly(t *testing.T) {
 // another.
 func TestPubRetriesAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, cluster := inMemory(t, protocol.DefaultOptions())
-		cluster.FailPuts(edge.ErrDiskFull)
+		o, cluster := inMemory(t, tcp.DefaultOptions())
+		cluster.FailPuts(api.ErrDiskFull)
 		var healing sync.WaitGroup
 		defer healing.Wait()
 		healing.Go(func() {

@@ -12,19 +12,19 @@ import (
 	"github.com/nsqio/go-nsq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/protocol"
-	"github.com/lockstepmq/lockstep/internal/testkit/brokertest"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // TestSend publishes messages of several topics and headers: each put has those of one topic and one header, and
 // every message is reported once, after its OK.
 func TestSend(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
 	for _, topic := range []string{"a", "b"} {
-		require.NoError(t, cluster.Do(t.Context(), edge.CreateTopic{Topic: topic}))
-		require.NoError(t, cluster.Do(t.Context(), edge.CreateChannel{Topic: topic, Channel: "ch"}))
+		require.NoError(t, cluster.Do(t.Context(), api.CreateTopic{Topic: topic}))
+		require.NoError(t, cluster.Do(t.Context(), api.CreateChannel{Topic: topic, Channel: "ch"}))
 	}
 	messages, stored := make(chan Message, 100), 0
 	for i := range 12 {
@@ -68,8 +68,8 @@ func consume(t *testing.T, address, topic string, count int) (bodies string) {
 
 // TestStoredMeansOK: a message that a broker refuses for now is not reported before the retry that is answered OK.
 func TestStoredMeansOK(t *testing.T) {
-	address, cluster := brokertest.Start(t, protocol.DefaultOptions())
-	cluster.FailPuts(edge.ErrNotEnough)
+	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
+	cluster.FailPuts(api.ErrNotEnough)
 	messages, stored, ended := make(chan Message, 1), make(chan struct{}, 2), make(chan error, 1)
 	messages <- Message{Topic: "a", Body: []byte("one"), Stored: func() { stored <- struct{}{} }}
 	o := defaults(address)
@@ -123,7 +123,7 @@ func TestABrokerThatStartsRefusesNothingForGood(t *testing.T) {
 				_ = conn.Close()
 			}
 		})
-		address, cluster := brokertest.Start(t, protocol.DefaultOptions())
+		address, cluster := brokertest.Start(t, tcp.DefaultOptions())
 		messages := make(chan Message, 1)
 		messages <- Message{Topic: "a", Body: []byte("one")}
 		close(messages)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 )
 
@@ -97,7 +97,7 @@ still accept puts, which then are lost too.`,
 			if err != nil {
 				return err
 			}
-			if err := api.Decode(body, "/v1/topic/recover", &r); err != nil || t.Output == "json" {
+			if err := brokerapi.Decode(body, "/v1/topic/recover", &r); err != nil || t.Output == "json" {
 				return cmp.Or(err, cli.PrintJSON(cmd.OutOrStdout(), r))
 			}
 			if discard != "" {

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/lockstepmq/lockstep/internal/datapath"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -21,9 +20,9 @@ type Broker struct {
 // open locks the data path until release is called, and reads the broker's node file. It fails while a broker
 // runs there. The lock is first: a broker that is just stopping still writes its node file.
 func (b Broker) open() (node *nodefile.File, release func(), err error) {
-	lock, err := datapath.Lock(b.DataPath)
+	lock, err := nodefile.Lock(b.DataPath)
 	switch {
-	case errors.Is(err, datapath.ErrInUse):
+	case errors.Is(err, nodefile.ErrInUse):
 		return nil, nil, errors.New("the broker still runs on this data path: stop it")
 	case err != nil:
 		return nil, nil, fmt.Errorf("lock the data path: %w", err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/datapath"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 )
 
 // TestTheNodeFileIsReadUnderTheLock: a broker that is just stopping writes its node file. A record that was read
@@ -15,7 +15,7 @@ import (
 func TestTheNodeFileIsReadUnderTheLock(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte("not yet whole"), 0o600))
-	running, err := datapath.Lock(dir)
+	running, err := nodefile.Lock(dir)
 	require.NoError(t, err)
 	b := Broker{DataPath: dir, Node: "n3", Cluster: "lockstep"}
 	_, _, err = b.Metadata(t.Context())
@@ -24,7 +24,7 @@ func TestTheNodeFileIsReadUnderTheLock(t *testing.T) {
 
 	require.NoError(t, running.Unlock())
 	require.ErrorContains(t, b.Vouch(), "node.json")
-	again, err := datapath.Lock(dir)
+	again, err := nodefile.Lock(dir)
 	require.NoError(t, err, "a refused command releases the lock")
 	require.NoError(t, again.Unlock())
 }

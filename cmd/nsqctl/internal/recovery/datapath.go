@@ -3,7 +3,7 @@ package recovery
 import (
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/internal/nodefile"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 )
 
 // Vouch marks a copied data path as the newest state of its broker.

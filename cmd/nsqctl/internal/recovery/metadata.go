@@ -11,11 +11,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
-	"github.com/lockstepmq/lockstep/internal/etcdserver/lifecycle"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
-	"github.com/lockstepmq/lockstep/internal/tasks"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 // Metadata makes the broker's member of the embedded etcd the only member of a new cluster. It
@@ -33,11 +33,11 @@ func (b Broker) metadata(ctx context.Context, raise int) (topics int, copied str
 	}
 	defer release()
 	dir := filepath.Join(b.DataPath, "etcd")
-	if !etcdserver.Exists(dir) {
+	if !etcd.Exists(dir) {
 		return 0, "", fmt.Errorf("%s holds no member of an embedded etcd", dir)
 	}
 	copied = fmt.Sprintf("%s.before-recovery-%d", dir, time.Now().Unix())
-	if err := etcdserver.Copy(copied, dir); err != nil {
+	if err := etcd.Copy(copied, dir); err != nil {
 		return 0, "", fmt.Errorf("keep a copy: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
@@ -57,24 +57,24 @@ func (b Broker) metadata(ctx context.Context, raise int) (topics int, copied str
 func (b Broker) forceNewCluster(ctx context.Context, dir string, raise int) (topics int, err error) {
 	log := logrus.New()
 	log.SetLevel(logrus.ErrorLevel)
-	o := etcdserver.Options{Name: b.Node, Dir: dir, Log: log}
+	o := etcd.Options{Name: b.Node, Dir: dir, Log: log}
 	if o.ClientAddress, err = freeLoopback(); err != nil {
 		return 0, err
 	}
 	if o.PeerAddress, err = freeLoopback(); err != nil {
 		return 0, err
 	}
-	s, err := etcdserver.ForceNewCluster(ctx, o)
+	s, err := etcd.ForceNewCluster(ctx, o)
 	if err != nil {
 		return 0, err
 	}
 	defer s.Stop()
-	store, err := meta.DialEtcd(ctx, meta.Config{Endpoints: s.Endpoints()})
+	store, err := metadata.DialEtcd(ctx, metadata.Config{Endpoints: s.Endpoints()})
 	if err != nil {
 		return 0, err
 	}
 	defer store.Close()
-	keys, now := meta.Keys{Cluster: b.Cluster}, time.Now().UTC()
+	keys, now := metadata.Keys{Cluster: b.Cluster}, time.Now().UTC()
 	known, revision, err := store.List(ctx, keys.Topics())
 	if err != nil {
 		return 0, err
@@ -84,9 +84,9 @@ func (b Broker) forceNewCluster(ctx context.Context, dir string, raise int) (top
 		At       time.Time `json:"at"`
 		Node     string    `json:"node"`
 		Revision int64     `json:"revision"` // of the recovered metadata
-	}{meta.Version, now, b.Node, revision}
+	}{metadata.Version, now, b.Node, revision}
 	name := now.Format("20060102T150405.000") + "-recover-metadata"
-	_, _, err = store.Txn(ctx, nil, []meta.Put{{Key: keys.Audit(name), Value: meta.Encode(record)}})
+	_, _, err = store.Txn(ctx, nil, []metadata.Put{{Key: keys.Audit(name), Value: metadata.Encode(record)}})
 	if err == nil {
 		err = raiseRevision(ctx, store, keys.Audit(name+"-raised"), raise)
 	}
@@ -112,13 +112,13 @@ const raisers = 256
 
 // raiseRevision writes one key n times, which raises the revision by n. The key remains, as a
 // part of the record.
-func raiseRevision(ctx context.Context, store meta.Store, key string, n int) error {
+func raiseRevision(ctx context.Context, store metadata.Store, key string, n int) error {
 	var failed atomic.Pointer[error]
-	tasks.Each(n, raisers, func(int) {
+	concurrency.Each(n, raisers, func(int) {
 		if failed.Load() != nil {
 			return
 		}
-		if _, _, err := store.Txn(ctx, nil, []meta.Put{{Key: key, Value: []byte("{}")}}); err != nil {
+		if _, _, err := store.Txn(ctx, nil, []metadata.Put{{Key: key, Value: []byte("{}")}}); err != nil {
 			failed.CompareAndSwap(nil, &err)
 		}
 	})

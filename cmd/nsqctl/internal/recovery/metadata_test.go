@@ -8,10 +8,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/meta"
-	"github.com/lockstepmq/lockstep/internal/etcdserver"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/nodefile"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
@@ -38,20 +38,20 @@ func revisionOf(t *testing.T, dataPath string) int64 {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	o := etcdserver.Options{Name: "n3", Dir: filepath.Join(dataPath, "etcd"), Log: log}
+	o := etcd.Options{Name: "n3", Dir: filepath.Join(dataPath, "etcd"), Log: log}
 	var err error
 	o.ClientAddress, err = freeLoopback()
 	require.NoError(t, err)
 	o.PeerAddress, err = freeLoopback()
 	require.NoError(t, err)
-	s, err := etcdserver.Start(t.Context(), o)
+	s, err := etcd.Start(t.Context(), o)
 	require.NoError(t, err)
 	defer s.Stop()
 	require.NoError(t, s.Wait(t.Context()))
-	store, err := meta.DialEtcd(t.Context(), meta.Config{Endpoints: s.Endpoints()})
+	store, err := metadata.DialEtcd(t.Context(), metadata.Config{Endpoints: s.Endpoints()})
 	require.NoError(t, err)
 	defer store.Close()
-	_, revision, err := store.Txn(t.Context(), nil, []meta.Put{{Key: "/k", Value: []byte("v")}})
+	_, revision, err := store.Txn(t.Context(), nil, []metadata.Put{{Key: "/k", Value: []byte("v")}})
 	require.NoError(t, err)
 	return revision
 }

@@ -26,8 +26,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // Source names where a cluster is read: nsqlookupds, or the nsqds themselves.
@@ -47,9 +47,9 @@ type Cluster struct {
 type Node struct {
 	HTTP, TCP string
 	Version   string
-	Topics    []edge.TopicStats // durable, with durable channels
-	Ephemeral []string          // names that were left out: TOPIC, or TOPIC/CHANNEL
-	Producers []edge.ClientStats
+	Topics    []api.TopicStats // durable, with durable channels
+	Ephemeral []string         // names that were left out: TOPIC, or TOPIC/CHANNEL
+	Producers []api.ClientStats
 }
 
 // Read reads the topology.
@@ -125,7 +125,7 @@ func (c *Cluster) Expected(topic string, n Node) []string {
 	return nil
 }
 
-func channelNames(t edge.TopicStats) (names []string) {
+func channelNames(t api.TopicStats) (names []string) {
 	for _, ch := range t.Channels {
 		names = append(names, ch.ChannelName)
 	}
@@ -135,7 +135,7 @@ func channelNames(t edge.TopicStats) (names []string) {
 // lookup adds what one nsqlookupd lists.
 func (s Source) lookup(ctx context.Context, address string, c *Cluster, addresses map[string]string) error {
 	var nodes struct {
-		Producers []edge.Producer `json:"producers"`
+		Producers []api.Producer `json:"producers"`
 	}
 	if err := s.get(ctx, address, "/nodes", nil, &nodes); err != nil {
 		return err
@@ -182,8 +182,8 @@ func (s Source) node(ctx context.Context, address, tcp string) (Node, error) {
 		n.TCP = net.JoinHostPort(cmp.Or(host, info.Broadcast), strconv.Itoa(info.TCPPort))
 	}
 	var stats struct {
-		Topics    []edge.TopicStats  `json:"topics"`
-		Producers []edge.ClientStats `json:"producers"`
+		Topics    []api.TopicStats  `json:"topics"`
+		Producers []api.ClientStats `json:"producers"`
 	}
 	if err := s.get(ctx, address, "/stats", url.Values{"format": {"json"}, "include_mem": {"false"}}, &stats); err != nil {
 		return n, err
@@ -194,7 +194,7 @@ func (s Source) node(ctx context.Context, address, tcp string) (Node, error) {
 			n.Ephemeral = append(n.Ephemeral, t.TopicName)
 			continue
 		}
-		t.Channels = slices.DeleteFunc(t.Channels, func(ch edge.ChannelStats) bool {
+		t.Channels = slices.DeleteFunc(t.Channels, func(ch api.ChannelStats) bool {
 			if ephemeral(ch.ChannelName) {
 				n.Ephemeral = append(n.Ephemeral, t.TopicName+"/"+ch.ChannelName)
 			}
@@ -214,7 +214,7 @@ func trimScheme(address string) string {
 
 // Prepare creates the missing channels of a topic on an nsqd. A topic without a channel holds its
 // messages for the first one alone, so it is paused until it has all.
-func (s Source) Prepare(ctx context.Context, n Node, t edge.TopicStats, channels []string) error {
+func (s Source) Prepare(ctx context.Context, n Node, t api.TopicStats, channels []string) error {
 	missing := slices.DeleteFunc(slices.Clone(channels), func(name string) bool { return slices.Contains(channelNames(t), name) })
 	if len(missing) == 0 {
 		return nil
@@ -264,7 +264,7 @@ func (s Source) call(ctx context.Context, method, address, path string, q url.Va
 	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers without it
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
-		return nil, api.Reason(err) // the callers name the address
+		return nil, brokerapi.Reason(err) // the callers name the address
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // fake answers as an nsqd or an nsqlookupd, and records the changes.
@@ -97,10 +97,10 @@ func TestRefuses(t *testing.T) {
 func TestPrepare(t *testing.T) {
 	n := newFake(t, nil)
 	s, node := Source{HTTP: http.DefaultClient}, Node{HTTP: n.address()}
-	require.NoError(t, s.Prepare(t.Context(), node, edge.TopicStats{TopicName: "t"}, []string{"a", "b"}))
-	require.NoError(t, s.Prepare(t.Context(), node, edge.TopicStats{TopicName: "t", Channels: []edge.ChannelStats{{ChannelName: "a"}}}, []string{"a", "b"}))
-	require.NoError(t, s.Prepare(t.Context(), node, edge.TopicStats{TopicName: "p", Paused: true}, []string{"a"}))
-	require.NoError(t, s.Prepare(t.Context(), node, edge.TopicStats{TopicName: "t"}, nil))
+	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "t"}, []string{"a", "b"}))
+	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "t", Channels: []api.ChannelStats{{ChannelName: "a"}}}, []string{"a", "b"}))
+	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "p", Paused: true}, []string{"a"}))
+	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "t"}, nil))
 	require.Equal(t, []string{
 		"topic/pause?topic=t", "channel/create?channel=a&topic=t", "channel/create?channel=b&topic=t", "topic/unpause?topic=t",
 		"channel/create?channel=b&topic=t", "channel/create?channel=a&topic=p",

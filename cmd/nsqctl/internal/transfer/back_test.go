@@ -11,8 +11,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // mirrorTest is a mirror between two sides.

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 const (
@@ -27,9 +27,9 @@ const (
 )
 
 // readChannels reads the durable channels of a topic with their positions and policies.
-func readChannels(ctx context.Context, c *api.Client, topic string) ([]msgstream.Channel, error) {
+func readChannels(ctx context.Context, c *brokerapi.Client, topic string) ([]msgstream.Channel, error) {
 	var v struct {
-		Channels []edge.ChannelView `json:"channels"`
+		Channels []api.ChannelView `json:"channels"`
 	}
 	if err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func readChannels(ctx context.Context, c *api.Client, topic string) ([]msgstream
 	return all, nil
 }
 
-func positionOf(p edge.ChannelPosition) msgstream.Position {
+func positionOf(p api.ChannelPosition) msgstream.Position {
 	at := msgstream.Position{Partition: p.Partition, Confirmed: uint64(p.Confirmed)}
 	for _, d := range p.Deferred {
 		at.Deferred = append(at.Deferred, msgstream.Deferred{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
@@ -70,7 +70,7 @@ var errFewerPartitions = errors.New("has too few partitions at the target")
 
 // ensureCopy creates the topic that receives copies, unless it exists, and waits until it is in the
 // brokers' view. A topic with fewer partitions than the source is refused.
-func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int, ordered bool) (edge.TopicView, error) {
+func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitions int, ordered bool) (api.TopicView, error) {
 	for deadline := time.Now().Add(topicWait); ; {
 		_, view, there, err := copier.Topic(ctx, c, topic)
 		switch {
@@ -100,14 +100,14 @@ func ensureCopy(ctx context.Context, c *api.Client, topic string, partitions int
 
 // ensureCopiedChannel creates a channel that begins with the first message of the topic, with the
 // pause and the policy of the source, unless it exists.
-func ensureCopiedChannel(ctx context.Context, c *api.Client, topic string, ch msgstream.Channel) (created bool, err error) {
+func ensureCopiedChannel(ctx context.Context, c *brokerapi.Client, topic string, ch msgstream.Channel) (created bool, err error) {
 	var v struct {
-		Channels []edge.ChannelView `json:"channels"`
+		Channels []api.ChannelView `json:"channels"`
 	}
 	if err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(v.Channels, func(x edge.ChannelView) bool { return x.Channel == ch.Name }) {
+	if slices.ContainsFunc(v.Channels, func(x api.ChannelView) bool { return x.Channel == ch.Name }) {
 		return false, nil
 	}
 	q := url.Values{"topic": {topic}, "channel": {ch.Name}, "from": {"earliest"}}
@@ -151,7 +151,7 @@ const finishSpans = 200
 
 // finishCopies finishes copies for a channel of the target. The leader of the partition leaves a channel that
 // has consumers as it is, and keeps the messages that the channel has delivered and deferred.
-func finishCopies(ctx context.Context, c *api.Client, topic string, id ident.TopicID, x edge.ChannelPosition, spans []edge.SequenceSpan) (all edge.FinishedElsewhere, err error) {
+func finishCopies(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, x api.ChannelPosition, spans []api.SequenceSpan) (all api.FinishedElsewhere, err error) {
 	for part := range slices.Chunk(spans, finishSpans) {
 		q := url.Values{"topic": {topic}, "topic_id": {id.String()}, "channel": {x.Channel}, "partition": {strconv.Itoa(x.Partition)}}
 		for _, s := range part {
@@ -161,8 +161,8 @@ func finishCopies(ctx context.Context, c *api.Client, topic string, id ident.Top
 		if err != nil {
 			return all, err
 		}
-		var done edge.FinishedElsewhere
-		if err := api.Decode(answer, "/v1/channel/finish", &done); err != nil {
+		var done api.FinishedElsewhere
+		if err := brokerapi.Decode(answer, "/v1/channel/finish", &done); err != nil {
 			return all, err
 		}
 		all.Finished += done.Finished
@@ -176,7 +176,7 @@ func finishCopies(ctx context.Context, c *api.Client, topic string, id ident.Top
 
 // readPage reads a page of a partition at its leader. It repeats a failed request until ctx ends, or
 // `patience` has passed.
-func readPage(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int, patience time.Duration) (copier.Page, error) {
+func readPage(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, partition int, from string, limit int, patience time.Duration) (copier.Page, error) {
 	deadline := time.Now().Add(patience)
 	for {
 		page, err := readAtLeader(ctx, c, topic, id, partition, from, limit)
@@ -194,7 +194,7 @@ func readPage(ctx context.Context, c *api.Client, topic string, id ident.TopicID
 // errNoTopic means that a topic is gone.
 var errNoTopic = errors.New("the topic was deleted")
 
-func readAtLeader(ctx context.Context, c *api.Client, topic string, id ident.TopicID, partition int, from string, limit int) (copier.Page, error) {
+func readAtLeader(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, partition int, from string, limit int) (copier.Page, error) {
 	_, view, there, err := copier.Topic(ctx, c, topic)
 	if err != nil {
 		return copier.Page{}, err

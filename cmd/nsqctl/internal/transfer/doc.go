@@ -2,7 +2,7 @@
 // with a stream between them, and mirror, which runs until it is stopped.
 //
 // It publishes no message itself, and keeps no order of its own: cmd/nsqctl/internal/copier does. The stream is that of
-// internal/msgstream. The source of a mirror has addresses and credentials of its own; those of the
+// internal/api/msgstream. The source of a mirror has addresses and credentials of its own; those of the
 // target are not sent there.
 //
 // # Invariants

@@ -18,9 +18,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 // exportPage is the number of messages that one request asks for.
@@ -171,8 +171,8 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 }
 
 // info reads the first and the last message of each partition.
-func (o *exporting) info(ctx context.Context, v edge.ClusterView, topic edge.TopicView) (msgstream.Info, error) {
-	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: edge.ReadBuild().Version, Ordered: topic.Ordered}
+func (o *exporting) info(ctx context.Context, v api.ClusterView, topic api.TopicView) (msgstream.Info, error) {
+	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: api.ReadBuild().Version, Ordered: topic.Ordered}
 	var ends cli.Ends
 	for n := range topic.Partitions {
 		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, o.from, 0, o.patience)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/msgstream"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 )
 
 // TestExportReplacesARegularFile: a pipe, a device and a directory stay what they are, the file that a link names

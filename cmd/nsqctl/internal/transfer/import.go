@@ -16,9 +16,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 // NewImport returns the command that publishes such a stream.
@@ -366,7 +366,7 @@ func doneIn(ch msgstream.Channel, p msgstream.Position) copier.Done {
 }
 
 // place finishes for a channel the copies that the exported one had finished in one partition.
-func (o *streaming) place(ctx context.Context, ch msgstream.Channel, p msgstream.Position, at []edge.ChannelPosition) error {
+func (o *streaming) place(ctx context.Context, ch msgstream.Channel, p msgstream.Position, at []api.ChannelPosition) error {
 	for _, x := range at {
 		if x.Channel != ch.Name || x.Partition != p.Partition {
 			continue

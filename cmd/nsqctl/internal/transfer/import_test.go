@@ -9,9 +9,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
-	"github.com/lockstepmq/lockstep/internal/edge"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
-	"github.com/lockstepmq/lockstep/internal/testkit/wait"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 // export writes the topic of a side to a new file.
@@ -67,10 +67,10 @@ func TestImportOfDeferredMessagesBeforeTheStream(t *testing.T) {
 	t.Parallel()
 	east, west := newSide(t, "east", 7), newSide(t, "west", 8)
 	east.publish(numbered("a", 10)...)
-	east.channels = []edge.ChannelView{{Channel: "plain"}, {Channel: "strict", Ordered: true}}
+	east.channels = []api.ChannelView{{Channel: "plain"}, {Channel: "strict", Ordered: true}}
 	later := time.Now().Add(time.Hour).UnixNano()
 	for _, name := range []string{"plain", "strict"} {
-		east.positions = append(east.positions, edge.ChannelPosition{Channel: name, Confirmed: 8, Deferred: []edge.DeferredPosition{
+		east.positions = append(east.positions, api.ChannelPosition{Channel: name, Confirmed: 8, Deferred: []api.DeferredPosition{
 			{Sequence: 2, Attempts: 1}, {Sequence: 6, DeadlineNS: later}, {Sequence: 9, DeadlineNS: later},
 		}})
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/api"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // mirrorState is the default name of the state file.
@@ -50,7 +50,7 @@ type mirrorCommand struct {
 
 // sourceSide has the addresses and the credentials of the source. Those of the target are not sent there.
 type sourceSide struct {
-	api.Client
+	brokerapi.Client
 	cli.Security
 }
 
@@ -104,7 +104,7 @@ func (m *mirrorCommand) matches(topic string) bool {
 }
 
 // clusters reads both clusters. It refuses a source that is the target.
-func (m *mirrorCommand) clusters(ctx context.Context) (source, to edge.ClusterView, err error) {
+func (m *mirrorCommand) clusters(ctx context.Context) (source, to api.ClusterView, err error) {
 	if err := m.from.GetAny(ctx, "/v1/cluster", nil, &source); err != nil {
 		return source, to, fmt.Errorf("the source: %w", err)
 	}

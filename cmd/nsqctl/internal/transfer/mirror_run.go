@@ -20,10 +20,10 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
-	"github.com/lockstepmq/lockstep/internal/sleep"
 )
 
 const (
@@ -241,7 +241,7 @@ func (o *mirroring) look(ctx context.Context) error {
 	for _, topic := range source.Topics {
 		there[topic.Topic] = topic.ID
 	}
-	if !slices.ContainsFunc(source.Topics, func(t edge.TopicView) bool { return o.matches(t.Topic) }) {
+	if !slices.ContainsFunc(source.Topics, func(t api.TopicView) bool { return o.matches(t.Topic) }) {
 		err := fmt.Errorf("the source has no topic that matches %s", strings.Join(o.patterns, " "))
 		if o.untilCaughtUp {
 			return cli.ExitError{Code: cli.ExitNotFound, Err: err}
@@ -277,7 +277,7 @@ func (o *mirroring) look(ctx context.Context) error {
 }
 
 // topic starts the links of a topic, and moves its channels.
-func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
+func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 	view, err := ensureCopy(ctx, &o.t.Client, topic.Topic, len(topic.Partitions), topic.Ordered)
 	if at := o.progress.Topics[topic.Topic]; errors.Is(err, errFewerPartitions) && at != nil && at.SourceID == topic.ID && at.TargetID == view.ID {
 		return o.raise(ctx, topic)
@@ -296,9 +296,9 @@ func (o *mirroring) topic(ctx context.Context, topic edge.TopicView) error {
 
 // raise gives the copy of a topic the partitions that the topic has received since it is mirrored. The next look
 // starts their links.
-func (o *mirroring) raise(ctx context.Context, topic edge.TopicView) error {
+func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
-	if topic.Ordered || topic.Dedupe == edge.DedupeContent {
+	if topic.Ordered || topic.Dedupe == api.DedupeContent {
 		q.Set("reorder", "true") // as at the source: the copies keep their partitions
 	}
 	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)
@@ -345,7 +345,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 				return
 			}
 			o.say.About(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions go on", oneLine(err), refusedRetry))
-			if !sleep.For(running, refusedRetry) {
+			if !concurrency.Sleep(running, refusedRetry) {
 				return
 			}
 		}
@@ -435,7 +435,7 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool
 			pause = idleFirst
 			continue
 		}
-		sleep.For(ctx, pause)
+		concurrency.Sleep(ctx, pause)
 		pause = min(2*pause, idleMost)
 	}
 	return nil
@@ -473,7 +473,7 @@ func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try f
 			return fmt.Errorf("%s: %w", side, err)
 		}
 		o.say.About(fmt.Sprint(side, " ", l.key), fmt.Sprintf("topic %s, partition %d: %s: %s", l.key.topic, l.key.partition, side, oneLine(err)))
-		if !sleep.For(ctx, mirrorRetry) {
+		if !concurrency.Sleep(ctx, mirrorRetry) {
 			return nil
 		}
 	}
@@ -518,7 +518,7 @@ func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh 
 		}
 		if behind++; behind == 1 || page.End < next && behind <= behindLooks {
 			if behind > 1 {
-				sleep.For(ctx, mirrorRetry)
+				concurrency.Sleep(ctx, mirrorRetry)
 			}
 			continue
 		}
@@ -651,7 +651,7 @@ func (o *mirroring) channels(ctx context.Context, topic string) error {
 }
 
 // finishedBelow is the first message that the channel of the source has not finished, deferred ones included.
-func finishedBelow(channels []msgstream.Channel, x edge.ChannelPosition) (below uint64, ok bool) {
+func finishedBelow(channels []msgstream.Channel, x api.ChannelPosition) (below uint64, ok bool) {
 	for _, ch := range channels {
 		for _, at := range ch.Positions {
 			if ch.Name == x.Channel && at.Partition == x.Partition {

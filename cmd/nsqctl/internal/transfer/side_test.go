@@ -12,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lockstepmq/lockstep/internal/edge"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/msgstream"
 )
 
 // side is a cluster with the topic orders of one partition: a log in memory behind the HTTP API.
@@ -29,8 +29,8 @@ type side struct {
 	clock int64
 
 	most      int64 // bytes of a body; 0: no limit
-	channels  []edge.ChannelView
-	positions []edge.ChannelPosition
+	channels  []api.ChannelView
+	positions []api.ChannelPosition
 	finished  []string // the spans of POST /v1/channel/finish
 	peeked    func()   // called once, behind a peek; nil: nothing happens
 	late      lateCopies
@@ -46,8 +46,8 @@ func newSide(t *testing.T, name string, id ident.TopicID) *side {
 	s := &side{name: name, id: id}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(edge.ClusterView{Cluster: name, Brokers: []edge.BrokerView{{Name: ident.Node(name), Alive: true}},
-			Topics: []edge.TopicView{{Topic: "orders", ID: id, Partitions: []edge.PartitionView{{Leader: ident.Node(name)}}}}})
+		_ = json.NewEncoder(w).Encode(api.ClusterView{Cluster: name, Brokers: []api.BrokerView{{Name: ident.Node(name), Alive: true}},
+			Topics: []api.TopicView{{Topic: "orders", ID: id, Partitions: []api.PartitionView{{Leader: ident.Node(name)}}}}})
 	})
 	mux.HandleFunc("/v1/topic/peek", s.peek)
 	mux.HandleFunc("/v1/topic/append", s.append)
@@ -69,14 +69,14 @@ func (s *side) channelRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("/channel/create", func(_ http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.channels = append(s.channels, edge.ChannelView{Channel: r.FormValue("channel"), Ordered: r.FormValue("ordered") == "true"})
-		s.positions = append(s.positions, edge.ChannelPosition{Channel: r.FormValue("channel"), Confirmed: ident.Sequence(s.start)})
+		s.channels = append(s.channels, api.ChannelView{Channel: r.FormValue("channel"), Ordered: r.FormValue("ordered") == "true"})
+		s.positions = append(s.positions, api.ChannelPosition{Channel: r.FormValue("channel"), Confirmed: ident.Sequence(s.start)})
 	})
 	mux.HandleFunc("/v1/channel/finish", func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.finished = append(s.finished, r.FormValue("channel")+" "+strings.Join(r.Form["span"], " "))
-		_ = json.NewEncoder(w).Encode(edge.FinishedElsewhere{})
+		_ = json.NewEncoder(w).Encode(api.FinishedElsewhere{})
 	})
 }
 
@@ -97,11 +97,11 @@ func (s *side) peek(w http.ResponseWriter, r *http.Request) {
 		from = s.start
 	}
 	limit, _ := strconv.Atoi(r.FormValue("limit"))
-	out := edge.Peeked{Start: ident.Sequence(s.start), End: ident.Sequence(len(s.log)), Mark: s.mark(from), Messages: []edge.PeekedMessage{}}
+	out := api.Peeked{Start: ident.Sequence(s.start), End: ident.Sequence(len(s.log)), Mark: s.mark(from), Messages: []api.PeekedMessage{}}
 	next := max(from, s.start)
 	for ; len(out.Messages) < limit && next < uint64(len(s.log)); next++ {
 		m := s.log[next]
-		out.Messages = append(out.Messages, edge.PeekedMessage{Sequence: ident.Sequence(next), Time: m.TimeNS, Header: m.Header, Body: string(m.Body)})
+		out.Messages = append(out.Messages, api.PeekedMessage{Sequence: ident.Sequence(next), Time: m.TimeNS, Header: m.Header, Body: string(m.Body)})
 	}
 	out.Next, out.NextMark = ident.Sequence(next), s.mark(next)
 	_ = json.NewEncoder(w).Encode(out)

@@ -1,0 +1,215 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// planner plans one partition after the other. Replicas that it has given to a broker
+// count for the partitions that follow.
+type planner struct {
+	Snapshot
+	copies int
+	busy   map[ident.Node]int // replicas that a broker fills or is filled by
+}
+
+func newPlanner(s Snapshot, o Options) *planner {
+	p := &planner{Snapshot: s, copies: o.Copies, busy: map[ident.Node]int{}}
+	p.Live = slices.Clone(s.Live)
+	for _, x := range s.Partitions {
+		if !s.runs(x.State.Leader) {
+			continue // no leader fills these
+		}
+		for _, n := range x.State.Replicas {
+			if !inSync(x.State, n) && (s.live(n) || s.drained(n)) {
+				p.busy[n]++
+				p.busy[x.State.Leader]++
+			}
+		}
+	}
+	return p
+}
+
+// plan gives the next step of a partition, nil if it is as it should be or has
+// to wait.
+func (p *planner) plan(x Partition, t metadata.TopicState) Action {
+	s := x.State
+	if m := t.MinInSync; m < s.MinInSync || m > s.MinInSync && len(s.ISR) >= m {
+		next := s.Clone()
+		next.MinInSync = m
+		return Rewrite{Partition: x.ID, State: next}
+	}
+	if a := p.relieve(x); a != nil {
+		return a
+	}
+	wanted := p.wanted(s, t.ReplicationFactor)
+	switch {
+	case missing(wanted, s.Replicas):
+		return p.fill(x, wanted)
+	case len(wanted) < t.ReplicationFactor: // no replica goes before its successor is chosen
+		return p.prefer(x)
+	case missing(s.Replicas, wanted):
+		return p.free(x, wanted)
+	case !slices.Equal(s.Replicas, wanted) || len(s.Target) > 0:
+		return replace(x, wanted)
+	}
+	return p.prefer(x)
+}
+
+// wanted lists the replicas that a partition should have: those of its target, or without one those
+// that it has, and none on a broker that leaves. Replicas are dropped or added until they are as many
+// as the topic requires, as far as there are brokers for them.
+func (p *planner) wanted(s metadata.PartitionState, factor int) []ident.Node {
+	base := s.Replicas
+	if len(s.Target) > 0 {
+		base = s.Target
+	}
+	wanted := slices.DeleteFunc(slices.Clone(base), p.leaving)
+	if over := len(wanted) - factor; over > 0 {
+		return fewer(wanted, s, over)
+	}
+	for len(wanted) < factor {
+		n, ok := p.place(wanted, s.Replicas)
+		if !ok {
+			break
+		}
+		wanted = append(wanted, n)
+	}
+	return wanted
+}
+
+// fewer drops so many replicas: those that are not in sync before the others,
+// then those that are preferred least.
+func fewer(nodes []ident.Node, s metadata.PartitionState, over int) []ident.Node {
+	last := slices.Clone(nodes)
+	slices.SortStableFunc(last, func(a, b ident.Node) int { return cmp.Compare(rank(s, a), rank(s, b)) })
+	drop := last[len(last)-over:]
+	return slices.DeleteFunc(nodes, func(n ident.Node) bool { return slices.Contains(drop, n) })
+}
+
+func rank(s metadata.PartitionState, n ident.Node) int {
+	if inSync(s, n) {
+		return 0
+	}
+	return 1
+}
+
+// place chooses a broker for one more replica as placement does. A broker that has a
+// replica already, and was not wanted, is taken only if there is no other one.
+func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
+	var fresh, known []Broker
+	zones := map[string]bool{}
+	for _, b := range p.Live {
+		switch {
+		case slices.Contains(wanted, b.Node):
+			zones[b.Zone] = true
+		case slices.Contains(has, b.Node):
+			known = append(known, b)
+		default:
+			fresh = append(fresh, b)
+		}
+	}
+	if len(fresh) == 0 {
+		fresh = known
+	}
+	apart := slices.DeleteFunc(slices.Clone(fresh), func(b Broker) bool { return zones[b.Zone] })
+	if len(apart) > 0 {
+		fresh = apart
+	}
+	chosen, err := Place(fresh, Placement{Partitions: 1, Replicas: 1})
+	if err != nil {
+		return "", false // no broker is free
+	}
+	return chosen[0][0], true
+}
+
+// fill names the replicas that are missing, if the brokers that it would load are not
+// too busy already. It writes the choice as a target: the next plan must not choose
+// others.
+func (p *planner) fill(x Partition, wanted []ident.Node) Action {
+	next := x.State.Clone()
+	for _, n := range wanted {
+		if !slices.Contains(next.Replicas, n) {
+			next.Replicas = append(next.Replicas, n)
+		}
+	}
+	added := next.Replicas[len(x.State.Replicas):]
+	for _, n := range append(slices.Clone(added), x.State.Leader) {
+		if p.busy[n] >= p.copies {
+			return nil
+		}
+	}
+	for _, n := range added {
+		p.busy[n]++
+		p.busy[x.State.Leader]++
+		if at := slices.IndexFunc(p.Live, func(b Broker) bool { return b.Node == n }); at >= 0 {
+			p.Live[at].Replicas++
+		}
+	}
+	if missing(next.Replicas, wanted) {
+		next.Target = wanted
+	}
+	return Rewrite{Partition: x.ID, State: next}
+}
+
+// free takes the replicas away that are not wanted: first the leadership goes,
+// then, in one transaction, their places among the replicas and in the in-sync
+// set. Before that those that stay must all be in sync.
+func (p *planner) free(x Partition, wanted []ident.Node) Action {
+	s := x.State
+	if slices.ContainsFunc(wanted, func(n ident.Node) bool { return !inSync(s, n) }) || len(wanted) < s.MinInSync {
+		return nil
+	}
+	if !slices.Contains(wanted, s.Leader) {
+		to := slices.IndexFunc(wanted, p.live)
+		if to < 0 {
+			return nil
+		}
+		return HandOver{Partition: x.ID, From: s.Leader, To: wanted[to]}
+	}
+	return replace(x, wanted)
+}
+
+// replace makes the wanted replicas the only ones.
+func replace(x Partition, wanted []ident.Node) Action {
+	next := x.State.Clone()
+	next.Replicas, next.Target = wanted, nil
+	next.ISR = slices.DeleteFunc(next.ISR, func(m ident.Member) bool { return !slices.Contains(wanted, m.Node) })
+	return Rewrite{Partition: x.ID, State: next}
+}
+
+// relieve takes the leadership from a drained broker, if another in-sync replica lives.
+func (p *planner) relieve(x Partition) Action {
+	s := x.State
+	if !p.drained(s.Leader) {
+		return nil
+	}
+	for _, n := range s.Replicas {
+		if inSync(s, n) && p.live(n) {
+			return HandOver{Partition: x.ID, From: s.Leader, To: n}
+		}
+	}
+	return nil
+}
+
+// prefer gives the leadership back to the preferred replica: the first that is not drained.
+func (p *planner) prefer(x Partition) Action {
+	s := x.State
+	at := slices.IndexFunc(s.Replicas, func(n ident.Node) bool { return !p.drained(n) })
+	if at < 0 {
+		return nil
+	}
+	preferred := s.Replicas[at]
+	if s.Leader != preferred && inSync(s, preferred) && p.live(preferred) && p.live(s.Leader) {
+		return HandOver{Partition: x.ID, From: s.Leader, To: preferred}
+	}
+	return nil
+}
+
+// missing reports whether some of a are not in b.
+func missing(a, b []ident.Node) bool {
+	return slices.ContainsFunc(a, func(n ident.Node) bool { return !slices.Contains(b, n) })
+}

@@ -1,0 +1,162 @@
+package liveness
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+)
+
+// Times of a second opinion.
+const (
+	// witnessEvery is the wait before a broker is asked again.
+	witnessEvery = 20 * time.Millisecond
+	// witnessTimeout bounds the wait for one answer.
+	witnessTimeout = 100 * time.Millisecond
+	// witnessNone is for how long the others have to be silent before a broker decides alone.
+	// Links that refuse connections all at once have been noticed by then.
+	witnessNone = 250 * time.Millisecond
+)
+
+// confirmed waits until no other broker reaches a run of a broker whose address refuses
+// connections here. A link that resets connections looks the same as a dead process: without
+// a second opinion one broker behind such a link takes the registration from all others, again
+// and again. It returns false if the broker is connected again, or after RevokeFor. If none
+// gives an opinion, this broker decides alone, unless a third one refuses connections too: then
+// this broker may be partitioned.
+func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
+	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
+	defer cancel()
+	for {
+		alive, gone := p.opinions(ctx, n, inc)
+		switch s := p.state(n); {
+		case !s.dead || s.incarnation != inc:
+			return false
+		case alive == 0 && (gone > 0 || p.alone(n)):
+			return true
+		case !concurrency.SleepUntil(ctx, nil, witnessEvery):
+			p.o.Log.WithField("node", n).Info("a broker refuses connections, and no other broker confirms that it is dead: its registration ends by itself")
+			return false
+		}
+	}
+}
+
+// alone reports whether no registered broker beside this one and n can give an opinion:
+// each has been silent for witnessNone, and does not refuse connections.
+func (p *Peers) alone(n ident.Node) bool {
+	for _, r := range p.o.Catalog.LiveNodes() {
+		if r.Name == p.o.Self || r.Name == n {
+			continue
+		}
+		if s := p.state(r.Name); s.up || s.dead || time.Since(s.since) < witnessNone {
+			return false
+		}
+	}
+	return true
+}
+
+// opinions counts the brokers that reach a run of a broker, and those that do not.
+func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnation) (alive, gone int) {
+	ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	var mu sync.Mutex
+	for _, witness := range p.Others() {
+		if witness == n {
+			continue
+		}
+		asked.Go(func() {
+			r, err := calls.Reaches.Ask(ctx, p.o.Caller, witness, calls.ReachesRequest{Node: n, Incarnation: inc})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && r.Reaches:
+				alive++
+			case err == nil, calls.IsUnknown(err): // an older build has no such call: it counts as one that does not reach the broker
+				gone++
+			}
+		})
+	}
+	asked.Wait()
+	return alive, gone
+}
+
+// state is the last report about a broker.
+func (p *Peers) state(n ident.Node) peerState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.states[n]
+}
+
+// notifyDeath notifies the metadata's member here of a death, before anything that follows
+// from it is written: that would be sent to the dead member, if it led.
+func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
+	if p.o.Members == nil {
+		return
+	}
+	if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
+		p.o.Log.WithError(err).WithField("node", n).Info("the metadata finds a new leader by itself")
+	}
+}
+
+// revoke revokes the lease of a process that is known to be dead, so that nothing waits
+// for it to run out. Another incarnation of the node is left alone. A request is lost if
+// the dead broker led etcd too: it is sent again until the registration is gone.
+func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation) {
+	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
+	defer cancel()
+	for ctx.Err() == nil {
+		changed := p.o.Catalog.Changed()
+		r, ok := p.o.Catalog.LiveNode(n)
+		if !ok || r.Incarnation != inc || r.Lease == 0 {
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, txn.Timeout)
+		err := p.o.Store.Revoke(try, r.Lease)
+		cancel()
+		if err != nil {
+			p.o.Log.WithError(err).WithField("node", n).Info("cannot revoke the lease of a dead broker yet")
+		}
+		concurrency.SleepUntil(ctx, changed, txn.Retry)
+	}
+}
+
+// Failed takes a broker's report that its store has failed, or hangs (calls.Failed). The
+// broker counts as dead until its connection changes: another run connects anew.
+func (p *Peers) Failed(n ident.Node) {
+	p.o.Log.WithField("node", n).Warn("the store of a broker has failed, or hangs: it counts as dead")
+	p.mu.Lock()
+	s := peerState{incarnation: p.mu.states[n].incarnation, dead: true, failed: true, since: time.Now()}
+	p.mu.states[n] = s
+	p.notifyReplicas(n, s.event(n))
+	p.mu.Unlock()
+	p.o.Group.Go(func(ctx context.Context) { p.revoke(ctx, n, s.incarnation) })
+	p.o.Catalog.Notify()
+}
+
+// HasFailed reports whether a broker counts as dead because it said so itself (Failed).
+func (p *Peers) HasFailed(n ident.Node) bool { return p.state(n).failed }
+
+// Renounce asks the others to count this broker as dead until it connects anew, and
+// revokes its registration. Either may fail; the others revoke it, too.
+func (p *Peers) Renounce(ctx context.Context, lease int64) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	for _, n := range p.Others() {
+		asked.Go(func() {
+			_, _ = calls.Failed.Ask(ctx, p.o.Caller, n, calls.None{}) // else T_isr and the lease decide
+		})
+	}
+	for {
+		try, done := context.WithTimeout(ctx, txn.Timeout)
+		err := p.o.Store.Revoke(try, lease)
+		done()
+		if err == nil || !concurrency.SleepUntil(ctx, nil, txn.Retry) {
+			return
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package liveness
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+	"github.com/sirupsen/logrus"
+)
+
+// Machines are the replicas on this broker; *engine.Engine has them.
+type Machines interface {
+	// Post hands an event to a partition's machine. It does not block.
+	Post(p ident.Partition, ev replica.Event)
+	// Each calls f for every partition that is hosted here.
+	Each(f func(ident.Partition))
+}
+
+// Session is this broker's registration.
+type Session interface {
+	// Newest is the incarnation of the newest registration.
+	Newest() ident.Incarnation
+	// PublishUnreachable notifies the others which brokers this one cannot reach.
+	PublishUnreachable(ctx context.Context, nodes []ident.Node) error
+}
+
+// Members are those of the metadata store that the brokers embed.
+type Members interface {
+	// NotifyDeath reports that a broker's process is gone for certain: if its member led, the
+	// others need not find that out by themselves.
+	NotifyDeath(ctx context.Context, n ident.Node) error
+}
+
+// Options of Peers. All but Members must be given.
+type Options struct {
+	Self     ident.Node
+	Machines Machines
+	Catalog  *catalog.Catalog
+	Store    metadata.Store
+	Session  Session
+	Members  Members // nil: the metadata is elsewhere
+	Caller   calls.Caller
+	// Lost reports that a broker does not answer any more.
+	Lost func(ident.Node)
+	// Silent is how long a broker has to be silent to count as unreachable (T_isr).
+	Silent time.Duration
+	// RevokeFor bounds the tries to revoke a dead broker's registration: its lease ends by
+	// itself then.
+	RevokeFor time.Duration
+	Group     *concurrency.Group
+	Log       logrus.FieldLogger
+}
+
+// peerState is the last report of the transport about a broker.
+type peerState struct {
+	incarnation ident.Incarnation
+	up, dead    bool
+	failed      bool      // the broker said that its store has failed, or hangs; it has not connected anew since
+	since       time.Time // when up last changed
+}
+
+func (s peerState) event(n ident.Node) replica.Event {
+	return replica.PeerState{Node: n, Up: s.up, Dead: s.dead}
+}
+
+// Peers has the state of the other brokers. Its lock is held while events are posted.
+type Peers struct {
+	o       Options
+	changed concurrency.Edge
+	mu      struct {
+		sync.Mutex
+		states map[ident.Node]peerState
+	}
+}
+
+// New makes the state of brokers without any report yet.
+func New(o Options) *Peers {
+	p := &Peers{o: o, changed: concurrency.NewEdge()}
+	p.mu.states = map[ident.Node]peerState{}
+	return p
+}
+
+// Changed receives when the set of brokers that answer has changed: JudgeLeaders is to be
+// called, by the goroutine that applies the metadata.
+func (p *Peers) Changed() <-chan struct{} { return p.changed }
+
+// Peer takes a change of a peer's connection (rpc.Handler). refused: the address of that
+// incarnation's process refuses connections.
+func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
+	s := peerState{incarnation: inc, up: up, dead: refused && !up, since: time.Now()}
+	p.mu.Lock()
+	if was := p.mu.states[n]; was.up == up && !was.since.IsZero() {
+		s.since = was.since
+	}
+	p.mu.states[n] = s
+	p.notifyReplicas(n, s.event(n))
+	p.mu.Unlock()
+	p.changed.Notify()
+	if !up {
+		p.o.Lost(n)
+	}
+	if s.dead {
+		p.o.Group.Go(func(ctx context.Context) {
+			if p.confirmed(ctx, n, inc) {
+				p.notifyDeath(ctx, n)
+				p.revoke(ctx, n, inc)
+			}
+		})
+	}
+	p.o.Catalog.Notify()
+}
+
+// Introduce posts the state of a partition's peers to its machine.
+func (p *Peers) Introduce(id ident.Partition, nodes []ident.Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range nodes {
+		if n != p.o.Self {
+			p.o.Machines.Post(id, p.mu.states[n].event(n))
+		}
+	}
+}
+
+// notifyReplicas posts an event to the machines that n concerns.
+func (p *Peers) notifyReplicas(n ident.Node, ev replica.Event) {
+	p.o.Machines.Each(func(id ident.Partition) {
+		if s, ok := p.o.Catalog.Partition(id); ok && concerns(s, n) {
+			p.o.Machines.Post(id, ev)
+		}
+	})
+}
+
+// concerns reports whether a broker matters to a partition.
+func concerns(s metadata.PartitionState, n ident.Node) bool {
+	return s.Leader == n || slices.Contains(s.Replicas, n)
+}
+
+// Up reports whether a broker answers. This one does.
+func (p *Peers) Up(n ident.Node) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return n == p.o.Self || p.mu.states[n].up
+}
+
+// Reached gives the incarnation of another broker, and whether it answers.
+func (p *Peers) Reached(n ident.Node) (ident.Incarnation, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.mu.states[n]
+	return s.incarnation, s.up
+}
+
+// Dead reports whether a broker's process is known to be gone.
+func (p *Peers) Dead(n ident.Node) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.states[n].dead
+}
+
+// AllUp reports whether all brokers of the cluster answer.
+func (p *Peers) AllUp() bool {
+	nodes := p.o.Catalog.Nodes()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range nodes {
+		if n.Name != p.o.Self && !p.mu.states[n.Name].up {
+			return false
+		}
+	}
+	return true
+}
+
+// Others are the other live brokers that answer.
+func (p *Peers) Others() []ident.Node {
+	var list []ident.Node
+	for _, r := range p.o.Catalog.LiveNodes() {
+		if r.Name != p.o.Self && p.Up(r.Name) {
+			list = append(list, r.Name)
+		}
+	}
+	return list
+}

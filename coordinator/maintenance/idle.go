@@ -1,0 +1,151 @@
+package maintenance
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+)
+
+// Idleness measures for how long the partitions led here, and the channels in them, have not been used, for
+// the topics that are deleted for that (metadata.TopicOptions.IdleMS), or lose channels for it
+// (ChannelIdleMS). It measures by the monotonic clock of this
+// process, and from the first question of a controller on: a new leader, a restart and a change of
+// the topic's key begin anew. So the time is never longer than the one that has passed.
+//
+// Between two questions nothing is measured. A use that begins and ends there leaves a trace in
+// counters that only rise: the end of the log, the subscriptions, and the operations on a channel.
+type Idleness struct {
+	engine   *engine.Engine
+	topic    func(name string) (metadata.TopicState, bool) // one that is not deleted
+	channels func(ident.TopicID) map[string]metadata.ChannelState
+
+	mu       sync.Mutex
+	unused   unused[*engine.Partition, trace]
+	unusedIn unused[channelIn, channelTrace]
+}
+
+// unused has the partitions, or channels, that were not in use when they were looked at last.
+type unused[K, T comparable] map[K]sighting[T]
+
+// sighting is the trace that all looks since the first one have found.
+type sighting[T comparable] struct {
+	trace T
+	since time.Time
+}
+
+// keep notes a look that found no use, and returns for how many ms the trace is the one before.
+func (u unused[K, T]) keep(k K, t T, before unused[K, T]) (ms int64) {
+	s, ok := before[k]
+	if !ok || s.trace != t {
+		s = sighting[T]{t, time.Now()}
+	}
+	u[k] = s
+	return time.Since(s.since).Milliseconds()
+}
+
+// trace has the counters that each use of a partition raises.
+type trace struct {
+	epoch    ident.Epoch    // of this leadership
+	end      ident.Sequence // every put raises it
+	attached uint64         // every subscription raises it
+	revision int64          // of the topic's key: every operation on the topic raises it
+}
+
+// channelIn is a channel of a partition.
+type channelIn struct {
+	p       *engine.Partition
+	channel string
+}
+
+// channelTrace changes with each use of a channel.
+type channelTrace struct {
+	epoch    ident.Epoch // of this leadership
+	count    uint64      // nsqd.ChannelUse
+	id       uint64      // of the channel
+	revision int64       // of its key: a change of its policy moves it
+	idleMS   int64       // the option of its topic: a change begins the time anew
+}
+
+// NewIdleness makes the state. topic finds a topic that is not deleted, channels those of a topic.
+func NewIdleness(e *engine.Engine, topic func(name string) (metadata.TopicState, bool), channels func(ident.TopicID) map[string]metadata.ChannelState) *Idleness {
+	return &Idleness{engine: e, topic: topic, channels: channels, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
+}
+
+// Look looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
+// It leaves out those that are in use, and channels that have not been idle for the time of their topic.
+func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before, channels := i.unused, i.unusedIn
+	if req.Topic == 0 { // those that are led here no more go
+		i.unused, i.unusedIn = unused[*engine.Partition, trace]{}, unused[channelIn, channelTrace]{}
+	}
+	for _, p := range i.engine.Partitions() {
+		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
+			continue
+		}
+		state, ok := i.topic(p.Topic())
+		if !ok || state.ID != p.ID().Topic || !p.Leading() || p.Hidden() {
+			delete(i.unused, p)
+			continue
+		}
+		r.Channels = append(r.Channels, i.lookAtChannels(p, state, channels)...)
+		t, inUse := look(p, state)
+		if inUse {
+			delete(i.unused, p)
+			continue
+		}
+		r.Partitions = append(r.Partitions, calls.IdlePartition{
+			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: i.unused.keep(p, t, before),
+		})
+	}
+	return r
+}
+
+// lookAtChannels looks at the channels of a partition.
+func (i *Idleness) lookAtChannels(p *engine.Partition, state metadata.TopicState, before unused[channelIn, channelTrace]) (idle []calls.IdleChannel) {
+	if state.Options.ChannelIdleMS <= 0 {
+		return nil
+	}
+	epoch, keys := p.View().Epoch, i.channels(state.ID)
+	for _, use := range p.Queue().Uses() {
+		at := channelIn{p, use.Channel}
+		key, there := keys[use.Channel]
+		if use.Now || !there || key.Deleting {
+			delete(i.unusedIn, at)
+			continue
+		}
+		t := channelTrace{epoch, use.Count, key.ID, key.Revision, state.Options.ChannelIdleMS}
+		if since := i.unusedIn.keep(at, t, before); since >= t.idleMS {
+			idle = append(idle, calls.IdleChannel{Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(epoch), Channel: use.Channel, ID: key.ID, IdleMS: since})
+		}
+	}
+	return idle
+}
+
+// look reports whether a partition is in use, or need not be looked at. The counters are read
+// first: a use that begins after that is found by the next look at the latest.
+func look(p *engine.Partition, state metadata.TopicState) (t trace, inUse bool) {
+	v := p.View()
+	if state.Options.IdleMS <= 0 || v.Held+v.PendingBytes > 0 {
+		return t, true
+	}
+	t = trace{epoch: v.Epoch, end: v.End.Sequence, attached: p.Queue().Attached(), revision: state.Revision}
+	return t, busy(p.Queue().Stats("", false))
+}
+
+// busy reports whether a partition has a consumer or a message that is not finished, or waits for
+// an operator to end a pause.
+func busy(s api.TopicStats) bool {
+	for _, c := range s.Channels {
+		if c.ClientCount > 0 || c.Depth != 0 || c.InFlightCount != 0 || c.DeferredCount != 0 || c.Paused {
+			return true
+		}
+	}
+	return s.Paused || s.Depth != 0
+}

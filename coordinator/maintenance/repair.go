@@ -1,0 +1,134 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	// repairEvery is how often places are tried again that could not be repaired.
+	repairEvery = time.Second
+	// repairBytes is about how much of a log is asked for at once.
+	repairBytes = 1 << 20
+	// repairTimeout bounds one question.
+	repairTimeout = 5 * time.Second
+)
+
+// RepairOptions are all required but Metrics.
+type RepairOptions struct {
+	Engine *engine.Engine
+	// Damaged receives when a read finds a damaged place.
+	Damaged <-chan struct{}
+	// Replicas are those of a partition that answer, this broker left out.
+	Replicas func(ident.Partition) []ident.Node
+	Caller   calls.Caller
+	Metrics  *metrics.Recorder
+	Log      logrus.FieldLogger
+}
+
+// Repair fetches the damaged places of replicas here from other replicas. A damaged
+// replica is a member like any other; its machine is not notified.
+type Repair struct {
+	o       RepairOptions
+	refused map[*engine.Partition]string // logged last; the job's goroutine has it
+}
+
+// NewRepair makes the job's state.
+func NewRepair(o RepairOptions) *Repair {
+	return &Repair{o: o, refused: map[*engine.Partition]string{}}
+}
+
+// Job is the periodic work.
+func (r *Repair) Job() Job { return Job{Every: repairEvery, Wake: r.o.Damaged, Look: r.look} }
+
+func (r *Repair) look(ctx context.Context) {
+	for _, p := range r.o.Engine.Partitions() {
+		why := r.repair(ctx, p)
+		if why == nil {
+			delete(r.refused, p)
+		} else if r.refused[p] != why.Error() {
+			r.refused[p] = why.Error()
+			r.o.Log.WithError(why).WithFields(p.LogFields()).Warn("DAMAGED places cannot be repaired yet, trying again")
+		}
+	}
+}
+
+// repair goes through the damaged places of one replica.
+func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error) {
+	for _, d := range p.Store().Damaged() {
+		end, from, err := r.repairPlace(ctx, p, d.From)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("offset %d: %w", d.From, err))
+			continue
+		}
+		r.o.Metrics.Event(metrics.EventRepaired)
+		r.o.Log.WithFields(p.LogFields()).WithField("from", from).
+			Infof("MENDED: offsets %d to %d are what they were", d.From, end)
+		_, _ = p.Store().ReadAt(end, 1) // if the damage goes on there it is noticed now
+	}
+	return failed
+}
+
+var errNoCopy = errors.New("no other replica that can be reached has it whole")
+
+// repairPlace asks the other replicas, one after the other.
+func (r *Repair) repairPlace(ctx context.Context, p *engine.Partition, at ident.Offset) (end ident.Offset, from ident.Node, failed error) {
+	failed = errNoCopy
+	for _, n := range r.o.Replicas(p.ID()) {
+		end, err := r.repairFrom(ctx, p, at, n)
+		if err == nil {
+			return end, n, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return 0, "", failed
+}
+
+func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.Offset, n ident.Node) (ident.Offset, error) {
+	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+	defer cancel()
+	id := p.ID()
+	resp, err := calls.Batches.Ask(ctx, r.o.Caller, n, calls.BatchesRequest{Topic: uint64(id.Topic), Number: id.Number, From: int64(at)})
+	if err != nil {
+		return 0, err
+	}
+	batches, err := engine.DecodeBatches(resp.Batches)
+	if err == nil && (len(batches) == 0 || batches[0].At.Offset != at) {
+		err = fmt.Errorf("%w: %s sent no batch of offset %d", engine.ErrFrame, n, at)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return p.Store().Repair(batches)
+}
+
+// Batches gives another broker committed batches of a replica here (calls.Batches). It
+// may be any replica: committed batches are the same on all of them, and the other broker
+// checks them against its chain of checksums.
+func (r *Repair) Batches(req calls.BatchesRequest) (calls.BatchesReply, error) {
+	var reply calls.BatchesReply
+	p, ok := r.o.Engine.Partition(req.Partition())
+	if !ok {
+		return reply, rpc.ErrNoPartition
+	}
+	batches, err := p.Store().ReadAt(ident.Offset(req.From), repairBytes)
+	end := p.Committed().Offset
+	for i := range batches {
+		if batches[i].End.Offset <= end {
+			reply.Batches = append(reply.Batches, batches[i].Bytes...)
+		}
+	}
+	if err == nil && len(reply.Batches) == 0 {
+		err = fmt.Errorf("%w: offset %d is not committed here", rpc.ErrNotReady, req.From)
+	}
+	return reply, err
+}

@@ -1,0 +1,70 @@
+package maintenance
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/store"
+)
+
+// askedDisk calls asked before it answers how much is free.
+type askedDisk struct {
+	*vfs.Memory
+	asked func() error
+}
+
+func (d *askedDisk) FreeBytes(dir string) (uint64, error) {
+	if err := d.asked(); err != nil {
+		return 0, err
+	}
+	return d.Memory.FreeBytes(dir)
+}
+
+// TestAFullDiskThatAnswersLate: this broker is below its reserve until a look says that it has room, however late
+// the look, and whether the disk answers.
+func TestAFullDiskThatAnswersLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &askedDisk{Memory: vfs.NewMemory(), asked: func() error { return nil }}
+		log := logrus.New()
+		log.SetOutput(io.Discard)
+		st, err := store.Open(store.Options{FS: d, Dir: "data", Log: log})
+		require.NoError(t, err)
+		defer st.Close()
+		s := NewSpace(SpaceOptions{
+			Self: "n1", Store: st, MinFreeBytes: 1000, Log: log,
+			Partitions: func() []*engine.Partition { return nil }, Others: func() []ident.Node { return nil },
+			TrashBytes: func() int64 { return 0 },
+		})
+		d.SetFreeBytes(999)
+		s.Begin()
+		require.True(t, s.Here())
+		time.Sleep(2 * spaceForgotten)
+		d.asked = func() error {
+			require.True(t, s.Here(), "the look before was late")
+			return nil
+		}
+		s.look(t.Context())
+		d.asked = func() error { return errors.New("an I/O error") }
+		for range 3 {
+			time.Sleep(spaceBack)
+			s.look(t.Context())
+			require.True(t, s.Here(), "how much is free is not known")
+		}
+		d.asked = func() error { return nil }
+		d.SetFreeBytes(1000)
+		s.look(t.Context())
+		require.True(t, s.Here(), "not at once")
+		time.Sleep(spaceBack)
+		s.look(t.Context())
+		require.False(t, s.Here())
+	})
+}

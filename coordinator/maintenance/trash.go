@@ -1,0 +1,124 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+// earlyPause is the least time between two removals for lack of space: the space of the one before
+// is free by then.
+const earlyPause = 10 * time.Second
+
+// TrashOptions are all required.
+type TrashOptions struct {
+	Store   metadata.Store
+	Keys    metadata.Keys
+	Catalog *catalog.Catalog
+	Clock   *Clock
+	// Purge removes a topic for good, as it was read, while the fence holds.
+	Purge func(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
+	// Early: topics go before their grace is over while a broker that holds them is below its disk
+	// reserve (Low).
+	Early bool
+	Low   func(ident.Node) bool
+	Group *concurrency.Group
+	Log   logrus.FieldLogger
+}
+
+// Trash removes topics for good when their grace is over by the cluster's clock. The grace begins
+// when the controller first sees the topic in the trash. The controller alone calls Collect, in one
+// goroutine.
+type Trash struct {
+	o     TrashOptions
+	busy  atomic.Bool
+	early time.Time // when a topic went early last
+}
+
+// NewTrash makes the state.
+func NewTrash(o TrashOptions) *Trash { return &Trash{o: o} }
+
+// Collect removes the topics whose grace is over. It does not wait. fence is the controller's.
+func (t *Trash) Collect(fence metadata.Compare) {
+	list := t.o.Catalog.Trash()
+	if len(list) == 0 || t.busy.Swap(true) {
+		return
+	}
+	t.o.Group.Go(func(ctx context.Context) {
+		defer t.busy.Store(false)
+		if err := t.collect(ctx, fence, list); err != nil && ctx.Err() == nil {
+			t.o.Log.WithError(err).Info("CONTROLLER could not look after the topics in the trash, trying again")
+		}
+	})
+}
+
+func (t *Trash) collect(ctx context.Context, fence metadata.Compare, list []metadata.TrashState) error {
+	now, err := t.o.Clock.Read(ctx, fence)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, topic := range list {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case topic.Purging:
+			errs = append(errs, t.purge(ctx, fence, topic, "a removal was interrupted"))
+		case topic.SeenMS == 0:
+			errs = append(errs, t.see(ctx, fence, topic, now))
+		case now-topic.SeenMS >= topic.GraceMS:
+			errs = append(errs, t.purge(ctx, fence, topic, "its grace is over"))
+		}
+	}
+	return errors.Join(append(errs, t.makeRoom(ctx, fence, list))...)
+}
+
+// see begins the grace of a topic.
+func (t *Trash) see(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, now int64) error {
+	key := t.o.Keys.Trash(topic.Topic.ID)
+	topic.V, topic.SeenMS = metadata.Version, now
+	_, err := txn.Apply(ctx, t.o.Store, []metadata.Compare{fence, {Key: key, Create: -1, Mod: topic.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(topic)}})
+	return err
+}
+
+func (t *Trash) purge(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, why string) error {
+	err := t.o.Purge(ctx, topic, fence)
+	if err == nil {
+		t.o.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).Infof("TOPIC removed for good: %s", why)
+	}
+	return err
+}
+
+// makeRoom removes the topic that was deleted first and lies on a broker below its disk reserve.
+func (t *Trash) makeRoom(ctx context.Context, fence metadata.Compare, list []metadata.TrashState) error {
+	if !t.o.Early || !t.early.IsZero() && time.Since(t.early) < earlyPause {
+		return nil
+	}
+	for _, topic := range list {
+		if !topic.Purging && t.holdsUp(topic) {
+			t.early = time.Now()
+			return t.purge(ctx, fence, topic, "a broker that holds it is below its disk reserve (--delete-early)")
+		}
+	}
+	return nil
+}
+
+// holdsUp reports whether a broker with a replica of the topic is below its disk reserve.
+func (t *Trash) holdsUp(topic metadata.TrashState) bool {
+	for n := range topic.Topic.Span() {
+		p, _ := t.o.Catalog.Partition(ident.Partition{Topic: topic.Topic.ID, Number: uint16(n)})
+		if slices.ContainsFunc(p.Replicas, t.o.Low) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,209 @@
+package catalog
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Topic finds a topic that is not deleted.
+func (c *Catalog) Topic(name string) (metadata.TopicState, bool) {
+	s, ok := c.Record(name)
+	return s, ok && !s.Deleted
+}
+
+// Record finds a topic's record, that of a deleted topic too.
+func (c *Catalog) Record(name string) (metadata.TopicState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	s, ok := c.mu.topics[name]
+	return s, ok
+}
+
+// Name is the name of a topic id, also of a deleted topic while its record is there, and of one in
+// the trash.
+func (c *Catalog) Name(id ident.TopicID) (string, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if n, ok := c.mu.names[id]; ok {
+		return n, true
+	}
+	t, ok := c.mu.trash[id]
+	return t.Name, ok
+}
+
+// Trashed finds a topic in the trash.
+func (c *Catalog) Trashed(id ident.TopicID) (metadata.TrashState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t, ok := c.mu.trash[id]
+	return t, ok
+}
+
+// Trash lists the topics in the trash, the one that was deleted first first.
+func (c *Catalog) Trash() []metadata.TrashState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(c.mu.trash), func(a, b metadata.TrashState) int { return cmp.Compare(a.Created, b.Created) })
+}
+
+// ClockMS is what the cluster's clock had counted when it was last written.
+func (c *Catalog) ClockMS() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.clockMS
+}
+
+// Hosted finds a topic whose replicas brokers hold, by id: one that is not deleted, or lies in the
+// trash.
+func (c *Catalog) Hosted(id ident.TopicID) (metadata.TopicState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if t, ok := c.mu.trash[id]; ok {
+		return t.Topic, true
+	}
+	name, ok := c.mu.names[id]
+	t := c.mu.topics[name]
+	return t, ok && t.ID == id && !t.Deleted
+}
+
+// Topics lists the names of the topics that are not deleted, sorted.
+func (c *Catalog) Topics() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var out []string
+	for name, s := range c.mu.topics {
+		if !s.Deleted {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Records lists the names of all records, those of deleted topics too, sorted.
+func (c *Catalog) Records() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Sorted(maps.Keys(c.mu.topics))
+}
+
+// Partition is the state in a partition's key.
+func (c *Catalog) Partition(p ident.Partition) (metadata.PartitionState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	s, ok := c.mu.partitions[p]
+	return s, ok
+}
+
+// Partitions lists all partition ids, sorted.
+func (c *Catalog) Partitions() []ident.Partition {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Keys(c.mu.partitions), ident.Partition.Compare)
+}
+
+// Channels is the map of a topic's channels by name. It is shared: it must not be
+// changed.
+func (c *Catalog) Channels(id ident.TopicID) map[string]metadata.ChannelState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.channels[id]
+}
+
+// Usage is what quotas count.
+type Usage struct{ Topics, Partitions, Channels int }
+
+// Usage counts what is there in the cluster, without channels, and what the user created, but
+// the topics and channels that the caller counts itself (pending; channel "" is the topic). The
+// partitions of topics in the trash count, for brokers host them. Its time grows with the number of
+// topics, and for a user with that of channels.
+func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (all, own Usage) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, t := range c.mu.trash {
+		all.Partitions += t.Topic.Span()
+		if user != "" && t.Topic.Owner == user {
+			own.Partitions += t.Topic.Span()
+		}
+	}
+	for name, t := range c.mu.topics {
+		if t.Deleted {
+			continue
+		}
+		if user != "" {
+			for channel, s := range c.mu.channels[t.ID] {
+				if s.Owner == user && !pending(name, channel) {
+					own.Channels++
+				}
+			}
+		}
+		if pending(name, "") {
+			continue
+		}
+		all.Topics, all.Partitions = all.Topics+1, all.Partitions+t.Span()
+		if user != "" && t.Owner == user {
+			own.Topics, own.Partitions = own.Topics+1, own.Partitions+t.Span()
+		}
+	}
+	return all, own
+}
+
+// HadChannel reports whether a topic has a channel, or had it less than lately ago.
+func (c *Catalog) HadChannel(id ident.TopicID, name string, lately time.Duration) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, has := c.mu.channels[id][name]
+	return has || time.Since(c.mu.gone[goneChannel{id, name}]) < lately
+}
+
+// DeletedLately reports whether this broker saw the deletion that stands in a topic's
+// key less than lately ago, or has not seen it yet. It goes by the clock here, because
+// the time in the key may be years away. atMS is 0 in the key of a topic that was
+// created explicitly: it was not deleted lately.
+func (c *Catalog) DeletedLately(name string, atMS int64, lately time.Duration) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d := c.mu.deleted[name]
+	return atMS != 0 && (d.atMS != atMS || time.Since(d.seen) < lately)
+}
+
+// LiveNode is the present registration of a broker.
+func (c *Catalog) LiveNode(n ident.Node) (Registration, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	r, ok := c.mu.live[n]
+	return r, ok
+}
+
+// LiveNodes lists the registrations, sorted by name.
+func (c *Catalog) LiveNodes() []Registration {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(c.mu.live), func(a, b Registration) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Nodes lists all brokers that ever registered and were not forgotten, sorted by name.
+func (c *Catalog) Nodes() []metadata.NodeState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(c.mu.nodes), func(a, b metadata.NodeState) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Controller is the elected controller, "" if there is none.
+func (c *Catalog) Controller() ident.Node {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.controller
+}
+
+// Cluster is the state that holds for the whole cluster.
+func (c *Catalog) Cluster() metadata.ClusterState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.cluster
+}

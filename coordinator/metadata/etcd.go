@@ -1,0 +1,237 @@
+package metadata
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// Config has the endpoints of an etcd and the credentials for it.
+type Config struct {
+	Endpoints   []string           // host:port or URL of the members' client addresses
+	TLS         func() *tls.Config // called for each connection; nil: plain text
+	Username    string             // "" = no authentication
+	Password    string             //
+	DialTimeout time.Duration      // of one connection attempt, and of the log-in; 0 = 2 s
+	Namespace   string             // put in front of every key; "" = none
+}
+
+const (
+	defaultDialTimeout = 2 * time.Second
+	// gRPC's default back-off (up to 120 s) would keep a broker waiting after its etcd
+	// came back.
+	reconnectMin, reconnectMax = 20 * time.Millisecond, 500 * time.Millisecond
+	// An external etcd ends connections that ping more often than every 5 s.
+	pingEvery, pingTimeout = 6 * time.Second, 2 * time.Second
+)
+
+// Etcd is the Store on an etcd v3 cluster. A request waits until a member takes it or its
+// context ends: every caller sets a deadline.
+type Etcd struct {
+	client *clientv3.Client
+	kv     clientv3.KV
+	watch  clientv3.Watcher
+	lease  clientv3.Lease
+	done   context.Context // ended by Close; never a request's own
+	stop   context.CancelFunc
+	wg     sync.WaitGroup // watches and keep-alives
+	seen   atomic.Int64   // the newest revision that a watch has sent
+	mu     struct {
+		sync.Mutex
+		closed bool
+	}
+}
+
+var _ Store = (*Etcd)(nil)
+
+// DialEtcd makes a client. It connects in the background, so that an etcd that
+// starts together with the broker is no error; only a log-in waits.
+func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	timeout := c.DialTimeout
+	if timeout <= 0 {
+		timeout = defaultDialTimeout
+	}
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+		MinConnectTimeout: timeout,
+	})}
+	var security *tls.Config
+	if c.TLS != nil {
+		security = c.TLS()
+		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // there the client speaks plain text
+			options = append(options, grpc.WithTransportCredentials(renewed{c.TLS}))
+		}
+	}
+	done, stop := context.WithCancel(context.Background())
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints, TLS: security, Username: c.Username, Password: c.Password,
+		DialTimeout: timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout,
+		Context: done, Logger: zap.NewNop(),
+		DialOptions: options,
+	})
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("meta: connect to etcd %v: %w", c.Endpoints, err)
+	}
+	e := &Etcd{client: client, kv: client.KV, watch: client.Watcher, lease: client.Lease, done: done, stop: stop}
+	if c.Namespace != "" {
+		e.kv = namespace.NewKV(client.KV, c.Namespace)
+		e.watch = namespace.NewWatcher(client.Watcher, c.Namespace)
+		e.lease = namespace.NewLease(client.Lease, c.Namespace)
+	}
+	return e, nil
+}
+
+// Get implements Store.
+func (e *Etcd) Get(ctx context.Context, key string) (Entry, error) {
+	seen := e.seen.Load()
+	r, err := e.kv.Get(ctx, key)
+	if err == nil {
+		err = wentBack(seen, r.Header)
+	}
+	if err != nil {
+		return Entry{}, readError(err)
+	}
+	if len(r.Kvs) == 0 {
+		return Entry{}, ErrNotFound
+	}
+	return entryOf(r.Kvs[0]), nil
+}
+
+// GetAll implements Store.
+func (e *Etcd) GetAll(ctx context.Context, keys []string) ([]Entry, error) {
+	gets := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		gets[i] = clientv3.OpGet(key)
+	}
+	r, err := e.kv.Txn(ctx).Then(gets...).Commit()
+	if err != nil {
+		return nil, readError(err)
+	}
+	var out []Entry
+	for _, got := range r.Responses {
+		for _, kv := range got.GetResponseRange().Kvs {
+			out = append(out, entryOf(kv))
+		}
+	}
+	return out, nil
+}
+
+// List implements Store. It reads page after page at the revision of the first:
+// with a hundred thousand partitions one answer would be 36 MB, for which etcd needs
+// longer than the time limit of a request.
+func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
+	var out []Entry
+	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
+	for {
+		r, err := e.page(ctx, from, end, rev)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, kv := range r.Kvs {
+			out = append(out, entryOf(kv))
+		}
+		if rev == 0 {
+			rev = r.Header.Revision
+		}
+		if !r.More {
+			return out, rev, nil
+		}
+		from = out[len(out)-1].Key + "\x00"
+	}
+}
+
+// page reads the first keys of a range at a revision; 0 is the present one.
+func (e *Etcd) page(ctx context.Context, from, end string, rev int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	r, err := e.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(rev), clientv3.WithLimit(pageKeys))
+	if err != nil {
+		return nil, readError(err)
+	}
+	return r, nil
+}
+
+// Txn implements Store.
+func (e *Etcd) Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error) {
+	if ctx.Err() != nil || e.done.Err() != nil {
+		return false, 0, ErrUnavailable // nothing was sent
+	}
+	r, err := e.kv.Txn(ctx).If(conditions(cmp)...).Then(operations(puts)...).Commit()
+	if err != nil {
+		return false, 0, writeError(err)
+	}
+	return r.Succeeded, r.Header.Revision, nil
+}
+
+// saw notes a revision that a watch has sent.
+func (e *Etcd) saw(revision int64) {
+	for seen := e.seen.Load(); revision > seen && !e.seen.CompareAndSwap(seen, revision); seen = e.seen.Load() {
+	}
+}
+
+// wentBack compares the revision of a linearizable read with the newest one that a watch had
+// sent when the read began.
+func wentBack(seen int64, h *etcdserverpb.ResponseHeader) error {
+	if h.Revision >= seen {
+		return nil
+	}
+	return fmt.Errorf("%w: revision %d after %d", ErrWentBack, h.Revision, seen)
+}
+
+// Revoke implements Store.
+func (e *Etcd) Revoke(ctx context.Context, id int64) error {
+	_, err := e.lease.Revoke(ctx, clientv3.LeaseID(id))
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return writeError(err)
+}
+
+// Close implements Store.
+func (e *Etcd) Close() error {
+	e.mu.Lock()
+	closed := e.mu.closed
+	e.mu.closed = true
+	e.mu.Unlock()
+	if closed {
+		return nil
+	}
+	e.stop()
+	e.wg.Wait()
+	if err := e.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("meta: close: %w", err)
+	}
+	return nil
+}
+
+// start runs f in a goroutine that Close waits for. False after Close.
+func (e *Etcd) start(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return false
+	}
+	e.wg.Add(1)
+	go func() {
+		defer e.wg.Done()
+		f()
+	}()
+	return true
+}

@@ -1,0 +1,49 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/auth"
+)
+
+// root is the user and the role that etcd requires before it enables authentication.
+const root = "root"
+
+// ErrLogin means that the data directory requires another user or password than the given one.
+var ErrLogin = errors.New("etcdserver: this directory asks for log-ins already, with another user or password; " +
+	"change it with etcdctl, or take an empty directory")
+
+// RequireLogin makes the cluster refuse every client that does not log in as this user, which
+// has all permissions. In a cluster that already has the user it adds the missing parts. A
+// cluster that already requires log-ins, as after a restart, must accept this user (ErrLogin).
+// It is for a member that brokers use as an external etcd; TLS protects the etcd that brokers
+// embed.
+func (s *Server) RequireLogin(ctx context.Context, user, password string) error {
+	if known := s.etcd.Server.AuthStore(); known.IsAuthEnabled() {
+		if _, err := known.CheckPassword(user, password); err != nil {
+			return fmt.Errorf("%w: user %q: %w", ErrLogin, user, err)
+		}
+		return nil
+	}
+	for _, name := range []string{root, user} {
+		if err := s.addUser(ctx, name, password); err != nil {
+			return fmt.Errorf("etcdserver: add user %q: %w", name, err)
+		}
+	}
+	if _, err := s.etcd.Server.AuthEnable(ctx, &pb.AuthEnableRequest{}); err != nil {
+		return fmt.Errorf("etcdserver: turn authentication on: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) addUser(ctx context.Context, name, password string) error {
+	_, err := s.etcd.Server.UserAdd(ctx, &pb.AuthUserAddRequest{Name: name, Password: password})
+	if err != nil && !errors.Is(err, auth.ErrUserAlreadyExist) {
+		return err
+	}
+	_, err = s.etcd.Server.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: name, Role: root})
+	return err
+}

@@ -1,0 +1,189 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
+)
+
+const (
+	// firstBytes bounds the time of a connection at the client port until its handshake is over
+	// and the head of its first request has come.
+	firstBytes = 5 * time.Second
+	// silentConnection is the time without a byte in either direction after which a
+	// connection at the client port ends.
+	silentConnection = 10 * time.Minute
+	// acceptPause is the pause after a failed accept: no file is left, most likely.
+	acceptPause = 100 * time.Millisecond
+	// relayBytes is the buffer of one direction.
+	relayBytes = 16 << 10
+)
+
+// clientFront is the member's client port. It ends TLS, and passes the bytes of each broker's
+// connection to etcd, which listens on a Unix socket: etcd itself would read the authority
+// once, would limit connections only by the files of the process, and would wait without a
+// limit for silent ones when it stops.
+type clientFront struct {
+	listener net.Listener
+	security *tls.Config // nil for plain text
+	gate     *peertls.Gate
+	refusals *peertls.Refusals
+	socket   string
+	dir      string // of the socket; "" if it is in the member's directory
+	cancel   context.CancelFunc
+	own      sync.WaitGroup // accept, and the goroutines of connections
+}
+
+// listenClients opens the client port.
+func (o Options) listenClients() (*clientFront, error) {
+	l, err := net.Listen("tcp", o.ClientAddress)
+	if err != nil {
+		return nil, fmt.Errorf("etcdserver: listen for other brokers: %w", err)
+	}
+	c := &clientFront{listener: l, gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
+	if c.socket, c.dir, err = placeSocket(o.Dir, "client.sock"); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	if o.identity != nil {
+		c.security = o.serverTLS(c.refusals, "client", false, "h2", "http/1.1")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.own.Go(func() { c.accept(ctx) })
+	return c, nil
+}
+
+// listenURL returns the URL at which etcd listens for clients.
+func (c *clientFront) listenURL() url.URL { return url.URL{Scheme: "unix", Host: c.socket} }
+
+// accept takes connections. Started by listenClients, ends with close.
+func (c *clientFront) accept(ctx context.Context) {
+	for {
+		conn, err := c.listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			concurrency.Sleep(ctx, acceptPause)
+			continue
+		}
+		seat := c.gate.Enter(conn)
+		c.own.Go(func() { // ends with the connection
+			defer seat.Leave()
+			defer func() { _ = conn.Close() }()
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			defer stop()
+			c.serve(ctx, conn, seat)
+		})
+	}
+}
+
+// serve passes the bytes of one connection. It admits the connection, and connects to etcd, only
+// when a request has begun: a silent connection takes one file, not three, and one with a few
+// bytes no broker's seat.
+func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Seat) {
+	if raw.SetDeadline(time.Now().Add(firstBytes)) != nil {
+		return
+	}
+	conn := raw
+	if c.security != nil {
+		conn = tls.Server(raw, c.security)
+	}
+	first := make([]byte, relayBytes)
+	n, err := readHead(conn, first) // with the handshake
+	if err != nil || !seat.Admit() || raw.SetDeadline(time.Time{}) != nil {
+		return
+	}
+	etcd, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+	if err != nil {
+		return // etcd does not run yet, or no more
+	}
+	defer func() { _ = etcd.Close() }()
+	if _, err := etcd.Write(first[:n]); err != nil {
+		return
+	}
+	var last atomic.Int64 // when bytes came, in either direction
+	last.Store(time.Now().UnixNano())
+	done := make(chan struct{})
+	go func() { // ends with either connection
+		defer close(done)
+		relay(conn, etcd, &last)
+		_ = raw.Close()
+	}()
+	relay(etcd, conn, &last)
+	_ = etcd.Close()
+	_ = raw.Close()
+	<-done
+}
+
+// readHead reads until the buffer has the head of a request: HTTP/2's preface has its form, too.
+func readHead(conn net.Conn, into []byte) (n int, err error) {
+	for {
+		m, err := conn.Read(into[n:])
+		n += m
+		switch {
+		case bytes.Contains(into[:n], []byte("\r\n\r\n")):
+			return n, nil
+		case err != nil:
+			return n, err
+		case n == len(into):
+			return n, errLongHead
+		}
+	}
+}
+
+// errLongHead ends a connection that begins with no request.
+var errLongHead = errors.New("etcdserver: no head of a request in the first bytes")
+
+// relay copies until a side ends, or both directions are silent.
+func relay(to, from net.Conn, last *atomic.Int64) {
+	buffer := make([]byte, relayBytes)
+	for {
+		if from.SetReadDeadline(time.Now().Add(silentConnection)) != nil {
+			return
+		}
+		n, err := from.Read(buffer)
+		if n > 0 {
+			last.Store(time.Now().UnixNano())
+			if to.SetWriteDeadline(time.Now().Add(silentConnection)) != nil {
+				return
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, last.Load())) < silentConnection {
+			continue
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// close closes the port and all its connections. c may be nil.
+func (c *clientFront) close() {
+	if c == nil {
+		return
+	}
+	c.cancel()
+	err := c.listener.Close()
+	c.own.Wait()
+	c.refusals.Close()
+	if c.dir != "" {
+		err = errors.Join(err, os.RemoveAll(c.dir))
+	}
+	_ = err // a port that fails to close is closed
+}

@@ -1,0 +1,198 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/rpc/peertls"
+)
+
+const (
+	// reportPath is the path of this member's report.
+	reportPath = "/lockstep/member"
+	// headerTimeout bounds the head of a request at the peer port.
+	headerTimeout = 5 * time.Second
+	// idleTimeout ends a connection without a request; the other member dials again.
+	idleTimeout = time.Minute
+	// maxHeaderBytes bounds the head of a request.
+	maxHeaderBytes = 16 << 10
+	// maxSocketPath is a length of a Unix socket's path that every system accepts.
+	maxSocketPath = 100
+	// raftPath takes one message of raft each, from members to which there is no stream at present.
+	raftPath = "/raft"
+	// raftTimeout bounds etcd's answer to such a message. etcd holds a forwarded proposal back until
+	// there is a leader, and the sender has four connections for votes and proposals together: held
+	// proposals would keep the votes back that make a leader.
+	raftTimeout = 500 * time.Millisecond
+	// etcdConnections is how many connections stay open between the port and etcd.
+	etcdConnections = 16
+)
+
+// front is the member's peer port. It opens before the decision how the member starts and
+// closes after etcd has stopped, so that starting members can query each other in every state.
+// It forwards all requests except reports to etcd, which listens on a Unix socket; while etcd
+// does not run, the port answers that there are no members.
+type front struct {
+	server *http.Server
+	report func(from string) reportMessage
+	etcd   atomic.Pointer[httputil.ReverseProxy] // nil while etcd does not run
+	dir    string                                // of the socket; "" if it is in the member's directory
+	socket string
+	done   chan struct{} // closed when the port is closed
+
+	gate     *peertls.Gate
+	refusals *peertls.Refusals
+}
+
+// listenPeers opens the peer port.
+func (o Options) listenPeers(report func(from string) reportMessage) (*front, error) {
+	l, err := net.Listen("tcp", o.PeerAddress)
+	if err != nil {
+		return nil, fmt.Errorf("etcdserver: listen for other members: %w", err)
+	}
+	f := &front{report: report, done: make(chan struct{}), gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
+	if f.socket, f.dir, err = placeSocket(o.Dir, "peer.sock"); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	l = peertls.NewListener(l, f.gate)
+	if o.identity != nil {
+		l = tls.NewListener(l, o.serverTLS(f.refusals, "peer", true, "http/1.1"))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+reportPath, f.serveReport)
+	mux.HandleFunc("/", f.forward)
+	f.server = &http.Server{
+		Handler: o.admitting(mux), ConnContext: withSeat, ErrorLog: log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	}
+	go func() { _ = f.server.Serve(l); close(f.done) }() // ends with close
+	return f, nil
+}
+
+// placeSocket chooses the path of a socket of etcd: in the member's directory, unless the path
+// would be too long. Then it makes a directory, which the caller removes.
+func placeSocket(member, name string) (socket, dir string, err error) {
+	member, err = filepath.Abs(member)
+	if err != nil {
+		return "", "", fmt.Errorf("etcdserver: the member's directory: %w", err)
+	}
+	if socket = filepath.Join(member, name); len(socket) <= maxSocketPath {
+		return socket, "", nil
+	}
+	if dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
+		return "", "", fmt.Errorf("etcdserver: a directory for etcd's socket: %w", err)
+	}
+	return filepath.Join(dir, name), dir, nil
+}
+
+// seatKey is the key of a connection's seat in the contexts of its requests.
+type seatKey struct{}
+
+// withSeat is an http.Server's ConnContext.
+func withSeat(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	if seated, ok := c.(*peertls.Conn); ok {
+		ctx = context.WithValue(ctx, seatKey{}, seated.Seat)
+	}
+	return ctx
+}
+
+// admitting admits a connection at its first request: its handshake is over then. It refuses every request of a broker that
+// is not admitted, with the reason, and ends the connection, which never has a broker's seat. It looks at each request,
+// because an invitation ends.
+func (o Options) admitting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil {
+			if err := o.verifyBroker(*r.TLS); err != nil {
+				w.Header().Set("Connection", "close")
+				w.WriteHeader(http.StatusForbidden)
+				if about, is := errors.AsType[*peertls.NotAdmitted](err); is {
+					_, _ = io.WriteString(w, about.Advice) // the other side may be gone
+				}
+				return
+			}
+		}
+		if seat, ok := r.Context().Value(seatKey{}).(*peertls.Seat); ok && !seat.Admit() {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// listenURL returns the URL at which etcd listens for its peers.
+func (f *front) listenURL() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
+
+// started begins to forward requests to etcd.
+func (f *front) started() {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", f.socket)
+		},
+		MaxIdleConnsPerHost: etcdConnections, DisableCompression: true,
+	}
+	f.etcd.Store(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "etcd" },
+		Transport:     transport,
+		FlushInterval: -1, // raft's streams never end
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) },
+		ErrorLog:      log.New(io.Discard, "", 0),
+	})
+}
+
+func (f *front) forward(w http.ResponseWriter, r *http.Request) {
+	switch etcd := f.etcd.Load(); {
+	case etcd != nil:
+		if r.Method == http.MethodPost && r.URL.Path == raftPath {
+			ctx, cancel := context.WithTimeout(r.Context(), raftTimeout)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		etcd.ServeHTTP(w, r)
+	case r.URL.Path == membersPath:
+		_, _ = w.Write([]byte("[]")) // builds without reports take this as: no directory yet
+	default:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+func (f *front) serveReport(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(f.report(r.URL.Query().Get("from"))) // the other member may be gone
+}
+
+// stopped ends the forwarding to etcd.
+func (f *front) stopped() {
+	if etcd := f.etcd.Swap(nil); etcd != nil {
+		etcd.Transport.(*http.Transport).CloseIdleConnections()
+	}
+}
+
+// close closes the port and all its connections.
+func (f *front) close() {
+	err := f.server.Close()
+	<-f.done
+	f.refusals.Close()
+	f.stopped()
+	if f.dir != "" {
+		err = errors.Join(err, os.RemoveAll(f.dir))
+	}
+	_ = err // a port that fails to close is closed
+}

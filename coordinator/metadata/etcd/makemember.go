@@ -1,0 +1,46 @@
+package etcd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+)
+
+// memberDir is the subdirectory with a member's files.
+const memberDir = "member"
+
+// makeMember makes the directory of a member that was added to a cluster and has not run yet:
+// an empty log with its identity, which is what etcd itself leaves if it ends right after
+// joining.
+//
+// The alternative, leaving it to etcd, is not safe. etcd takes the identity from the first
+// member that answers, and that one may have been stopped since the old member at this address
+// was removed. A leader that was stopped as long then sends its commit index to an empty log,
+// and etcd panics.
+//
+// The log appears as a whole or not at all.
+func makeMember(dir string, cluster, id uint64) error {
+	path := filepath.Join(dir, memberDir)
+	if err := os.RemoveAll(path); err != nil { // left by a start that made no log
+		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
+	}
+	if err := os.MkdirAll(path, privateDir); err != nil {
+		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
+	}
+	identity, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id, ClusterID: &cluster})
+	if err != nil {
+		return fmt.Errorf("etcdserver: encode the member's identity: %w", err)
+	}
+	log, err := wal.Create(zap.NewNop(), logDir(dir), identity)
+	if err != nil {
+		return fmt.Errorf("etcdserver: make the member's log: %w", err)
+	}
+	return log.Close()
+}
+
+func logDir(dir string) string { return filepath.Join(dir, memberDir, "wal") }

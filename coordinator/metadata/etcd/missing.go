@@ -1,0 +1,125 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+)
+
+// explainEvery is the pause between two explanations why there is no majority. A normal start
+// is over before the first one.
+const explainEvery = time.Second
+
+// Missing explains why the metadata does not answer: which members do not run, and which
+// faults prevent this one from reaching them. It queries all others, within Options.answerTimeout.
+func (s *Server) Missing(ctx context.Context) string {
+	voters := slices.DeleteFunc(s.etcd.Server.Cluster().Members(), func(m *membership.Member) bool { return m.IsLearner })
+	slices.SortFunc(voters, func(a, b *membership.Member) int { return cmp.Compare(nameOf(a), nameOf(b)) })
+	self := s.etcd.Server.MemberID()
+	needed, running := len(voters)/2+1, 0
+	var silent, why []string
+	faults := s.askVoters(ctx, voters)
+	for i, m := range voters {
+		switch {
+		case m.ID == self || faults[i] == "":
+			running++
+		default:
+			silent = append(silent, nameOf(m))
+			why = append(why, fmt.Sprintf("%s at %s: %s", nameOf(m), strings.Join(m.PeerURLs, " "), faults[i]))
+		}
+	}
+	if running >= needed {
+		state := "and have no leader yet"
+		if leader := s.leaderAmong(voters, faults); leader != "" {
+			state = fmt.Sprintf("%s leads them, and this one does not answer yet: it has applied %d of %d changes", leader, s.etcd.Server.AppliedIndex(), s.etcd.Server.CommittedIndex())
+		}
+		return sentence(silent, fmt.Sprintf("%d of %d members of the metadata run, %s", running, len(voters), state), why)
+	}
+	return sentence(silent, fmt.Sprintf("%d of %d members of the metadata run, %d are needed", running, len(voters), needed), why)
+}
+
+// leaderAmong is the name of the leader that this member follows, or is; "" if it has none, or one that does not answer.
+func (s *Server) leaderAmong(voters []*membership.Member, faults []string) string {
+	for i, m := range voters {
+		if m.ID == s.etcd.Server.Leader() && faults[i] == "" {
+			return nameOf(m)
+		}
+	}
+	return ""
+}
+
+// askVoters returns for each voter why it does not contribute to a majority; "" if it does.
+func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (faults []string) {
+	faults = make([]string, len(voters))
+	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: s.options.answerTimeout}
+	var queries sync.WaitGroup
+	for i, m := range voters {
+		if m.ID == s.etcd.Server.MemberID() || len(m.PeerURLs) == 0 {
+			continue
+		}
+		queries.Go(func() { // ends with the request
+			r, err := askReport(ctx, client, m.PeerURLs[0], s.options.Name)
+			switch {
+			case errors.Is(err, errNoReport): // a build without reports: its etcd runs
+			case err != nil:
+				faults[i] = fault(err)
+			case m.Name != "" && r.Name != m.Name || s.options.cluster != "" && r.Cluster != s.options.cluster:
+				faults[i] = fmt.Sprintf("there is %s of cluster %q", r.Name, r.Cluster)
+			case !r.Votes && s.saw(r, lifecycle.DiskState.OtherLife):
+				faults[i] = "it waits, because this broker runs on an old copy of its disk, and so the metadata has two histories; its /readyz has the choice"
+			case !r.Votes && s.saw(r, lifecycle.DiskState.LaterThan):
+				faults[i] = "it waits, because this broker runs on an old copy of its disk; stop this broker, start it with an empty data path"
+			case !r.Votes:
+				faults[i] = "it waits too; its /readyz has the reason"
+			}
+		})
+	}
+	queries.Wait()
+	return faults
+}
+
+// saw compares the state of this member's disk that the other member saw with its present state.
+func (s *Server) saw(r reportMessage, compare func(seen, now lifecycle.DiskState) bool) bool {
+	return s.options.Node != nil && compare(r.SeenYou, s.options.Node.Record().State())
+}
+
+// notifyMissing passes the reason why there is no majority to o.Waiting, repeatedly, until ctx
+// ends.
+func (s *Server) notifyMissing(ctx context.Context) {
+	for concurrency.Sleep(ctx, explainEvery) {
+		if why := s.Missing(ctx); ctx.Err() == nil {
+			s.options.Waiting(why)
+		}
+	}
+}
+
+func nameOf(m *membership.Member) string {
+	if m.Name == "" { // the member has never run
+		return "the member at " + strings.Join(m.PeerURLs, " ")
+	}
+	return m.Name
+}
+
+// sentence joins the missing members, the reason, and the fault of each.
+func sentence(missing []string, why string, each []string) string {
+	if len(missing) > 0 {
+		why = "waiting for " + strings.Join(missing, ", ") + ": " + why
+	}
+	if len(each) > 0 {
+		why += " (" + strings.Join(each, "; ") + ")"
+	}
+	return why
+}

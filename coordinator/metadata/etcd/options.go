@@ -1,0 +1,160 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/lockstepmq/lockstep/rpc/peertls"
+)
+
+const (
+	defaultHeartbeat = 30 * time.Millisecond
+	defaultElection  = 300 * time.Millisecond
+
+	// maxTxnOps lets one transaction change the leaders of many partitions; it equals
+	// coordinator/metadata's EmbeddedMaxTxn.
+	maxTxnOps = 2048
+	// defaultConnections is a limit of each port. A member has some eight connections to
+	// another one.
+	defaultConnections = 64
+	// quotaBytes bounds the database; 10,000 partitions take some 10 MB. The reserve of the
+	// disk has to cover it.
+	quotaBytes = 512 << 20
+	// historyKept is how long a slow watch can catch up without reading all keys again.
+	historyKept = "10m"
+	// entriesKept is after how many transactions etcd's log is compacted; half as many remain
+	// for a member that lags. All of them are in memory, and one that moves 125 partitions has
+	// 50 kB.
+	entriesKept = 2000
+	// bcryptCost is the lowest possible: only members for development and tests require
+	// passwords (RequireLogin), and every reconnection logs in.
+	bcryptCost = 4
+	// minPing is the least interval at which brokers may ping; etcd closes the connections of
+	// clients that ping more often than its default (5 s).
+	minPing = 500 * time.Millisecond
+)
+
+// ErrOptions means that the options contradict each other or name no address.
+var ErrOptions = errors.New("etcdserver: bad options")
+
+func (o Options) embedConfig() (*embed.Config, error) {
+	o.setDefaults()
+	client, peer, err := o.urls()
+	if err != nil {
+		return nil, err
+	}
+	c := embed.NewConfig()
+	c.Name, c.Dir = o.Name, o.Dir
+	c.ListenClientUrls, c.ListenPeerUrls = []url.URL{client.listen}, []url.URL{peer.listen}
+	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{client.advertise}, []url.URL{peer.advertise}
+	c.InitialCluster, c.InitialClusterToken = o.InitialCluster, o.ClusterToken
+	if o.InitialCluster == "" {
+		c.InitialCluster = o.Name + "=" + peer.advertise.String()
+	}
+	c.ForceNewCluster = o.forceNew
+	c.TickMs, c.ElectionMs = uint(o.Heartbeat.Milliseconds()), uint(o.Election.Milliseconds())
+	c.MaxTxnOps, c.QuotaBackendBytes = o.MaxTxnOps, o.quota
+	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, historyKept
+	c.SnapshotCount, c.SnapshotCatchUpEntries = entriesKept, entriesKept/2
+	c.GRPCKeepAliveMinTime = minPing
+	c.BcryptCost = bcryptCost
+	c.EnableGRPCGateway = false // no client uses JSON; saves start-up time
+	c.ClientTLSInfo, c.PeerTLSInfo = o.TLS.transport(), o.TLS.transport()
+	return c, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = defaultHeartbeat
+	}
+	if o.Election <= 0 {
+		o.Election = defaultElection
+	}
+	if o.MaxTxnOps == 0 {
+		o.MaxTxnOps = maxTxnOps
+	}
+	if o.quota == 0 {
+		o.quota = quotaBytes
+	}
+	if o.Connections == (peertls.Limits{}) {
+		o.Connections = peertls.Limits{Admitted: defaultConnections, Waiting: defaultConnections}
+	}
+	if o.answerTimeout == 0 {
+		o.answerTimeout = askTimeout
+	}
+	if o.promptAnswer == 0 {
+		o.promptAnswer = promptAnswer
+	}
+	if o.quotaEvery == 0 {
+		o.quotaEvery = quotaEvery
+	}
+	if o.ClusterToken == "" {
+		o.ClusterToken = "lockstep"
+	}
+	if o.Log == nil {
+		o.Log = logrus.StandardLogger()
+	}
+}
+
+// endpoint is one port: its listening address and its advertised one.
+type endpoint struct{ listen, advertise url.URL }
+
+func (o Options) urls() (client, peer endpoint, err error) {
+	if o.Name == "" || o.Dir == "" {
+		return client, peer, fmt.Errorf("%w: name and directory are required", ErrOptions)
+	}
+	if client.listen, err = o.url("client address", o.ClientAddress); err != nil {
+		return client, peer, err
+	}
+	if peer.listen, err = o.url("peer address", o.PeerAddress); err != nil {
+		return client, peer, err
+	}
+	client.advertise, peer.advertise = client.listen, peer.listen
+	if o.AdvertiseClientAddress != "" {
+		if client.advertise, err = o.url("advertised client address", o.AdvertiseClientAddress); err != nil {
+			return client, peer, err
+		}
+	}
+	if o.InitialCluster != "" {
+		peer.advertise, err = memberURL(o.InitialCluster, o.Name)
+	}
+	return client, peer, err
+}
+
+func (o Options) url(what, address string) (url.URL, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return url.URL{}, fmt.Errorf("%w: %s %q: %v", ErrOptions, what, address, err)
+	}
+	return url.URL{Scheme: o.TLS.scheme(), Host: address}, nil
+}
+
+// memberURL returns one member's address in n1=http://host:port,n2=….
+func memberURL(cluster, name string) (url.URL, error) {
+	for member := range strings.SplitSeq(cluster, ",") {
+		n, address, ok := strings.Cut(strings.TrimSpace(member), "=")
+		if !ok || n != name {
+			continue
+		}
+		u, err := url.Parse(address)
+		if err != nil || u.Host == "" {
+			return url.URL{}, fmt.Errorf("%w: initial cluster: %q is not a URL", ErrOptions, address)
+		}
+		return *u, nil
+	}
+	return url.URL{}, fmt.Errorf("%w: initial cluster %q does not name member %q", ErrOptions, cluster, name)
+}
+
+func (t TLS) transport() transport.TLSInfo {
+	if t == (TLS{}) {
+		return transport.TLSInfo{}
+	}
+	return transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: t.CA != ""}
+}

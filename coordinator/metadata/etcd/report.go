@@ -1,0 +1,235 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+const membersPath = "/members"
+
+// reportMessage is the answer of a member at reportPath, as JSON. Fields are only added.
+type reportMessage struct {
+	Cluster    string                  `json:"cluster"` // Options.ClusterToken
+	Name       string                  `json:"name"`
+	Run        string                  `json:"run"` // random, of this process
+	Disk       lifecycle.DiskID        `json:"disk"`
+	Boot       int64                   `json:"boot"`
+	Starts     []lifecycle.StartRecord `json:"starts,omitempty"`
+	Foundation *lifecycle.Foundation   `json:"foundation,omitempty"`
+	Started    bool                    `json:"started"`
+	Votes      bool                    `json:"votes"`
+	Running    bool                    `json:"running"`
+	Members    lifecycle.Members       `json:"members"`
+	SeenYou    lifecycle.DiskState     `json:"seen_you"`
+	// Seen are the newest states of all others, SeenYou included. Older builds leave it out.
+	Seen       map[ident.Node]lifecycle.DiskState `json:"seen,omitempty"`
+	ClientURLs []string                           `json:"client_urls,omitempty"` // of the known members that have run
+}
+
+// errNoReport means that etcd answers, but of a build without reports.
+var errNoReport = errors.New("etcdserver: the member sends no report")
+
+// maxAdvice bounds the reason of another member in this one's log.
+const maxAdvice = 1 << 10
+
+// notAdmittedError means that a member does not admit this broker, and why.
+type notAdmittedError struct{ advice string }
+
+// Error says what the other member says.
+func (e *notAdmittedError) Error() string {
+	return "it refuses this broker: " + cmp.Or(e.advice, "it does not say why")
+}
+
+// printable replaces what does not belong into a line of the log.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// askReport requests the report of the member at a peer URL.
+func askReport(ctx context.Context, client *http.Client, peerURL, from string) (m reportMessage, err error) {
+	target := strings.TrimSuffix(peerURL, "/") + reportPath + "?from=" + url.QueryEscape(from)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return m, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return m, err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return m, json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&m)
+	case http.StatusNotFound:
+		return m, errNoReport
+	case http.StatusForbidden:
+		advice, _ := io.ReadAll(io.LimitReader(resp.Body, maxAdvice)) // what has come is shown
+		return m, &notAdmittedError{advice: printable(string(advice))}
+	case http.StatusBadRequest: // Go's server to a request without TLS
+		if body, _ := io.ReadAll(io.LimitReader(resp.Body, maxMembersReply)); strings.Contains(string(body), "HTTPS server") {
+			return m, errSpeaksTLS
+		}
+	}
+	return m, fmt.Errorf("etcdserver: %s: %s", peerURL, resp.Status)
+}
+
+// round holds the answers of the other members to one round of queries.
+type round struct {
+	reports       map[string]lifecycle.Report
+	clientURLs    []string              // of the members that run
+	foundation    *lifecycle.Foundation // of the cluster that runs
+	otherClusters []string              // members of another cluster, one sentence each
+	faults        map[string]string     // why others did not answer, by name
+	self          string                // why this member refuses its own certificate, "" if it accepts it
+	twin          string                // address of this member at which another process answers
+}
+
+// askLimit bounds a round of queries. A member that may vote with its disk waits no longer
+// than a running member needs to answer: beside a dead host, the restart of a broker must not
+// take seconds more.
+func (s *starter) askLimit() time.Duration {
+	if s.doubt == lifecycle.DoubtNone && s.hadLog {
+		return s.o.promptAnswer
+	}
+	return s.o.answerTimeout
+}
+
+// ask queries all members, and this member's own address, in parallel. A member that does not
+// answer within askLimit is omitted.
+func (s *starter) ask(ctx context.Context) round {
+	transport := &http.Transport{TLSClientConfig: s.o.clientTLS()}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: s.askLimit()}
+	r := round{reports: map[string]lifecycle.Report{}, faults: map[string]string{}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for name, address := range s.members {
+		wg.Go(func() { // ends with the requests
+			m, err := askReport(ctx, client, address, s.o.Name)
+			var list []member
+			if errors.Is(err, errNoReport) {
+				list, err = askMembers(ctx, client, address)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil && name == s.o.Name:
+				r.self, _ = tlsFault(err)
+			case err != nil:
+				r.faults[name] = fault(err)
+			case name == s.o.Name && m.Run != s.run:
+				r.twin = address
+			case name == s.o.Name:
+			case m.Name == "":
+				r.addLegacy(name, list)
+			case m.Cluster != s.o.ClusterToken || m.Name != name:
+				r.otherClusters = append(r.otherClusters, fmt.Sprintf("%s answers as %s of cluster %q", address, m.Name, m.Cluster))
+			default:
+				r.add(name, m)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(r.otherClusters)
+	return r
+}
+
+// state is the state of the disk of the member that answered.
+func (m reportMessage) state() lifecycle.DiskState {
+	return lifecycle.DiskState{Disk: m.Disk, Boot: m.Boot, Starts: m.Starts}
+}
+
+func byName(seen map[ident.Node]lifecycle.DiskState) map[string]lifecycle.DiskState {
+	m := make(map[string]lifecycle.DiskState, len(seen))
+	for n, state := range seen {
+		m[string(n)] = state
+	}
+	return m
+}
+
+func (r *round) add(name string, m reportMessage) {
+	r.reports[name] = lifecycle.Report{State: m.state(), Foundation: m.Foundation, Started: m.Started,
+		Votes: m.Votes, Running: m.Running, Members: m.Members, SeenYou: m.SeenYou, Seen: byName(m.Seen)}
+	if m.Running {
+		r.clientURLs = append(r.clientURLs, m.ClientURLs...)
+		if m.Foundation != nil {
+			r.foundation = m.Foundation
+		}
+	}
+}
+
+// addLegacy adds the answer of a member that sends no report: the list of its cluster's
+// members. The cluster runs if one of them has run; an empty list means that the member has no
+// directory yet.
+func (r *round) addLegacy(name string, list []member) {
+	if len(list) == 0 {
+		return
+	}
+	urls := clientURLs(list, "")
+	r.reports[name] = lifecycle.Report{Legacy: true, Votes: true, Running: len(urls) > 0}
+	r.clientURLs = append(r.clientURLs, urls...)
+}
+
+// report returns this member's report for another one.
+func (s *starter) report(to string) reportMessage {
+	node := s.o.Node.Record()
+	m := reportMessage{
+		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run, Disk: node.Disk, Boot: node.Boot, Starts: node.Starts, Foundation: node.Foundation,
+		Started: node.Started || s.hadLog, Members: s.members, SeenYou: node.Seen[ident.Node(to)], Seen: node.Seen,
+	}
+	if server := s.server.Load(); server != nil {
+		m.Started, m.Votes, m.Running = true, true, server.running()
+		for _, known := range server.etcd.Server.Cluster().Members() {
+			m.ClientURLs = append(m.ClientURLs, known.ClientURLs...)
+		}
+	}
+	return m
+}
+
+// running reports whether this process of the member has a leader.
+func (s *Server) running() bool {
+	select {
+	case <-s.Ready():
+		return s.etcd.Server.Leader() != 0
+	default:
+		return false
+	}
+}
+
+// askMembers returns the list of members of the etcd at a peer URL.
+func askMembers(ctx context.Context, client *http.Client, peerURL string) ([]member, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(peerURL, "/")+membersPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcdserver: %s: %s", peerURL, resp.Status)
+	}
+	var members []member
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&members)
+	return members, err
+}

@@ -1,0 +1,114 @@
+package metadata
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Nodes is the prefix of all Node keys.
+func (k Keys) Nodes() string { return k.Root() + "nodes/" }
+
+// Lives is the prefix of all Live keys.
+func (k Keys) Lives() string { return k.Root() + "live/" }
+
+// Topics is the prefix of all Topic keys.
+func (k Keys) Topics() string { return k.Root() + "topics/" }
+
+// Channels is the prefix of the channels of one topic.
+func (k Keys) Channels(t ident.TopicID) string { return k.Root() + "channels/" + t.String() + "/" }
+
+// Partitions is the prefix of all Partition keys.
+func (k Keys) Partitions() string { return k.Root() + "partitions/" }
+
+// Config is the key of the ClusterState.
+func (k Keys) Config() string { return k.Root() + "config" }
+
+// Users is the prefix of all User keys.
+func (k Keys) Users() string { return k.Root() + "users/" }
+
+// User is the key of a user with its rights (internal/auth/access).
+func (k Keys) User(name string) string { return k.Users() + name }
+
+// ParseUser gives the name of a user from its key.
+func (k Keys) ParseUser(key string) (string, bool) {
+	name, ok := strings.CutPrefix(key, k.Users())
+	return name, ok && name != ""
+}
+
+// Invitations is the prefix of all Invitation keys.
+func (k Keys) Invitations() string { return k.Root() + "invitations/" }
+
+// Invitation is the key of a broker's invitation (internal/auth/admission).
+func (k Keys) Invitation(node string) string { return k.Invitations() + node }
+
+// ParseInvitation gives the name of a broker from the key of its invitation.
+func (k Keys) ParseInvitation(key string) (string, bool) {
+	name, ok := strings.CutPrefix(key, k.Invitations())
+	return name, ok && name != ""
+}
+
+// Audit is the key of one audit record; names sort by time if they begin with it.
+func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
+
+// deletedTopics begins the names of the tombstones of topics.
+const deletedTopics = "deleted-topics/"
+
+// Tombstones is the prefix of all Tombstone keys.
+func (k Keys) Tombstones() string { return k.Audit(deletedTopics) }
+
+// Tombstone is the key that marks a topic id as deleted for good, also after a new topic
+// has the name: a broker that was away still finds that its folder may go.
+func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
+
+// ParseNode gives the node of a key made by Node.
+func (k Keys) ParseNode(key string) (ident.Node, bool) { return parseName(key, k.Nodes()) }
+
+// ParseLive gives the node of a key made by Live.
+func (k Keys) ParseLive(key string) (ident.Node, bool) { return parseName(key, k.Lives()) }
+
+// ParseTopic gives the name of a topic from its key.
+func (k Keys) ParseTopic(key string) (string, bool) {
+	name, ok := strings.CutPrefix(key, k.Topics())
+	return name, ok && name != ""
+}
+
+// ParseChannel gives topic and channel of a key made by Channel.
+func (k Keys) ParseChannel(key string) (ident.TopicID, string, bool) {
+	rest, ok := strings.CutPrefix(key, k.Root()+"channels/")
+	if !ok {
+		return 0, "", false
+	}
+	id, name, ok := cutTopicID(rest)
+	return id, name, ok && name != ""
+}
+
+// ParsePartition gives the partition of a key made by Partition.
+func (k Keys) ParsePartition(key string) (ident.Partition, bool) {
+	rest, ok := strings.CutPrefix(key, k.Partitions())
+	if !ok {
+		return ident.Partition{}, false
+	}
+	id, number, ok := cutTopicID(rest)
+	if !ok {
+		return ident.Partition{}, false
+	}
+	n, err := strconv.ParseUint(number, 10, 16)
+	return ident.Partition{Topic: id, Number: uint16(n)}, err == nil
+}
+
+func parseName(key, prefix string) (ident.Node, bool) {
+	name, ok := strings.CutPrefix(key, prefix)
+	return ident.Node(name), ok && name != ""
+}
+
+// cutTopicID splits "<16 hex digits>/<rest>".
+func cutTopicID(s string) (ident.TopicID, string, bool) {
+	head, rest, ok := strings.Cut(s, "/")
+	if !ok || len(head) != 16 {
+		return 0, "", false
+	}
+	var id ident.TopicID
+	return id, rest, id.UnmarshalText([]byte(head)) == nil
+}

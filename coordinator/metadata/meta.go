@@ -1,0 +1,422 @@
+// Package metadata has the cluster's metadata: the Store that keeps it (etcd, or memory in
+// tests) and the values in it.
+//
+// The package makes no decisions. The state of a partition is one key, changed only by a
+// compare-and-swap on its ModRevision. A transaction whose answer was lost may still be
+// applied later (ErrUnknown).
+//
+// # Invariants
+//
+//  1. Get and GetAll are linearizable; changes of a watch come in revision order without
+//     gaps. A failed read proves nothing.
+//  2. ErrUnavailable, ErrNoLease, ErrInvalid and ErrClosed of a transaction prove that it
+//     did not happen. ErrUnknown proves nothing.
+//  3. A value that cannot be read (ErrValue) is never taken for a key that is gone.
+//
+// # Goroutines
+//
+// One for each watch and one for each lease. A watch ends with its context, a lease when it is lost;
+// Close ends and waits for both.
+//
+// Keys below /lockstep/<cluster>/:
+//
+//	nodes/<n>                  permanent: addresses, zone, boot counter
+//	live/<n>                   under the node's lease; CreateRevision = incarnation
+//	controller                 under the lease of the controller's registration
+//	topics/<name>              TopicState
+//	channels/<topic id>/<ch>   ChannelState
+//	partitions/<topic id>/<n>  PartitionState
+//	users/<name>               a user with its rights (internal/auth/access)
+//	invitations/<n>            a broker that may join (internal/auth/admission)
+//	config, audit/…
+package metadata
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+var (
+	// ErrUnknown means that a transaction may have happened, may yet happen, or
+	// may not: reading the old revision back proves nothing.
+	ErrUnknown = errors.New("meta: outcome of the transaction is unknown")
+	// ErrNotFound means that the key does not exist.
+	ErrNotFound = errors.New("meta: no such key")
+	// ErrUnavailable means that the request certainly did not happen.
+	ErrUnavailable = errors.New("meta: store is unavailable")
+	// ErrNoLease means that a put names a lease that is gone; nothing of its
+	// transaction happened.
+	ErrNoLease = errors.New("meta: no such lease")
+	// ErrInvalid means that the store refused the transaction for its content
+	// (too many operations, one key written twice): it did not happen and never
+	// will.
+	ErrInvalid = errors.New("meta: transaction refused")
+	// ErrWentBack means that the store was restored from a backup: changes that a watch
+	// has sent are undone, and the watch would be silent until the old revision is
+	// reached again.
+	ErrWentBack = errors.New("meta: the store is older than it was, a backup was restored")
+	// ErrClosed means that Close was called.
+	ErrClosed = errors.New("meta: store is closed")
+)
+
+// MaxTxn is the greatest number of compares, and of puts, in a transaction that
+// every store takes: an external etcd in its default settings refuses more. The
+// embedded one takes EmbeddedMaxTxn.
+const (
+	MaxTxn         = 128
+	EmbeddedMaxTxn = 2048
+)
+
+// Entry is one key as read. Create and Mod are store revisions.
+type Entry struct {
+	Key         string
+	Value       []byte
+	Create, Mod int64
+	Lease       int64
+}
+
+// Compare is one condition of a transaction. For Create and Mod, 0 = the key
+// must not exist, -1 = any.
+type Compare struct {
+	Key         string
+	Create, Mod int64
+}
+
+// Put is one write of a transaction; Delete removes the key instead. Lease 0
+// attaches none.
+type Put struct {
+	Key    string
+	Value  []byte
+	Lease  int64
+	Delete bool
+}
+
+// Change is one notification of a watch. With Reset, Puts is the whole state below the
+// prefix again (first delivery, compaction, reconnect) and everything not in
+// Puts is gone. Changes come in revision order without gaps.
+type Change struct {
+	Revision int64
+	Puts     []Entry
+	Deletes  []string
+	Reset    bool
+}
+
+// Store is a linearizable key-value store with transactions, watches and
+// leases. All methods are safe for concurrent use.
+type Store interface {
+	// Get reads one key linearizably; ErrNotFound if it is not there, ErrWentBack
+	// if the store is older than the changes that its watches have sent.
+	Get(ctx context.Context, key string) (Entry, error)
+	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision. It leaves
+	// out keys that do not exist.
+	GetAll(ctx context.Context, keys []string) ([]Entry, error)
+	// List reads all keys below prefix at one revision, sorted by key.
+	List(ctx context.Context, prefix string) ([]Entry, int64, error)
+	// Txn applies all puts if all compares hold. ok is whether they did; rev
+	// is the store revision of the transaction. ErrUnknown: it may have happened.
+	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
+	// Watch sends a Reset change with the present state, then every later
+	// change below prefix, until ctx ends; then the channel is closed.
+	Watch(ctx context.Context, prefix string) <-chan Change
+	// Lease grants a lease that is kept alive by this process until Revoke or
+	// Close. lost is closed when the store answers that it is gone.
+	Lease(ctx context.Context, ttlSeconds int64) (id int64, lost <-chan struct{}, err error)
+	// Revoke ends a lease, also one of another process: its keys are gone at once.
+	// Revoking a lease that does not exist is no error.
+	Revoke(ctx context.Context, id int64) error
+	// Close stops keep-alives and watches; leases run out by themselves.
+	Close() error
+}
+
+// Keys names the keys of one cluster.
+type Keys struct{ Cluster string }
+
+// Root is the prefix of everything: /lockstep/<cluster>/.
+func (k Keys) Root() string { return "/lockstep/" + k.Cluster + "/" }
+
+// Node is the permanent key of a broker.
+func (k Keys) Node(n ident.Node) string { return k.Root() + "nodes/" + string(n) }
+
+// Live is the key that a broker holds under its lease.
+func (k Keys) Live(n ident.Node) string { return k.Root() + "live/" + string(n) }
+
+// Controller is the key that the elected controller holds under its lease.
+func (k Keys) Controller() string { return k.Root() + "controller" }
+
+// Topic is the key of a topic, by name.
+func (k Keys) Topic(name string) string { return k.Root() + "topics/" + name }
+
+// Channel is the key of a channel of a topic.
+func (k Keys) Channel(t ident.TopicID, name string) string {
+	return k.Root() + "channels/" + t.String() + "/" + name
+}
+
+// Partition is the one key of a partition's state.
+func (k Keys) Partition(p ident.Partition) string { return k.Root() + "partitions/" + p.String() }
+
+// Durability is the meaning of an OK.
+type Durability string
+
+const (
+	// DurabilitySync: synced to disk on every in-sync replica. The default.
+	DurabilitySync Durability = "sync"
+	// DurabilityReplicated: in the page cache of every in-sync replica. A power
+	// cut of all of them loses it.
+	DurabilityReplicated Durability = "replicated"
+)
+
+// PartitionState is the value of a partition's key (version 1). The topic id
+// and partition number are in the key. Revision is filled in on reading.
+type PartitionState struct {
+	V                 int               `json:"v"`
+	Replicas          []ident.Node      `json:"replicas"`
+	ISR               []ident.Member    `json:"isr"`
+	Leader            ident.Node        `json:"leader"`
+	LeaderIncarnation ident.Incarnation `json:"leader_incarnation"`
+	Epoch             ident.Epoch       `json:"epoch"`
+	MinInSync         int               `json:"min_in_sync"`
+	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the present one
+	// Target lists the replicas that the partition is to have, preferred leader first,
+	// until they are there; empty = its present ones.
+	Target []ident.Node `json:"target,omitempty"`
+	// Abandoned is the last epoch of the history that an operator gave up by an unclean
+	// recovery; 0 = none. A replica may hold the only copy of messages of that history
+	// which the present history lacks.
+	Abandoned ident.Epoch `json:"abandoned_epoch,omitempty"`
+	Revision  int64       `json:"-"`
+}
+
+// Clone copies the state with its slices.
+func (s PartitionState) Clone() PartitionState {
+	s.Replicas = append([]ident.Node(nil), s.Replicas...)
+	s.ISR = append([]ident.Member(nil), s.ISR...)
+	s.Target = append([]ident.Node(nil), s.Target...)
+	return s
+}
+
+// TopicState is the value of a topic's key (version 1). A topic that is being
+// deleted keeps its key with Deleted set until its tombstone expires.
+type TopicState struct {
+	V                 int           `json:"v"`
+	ID                ident.TopicID `json:"id"`
+	Partitions        int           `json:"partitions"`
+	ReplicationFactor int           `json:"replication_factor"`
+	MinInSync         int           `json:"min_in_sync"`
+	Durability        Durability    `json:"durability"` // "": each broker's own
+	Paused            bool          `json:"paused,omitempty"`
+	Ordered           bool          `json:"ordered,omitempty"`
+	Deleted           bool          `json:"deleted,omitempty"`
+	// Trashed: the topic was deleted with a grace, and its id has, or had, a Trash key. Only the end
+	// of that key removes replicas, this one does not.
+	Trashed      bool         `json:"trashed,omitempty"`
+	DeletedAtMS  int64        `json:"deleted_at_ms,omitempty"`
+	FirstChannel string       `json:"first_channel,omitempty"`
+	Options      TopicOptions `json:"options,omitzero"`
+	// Owner is the user who created the topic and whose quota counts it; "": none.
+	Owner string `json:"owner,omitempty"`
+	// Growing is the number of partitions that the topic is about to have. The new partitions
+	// have keys and leaders, but no put goes there before all channels exist there. 0 = no
+	// partition is new.
+	Growing int `json:"growing,omitempty"`
+
+	Revision int64 `json:"-"`
+}
+
+// Span is the number of partitions that have keys: those of the topic, and new ones.
+func (t TopicState) Span() int { return max(t.Partitions, t.Growing) }
+
+// PartitionMaxBytes is the part of max_bytes that one partition may hold; 0 = no limit.
+func (t TopicState) PartitionMaxBytes() int64 {
+	if t.Options.MaxBytes <= 0 {
+		return 0
+	}
+	return max(1, t.Options.MaxBytes/int64(t.Partitions))
+}
+
+// DefaultDedupeWindowMS is the dedupe window of a topic that names none.
+const DefaultDedupeWindowMS = 120_000
+
+// DedupeWindow is the time in ms within which a leader recognises a message that is published
+// again under its id.
+func (t TopicState) DedupeWindow() int64 {
+	return cmp.Or(t.Options.DedupeWindowMS, DefaultDedupeWindowMS)
+}
+
+// TopicOptions are the per-topic limits; zero means none.
+type TopicOptions struct {
+	RetentionMS    int64 `json:"retention_ms,omitempty"`
+	RetentionBytes int64 `json:"retention_bytes,omitempty"`
+	MaxBytes       int64 `json:"max_bytes,omitempty"`
+	TTLMS          int64 `json:"ttl_ms,omitempty"`
+	// The publish rate that each broker admits from its own clients, per second.
+	MaxPutRate      int64 `json:"max_put_rate,omitempty"`       // messages
+	MaxPutBytesRate int64 `json:"max_put_bytes_rate,omitempty"` // bytes
+	// The dedupe window; 0 = the default. Since LevelDedupe.
+	DedupeWindowMS int64 `json:"dedupe_window_ms,omitempty"`
+	// Dedupe is how a message is recognised that is published again: DedupeContent, or "": by its
+	// id alone. Since LevelContent.
+	Dedupe string `json:"dedupe,omitempty"`
+	// IdleMS is the time in ms after which the topic is deleted if nothing uses it; 0 = never. Since
+	// LevelTrash.
+	IdleMS int64 `json:"idle_ms,omitempty"`
+	// ChannelIdleMS is the time in ms after which a channel is announced, and deleted a grace later, if
+	// nothing uses it; 0 = never. Since LevelChannelIdle.
+	ChannelIdleMS int64 `json:"channel_idle_ms,omitempty"`
+}
+
+// DedupeContent: a message without an id is recognised by its body and key.
+const DedupeContent = "content"
+
+// ChannelState is the value of a channel's key (version 1).
+type ChannelState struct {
+	V       int    `json:"v"`
+	ID      uint64 `json:"id"`
+	From    string `json:"from,omitempty"` // earliest | latest | <unix ns> | <sequence>; "" = by the rules
+	First   bool   `json:"first,omitempty"`
+	Ordered bool   `json:"ordered,omitempty"`
+	Paused  bool   `json:"paused,omitempty"`
+
+	// Deleting: no client may subscribe any more. The key is removed when no leader has the
+	// channel.
+	Deleting bool `json:"deleting,omitempty"`
+
+	Policy ChannelPolicy `json:"policy,omitzero"`
+
+	// Owner is the user who created the channel and whose quota counts it; "": none.
+	Owner string `json:"owner,omitempty"`
+
+	Revision int64 `json:"-"`
+}
+
+// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come
+// again for ever, and every message is delivered.
+type ChannelPolicy struct {
+	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
+	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
+	Backoff         Backoff `json:"retry_backoff,omitzero"`
+	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
+	// Owner is the user that set the dead-letter topic: the policy publishes there with its rights. "": none,
+	// as no rights were enforced, or an auth service knew the client.
+	Owner string `json:"owner,omitempty"`
+}
+
+// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max,
+// shortened at random by up to the share jitter. Base 0 = none.
+type Backoff struct {
+	BaseMS int64   `json:"base_ms,omitempty"`
+	Factor float64 `json:"factor,omitempty"`
+	MaxMS  int64   `json:"max_ms,omitempty"`
+	Jitter float64 `json:"jitter,omitempty"`
+}
+
+// NodeState is the value of nodes/<n> and live/<n> (version 1).
+type NodeState struct {
+	V                int        `json:"v"`
+	Name             ident.Node `json:"name"`
+	BroadcastAddress string     `json:"broadcast_address"`
+	Hostname         string     `json:"hostname"`
+	TCPPort          int        `json:"tcp_port"`
+	HTTPPort         int        `json:"http_port"`
+	HTTPSPort        int        `json:"https_port,omitempty"` // 0: it has none
+	RPCAddress       string     `json:"rpc_address"`
+	Zone             string     `json:"zone"`
+	Region           string     `json:"region"`
+	Version          string     `json:"version"`                    // of NSQ, which it speaks
+	Build            string     `json:"lockstep_version,omitempty"` // of the product; "": an older build
+	Lease            int64      `json:"lease,omitempty"`            // live/<n>: a peer may revoke it
+	Boot             int64      `json:"boot,omitempty"`             // nodes/<n>: signs of life counted, to notice a restored data path
+	Disk             string     `json:"disk,omitempty"`             // id of the data path (coordinator/metadata/nodefile)
+	// Starts, in nodes/<n>, are the newest starts of the broker. An older build that rewrites the key drops them: then Boot
+	// alone is compared, until the broker raises it again.
+	Starts       []lifecycle.StartRecord `json:"starts,omitempty"`
+	Transferring bool                    `json:"handing_over,omitempty"`
+	// Unreachable names the brokers from which this one receives nothing. It is set only
+	// while the broker leads a partition that lacks its minimum for that reason: the other
+	// brokers may then replace the leader.
+	Unreachable []ident.Node `json:"unreached,omitempty"`
+	// Leaving, in nodes/<n>: an operator decommissions the broker; its
+	// replicas are moved to others.
+	Leaving bool `json:"leaving,omitempty"`
+	// Drain, in nodes/<n>: an operator drains the broker, which stays a member.
+	Drain Drain `json:"drain,omitempty"`
+	// Level is the highest feature level that the broker's build has.
+	Level int `json:"feature_level,omitempty"`
+}
+
+// Drain is what an operator drains from a broker; "" = nothing.
+type Drain string
+
+const (
+	// DrainLeaders: the broker's leaderships move to other in-sync replicas, and it gets no
+	// new replica.
+	DrainLeaders Drain = "leaders"
+	// DrainReplicas: the broker's replicas move to other brokers, too.
+	DrainReplicas Drain = "replicas"
+)
+
+// Level is the feature level of this build: it rises by one with each change of a
+// format or message that older builds cannot read. Such a change is used
+// only when the cluster's level has reached it.
+const Level = LevelTrash
+
+// LevelDurability is the first feature level whose brokers honour the durability in a
+// topic's key.
+const LevelDurability = 2
+
+// LevelQuotas is the first feature level whose brokers keep the owner of a topic or channel
+// and the publish rates in its key, and the quota in a user's key. An older broker that
+// rewrites such a key loses them.
+const LevelQuotas = 3
+
+// LevelDedupe is the first feature level whose brokers read batches in which messages have
+// identities, and keep the dedupe window of a topic in its key.
+const LevelDedupe = 4
+
+// LevelFilters is the first feature level whose brokers apply the filter in a channel's key. An
+// older broker that leads a partition delivers every message, and loses the filter when it
+// rewrites the key.
+const LevelFilters = 5
+
+// LevelDrain is the first feature level whose brokers keep the drain in a broker's key, and
+// give a drained broker no leadership. An older controller would give them back.
+const LevelDrain = 6
+
+// LevelGrowing is the first feature level whose brokers keep the new partitions in a topic's
+// key, and delete them with the topic.
+const LevelGrowing = 6
+
+// LevelContent is the first feature level whose brokers keep the dedupe option of a topic in its
+// key, and give a message without an id the identity of its content. A put through an older broker
+// would not be recognised. These brokers also read puts whose messages share one identity.
+const LevelContent = 6
+
+// LevelTrash is the first feature level whose brokers keep the replicas of a topic that was deleted
+// with a grace, and keep the idle time of a topic in its key. An older broker would remove the
+// replicas when it sees the topic's key, and loses the idle time when it rewrites the key.
+const LevelTrash = 7
+
+// LevelChannelIdle is the first feature level whose brokers keep the idle time of a topic's channels in its
+// key. An older broker loses it when it rewrites the key.
+const LevelChannelIdle = 7
+
+// ClusterState is the value of the config key (version 1).
+type ClusterState struct {
+	V        int   `json:"v"`
+	Level    int   `json:"feature_level"` // all brokers have it; it never falls
+	Revision int64 `json:"-"`
+}
+
+// Encode writes a value with its version; values are JSON so that operators can
+// read them.
+func Encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("meta: value does not marshal: " + err.Error()) // plain structs always do
+	}
+	return b
+}

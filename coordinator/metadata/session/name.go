@@ -1,0 +1,79 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+)
+
+const (
+	// nameGrace is how long after its lease a registration of another process may still be
+	// seen.
+	nameGrace = 2 * time.Second
+	// slowMetadata is the time of an answer from which on leases may have stood still.
+	slowMetadata = time.Second
+)
+
+// ErrNameTaken means that a living broker has this one's name.
+var ErrNameTaken = errors.New("coordinator: another broker of this name runs")
+
+// AwaitName waits until no living broker has this one's name. The registration of an
+// earlier run on this data path does not count. Another registration ends with its
+// lease, unless its process renews it: ErrNameTaken.
+func (s *Session) AwaitName(ctx context.Context) error {
+	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice: a new leader of the metadata begins the lease anew
+	since := time.Now()
+	for said := false; ; said = true {
+		asked := time.Now()
+		try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+		other, err := s.otherRun(try)
+		cancel()
+		if time.Since(asked) >= slowMetadata {
+			since = time.Now()
+		}
+		switch {
+		case err != nil:
+			return err
+		case other == nil:
+			return nil
+		case time.Since(since) > most:
+			return fmt.Errorf("%w: %s at %s; this process needs a --node-name of its own", ErrNameTaken, s.node.Name, other.RPCAddress)
+		case !said:
+			s.o.Log.WithField("address", other.RPCAddress).Warnf("%s is registered by another process: waiting whether its registration ends", s.node.Name)
+		}
+		select {
+		case <-time.After(registerRetry):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrNameTaken, ctx.Err())
+		}
+	}
+}
+
+// otherRun is the registration under this name of a process that does not work on
+// this data path; nil if there is none.
+func (s *Session) otherRun(ctx context.Context) (*metadata.NodeState, error) {
+	e, err := s.o.Store.Get(ctx, s.o.Keys.Live(s.node.Name))
+	if errors.Is(err, metadata.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read own registration: %w", err)
+	}
+	n, err := metadata.DecodeNode(e)
+	if err != nil {
+		return nil, err
+	}
+	r := s.o.File.Record()
+	same := n.Disk == string(r.Disk) && !r.Doubted
+	if n.Disk == "" { // of an older build
+		same = n.RPCAddress == s.node.RPCAddress
+	}
+	if same {
+		return nil, nil
+	}
+	return &n, nil
+}

@@ -1,0 +1,143 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// errReplaced means that another process was started as this broker, later than
+// this one, when this one was not registered.
+var errReplaced = errors.New("coordinator: another process was started under this broker's name")
+
+// Register tries until this broker is registered, cannot be (a later run was started, the
+// cluster went back), or ctx ends.
+func (s *Session) Register(ctx context.Context) error {
+	retry := time.NewTicker(registerRetry)
+	defer retry.Stop()
+	for {
+		err := s.register(ctx)
+		if err == nil || errors.Is(err, errReplaced) || errors.Is(err, metadata.ErrWentBack) {
+			return err
+		}
+		s.o.Log.WithError(err).Warn("cannot register, trying again")
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("register: %w", err)
+		case <-retry.C:
+		}
+	}
+}
+
+// register takes a lease and writes the live key under it. A registration of an earlier
+// run of this broker is revoked first: its process is gone, this one holds the data path
+// (AwaitName has seen to that). That of a later run is left alone (errReplaced).
+func (s *Session) register(ctx context.Context) error {
+	if err := s.checkReplaced(ctx); err != nil {
+		return err
+	}
+	if err := s.revokeOld(ctx); err != nil {
+		return err
+	}
+	lease, lost, err := s.lease(ctx)
+	if err != nil {
+		return fmt.Errorf("take a lease: %w", err)
+	}
+	state := s.node
+	state.V, state.Lease, state.Boot, state.Starts = metadata.Version, lease, 0, nil
+	key := s.o.Keys.Live(state.Name)
+	try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	ok, rev, err := s.o.Store.Txn(try, []metadata.Compare{{Key: key}}, []metadata.Put{{Key: key, Value: metadata.Encode(state), Lease: lease}})
+	if err == nil && !ok {
+		err = txn.ErrCompare
+	}
+	if err != nil {
+		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // it would be renewed for ever
+		defer cancel()
+		_ = s.o.Store.Revoke(undo, lease)
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	s.mu.Lock()
+	s.mu.lease, s.mu.lost = lease, lost
+	s.mu.Unlock()
+	s.current.Store(rev)
+	s.newest.Store(rev)
+	return nil
+}
+
+// checkReplaced asks whether a later run of this broker was started.
+func (s *Session) checkReplaced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	known, _, err := s.known(ctx)
+	if err == nil && s.ownState(known).LaterThan(s.o.File.Record().State()) {
+		err = fmt.Errorf("%w: %s", errReplaced, s.node.Name)
+	}
+	return err
+}
+
+// revokeOld ends the registration of an earlier run.
+func (s *Session) revokeOld(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	e, err := s.o.Store.Get(ctx, s.o.Keys.Live(s.node.Name))
+	if errors.Is(err, metadata.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read own registration: %w", err)
+	}
+	if err := s.o.Store.Revoke(ctx, e.Lease); err != nil {
+		return fmt.Errorf("revoke the lease of an earlier run: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) lease(ctx context.Context) (int64, <-chan struct{}, error) {
+	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
+	defer cancel()
+	return s.o.Store.Lease(ctx, s.ttl)
+}
+
+// PublishHandingOver notifies the others that this broker transfers its leaderships.
+func (s *Session) PublishHandingOver(ctx context.Context) error {
+	return s.publish(ctx, func(n *notice) { n.transferring = true })
+}
+
+// PublishUnreachable notifies the others which brokers this one cannot reach.
+func (s *Session) PublishUnreachable(ctx context.Context, nodes []ident.Node) error {
+	return s.publish(ctx, func(n *notice) { n.unreachable = nodes })
+}
+
+// notice is what a broker publishes of itself beside its registration.
+type notice struct {
+	transferring bool
+	unreachable  []ident.Node
+}
+
+// publish changes the notice and rewrites the registration with it; its incarnation stays. Two
+// changes at a time would write over each other, so the lock is held until the write is answered.
+func (s *Session) publish(ctx context.Context, change func(*notice)) error {
+	s.notice.Lock()
+	defer s.notice.Unlock()
+	change(&s.notice.notice)
+	state := s.node
+	state.Transferring, state.Unreachable = s.notice.transferring, s.notice.unreachable
+	state.V, state.Lease, state.Boot, state.Starts = metadata.Version, s.LeaseID(), 0, nil
+	key := s.o.Keys.Live(state.Name)
+	_, _, err := s.o.Store.Txn(ctx, []metadata.Compare{{Key: key, Create: s.current.Load(), Mod: -1}},
+		[]metadata.Put{{Key: key, Value: metadata.Encode(state), Lease: state.Lease}})
+	return err
+}
+
+// Leave ends the registration.
+func (s *Session) Leave(ctx context.Context) error {
+	s.Drop()
+	return s.o.Store.Revoke(ctx, s.LeaseID())
+}

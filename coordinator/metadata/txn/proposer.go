@@ -1,0 +1,149 @@
+package txn
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	// proposers is how many transactions are under way at once: etcd writes those
+	// that come together with one sync.
+	proposers = 16
+	// partitionsPerTxn is how many partitions one transaction changes: each takes a put
+	// and a compare, three are shared.
+	partitionsPerTxn = metadata.MaxTxn - 3
+)
+
+// Registrations are the present runs of the brokers; *catalog.Catalog has them.
+type Registrations interface {
+	LiveNode(n ident.Node) (catalog.Registration, bool)
+}
+
+// ProposerOptions are all required.
+type ProposerOptions struct {
+	// Wrote, if not nil, receives the revision of each change that was made. It must not block.
+	Wrote         func(revision int64)
+	Store         metadata.Store
+	Keys          metadata.Keys
+	Self          ident.Node
+	Incarnation   func() ident.Incarnation // of the present registration; 0 = none
+	Registrations Registrations
+	Post          func(ident.Partition, replica.Event) // must not block
+	Log           logrus.FieldLogger
+}
+
+// proposal is one machine's compare-and-swap.
+type proposal struct {
+	id  ident.Partition
+	cas replica.CAS
+}
+
+// Proposer carries out compare-and-swaps on partition keys and answers the machines. A
+// transaction compares the partitions' ModRevisions, the proposer's own registration,
+// and the registrations of the old leader and of the transfer target that the machines
+// named. Proposals that wait and name the same registrations go together: when a broker
+// of ten thousand partitions dies, all of them change.
+type Proposer struct {
+	o ProposerOptions
+
+	ctx        context.Context //nolint:containedctx // the goroutines' life, cancelled by Stop
+	cancel     context.CancelFunc
+	done       sync.WaitGroup
+	wake       chan struct{} // capacity proposers
+	unresolved *unresolved
+	mu         struct {
+		sync.Mutex
+		queue []proposal
+	}
+}
+
+// NewProposer starts a proposer.
+func NewProposer(o ProposerOptions) *Proposer {
+	p := &Proposer{o: o, wake: make(chan struct{}, proposers), unresolved: newUnresolved()}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for range proposers {
+		p.done.Go(p.run)
+	}
+	p.done.Go(p.resolve)
+	return p
+}
+
+// Propose queues a compare-and-swap. Its answer is posted as replica.CASDone.
+func (p *Proposer) Propose(id ident.Partition, c replica.CAS) {
+	p.mu.Lock()
+	p.mu.queue = append(p.mu.queue, proposal{id, c})
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stop ends the proposer and waits for its goroutines. Queued proposals are dropped.
+func (p *Proposer) Stop() {
+	p.cancel()
+	p.done.Wait()
+}
+
+func (p *Proposer) run() {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-p.wake:
+		}
+		for burst := p.take(); len(burst) > 0; burst = p.take() {
+			p.carryOut(burst)
+		}
+	}
+}
+
+// take gives the proposals of the next transaction: an election before all else, because its
+// partition serves no client, or the oldest proposal. Proposals that can share its compares
+// go with it.
+func (p *Proposer) take() []proposal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mu.queue) == 0 || p.ctx.Err() != nil {
+		return nil
+	}
+	first := max(0, slices.IndexFunc(p.mu.queue, func(c proposal) bool { return c.cas.LeaderGone != nil }))
+	burst, rest := []proposal{p.mu.queue[first]}, p.mu.queue[:0]
+	chosen := map[ident.Partition]bool{burst[0].id: true}
+	for i, c := range p.mu.queue {
+		switch {
+		case i == first:
+		case len(burst) < partitionsPerTxn && !chosen[c.id] && sameConditions(burst[0].cas, c.cas):
+			burst = append(burst, c)
+			chosen[c.id] = true
+		default:
+			rest = append(rest, c)
+		}
+	}
+	clear(p.mu.queue[len(rest):])
+	p.mu.queue = rest
+	return burst
+}
+
+// sameConditions reports whether two proposals say the same of the old leader and of
+// the transfer target.
+func sameConditions(a, b replica.CAS) bool {
+	if (a.LeaderGone == nil) != (b.LeaderGone == nil) || a.LeaderGone != nil && *a.LeaderGone != *b.LeaderGone {
+		return false
+	}
+	return sameRun(a.TransferTarget, b.TransferTarget)
+}
+
+func sameRun(a, b *replica.Peer) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Node == b.Node && a.Incarnation == b.Incarnation
+}

@@ -1,0 +1,222 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+)
+
+// endsTimeout bounds how long Cluster waits for the other brokers.
+const endsTimeout = 300 * time.Millisecond
+
+// Cluster is the whole of GET /v1/cluster. Right after a start, and while the
+// controller changes, it waits up to 1.5 s for one. Ends of partitions led
+// elsewhere are asked for, and unknown where no answer comes within 300 ms.
+func (d *Directory) Cluster() api.ClusterView {
+	ctx, cancel := context.WithTimeout(d.o.Context, lookupWait)
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.o.Catalog.Controller() != "" }) // else it is shown as ""
+	cancel()
+	return d.view(d.topicViews(d.collectEnds()))
+}
+
+// View is Cluster without a wait and without a question to another broker: the ends are 0, and
+// damaged places are those of this broker. The topics are shared, and must not be changed: they are made anew
+// after a change alone, for an open console asks for them every second.
+func (d *Directory) View() api.ClusterView {
+	own := d.own()
+	if len(own.damaged) > 0 || d.o.Unheard() > 0 { // without the metadata, leaders change unnoticed
+		return d.view(d.topicViews(own))
+	}
+	return d.view(d.unchanged())
+}
+
+// unchanged are the topics of view without damage, which are kept until the catalog notes a change.
+func (d *Directory) unchanged() []api.TopicView {
+	t := &d.topics
+	t.Lock()
+	defer t.Unlock()
+	if t.views != nil {
+		select {
+		case <-t.until:
+		default:
+			return t.views
+		}
+	}
+	t.until = d.o.Catalog.Changed()
+	t.views = d.topicViews(reports{})
+	return t.views
+}
+
+// own are the damaged places here.
+func (d *Directory) own() reports {
+	own := reports{damaged: map[ident.Partition][]api.DamageView{}}
+	for _, place := range d.o.Damaged() {
+		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
+	}
+	return own
+}
+
+// Members is View without the topics and the counters: its time does not depend on the number of topics.
+func (d *Directory) Members() api.ClusterView {
+	v := api.ClusterView{
+		Cluster: d.o.Cluster, Controller: d.o.Catalog.Controller(), Self: d.o.Self.Name, Level: d.o.Catalog.Cluster().Level,
+		MetadataUnheardMS: d.o.Unheard().Milliseconds(), Topics: []api.TopicView{},
+	}
+	for _, n := range d.o.Catalog.Nodes() {
+		v.Brokers = append(v.Brokers, d.brokerView(n))
+	}
+	return v
+}
+
+// TopicView is one topic of View; false if there is none of the name.
+func (d *Directory) TopicView(name string) (api.TopicView, bool) {
+	t, ok := d.o.Catalog.Topic(name)
+	if !ok {
+		return api.TopicView{}, false
+	}
+	return d.topicView(name, t, d.own()), true
+}
+
+func (d *Directory) view(topics []api.TopicView) api.ClusterView {
+	v := d.Members()
+	v.Counters, v.Topics = d.o.Counters(), topics
+	return v
+}
+
+func (d *Directory) topicViews(reported reports) []api.TopicView {
+	names := d.o.Catalog.Topics()
+	views := make([]api.TopicView, 0, len(names))
+	for _, name := range names {
+		if t, ok := d.o.Catalog.Topic(name); ok {
+			views = append(views, d.topicView(name, t, reported))
+		}
+	}
+	return views
+}
+
+func (d *Directory) topicView(name string, t metadata.TopicState, reported reports) api.TopicView {
+	v := api.TopicView{Topic: name, ID: t.ID, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
+		EffectiveLimits: catalog.LimitsOf(t), Owner: t.Owner}
+	for n := range t.Partitions {
+		v.Partitions = append(v.Partitions, d.partitionView(ident.Partition{Topic: t.ID, Number: uint16(n)}, reported))
+	}
+	return v
+}
+
+func (d *Directory) brokerView(n metadata.NodeState) api.BrokerView {
+	r, ok := d.o.Catalog.LiveNode(n.Name)
+	leaving, drain := n.Leaving, n.Drain
+	if ok {
+		n = r.NodeState
+	}
+	return api.BrokerView{
+		Leaving: leaving, Drain: string(drain),
+		Name: n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
+		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
+		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Build: n.Build, Level: n.Level,
+		LowSpace: d.o.LowSpace(n.Name), Hangs: d.o.Hangs(n.Name), Silent: !ok && d.o.Unanswered(n.Name),
+	}
+}
+
+func httpsAddress(n metadata.NodeState) string {
+	if n.HTTPSPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPSPort))
+}
+
+func (d *Directory) partitionView(p ident.Partition, reported reports) api.PartitionView {
+	s, _ := d.o.Catalog.Partition(p)
+	v := api.PartitionView{Partition: int(p.Number), Epoch: s.Epoch, Replicas: s.Replicas,
+		UnderReplicated: len(s.ISR) < len(s.Replicas), MinInSync: s.MinInSync, Target: s.Target}
+	for _, m := range s.ISR {
+		v.ISR = append(v.ISR, m.Node)
+	}
+	slices.SortFunc(v.ISR, func(a, b ident.Node) int { return cmp.Compare(a, b) })
+	if l, ok := d.Leader(p); ok {
+		v.Leader = l.Node
+	}
+	v.Damaged = reported.damaged[p]
+	if e, ok := reported.ends[p]; ok {
+		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
+		v.EndOffset = ident.Offset(e.EndOffset)
+	} else {
+		v.EndsUnknown = reported.ends != nil // View asks for none
+	}
+	return v
+}
+
+// reports are the answers of the live brokers about their partitions.
+type reports struct {
+	ends    map[ident.Partition]calls.PartitionEnd
+	starts  map[ident.Partition]calls.PartitionStart
+	damaged map[ident.Partition][]api.DamageView
+}
+
+// collectEnds asks all live brokers at once. One that does not answer in time is left out.
+func (d *Directory) collectEnds() reports {
+	ctx, cancel := context.WithTimeout(d.o.Context, endsTimeout)
+	defer cancel()
+	out := reports{ends: map[ident.Partition]calls.PartitionEnd{}, starts: map[ident.Partition]calls.PartitionStart{}, damaged: map[ident.Partition][]api.DamageView{}}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for _, r := range d.o.Catalog.LiveNodes() {
+		if !d.o.Peers.Up(r.Name) {
+			continue
+		}
+		asked.Go(func() {
+			resp, err := calls.Ends.Ask(ctx, d.o.Caller, r.Name, calls.None{})
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range resp.Partitions {
+				out.ends[e.Partition()] = e
+			}
+			for _, s := range resp.Starts {
+				out.starts[s.Partition()] = s
+			}
+			for _, place := range resp.Damaged {
+				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))
+			}
+		})
+	}
+	asked.Wait()
+	return out
+}
+
+// OwnDamage lists the damaged places of the replicas here, of the topics that there are.
+func (d *Directory) OwnDamage() (out []api.PlacedDamage) {
+	for _, place := range d.o.Damaged() {
+		if name, ok := d.o.Catalog.Name(place.Partition().Topic); ok {
+			out = append(out, api.PlacedDamage{Topic: name, Partition: int(place.Number), Damage: damageView(place, d.o.Self.Name)})
+		}
+	}
+	return out
+}
+
+func damageView(d calls.DamagedPlace, n ident.Node) api.DamageView {
+	return api.DamageView{
+		Node: n, From: ident.Offset(d.From), To: ident.Offset(d.To),
+		FirstSequence: ident.Sequence(d.FirstSequence), EndSequence: ident.Sequence(d.EndSequence),
+	}
+}
+
+// TopicsLedBy gives the statistics of the partitions that a broker leads, without clients,
+// over the brokers' own connections: its HTTP port may ask for certificates.
+func (d *Directory) TopicsLedBy(ctx context.Context, n ident.Node) ([]api.TopicStats, error) {
+	list, err := calls.Topics.Ask(ctx, d.o.Caller, n, calls.None{})
+	return calls.EdgeStats(list), err
+}

@@ -1,0 +1,261 @@
+package query
+
+import (
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+)
+
+// lookupWait bounds how long Lookup waits while a partition has no leader, and
+// Cluster while there is no controller.
+const lookupWait = 1500 * time.Millisecond
+
+// Peers are the other brokers; *liveness.Peers has them.
+type Peers interface {
+	// Up reports whether a broker answers; this one does.
+	Up(n ident.Node) bool
+	// Reached gives the incarnation of another broker, and whether it answers.
+	Reached(n ident.Node) (ident.Incarnation, bool)
+}
+
+// Options are all required.
+type Options struct {
+	Cluster string
+	Self    metadata.NodeState // this broker as it is registered
+	Engine  *engine.Engine
+	Catalog *catalog.Catalog
+	Peers   Peers
+	Caller  calls.Caller
+	// Counters sums the rare events of the machines here.
+	Counters func() api.CounterTotals
+	// LowSpace reports whether a broker is below its disk reserve.
+	LowSpace func(ident.Node) bool
+	// Hangs reports whether a broker said that its disk or a core loop does not go on, or that its
+	// store has failed.
+	Hangs func(ident.Node) bool
+	// Unanswered reports whether a broker's address neither answers nor refuses connections.
+	Unanswered func(ident.Node) bool
+	// Damaged are the damaged places of the replicas here.
+	Damaged func() []calls.DamagedPlace
+	// Unheard is how long the metadata has not answered; 0 if it does.
+	Unheard func() time.Duration
+	// HiddenFor is how long a node is hidden from lookups.
+	HiddenFor time.Duration
+	// Context ends with the broker.
+	Context context.Context //nolint:containedctx // bounds the calls of methods that take none
+}
+
+// Directory answers. It is api.Directory but for Ready.
+type Directory struct {
+	o      Options
+	hidden *hiddenNodes
+	topics struct {
+		sync.Mutex
+		views []api.TopicView // without damage and ends; nil = none are kept
+		until <-chan struct{} // closed when they are no longer true
+	}
+}
+
+// New makes a directory that hides no node.
+func New(o Options) *Directory {
+	return &Directory{o: o, hidden: newHiddenNodes(o.HiddenFor)}
+}
+
+// Leader is the leader of a partition as the metadata says, or in a later epoch the
+// replica here; false while that incarnation is not live.
+func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
+	s, ok := d.o.Catalog.Partition(p)
+	if !ok {
+		return catalog.Leadership{}, false
+	}
+	if l, ok := d.followed(p, s.Epoch); ok {
+		return l, true
+	}
+	r, live := d.o.Catalog.LiveNode(s.Leader)
+	l := catalog.Leadership{Node: s.Leader, Incarnation: s.LeaderIncarnation, Epoch: s.Epoch}
+	return l, live && r.Incarnation == s.LeaderIncarnation
+}
+
+// followed is the leader that the replica here follows in a later epoch than the metadata
+// is known to name: the watch may be behind for as long as this broker does not reach the
+// store, although it reaches the leader.
+func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Leadership, bool) {
+	p, ok := d.o.Engine.Partition(id)
+	if !ok {
+		return catalog.Leadership{}, false
+	}
+	v := p.View()
+	if v.Epoch <= known || v.Follows == "" {
+		return catalog.Leadership{}, false
+	}
+	inc, up := d.o.Peers.Reached(v.Follows)
+	return catalog.Leadership{Node: v.Follows, Incarnation: inc, Epoch: v.Epoch}, up
+}
+
+// Lookup gives a topic's channels, and for each partition its leader and a live
+// in-sync follower, so that a consumer is connected to a survivor when the
+// leader dies. It waits up to 1.5 s while a partition has no leader.
+func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.Producer, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	t, ok := d.o.Catalog.Topic(topic)
+	if !ok {
+		return nil, nil, api.ErrTopicNotFound
+	}
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // then the followers must do
+	names := map[ident.Node]bool{}
+	for n := range t.Partitions {
+		p, _ := d.o.Catalog.Partition(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		for _, node := range d.serving(p) {
+			names[node] = true
+		}
+	}
+	var producers []api.Producer
+	for _, r := range d.o.Catalog.LiveNodes() {
+		if names[r.Name] && !d.hidden.hides(topic, address(r.NodeState)) {
+			producers = append(producers, producer(r.NodeState))
+		}
+	}
+	return d.Channels(topic), producers, nil
+}
+
+// Leaders lists the brokers that lead the partitions of a topic (api.Directory).
+func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionLeader, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	t, ok := d.o.Catalog.Topic(topic)
+	if !ok {
+		return nil, api.ErrTopicNotFound
+	}
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // those without a leader are left out
+	var all []api.PartitionLeader
+	for n := range t.Partitions {
+		leader, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
+		if !ok {
+			continue
+		}
+		if r, live := d.o.Catalog.LiveNode(leader.Node); live {
+			all = append(all, api.PartitionLeader{Partition: n, Producer: producer(r.NodeState)})
+		}
+	}
+	return all, nil
+}
+
+// led reports whether every partition of a topic has a live leader.
+func (d *Directory) led(t metadata.TopicState) bool {
+	for n := range t.Partitions {
+		if _, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)}); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// serving names a partition's live leader and one live in-sync follower.
+func (d *Directory) serving(s metadata.PartitionState) []ident.Node {
+	var out []ident.Node
+	if d.Alive(s.Leader) {
+		out = append(out, s.Leader)
+	}
+	for _, m := range s.ISR {
+		if m.Node != s.Leader && d.Alive(m.Node) {
+			return append(out, m.Node)
+		}
+	}
+	return out
+}
+
+// Alive reports whether a broker is registered, stays, and answers.
+func (d *Directory) Alive(n ident.Node) bool {
+	r, ok := d.o.Catalog.LiveNode(n)
+	return ok && !r.Transferring && d.o.Peers.Up(n)
+}
+
+// Isolated reports whether other brokers are registered and none of them answers.
+func (d *Directory) Isolated() bool {
+	others := 0
+	for _, r := range d.o.Catalog.LiveNodes() {
+		if r.Name == d.o.Self.Name {
+			continue
+		}
+		if d.o.Peers.Up(r.Name) {
+			return false
+		}
+		others++
+	}
+	return others > 0
+}
+
+// Channels lists a topic's channels, sorted; the ephemeral ones only as far as
+// this broker serves them.
+func (d *Directory) Channels(topic string) []string {
+	t, ok := d.o.Catalog.Topic(topic)
+	if !ok {
+		return nil
+	}
+	names := map[string]bool{}
+	for name := range d.o.Catalog.Channels(t.ID) {
+		names[name] = true
+	}
+	for _, p := range d.o.Engine.PartitionsOf(t.ID, t.Partitions) {
+		if p.Leading() {
+			for _, name := range p.Queue().Channels() {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Nodes lists the live brokers with the topics that they serve.
+func (d *Directory) Nodes() []api.NodeEntry {
+	topics := map[ident.Node]map[string]bool{}
+	for _, p := range d.o.Catalog.Partitions() {
+		name, ok := d.o.Catalog.Name(p.Topic)
+		if _, trashed := d.o.Catalog.Trashed(p.Topic); !ok || trashed {
+			continue
+		}
+		s, _ := d.o.Catalog.Partition(p)
+		for _, n := range d.serving(s) {
+			if topics[n] == nil {
+				topics[n] = map[string]bool{}
+			}
+			topics[n][name] = true
+		}
+	}
+	var out []api.NodeEntry
+	for _, r := range d.o.Catalog.LiveNodes() {
+		if !d.Alive(r.Name) {
+			continue
+		}
+		e := api.NodeEntry{Producer: producer(r.NodeState), Topics: slices.Sorted(maps.Keys(topics[r.Name]))}
+		for _, t := range e.Topics {
+			e.Tombstones = append(e.Tombstones, d.hidden.hides(t, address(r.NodeState)))
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func producer(n metadata.NodeState) api.Producer {
+	return api.Producer{
+		RemoteAddress: address(n), Hostname: n.Hostname, BroadcastAddress: n.BroadcastAddress,
+		TCPPort: n.TCPPort, HTTPPort: n.HTTPPort, Version: n.Version, TopologyZone: n.Zone, TopologyRegion: n.Region,
+	}
+}
+
+// address is how /nodes and /topic/tombstone name a broker.
+func address(n metadata.NodeState) string {
+	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPPort))
+}

@@ -1,0 +1,151 @@
+package query
+
+import (
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// leadershipSeed makes the hashes of leaderships comparable within this process.
+var leadershipSeed = maphash.MakeSeed()
+
+// led names one leadership of a partition.
+type led struct {
+	number uint16
+	epoch  uint64
+}
+
+// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a
+// channel, if named, select one. Only a sample of a named channel has its partitions. It reads
+// what Stats reads, and no message.
+func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
+	byName := map[string]*sample{}
+	now := time.Now()
+	for _, p := range i.Engine.Partitions() {
+		if !p.Leading() || p.Hidden() || topic != "" && p.Topic() != topic {
+			continue
+		}
+		s := byName[p.Topic()]
+		if s == nil {
+			s = &sample{TopicSample: api.TopicSample{Topic: p.Topic()}}
+			byName[p.Topic()] = s
+		}
+		i.sample(s, p, channel, now)
+	}
+	out := make([]api.TopicSample, 0, len(byName))
+	for name, s := range byName {
+		if state, ok := i.Catalog.Topic(name); ok {
+			s.Paused = state.Paused
+		}
+		out = append(out, s.TopicSample)
+	}
+	slices.SortFunc(out, func(a, b api.TopicSample) int {
+		if a.Topic < b.Topic {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// sample is a TopicSample that is being added up.
+type sample struct {
+	api.TopicSample
+	at map[string]int // places in Channels
+}
+
+func (i *Inspector) sample(s *sample, p *engine.Partition, channel string, now time.Time) {
+	stats, done := p.Queue().Stats(channel, false), p.Queue().Work()
+	s.Led++
+	// The sum does not depend on the order of the partitions.
+	s.Leadership += maphash.Comparable(leadershipSeed, led{p.ID().Number, uint64(p.View().Epoch)})
+	s.Messages += stats.MessageCount
+	s.Put += done.Messages
+	s.PutBytes += done.Bytes
+	s.Depth += stats.Depth
+	s.KeptBytes += int64(p.Committed().Offset - p.Start().Offset)
+	for _, c := range stats.Channels {
+		i.sampleChannel(s.channel(c.ChannelName), p, c, channel != "", now)
+	}
+}
+
+func (s *sample) channel(name string) *api.ChannelSample {
+	at, ok := s.at[name]
+	if !ok {
+		if s.at == nil {
+			s.at = map[string]int{}
+		}
+		at = len(s.Channels)
+		s.at[name] = at
+		s.Channels = append(s.Channels, api.ChannelSample{Channel: name})
+	}
+	return &s.Channels[at]
+}
+
+func (i *Inspector) sampleChannel(to *api.ChannelSample, p *engine.Partition, c api.ChannelStats, detailed bool, now time.Time) {
+	lag := i.lag(p, c, now)
+	inFlight, deferred := int64(c.InFlightCount), int64(c.DeferredCount)
+	to.Depth += c.Depth
+	to.InFlight += inFlight
+	to.Deferred += deferred
+	if unfinished := uint64(c.Depth + inFlight + deferred); c.MessageCount > unfinished {
+		to.Finished += c.MessageCount - unfinished
+	}
+	to.Requeued += c.RequeueCount
+	to.TimedOut += c.TimeoutCount
+	to.Clients = max(to.Clients, c.ClientCount) // a consumer is attached to every partition
+	to.Paused = to.Paused || c.Paused
+	to.Ordered = to.Ordered || c.Ordered
+	to.Lag = max(to.Lag, lag)
+	if !detailed {
+		return
+	}
+	part := api.ChannelPartition{
+		Partition: p.ID().Number, Depth: c.Depth, InFlight: inFlight, Deferred: deferred,
+		Lags: c.Lags, Oldest: c.Oldest, Lag: lag, End: p.View().Committed.Sequence,
+	}
+	if c.Lags {
+		if r, ok := p.Store().Index().AtSequence(c.Oldest); ok {
+			part.OldestMS = r.TimeMS
+		}
+	}
+	to.Partitions = append(to.Partitions, part)
+}
+
+// Replica is the replica of a partition on this broker.
+func (i *Inspector) Replica(topic string, number uint16) (api.ReplicaSample, bool) {
+	p, _ := i.replicaOf(topic, number)
+	if p == nil {
+		return api.ReplicaSample{}, false
+	}
+	even := caughtUp(p)
+	if !even {
+		i.Engine.Followers([]*engine.Partition{p}, followersWait)
+	}
+	v := p.View()
+	s := api.ReplicaSample{
+		Role: v.Role.String(), Epoch: v.Epoch, CommittedOffset: v.Committed.Offset, CommittedSequence: v.Committed.Sequence, End: v.End.Offset, EndSequence: v.End.Sequence,
+		DiskBytes: p.Store().DiskBytes(),
+	}
+	if v.Role != replica.Leader {
+		return s, true
+	}
+	for _, n := range v.Replicas {
+		if n == i.Self {
+			continue
+		}
+		f := api.FollowerSample{Node: n, InSync: slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return m.Node == n }), Known: even}
+		for _, seen := range p.Followers() {
+			if seen.Node == n && !even {
+				f.Behind, f.Owes, f.Known = seen.Behind, time.Duration(seen.OwesMS)*time.Millisecond, true
+			}
+		}
+		s.Followers = append(s.Followers, f)
+	}
+	return s, true
+}

@@ -1,0 +1,119 @@
+package query
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+)
+
+// Topics gives the statistics of the partitions led here (api.Stats). Partitions of one
+// topic are added up.
+func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
+	byName := map[string]*api.TopicStats{}
+	for _, p := range i.Engine.Partitions() {
+		if !p.Leading() || p.Hidden() || topic != "" && p.Topic() != topic {
+			continue
+		}
+		part := p.Queue().Stats(channel, clients)
+		if sum, ok := byName[p.Topic()]; ok {
+			addTopic(sum, part)
+		} else {
+			byName[p.Topic()] = &part
+		}
+	}
+	out := make([]api.TopicStats, 0, len(byName))
+	for name, t := range byName {
+		t.TopicName = name
+		if state, ok := i.Catalog.Topic(name); ok {
+			t.Paused = state.Paused
+		}
+		out = append(out, *t)
+	}
+	slices.SortFunc(out, func(a, b api.TopicStats) int { return cmp.Compare(a.TopicName, b.TopicName) })
+	return out
+}
+
+func addTopic(sum *api.TopicStats, part api.TopicStats) {
+	sum.Depth += part.Depth
+	sum.BackendDepth += part.BackendDepth
+	sum.MessageCount += part.MessageCount
+	sum.MessageBytes += part.MessageBytes
+	sum.Inherited += part.Inherited
+	addLatency(&sum.E2E, part.E2E)
+	known := len(sum.Channels) // both are sorted
+	for _, c := range part.Channels {
+		if i, ok := slices.BinarySearchFunc(sum.Channels[:known], c.ChannelName, byChannel); ok {
+			addChannel(&sum.Channels[i], c)
+		} else {
+			sum.Channels = append(sum.Channels, c)
+		}
+	}
+	if len(sum.Channels) > known {
+		slices.SortFunc(sum.Channels, func(x, y api.ChannelStats) int { return byChannel(x, y.ChannelName) })
+	}
+}
+
+func byChannel(c api.ChannelStats, name string) int { return cmp.Compare(c.ChannelName, name) }
+
+func byAddress(c api.ClientStats, address string) int { return cmp.Compare(c.RemoteAddress, address) }
+
+// addChannel adds one partition's numbers. A consumer is attached to every
+// partition, so it appears once for each: clients are distinguished by address.
+func addChannel(sum *api.ChannelStats, part api.ChannelStats) {
+	sum.Depth += part.Depth
+	sum.BackendDepth += part.BackendDepth
+	sum.InFlightCount += part.InFlightCount
+	sum.DeferredCount += part.DeferredCount
+	sum.MessageCount += part.MessageCount
+	sum.Inherited += part.Inherited
+	sum.RequeueCount += part.RequeueCount
+	sum.TimeoutCount += part.TimeoutCount
+	sum.FilteredCount += part.FilteredCount
+	sum.ExpiredCount += part.ExpiredCount
+	sum.Filter = cmp.Or(sum.Filter, part.Filter)
+	sum.Paused = sum.Paused || part.Paused
+	sum.Ordered = sum.Ordered || part.Ordered
+	addLatency(&sum.E2E, part.E2E)
+	addClients(sum, part)
+	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
+}
+
+func addClients(sum *api.ChannelStats, part api.ChannelStats) {
+	known := len(sum.Clients) // both are sorted
+	for _, c := range part.Clients {
+		i, ok := slices.BinarySearchFunc(sum.Clients[:known], c.RemoteAddress, byAddress)
+		switch {
+		case !ok:
+			sum.Clients = append(sum.Clients, c)
+		case c.Relayed:
+			x := &sum.Clients[i]
+			x.InFlightCount += c.InFlightCount
+			x.ReadyCount += c.ReadyCount
+			x.MessageCount += c.MessageCount
+			x.FinishCount += c.FinishCount
+			x.RequeueCount += c.RequeueCount
+		}
+	}
+	if len(sum.Clients) > known {
+		slices.SortFunc(sum.Clients, func(x, y api.ClientStats) int { return byAddress(x, y.RemoteAddress) })
+	}
+}
+
+// addLatency joins two partitions' percentiles: each is weighted with its number
+// of messages, which is exact when they have the same distribution.
+func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
+	count := sum.Count + part.Count
+	if part.Count == 0 || count == 0 {
+		return
+	}
+	weight := float64(part.Count) / float64(count)
+	joined := make([]api.Percentile, len(part.Percentiles)) // sum may share its slice with a partition
+	for i, p := range part.Percentiles {
+		joined[i] = p
+		if i < len(sum.Percentiles) {
+			joined[i].Value = sum.Percentiles[i].Value*(1-weight) + p.Value*weight
+		}
+	}
+	sum.Count, sum.Percentiles = count, joined
+}

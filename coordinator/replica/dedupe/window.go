@@ -1,0 +1,313 @@
+package dedupe
+
+import (
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+const (
+	// DefaultMS is the dedupe window of a topic that names none.
+	DefaultMS = metadata.DefaultDedupeWindowMS
+	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and
+	// an eighth more, because the clock of the partition stands still while it has no leader.
+	DefaultIdentities = 9 << 17
+	// DefaultBudget bounds those of a broker: four such partitions.
+	DefaultBudget = 4 * DefaultIdentities
+	// identitySlack: a replica keeps so many times the bound before it drops one that is within its
+	// window. A follower refuses none, and its clock of the partition may be behind the leader's.
+	identitySlack = 4
+)
+
+// Window is the dedupe window: the identities of the newest messages, by which a message that is
+// published again is recognised (DW-1). It is derived from the log, as Requests is. An identity enters
+// it when its batch is appended, on leader and follower alike. The identity leaves it when the batch is
+// truncated, or when the window has passed since the leader appended the batch, by the clock of the
+// partition (queue.Clock, DW-2).
+type Window struct {
+	windowMS  int64
+	bound     int
+	budget    *Budget // of the broker
+	entries   identities
+	clockMS   int64        // the clock of the partition at sinceMS; 0: it stands, for there was no identity yet
+	sinceMS   int64        // in the machine's time
+	ticked    bool         // the machine has a time: before the first Tick the clock stands
+	below     ident.Offset // the identities of the batches from here on are in entries
+	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
+}
+
+// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of
+// the broker is used up.
+func NewWindow(windowMS int64, bound int, b *Budget) Window {
+	return Window{windowMS: windowMS, bound: bound, budget: b}
+}
+
+// Release gives the budget back, at the end of the machine.
+func (d *Window) Release() {
+	d.budget.add(-d.Len())
+	d.budget = nil
+}
+
+// Load takes what the store has found. The time for which the process was away does not count. After the
+// mark the log may have batches of a leader whose clock was behind the mark's: then theirs counts.
+func (d *Window) Load(r *queue.Restored) {
+	mark, later := r.Identities, false
+	d.below, d.forgotten = mark.From, mark.Forgotten
+	for i := range r.Identified {
+		p := &r.Identified[i]
+		later = p.At >= mark.End
+		for n, x := range p.Identities {
+			d.push(identified{identity: x, seq: p.First + ident.Sequence(n), at: p.At, end: p.End, clock: p.Clock})
+		}
+	}
+	if d.Len() > 0 {
+		d.clockMS = startOf(d.newest())
+	}
+	if !later {
+		d.clockMS = max(d.clockMS, mark.ClockMS)
+	}
+	if r.IdentitiesLost {
+		d.forgotten = queue.ForgottenUnknown
+	}
+	if d.forgotten > 0 {
+		d.clockMS = max(d.clockMS, 1)
+		d.forgotten = min(d.forgotten, stampAt(d.clockMS))
+	}
+}
+
+// Tick moves the time, and forgets the identities whose window has passed. The clock of the partition
+// begins to run with the first one.
+func (d *Window) Tick(nowMS int64) {
+	if !d.ticked {
+		d.sinceMS, d.ticked = nowMS, true
+	}
+	d.forget(nowMS)
+}
+
+// Clock is the clock of the partition in milliseconds; 0: the log has had no message with an identity.
+func (d *Window) Clock(nowMS int64) int64 {
+	if d.clockMS == 0 {
+		return 0
+	}
+	return d.clockMS + max(nowMS-d.sinceMS, 0)
+}
+
+// stampAt is the clock of a batch that is appended now. It is above the clock now by one to two ticks, so
+// that the batch looks younger than it is, and never older.
+func stampAt(clockMS int64) queue.Clock {
+	return queue.Clock(min(clockMS/queue.ClockTick+2, int64(queue.ForgottenUnknown)-1))
+}
+
+// startOf is the clock at the time of the append of a batch, or at most two ticks less.
+func startOf(c queue.Clock) int64 { return max(int64(c)-2, 0) * queue.ClockTick }
+
+// Stamp is the clock of a batch with identities that the leader appends now. The clock of the partition
+// begins to run with the first one. No batch has a clock below that of an earlier one.
+func (d *Window) Stamp(nowMS int64) queue.Clock {
+	if d.clockMS == 0 {
+		d.setClock(1, nowMS)
+	}
+	return max(stampAt(d.Clock(nowMS)), d.newest())
+}
+
+// newest is the clock of the newest batch with identities.
+func (d *Window) newest() queue.Clock {
+	if d.Len() == 0 {
+		return d.forgotten
+	}
+	return d.entries.newest().clock
+}
+
+func (d *Window) setClock(clockMS, nowMS int64) { d.clockMS, d.sinceMS = clockMS, nowMS }
+
+// Follow takes the clock of the leader, whether it is before or behind the one here (0: the leader has
+// none). It is at most the age of each batch of the leader's log, and so of each one here.
+func (d *Window) Follow(clockMS, nowMS int64) {
+	if clockMS > 0 {
+		d.setClock(max(clockMS, startOf(d.newest())), nowMS)
+		d.forget(nowMS)
+	}
+}
+
+// Add takes the identities of a batch that was appended.
+func (d *Window) Add(b *queue.Batch, nowMS int64) {
+	clock := max(b.Clock, d.newest())
+	if clock == 0 {
+		clock = d.Stamp(nowMS)
+	}
+	if d.Clock(nowMS) < startOf(clock) || d.clockMS == 0 {
+		d.setClock(max(startOf(clock), 1), nowMS)
+	}
+	b.Identities(func(n int, x queue.Identity) {
+		d.push(identified{
+			identity: x, seq: b.At.Sequence + ident.Sequence(n), at: b.At.Offset, end: b.End.Offset, clock: clock,
+		})
+	})
+}
+
+func (d *Window) push(e identified) {
+	if e.identity == (queue.Identity{}) {
+		return
+	}
+	if d.Len() == 0 && d.forgotten == 0 {
+		d.below = e.at
+	}
+	d.entries.push(e)
+	d.budget.add(1)
+	if d.Len() > identitySlack*d.bound || d.budget.exceeded() { // its message may be published again: from now on this cannot be told
+		d.forgetOldest()
+	}
+}
+
+// Len is the number of messages with identities.
+func (d *Window) Len() int { return d.entries.len() }
+
+// Full reports whether so many further messages with identities are more than the bound, or than the budget of
+// the broker.
+func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
+
+// Oldest is where the batch of the oldest message begins; false if there is none.
+func (d *Window) Oldest() (at ident.Offset, some bool) {
+	if d.Len() == 0 {
+		return 0, false
+	}
+	return d.entries.oldest().at, true
+}
+
+// forgetOldest removes the oldest entry.
+func (d *Window) forgetOldest() {
+	e := d.entries.oldest()
+	d.below, d.forgotten = e.end, max(d.forgotten, e.clock)
+	d.entries.popOldest()
+	d.budget.add(-1)
+}
+
+// forget removes the identities whose window has passed (DW-2).
+func (d *Window) forget(nowMS int64) {
+	for d.Len() > 0 && d.passed(d.entries.oldest().clock, nowMS) {
+		d.forgetOldest()
+	}
+}
+
+// passed reports whether the window has passed since the append of a batch with this clock.
+func (d *Window) passed(c queue.Clock, nowMS int64) bool {
+	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.windowMS
+}
+
+// Mark is what a start has to know beside the log, which ends at end (DW-3). The zero value: nothing.
+func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
+	if d.Len() == 0 && d.forgotten == 0 {
+		return queue.IdentityMark{}
+	}
+	m := queue.IdentityMark{From: d.below, End: end, ClockMS: d.Clock(nowMS), Forgotten: d.forgotten}
+	if d.Len() == 0 {
+		m.From = end
+	}
+	return m
+}
+
+// Forgotten is the clock of the newest message whose identity was forgotten; 0: none was.
+func (d *Window) Forgotten() queue.Clock { return d.forgotten }
+
+// Length is the length of the window in milliseconds.
+func (d *Window) Length() int64 { return d.windowMS }
+
+func (d *Window) popNewest() {
+	d.entries.popNewest()
+	d.budget.add(-1)
+}
+
+// Truncate forgets the identities of the batches that end above o: their messages are not stored.
+func (d *Window) Truncate(o ident.Offset) {
+	for d.Len() > 0 && d.entries.newest().end > o {
+		d.popNewest()
+	}
+	d.below = min(d.below, o)
+}
+
+// Restart begins afresh with a log whose head was removed at o. The leader has forgotten the identities
+// before, of which the newest has this clock.
+func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
+	for d.Len() > 0 {
+		d.popNewest()
+	}
+	d.below, d.forgotten = o, forgotten
+}
+
+// ReachesBack reports whether the window is whole: an unknown identity is that of a new message.
+func (d *Window) ReachesBack(nowMS int64) bool {
+	return d.forgotten == 0 || d.passed(d.forgotten, nowMS)
+}
+
+// Canonical writes the canonical form.
+func (d *Window) Canonical(w *CanonicalWriter) {
+	w.Flags(d.ticked)
+	w.Num(uint64(d.windowMS), uint64(d.Clock(w.NowMS)), uint64(d.forgotten), uint64(d.below), uint64(d.Len()))
+	for n := d.entries.first; n < d.entries.next; n++ {
+		e := d.entries.at(n)
+		w.B = append(w.B, e.identity[:]...)
+		w.Num(uint64(e.seq), uint64(e.at), uint64(e.end), uint64(e.clock))
+	}
+}
+
+// Clone gives a copy that shares nothing, and is in no budget.
+func (d *Window) Clone() Window {
+	c := *d
+	c.budget = nil
+	c.entries = d.entries.clone()
+	return c
+}
+
+// Recognition is the result of looking for the messages of a put in the window.
+type Recognition struct {
+	Known int // messages that are in the log, or stand twice in the put
+	New   int // identities that are not in the log; a message without one has none
+	First ident.Sequence
+	Any   bool         // First is the place of the put's first message
+	End   ident.Offset // of the last batch that has some of them
+	Fresh []bool       // by number; nil: all or none
+}
+
+// Recognise looks for the messages of a put. A put with one identity for all is known as a whole.
+func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
+	if draft.Count == 1 || draft.Whole() {
+		x, _ := draft.First()
+		if e := d.entries.find(x); e != nil {
+			return Recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}
+		}
+		return Recognition{New: 1}
+	}
+	var within map[queue.Identity]bool // of this put
+	fresh := make([]bool, 0, 8)
+	draft.Identities(func(n int, x queue.Identity) {
+		e := d.entries.find(x)
+		ok := e != nil
+		switch {
+		case ok:
+			r.End = max(r.End, e.end)
+			if n == 0 {
+				r.First, r.Any = e.seq, true
+			}
+		case x != (queue.Identity{}):
+			if within == nil {
+				within = map[queue.Identity]bool{}
+			}
+			if ok = within[x]; !ok {
+				r.New++
+			}
+			within[x] = true
+		}
+		if ok {
+			r.Known++
+		}
+		fresh = append(fresh, !ok)
+	})
+	if r.Known > 0 && r.Known < len(fresh) {
+		r.Fresh = fresh
+	}
+	return r
+}
+
+// Resize takes another length of the window. A longer one holds for the identities that are still here.
+// The identities that a shorter one forgot before are in doubt until the longer one has passed.
+func (d *Window) Resize(windowMS int64) { d.windowMS = windowMS }

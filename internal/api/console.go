@@ -1,0 +1,119 @@
+package api
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// TopicSample is the part of a topic that one broker leads, at one moment.
+type TopicSample struct {
+	Topic string
+	Led   int // partitions of the topic that the broker leads
+	// Leadership changes with the set of these partitions and with their epochs: counts of two
+	// samples may be subtracted only if it is the same in both.
+	Leadership    uint64
+	Messages      uint64 // since the topic was made
+	Put, PutBytes uint64 // committed by this process
+	Depth         int64  // messages that no channel has received
+	Paused        bool
+	KeptBytes     int64 // of the logs, one copy of each: what retention and the channels keep
+	Channels      []ChannelSample
+}
+
+// ChannelSample is the part of a channel that one broker leads, at one moment.
+type ChannelSample struct {
+	Channel                   string
+	Depth, InFlight, Deferred int64
+	Finished                  uint64 // messages that the channel has passed; comparable as counts of the topic
+	Requeued, TimedOut        uint64 // since the leadership began
+	Clients                   int
+	Paused, Ordered           bool
+	Lag                       time.Duration // age of the oldest message that is neither finished nor deferred
+	Partitions                []ChannelPartition
+}
+
+// ChannelPartition is a channel in one partition. Only a sample of a named channel has it.
+type ChannelPartition struct {
+	Partition                 uint16
+	Depth, InFlight, Deferred int64
+	Lags                      bool           // it has a message that is neither finished nor deferred
+	Oldest                    ident.Sequence // the first of these; without one the end
+	OldestMS                  int64          // the time of its put, unix ms; 0 = unknown
+	Lag                       time.Duration
+	End                       ident.Sequence
+}
+
+// ReplicaSample is one replica on one broker.
+type ReplicaSample struct {
+	Role                 string
+	Epoch                ident.Epoch
+	CommittedOffset, End ident.Offset
+	CommittedSequence    ident.Sequence
+	EndSequence          ident.Sequence
+	Followers            []FollowerSample // of the leader
+	DiskBytes            int64
+}
+
+// FollowerSample is another replica as the leader sees it.
+type FollowerSample struct {
+	Node   ident.Node
+	InSync bool
+	Known  bool  // the next two are known
+	Behind int64 // bytes that it has not acknowledged
+	Owes   time.Duration
+}
+
+// DiskSample is the space of one broker.
+type DiskSample struct {
+	FreeBytes, DataBytes int64
+	FreeKnown            bool
+}
+
+// FaultSample is what one broker has noticed of its own faults.
+type FaultSample struct {
+	Corrupt uint64 // connections of other brokers that were closed because of a wrong checksum
+	// For how long the present write of the journal, and pass of a core loop, has been under way.
+	JournalBusy, LoopBusy time.Duration
+	IdleChannels          []IdleChannel // that this broker, as the controller, will delete; the first one first
+	HeldPolicies          []HeldPolicy  // of channels whose topics this broker leads, by topic and channel
+}
+
+// HeldPolicy is a policy whose owner may not publish to the dead-letter topic any more. The dead messages of the channel
+// are held until it may, or until another user sets the policy.
+type HeldPolicy struct {
+	Topic           string `json:"topic"`
+	Channel         string `json:"channel"`
+	DeadLetterTopic string `json:"dead_letter_topic"`
+	Owner           string `json:"owner"`
+}
+
+// IdleChannel is a channel that is deleted if nothing uses it before a time.
+type IdleChannel struct {
+	Topic       string `json:"topic"`
+	Channel     string `json:"channel"`
+	IdleMS      int64  `json:"idle_ms"`       // nothing has used it for at least this time
+	DeletesAtMS int64  `json:"deletes_at_ms"` // unix ms, by the clock of the controller: it is not deleted before
+}
+
+// PlacedDamage is a damaged place of a replica.
+type PlacedDamage struct {
+	Topic     string     `json:"topic"`
+	Partition int        `json:"partition"`
+	Damage    DamageView `json:"damage"`
+}
+
+// ConsumerStats is a connection with a subscription, or a client that consumes by HTTP requests.
+type ConsumerStats struct {
+	ClientStats
+	LastActivity time.Time
+	Oldest       *HeldMessage // in flight; nil = it holds none
+}
+
+// HeldMessage is a message in flight to a client.
+type HeldMessage struct {
+	ID        MessageID
+	Partition uint16
+	Attempts  uint16        // this delivery included
+	For       time.Duration // since the delivery; a touch does not change it
+}

@@ -1,0 +1,89 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Places is the help of an argument that ParsePlace reads.
+const Places = "earliest, latest, a sequence, or a time: RFC 3339, or a Unix time in ns"
+
+// PlaceKind is the form of a place.
+type PlaceKind int
+
+// The kinds of places.
+const (
+	PlaceByRule   PlaceKind = iota // "": the rules of a new channel
+	PlaceEarliest                  // "earliest"
+	PlaceLatest                    // "latest"
+	PlaceSequence
+	PlaceTime
+)
+
+// Place is where a channel begins or moves to, or where a reader begins, as clients and operators name it.
+type Place struct {
+	Kind     PlaceKind
+	Sequence ident.Sequence // of PlaceSequence
+	Time     time.Time      // of PlaceTime
+}
+
+// leastUnixNS separates the two meanings of a number: from here on it is a time in ns. The number is March 1973 in
+// ns. It is above every present time in µs, so that a time in another unit is a sequence, and beyond the end.
+const leastUnixNS = 100_000_000_000_000_000
+
+// ParsePlace reads a place. Errors wrap ErrInvalid.
+func ParsePlace(text string) (Place, error) {
+	switch text {
+	case "":
+		return Place{}, nil
+	case "earliest":
+		return Place{Kind: PlaceEarliest}, nil
+	case "latest":
+		return Place{Kind: PlaceLatest}, nil
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return Place{Kind: PlaceTime, Time: at}, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil || n < 0:
+		return Place{}, fmt.Errorf("%w: %q is not earliest, latest, a time or a sequence", ErrInvalid, text)
+	case n >= leastUnixNS:
+		return Place{Kind: PlaceTime, Time: time.Unix(0, n)}, nil
+	}
+	return Place{Kind: PlaceSequence, Sequence: ident.Sequence(n)}, nil
+}
+
+// clockSkew is how far the clock of a client may be ahead of the broker's.
+const clockSkew = time.Minute
+
+// ToCome returns an error if the place is a time that is still to come. A channel that moved there would skip all
+// messages, and a mistyped time is more likely than the wish for that. Errors wrap ErrInvalid.
+func (p Place) ToCome(now time.Time) error {
+	if p.Kind != PlaceTime || !p.Time.After(now.Add(clockSkew)) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is in the future: this broker's clock says %s; the end is latest",
+		ErrInvalid, p.Time.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))
+}
+
+// Beyond returns an error if the place is a sequence beyond the end of a partition, with the time that was probably
+// meant. Errors wrap ErrInvalid.
+func (p Place) Beyond(partition uint16, end ident.Sequence) error {
+	if p.Kind != PlaceSequence || p.Sequence <= end {
+		return nil
+	}
+	meant := "the end is latest"
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		perSecond := int64(time.Second / unit)
+		n := int64(p.Sequence)
+		at := time.Unix(n/perSecond, n%perSecond*int64(unit)).UTC()
+		if y := at.Year(); y >= 2000 && y < 2100 {
+			meant = fmt.Sprintf("for a time write %s or %d (Unix time in ns)", at.Format(time.RFC3339Nano), at.UnixNano())
+		}
+	}
+	return fmt.Errorf("%w: %d is a sequence beyond the end of partition %d (%d); %s", ErrInvalid, p.Sequence, partition, end, meant)
+}

@@ -1,0 +1,35 @@
+package api
+
+import "context"
+
+// MaxRate bounds a publish rate, in messages or bytes a second.
+const MaxRate = 1 << 40
+
+// Requester is the client that asked for an operation: quotas count for its user, and the
+// audit names it.
+type Requester struct {
+	// User is a user of the cluster whose quota counts; "" = no quota of a user applies.
+	User     string
+	Identity string // as in the audit; "" = the broker itself
+	Remote   string // host:port
+	Action   string // method and path, or a command
+	Audited  bool   // the request is in the audit anyway
+	// Topics, Partitions and Channels are the quota of the user; 0 = no limit.
+	Topics, Partitions, Channels int
+}
+
+type requesterKey struct{}
+
+// WithRequester attaches the client to a context. The function is called by the goroutine of
+// the request, and only when something is created: a put to a topic that exists costs nothing.
+func WithRequester(ctx context.Context, who func() Requester) context.Context {
+	return context.WithValue(ctx, requesterKey{}, who)
+}
+
+// RequesterOf is the client of a request; the zero Requester is the broker itself.
+func RequesterOf(ctx context.Context) Requester {
+	if who, ok := ctx.Value(requesterKey{}).(func() Requester); ok {
+		return who()
+	}
+	return Requester{}
+}

@@ -1,0 +1,381 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+)
+
+// maxUsers bounds the users of a cluster: each broker keeps all of them in memory.
+const maxUsers = 10_000
+
+// maxGrants bounds the patterns of a user: a check reads all of them.
+const maxGrants = 100
+
+var (
+	// ErrNotReady means that the users have not been read yet.
+	ErrNotReady = errors.New("access: the users have not been read yet")
+	// ErrExists means that there is a user of this name.
+	ErrExists = errors.New("access: there is a user of this name")
+	// ErrNoUser means that there is no user of this name.
+	ErrNoUser = errors.New("access: no such user")
+	// ErrLastAdministrator means that the cluster would have no administrator.
+	ErrLastAdministrator = errors.New("access: the cluster must have an administrator")
+	// ErrConflict means that the user was changed at the same time; nothing was done.
+	ErrConflict = errors.New("access: the user was changed at the same time, try again")
+	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may yet be.
+	ErrUnknown = errors.New("access: the metadata did not answer in time: the change may have been made, list the users before it is repeated")
+	// ErrNotSeen means that the change was made, and that this broker has not seen it yet.
+	ErrNotSeen = errors.New("access: the change was made, this broker has not seen it yet")
+)
+
+// Options of a Registry.
+type Options struct {
+	Keys metadata.Keys
+	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights
+	// are enforced also while there is no user.
+	Bootstrap []byte
+	// First is the secret that makes the first administrator, and FirstFile the file that has it; nil = Bootstrap does.
+	First     []byte
+	FirstFile string
+	// Enforce: rights are enforced also while there is no user, because an auth service is
+	// configured.
+	Enforce bool
+	Log     logrus.FieldLogger
+}
+
+// Registry keeps the present policy, and changes it. Its methods may be called by any
+// goroutine.
+type Registry struct {
+	o       Options
+	policy  atomic.Pointer[Policy] // nil until the metadata has answered
+	store   atomic.Pointer[metadata.Store]
+	changed *concurrency.Signal // of the policy
+	mu      struct {
+		sync.Mutex
+		entries  map[string]*User // by name, as the watch has them
+		revision int64
+	}
+}
+
+// NewRegistry makes a registry that has not read the users yet.
+func NewRegistry(o Options) *Registry {
+	r := &Registry{o: o, changed: concurrency.NewSignal()}
+	r.mu.entries = map[string]*User{}
+	return r
+}
+
+// Watch follows the users in the metadata until ctx ends. It is called once.
+func (r *Registry) Watch(ctx context.Context, store metadata.Store) {
+	r.store.Store(&store)
+	for change := range store.Watch(ctx, r.o.Keys.Users()) {
+		r.apply(change)
+	}
+}
+
+// apply applies one change of the metadata.
+func (r *Registry) apply(c metadata.Change) {
+	var read []*User
+	for _, e := range c.Puts {
+		name, ok := r.o.Keys.ParseUser(e.Key)
+		if !ok {
+			continue
+		}
+		u, err := decodeUser(name, e)
+		if err != nil {
+			r.o.Log.WithError(err).WithField("user", name).Error("a user cannot be read; it has no rights until it can be")
+		}
+		if u.Hash != "" && !strings.HasPrefix(u.Hash, hashScheme) {
+			r.o.Log.WithField("user", name).Warn("REFUSED: the token of this user was made by an earlier build: nsqctl user rotate; if no administrator can log in, with the token of --bootstrap-admin-token-file")
+		}
+		read = append(read, u)
+	}
+	defer r.changed.Notify() // when the lock is released
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Reset {
+		clear(r.mu.entries)
+	}
+	for _, u := range read {
+		r.mu.entries[u.Name] = u
+	}
+	for _, key := range c.Deletes {
+		if name, ok := r.o.Keys.ParseUser(key); ok {
+			delete(r.mu.entries, name)
+		}
+	}
+	r.mu.revision = max(r.mu.revision, c.Revision)
+	r.publishLocked()
+}
+
+// publishLocked makes the entries the policy.
+func (r *Registry) publishLocked() {
+	p := &Policy{users: maps.Clone(r.mu.entries)}
+	p.enforced = len(p.users) > 0 || r.Always()
+	if r.o.Bootstrap != nil {
+		p.users[BootstrapUser] = &User{Name: BootstrapUser, TokenID: BootstrapUser, Cluster: AdministerCluster}
+	}
+	r.policy.Store(p)
+}
+
+// Always reports whether rights are enforced also while there is no user.
+func (r *Registry) Always() bool { return r.o.Enforce || r.o.Bootstrap != nil }
+
+// Policy is the present policy; nil until the metadata has answered.
+func (r *Registry) Policy() *Policy { return r.policy.Load() }
+
+// Changed is closed with the next change of the policy.
+func (r *Registry) Changed() <-chan struct{} { return r.changed.Changed() }
+
+// Verify gives the identity of a token: ErrBadToken or ErrNotReady. It costs one fast hash.
+func (r *Registry) Verify(token string) (Identity, error) {
+	p := r.Policy()
+	if p == nil {
+		return Identity{}, ErrNotReady
+	}
+	if bootstrapped(r.o.Bootstrap, token) {
+		return Identity{Kind: Named, Name: BootstrapUser, TokenID: BootstrapUser}, nil
+	}
+	return p.verify(token)
+}
+
+// Begins reports whether a token may make the first administrator: it is the secret for that, and there is no administrator.
+func (r *Registry) Begins(token string) bool {
+	p := r.Policy()
+	return p != nil && !p.Administered() && bootstrapped(r.o.First, token)
+}
+
+// FirstFile is the file with the secret that makes the first administrator; "" = there is none.
+func (r *Registry) FirstFile() string { return r.o.FirstFile }
+
+// Users lists all users by name, without the user of the bootstrap token.
+func (r *Registry) Users() ([]*User, error) {
+	p := r.Policy()
+	if p == nil {
+		return nil, ErrNotReady
+	}
+	users := slices.SortedFunc(maps.Values(p.users), func(a, b *User) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return slices.DeleteFunc(users, func(u *User) bool { return u.Name == BootstrapUser }), nil
+}
+
+// NewUser has the properties of a user to create.
+type NewUser struct {
+	Name        string
+	Admin       bool // administers the cluster
+	Certificate bool // logs in with a certificate of this common name, and has no token
+}
+
+// Create makes a user and gives its token, which is kept nowhere: "" for one that logs in
+// with a certificate, and for "anonymous". The first user must be an administrator.
+func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err error) {
+	p := r.Policy()
+	if p == nil {
+		return "", ErrNotReady
+	}
+	if err := validName(n.Name); err != nil {
+		return "", err
+	}
+	u := &User{Name: n.Name, Certificate: n.Certificate}
+	switch {
+	case n.Name == AnonymousUser && (n.Admin || n.Certificate):
+		return "", fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, AnonymousUser)
+	case p.users[n.Name] != nil:
+		return "", ErrExists
+	case len(p.users) >= maxUsers:
+		return "", fmt.Errorf("%w: there are %d users, the most that a cluster has", ErrInvalid, maxUsers)
+	case !n.Admin && !p.Administered():
+		return "", fmt.Errorf("%w: make an administrator first", ErrLastAdministrator)
+	}
+	if n.Admin {
+		u.Cluster = AdministerCluster
+	}
+	if n.Name != AnonymousUser && !n.Certificate {
+		token, u.TokenID, u.Hash = issue(n.Name)
+	}
+	return token, r.write(ctx, u, ErrExists)
+}
+
+// Rotate gives a user a new token; the old one is invalid from now on.
+func (r *Registry) Rotate(ctx context.Context, name string) (token string, err error) {
+	err = r.change(ctx, name, func(u *User) error {
+		if u.TokenID == "" {
+			return fmt.Errorf("%w: %s has no token", ErrInvalid, name)
+		}
+		token, u.TokenID, u.Hash = issue(name)
+		return nil
+	})
+	return token, err
+}
+
+// Delete removes a user. The last administrator stays.
+func (r *Registry) Delete(ctx context.Context, name string) error {
+	u, err := r.find(name)
+	if err != nil {
+		return err
+	}
+	compare := []metadata.Compare{{Key: r.o.Keys.User(name), Create: -1, Mod: u.Revision}}
+	if u.Cluster&AdministerCluster != 0 {
+		other, err := r.otherAdministrator(name)
+		if err != nil {
+			return err
+		}
+		compare = append(compare, other)
+	}
+	return r.commit(ctx, compare, metadata.Put{Key: r.o.Keys.User(name), Delete: true}, ErrConflict)
+}
+
+// GrantTopic gives rights on the topics of a pattern.
+func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
+	if !topic.Valid() {
+		return fmt.Errorf("%w: pattern %q", ErrInvalid, topic)
+	}
+	return r.change(ctx, name, func(u *User) error {
+		if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
+			return fmt.Errorf("%w: %s has %d patterns, the most that a user has", ErrInvalid, name, maxGrants)
+		}
+		return nil
+	})
+}
+
+// RevokeTopic removes rights on exactly this pattern.
+func (r *Registry) RevokeTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
+	return r.change(ctx, name, func(u *User) error {
+		u.Grants = u.revoked(topic, rights)
+		return nil
+	})
+}
+
+// GrantCluster gives rights on the cluster.
+func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) error {
+	if name == AnonymousUser && rights&AdministerCluster != 0 {
+		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
+	}
+	return r.change(ctx, name, func(u *User) error {
+		u.Cluster |= rights
+		return nil
+	})
+}
+
+// RevokeCluster removes rights on the cluster. The last administrator keeps the right to
+// administer.
+func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
+	return r.change(ctx, name, func(u *User) error {
+		u.Cluster &^= rights
+		return nil
+	})
+}
+
+// QuotaChange changes a quota; nil = as it is, 0 = no limit.
+type QuotaChange struct {
+	Topics, Partitions, Channels *int
+	PutRate, PutBytesRate        *int64
+}
+
+// SetQuota changes the quota of a user, for later creations and puts. The caller makes sure
+// that all brokers have feature level metadata.LevelQuotas.
+func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
+	return r.change(ctx, name, func(u *User) error {
+		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
+			if value != nil && *value == 0 {
+				*to = noLimit
+			} else if value != nil {
+				*to = *value
+			}
+		}
+		for to, value := range map[*int64]*int64{&u.Quota.PutRate: c.PutRate, &u.Quota.PutBytesRate: c.PutBytesRate} {
+			if value != nil {
+				*to = *value
+			}
+		}
+		return nil
+	})
+}
+
+func (r *Registry) find(name string) (*User, error) {
+	p := r.Policy()
+	if p == nil {
+		return nil, ErrNotReady
+	}
+	if u := p.users[name]; u != nil && name != BootstrapUser {
+		return u, nil
+	}
+	return nil, ErrNoUser
+}
+
+// otherAdministrator is the condition that the record of another administrator has not
+// changed.
+func (r *Registry) otherAdministrator(than string) (metadata.Compare, error) {
+	for _, u := range r.Policy().users {
+		if u.Name != than && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {
+			return metadata.Compare{Key: r.o.Keys.User(u.Name), Create: -1, Mod: u.Revision}, nil
+		}
+	}
+	return metadata.Compare{}, fmt.Errorf("%w: %s is the last one", ErrLastAdministrator, than)
+}
+
+// change writes a changed copy of a user.
+func (r *Registry) change(ctx context.Context, name string, by func(*User) error) error {
+	u, err := r.find(name)
+	if err != nil {
+		return err
+	}
+	next := *u
+	if err := by(&next); err != nil {
+		return err
+	}
+	compare := []metadata.Compare{{Key: r.o.Keys.User(name), Create: -1, Mod: u.Revision}}
+	if u.Cluster&^next.Cluster&AdministerCluster != 0 {
+		other, err := r.otherAdministrator(name)
+		if err != nil {
+			return err
+		}
+		compare = append(compare, other)
+	}
+	return r.commit(ctx, compare, metadata.Put{Key: r.o.Keys.User(name), Value: next.encode()}, ErrConflict)
+}
+
+// write creates the key of a new user.
+func (r *Registry) write(ctx context.Context, u *User, taken error) error {
+	key := r.o.Keys.User(u.Name)
+	return r.commit(ctx, []metadata.Compare{{Key: key, Create: 0, Mod: 0}}, metadata.Put{Key: key, Value: u.encode()}, taken)
+}
+
+// commit writes one key, and returns when this broker's policy has the change.
+func (r *Registry) commit(ctx context.Context, compare []metadata.Compare, put metadata.Put, failed error) error {
+	store := *r.store.Load()
+	ok, revision, err := store.Txn(ctx, compare, []metadata.Put{put})
+	switch {
+	case errors.Is(err, metadata.ErrUnknown):
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case err != nil:
+		return fmt.Errorf("access: write the user: %w", err)
+	case !ok:
+		return failed
+	}
+	if err := r.changed.Await(ctx, func() bool { return r.seen(revision) }); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSeen, err)
+	}
+	return nil
+}
+
+// seen reports whether the watch has come to a revision.
+func (r *Registry) seen(revision int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.revision >= revision
+}

@@ -1,0 +1,107 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
+)
+
+// state is the value of a user's key (version 1). Rights are words, so that an operator
+// can read them.
+type state struct {
+	V           int          `json:"v"`
+	Certificate bool         `json:"certificate,omitempty"`
+	Hash        string       `json:"hash,omitempty"` // of the token; see hashOf
+	TokenID     string       `json:"token_id,omitempty"`
+	Cluster     string       `json:"cluster,omitempty"`
+	Grants      []grantState `json:"grants,omitempty"`
+	Quota       Quota        `json:"quota,omitzero"` // since metadata.LevelQuotas
+}
+
+type grantState struct {
+	Topic  string `json:"topic"`
+	Rights string `json:"rights"`
+}
+
+// ErrInvalid means that a name, a pattern or a right is none.
+var ErrInvalid = errors.New("access: invalid argument")
+
+// encode writes a user as the value of its key.
+func (u *User) encode() []byte {
+	s := state{V: metadata.Version, Certificate: u.Certificate, Hash: u.Hash, TokenID: u.TokenID, Cluster: u.Cluster.String(), Quota: u.Quota}
+	if u.Cluster == 0 {
+		s.Cluster = ""
+	}
+	for _, g := range u.Grants {
+		s.Grants = append(s.Grants, grantState{Topic: string(g.Topic), Rights: g.Rights.String()})
+	}
+	return metadata.Encode(s)
+}
+
+// decodeUser reads the value of a user's key. Of a value that it cannot read it gives the
+// error, and a user without rights or credentials (invariant 2).
+func decodeUser(name string, e metadata.Entry) (*User, error) {
+	var s state
+	nobody := &User{Name: name, Revision: e.Mod}
+	if err := json.Unmarshal(e.Value, &s); err != nil || s.V < 1 || s.V > metadata.Version {
+		return nobody, fmt.Errorf("%w: user %s, version %d", metadata.ErrValue, name, s.V)
+	}
+	u := &User{Name: name, Certificate: s.Certificate, Hash: s.Hash, TokenID: s.TokenID, Quota: s.Quota, Revision: e.Mod}
+	var err error
+	if s.Cluster != "" {
+		if u.Cluster, err = ParseClusterRights(s.Cluster); err != nil {
+			return nobody, err
+		}
+	}
+	for _, g := range s.Grants {
+		rights, err := ParseTopicRights(g.Rights)
+		if err != nil {
+			return nobody, err
+		}
+		u.Grants = append(u.Grants, Grant{Topic: Pattern(g.Topic), Rights: rights})
+	}
+	return u, nil
+}
+
+// validName checks the name of a user that is made.
+func validName(name string) error {
+	switch {
+	case !api.ValidName(name) || strings.ContainsRune(name, '#'):
+		return fmt.Errorf("%w: a user's name has up to 64 letters, digits, dots, - and _, not %q", ErrInvalid, name)
+	case name == BootstrapUser:
+		return fmt.Errorf("%w: the name %s is that of --bootstrap-admin-token-file", ErrInvalid, name)
+	}
+	return nil
+}
+
+// granted gives the grants with some rights more on a pattern.
+func (u *User) granted(topic Pattern, rights Right) []Grant {
+	grants, found := append([]Grant(nil), u.Grants...), false
+	for i := range grants {
+		if grants[i].Topic == topic {
+			grants[i].Rights |= rights
+			found = true
+		}
+	}
+	if !found {
+		grants = append(grants, Grant{Topic: topic, Rights: rights})
+	}
+	return grants
+}
+
+// revoked gives the grants with some rights less on exactly this pattern.
+func (u *User) revoked(topic Pattern, rights Right) (grants []Grant) {
+	for _, g := range u.Grants {
+		if g.Topic == topic {
+			g.Rights &^= rights
+		}
+		if g.Rights != 0 {
+			grants = append(grants, g)
+		}
+	}
+	return grants
+}

@@ -1,0 +1,280 @@
+package guard
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/auth/authd"
+)
+
+const (
+	// maxAnswers bounds the answers of the auth service that are kept.
+	maxAnswers = 4096
+	// AnswerHolds is how long the last answer about a client holds after its end, while the auth service gives no usable
+	// one. Only a denial ends it before.
+	AnswerHolds = time.Hour
+	// firstRetry is the time after a question without a usable answer until the client is asked about again. It doubles,
+	// up to longestRetry.
+	firstRetry, longestRetry = 5 * time.Second, time.Minute
+	// denialHolds is how long a denial is not asked about again.
+	denialHolds = 5 * time.Second
+	// askTime bounds a question, and retryTime one after a question without a usable answer, while the last answer holds: a
+	// put waits for it.
+	askTime, retryTime = 10 * time.Second, time.Second
+	// troubleTime is how long no other client, whose last answer holds, is asked about after such a question.
+	troubleTime = time.Second
+	// outageEnds is the time after the last question without a usable answer when it is no outage any more: nobody asks.
+	outageEnds = 5 * time.Minute
+	// outageLine is the least time between two log lines about an outage.
+	outageLine = 10 * time.Second
+)
+
+// answers has the last answers of the auth service. All connections and requests with the same credentials
+// share one, so that they cost one query in its lifetime.
+type answers struct {
+	log      logrus.FieldLogger
+	external Querier
+	key      [sha256.Size]byte
+	mu       sync.Mutex // taken alone, or after that of an answer
+	of       map[[sha256.Size]byte]*answer
+	outage   struct {
+		since, last, logged time.Time // since: of the first question without a usable answer after the last usable one
+		trouble             time.Time // until then the auth service is not asked about clients whose answers hold
+	}
+}
+
+// answer is the last one about a client that the auth service has known.
+type answer struct {
+	mu     sync.Mutex
+	state  *authd.State  // the last good one
+	denied error         // the service has denied the client since; nil: it has not
+	next   time.Time     // the service is not asked before
+	pause  time.Duration // until the next question; 0: the last one had a usable answer
+	asking chan struct{} // closed at the end of the present question; nil: there is none
+}
+
+func newAnswers(external Querier, log logrus.FieldLogger) *answers {
+	a := &answers{external: external, log: log, of: map[[sha256.Size]byte]*answer{}}
+	_, _ = rand.Read(a.key[:]) // never fails
+	return a
+}
+
+// sum names a request without keeping its secret.
+func (a *answers) sum(r authd.Request) (sum [sha256.Size]byte) {
+	m := hmac.New(sha256.New, a.key[:])
+	_, _ = fmt.Fprintf(m, "%q %t %q %q", r.RemoteIP, r.TLS, r.CommonName, r.Secret) // a hash takes everything
+	m.Sum(sum[:0])
+	return sum
+}
+
+// find gives the answer about a client, nil if the auth service has not known it, or has denied it since.
+func (a *answers) find(r authd.Request) *answer {
+	if known := a.kept(r); known != nil && !known.isDenied() {
+		return known
+	}
+	return nil
+}
+
+func (a *answers) kept(r authd.Request) *answer {
+	sum := a.sum(r)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[sum]
+}
+
+func (of *answer) isDenied() bool {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	return of.denied != nil
+}
+
+// ask asks about a client that is not known. Errors are those of query.
+func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
+	if known := a.find(r); known != nil { // another login with the same credentials was quicker
+		return known, nil
+	}
+	state, err := a.query(ctx, r)
+	a.note(ctx, err)
+	if err != nil {
+		return nil, err
+	}
+	known := a.keep(r)
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	known.state, known.denied, known.pause, known.next = state, nil, 0, time.Time{}
+	return known, nil
+}
+
+// keep gives the answer about a client that has one now.
+func (a *answers) keep(r authd.Request) *answer {
+	sum := a.sum(r)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.of[sum]
+	if known == nil {
+		if len(a.of) >= maxAnswers {
+			clear(a.of)
+		}
+		// A login that finds it before its state is there takes it for a denied one.
+		known = &answer{denied: ErrBadLogin}
+		a.of[sum] = known
+	}
+	return known
+}
+
+// query asks the auth service. Errors wrap ErrBadLogin, ErrNoAuthorizations and ErrAuthService; the first two are denials.
+func (a *answers) query(ctx context.Context, r authd.Request) (*authd.State, error) {
+	state, err := a.external.Query(ctx, r)
+	switch {
+	case errors.Is(err, authd.ErrDenied):
+		err = fmt.Errorf("%w: %w", ErrBadLogin, err)
+	case err != nil:
+		err = fmt.Errorf("%w: %w", ErrAuthService, err)
+	case len(state.Authorizations) == 0:
+		err = ErrNoAuthorizations
+	}
+	return state, err
+}
+
+func denial(err error) bool {
+	return errors.Is(err, ErrBadLogin) || errors.Is(err, ErrNoAuthorizations)
+}
+
+// note keeps the state of the auth service after a question, and logs its changes. If the client has gone, the service has
+// not answered in the time that it had.
+func (a *answers) note(ctx context.Context, err error) {
+	usable := err == nil || denial(err)
+	if !usable && errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	switch lasted, due := a.noteState(time.Now(), usable); {
+	case !due:
+	case usable:
+		a.log.WithField("for", lasted.Round(time.Second)).Info("the authorization service answers again")
+	default:
+		a.log.WithError(err).Warnf("authorization query failed; clients that the service knew keep their rights until %s after the end of its last answer, new ones are refused", AnswerHolds)
+	}
+}
+
+// noteState returns for how long there has been an outage, and whether it, or its end, is logged.
+func (a *answers) noteState(now time.Time, usable bool) (lasted time.Duration, due bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := &a.outage
+	due = now.Sub(o.logged) >= outageLine
+	if usable {
+		lasted, due = now.Sub(o.since), due && !o.since.IsZero()
+		o.since = time.Time{}
+		return lasted, due
+	}
+	if o.since.IsZero() {
+		o.since = now
+	}
+	if o.last = now; due {
+		o.logged = now
+	}
+	return now.Sub(o.since), due
+}
+
+// unanswered is for how long the auth service has given no usable answer; 0: it does, or nobody asks.
+func (a *answers) unanswered(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if o := &a.outage; !o.since.IsZero() && now.Sub(o.last) < outageEnds {
+		return max(now.Sub(o.since), time.Nanosecond)
+	}
+	return 0
+}
+
+func (a *answers) inTrouble(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return now.Before(a.outage.trouble)
+}
+
+// current gives the answer about a client as it is now: the last one while it is valid, else that to a new question. If
+// the auth service gives no usable one, the last one holds on for AnswerHolds. Errors wrap
+// ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService together, or are that of ctx.
+func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {
+	for {
+		now, trouble := time.Now(), a.inTrouble(time.Now())
+		of.mu.Lock()
+		state, denied, asking := of.state, of.denied, of.asking
+		holds := denied == nil && state.ExpiredFor(now) < AnswerHolds
+		switch {
+		case denied == nil && !state.Expired(now), holds && (now.Before(of.next) || trouble || of.pause > 0 && asking != nil):
+			of.mu.Unlock()
+			return state, nil
+		case now.Before(of.next):
+			of.mu.Unlock()
+			if denied == nil {
+				denied = errUnanswered
+			}
+			return nil, denied
+		case asking != nil:
+			of.mu.Unlock()
+			select {
+			case <-asking:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		of.asking = make(chan struct{})
+		limit := askTime
+		if holds && of.pause > 0 {
+			limit = retryTime
+		}
+		of.mu.Unlock()
+		limited, cancel := context.WithTimeout(ctx, limit)
+		next, err := a.query(limited, r)
+		cancel()
+		a.note(ctx, err)
+		return a.settle(ctx, of, next, err)
+	}
+}
+
+var errUnanswered = fmt.Errorf("%w: %w", ErrUnanswered, ErrAuthService)
+
+// settle keeps the result of a question.
+func (a *answers) settle(ctx context.Context, of *answer, next *authd.State, err error) (*authd.State, error) {
+	now := time.Now()
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	close(of.asking)
+	of.asking = nil
+	switch {
+	case err == nil:
+		of.state, of.denied, of.pause, of.next = next, nil, 0, time.Time{}
+		return next, nil
+	case denial(err):
+		of.denied, of.pause, of.next = err, 0, now.Add(denialHolds)
+		return nil, err
+	case errors.Is(ctx.Err(), context.Canceled):
+		return nil, err
+	}
+	of.pause = min(max(2*of.pause, firstRetry), longestRetry)
+	of.next = now.Add(of.pause)
+	a.startTrouble(now)
+	switch {
+	case of.denied != nil:
+		return nil, of.denied
+	case of.state.ExpiredFor(now) < AnswerHolds:
+		return of.state, nil
+	}
+	return nil, fmt.Errorf("%w: %w", ErrUnanswered, err)
+}
+
+func (a *answers) startTrouble(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.outage.trouble = now.Add(troubleTime)
+}

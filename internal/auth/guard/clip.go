@@ -1,0 +1,41 @@
+package guard
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+)
+
+// clip makes a text of a stranger short, and harmless for a terminal. The copy lets go of the
+// request's bytes.
+func clip(text string) string {
+	return api.Printable(strings.Clone(text[:min(len(text), maxText)]))
+}
+
+// maxArgument bounds each argument of a long query in the audit, in bytes.
+const maxArgument = 128
+
+// Query is a query string as the audit shows it. In a long query the arguments of these names come
+// first, and each is cut off alone. If the query were cut off as a whole, a client could hide the topic
+// behind other arguments.
+func Query(raw string, names []string) string {
+	if len(raw) <= maxText {
+		return raw
+	}
+	values, _ := url.ParseQuery(raw) // what is broken the endpoint refuses
+	var parts []string
+	for _, name := range names {
+		if values.Has(name) {
+			parts = append(parts, cutOff(name+"="+url.QueryEscape(values.Get(name))))
+		}
+	}
+	return strings.Join(append(parts, cutOff(raw)), "&")
+}
+
+func cutOff(text string) string {
+	if len(text) <= maxArgument {
+		return text
+	}
+	return text[:maxArgument] + "…"
+}

@@ -1,0 +1,361 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/authd"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+)
+
+var (
+	// ErrLogin means that the right requires credentials, and the client gave none.
+	ErrLogin = errors.New("guard: credentials are required")
+	// ErrBadLogin means that no user has these credentials, and that the auth service denies them.
+	ErrBadLogin = errors.New("guard: no user has these credentials")
+	// ErrDenied means that the identity does not have the right.
+	ErrDenied = errors.New("guard: the right is not granted")
+	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not asked.
+	ErrTooManyFailures = errors.New("guard: too many logins of this address wait for the auth service")
+	// ErrAuthService means that the auth service gave no usable answer: it cannot be reached, or its answer says nothing about
+	// the client.
+	ErrAuthService = errors.New("guard: the auth service gave no usable answer")
+	// ErrUnanswered means that the last answer about a client does not hold any more: its end is longer ago than AnswerHolds.
+	ErrUnanswered = errors.New("guard: the auth service has given no usable answer for too long")
+	// ErrNoAuthorizations means that the auth service recognised the client and grants it
+	// nothing.
+	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
+	// ErrDisabled means that there is neither a user nor an auth service.
+	ErrDisabled = errors.New("guard: there are no users, and no auth service")
+)
+
+// Querier asks an auth service; *authd.Client is one.
+type Querier interface {
+	Query(ctx context.Context, r authd.Request) (*authd.State, error)
+}
+
+// maxSecret bounds a secret in bytes. A longer one is not even hashed.
+const maxSecret = 8 << 10
+
+// Options of a Guard.
+type Options struct {
+	Users    *access.Registry // nil = there are none
+	External Querier          // nil = no auth service
+	// NotReady gives the reason why the users are not read yet; nil = the reason of Users.
+	NotReady func() string
+	// Answered counts a put that a user's publish rate refuses; nil = none is counted.
+	Answered func(err error)
+	// AuditFile takes every entry of the audit; nil = no file. The caller closes it.
+	AuditFile *AuditFile
+	Log       logrus.FieldLogger
+}
+
+// Guard checks logins and rights for all client ports of a broker. Its methods may be
+// called by any goroutine.
+type Guard struct {
+	o       Options
+	turns   *turns
+	answers *answers
+	cookies *cookies
+	rates   limits.Rates[string] // by user
+	// Audit keeps the last administrative actions.
+	Audit *Audit
+}
+
+// New makes a guard.
+func New(o Options) *Guard {
+	return &Guard{o: o, turns: newTurns(), answers: newAnswers(o.External, o.Log), cookies: newCookies(), Audit: newAudit(o.Log, o.AuditFile)}
+}
+
+// Credentials are the credentials that a client showed.
+type Credentials struct {
+	Address string // host:port; "" of a unix socket
+	TLS     bool
+	// CommonName is the name in the certificate that the client showed.
+	CommonName string
+	// Verified: an authority of --tls-root-ca-file signed the certificate.
+	Verified bool
+	Secret   string
+}
+
+func (c *Credentials) host() string {
+	host, _, _ := net.SplitHostPort(c.Address) // a unix socket has none
+	return host
+}
+
+func (c *Credentials) request() authd.Request {
+	return authd.Request{RemoteIP: c.host(), TLS: c.TLS, CommonName: c.CommonName, Secret: c.Secret}
+}
+
+// Session is one admitted client. Its methods may be called by any goroutine.
+type Session struct {
+	guard *Guard
+	creds Credentials
+	id    access.Identity
+	early bool // begun before the users were read
+	// signIn is that of the browser whose cookie the request had; nil without a cookie.
+	signIn *signedIn
+	state  atomic.Pointer[authd.State] // nil unless the auth service knows the client
+	answer *answer                     // nil unless the auth service knows the client; the same for all with its credentials
+}
+
+// Enforced reports whether rights are enforced. While the users are not read yet, it is true
+// only if rights are enforced also without users. Allow does not use it.
+func (g *Guard) Enforced() bool {
+	p, _ := g.policy()
+	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
+}
+
+// Open reports whether every client may do everything. It is false while the users are not read yet.
+func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
+
+// Begun reports whether somebody can log in: there is an administrator, a bootstrap token or an auth service.
+func (g *Guard) Begun() bool {
+	p, _ := g.policy()
+	return p != nil && (p.Administered() || p.User(access.BootstrapUser) != nil) || g.o.External != nil
+}
+
+// Ready is nil when the users have been read.
+func (g *Guard) Ready() error {
+	_, err := g.policy()
+	return err
+}
+
+// policy is nil if the broker is configured without users.
+func (g *Guard) policy() (*access.Policy, error) {
+	if g.o.Users == nil {
+		return nil, nil
+	}
+	if p := g.o.Users.Policy(); p != nil {
+		return p, nil
+	}
+	why := access.ErrNotReady.Error()
+	if g.o.NotReady != nil {
+		why = g.o.NotReady()
+	}
+	return nil, &notReadyError{why}
+}
+
+// notReadyError is the reason why the users are not read yet.
+type notReadyError struct{ why string }
+
+func (e *notReadyError) Error() string { return api.ErrNotReady.Error() + ": " + e.why }
+
+func (e *notReadyError) Unwrap() error { return api.ErrNotReady }
+
+// NotStored is the error of a put that was not admitted because the users are not read yet.
+func NotStored(err error) error {
+	if waiting, ok := errors.AsType[*notReadyError](err); ok {
+		return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, waiting.why)
+	}
+	return err
+}
+
+// Changed is closed when rights may have changed; nil, for ever silent, without users.
+func (g *Guard) Changed() <-chan struct{} {
+	if g.o.Users == nil {
+		return nil
+	}
+	return g.o.Users.Changed()
+}
+
+// Begin gives the session of a client that has sent no secret: anonymous, or the user
+// that its verified certificate names.
+func (g *Guard) Begin(c Credentials) *Session {
+	s := &Session{guard: g, creds: c}
+	p, err := g.policy()
+	if s.early = err != nil; p != nil && c.Verified {
+		s.id = p.ByCertificate(c.CommonName)
+	}
+	return s
+}
+
+// Early reports whether the users were not read yet when the session began: the client is anonymous in it, whatever its
+// certificate. Begin knows more when Ready is nil.
+func (s *Session) Early() bool { return s.early }
+
+// Login gives the session of a client that has sent a secret. The token of a user is verified at once. Any other secret may wait
+// until the auth service has been asked. Errors wrap ErrBadLogin,
+// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready or of ctx; ErrNoAuthorizations.
+func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
+	p, err := g.policy()
+	switch {
+	case err != nil:
+		return nil, err
+	case g.o.External == nil && (p == nil || !p.Enforced()):
+		return nil, ErrDisabled
+	}
+	if len(c.Secret) > maxSecret {
+		return nil, ErrBadLogin
+	}
+	s := &Session{guard: g, creds: c}
+	if p != nil {
+		id, err := g.o.Users.Verify(c.Secret)
+		if err == nil {
+			s.id, s.creds.Secret = id, "" // only an auth service is asked again with it
+			return s, nil
+		}
+		if !errors.Is(err, access.ErrBadToken) {
+			return nil, err
+		}
+	}
+	if g.o.External == nil {
+		return nil, ErrBadLogin
+	}
+	if err := s.introduce(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// introduce asks the auth service about a client that logs in. A client that it knew before does not wait for
+// its turn.
+func (s *Session) introduce(ctx context.Context) error {
+	g, r := s.guard, s.creds.request()
+	if s.answer = g.answers.find(r); s.answer == nil {
+		done, err := g.turns.take(ctx, s.creds.host())
+		if err != nil {
+			return err
+		}
+		s.answer, err = g.answers.ask(ctx, r)
+		done(err != nil && (denial(err) || errors.Is(err, authd.ErrInvalidAnswer)))
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.ask(ctx)
+	return err
+}
+
+// ask gives the present answer of the auth service about the client; see answers.current.
+func (s *Session) ask(ctx context.Context) (*authd.State, error) {
+	state, err := s.guard.answers.current(ctx, s.answer, s.creds.request())
+	if err == nil {
+		s.state.Store(state)
+	}
+	return state, err
+}
+
+// Unanswered is for how long the auth service has given no usable answer; 0: it does, or there is none.
+func (g *Guard) Unanswered() time.Duration { return g.answers.unanswered(time.Now()) }
+
+// External is the auth service's answer about the client; nil without a query.
+func (s *Session) External() *authd.State { return s.state.Load() }
+
+// Identity is the name of the client in the audit and in /stats.
+func (s *Session) Identity() string {
+	if state := s.state.Load(); state != nil {
+		return "auth-service:" + state.Identity
+	}
+	return s.id.String()
+}
+
+// LoggedIn reports whether the client has shown credentials.
+func (s *Session) LoggedIn() bool { return s.state.Load() != nil || s.id.Kind == access.Named }
+
+// Permissions is the number of grants of the client.
+func (s *Session) Permissions() int {
+	if state := s.state.Load(); state != nil {
+		return len(state.Authorizations)
+	}
+	if p, err := s.guard.policy(); err == nil && p != nil {
+		return p.Permissions(s.id)
+	}
+	return 0
+}
+
+// Need is a right, with the object that it is needed for.
+type Need struct {
+	Right access.Right
+	Topic string
+	// Channel is the channel that the auth service must allow for Consume.
+	Channel string
+}
+
+// user is the user of the cluster whose quota counts for the client; "" = none: rights are
+// not enforced, or an auth service knows the client.
+func (s *Session) user() (string, access.Quota) {
+	p, err := s.guard.policy()
+	if err != nil || p == nil || !p.Enforced() || s.state.Load() != nil {
+		return "", access.Quota{}
+	}
+	return s.id.String(), p.Quota(s.id)
+}
+
+// Requester describes the client for quotas and the audit.
+func (s *Session) Requester(action string) api.Requester {
+	name, quota := s.user()
+	return api.Requester{
+		User: name, Identity: s.Identity(), Remote: s.creds.Address, Action: action,
+		Topics: quota.Topics, Partitions: quota.Partitions, Channels: quota.Channels,
+	}
+}
+
+// AllowPut is nil if the publish rate of the client's user admits a put now, else
+// api.ErrRateLimited. It is called once for each put. Without a rate it neither locks nor
+// allocates.
+func (s *Session) AllowPut(messages, bytes int) error {
+	name, quota := s.user()
+	if s.guard.rates.Allow(name, limits.Rate{Messages: quota.PutRate, Bytes: quota.PutBytesRate}, messages, bytes) {
+		return nil
+	}
+	if s.guard.o.Answered != nil {
+		s.guard.o.Answered(api.ErrRateLimited)
+	}
+	return api.ErrRateLimited
+}
+
+// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,
+// ErrAuthService, or that of Ready. It asks the auth service again when its answer is too
+// old; otherwise it neither waits nor allocates. Only a denial of the service takes rights away; without a usable answer the
+// last one holds for AnswerHolds, and then the error wraps ErrUnanswered.
+func (s *Session) Allow(ctx context.Context, n Need) error {
+	p, err := s.guard.policy()
+	switch {
+	case err != nil:
+		return err
+	case n.Right == access.Open, s.guard.o.External == nil && (p == nil || !p.Enforced()):
+		return nil
+	case s.signIn.ended():
+		return ErrLogin
+	case p != nil && p.Enforced() && p.Allow(s.id, n.Right, n.Topic):
+		return nil
+	}
+	state := s.state.Load()
+	if state == nil {
+		if s.id.Kind == access.Named {
+			return ErrDenied
+		}
+		return ErrLogin
+	}
+	if state.Expired(time.Now()) {
+		if state, err = s.ask(ctx); err != nil {
+			return err
+		}
+	}
+	if !external(state, n) {
+		return ErrDenied
+	}
+	return nil
+}
+
+// external decides a need by the answer of an auth service.
+func external(state *authd.State, n Need) bool {
+	switch n.Right {
+	case access.Publish:
+		return state.Allows(n.Topic, "")
+	case access.Consume:
+		return n.Channel != "" && state.Allows(n.Topic, n.Channel)
+	case access.Discover:
+		return state.Knows(n.Topic)
+	}
+	return false
+}

@@ -1,0 +1,258 @@
+package limits
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Free is the number of bytes that each body, and each connection, holds without a reservation.
+const Free = 64 << 10
+
+// MaxWait bounds the wait for a reservation.
+const MaxWait = 10 * time.Second
+
+// Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any
+// goroutine.
+type Budget struct {
+	size int64
+	mu   struct {
+		sync.Mutex
+		used   int64
+		uses   [uses]int64
+		owners map[string]*owner // those that hold or wait
+		queue  *list.List        // of *owner: those that wait
+	}
+}
+
+// owner is a user or an address. Guarded by Budget.mu.
+type owner struct {
+	name   string
+	used   int64
+	claims *list.List    // of *claim, oldest first; nil = there was none
+	place  *list.Element // in Budget.mu.queue; nil = it does not wait
+}
+
+func (o *owner) waits() bool { return o.place != nil }
+
+type claim struct {
+	use     Use
+	bytes   int64
+	granted chan struct{} // closed when the bytes are reserved
+}
+
+// New makes a budget of that many bytes.
+func New(size int64) *Budget {
+	b := &Budget{size: size}
+	b.mu.owners, b.mu.queue = map[string]*owner{}, list.New()
+	return b
+}
+
+// Used is the number of reserved bytes.
+func (b *Budget) Used() int64 {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.used
+}
+
+// Held is the number of bytes that are reserved for a use.
+func (b *Budget) Held(u Use) int64 {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.uses[u]
+}
+
+// Share is the part of a budget that one client may hold. The zero value has no limit. Its methods may be called by any
+// goroutine.
+type Share struct {
+	b     *Budget
+	owner string
+	short *atomic.Bool // see Watch; nil = nobody watches
+}
+
+// Share returns the share of a user or an address.
+func (b *Budget) Share(owner string) Share { return Share{b: b, owner: owner} }
+
+// Used is the number of bytes that the share has reserved.
+func (s Share) Used() int64 {
+	if s.b == nil {
+		return 0
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if o := s.b.mu.owners[s.owner]; o != nil {
+		return o.used
+	}
+	return 0
+}
+
+// Watch returns the share with a flag that is set when a tally of it finds no room.
+func (s Share) Watch() (Share, *atomic.Bool) {
+	s.short = &atomic.Bool{}
+	return s, s.short
+}
+
+// Reserve reserves the bytes of one body. It waits until the client, or others, hold less, for MaxWait
+// or until ctx ends, and reports false then. After true the caller calls Release with the same
+// numbers. A body of at most Free bytes reserves nothing; more than the whole budget is the whole budget.
+func (s Share) Reserve(ctx context.Context, u Use, bytes int) bool {
+	b := s.b
+	if b == nil {
+		return true
+	}
+	if bytes <= Free || b.try(s.owner, u, int64(bytes), true) {
+		return true
+	}
+	c, place := b.claim(s.owner, u, int64(bytes))
+	limit := time.NewTimer(MaxWait)
+	defer limit.Stop()
+	select {
+	case <-c.granted:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return b.leave(s.owner, c, place)
+}
+
+// Try is Reserve without a wait.
+func (s Share) Try(u Use, bytes int) bool {
+	return s.b == nil || bytes <= Free || s.b.try(s.owner, u, int64(bytes), true)
+}
+
+// Release gives the bytes of a body back.
+func (s Share) Release(u Use, bytes int) {
+	if s.b != nil && bytes > Free {
+		s.b.give(s.owner, u, int64(bytes))
+	}
+}
+
+// fitsLocked reports whether an owner may have that many bytes more.
+func (b *Budget) fitsLocked(o *owner, bytes int64) bool {
+	free := b.size - b.mu.used
+	return bytes <= free && (o == nil || o.used == 0 || o.used+bytes <= (free-bytes)/2)
+}
+
+func (b *Budget) takeLocked(o *owner, u Use, bytes int64) {
+	o.used += bytes
+	b.mu.used += bytes
+	b.mu.uses[u] += bytes
+}
+
+func (b *Budget) ownerLocked(name string) *owner {
+	o := b.mu.owners[name]
+	if o == nil {
+		o = &owner{name: name}
+		b.mu.owners[name] = o
+	}
+	return o
+}
+
+func (b *Budget) forgetLocked(o *owner) {
+	if o.used == 0 && !o.waits() {
+		delete(b.mu.owners, o.name)
+	}
+}
+
+// try reserves at once. inOrder: not before a claim of the same owner that waits.
+func (b *Budget) try(name string, u Use, bytes int64, inOrder bool) bool {
+	bytes = min(bytes, b.size)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.mu.owners[name]
+	if !b.fitsLocked(o, bytes) || inOrder && o != nil && o.waits() {
+		return false
+	}
+	b.takeLocked(b.ownerLocked(name), u, bytes)
+	return true
+}
+
+func (b *Budget) give(name string, u Use, bytes int64) {
+	bytes = min(bytes, b.size)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.ownerLocked(name)
+	b.takeLocked(o, u, -bytes)
+	b.grantLocked()
+	b.forgetLocked(o)
+}
+
+// claim waits for bytes, behind the other claims of the owner.
+func (b *Budget) claim(name string, u Use, bytes int64) (*claim, *list.Element) {
+	c := &claim{use: u, bytes: min(bytes, b.size), granted: make(chan struct{})}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.ownerLocked(name)
+	if o.claims == nil {
+		o.claims = list.New()
+	}
+	if !o.waits() {
+		o.place = b.mu.queue.PushBack(o)
+	}
+	place := o.claims.PushBack(c)
+	b.grantLocked() // memory may have come free since the caller looked
+	return c, place
+}
+
+// leave ends a wait, and reports whether the claim was granted.
+func (b *Budget) leave(name string, c *claim, place *list.Element) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-c.granted: // perhaps in the meantime
+		return true
+	default:
+	}
+	o := b.ownerLocked(name)
+	o.claims.Remove(place)
+	b.restLocked(o)
+	b.grantLocked() // a smaller one behind it may fit
+	b.forgetLocked(o)
+	return false
+}
+
+// restLocked takes an owner without claims out of the queue.
+func (b *Budget) restLocked(o *owner) {
+	if o.claims.Len() == 0 && o.waits() {
+		b.mu.queue.Remove(o.place)
+		o.place = nil
+	}
+}
+
+// grantLocked grants the claims that fit. A claim that does not fit keeps the later ones of its owner waiting, and
+// nobody else's.
+func (b *Budget) grantLocked() {
+	for at := b.mu.queue.Front(); at != nil; {
+		o := at.Value.(*owner)
+		at = at.Next()
+		for first := o.claims.Front(); first != nil; first = o.claims.Front() {
+			c := first.Value.(*claim)
+			if !b.fitsLocked(o, c.bytes) {
+				break
+			}
+			b.takeLocked(o, c.use, c.bytes)
+			o.claims.Remove(first)
+			close(c.granted)
+		}
+		b.restLocked(o)
+	}
+}
+
+// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
+// second. Otherwise a client that sends a byte now and then keeps memory from others.
+const (
+	Grace   = 10 * time.Second
+	MinRate = 16 << 10
+)
+
+// Due is when the next byte of a body must have arrived, of which so many bytes have since it began.
+func Due(began time.Time, read int64) time.Time {
+	return began.Add(Grace + time.Duration(read)*time.Second/MinRate)
+}

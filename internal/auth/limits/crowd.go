@@ -1,0 +1,128 @@
+package limits
+
+// A Crowd keeps the connections of a port whose other side has not shown yet who it is, and says which of them
+// goes when there are too many: the oldest one of the network that has the most. So a flood displaces its own
+// connections, from however many networks it comes, as long as they are fewer than the seats. Beyond that the oldest
+// of all goes, and a client that is quick gets in.
+//
+// Invariants
+//
+//  1. Each operation takes constant time, however many connections there are.
+//  2. A connection of a network with fewer connections than another one never goes before the other's.
+//
+// The package has no lock: the caller has one.
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+)
+
+// Crowd is a set of members. The zero value is empty.
+type Crowd[T any] struct {
+	members int
+	of      map[netip.Prefix]*network[T]
+	ranks   []*list.List // ranks[n]: the networks that have n members, in the order in which they came to that number; the last one is not empty, unless the crowd is
+}
+
+// network has the members of one network.
+type network[T any] struct {
+	from    netip.Prefix
+	members list.List     // of *Member[T], the oldest first
+	place   *list.Element // in its rank
+}
+
+// Member is one connection.
+type Member[T any] struct {
+	Value T
+	of    *network[T]
+	place *list.Element
+}
+
+// Len is the number of members.
+func (c *Crowd[T]) Len() int { return c.members }
+
+// Add adds a member of a network.
+func (c *Crowd[T]) Add(from netip.Prefix, value T) *Member[T] {
+	if c.of == nil {
+		c.of = map[netip.Prefix]*network[T]{}
+	}
+	n := c.of[from]
+	if n == nil {
+		n = &network[T]{from: from}
+		c.of[from] = n
+	}
+	c.leaveRank(n)
+	m := &Member[T]{Value: value, of: n}
+	m.place = n.members.PushBack(m)
+	c.members++
+	c.enterRank(n)
+	return m
+}
+
+// Remove removes a member. It is called once.
+func (c *Crowd[T]) Remove(m *Member[T]) {
+	n := m.of
+	c.leaveRank(n)
+	n.members.Remove(m.place)
+	c.members--
+	if n.members.Len() == 0 {
+		delete(c.of, n.from)
+	} else {
+		c.enterRank(n)
+	}
+	if last := len(c.ranks) - 1; c.ranks[last].Len() == 0 { // it was the largest network, and has a rank less or is gone
+		c.ranks = c.ranks[:last]
+	}
+}
+
+func (c *Crowd[T]) leaveRank(n *network[T]) {
+	if n.place != nil {
+		c.ranks[n.members.Len()].Remove(n.place)
+		n.place = nil
+	}
+}
+
+func (c *Crowd[T]) enterRank(n *network[T]) {
+	for len(c.ranks) <= n.members.Len() {
+		c.ranks = append(c.ranks, list.New())
+	}
+	n.place = c.ranks[n.members.Len()].PushBack(n)
+}
+
+// Next is the member that goes when there are too many; nil if there is none.
+func (c *Crowd[T]) Next() *Member[T] {
+	if c.members == 0 {
+		return nil
+	}
+	return c.ranks[len(c.ranks)-1].Front().Value.(*network[T]).oldest()
+}
+
+// Oldest is the oldest member of a network; nil if there is none.
+func (c *Crowd[T]) Oldest(from netip.Prefix) *Member[T] {
+	if n := c.of[from]; n != nil {
+		return n.oldest()
+	}
+	return nil
+}
+
+func (n *network[T]) oldest() *Member[T] { return n.members.Front().Value.(*Member[T]) }
+
+// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
+// customer has as a whole. It is not valid for a unix socket.
+func Network(conn net.Conn) netip.Prefix {
+	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, err := ip.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return prefix
+}

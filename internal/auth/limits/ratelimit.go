@@ -1,0 +1,121 @@
+package limits
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Rates bound the publish rate of users and topics at one broker.
+//
+// A rate is a number of messages and a number of bytes a second; 0 is no limit. Each has a
+// token bucket that holds one second's worth, and at least one message. A put takes its
+// tokens from both buckets, or none from either.
+//
+// Limits
+//
+// The rates hold for the clients of one broker. Brokers do not add their rates up.
+//
+// Invariants
+//
+//  1. A put that is larger than a bucket passes when the bucket is full, and leaves a debt:
+//     no put is refused for ever, and the mean rate holds.
+//  2. Without a limit, Allow takes no lock and allocates nothing.
+//  3. The map of a Set is bounded. If it overflows, all buckets start full again.
+//
+// The package starts no goroutine. Its methods may be called by any goroutine.
+
+// Rate is a publish rate per second; 0 = no limit.
+type Rate struct{ Messages, Bytes int64 }
+
+// maxBurst bounds a bucket, so that it fits an int on every platform.
+const maxBurst = 1 << 30
+
+// limiter is the pair of buckets of one limit.
+type limiter struct {
+	limit           Rate
+	messages, bytes *rate.Limiter // nil = no limit
+}
+
+func newLimiter(l Rate) *limiter { return &limiter{l, bucket(l.Messages), bucket(l.Bytes)} }
+
+// bucket holds one second's worth.
+func bucket(perSecond int64) *rate.Limiter {
+	if perSecond <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), int(min(perSecond, maxBurst)))
+}
+
+func (l *limiter) allow(now time.Time, messages, bytes int) bool {
+	undo, ok := take(l.messages, now, messages)
+	if !ok {
+		return false
+	}
+	if _, ok = take(l.bytes, now, bytes); !ok {
+		undo()
+	}
+	return ok
+}
+
+// take takes n tokens if they are there, and leaves a debt if n is more than the bucket
+// holds. undo gives the tokens back.
+func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
+	if b == nil || n <= 0 {
+		return func() {}, true
+	}
+	burst := b.Burst()
+	first := b.ReserveN(now, min(n, burst))
+	if first.DelayFrom(now) > 0 {
+		first.CancelAt(now)
+		return nil, false
+	}
+	taken := []*rate.Reservation{first}
+	for n -= burst; n > 0; n -= burst {
+		taken = append(taken, b.ReserveN(now, min(n, burst)))
+	}
+	return func() {
+		for i := len(taken) - 1; i >= 0; i-- {
+			taken[i].CancelAt(now)
+		}
+	}, true
+}
+
+// maxEntries bounds a Set.
+const maxEntries = 1 << 16
+
+// Rates has the buckets of many users or topics. The zero Set is ready for use.
+type Rates[K comparable] struct {
+	mu sync.RWMutex
+	of map[K]*limiter
+}
+
+// Allow reports whether a put may pass now under the limit of its key, and takes its tokens
+// then. A key whose limit has changed starts with full buckets.
+func (s *Rates[K]) Allow(key K, l Rate, messages, bytes int) bool {
+	if l == (Rate{}) {
+		return true
+	}
+	s.mu.RLock()
+	found := s.of[key]
+	s.mu.RUnlock()
+	if found == nil || found.limit != l {
+		found = s.make(key, l)
+	}
+	return found.allow(time.Now(), messages, bytes)
+}
+
+func (s *Rates[K]) make(key K, l Rate) *limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.of[key]; found != nil && found.limit == l {
+		return found
+	}
+	if s.of == nil || len(s.of) >= maxEntries {
+		s.of = map[K]*limiter{}
+	}
+	made := newLimiter(l)
+	s.of[key] = made
+	return made
+}

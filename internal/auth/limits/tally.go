@@ -1,0 +1,63 @@
+package limits
+
+// step is how much a tally reserves at once, so that most changes take no lock of the budget.
+const step = 64 << 10
+
+// Tally is what one connection holds for one use. Its first Free bytes reserve nothing. The zero value counts, without a
+// limit. It has no lock: its owner has one.
+type Tally struct {
+	share    Share
+	use      Use
+	held     int
+	reserved int
+}
+
+// Tally makes an empty tally of a share.
+func (s Share) Tally(u Use) Tally { return Tally{share: s, use: u} }
+
+// Held is the number of bytes that are held.
+func (t *Tally) Held() int { return t.held }
+
+// Take counts bytes more. False: the share has no room for them, and nothing has changed.
+func (t *Tally) Take(bytes int) bool {
+	if need := t.held + bytes - Free - t.reserved; need > 0 && t.share.b != nil && !t.reserve(need) {
+		return false
+	}
+	t.held += bytes
+	return true
+}
+
+// Force counts bytes more, with a reservation or without. It is for the first thing that a connection holds.
+func (t *Tally) Force(bytes int) { t.held += bytes }
+
+func (t *Tally) reserve(need int) bool {
+	b, owner := t.share.b, t.share.owner
+	for _, bytes := range [2]int{max(need, step), need} {
+		if b.try(owner, t.use, int64(bytes), false) {
+			t.reserved += int(min(int64(bytes), b.size))
+			return true
+		}
+	}
+	if short := t.share.short; short != nil {
+		short.Store(true)
+	}
+	return false
+}
+
+// Give counts bytes less.
+func (t *Tally) Give(bytes int) {
+	t.held -= bytes
+	needed := max(0, t.held-Free)
+	if spare := t.reserved - needed; spare > 0 && (needed == 0 || spare >= 2*step) {
+		t.reserved = needed
+		t.share.b.give(t.share.owner, t.use, int64(spare))
+	}
+}
+
+// Move makes later reservations those of the share of another tally, unless this one holds something: what is reserved
+// stays with the share that it was reserved for.
+func (t *Tally) Move(to Tally) {
+	if t.reserved == 0 && t.held == 0 {
+		*t = to
+	}
+}

@@ -1,0 +1,44 @@
+package concurrency
+
+// InFlight counts operations that are under way (puts, answers) and tells whether
+// one is uncontended: no other is under way, and none was lately.
+//
+// The goroutine that has an uncontended operation should carry it out itself, since each
+// goroutine that wakes up for it costs more than its work. Contended operations should go
+// to one goroutine that gathers them. It does neither: it counts.
+//
+// The first of many finds the count at zero, too. Therefore the operations that follow
+// contention count as contended for a while (remembered).
+
+import "sync/atomic"
+
+// remembered is how many operations that find the count at zero count as contended after
+// contention.
+const remembered = 16
+
+// InFlight counts the operations under way. Its zero value is ready; any goroutine may use it.
+type InFlight struct {
+	n         atomic.Int64
+	contended atomic.Int64 // how many more operations count as contended
+}
+
+// Enter notes that one more operation is under way, and reports whether it is uncontended.
+func (c *InFlight) Enter() bool {
+	if c.n.Add(1) > 1 {
+		if c.contended.Load() != remembered {
+			c.contended.Store(remembered)
+		}
+		return false
+	}
+	if c.contended.Load() > 0 {
+		c.contended.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Leave notes the end of one operation, and reports whether it was uncontended.
+func (c *InFlight) Leave() bool { return c.n.Add(-1) == 0 && c.contended.Load() <= 0 }
+
+// N is the number of operations under way.
+func (c *InFlight) N() int64 { return c.n.Load() }

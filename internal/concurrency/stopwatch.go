@@ -1,0 +1,48 @@
+package concurrency
+
+// A Stopwatch tells how long the present run of a repeated operation has been under
+// way: a pass of a core loop, a write of the journal.
+//
+// It measures no durations of operations that have ended, and reports nothing by itself: a
+// watch asks it regularly.
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stopwatch measures how long one operation at a time has been under way. Begin and End are
+// called by one goroutine at a time and read no clock, which would be 1 % of a journal
+// group that is not synced; Busy does, and is called by any goroutine. Nothing here waits.
+// Its zero value is ready.
+type Stopwatch struct {
+	steps atomic.Uint64 // odd while the operation is under way
+	seen  atomic.Pointer[sighting]
+}
+
+// sighting is the first time that Busy saw an operation under way.
+type sighting struct {
+	step uint64
+	at   time.Time
+}
+
+// Begin notes the start of an operation.
+func (s *Stopwatch) Begin() { s.steps.Store(s.steps.Load() | 1) }
+
+// End notes its end.
+func (s *Stopwatch) End() { s.steps.Store((s.steps.Load() | 1) + 1) }
+
+// Busy is the time since the first call that saw the operation that is under way now, and
+// positive from that call on; 0 while none is under way.
+func (s *Stopwatch) Busy() time.Duration {
+	step := s.steps.Load()
+	if step%2 == 0 {
+		return 0
+	}
+	seen := s.seen.Load()
+	if seen == nil || seen.step != step {
+		s.seen.CompareAndSwap(seen, &sighting{step, time.Now()})
+		return 1
+	}
+	return max(time.Since(seen.at), 1)
+}

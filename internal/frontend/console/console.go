@@ -1,0 +1,281 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+const (
+	// DefaultStep is the distance of two points of a series.
+	DefaultStep = 10 * time.Second
+	// askTimeout bounds the wait for one broker.
+	askTimeout = time.Second
+	// tableFor is how long a table of all topics serves at least: the pages of many viewers share it. A table, and a
+	// broker's part of it, serve for timesCost times the time that they took, so that open pages take a twentieth of a
+	// processor at most. A part serves for at most tableFor, a table for at most tableForMost.
+	tableFor, tableForMost = time.Second, 5 * time.Second
+	timesCost              = 20
+	// keepTableFor is how long it is in memory after the last question.
+	keepTableFor = 10 * time.Second
+)
+
+var (
+	// ErrBrokerNotFound means that no broker has the name.
+	ErrBrokerNotFound = errors.New("console: no broker has this name")
+	// ErrPartitionNotFound means that the topic has no partition of the number.
+	ErrPartitionNotFound = errors.New("console: the topic has no such partition")
+)
+
+// Cluster is the serving broker; *coordinator.Broker is one.
+type Cluster interface {
+	// View is the cluster by the metadata. It asks no other broker and waits for nothing. Its topics are shared.
+	View() api.ClusterView
+	// Members is View without the topics, and TopicView is one of them.
+	Members() api.ClusterView
+	TopicView(name string) (api.TopicView, bool)
+	// Samples are the topics of which this broker leads partitions; "" = all.
+	Samples(topic, channel string) []api.TopicSample
+	// Replica is the replica of a partition here.
+	Replica(topic string, partition uint16) (api.ReplicaSample, bool)
+	Disk() api.DiskSample
+	Faults() api.FaultSample
+	// Damage lists the damaged places of the replicas here.
+	Damage() []api.PlacedDamage
+	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an
+	// acknowledgement: the longest of its partitions.
+	Owed() map[ident.Node]time.Duration
+	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
+	AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error)
+	Policy(topic, channel string) (api.ChannelPolicy, error)
+	TopicSettings(topic string) (api.TopicSettings, bool)
+	Channels(topic string) []string
+}
+
+// Options of a Console. Cluster is required.
+type Options struct {
+	Cluster Cluster
+	Metrics *metrics.Recorder
+	Events  *events.Recorder
+	Audit   *guard.Audit // nil = none
+	// Connections counts the clients' connections; Clients says what they do. nil = there are none.
+	Connections func() (tcp, http int)
+	Clients     func() (consumers, producers, idle int)
+	Consumers   func(topic, channel string) []api.ConsumerStats
+	Etcd        func() Etcd // nil = none
+	// AuthUnanswered is for how long the authorization service has given no usable answer; nil = there is none.
+	AuthUnanswered func() time.Duration
+	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate;
+	// nil = there are none.
+	Certificates func() (ends map[string]time.Time, faults map[string]string)
+	Started      time.Time
+	Step         time.Duration // 0 = DefaultStep
+	// File keeps the last hour, the events and the audit over a restart; "" = nothing does. Log is required with it.
+	File string
+	Log  logrus.FieldLogger
+}
+
+// Console answers for the whole cluster. Its methods may be called by any goroutine. Keep must run.
+type Console struct {
+	o    Options
+	self ident.Node
+	mu   sync.Mutex // a leaf
+	kept sampled    // guarded by mu
+	// heard is since when the metadata has answered this broker at every look, which then has all changes in
+	// it. Zero: it does not answer, or there was no look yet. Guarded by mu.
+	heard   time.Time
+	alarms  alarms
+	saving  chan struct{} // capacity 1: has an element while the file is written
+	unsaved bool          // the last write of the file has failed, and that is logged; guarded by saving
+	shared  struct {
+		sync.Mutex // held while the brokers are asked: requests that come meanwhile share the answer
+		table      *table
+		at         time.Time
+		serves     time.Duration
+	}
+	given struct {
+		sync.Mutex // held while the part is made: questions that come meanwhile share it
+		part       part
+		raw        []byte    // as JSON, with short rows; nil until another broker asks for it
+		at         time.Time // zero: there is no part
+		serves     time.Duration
+	}
+}
+
+// Etcd is the state of the embedded etcd.
+type Etcd struct {
+	Role                   string // leader, member
+	InUseBytes, QuotaBytes int64  // of its database
+	Refuses                bool   // it refuses all writes: a database has reached its quota
+}
+
+// New makes a console with the samples of the file, if there is one.
+func New(o Options) *Console {
+	if o.Step == 0 {
+		o.Step = DefaultStep
+	}
+	c := &Console{o: o, self: o.Cluster.Members().Self}
+	c.kept = newSampled()
+	c.alarms.since = map[string]time.Time{}
+	c.saving = make(chan struct{}, 1)
+	if o.File != "" {
+		if err := c.restore(); err != nil {
+			o.Log.WithError(err).WithField("file", o.File).Warn("the last hour and the events of this broker's earlier process are lost: the file cannot be read")
+		}
+	}
+	return c
+}
+
+// The parts of a question.
+const (
+	askTable   = "table"
+	askChannel = "channel"
+	askReplica = "replica"
+	askTopic   = "topic"
+	askEvents  = "events"
+	askSeries  = "series"
+)
+
+// question is sent by one broker's console to another's. Fields may be added: an older broker ignores them.
+type question struct {
+	What      string   `json:"what"`
+	Topic     string   `json:"topic,omitempty"`
+	Channel   string   `json:"channel,omitempty"`
+	Partition uint16   `json:"partition,omitempty"`
+	SinceMS   int64    `json:"since_ms,omitempty"`
+	Kinds     []string `json:"kinds,omitempty"`
+	Broker    string   `json:"broker,omitempty"`
+	Audit     bool     `json:"audit,omitempty"`
+	// Without the events in the metadata from this time on, which the asking broker has itself. 0: with all.
+	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
+	// Compact asks for a table's rows in their short form (rows.go). An older broker has the long form alone.
+	Compact bool `json:"compact,omitempty"`
+	OnePart bool `json:"one_partition,omitempty"`
+}
+
+// Answer answers a question of another broker's console, or of this one.
+func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
+	var q question
+	if err := json.Unmarshal(raw, &q); err != nil {
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+	}
+	if q.What == askTable && q.Compact {
+		return c.ownRows()
+	}
+	a, err := c.answer(q)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(a)
+}
+
+// answer is this broker's answer to a question: a value of the type that askAll is called with.
+func (c *Console) answer(q question) (any, error) {
+	switch q.What {
+	case askTable:
+		return c.ownPart(), nil
+	case askChannel:
+		return c.ownChannel(q.Topic, q.Channel), nil
+	case askReplica:
+		return c.ownReplica(q.Topic, q.Partition), nil
+	case askTopic:
+		return c.ownEnds(q.Topic), nil
+	case askEvents:
+		return c.ownEvents(q), nil
+	case askSeries:
+		return c.ownSeries(q), nil
+	}
+	return nil, fmt.Errorf("%w: this broker's build has no answer to %q", api.ErrInvalid, q.What)
+}
+
+// answerOf is the answer of one broker.
+type answerOf[A any] struct {
+	broker ident.Node
+	answer A
+}
+
+// askAll puts a question to all brokers of a view at once; only, if not "", to one of them. The
+// answers come in the order of the names.
+func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q question, only ident.Node) (answers []answerOf[A], missing []Unreachable) {
+	raw, err := json.Marshal(q)
+	missing = []Unreachable{}
+	if err != nil {
+		return nil, missing // it is strings and numbers
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for _, b := range v.Brokers {
+		switch {
+		case only != "" && b.Name != only:
+		case !b.Alive && b.Name != c.self: // this one answers, registered or not
+			mu.Lock()
+			missing = append(missing, Unreachable{b.Name, "dead"})
+			mu.Unlock()
+		default:
+			asked.Go(func() { // ends with the answer, or with askTimeout
+				a := answerOf[A]{broker: b.Name}
+				err := ask(ctx, c, b.Name, q, raw, &a.answer)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					missing = append(missing, Unreachable{b.Name, err.Error()})
+					return
+				}
+				answers = append(answers, a)
+			})
+		}
+	}
+	asked.Wait()
+	slices.SortFunc(answers, func(a, b answerOf[A]) int { return compare(a.broker, b.broker) })
+	slices.SortFunc(missing, func(a, b Unreachable) int { return compare(a.Broker, b.Broker) })
+	return answers, missing
+}
+
+// ask puts a question, whose JSON is raw, to one broker. This broker's own answer takes no detour.
+func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
+	if n == c.self {
+		q.WithoutClusterMS = 0
+		own, err := c.answer(q)
+		if err == nil {
+			*to = own.(A)
+		}
+		return err
+	}
+	out, err := c.o.Cluster.AskConsole(ctx, n, raw)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(out, to)
+}
+
+func compare(a, b ident.Node) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// first returns the first n of a list, never nil: JSON has [] and not null.
+func first[T any](list []T, n int) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list[:min(n, len(list))]
+}

@@ -1,0 +1,298 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+)
+
+const (
+	// maxListed bounds the partitions in a list, maxHistory the events of one object.
+	maxListed  = 1024
+	maxHistory = 100
+)
+
+// Topic is one topic. api.ErrTopicNotFound.
+func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
+	settings, ok := c.o.Cluster.TopicSettings(name)
+	if !ok {
+		return TopicDetail{}, api.ErrTopicNotFound
+	}
+	t := c.table(ctx)
+	d := TopicDetail{Topic: Topic{Topic: name, Partitions: settings.Partitions, ReplicationFactor: settings.ReplicationFactor}, Settings: settings, Unreachable: t.missing, Partitions: []Partition{}}
+	for i := range t.topics {
+		if t.topics[i].Topic == name {
+			d.Topic = t.topics[i]
+		}
+	}
+	channels := slices.Clone(t.of(name))
+	slices.SortStableFunc(channels, func(a, b Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
+	d.Channels = first(channels, MaxPage)
+	v := c.present(t, name)
+	answers, _ := askAll[[]end](ctx, c, v, question{What: askTopic, Topic: name}, "")
+	ends := map[int]end{}
+	for _, a := range answers {
+		for _, e := range a.answer {
+			ends[e.Partition] = e
+		}
+	}
+	for _, p := range partitionsOf(v, name) {
+		row := partitionRow(v, p)
+		if e, ok := ends[p.Partition]; ok {
+			row.CommittedSequence, row.EndOffset = &e.Committed, &e.End
+		}
+		d.Partitions = append(d.Partitions, row)
+	}
+	d.Partitions = first(d.Partitions, maxListed)
+	return d, nil
+}
+
+// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the
+// table may be of before the topic was made.
+func (c *Console) present(t *table, topic string) api.ClusterView {
+	v := c.o.Cluster.Members()
+	if x, ok := c.o.Cluster.TopicView(topic); ok {
+		v.Topics = []api.TopicView{x}
+	}
+	addDamage(&v, t.damaged)
+	return v
+}
+
+// end is how far a partition has come at its leader.
+type end struct {
+	Partition int            `json:"partition"`
+	Committed ident.Sequence `json:"committed"`
+	End       ident.Offset   `json:"end"`
+}
+
+// ownEnds are the ends of the partitions of a topic that this broker leads.
+func (c *Console) ownEnds(topic string) []end {
+	out := []end{}
+	t, _ := c.o.Cluster.TopicView(topic)
+	for _, p := range t.Partitions {
+		if p.Leader != c.self {
+			continue
+		}
+		if r, ok := c.o.Cluster.Replica(topic, uint16(p.Partition)); ok {
+			out = append(out, end{p.Partition, r.CommittedSequence, r.End})
+		}
+	}
+	return out
+}
+
+func partitionsOf(v api.ClusterView, topic string) []api.PartitionView {
+	for i := range v.Topics {
+		if v.Topics[i].Topic == topic {
+			return v.Topics[i].Partitions
+		}
+	}
+	return nil
+}
+
+func partitionRow(v api.ClusterView, p api.PartitionView) Partition {
+	return Partition{
+		Partition: p.Partition, Leader: p.Leader, Epoch: p.Epoch, Replicas: first(p.Replicas, maxListed), InSync: first(p.ISR, maxListed),
+		Target: p.Target, MinInSync: p.MinInSync, Damaged: first(p.Damaged, maxListed), Fault: health.Fault(p, health.Living(v)),
+	}
+}
+
+// held is one broker's part of a channel.
+type held struct {
+	Sample      *api.ChannelSample `json:"sample"`
+	Finishes    *float64           `json:"finishes"`
+	Connections []Connection       `json:"connections"`
+}
+
+// ownChannel is this broker's part of a channel.
+func (c *Console) ownChannel(topic, channel string) held {
+	h := held{Connections: []Connection{}}
+	for _, t := range c.o.Cluster.Samples(topic, channel) {
+		for i := range t.Channels {
+			h.Sample = &t.Channels[i]
+		}
+	}
+	c.mu.Lock()
+	h.Finishes = c.kept.rates[topic+"/"+channel].finishes
+	c.mu.Unlock()
+	if c.o.Consumers == nil {
+		return h
+	}
+	now := time.Now()
+	for _, x := range c.o.Consumers(topic, channel) {
+		k := Connection{
+			Broker: c.self, Address: x.RemoteAddress, ClientID: x.ClientID, Hostname: x.Hostname, UserAgent: x.UserAgent, User: x.AuthIdentity,
+			Ready: x.ReadyCount, InFlight: x.InFlightCount, Messages: x.MessageCount, Finishes: x.FinishCount, Requeues: x.RequeueCount,
+			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS, Protocol: "tcp",
+		}
+		if x.Version == api.OverHTTP {
+			k.Protocol = "http"
+		}
+		if m := x.Oldest; m != nil {
+			k.Oldest = &HeldMessage{ID: string(m.ID[:]), Partition: int(m.Partition), Attempts: int(m.Attempts), SinceMS: now.Add(-m.For).UnixMilli()}
+		}
+		h.Connections = append(h.Connections, k)
+	}
+	return h
+}
+
+// Channel is one channel. api.ErrTopicNotFound, api.ErrChannelNotFound.
+func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDetail, error) {
+	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
+		return ChannelDetail{}, api.ErrTopicNotFound
+	}
+	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, Topic: topic, Channel: channel}, "")
+	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []ChannelPart{}, Connections: []Connection{}}
+	found := slices.Contains(c.o.Cluster.Channels(topic), channel)
+	for _, a := range answers {
+		d.Connections = append(d.Connections, a.answer.Connections...)
+		if s := a.answer.Sample; s != nil {
+			found = true
+			row := channelRow(topic, s, a.answer.Finishes)
+			d.Channel.add(&row)
+			d.addParts(a.broker, s.Partitions)
+		}
+	}
+	if !found {
+		return d, api.ErrChannelNotFound
+	}
+	slices.SortFunc(d.Partitions, func(a, b ChannelPart) int { return cmp.Compare(a.Partition, b.Partition) })
+	if policy, err := c.o.Cluster.Policy(topic, channel); err == nil { // an ephemeral channel has none
+		d.Policy, d.DeadLetterTopic = policy, policy.DeadLetterTopic
+	}
+	if d.DeadLetterTopic != "" {
+		d.DeadLetters = c.letters(ctx, d.DeadLetterTopic)
+	}
+	return d, nil
+}
+
+func (d *ChannelDetail) addParts(leader ident.Node, parts []api.ChannelPartition) {
+	for _, p := range parts {
+		d.Partitions = append(d.Partitions, ChannelPart{
+			Partition: int(p.Partition), Leader: leader, Depth: p.Depth, InFlight: p.InFlight, Deferred: p.Deferred,
+			LagSeconds: seconds(p.Lag), ConfirmedSequence: p.Oldest, EndSequence: p.End,
+		})
+		if p.Lags && p.OldestMS != 0 && (d.Oldest == nil || p.OldestMS < d.Oldest.TimeMS) {
+			d.Oldest = &Oldest{int(p.Partition), p.Oldest, p.OldestMS, seconds(p.Lag)}
+		}
+	}
+}
+
+// letters is the number of dead letters in a topic that were not moved back; nil = a leader of the topic gave no answer,
+// or there is no such topic.
+func (c *Console) letters(ctx context.Context, topic string) *int64 {
+	t := c.table(ctx)
+	partitions := partitionsOf(t.view, topic)
+	if len(partitions) == 0 {
+		return nil
+	}
+	for _, p := range partitions {
+		if t.live[p.Leader] == nil {
+			return nil
+		}
+	}
+	var n int64
+	for _, ch := range t.of(topic) {
+		if ch.Channel == api.DeadLetterChannel {
+			n = ch.Depth + ch.InFlight + ch.Deferred
+		}
+	}
+	return &n
+}
+
+func has(v api.ClusterView, n ident.Node) bool {
+	return slices.ContainsFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n })
+}
+
+// Broker is one broker. ErrBrokerNotFound.
+func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error) {
+	t := c.table(ctx)
+	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []Place{}, Follows: []Place{}}
+	reasons, err := health.SafeToStop(t.view, n)
+	if err != nil {
+		return d, ErrBrokerNotFound
+	}
+	d.SafeToStop, d.Reasons = len(reasons) == 0, first(reasons, maxListed)
+	for _, b := range t.brokers(c.self) {
+		if b.Name == n {
+			d.Broker = b
+		}
+	}
+	for i := range t.view.Topics {
+		for _, p := range t.view.Topics[i].Partitions {
+			switch place := (Place{t.view.Topics[i].Topic, p.Partition}); {
+			case p.Leader == n:
+				d.Leads = append(d.Leads, place)
+			case slices.Contains(p.Replicas, n):
+				d.Follows = append(d.Follows, place)
+			}
+		}
+	}
+	d.Leads, d.Follows = first(d.Leads, maxListed), first(d.Follows, maxListed)
+	d.Events = c.Events(ctx, EventsOf{Broker: n, Limit: maxHistory}).Events
+	return d, nil
+}
+
+// ownReplica is the replica of a partition here; nil = there is none.
+func (c *Console) ownReplica(topic string, partition uint16) *api.ReplicaSample {
+	if r, ok := c.o.Cluster.Replica(topic, partition); ok {
+		return &r
+	}
+	return nil
+}
+
+// Partition is one partition. api.ErrTopicNotFound, ErrPartitionNotFound.
+func (c *Console) Partition(ctx context.Context, topic string, number uint16) (PartitionDetail, error) {
+	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
+		return PartitionDetail{}, api.ErrTopicNotFound
+	}
+	v := c.present(c.table(ctx), topic)
+	at := slices.IndexFunc(partitionsOf(v, topic), func(p api.PartitionView) bool { return p.Partition == int(number) })
+	if at < 0 {
+		return PartitionDetail{}, ErrPartitionNotFound
+	}
+	p := partitionsOf(v, topic)[at]
+	answers, missing := askAll[*api.ReplicaSample](ctx, c, v, question{What: askReplica, Topic: topic, Partition: number}, "")
+	d := PartitionDetail{Partition: partitionRow(v, p), Topic: topic, Unreachable: missing, Members: []Member{}}
+	replicas := map[ident.Node]*api.ReplicaSample{}
+	for _, a := range answers {
+		replicas[a.broker] = a.answer
+	}
+	leader := replicas[p.Leader]
+	if leader != nil {
+		d.Partition.CommittedSequence, d.Partition.EndOffset = &leader.CommittedSequence, &leader.End
+	}
+	alive := health.Living(v)
+	for _, n := range p.Replicas {
+		m := Member{Broker: n, InSync: slices.Contains(p.ISR, n), Alive: alive[n]}
+		if r := replicas[n]; r != nil {
+			m.Role, m.CommittedOffset, m.EndOffset, m.EndSequence = r.Role, &r.CommittedOffset, &r.End, &r.EndSequence
+		}
+		m.lag(n == p.Leader, leader)
+		d.Members = append(d.Members, m)
+	}
+	d.Events = c.Events(ctx, EventsOf{Topic: topic, Partition: &number, Kinds: []string{events.Election, events.InSync, events.Rollback, events.Truncation}, Limit: maxHistory}).Events
+	return d, nil
+}
+
+// lag sets the lag that the leader reports for a replica.
+func (m *Member) lag(leads bool, leader *api.ReplicaSample) {
+	if leader == nil {
+		return
+	}
+	if leads {
+		m.LagBytes, m.LagSeconds = new(int64), new(float64)
+		return
+	}
+	for _, f := range leader.Followers {
+		if f.Node == m.Broker && f.Known {
+			owes := seconds(f.Owes)
+			m.LagBytes, m.LagSeconds = &f.Behind, &owes
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+)
+
+const (
+	// MaxEvents bounds the events of one answer.
+	MaxEvents = 1000
+	// askedEvents bounds the events that one broker sends: those of many partitions become one.
+	askedEvents = 5000
+	// sameChange is how far changes of several partitions may be apart to be one event.
+	sameChange = 2 * time.Second
+	// sameAlarm is how far the times may be apart at which brokers notice one fault.
+	sameAlarm = 30 * time.Second
+)
+
+// EventsOf selects events.
+type EventsOf struct {
+	SinceMS   int64
+	Kinds     []string // none = all
+	Topic     string
+	Partition *uint16 // of the topic; its elections and changes of its in-sync set
+	Broker    ident.Node
+	Limit     int
+	Audit     bool // administrative actions too
+}
+
+// noted is one broker's part of the events.
+type noted struct {
+	Events   []events.Event `json:"events"`
+	Audit    []guard.Entry  `json:"audit"`
+	Complete bool           `json:"complete"`
+}
+
+// ownEvents is this broker's part.
+func (c *Console) ownEvents(q question) noted {
+	wanted := func(kind string) bool { return len(q.Kinds) == 0 || slices.Contains(q.Kinds, kind) }
+	since := time.UnixMilli(q.SinceMS)
+	var n noted
+	n.Events, n.Complete = c.o.Events.Since(since, askedEvents, func(e *events.Event) bool {
+		switch {
+		case q.WithoutClusterMS != 0 && e.OfCluster && e.At.UnixMilli() >= q.WithoutClusterMS:
+			return false
+		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !concerns(e, ident.Node(q.Broker)):
+			return false
+		case q.OnePart && (!e.OfPartition() || e.ID.Number != q.Partition):
+			return false
+		}
+		return true
+	})
+	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.OnePart {
+		return n
+	}
+	for _, e := range c.o.Audit.Entries() {
+		about, _ := url.ParseQuery(e.Detail) // of a command: nothing
+		if e.Time.After(since) && (q.Topic == "" || about.Get("topic") == q.Topic) && (q.Broker == "" || about.Get("node") == q.Broker) {
+			n.Audit = append(n.Audit, e)
+		}
+	}
+	return n
+}
+
+// concerns reports whether an event is about a broker.
+func concerns(e *events.Event, n ident.Node) bool {
+	return slices.Contains(subjects(e), n)
+}
+
+// subjects are the brokers that an event is about.
+func subjects(e *events.Event) []ident.Node {
+	switch e.Kind {
+	case events.Election:
+		return without(e.Leader, e.Before)
+	case events.InSync:
+		return slices.Concat(e.Left, e.Joined)
+	case events.Alarm, events.AlarmEnded:
+		return nil // Broker has noticed it
+	}
+	return without(e.Broker)
+}
+
+func without(nodes ...ident.Node) []ident.Node {
+	return slices.DeleteFunc(nodes, func(n ident.Node) bool { return n == "" })
+}
+
+// Events joins the events of all brokers, the newest first.
+func (c *Console) Events(ctx context.Context, of EventsOf) Events {
+	q := question{What: askEvents, SinceMS: of.SinceMS, Kinds: of.Kinds, Topic: of.Topic, Broker: string(of.Broker), Audit: of.Audit}
+	v := c.o.Cluster.Members()
+	q.WithoutClusterMS = c.hasClusterEventsFrom(v)
+	if of.Partition != nil {
+		q.Partition, q.OnePart = *of.Partition, true
+	}
+	answers, missing := askAll[noted](ctx, c, v, q, "")
+	out := Events{Unreachable: missing, Complete: true}
+	list := []*joined{}
+	seen := map[string]*joined{}
+	for _, a := range answers {
+		out.Complete = out.Complete && a.answer.Complete
+		for i := range a.answer.Events {
+			e := &a.answer.Events[i]
+			key := e.Key()
+			if x := seen[key]; key != "" && x != nil {
+				x.by = append(x.by, a.broker)
+				continue
+			}
+			x := &joined{e: e, by: []ident.Node{a.broker}, count: 1}
+			if key != "" {
+				seen[key] = x
+			}
+			list = append(list, x)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *joined) int { return a.e.At.Compare(b.e.At) })
+	for _, x := range fold(list) {
+		out.Events = append(out.Events, x.event())
+	}
+	for _, a := range answers {
+		for i := range a.answer.Audit {
+			out.Events = append(out.Events, auditEvent(a.broker, &a.answer.Audit[i]))
+		}
+	}
+	slices.SortStableFunc(out.Events, func(a, b Event) int { return int(b.TimeMS - a.TimeMS) })
+	if of.Limit > 0 && len(out.Events) > of.Limit {
+		out.Complete = false
+	} else {
+		of.Limit = len(out.Events)
+	}
+	out.Events = first(out.Events, of.Limit)
+	return out
+}
+
+// clocksDiffer is by how much the clocks of two brokers may differ, so that no event is left out that happened before
+// this broker had the metadata.
+const clocksDiffer = time.Minute
+
+// hasClusterEventsFrom is the time in milliseconds since which this broker has all events in the metadata: the
+// other brokers need not send theirs, which are the most after the death of a broker with many leaders. 0:
+// it asks for all, because the metadata does not answer.
+func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.heard.IsZero() || v.MetadataUnheardMS > 0 {
+		return 0
+	}
+	return c.heard.Add(clocksDiffer).UnixMilli()
+}
+
+// noteHeard notes whether the metadata answers at a look.
+func (c *Console) noteHeard(v api.ClusterView, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case v.MetadataUnheardMS > 0:
+		c.heard = time.Time{}
+	case c.heard.IsZero():
+		c.heard = now
+	}
+}
+
+// joined is one event with the brokers that saw it, or the same change of several partitions.
+type joined struct {
+	e     *events.Event
+	by    []ident.Node
+	count int
+	where []string
+}
+
+// fold makes one event of the same change of several partitions at one time, and of one fault that
+// several brokers noticed. The events come in the order of their times.
+func fold(list []*joined) (out []*joined) {
+	open := map[string]*joined{}
+	for _, x := range list {
+		group, within := x.group()
+		if before := open[group]; group != "" && before != nil && x.e.At.Sub(before.e.At) < within {
+			before.take(x)
+			continue
+		}
+		if x.e.OfPartition() {
+			x.where = []string{placeOf(x.e.Topic, int(x.e.ID.Number))}
+		}
+		open[group] = x
+		out = append(out, x)
+	}
+	return out
+}
+
+// group is the same for events that may become one; "" = it stays alone.
+func (x *joined) group() (group string, within time.Duration) {
+	switch x.e.Kind {
+	case events.Election:
+		return fmt.Sprint(x.e.Kind, x.e.Leader, " ", x.e.Before), sameChange
+	case events.InSync:
+		return fmt.Sprint(x.e.Kind, x.e.Left, x.e.Joined), sameChange
+	case events.Rollback, events.Truncation:
+		return fmt.Sprint(x.e.Kind, x.e.Broker), sameChange
+	case events.Alarm, events.AlarmEnded:
+		return fmt.Sprint(x.e.Kind, x.e.Code), sameAlarm
+	}
+	return "", 0
+}
+
+func (x *joined) take(o *joined) {
+	for _, n := range o.by {
+		if !slices.Contains(x.by, n) {
+			x.by = append(x.by, n)
+		}
+	}
+	if !o.e.OfPartition() {
+		return
+	}
+	x.count += o.count
+	if len(x.where) < maxWhere {
+		x.where = append(x.where, placeOf(o.e.Topic, int(o.e.ID.Number)))
+	}
+}
+
+func (x *joined) event() Event {
+	e := x.e
+	slices.Sort(x.by)
+	out := Event{
+		TimeMS: e.At.UnixMilli(), Kind: e.Kind, Text: e.Sentence(x.count), State: e.State, Brokers: first(subjects(e), maxWhere), ReportedBy: x.by,
+		Topic: e.Topic, Partition: -1, Where: x.where, Count: x.count, Code: e.Code, Do: e.Do,
+	}
+	if len(e.Where) > 0 {
+		out.Where = e.Where
+	}
+	if !e.OfPartition() {
+		return out
+	}
+	if x.count > 1 {
+		out.Topic = ""
+		return out
+	}
+	out.Partition, out.Epoch = int(e.ID.Number), e.Epoch
+	for _, m := range e.Members {
+		out.InSync = append(out.InSync, m.Node)
+	}
+	return out
+}
+
+// auditEvent is an administrative action at a broker.
+func auditEvent(n ident.Node, a *guard.Entry) Event {
+	state := "well"
+	if a.Result != guard.ResultOK {
+		state = "degraded"
+	}
+	text := AuditSentence(a)
+	if a.Omitted > 0 {
+		text += fmt.Sprintf("; %d refused attempts before it are not listed", a.Omitted)
+	}
+	about, _ := url.ParseQuery(a.Detail)
+	return Event{
+		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
+		Partition: -1, Count: 1, Identity: a.Identity, Action: strings.TrimSpace(a.Action + " " + a.Detail), Remote: a.Remote, Result: a.Result,
+	}
+}

@@ -1,0 +1,274 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+)
+
+const (
+	// maxWhere bounds the places of an alarm or an event.
+	maxWhere = 20
+	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without
+	// consumers.
+	maxBehind  = 3
+	behindFrom = 1.0
+	// maxChanges bounds the events of an overview.
+	maxChanges = 20
+	// alarmsFor is how many looks in a row must find a fault that is not unsafe before it is an event.
+	alarmsFor = 2
+)
+
+// alarms are the faults that this broker sees.
+type alarms struct {
+	mu    sync.Mutex
+	since map[string]time.Time // by code; of the first look that found it
+	seen  map[string]int       // looks in a row
+	last  map[string]health.Alarm
+}
+
+// lookForAlarms judges the cluster, and keeps as events what has begun and what has ended.
+func (c *Console) lookForAlarms(now time.Time) {
+	v := c.o.Cluster.View()
+	c.noteHeard(v, now)
+	report := health.Assess(v, nil, map[ident.Node]health.Own{c.self: c.own(c.o.Metrics.Totals(), now)})
+	c.alarms.mu.Lock()
+	defer c.alarms.mu.Unlock()
+	a := &c.alarms
+	if a.seen == nil {
+		a.seen, a.last = map[string]int{}, map[string]health.Alarm{}
+	}
+	present := map[string]bool{}
+	for _, alarm := range report.Alarms {
+		present[alarm.Code] = true
+		if _, known := a.since[alarm.Code]; !known {
+			a.since[alarm.Code] = now
+		}
+		a.seen[alarm.Code]++
+		before, noted := a.last[alarm.Code]
+		switch {
+		case noted:
+			alarm.State = max(alarm.State, before.State)
+			a.last[alarm.Code] = alarm
+		case alarm.State == health.Unsafe || a.seen[alarm.Code] >= alarmsFor:
+			a.last[alarm.Code] = alarm
+			c.o.Events.Add(events.Event{
+				At: a.since[alarm.Code], Kind: events.Alarm, Code: alarm.Code, State: alarm.State.String(), Text: alarm.Text, Do: alarm.Do,
+				Broker: c.self, Where: slices.Clone(first(alarm.Where, maxWhere)),
+			})
+		}
+	}
+	for code, since := range a.since {
+		if present[code] {
+			continue
+		}
+		if alarm, noted := a.last[code]; noted {
+			lasted := now.Sub(since)
+			c.o.Events.Add(events.Event{
+				At: now, Kind: events.AlarmEnded, Code: code, State: health.Well.String(), Broker: c.self, Lasted: lasted,
+				Text: fmt.Sprintf("over after %s: %s", lasted.Round(time.Second), alarm.Text),
+			})
+		}
+		delete(a.since, code)
+		delete(a.seen, code)
+		delete(a.last, code)
+	}
+}
+
+// Overview is the cluster in one answer.
+func (c *Console) Overview(ctx context.Context) Overview {
+	t := c.table(ctx)
+	report := health.Assess(t.view, silent(t.missing), t.own())
+	o := Overview{
+		Cluster: t.view.Cluster, Self: c.self, Controller: t.view.Controller, TimeMS: time.Now().UnixMilli(),
+		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []Alarm{},
+		Unreachable: t.missing, Brokers: t.brokers(c.self), Topics: len(t.topics), Channels: len(t.channels), Behind: behind(t.channels),
+	}
+	o.Publishing.State, o.Publishing.Text = health.Publishing(t.view)
+	c.alarms.mu.Lock()
+	for _, a := range report.Alarms {
+		x := Alarm{Alarm: a, WhereCount: len(a.Where)}
+		x.Where = first(a.Where, maxWhere)
+		if since, ok := c.alarms.since[a.Code]; ok {
+			ms := since.UnixMilli()
+			x.SinceMS = &ms
+		}
+		o.Alarms = append(o.Alarms, x)
+	}
+	c.alarms.mu.Unlock()
+	o.count(t.view)
+	o.sum(t)
+	o.Changes = t.changes()
+	if o.Reported = reported(o.Changes, report, time.Now()); o.Reported != "" {
+		o.Cause = o.Reported
+	}
+	return o
+}
+
+// silent are the live brokers that gave no answer, as package health takes them.
+func silent(missing []Unreachable) (out []string) {
+	for _, m := range missing {
+		if m.Reason != "dead" {
+			out = append(out, fmt.Sprintf("%s: %s", m.Broker, m.Reason))
+		}
+	}
+	return out
+}
+
+func (o *Overview) count(v api.ClusterView) {
+	alive := health.Living(v)
+	for i := range v.Topics {
+		o.Partitions += len(v.Topics[i].Partitions)
+		for _, p := range v.Topics[i].Partitions {
+			if p.UnderReplicated {
+				o.UnderReplicated++
+			}
+			switch health.Fault(p, alive) {
+			case health.NoLeader:
+				o.Leaderless++
+			case health.BelowMinimum:
+				o.BelowMinimum++
+			}
+		}
+	}
+}
+
+func (o *Overview) sum(t *table) {
+	for i := range t.channels {
+		o.Depth += t.channels[i].Depth
+		o.InFlight += t.channels[i].InFlight
+		o.Deferred += t.channels[i].Deferred
+	}
+	for _, b := range o.Brokers {
+		if b.Live == nil {
+			continue
+		}
+		o.Connections += b.Connections
+		o.Puts, o.PutBytes = plus(o.Puts, b.Puts), plus(o.PutBytes, b.PutBytes)
+		o.Refusals = plus(o.Refusals, b.Refusals)
+		o.Deliveries, o.Finishes = plus(o.Deliveries, b.Deliveries), plus(o.Finishes, b.Finishes)
+		o.PutP99MS, o.SyncP99MS = worse(o.PutP99MS, b.Name, b.PutP99MS), worse(o.SyncP99MS, b.Name, b.SyncP99MS)
+	}
+}
+
+func worse(w *Worst, n ident.Node, v *float64) *Worst {
+	if v == nil || w != nil && w.Value >= *v {
+		return w
+	}
+	return &Worst{n, *v}
+}
+
+// behind are the channels with the largest lags.
+func behind(channels []Channel) []Behind {
+	late := []*Channel{}
+	for i := range channels {
+		c := &channels[i]
+		if c.LagSeconds >= behindFrom || c.Depth > 0 && c.Clients == 0 { // messages that came back have no lag
+			late = append(late, c)
+		}
+	}
+	slices.SortStableFunc(late, func(a, b *Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
+	out := []Behind{}
+	for _, ch := range first(late, maxBehind) {
+		out = append(out, Behind{*ch, why(ch)})
+	}
+	return out
+}
+
+// why gives the likely reason for a channel's lag.
+func why(ch *Channel) string {
+	switch {
+	case ch.Paused:
+		return "the channel is paused"
+	case ch.Clients == 0:
+		return "the channel has no consumers"
+	case ch.Finishes != nil && *ch.Finishes == 0 && ch.InFlight > 0:
+		return "its consumers hold messages and finish none"
+	case ch.Finishes != nil && *ch.Finishes == 0:
+		return "its consumers take no messages"
+	}
+	return "its consumers are slower than its producers were"
+}
+
+// reportedFor is how long the report of a broker about its own fault explains alarms: a fault that
+// goes on is reported each minute.
+const reportedFor = 2 * time.Minute
+
+// reported is what a broker said lately of its own fault, if that explains an alarm: a replica that
+// refuses its leader does not catch up, and a broker whose disk hangs need not be started. "" if none did.
+func reported(changes []Event, report health.Report, now time.Time) string {
+	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerHangs: events.StoreFailed}
+	for _, a := range report.Alarms {
+		for _, e := range changes {
+			late := now.UnixMilli()-e.TimeMS > reportedFor.Milliseconds()
+			if e.Code != "" && e.Code == explains[a.Code] && !late && slices.ContainsFunc(e.Where, func(w string) bool { return slices.Contains(a.Where, w) }) {
+				return e.Text
+			}
+		}
+	}
+	return ""
+}
+
+// roots are the codes of alarms that explain others, the first before the next.
+var roots = []string{
+	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerUnreachable, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
+}
+
+// behindBecause is said of replicas whose broker reports no fault.
+const behindBecause = "the broker catches up, or its disk or its network is slow"
+
+// cause is the fault that explains the others; "" if the cluster is well. full: etcd refuses all writes,
+// so that registrations end and no broker gets a new one.
+func cause(v api.ClusterView, report health.Report, full bool) string {
+	if report.State == health.Well {
+		return ""
+	}
+	order := roots
+	if full {
+		order = slices.Concat([]string{health.MetadataFull}, roots)
+	}
+	for _, code := range order {
+		for _, a := range report.Alarms {
+			if a.Code != code {
+				continue
+			}
+			named := len(a.Where) > 0 && strings.Contains(a.Text, a.Where[0])
+			if !named && (code == health.BrokerDead || code == health.BrokerHangs || code == health.BrokerUnreachable) {
+				return a.Text + ": " + strings.Join(a.Where, ", ")
+			}
+			return a.Text
+		}
+	}
+	missing := map[ident.Node]int{}
+	for i := range v.Topics {
+		for _, p := range v.Topics[i].Partitions {
+			for _, n := range p.Replicas {
+				if !slices.Contains(p.ISR, n) {
+					missing[n]++
+				}
+			}
+		}
+	}
+	worst := ident.Node("")
+	for n, count := range missing {
+		if worst == "" || count > missing[worst] || count == missing[worst] && n < worst {
+			worst = n
+		}
+	}
+	if worst == "" {
+		return report.Alarms[0].Text
+	}
+	if missing[worst] == 1 {
+		return fmt.Sprintf("1 replica on %s is not in sync: %s", worst, behindBecause)
+	}
+	return fmt.Sprintf("%d replicas on %s are not in sync: %s", missing[worst], worst, behindBecause)
+}

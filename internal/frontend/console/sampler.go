@@ -1,0 +1,346 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+// The series of a broker, of a topic and of a channel, in the order of their rings.
+var (
+	brokerSeries  = []string{"puts", "put_bytes", "deliveries", "finishes", "put_p99_ms", "sync_p99_ms", "depth", "lag_seconds", "connections", "disk_free_bytes", "disk_data_bytes", "refusals"}
+	topicSeries   = []string{"puts", "put_bytes", "depth", "lag_seconds", "kept_bytes"}
+	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
+)
+
+// largest are the series that are joined by the largest value of all brokers; all others are
+// summed.
+var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seconds": true}
+
+// p99 is the quantile of the latencies.
+const p99 = 0.99
+
+// rates are those of the last step; nil = unknown.
+type rates struct{ puts, putBytes, finishes *float64 }
+
+// sampled has the samples of a broker.
+type sampled struct {
+	slot     int64
+	at       time.Time
+	topics   map[string]*api.TopicSample
+	totals   metrics.Totals
+	rises    rises
+	rates    map[string]rates             // by topic, and by topic/channel
+	live     Live                         // the rates and latencies of the last step
+	owed     map[ident.Node]time.Duration // the longest since the last sample
+	broker   *track
+	ofTopic  *tracks
+	ofChan   *tracks
+	firstRun int64 // slot of the first sample
+}
+
+func newSampled() sampled {
+	return sampled{
+		broker:  newTrack(len(brokerSeries)),
+		ofTopic: newTracks(maxTopics, len(topicSeries)),
+		ofChan:  newTracks(maxChannels, len(channelSeries)),
+		rates:   map[string]rates{},
+		rises:   rises{},
+	}
+}
+
+// Keep samples this broker until ctx ends, and then saves the samples. If a check of the alarms takes long, the next one comes
+// later, so that the checks take at most a fiftieth of a processor in a large cluster.
+func (c *Console) Keep(ctx context.Context) {
+	step := time.NewTicker(c.o.Step)
+	defer step.Stop()
+	look := time.NewTimer(0)
+	defer look.Stop()
+	save := time.NewTicker(saveEvery)
+	defer save.Stop()
+	c.sample(time.Now())
+	for {
+		select {
+		case <-ctx.Done():
+			c.saveAtEnd()
+			return
+		case <-save.C:
+			c.startSave()
+		case now := <-step.C:
+			c.sample(now)
+		case now := <-look.C:
+			c.lookForAlarms(now)
+			c.lookAtFollowers()
+			c.forget()
+			look.Reset(max(c.o.Step/5, 50*time.Since(now)))
+		}
+	}
+}
+
+// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the
+// last sample. Several checks in a step notice a broker that stalls now and then; one check would
+// seldom do.
+func (c *Console) lookAtFollowers() {
+	owed := c.o.Cluster.Owed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept.owed == nil {
+		c.kept.owed = map[ident.Node]time.Duration{}
+	}
+	for n, d := range owed {
+		c.kept.owed[n] = max(c.kept.owed[n], d)
+	}
+}
+
+// owesOf returns the durations in seconds, including those of the previous step.
+func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) map[ident.Node]float64 {
+	out := maps.Clone(before)
+	if out == nil {
+		out = map[ident.Node]float64{}
+	}
+	for n, d := range owed {
+		out[n] = max(out[n], seconds(d))
+	}
+	return out
+}
+
+// sample takes one sample of this broker.
+func (c *Console) sample(now time.Time) {
+	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
+	live := c.liveNow(totals)
+	c.lookAtFollowers()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &c.kept
+	slot := now.UnixNano() / int64(c.o.Step)
+	if k.firstRun == 0 {
+		k.firstRun = slot
+	}
+	k.clearUpTo(slot)
+	elapsed := now.Sub(k.at).Seconds()
+	if k.at.IsZero() || elapsed <= 0 {
+		elapsed = 0
+	}
+	sums := k.sampleTopics(slot, topics, elapsed)
+	k.rateBroker(&live, totals, elapsed, sums)
+	k.broker.set(slot, []float32{
+		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
+		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
+	})
+	live.Owes, k.owed = owesOf(k.owed, nil), nil
+	k.slot, k.at, k.totals, k.live = slot, now, totals, live
+}
+
+// clearUpTo removes the values of the slots after the last sample: they are an hour old.
+func (k *sampled) clearUpTo(slot int64) {
+	for s := max(k.slot+1, slot-ringPoints+1); s <= slot; s++ {
+		k.broker.clear(s)
+		k.ofTopic.clear(s)
+		k.ofChan.clear(s)
+	}
+}
+
+// sums are the sums over all topics of a sample.
+type sums struct {
+	depth    int64
+	lag      time.Duration
+	finishes float64
+}
+
+// sampleTopics sets the rates and the rings of the topics. elapsed 0 = there is no sample before.
+func (k *sampled) sampleTopics(slot int64, topics []api.TopicSample, elapsed float64) (all sums) {
+	before := k.topics
+	k.topics, k.rates = make(map[string]*api.TopicSample, len(topics)), make(map[string]rates, len(k.rates))
+	for i := range topics {
+		t := &topics[i]
+		k.topics[t.Topic] = t
+		old := before[t.Topic]
+		if elapsed == 0 || old != nil && old.Leadership != t.Leadership {
+			old = nil
+		}
+		var r rates
+		if old != nil {
+			r.puts, r.putBytes = rate(t.Put, old.Put, elapsed), rate(t.PutBytes, old.PutBytes, elapsed)
+			k.rates[t.Topic] = r
+		}
+		depth, lag := t.Depth, time.Duration(0)
+		for j := range t.Channels {
+			ch := &t.Channels[j]
+			depth, lag = max(depth, ch.Depth), max(lag, ch.Lag)
+			all.depth += ch.Depth
+			all.finishes += k.sampleChannel(slot, t.Topic, ch, old, elapsed)
+		}
+		all.lag = max(all.lag, lag)
+		active := depth > 0 || lag > 0 || r.puts != nil && *r.puts > 0
+		if x := k.ofTopic.get(t.Topic, slot, active); x != nil {
+			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds()), float32(t.KeptBytes)})
+		}
+	}
+	return all
+}
+
+// sampleChannel returns how many messages a second the channel has passed; 0 if that is unknown.
+func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample, before *api.TopicSample, elapsed float64) float64 {
+	name, r := topic+"/"+ch.Channel, rates{}
+	if before != nil {
+		for i := range before.Channels {
+			if old := &before.Channels[i]; old.Channel == ch.Channel {
+				r.finishes = rate(ch.Finished, old.Finished, elapsed)
+				k.rates[name] = r
+				break
+			}
+		}
+	}
+	active := ch.Depth+ch.InFlight+ch.Deferred > 0 || r.finishes != nil && *r.finishes > 0
+	if x := k.ofChan.get(name, slot, active); x != nil {
+		x.set(slot, []float32{float32(ch.Depth), float32(ch.InFlight), float32(ch.Deferred), float32(ch.Lag.Seconds()), point(r.finishes)})
+	}
+	if r.finishes == nil {
+		return 0
+	}
+	return *r.finishes
+}
+
+// rateBroker fills in the rates and the latencies since the sample before.
+func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64, s sums) {
+	if elapsed == 0 {
+		return
+	}
+	per := func(now, before float64) *float64 {
+		v := max(now-before, 0) / elapsed
+		return &v
+	}
+	live.Puts, live.PutBytes = per(totals.Messages, k.totals.Messages), per(totals.Bytes, k.totals.Bytes)
+	live.Deliveries, live.Finishes = per(totals.Delivered, k.totals.Delivered), &s.finishes
+	refused := func(t metrics.Totals) (sum float64) {
+		for _, n := range t.Refused {
+			sum += n
+		}
+		return sum
+	}
+	live.Refusals = per(refused(totals), refused(k.totals))
+	if v, ok := totals.Put.Quantile(k.totals.Put, p99); ok {
+		v *= 1000
+		live.PutP99MS = &v
+	}
+	if v, ok := totals.Sync.Quantile(k.totals.Sync, p99); ok {
+		v *= 1000
+		live.SyncP99MS = &v
+	}
+}
+
+// rate is nil if the count has fallen, because it then counts something else.
+func rate(now, before uint64, elapsed float64) *float64 {
+	if now < before {
+		return nil
+	}
+	v := float64(now-before) / elapsed
+	return &v
+}
+
+func point(v *float64) float32 {
+	if v == nil {
+		return noValue
+	}
+	return float32(*v)
+}
+
+func pointOf(v *int64) float32 {
+	if v == nil {
+		return noValue
+	}
+	return float32(*v)
+}
+
+// liveNow is the state of this broker without rates.
+func (c *Console) liveNow(totals metrics.Totals) Live {
+	l := Live{StartedMS: c.o.Started.UnixMilli(), Etcd: "none", Refused: totals.Refused}
+	disk := c.o.Cluster.Disk()
+	if l.DiskDataBytes = disk.DataBytes; disk.FreeKnown {
+		l.DiskFreeBytes = &disk.FreeBytes
+	}
+	if c.o.Connections != nil {
+		tcp, http := c.o.Connections()
+		l.Connections = tcp + http
+	}
+	if c.o.Clients != nil {
+		l.Consumers, l.Producers, _ = c.o.Clients()
+	}
+	if c.o.Etcd != nil {
+		l.Etcd = c.o.Etcd().Role
+	}
+	l.Own = c.own(totals, time.Now())
+	return l
+}
+
+// own is this broker's report on its faults. It does not touch the disk of the messages.
+func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
+	f := c.o.Cluster.Faults()
+	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
+	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxIdleChannels)], len(f.IdleChannels)
+	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxHeldPolicies)], len(f.HeldPolicies)
+	if c.o.Certificates != nil {
+		own.CertificateSeconds = map[string]float64{}
+		var ends map[string]time.Time
+		ends, own.CertificateFaults = c.o.Certificates()
+		for use, end := range ends {
+			own.CertificateSeconds[use] = end.Sub(now).Seconds()
+		}
+	}
+	if c.o.AuthUnanswered != nil {
+		own.AuthUnansweredSeconds = c.o.AuthUnanswered().Seconds()
+	}
+	if c.o.Etcd != nil {
+		e := c.o.Etcd()
+		own.EtcdInUseBytes, own.EtcdQuotaBytes, own.EtcdRefuses = e.InUseBytes, e.QuotaBytes, e.Refuses
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for limit, n := range totals.Limited {
+		if ago, ok := c.kept.rises.since("limit "+limit, n, now); ok {
+			if own.RefusedSecondsAgo == nil {
+				own.RefusedSecondsAgo = map[string]float64{}
+			}
+			own.RefusedSecondsAgo[limit] = ago.Seconds()
+		}
+	}
+	if ago, ok := c.kept.rises.since("corrupt", float64(f.Corrupt), now); ok {
+		s := ago.Seconds()
+		own.CorruptSecondsAgo = &s
+	}
+	return own
+}
+
+// rises has the last look at which each counter had grown.
+type rises map[string]rise
+
+type rise struct {
+	count float64
+	at    time.Time
+}
+
+// since notes a counter, and returns for how long it has not grown; false if it is 0.
+func (r rises) since(counter string, count float64, now time.Time) (time.Duration, bool) {
+	last := r[counter]
+	if count > last.count {
+		last = rise{count, now}
+		r[counter] = last
+	}
+	return now.Sub(last.at), last.count > 0
+}
+
+// live is the state of this broker with the rates of the last step.
+func (c *Console) live() Live {
+	l := c.liveNow(c.o.Metrics.Totals())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &c.kept.live
+	l.Puts, l.PutBytes, l.Deliveries, l.Finishes, l.PutP99MS, l.SyncP99MS = k.Puts, k.PutBytes, k.Deliveries, k.Finishes, k.PutP99MS, k.SyncP99MS
+	l.Refusals, l.Owes = k.Refusals, owesOf(c.kept.owed, k.Owes)
+	return l
+}

@@ -1,0 +1,281 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+)
+
+const (
+	// HistoryFile is the name of the file in the data path with a broker's last hour, its events and its audit.
+	HistoryFile = "console.history"
+	// maxSaved bounds the file; partsFrom is the size from which no part is added. A part is smaller than the rest.
+	maxSaved, partsFrom = 1 << 20, maxSaved - 64<<10
+	// The sizes up to which are added, one after the other: the audit, the events that are no changes of partitions, and
+	// these changes, which may be very many.
+	maxSavedAudit, maxSavedOthers, maxSavedEvents = partsFrom / 4, 3 * partsFrom / 8, partsFrom / 2
+	// partEntries is how many events, or entries of the audit, are in a part.
+	partEntries = 32
+	// maxRead bounds the parts of a file in memory.
+	maxRead = 64 << 20
+	// saveEvery is how often the file is written, and lost with a broker that is killed.
+	saveEvery = time.Minute
+	// saveWait is how long the end of Keep waits for a disk.
+	saveWait = 2 * time.Second
+	// savedFormat changes when an older build cannot read the parts.
+	savedFormat = 1
+)
+
+// saved is a part of the file, which is a compressed list of them. The first one has Format.
+type saved struct {
+	Format int
+	Node   ident.Node
+	StepMS int64
+	Slot   int64 // of the last sample
+	First  int64 // of the first sample
+
+	Audit    []guard.Entry
+	Events   []events.Event // the newest first
+	Complete bool           // no events are missing
+
+	Kind   trackKind
+	Name   string
+	Last   int64
+	Points [][]float32
+}
+
+type trackKind int
+
+const (
+	noTrack trackKind = iota
+	ofBroker
+	ofTopic
+	ofChannel
+)
+
+// startSave writes the file in a goroutine of its own: a disk may hang. It does nothing while the write before is under way.
+func (c *Console) startSave() {
+	if c.o.File == "" {
+		return
+	}
+	select {
+	case c.saving <- struct{}{}:
+		go c.saveAndFree()
+	default:
+	}
+}
+
+// saveAtEnd writes the file for the next process, and does not wait for a disk that hangs.
+func (c *Console) saveAtEnd() {
+	if c.o.File == "" {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.saving <- struct{}{}
+		c.saveAndFree()
+	}()
+	select {
+	case <-done:
+	case <-time.After(saveWait):
+	}
+}
+
+func (c *Console) saveAndFree() {
+	defer func() { <-c.saving }()
+	err := c.save()
+	if err != nil && !c.unsaved {
+		c.o.Log.WithError(err).WithField("file", c.o.File).Warn("cannot keep the last hour and the events for the next start of this broker, trying again each minute")
+	}
+	c.unsaved = err != nil
+}
+
+// save writes the file. It keeps no lock while it waits for the disk.
+func (c *Console) save() error {
+	var out bytes.Buffer
+	gz, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	enc := gob.NewEncoder(gz)
+	// put adds a part, unless the file has reached a size.
+	put := func(size int, s *saved) bool {
+		if err != nil || out.Len() >= size {
+			return false
+		}
+		if err = enc.Encode(s); err == nil {
+			err = gz.Flush() // so that the size is known
+		}
+		return err == nil
+	}
+	c.mu.Lock()
+	head := saved{Format: savedFormat, Node: c.self, StepMS: c.o.Step.Milliseconds(), Slot: c.kept.slot, First: c.kept.firstRun}
+	c.mu.Unlock()
+	put(partsFrom, &head)
+	if c.o.Audit != nil {
+		entries := c.o.Audit.Entries()
+		slices.Reverse(entries)
+		for part := range slices.Chunk(entries, partEntries) {
+			put(maxSavedAudit, &saved{Audit: part})
+		}
+	}
+	complete := true
+	for _, ofPartition := range []bool{false, true} {
+		size := maxSavedOthers
+		if ofPartition {
+			size = maxSavedEvents
+		}
+		list, all := c.o.Events.Since(time.Time{}, maxRead, func(e *events.Event) bool { return e.OfPartition() == ofPartition })
+		complete = complete && all
+		for part := range slices.Chunk(list, partEntries) {
+			complete = put(size, &saved{Events: part}) && complete
+		}
+	}
+	put(partsFrom, &saved{Complete: complete})
+	for _, x := range c.tracks() {
+		if !put(partsFrom, c.trackOf(x.kind, x.name)) {
+			break
+		}
+	}
+	if err = errors.Join(err, gz.Close()); err != nil {
+		return err
+	}
+	if err = os.WriteFile(c.o.File+".new", out.Bytes(), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(c.o.File+".new", c.o.File)
+}
+
+// namedTrack names a track and the slot of its last value that is not 0.
+type namedTrack struct {
+	kind trackKind
+	name string
+	last int64
+}
+
+// tracks lists the tracks, those that were active last first.
+func (c *Console) tracks() (list []namedTrack) {
+	c.mu.Lock()
+	for n, t := range c.kept.ofTopic.of {
+		list = append(list, namedTrack{ofTopic, n, t.last})
+	}
+	for n, t := range c.kept.ofChan.of {
+		list = append(list, namedTrack{ofChannel, n, t.last})
+	}
+	c.mu.Unlock()
+	slices.SortFunc(list, func(a, b namedTrack) int { return cmp.Or(cmp.Compare(b.last, a.last), cmp.Compare(a.name, b.name)) })
+	return append([]namedTrack{{kind: ofBroker}}, list...)
+}
+
+// trackOf copies a track. Without one of the name the part is empty.
+func (c *Console) trackOf(kind trackKind, name string) *saved {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.kept.track(kind, name)
+	if t == nil {
+		return &saved{}
+	}
+	s := &saved{Kind: kind, Name: name, Last: t.last}
+	for i := range t.points {
+		s.Points = append(s.Points, slices.Clone(t.points[i][:]))
+	}
+	return s
+}
+
+// track is a track by its name; nil = there is none.
+func (k *sampled) track(kind trackKind, name string) *track {
+	switch kind {
+	case ofBroker:
+		return k.broker
+	case ofTopic:
+		return k.ofTopic.of[name]
+	case ofChannel:
+		return k.ofChan.of[name]
+	}
+	return nil
+}
+
+// restore takes what an earlier process of this broker has saved. The caller has started nothing yet.
+func (c *Console) restore() error {
+	raw, err := os.ReadFile(c.o.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	gz, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	parts, err := io.ReadAll(io.LimitReader(gz, maxRead)) // with its checksum, before anything is taken
+	if err != nil {
+		return err
+	}
+	dec := gob.NewDecoder(bytes.NewReader(parts))
+	var head saved
+	if err := dec.Decode(&head); err != nil {
+		return err
+	}
+	if head.Format != savedFormat || head.Node != c.self {
+		return fmt.Errorf("it is of format %d and broker %s", head.Format, head.Node)
+	}
+	sameStep := head.StepMS == c.o.Step.Milliseconds()
+	if sameStep {
+		c.kept.slot, c.kept.firstRun = head.Slot, head.First
+	}
+	var past []events.Event
+	var audit []guard.Entry
+	complete := false
+	for {
+		var s saved
+		err := dec.Decode(&s)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		past, audit, complete = append(past, s.Events...), append(audit, s.Audit...), complete || s.Complete
+		if sameStep && s.Kind != noTrack {
+			c.kept.take(&s)
+		}
+	}
+	c.o.Events.Restore(past, complete)
+	if c.o.Audit != nil {
+		slices.Reverse(audit)
+		c.o.Audit.Restore(audit)
+	}
+	return nil
+}
+
+// take adds a track that was saved.
+func (k *sampled) take(s *saved) {
+	t := k.broker
+	switch s.Kind {
+	case ofTopic:
+		t = k.ofTopic.get(s.Name, s.Last, true)
+	case ofChannel:
+		t = k.ofChan.get(s.Name, s.Last, true)
+	}
+	if t == nil || len(s.Points) != len(t.points) {
+		return // of a build with other series
+	}
+	t.last = s.Last
+	for i := range t.points {
+		copy(t.points[i][:], s.Points[i])
+	}
+}

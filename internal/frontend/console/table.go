@@ -1,0 +1,457 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
+)
+
+// MaxPage bounds the rows of one answer.
+const MaxPage = 500
+
+// Page selects and orders rows.
+type Page struct {
+	Search string // part of the name, in any case
+	Sort   string // name, depth, lag, rate, or disk (topics)
+	Desc   bool
+	Offset int
+	Limit  int
+}
+
+// Sorts lists the values of Page.Sort.
+func Sorts() []string { return []string{"name", "depth", "lag", "rate", "disk"} }
+
+// part is one broker's part of the table.
+type part struct {
+	Live     Live               `json:"live"`
+	Topics   []Topic            `json:"topics"`
+	Channels []Channel          `json:"channels"`
+	Damaged  []api.PlacedDamage `json:"damaged,omitempty"`
+	Rows     []shortRow         `json:"rows,omitempty"` // in place of Topics and Channels
+}
+
+// table is all topics and channels of the cluster.
+type table struct {
+	view     api.ClusterView
+	missing  []Unreachable
+	damaged  []api.PlacedDamage // of the other brokers; it is in view
+	live     map[ident.Node]*Live
+	topics   []Topic   // by name
+	channels []Channel // by topic and name
+	// changes are the last events, asked for once.
+	changes func() []Event
+}
+
+// ownPart is this broker's part. The caller must not change it.
+func (c *Console) ownPart() part {
+	c.given.Lock()
+	defer c.given.Unlock()
+	c.givePartLocked()
+	return c.given.part
+}
+
+// ownRows is this broker's part as JSON with short rows, for the consoles of the others.
+func (c *Console) ownRows() ([]byte, error) {
+	o := &c.given
+	o.Lock()
+	defer o.Unlock()
+	c.givePartLocked()
+	if o.raw == nil {
+		began := time.Now()
+		raw, err := json.Marshal(o.part.compact())
+		if err != nil {
+			return nil, err
+		}
+		o.raw = raw
+		o.serves = min(o.serves+timesCost*time.Since(began), tableFor)
+	}
+	return o.raw, nil
+}
+
+// givePartLocked makes the part anew, unless the last one serves still.
+func (c *Console) givePartLocked() {
+	o := &c.given
+	began := time.Now()
+	if !o.at.IsZero() && began.Sub(o.at) < o.serves {
+		return
+	}
+	o.part, o.raw, o.at = c.ownTable(), nil, time.Now()
+	o.serves = min(timesCost*o.at.Sub(began), tableFor)
+}
+
+// ownTable is this broker's present part, with the rates of the last step.
+func (c *Console) ownTable() part {
+	samples := c.o.Cluster.Samples("", "")
+	p := part{Live: c.live(), Damaged: c.o.Cluster.Damage(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range samples {
+		t := &samples[i]
+		r := c.kept.rates[t.Topic]
+		kept := float64(t.KeptBytes)
+		row := Topic{Topic: t.Topic, Messages: t.Messages, Depth: t.Depth, Paused: t.Paused, Channels: len(t.Channels), Puts: r.puts, PutBytes: r.putBytes, KeptBytes: &kept}
+		for j := range t.Channels {
+			ch := &t.Channels[j]
+			row.Depth, row.LagSeconds = max(row.Depth, ch.Depth), max(row.LagSeconds, seconds(ch.Lag))
+			p.Channels = append(p.Channels, channelRow(t.Topic, ch, c.kept.rates[t.Topic+"/"+ch.Channel].finishes))
+		}
+		p.Topics = append(p.Topics, row)
+	}
+	return p
+}
+
+func channelRow(topic string, ch *api.ChannelSample, finishes *float64) Channel {
+	return Channel{
+		Topic: topic, Channel: ch.Channel, Depth: ch.Depth, InFlight: ch.InFlight, Deferred: ch.Deferred, LagSeconds: seconds(ch.Lag),
+		Clients: ch.Clients, Paused: ch.Paused, Ordered: ch.Ordered, Finishes: finishes, Requeues: ch.Requeued, Timeouts: ch.TimedOut,
+	}
+}
+
+// seconds rounds to milliseconds: an answer has thousands of them.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// table asks all brokers for their parts, or returns the last table while it serves. The caller
+// must not change the table.
+func (c *Console) table(ctx context.Context) *table {
+	c.shared.Lock()
+	defer c.shared.Unlock()
+	began := time.Now()
+	if c.shared.table != nil && began.Sub(c.shared.at) < c.shared.serves {
+		return c.shared.table
+	}
+	// The request that asks may end before the answer; requests that wait for the lock share it.
+	ctx = context.WithoutCancel(ctx)
+	v := c.o.Cluster.View()
+	parts, missing := askAll[part](ctx, c, v, question{What: askTable, Compact: true}, "")
+	t := &table{view: v, missing: missing, live: map[ident.Node]*Live{}}
+	t.changes = sync.OnceValue(func() []Event {
+		hour := time.Now().Add(-time.Hour)
+		return first(c.Events(ctx, EventsOf{SinceMS: hour.UnixMilli(), Limit: maxChanges}).Events, maxChanges)
+	})
+	for i := range parts {
+		parts[i].answer.expand()
+	}
+	t.join(v, parts)
+	c.shared.table, c.shared.at = t, time.Now()
+	c.shared.serves = min(max(timesCost*c.shared.at.Sub(began), tableFor), tableForMost)
+	return t
+}
+
+// forget drops the table when no page has asked for some time: it has a row for each topic.
+func (c *Console) forget() {
+	if c.given.TryLock() { // else it is asked for
+		if time.Since(c.given.at) > keepTableFor {
+			c.given.part, c.given.raw, c.given.at = part{}, nil, time.Time{}
+		}
+		c.given.Unlock()
+	}
+	if c.shared.TryLock() {
+		if time.Since(c.shared.at) > keepTableFor {
+			c.shared.table = nil
+		}
+		c.shared.Unlock()
+	}
+}
+
+// join adds up the parts. A topic without a leader is in the table, too.
+func (t *table) join(v api.ClusterView, parts []answerOf[part]) {
+	for i := range parts {
+		t.live[parts[i].broker] = &parts[i].answer.Live
+		if parts[i].broker != v.Self { // the view has this broker's own
+			t.damaged = append(t.damaged, parts[i].answer.Damaged...)
+		}
+	}
+	addDamage(&t.view, t.damaged)
+	at := t.listTopics(t.view)
+	t.addParts(at, parts)
+	slices.SortFunc(t.topics, func(a, b Topic) int { return strings.Compare(a.Topic, b.Topic) })
+	slices.SortFunc(t.channels, func(a, b Channel) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), strings.Compare(a.Channel, b.Channel))
+	})
+}
+
+// listTopics makes a row for each topic of the view, and returns their places.
+func (t *table) listTopics(v api.ClusterView) (at map[string]int) {
+	at = make(map[string]int, len(v.Topics))
+	t.topics = make([]Topic, 0, len(v.Topics))
+	alive := health.Living(v)
+	for i := range v.Topics {
+		x := &v.Topics[i]
+		row := Topic{Topic: x.Topic, Partitions: len(x.Partitions), ReplicationFactor: x.ReplicationFactor}
+		for _, p := range x.Partitions {
+			if p.UnderReplicated {
+				row.UnderReplicated++
+			}
+			if !alive[p.Leader] {
+				row.Leaderless++
+			}
+		}
+		row.Fault, row.Faulty = health.WorstFault(x.Partitions, alive)
+		at[x.Topic] = len(t.topics)
+		t.topics = append(t.topics, row)
+	}
+	return at
+}
+
+// addParts adds the brokers' parts to the rows of the topics, and makes those of the channels.
+func (t *table) addParts(at map[string]int, parts []answerOf[part]) {
+	rows := 0
+	for i := range parts {
+		rows += len(parts[i].answer.Channels)
+	}
+	t.channels = make([]Channel, 0, rows)
+	type name struct{ topic, channel string }
+	channels := make(map[name]int, rows)
+	for i := range parts {
+		for j := range parts[i].answer.Topics {
+			if k, ok := at[parts[i].answer.Topics[j].Topic]; ok { // else it is being deleted
+				t.topics[k].add(&parts[i].answer.Topics[j])
+			}
+		}
+		for _, ch := range parts[i].answer.Channels {
+			k, there := at[ch.Topic]
+			if !there {
+				continue
+			}
+			name := name{ch.Topic, ch.Channel}
+			if n, ok := channels[name]; ok {
+				t.channels[n].add(&ch)
+				continue
+			}
+			channels[name] = len(t.channels)
+			t.channels = append(t.channels, ch)
+			t.topics[k].Channels++
+		}
+	}
+}
+
+// addDamage adds damaged places of other brokers to a view, whose topics are shared.
+func addDamage(v *api.ClusterView, places []api.PlacedDamage) {
+	if len(places) == 0 {
+		return
+	}
+	v.Topics = slices.Clone(v.Topics)
+	copied := map[int]bool{}
+	at := make(map[string]int, len(v.Topics))
+	for i := range v.Topics {
+		at[v.Topics[i].Topic] = i
+	}
+	for _, d := range places {
+		i, there := at[d.Topic]
+		if !there {
+			continue // it is being deleted, or not in the view
+		}
+		if !copied[i] {
+			v.Topics[i].Partitions, copied[i] = slices.Clone(v.Topics[i].Partitions), true
+		}
+		for j := range v.Topics[i].Partitions {
+			if p := &v.Topics[i].Partitions[j]; p.Partition == d.Partition {
+				p.Damaged = append(slices.Clip(p.Damaged), d.Damage)
+			}
+		}
+	}
+}
+
+func (t *Topic) add(o *Topic) {
+	t.Messages += o.Messages
+	t.Depth += o.Depth
+	t.LagSeconds = max(t.LagSeconds, o.LagSeconds)
+	t.Paused = t.Paused || o.Paused
+	t.Puts, t.PutBytes = plus(t.Puts, o.Puts), plus(t.PutBytes, o.PutBytes)
+	t.KeptBytes = plus(t.KeptBytes, o.KeptBytes)
+}
+
+func (c *Channel) add(o *Channel) {
+	c.Depth += o.Depth
+	c.InFlight += o.InFlight
+	c.Deferred += o.Deferred
+	c.Requeues += o.Requeues
+	c.Timeouts += o.Timeouts
+	c.LagSeconds = max(c.LagSeconds, o.LagSeconds)
+	c.Clients = max(c.Clients, o.Clients) // a consumer is attached to every partition
+	c.Paused = c.Paused || o.Paused
+	c.Ordered = c.Ordered || o.Ordered
+	c.Finishes = plus(c.Finishes, o.Finishes)
+}
+
+// plus adds two values. An unknown value counts as 0; the sum of two unknown values is
+// unknown.
+func plus(a, b *float64) *float64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	sum := *a + *b
+	return &sum
+}
+
+// Topics is one page of the topics.
+func (c *Console) Topics(ctx context.Context, p Page) Topics {
+	t := c.table(ctx)
+	list := matching(t.topics, p.Search, func(x *Topic) string { return x.Topic })
+	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts, x.KeptBytes} })
+	return Topics{Total: len(t.topics), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Topics: cut(list, p)}
+}
+
+// Channels is one page of the channels, of one topic if it is named.
+func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
+	t := c.table(ctx)
+	all := t.channels
+	if topic != "" {
+		all = t.of(topic)
+	}
+	list := matching(all, p.Search, func(x *Channel) string { return x.Topic + "/" + x.Channel })
+	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes, nil} })
+	return Channels{Total: len(all), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Channels: cut(list, p)}
+}
+
+// of are the channels of a topic.
+func (t *table) of(topic string) []Channel {
+	from, _ := slices.BinarySearchFunc(t.channels, topic, func(x Channel, name string) int { return strings.Compare(x.Topic, name) })
+	to := from
+	for to < len(t.channels) && t.channels[to].Topic == topic {
+		to++
+	}
+	return t.channels[from:to]
+}
+
+// matching copies the rows whose name has the text in it.
+func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
+	text = strings.ToLower(text)
+	out := make([]*Row, 0, len(rows))
+	for i := range rows {
+		if text == "" || strings.Contains(strings.ToLower(name(&rows[i])), text) {
+			out = append(out, &rows[i])
+		}
+	}
+	return out
+}
+
+// key has the values by which rows are sorted, but for their names.
+type key struct {
+	depth int64
+	lag   float64
+	rate  *float64
+	disk  *float64
+}
+
+// order sorts rows that are sorted by name; rows with equal keys stay in that order.
+func order[Row any](rows []*Row, p Page, of func(*Row) key) {
+	type place struct {
+		key
+		row *Row
+		at  int
+	}
+	by := map[string]func(a, b key) int{
+		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
+		"lag":   func(a, b key) int { return cmp.Compare(a.lag, b.lag) },
+		"rate":  func(a, b key) int { return cmp.Compare(orNegative(a.rate), orNegative(b.rate)) },
+		"disk":  func(a, b key) int { return cmp.Compare(orNegative(a.disk), orNegative(b.disk)) },
+	}[p.Sort]
+	switch {
+	case by == nil && p.Desc:
+		slices.Reverse(rows)
+	case by == nil:
+	default:
+		places := make([]place, len(rows))
+		for i, r := range rows {
+			places[i] = place{of(r), r, i}
+		}
+		slices.SortFunc(places, func(a, b place) int { // the place keeps equal keys in order
+			if p.Desc {
+				return cmp.Or(by(b.key, a.key), a.at-b.at)
+			}
+			return cmp.Or(by(a.key, b.key), a.at-b.at)
+		})
+		for i := range places {
+			rows[i] = places[i].row
+		}
+	}
+}
+
+// orNegative sorts an unknown value below 0.
+func orNegative(v *float64) float64 {
+	if v == nil {
+		return -1
+	}
+	return *v
+}
+
+func cut[Row any](rows []*Row, p Page) []Row {
+	from := min(p.Offset, len(rows))
+	to := min(from+p.Limit, len(rows))
+	out := make([]Row, 0, to-from)
+	for _, r := range rows[from:to] {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// Own gives the brokers' reports on themselves. A broker that does not answer has none.
+func (c *Console) Own(ctx context.Context) map[ident.Node]health.Own { return c.table(ctx).own() }
+
+// own are the brokers' reports on themselves.
+func (t *table) own() map[ident.Node]health.Own {
+	out := make(map[ident.Node]health.Own, len(t.live))
+	for n, live := range t.live {
+		out[n] = live.Own
+	}
+	return out
+}
+
+// brokers joins the metadata and the brokers' own reports.
+func (t *table) brokers(self ident.Node) []Broker {
+	leads, replicas := map[ident.Node]int{}, map[ident.Node]int{}
+	for i := range t.view.Topics {
+		for _, p := range t.view.Topics[i].Partitions {
+			leads[p.Leader]++
+			for _, n := range p.Replicas {
+				replicas[n]++
+			}
+		}
+	}
+	out := make([]Broker, 0, len(t.view.Brokers))
+	for _, b := range t.view.Brokers {
+		live := t.live[b.Name]
+		if live != nil && live.Own.Hangs() {
+			b.Hangs = true // nobody else has it while others cannot take over from the broker
+		}
+		out = append(out, Broker{
+			BehindSeconds: t.behind(b.Name),
+			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Unreachable: health.Unreachable(b), Silent: b.Silent, Drain: b.Drain,
+			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress, HTTPSAddress: b.HTTPSAddress, RPCAddress: b.RPCAddress,
+			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
+		})
+	}
+	return out
+}
+
+// behind is the longest time for which leaders waited for the replicas on a broker.
+func (t *table) behind(n ident.Node) (longest *float64) {
+	for _, live := range t.live {
+		if d, ok := live.Owes[n]; ok && (longest == nil || d > *longest) {
+			longest = &d
+		}
+	}
+	return longest
+}
+
+// Brokers lists the brokers.
+func (c *Console) Brokers(ctx context.Context) Brokers {
+	t := c.table(ctx)
+	return Brokers{Unreachable: t.missing, Brokers: t.brokers(c.self)}
+}
+
+// placeOf names a partition in a list of places.
+func placeOf(topic string, partition int) string { return fmt.Sprintf("%s/%d", topic, partition) }

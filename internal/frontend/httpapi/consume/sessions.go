@@ -1,0 +1,353 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+const (
+	// lingerTime is how long a session keeps its credit after a poll, so that a client that polls again at once finds
+	// messages here.
+	lingerTime = 50 * time.Millisecond
+	// minWait is the least wait of a poll: a leader on another broker sends messages only after it
+	// has received the credit.
+	minWait = 250 * time.Millisecond
+	// gatherTime is how long a poll waits for more messages after its first ones.
+	gatherTime = 2 * time.Millisecond
+	// minLifetime is the least lifetime of a session without polls.
+	minLifetime = time.Second
+	// answerBytes ends the gathering of messages for one answer.
+	answerBytes = 1 << 20
+)
+
+// ErrBusy means that messages which the client has not read use all its memory.
+var ErrBusy = errors.New("the memory for messages that this client has not read is used up: read the other answers and streams to their end")
+
+// Options hold the limits of sessions.
+type Options struct {
+	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of
+	// one user; 0 = no limit. A session outlives its polls, so one connection could otherwise open
+	// all of them.
+	MaxSessions, MaxPerClient int
+	// Memory bounds the messages that wait for clients, or are being written; nil = no limit.
+	Memory *limits.Budget
+	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream whose
+	// client disconnects.
+	RequeueOnDisconnect bool
+	Metrics             *metrics.Recorder // nil = nothing is recorded
+}
+
+// Client identifies a client: the polls of one client to one channel share a session.
+type Client struct {
+	Identity string // of the user; "" without users
+	Host     string // address without the port
+	Name     string // ?client=, for several clients of one address
+	Network  string // the unit of the limit per address
+}
+
+// Request is what a poll or a stream subscribes to. Polls with equal fields up to MsgTimeout share a session.
+type Request struct {
+	Client         Client
+	Topic, Channel string
+	MsgTimeout     time.Duration
+	// MaxInFlight bounds the messages in flight of the session.
+	MaxInFlight int
+	// About describes the client for /stats: address, user agent, TLS.
+	About api.ClientStats
+}
+
+// memory is the share of the client's user, or of its address.
+func (r *Request) memory(b *limits.Budget) limits.Share {
+	if r.About.Authed {
+		return b.Share(r.Client.Identity)
+	}
+	return b.Share(r.Client.Network)
+}
+
+// key is what distinguishes sessions.
+type key struct {
+	client         Client
+	topic, channel string
+	msgTimeout     time.Duration
+}
+
+// Sessions has all sessions of a broker. Its methods may be called by any goroutine.
+type Sessions struct {
+	o           Options
+	subscribers api.Subscribers
+	receipts    api.Receipts    // nil = receipts of other brokers are refused
+	ctx         context.Context // ends with Stop
+	end         context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		shared  map[key]*session // of polls
+		all     map[uint64]*session
+		clients map[owner]int // sessions by network, and by user
+	}
+}
+
+// New makes an empty set of sessions.
+func New(o Options, subscribers api.Subscribers, receipts api.Receipts) *Sessions {
+	s := &Sessions{o: o, subscribers: subscribers, receipts: receipts}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.mu.shared, s.mu.all, s.mu.clients = map[key]*session{}, map[uint64]*session{}, map[owner]int{}
+	return s
+}
+
+// Stop ends all sessions. Their messages in flight go back to their channels, and the deliveries do not count.
+func (s *Sessions) Stop() {
+	s.end()
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.mu.all))
+	for _, x := range s.mu.all {
+		all = append(all, x)
+	}
+	s.mu.Unlock()
+	for _, x := range all {
+		x.finish(func(sub api.Subscription) { sub.Withdraw() })
+	}
+}
+
+// Count is the number of sessions.
+func (s *Sessions) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.all)
+}
+
+// Consumers describes the sessions of a channel. Each is a client that consumes by HTTP requests.
+func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
+	s.mu.Lock()
+	var of []*session
+	for _, x := range s.mu.all {
+		if x.request.Topic == topic && x.request.Channel == channel {
+			of = append(of, x)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range of {
+		out = append(out, x.consumer())
+	}
+	return out
+}
+
+// Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none comes in time. The
+// caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
+// deleted meanwhile.
+func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	timeout := time.NewTimer(max(wait, minWait))
+	defer timeout.Stop()
+	x, err := s.join(ctx, r)
+	if err != nil {
+		return nil, s.reason(err)
+	}
+	defer x.leave()
+	b, err := x.poll(ctx, r.MaxInFlight, most, timeout.C)
+	return b, s.reason(err)
+}
+
+// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. send
+// receives nil as a sign of life.
+func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, send func(*Batch) error) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	x, err := s.add(key{}, r)
+	if err != nil {
+		return s.reason(err)
+	}
+	if x.subscribe(ctx); x.err != nil {
+		return s.reason(x.err)
+	}
+	defer x.finish(func(sub api.Subscription) { sub.Close(s.o.RequeueOnDisconnect) })
+	return s.reason(x.stream(ctx, r.MaxInFlight, alive, send))
+}
+
+// within returns a context that also ends when Stop is called.
+func (s *Sessions) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() {
+		release()
+		cancel()
+	}
+}
+
+// reason replaces the error of a request that Stop ends.
+func (s *Sessions) reason(err error) error {
+	if err != nil && s.ctx.Err() != nil {
+		return api.ErrExiting
+	}
+	return err
+}
+
+// join finds or opens the session of a client, and counts a poll of it.
+func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
+	k := key{client: r.Client, topic: r.Topic, channel: r.Channel, msgTimeout: r.MsgTimeout}
+	for {
+		s.mu.Lock()
+		x := s.mu.shared[k]
+		s.mu.Unlock()
+		if x == nil {
+			var err error
+			if x, err = s.add(k, r); err != nil {
+				return nil, err
+			}
+			if x == nil {
+				continue // another poll was first
+			}
+			if x.subscribe(ctx); x.err != nil {
+				return nil, x.err
+			}
+		}
+		select {
+		case <-x.opened:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if x.err != nil && ctx.Err() == nil && (errors.Is(x.err, context.Canceled) || errors.Is(x.err, context.DeadlineExceeded)) {
+			continue // the client that opened it has left
+		}
+		if x.err != nil {
+			return nil, x.err
+		}
+		if x.enter() {
+			return x, nil
+		}
+		s.remove(x) // the session has ended, and may be about to remove itself
+	}
+}
+
+// add makes a session that is not open yet. A zero key is not shared. It returns nil if there is one with that key.
+func (s *Sessions) add(k key, r Request) (*session, error) {
+	x := &session{
+		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
+		taking: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+	}
+	x.memory, x.short = r.memory(s.o.Memory).Watch()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ctx.Err() != nil:
+		return nil, api.ErrExiting
+	case k != key{} && s.mu.shared[k] != nil:
+		return nil, nil
+	case s.o.MaxSessions > 0 && len(s.mu.all) >= s.o.MaxSessions:
+		return nil, fmt.Errorf("%w: this broker has %d HTTP consumers, as many as it may; try another one", api.ErrTooManyClients, len(s.mu.all))
+	}
+	for _, o := range r.owners() {
+		if n := s.mu.clients[o]; s.o.MaxPerClient > 0 && n >= s.o.MaxPerClient {
+			return nil, fmt.Errorf("%w: this %s has %d HTTP consumers at this broker, as many as it may", api.ErrTooManyClients, o.kind, n)
+		}
+	}
+	for x.number = rand.Uint64(); s.mu.all[x.number] != nil; x.number = rand.Uint64() {
+		continue // receipts of another run of this broker name other sessions
+	}
+	s.mu.all[x.number] = x
+	for _, o := range r.owners() {
+		s.mu.clients[o]++
+	}
+	if k != (key{}) {
+		s.mu.shared[k] = x
+	}
+	return x, nil
+}
+
+// owner is a network or a user, whose sessions are counted.
+type owner struct{ kind, name string }
+
+// owners are the network of the client, and its user if it has logged in.
+func (r Request) owners() []owner {
+	owners := []owner{{"address", r.Client.Network}}
+	if r.About.Authed {
+		owners = append(owners, owner{"user", r.Client.Identity})
+	}
+	return owners
+}
+
+// remove forgets a session.
+func (s *Sessions) remove(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.all[x.number] != x {
+		return
+	}
+	delete(s.mu.all, x.number)
+	if s.mu.shared[x.key] == x {
+		delete(s.mu.shared, x.key)
+	}
+	for _, o := range x.request.owners() {
+		if s.mu.clients[o]--; s.mu.clients[o] == 0 {
+			delete(s.mu.clients, o)
+		}
+	}
+}
+
+// find returns the session with a number, if it consumes the channel.
+func (s *Sessions) find(number uint64, topic, channel string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.mu.all[number]
+	if x == nil || x.request.Topic != topic || x.request.Channel != channel {
+		return nil
+	}
+	return x
+}
+
+// Settle executes a verb on deliveries of a channel. It returns one error for each receipt, as
+// api.Receipts does.
+func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []Receipt) []error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	errs := make([]error, len(list))
+	var left []int                          // indices of the receipts that the leaders of their messages settle
+	sessions := make([]*session, len(list)) // of the receipts
+	for i, r := range list {
+		if i > 0 && list[i-1].Session == r.Session {
+			sessions[i] = sessions[i-1]
+		} else {
+			sessions[i] = s.find(r.Session, topic, channel)
+		}
+		errs[i] = api.ErrNotInFlight
+		if sessions[i] != nil {
+			errs[i] = sessions[i].settle(do, r.Receipt)
+		}
+		if errors.Is(errs[i], api.ErrNotInFlight) {
+			left = append(left, i)
+		}
+	}
+	if len(left) == 0 || s.receipts == nil {
+		return errs
+	}
+	elsewhere := make([]api.Receipt, len(left))
+	for j, i := range left {
+		elsewhere[j] = list[i].Receipt
+	}
+	for j, err := range s.receipts.Settle(ctx, topic, channel, do, elsewhere) {
+		if errs[left[j]] = s.reason(err); err == nil && sessions[left[j]] != nil {
+			sessions[left[j]].settled(do.Verb)
+		}
+	}
+	return errs
+}
+
+// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not
+// answer waits for its timeout.
+func (s *Sessions) requeue(b *Batch) {
+	list := make([]Receipt, len(b.Deliveries))
+	for i := range list {
+		list[i] = b.Receipt(i)
+	}
+	r := b.session.request
+	s.Settle(s.ctx, r.Topic, r.Channel, api.Settlement{Verb: api.VerbRequeue}, list)
+}

@@ -1,0 +1,221 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// The answers of POST /v1/consume: a JSON object, a body of several parts, or server-sent
+// events.
+//
+// It chooses the form by the header Accept and writes batches. It takes no messages and settles none: the batch and
+// its fate belong to the caller (internal/frontend/httpapi).
+//
+// Invariants: each message has its id, receipt, attempts, place and the whole of its body, as text only if it is
+// valid UTF-8 and no base64 is requested; an error of the writer ends the answer and is returned, so that the
+// caller gives the messages back.
+//
+// It has no state and no goroutines.
+
+// The media types of the answers to POST /v1/consume.
+const (
+	JSON   = "application/json"
+	Mixed  = "multipart/mixed"
+	Events = "text/event-stream"
+)
+
+// Accepted chooses the media type of the answer: the first one of Accept that there is, without a look at weights.
+// False: there is none.
+func Accepted(h http.Header) (mediaType string, ok bool) {
+	header := strings.Join(h.Values("Accept"), ",")
+	if header == "" {
+		return JSON, true
+	}
+	for kind := range strings.SplitSeq(header, ",") {
+		switch kind, _, _ := mime.ParseMediaType(kind); kind {
+		case "*/*", "application/*", JSON:
+			return JSON, true
+		case Mixed, "multipart/*":
+			return Mixed, true
+		case Events:
+			return Events, true
+		}
+	}
+	return "", false
+}
+
+// Received is a message in an answer. Body is set if it is text, else Bytes (base64 in JSON).
+type Received struct {
+	ID        string          `json:"id"`
+	Receipt   string          `json:"receipt"`
+	Attempts  uint16          `json:"attempts"`
+	Time      int64           `json:"timestamp"`
+	Partition uint16          `json:"partition"`
+	Sequence  ident.Sequence  `json:"sequence"`
+	Header    json.RawMessage `json:"header,omitempty"`
+	Body      *string         `json:"body,omitempty"`
+	Bytes     []byte          `json:"body_base64,omitempty"`
+}
+
+func view(b *consume.Batch, i int, base64 bool) Received {
+	d := &b.Deliveries[i]
+	m := Received{
+		ID: string(d.ID[:]), Receipt: b.Receipt(i).String(), Attempts: d.Message.Attempts, Time: d.Message.Time,
+		Partition: d.Partition.Number, Sequence: d.Message.Seq,
+	}
+	if len(d.Message.Header) > 0 && json.Valid(d.Message.Header) {
+		m.Header = d.Message.Header
+	}
+	if !base64 && utf8.Valid(d.Message.Body) {
+		text := string(d.Message.Body)
+		m.Body = &text
+	} else {
+		m.Bytes = d.Message.Body
+	}
+	return m
+}
+
+// Refusal is a receipt that was refused.
+type Refusal struct {
+	Receipt string `json:"receipt,omitempty"`
+	ID      string `json:"id,omitempty"` // of a late refusal, with its verb
+	Verb    string `json:"verb,omitempty"`
+	Message string `json:"message"`
+}
+
+func lateRefusals(list []api.Refusal) (out []Refusal) {
+	verbs := map[string]api.Verb{"FIN": api.VerbFinish, "REQ": api.VerbRequeue, "TOUCH": api.VerbTouch}
+	for _, r := range list {
+		out = append(out, Refusal{ID: string(r.ID[:]), Verb: string(verbs[r.Verb]), Message: r.Err.Error()})
+	}
+	return out
+}
+
+// WriteList writes one JSON object, with a line for each message.
+func WriteList(w io.Writer, b *consume.Batch, base64 bool) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if _, err := io.WriteString(w, `{"messages":[`); err != nil {
+		return err
+	}
+	separator := "\n"
+	for i := range b.Deliveries {
+		if _, err := io.WriteString(w, separator); err != nil {
+			return err
+		}
+		if err := e.Encode(view(b, i, base64)); err != nil {
+			return err
+		}
+		separator = ","
+	}
+	if _, err := io.WriteString(w, `]`); err != nil {
+		return err
+	}
+	if len(b.Refused) > 0 {
+		if _, err := io.WriteString(w, `,"refused":`); err != nil {
+			return err
+		}
+		if err := e.Encode(lateRefusals(b.Refused)); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, "}\n")
+	return err
+}
+
+// WriteParts writes one part for each message, with its body as it is.
+func WriteParts(h http.Header, w io.Writer, b *consume.Batch) error {
+	parts := multipart.NewWriter(w)
+	h.Set("Content-Type", Mixed+"; boundary="+parts.Boundary())
+	for i := range b.Deliveries {
+		d := &b.Deliveries[i]
+		head := textproto.MIMEHeader{
+			"Content-Type":     {"application/octet-stream"},
+			"X-Nsq-Message-Id": {string(d.ID[:])},
+			"X-Nsq-Receipt":    {b.Receipt(i).String()},
+			"X-Nsq-Attempts":   {strconv.Itoa(int(d.Message.Attempts))},
+			"X-Nsq-Timestamp":  {strconv.FormatInt(d.Message.Time, 10)},
+			"X-Nsq-Partition":  {strconv.Itoa(int(d.Partition.Number))},
+			"X-Nsq-Sequence":   {strconv.FormatUint(uint64(d.Message.Seq), 10)},
+		}
+		if text := oneLine(d.Message.Header); text != "" {
+			head["X-Nsq-Headers"] = []string{text}
+		}
+		part, err := parts.CreatePart(head)
+		if err != nil {
+			return err
+		}
+		if _, err := part.Write(d.Message.Body); err != nil {
+			return err
+		}
+	}
+	if len(b.Refused) > 0 {
+		part, err := parts.CreatePart(textproto.MIMEHeader{"Content-Type": {JSON}, "X-Nsq-Refused": {strconv.Itoa(len(b.Refused))}})
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(part).Encode(lateRefusals(b.Refused)); err != nil {
+			return err
+		}
+	}
+	return parts.Close()
+}
+
+// oneLine returns JSON without line breaks; "" if it is none.
+func oneLine(header []byte) string {
+	var line bytes.Buffer
+	if json.Compact(&line, header) != nil {
+		return ""
+	}
+	return line.String()
+}
+
+// WriteEvents writes an event for each message; nil is a comment.
+func WriteEvents(w io.Writer, b *consume.Batch, base64 bool) error {
+	if b == nil {
+		_, err := io.WriteString(w, ": alive\n\n")
+		return err
+	}
+	for i := range b.Deliveries {
+		m := view(b, i, base64)
+		if err := writeEvent(w, "message", m.ID, m); err != nil {
+			return err
+		}
+	}
+	for _, late := range lateRefusals(b.Refused) {
+		if err := writeEvent(w, "refused", "", late); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteEnd writes the event with the reason of the end.
+func WriteEnd(w io.Writer, reason string) error {
+	return writeEvent(w, "end", "", map[string]string{"message": reason})
+}
+
+func writeEvent(w io.Writer, event, id string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		id = "id: " + id + "\n"
+	}
+	_, err = fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", event, id, data)
+	return err
+}

@@ -1,0 +1,247 @@
+package listen
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+// Limits of an HTTP client, beside those of Options and bodyTimeout. NSQ has none; without them
+// a client that sends half a request would hold a connection for ever.
+const (
+	defaultLoginTimeout = 10 * time.Second
+	idleTimeout         = 2 * time.Minute
+	maxHeaderBytes      = 64 << 10
+)
+
+// Options say where to listen. An empty address opens no port; an address that is not
+// host:port is the path of a unix socket.
+type Options struct {
+	TCPAddress        string
+	HTTPAddress       string
+	HTTPSAddress      string // requires TLS
+	LookupHTTPAddress string
+	TLS               *TLS // nil = no HTTPS
+	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports
+	// together. 0: no limit.
+	MaxTCP, MaxHTTP int
+	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
+	MaxTCPPerAddress, MaxHTTPPerAddress int
+	// MaxTCPWaiting and MaxHTTPWaiting bound those whose clients have not logged in, while Open is false. A further one
+	// displaces another. 0: no limit.
+	MaxTCPWaiting, MaxHTTPWaiting int
+	// Ready reports whether clients can log in; nil: yes. Before that MaxTCPWaiting and MaxHTTPWaiting do not hold: after a
+	// restart all clients connect at the same moment, and have to wait. Like Open it is not called before Start.
+	Ready func() bool
+	// Open reports whether every client may do everything, without a login; nil: yes. It is not called before Start.
+	Open func() bool
+	// Farewells is how many refused TCP clients may read the reason at the same time; the others
+	// are closed without one.
+	Farewells int
+	// SpareHTTP is how many connections above MaxHTTP and MaxHTTPPerAddress may ask for a
+	// probe.
+	SpareHTTP int
+	// LoginTimeout bounds a TLS handshake and the headers of a request; 0: 10 s.
+	LoginTimeout time.Duration
+	Metrics      *metrics.Recorder // nil = nothing is counted
+	Log          logrus.FieldLogger
+}
+
+// TCPHandler serves the connections of the TCP port. *tcp.Handler implements it.
+type TCPHandler interface {
+	// Serve handles one client until the client closes or ctx ends, and closes conn.
+	Serve(ctx context.Context, conn net.Conn)
+	// Refuse sends one client the reason why it is not served, and closes conn.
+	Refuse(ctx context.Context, conn net.Conn, why string)
+	// Stop ends all connections in order; it returns at the end of ctx at the latest.
+	Stop(ctx context.Context)
+}
+
+// Handlers serve the ports. A handler may be nil if its port is not open.
+type Handlers struct {
+	TCP                 TCPHandler
+	HTTP, HTTPS, Lookup http.Handler
+}
+
+// Server owns a broker's client-facing sockets.
+type Server struct {
+	opts                     Options
+	tcp, http, https, lookup net.Listener
+	tcpHandler               TCPHandler
+	httpServers              []*http.Server
+	tcpSeats                 *seats
+	httpSeats                *httpSeats
+	farewells                chan struct{} // a seat for each refused TCP client that reads the reason
+	failed                   chan error
+	wg                       sync.WaitGroup
+	cancel                   context.CancelFunc // closes the TCP connections at once
+}
+
+// Listen binds the addresses.
+func Listen(o Options) (*Server, error) {
+	displaced := func(f metrics.Refusal) func() { return func() { o.Metrics.Refused(f) } }
+	s := &Server{
+		opts: o, failed: make(chan error, 1), cancel: func() {}, farewells: make(chan struct{}, o.Farewells),
+		tcpSeats: newSeats(o.MaxTCP, o.MaxTCPPerAddress, o.MaxTCPWaiting, o.Ready, o.Open, displaced(metrics.RefusedTCPWaiting)),
+		httpSeats: &httpSeats{
+			seats: newSeats(o.MaxHTTP, o.MaxHTTPPerAddress, o.MaxHTTPWaiting, o.Ready, o.Open, displaced(metrics.RefusedHTTPWaiting)),
+			spare: o.SpareHTTP, metrics: o.Metrics, above: list.New(),
+		},
+	}
+	for _, port := range []struct {
+		listener *net.Listener
+		name     string
+		address  string
+	}{
+		{&s.tcp, "TCP", o.TCPAddress},
+		{&s.http, "HTTP", o.HTTPAddress},
+		{&s.https, "HTTPS", httpsAddress(o)},
+		{&s.lookup, "lookup HTTP", o.LookupHTTPAddress},
+	} {
+		if port.address == "" {
+			continue
+		}
+		l, err := listen(port.address)
+		if err != nil {
+			s.closeListeners()
+			return nil, fmt.Errorf("server: listen for %s: %w", port.name, err)
+		}
+		*port.listener = l
+	}
+	return s, nil
+}
+
+func httpsAddress(o Options) string {
+	if o.TLS == nil {
+		return ""
+	}
+	return o.HTTPSAddress
+}
+
+// TCPAddr returns the bound address of the TCP port, nil if it is not open. So do HTTPAddr and
+// HTTPSAddr.
+func (s *Server) TCPAddr() net.Addr { return address(s.tcp) }
+
+// HTTPAddr returns the bound address of the HTTP port.
+func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
+
+// HTTPSAddr returns the bound address of the HTTPS port.
+func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
+
+// LookupAddr returns the bound address of the additional port of the lookup API.
+func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
+
+func address(l net.Listener) net.Addr {
+	if l == nil {
+		return nil
+	}
+	return l.Addr()
+}
+
+// Port returns the port number of an address; -1 if it has none (a unix socket, or nil).
+func Port(a net.Addr) int {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.Port
+	}
+	return -1
+}
+
+// Start begins to accept. It may be called once.
+func (s *Server) Start(h Handlers) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel, s.tcpHandler = cancel, h.TCP
+	if s.tcp != nil {
+		s.wg.Go(func() { s.acceptTCP(ctx) })
+	}
+	for _, port := range []struct {
+		listener net.Listener
+		handler  http.Handler
+		tls      bool
+	}{{s.http, h.HTTP, false}, {s.lookup, h.Lookup, false}, {s.https, h.HTTPS, true}} {
+		if port.listener == nil {
+			continue
+		}
+		var l net.Listener = seated{port.listener, s.httpSeats}
+		if port.tls {
+			l = tls.NewListener(l, s.opts.TLS.Config())
+		}
+		s.startHTTP(l, port.handler)
+	}
+}
+
+// Failed receives an error when a port stops being served.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // one error is enough to end the broker
+	}
+}
+
+// startHTTP serves one HTTP port.
+func (s *Server) startHTTP(l net.Listener, h http.Handler) {
+	server := &http.Server{
+		Handler: refuseGuests(limitSilence(h)), ReadHeaderTimeout: cmp.Or(s.opts.LoginTimeout, defaultLoginTimeout), IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(debugLog{s.opts.Log}, "", 0), ConnContext: connContext,
+	}
+	s.httpServers = append(s.httpServers, server)
+	s.wg.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.fail(fmt.Errorf("server: serve HTTP on %s: %w", l.Addr(), err))
+		}
+	})
+}
+
+// Connections returns the open connections at the TCP port, and at all HTTP ports together.
+func (s *Server) Connections() (tcp, http int) {
+	return s.tcpSeats.count(), s.httpSeats.count()
+}
+
+// Stop closes the listeners, waits for pending requests and puts, and closes the remaining
+// connections when ctx ends. Before Start it only closes the listeners.
+func (s *Server) Stop(ctx context.Context) {
+	s.closeListeners()
+	var orderly sync.WaitGroup
+	if s.tcpHandler != nil {
+		orderly.Go(func() { s.tcpHandler.Stop(ctx) })
+	}
+	for _, server := range s.httpServers {
+		orderly.Go(func() {
+			if server.Shutdown(ctx) != nil {
+				_ = server.Close() // cuts off the remaining requests
+			}
+		})
+	}
+	orderly.Wait()
+	s.cancel()
+	s.wg.Wait()
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range []net.Listener{s.tcp, s.http, s.https, s.lookup} {
+		if l != nil {
+			_ = l.Close() // an HTTP server's Shutdown has closed it already: harmless
+		}
+	}
+}
+
+// debugLog receives net/http's messages about clients that break off.
+type debugLog struct{ log logrus.FieldLogger }
+
+func (d debugLog) Write(p []byte) (int, error) {
+	d.log.Debug(string(p))
+	return len(p), nil
+}

@@ -1,0 +1,100 @@
+package listen
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+)
+
+// bodyTimeout is how long a client may be silent within a body, or not read its answer. It
+// bounds the silence and not the whole request: a large body over a slow line takes long.
+const bodyTimeout = 30 * time.Second
+
+// minBodyRate is the least average rate of a small body in bytes per second, after the first four
+// bodyTimeouts: a client that sends a byte now and then would hold its connection for
+// weeks. A large body, which has reserved memory, has the pace of package budget.
+const minBodyRate = 1 << 10
+
+// limitSilence serves requests whose bodies and answers end after a silence. Without the
+// limit, a client that stops within a body, or disappears without closing, would hold its
+// connection for ever.
+func limitSilence(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := http.NewResponseController(w)
+		if r.Body != http.NoBody {
+			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now(), large: r.ContentLength < 0 || r.ContentLength > limits.Free}
+			b.extend()                     // holds also for the part of the body that the handler does not read
+			r = r.WithContext(r.Context()) // the server compares its own body to see whether the rest is too long to read
+			r.Body = b
+		}
+		_ = conn.SetWriteDeadline(time.Time{}) // clears the deadline of the previous request
+		answer := &timedAnswer{ResponseWriter: w, conn: conn}
+		h.ServeHTTP(answer, r)
+		answer.extend() // the bytes in the server's buffer are written after the handler
+	})
+}
+
+// timedAnswer renews the write deadline for each piece of an answer.
+type timedAnswer struct {
+	http.ResponseWriter
+	conn *http.ResponseController
+}
+
+func (a *timedAnswer) extend() { _ = a.conn.SetWriteDeadline(time.Now().Add(bodyTimeout)) } // an error means closed: the next write fails too
+
+// answerPiece is the number of bytes for which bodyTimeout holds: a handler may write
+// megabytes in one call.
+const answerPiece = 4 << 10
+
+func (a *timedAnswer) Write(p []byte) (n int, err error) {
+	for piece := range slices.Chunk(p, answerPiece) {
+		a.extend()
+		wrote, err := a.ResponseWriter.Write(piece)
+		if n += wrote; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Unwrap is for http.ResponseController.
+func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+type timedBody struct {
+	io.ReadCloser
+	conn  *http.ResponseController
+	began time.Time // of the request, or with large of the first read
+	read  int64
+	large bool // it has reserved memory
+	paced bool // it is large, and being read
+}
+
+func (b *timedBody) extend() {
+	deadline := time.Now().Add(bodyTimeout)
+	latest := b.began.Add(4*bodyTimeout + time.Duration(b.read/minBodyRate)*time.Second)
+	if b.paced {
+		latest = limits.Due(b.began, b.read)
+	}
+	if latest.Before(deadline) {
+		deadline = latest
+	}
+	_ = b.conn.SetReadDeadline(deadline) // an error means closed: the next read fails too
+}
+
+// Read clears the deadline at the end of the body: from there on the server watches the
+// connection for the client's close, and the handler would take an expired deadline for one.
+func (b *timedBody) Read(p []byte) (int, error) {
+	if b.large && !b.paced { // the handler may have waited before
+		b.began, b.paced = time.Now(), true
+	}
+	b.extend()
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if err == io.EOF {
+		_ = b.conn.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}

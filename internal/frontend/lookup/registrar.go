@@ -1,0 +1,207 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+)
+
+// Identity is the broker's part of IDENTIFY. The ports are those for clients.
+type Identity struct {
+	Version          string `json:"version"`
+	TCPPort          int    `json:"tcp_port"`
+	HTTPPort         int    `json:"http_port"`
+	Hostname         string `json:"hostname"`
+	BroadcastAddress string `json:"broadcast_address"`
+	TopologyZone     string `json:"topology_zone"`
+	TopologyRegion   string `json:"topology_region"`
+}
+
+// Source returns the topics to register: the channels of each topic that this broker leads.
+// Any goroutine may call it.
+type Source func() map[string][]string
+
+// FromStats returns the Source of the topics that a broker leads.
+func FromStats(s api.Stats) Source {
+	return func() map[string][]string {
+		set := map[string][]string{}
+		for _, t := range s.Topics("", "", false) {
+			channels := make([]string, len(t.Channels))
+			for i := range t.Channels {
+				channels[i] = t.Channels[i].ChannelName
+			}
+			set[t.TopicName] = channels
+		}
+		return set
+	}
+}
+
+// Options say what to register and how often.
+type Options struct {
+	Identity Identity
+	Source   Source
+	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often
+	// an idle connection is used (default 15 s).
+	Refresh, Ping time.Duration
+	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP
+	// exchange has one second.
+	ConnectTimeout, RequestTimeout time.Duration
+	Log                            logrus.FieldLogger
+}
+
+// Registrar keeps the registrations at all nsqlookupds up to date.
+type Registrar struct {
+	opts Options
+	mu   struct {
+		sync.Mutex
+		addresses []string // in the configured order
+		peers     map[string]*peer
+		closed    bool
+	}
+}
+
+// New starts to register with the daemons at these addresses (host:port).
+func New(o Options, addresses []string) *Registrar {
+	if o.Refresh == 0 {
+		o.Refresh = time.Second
+	}
+	if o.Ping == 0 {
+		o.Ping = 15 * time.Second
+	}
+	r := &Registrar{opts: o}
+	r.mu.peers = map[string]*peer{}
+	r.SetAddresses(addresses)
+	return r
+}
+
+// MaxAddresses bounds the daemons: each has a connection and a goroutine.
+const MaxAddresses = 32
+
+// ErrInvalid means that the addresses of daemons are too many, or one is no address.
+var ErrInvalid = errors.New("lookup: invalid addresses of nsqlookupds")
+
+// Validate checks addresses before SetAddresses: at most MaxAddresses, each host:port.
+func Validate(addresses []string) error {
+	if len(addresses) > MaxAddresses {
+		return fmt.Errorf("%w: %d, at most %d", ErrInvalid, len(addresses), MaxAddresses)
+	}
+	for _, a := range addresses {
+		host, port, err := net.SplitHostPort(a)
+		number, notNumber := strconv.Atoi(port)
+		if err != nil || notNumber != nil || !validEndpoint(host, number) {
+			return fmt.Errorf("%w: %q is not host:port", ErrInvalid, a)
+		}
+	}
+	return nil
+}
+
+// validEndpoint reports whether a host is an address or a name of DNS, and the port is one. A
+// daemon that names itself host/path or user@host would direct the broker's requests.
+func validEndpoint(host string, port int) bool {
+	if port < 1 || port > 65535 || host == "" || len(host) > maxHost {
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return !strings.ContainsFunc(host, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
+	})
+}
+
+// maxHost is the longest name of DNS.
+const maxHost = 253
+
+// SetAddresses replaces the daemons. It closes the connections to those that are not named,
+// which removes their registrations of this broker.
+func (r *Registrar) SetAddresses(addresses []string) {
+	configured := map[string]bool{}
+	r.mu.Lock()
+	if r.mu.closed {
+		addresses = nil
+	}
+	r.mu.addresses = slices.Clone(addresses)
+	for _, a := range addresses {
+		configured[a] = true
+		if r.mu.peers[a] == nil {
+			r.mu.peers[a] = startPeer(r.opts, a)
+		}
+	}
+	var gone []*peer
+	for a, p := range r.mu.peers {
+		if !configured[a] {
+			gone = append(gone, p)
+			delete(r.mu.peers, a)
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range gone {
+		p.stop()
+	}
+}
+
+// Addresses returns the addresses of the daemons in the configured order; never nil.
+func (r *Registrar) Addresses() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string{}, r.mu.addresses...)
+}
+
+// Notify makes every daemon receive a change at once.
+func (r *Registrar) Notify() {
+	for _, p := range r.peers() {
+		p.notify()
+	}
+}
+
+// Close ends all connections.
+func (r *Registrar) Close() {
+	r.mu.Lock()
+	r.mu.closed = true
+	r.mu.Unlock()
+	r.SetAddresses(nil)
+}
+
+func (r *Registrar) peers() []*peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.mu.peers))
+}
+
+// registration is a topic, or a channel of it.
+type registration struct{ topic, channel string }
+
+// registrations returns the topics and channels of Source as registrations.
+func registrations(source Source) map[registration]bool {
+	set := map[registration]bool{}
+	for topic, channels := range source() {
+		set[registration{topic: topic}] = true
+		for _, c := range channels {
+			set[registration{topic, c}] = true
+		}
+	}
+	return set
+}
+
+// sleepUntil sleeps until the timer fires or wake has a signal. It returns false if ctx ends.
+func sleepUntil(ctx context.Context, timer *time.Timer, wake <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-wake:
+	}
+	return true
+}

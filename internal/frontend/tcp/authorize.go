@@ -1,0 +1,201 @@
+package tcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+)
+
+// known is a client that has authenticated, for /stats.
+type known struct{ identity, url string }
+
+// auth: AUTH\n, then the secret.
+func (c *conn) auth(ctx context.Context) error {
+	if c.state.Load() != stateInit {
+		return fatal(codeInvalid, "cannot AUTH in current state")
+	}
+	if len(c.params) != 1 {
+		return fatal(codeInvalid, "AUTH invalid number of parameters")
+	}
+	secret, err := c.readBody("AUTH")
+	if err != nil {
+		return err
+	}
+	if c.authed {
+		return fatal(codeInvalid, "AUTH already set")
+	}
+	if c.h.backend.Guard == nil {
+		return fatal(codeAuthDisabled, "AUTH disabled")
+	}
+	session, err := c.login(ctx, string(secret))
+	switch {
+	case errors.Is(err, guard.ErrDisabled):
+		return fatal(codeAuthDisabled, "AUTH disabled")
+	case errors.Is(err, guard.ErrNoAuthorizations):
+		return fatal(codeUnauthorized, "AUTH no authorizations found")
+	case errors.Is(err, guard.ErrTooManyFailures):
+		return fatal(codeAuthFailed, "AUTH failed: too many logins of this address wait for the authorization service, try again")
+	case errors.Is(err, api.ErrNotReady):
+		return fatal(codeAuthFailed, "AUTH failed %s", err)
+	case errors.Is(err, guard.ErrAuthService), errors.Is(err, context.DeadlineExceeded):
+		return errNoAuthService
+	case err != nil:
+		return fatal(codeAuthFailed, "AUTH failed")
+	}
+	return c.authorized(ctx, session)
+}
+
+// errNoAuthService ends the connection of a client of which nobody knows whether it has the right.
+var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
+
+// login gives the session of a secret. Clients that must send some secret, because the
+// broker says that it requires one, send a word for what they have been without it.
+func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
+	const certificate = "certificate"
+	before := c.session.Load()
+	if c.h.backend.Guard.Enforced() && (secret == access.AnonymousUser || secret == certificate && before.LoggedIn()) {
+		return before, nil
+	}
+	creds := c.credentials()
+	creds.Secret = secret
+	ctx, cancel := context.WithTimeout(ctx, c.h.opts.loginTimeout())
+	defer cancel()
+	return c.h.backend.Guard.Login(ctx, creds)
+}
+
+func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
+	who := known{identity: session.Identity()}
+	if state := session.External(); state != nil {
+		who = known{state.Identity, state.IdentityURL}
+	}
+	reply, err := json.Marshal(struct {
+		Identity    string `json:"identity"`
+		IdentityURL string `json:"identity_url"`
+		Count       int    `json:"permission_count"`
+	}{who.identity, who.url, session.Permissions()})
+	if err != nil {
+		return fatal(codeAuthError, "AUTH error %s", err)
+	}
+	if session.LoggedIn() && !c.h.seat(c, session.Identity()) {
+		return errTooManyOfUser
+	}
+	c.authed = true
+	c.session.Store(session)
+	c.setShare()
+	if session.LoggedIn() {
+		c.takeSeat()
+	}
+	c.describe(func(a *about) { a.auth = &who })
+	return c.respond(ctx, reply)
+}
+
+// begin takes the identity that the client has without a secret: at the start, and when it
+// has shown a certificate.
+func (c *conn) begin() {
+	if g := c.h.backend.Guard; g != nil {
+		c.session.Store(g.Begin(c.credentials()))
+	}
+	c.setShare()
+}
+
+// beginAgain takes the identity of a client that connected before the users were read.
+func (c *conn) beginAgain() {
+	if !c.session.Load().Early() {
+		return
+	}
+	if c.begin(); !c.session.Load().Early() {
+		c.start.known = time.Now()
+	}
+}
+
+// credentials are what is known of the client, but for a secret.
+func (c *conn) credentials() guard.Credentials {
+	a := c.about.Load()
+	r := guard.Credentials{Address: a.remote, TLS: a.tls}
+	if certs := a.tlsState.PeerCertificates; len(certs) > 0 {
+		r.CommonName, r.Verified = certs[0].Subject.CommonName, len(a.tlsState.VerifiedChains) > 0
+	}
+	return r
+}
+
+// authorize checks that the client may run a command. An empty channel means publishing.
+// While the users are unknown, nothing is allowed: the command is read to its end and answered
+// with "not ready".
+func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
+	c.unjudged, c.verb = nil, verb
+	if c.h.backend.Guard == nil {
+		c.in.most = maxInput
+		c.vouched = true
+		return nil
+	}
+	c.beginAgain()
+	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
+	case err == nil:
+		c.in.most = maxInput
+		c.vouched = true
+		return nil
+	case errors.Is(err, guard.ErrLogin):
+		return fatal(codeAuthFirst, "AUTH required before %s", verb)
+	case errors.Is(err, guard.ErrAuthService):
+		return errNoAuthService
+	case guard.IsLoss(err):
+		return fatal(codeUnauthorized, "AUTH failed for %s on %q %q", verb, topic, channel)
+	default:
+		c.unjudged = err
+		return nil
+	}
+}
+
+// need is the right that a command takes.
+func need(topic, channel string) guard.Need {
+	if channel == "" {
+		return guard.Need{Right: access.Publish, Topic: topic}
+	}
+	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
+}
+
+// authorizeReserved checks a put with a header that takes the right to administer the topic
+// (api.TakesAdminister). A put of a client that could not be judged is refused as that.
+func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
+	if c.h.backend.Guard == nil || c.unjudged != nil {
+		return nil
+	}
+	session := c.session.Load()
+	err := session.Allow(ctx, guard.Need{Right: access.Administer, Topic: c.topic})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, guard.ErrAuthService), !guard.IsLoss(err):
+		return errNoAuthService
+	}
+	c.h.backend.Guard.Note(session.Requester(verb), name+" on topic "+c.topic, err)
+	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
+}
+
+// requester describes the client where a command of it creates something. The reader calls
+// it.
+func (c *conn) requester() api.Requester {
+	session := c.session.Load()
+	if session == nil {
+		return api.Requester{Remote: c.about.Load().remote, Action: c.verb}
+	}
+	return session.Requester(c.verb)
+}
+
+// authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is
+// reported first, as in stock NSQ.
+func (c *conn) authorizePut(ctx context.Context, verb string, size int) error {
+	err := c.authorize(ctx, verb, c.topic, "")
+	if err == nil {
+		return nil
+	}
+	if c.in.skip(int64(size)) != nil {
+		return fatal(codeBadMessage, "%s failed to read message body", verb)
+	}
+	return err
+}

@@ -1,0 +1,36 @@
+package tcp
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+)
+
+// TestAnswersComeWhenTheyAreKnown: places are used again, and room is given back; an answer
+// comes in its turn, and never before its put has a fate.
+func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
+	f := newFifo(10, 100, new(concurrency.InFlight), func() bool { return false })
+	none, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		first, err := f.reserve(none, answer{put: "PUB", count: 1}, 60, &room{})
+		require.NoError(t, err)
+		second, err := f.reserve(none, answer{put: "MPUB", count: 1}, 60, &room{})
+		require.NoError(t, err)
+		_, err = f.reserve(none, answer{put: "PUB", count: 1}, 1, &room{})
+		require.ErrorIs(t, err, context.Canceled, "no room")
+		require.Empty(t, f.take(nil, maxAnswers))
+		second.Answer(api.PutResult{Err: api.ErrInDoubt})
+		require.Empty(t, f.take(nil, maxAnswers), "the first has no answer yet")
+		first.Answer(api.PutResult{Sequence: 7})
+		got := f.take(nil, maxAnswers)
+		require.Len(t, got, 2)
+		require.EqualValues(t, 7, got[0].fate.Sequence)
+		require.Equal(t, api.ErrInDoubt, got[1].fate.Err)
+		require.True(t, f.emptyLocked())
+	}
+}

@@ -1,0 +1,201 @@
+package tcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// The headers of PUB_EXT that this broker interprets.
+const (
+	headerKey   = queue.HeaderKey
+	headerTrace = queue.HeaderTrace // a decimal
+	headerEpoch = "##epoch"         // reserved to the broker, see withField
+	headerOnly  = "##only_channel"  // the one channel that the message is for
+)
+
+// header is the interpreted part of a message's header. The slices may alias its bytes.
+type header struct {
+	key      []byte // nil: none
+	id       []byte // nil: none
+	reserved string // a name that takes the right to administer the topic; "": there is none
+	sequence uint64
+	numbered bool // there is a sequence
+	trace    uint64
+	traced   bool // there is a trace id
+}
+
+// readHeader checks the header and takes the fields that this broker interprets.
+func (x *item) readHeader(verb string) error {
+	if len(x.Header) == 0 {
+		return nil
+	}
+	h, ok := flatHeader(x.Header)
+	if !ok {
+		var err error
+		if h, err = anyHeader(verb, x.Header); err != nil {
+			return err
+		}
+	}
+	x.reserved, x.seq, x.numbered = h.reserved, h.sequence, h.numbered
+	if h.key != nil {
+		x.key = append([]byte{}, h.key...) // an empty key is a key
+	}
+	if h.id != nil {
+		x.Identity = queue.IdentityOf(h.id)
+	}
+	if h.traced {
+		x.trace = &trace{h.trace, len(x.Body)}
+	}
+	return nil
+}
+
+// anyHeader decodes any JSON object.
+func anyHeader(verb string, b []byte) (h header, err error) {
+	var fields map[string]any
+	if !utf8.Valid(b) || json.Unmarshal(b, &fields) != nil || fields == nil {
+		return h, fatal(codeInvalidHeader, "%s header is not a JSON object", verb)
+	}
+	for name := range fields {
+		if err := api.CheckHeaderName(name); err != nil {
+			return h, fatal(codeInvalidHeader, "%s %s", verb, err)
+		}
+		if api.TakesAdminister(name) && (h.reserved == "" || name < h.reserved) { // of several always the same one
+			h.reserved = name
+		}
+	}
+	if err := h.readNamed(verb, fields); err != nil {
+		return h, err
+	}
+	if err := h.readSequence(verb, fields); err != nil {
+		return h, err
+	}
+	if given, ok := fields[headerTrace]; ok {
+		text, _ := given.(string)
+		if h.trace, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return h, fatal(codeInvalidTrace, "%s %s must be a decimal in a string", verb, headerTrace)
+		}
+		h.traced = true
+	}
+	return h, nil
+}
+
+// readNamed checks the fields that the broker interprets. Without the check an unreadable one
+// would be ignored, and the answer would be OK.
+func (h *header) readNamed(verb string, fields map[string]any) error {
+	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
+		given, there := fields[name]
+		text, ok := given.(string)
+		if there && !ok {
+			return fatal(codeInvalidHeader, "%s %s must be a string", verb, name)
+		}
+		if there && name == headerKey {
+			h.key = []byte(text)
+		}
+		if there && name == queue.HeaderID {
+			if !queue.ValidID(text) {
+				return fatal(codeInvalidHeader, "%s %s must be 1 to %d bytes", verb, name, queue.MaxIDBytes)
+			}
+			h.id = []byte(text)
+		}
+	}
+	if given, there := fields[queue.HeaderTTL]; there {
+		ms, ok := given.(float64)
+		if !ok || ms < 1 || ms > queue.MaxTTLMS || ms != math.Trunc(ms) {
+			return fatal(codeInvalidHeader, "%s %s must be a number of milliseconds, 1 to %d", verb, queue.HeaderTTL, int64(queue.MaxTTLMS))
+		}
+	}
+	return nil
+}
+
+// readSequence reads ##seq. Its refusals leave the connection open: a pipeline goes on with the puts behind
+// this one.
+func (h *header) readSequence(verb string, fields map[string]any) error {
+	given, there := fields[queue.HeaderSequence]
+	if !there {
+		return nil
+	}
+	n, ok := given.(float64)
+	if !ok || n < 0 || n > queue.MaxSequence || n != math.Trunc(n) {
+		return refusal(codeInvalidHeader, "%s %s must be an integer, 0 to %d", verb, queue.HeaderSequence, int64(queue.MaxSequence))
+	}
+	if _, both := fields[queue.HeaderID]; both {
+		return refusal(codeInvalidHeader, "%s a message has %s or %s, not both", verb, queue.HeaderID, queue.HeaderSequence)
+	}
+	h.sequence, h.numbered = uint64(n), true
+	return nil
+}
+
+// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of
+// the command: one object, whose names are ASCII without escapes, and whose values are strings without
+// escapes or integers of at most 15 digits. It refuses nothing: ok is false for any other header, and
+// anyHeader decides.
+func flatHeader(b []byte) (h header, ok bool) {
+	s := Scanner{Rest: b}
+	if !s.Next('{') {
+		return h, false
+	}
+	beyond := false // a value has bytes beyond ASCII
+	for first := true; !s.Next('}'); first = false {
+		if !first && !s.Next(',') || !s.Next('"') {
+			return h, false
+		}
+		name, ascii, ok := s.Text()
+		if !ok || !ascii || len(name) == 0 || len(name) > api.MaxHeaderName || !s.Next(':') {
+			return h, false
+		}
+		reserved := bytes.HasPrefix(name, reservedHeaders)
+		if s.Next('"') {
+			value, ascii, ok := s.Text()
+			if !ok || reserved && !h.takeText(name, value) {
+				return h, false
+			}
+			beyond = beyond || !ascii
+		} else if n, ok := s.Integer(); !ok || reserved && !h.takeInteger(name, n) {
+			return h, false
+		}
+	}
+	s.Space()
+	return h, len(s.Rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
+}
+
+var reservedHeaders = []byte(api.ReservedHeaders)
+
+// takeText takes a string with a reserved name. Of two with one name the later counts, as in encoding/json.
+func (h *header) takeText(name, value []byte) bool {
+	switch string(name) {
+	case headerKey:
+		h.key = value
+	case queue.HeaderID:
+		h.id = value
+		return len(value) > 0 && len(value) <= queue.MaxIDBytes
+	case headerTrace:
+		n, err := strconv.ParseUint(string(value), 10, 64)
+		h.trace, h.traced = n, true
+		return err == nil
+	case queue.HeaderTTL, queue.HeaderSequence:
+		return false
+	case headerOnly:
+		h.reserved = headerOnly
+	default:
+		return !api.TakesAdminister(string(name)) && api.CheckHeaderName(string(name)) == nil
+	}
+	return true
+}
+
+// takeInteger takes an integer with a reserved name.
+func (h *header) takeInteger(name []byte, n uint64) bool {
+	switch string(name) {
+	case queue.HeaderSequence: // MaxSequence has 16 digits
+		h.sequence, h.numbered = n, true
+		return true
+	case queue.HeaderTTL:
+		return n >= 1 && n <= queue.MaxTTLMS
+	}
+	return false
+}

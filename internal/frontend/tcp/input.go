@@ -1,0 +1,145 @@
+package tcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+const (
+	// maxLine is the longest command line, its newline included.
+	maxLine = 16 << 10
+	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that
+	// one read returns more pipelined puts. Before the first command that takes a right it
+	// grows to maxLine.
+	minInput = 4 << 10
+	maxInput = 128 << 10
+)
+
+// errLineTooLong ends a connection without an error frame, as in stock NSQ.
+var errLineTooLong = errors.New("protocol: command line is too long")
+
+// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and
+// it shows its content, so that pipelined puts can be gathered. The returned slices are valid
+// until the next call.
+type input struct {
+	src  io.Reader
+	buf  []byte
+	r, w int
+	full bool // the last read filled the buffer: the next one may use a larger buffer
+	most int  // largest size of buf
+}
+
+func newInput(src io.Reader) *input {
+	return &input{src: src, buf: make([]byte, minInput), most: maxLine}
+}
+
+// reset reads from src from now on and drops the buffered bytes.
+func (in *input) reset(src io.Reader) { in.src, in.r, in.w = src, 0, 0 }
+
+// buffered returns the bytes that are received and not consumed.
+func (in *input) buffered() []byte { return in.buf[in.r:in.w] }
+
+// discard consumes n buffered bytes.
+func (in *input) discard(n int) { in.r += n }
+
+// line returns the next line without its newline and one carriage return.
+func (in *input) line() ([]byte, error) {
+	searched := 0
+	for {
+		b := in.buffered()
+		if i := bytes.IndexByte(b[searched:], '\n'); i >= 0 {
+			end := searched + i
+			if end >= maxLine {
+				return nil, errLineTooLong
+			}
+			in.discard(end + 1)
+			return bytes.TrimSuffix(b[:end:end], []byte{'\r'}), nil
+		}
+		if len(b) >= maxLine {
+			return nil, errLineTooLong
+		}
+		searched = len(b)
+		if err := in.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fill makes room and reads once from the source.
+func (in *input) fill() error {
+	size := len(in.buf)
+	if (in.full || in.w-in.r == size) && size < in.most {
+		size *= 2
+	}
+	switch {
+	case size != len(in.buf):
+		grown := make([]byte, size)
+		in.w = copy(grown, in.buffered())
+		in.buf, in.r = grown, 0
+	case in.r > 0:
+		in.w = copy(in.buf, in.buffered())
+		in.r = 0
+	}
+	for range maxEmptyReads {
+		n, err := in.src.Read(in.buf[in.w:])
+		in.w += n
+		in.full = in.w == len(in.buf)
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+const maxEmptyReads = 100
+
+// read fills dst. If the unbuffered part is large it is read directly from the source into
+// dst: one copy from the socket to the batch.
+func (in *input) read(dst []byte) error {
+	n := copy(dst, in.buffered())
+	in.discard(n)
+	for dst = dst[n:]; len(dst) > 0; dst = dst[n:] {
+		if len(dst) >= len(in.buf) {
+			_, err := io.ReadFull(in.src, dst)
+			return err
+		}
+		if err := in.fill(); err != nil {
+			return err
+		}
+		n = copy(dst, in.buffered())
+		in.discard(n)
+	}
+	return nil
+}
+
+// size reads a 4-byte big-endian length.
+func (in *input) size() (int32, error) {
+	for in.w-in.r < 4 {
+		if err := in.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := int32(binary.BigEndian.Uint32(in.buffered()))
+	in.discard(4)
+	return n, nil
+}
+
+// skip reads and discards n bytes.
+func (in *input) skip(n int64) error {
+	for n > 0 {
+		if in.r == in.w {
+			if err := in.fill(); err != nil {
+				return err
+			}
+		}
+		k := min(n, int64(in.w-in.r))
+		in.discard(int(k))
+		n -= k
+	}
+	return nil
+}

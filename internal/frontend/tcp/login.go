@@ -1,0 +1,130 @@
+package tcp
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+// Limits of what a stranger may send.
+const (
+	// defaultLoginTimeout is the default of Options.LoginTimeout.
+	defaultLoginTimeout = 10 * time.Second
+	// maxLoginBody is the largest body of IDENTIFY and AUTH.
+	maxLoginBody = 64 << 10
+	// loginPiece is how much memory a body of IDENTIFY or AUTH has before its bytes are there.
+	loginPiece = 4 << 10
+	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent,
+	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
+	maxName = 256
+)
+
+func (o *Options) loginTimeout() time.Duration { return cmp.Or(o.LoginTimeout, defaultLoginTimeout) }
+
+// shortened cuts a name of the client at maxName bytes.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.Clone(strings.ToValidUTF8(name[:maxName], ""))
+}
+
+// armLogin sets the read deadline of a client that has no rights yet, and reports false for all
+// other clients. The deadline counts from the start of the connection, or from the moment when the
+// users are known: no number of commands extends it. A client that has once had rights is not asked again: its commands are.
+func (c *conn) armLogin() bool {
+	g := c.h.backend.Guard
+	switch {
+	case c.settled:
+		return false
+	case g == nil:
+		c.settled = true
+		c.takeSeat()
+		return false
+	case g.Ready() != nil:
+		return false // judged when the users are known
+	}
+	c.beginAgain()
+	from := c.since
+	if c.start.known.After(from) { // it could not log in before
+		from = c.start.known
+	}
+	if session := c.session.Load(); (!g.Enforced() || session.LoggedIn() || session.Permissions() > 0) && c.takeSeat() {
+		c.settled, c.armed = true, time.Time{}
+		return false
+	}
+	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
+	c.late = true
+	return true
+}
+
+// takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
+// rights without a login. It reports false if there is no seat: the client has time to log in. Where TLS is required, a
+// client without it has no rights yet.
+func (c *conn) takeSeat() bool {
+	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+		return true
+	}
+	g, session := c.h.backend.Guard, c.session.Load()
+	loggedIn := session != nil && session.LoggedIn()
+	switch {
+	case loggedIn && !c.h.seat(c, session.Identity()): // its certificate was read before the users were
+		c.unseated = errTooManyOfUser
+	case !c.seat(g == nil || g.Open() || loggedIn):
+		c.unseated = errTooManyStrangers
+	default:
+		c.unseated = nil
+	}
+	if c.unseated == nil && !c.known {
+		c.known = true
+		c.log().Info("CLIENT connected")
+	}
+	return c.unseated == nil
+}
+
+// errTooManyStrangers ends the connection of a client that has not logged in.
+var errTooManyStrangers = fatal(codeTooMany, "this broker has as many clients without a login as it may; log in, or try another broker")
+
+// tooLate is the error of a client that did not log in within its time; nil for any other
+// failed read.
+func (c *conn) tooLate(read error) error {
+	if !c.late || c.settled || c.stopping.Load() || c.revoked.Load() || !errors.Is(read, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	c.h.backend.Metrics.Refused(metrics.RefusedTCPLogin)
+	return fatal(codeAuthFirst, "no login within %v", c.h.opts.loginTimeout())
+}
+
+// seat counts the connection for its user, and reports false if the user has as many as it may.
+func (h *Handler) seat(c *conn, user string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.user == user {
+		return true
+	}
+	if h.opts.MaxPerUser > 0 && h.mu.users[user] >= h.opts.MaxPerUser {
+		h.backend.Metrics.Refused(metrics.RefusedTCPUser)
+		return false
+	}
+	h.unseatLocked(c)
+	h.mu.users[user]++
+	c.user = user
+	return true
+}
+
+func (h *Handler) unseatLocked(c *conn) {
+	if c.user == "" {
+		return
+	}
+	if h.mu.users[c.user]--; h.mu.users[c.user] <= 0 {
+		delete(h.mu.users, c.user)
+	}
+	c.user = ""
+}
+
+// errTooManyOfUser refuses a login.
+var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")

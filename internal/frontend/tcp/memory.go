@@ -1,0 +1,106 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+// setShare makes the memory of the client that of its user, or of its address while it has not logged in.
+func (c *conn) setShare() {
+	host, _, _ := net.SplitHostPort(c.about.Load().remote) // a unix socket has none
+	owner := guard.Network(host)
+	if s := c.session.Load(); s != nil && s.LoggedIn() {
+		owner = s.Identity()
+	}
+	share := c.h.backend.Memory.Share(owner)
+	c.share.Store(&share)
+}
+
+// room is memory that is reserved for one put, from its body's first byte to its answer.
+type room struct {
+	share limits.Share
+	bytes int
+}
+
+func (r *room) release() {
+	r.share.Release(limits.Bodies, r.bytes)
+	*r = room{}
+}
+
+// reserve reserves the memory of the body of a put, and bounds the time of its arrival, until arrived is called. After an
+// error nothing of the put is stored.
+func (c *conn) reserve(ctx context.Context, size int) error {
+	if size <= limits.Free {
+		return nil
+	}
+	share := *c.share.Load()
+	if !share.Reserve(ctx, limits.Bodies, size) {
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPMemory)
+		c.h.backend.Metrics.Answered(api.ErrBusy)
+		c.armed = time.Time{}
+		c.arm() // the wait was not the client's
+		return api.ErrBusy
+	}
+	c.room = room{share, size}
+	c.pace = pace{began: time.Now()}
+	return nil
+}
+
+// arrived ends the time limit of a body.
+func (c *conn) arrived() {
+	if c.pace.began.IsZero() {
+		return
+	}
+	if c.pace.late {
+		return // the command fails, and tooSlow has the reason
+	}
+	c.pace, c.armed = pace{}, time.Time{}
+}
+
+// pace is the arrival of a body that has reserved memory.
+type pace struct {
+	began time.Time // zero: there is none
+	due   time.Time // the read deadline
+	read  int64
+	late  bool // it was too slow
+}
+
+// readPaced reads a part of a body.
+func (n creditReader) readPaced(p []byte) (int, error) {
+	c := n.c
+	if due := limits.Due(c.pace.began, c.pace.read); due.Sub(c.pace.due) >= time.Second {
+		c.pace.due = due
+		_ = c.raw.SetReadDeadline(due) // a closed socket fails at the read
+	}
+	if c.stopping.Load() || c.revoked.Load() {
+		c.interrupt()
+	}
+	m, err := n.src.Read(p)
+	c.pace.read += int64(m)
+	c.pace.late = errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() && !c.revoked.Load()
+	return m, err
+}
+
+// ended is the error of a command whose body arrived too slowly or became too large, else err.
+func (c *conn) ended(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.bomb != nil:
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPExpansion)
+		return fatal(codeBadBody, "input is compressed too well: %s; the last command is not stored: send such messages without compression", c.bomb)
+	case !c.pace.late:
+		return err
+	}
+	c.h.backend.Metrics.Refused(metrics.RefusedTCPSlow)
+	return fatal(codeBadMessage, "%s body arrives too slowly, not stored: %d bytes in %v, at least %d bytes a second are required after %v",
+		c.verb, c.pace.read, time.Since(c.pace.began).Round(time.Second), limits.MinRate, limits.Grace)
+}

@@ -1,0 +1,203 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
+)
+
+var errBadName = errors.New("protocol: invalid name")
+
+// subscribe: SUB <topic> <channel>\n.
+func (c *conn) subscribe(ctx context.Context) error {
+	return c.attach(ctx, "SUB", api.SubscribeRequest{Partition: c.partitionAt(3)})
+}
+
+// attach checks the connection's state and the names and opens the subscription.
+func (c *conn) attach(ctx context.Context, verb string, r api.SubscribeRequest) error {
+	if c.state.Load() != stateInit {
+		return fatal(codeInvalid, "cannot %s in current state", verb)
+	}
+	if c.heartbeat <= 0 {
+		return fatal(codeInvalid, "cannot %s with heartbeats disabled", verb)
+	}
+	if len(c.params) < 3 {
+		return fatal(codeInvalid, "%s insufficient number of parameters", verb)
+	}
+	topic, channel := string(c.params[1]), string(c.params[2])
+	if !api.ValidName(topic) {
+		return fatal(codeBadTopic, "%s topic name %q is not valid", verb, topic)
+	}
+	if !api.ValidName(channel) {
+		return fatal(codeBadChannel, "%s channel name %q is not valid", verb, channel)
+	}
+	if err := c.authorize(ctx, "SUB", topic, channel); err != nil {
+		return err
+	}
+	if c.unjudged != nil {
+		return c.subscribeFailed(topic, channel, c.unjudged)
+	}
+	if c.noFilter != "" {
+		return refusal(codeExtNotSupported, "%s %s", verb, c.noFilter)
+	}
+	r.Topic, r.Channel, r.Client, r.Filter = topic, channel, c.stats, c.filter
+	r.MsgTimeoutMS, r.SampleRate = c.msgTimeout.Milliseconds(), c.sampleRate
+	r.Memory = *c.share.Load()
+	sub, err := c.h.backend.Subscribers.Subscribe(ctx, r)
+	if err != nil {
+		return c.subscribeFailed(topic, channel, err)
+	}
+	c.sub = sub
+	c.attached.Store(&c.sub)
+	c.consumes.Store(&subscribed{topic, channel, c.h.backend.Metrics.Wait(topic, channel)})
+	c.state.Store(stateSubscribed)
+	c.log().WithFields(logrus.Fields{"topic": topic, "channel": channel, "user_agent": c.about.Load().userAgent, "hostname": c.about.Load().hostname}).
+		Info("CLIENT subscribed")
+	return c.fifo.add(ctx, answer{text: responseOK, start: sub})
+}
+
+func (c *conn) subscribeFailed(topic, channel string, err error) error {
+	if errors.Is(err, api.ErrFilter) { // the connection stays: the client may take another channel
+		return refusal(codeExtNotSupported, "SUB %s: a filter is a setting of the channel (nsqctl channel policy %s %s --filter …)", err, topic, channel)
+	}
+	if errors.Is(err, api.ErrTooManyClients) {
+		return fatal(codeSubFailed, "SUB failed consumers for %s:%s exceeds limit of %d",
+			topic, channel, c.h.opts.MaxChannelConsumers)
+	}
+	code := codeSubFailed
+	if errors.Is(err, api.ErrNoPartition) {
+		code = codeTopicNotExist
+	}
+	return fatal(code, "SUB failed %s", err)
+}
+
+// rdy: RDY [count]\n. The count is a window: the largest number of messages in flight.
+func (c *conn) rdy() error {
+	switch c.state.Load() {
+	case stateClosing:
+		return nil
+	case stateSubscribed:
+	default:
+		return fatal(codeInvalid, "cannot RDY in current state")
+	}
+	count := uint64(1)
+	if len(c.params) > 1 {
+		n, ok := decimal(c.params[1])
+		if !ok {
+			return fatal(codeInvalid, "RDY could not parse count %s", c.params[1])
+		}
+		count = n
+	}
+	if count > uint64(c.h.opts.MaxRdyCount) {
+		return fatal(codeInvalid, "RDY count %s out of range 0-%d", c.params[1], c.h.opts.MaxRdyCount)
+	}
+	c.grant(int(count))
+	return nil
+}
+
+// grant sets the credit of the connection.
+func (c *conn) grant(n int) {
+	c.ready.Store(int64(n))
+	c.sub.SetReady(n)
+	c.unsignalled = true
+}
+
+// startClose: CLS\n. The client may finish its messages and then closes.
+func (c *conn) startClose(ctx context.Context) error {
+	if !c.state.CompareAndSwap(stateSubscribed, stateClosing) {
+		return fatal(codeInvalid, "cannot CLS in current state")
+	}
+	c.grant(0)
+	return c.respond(ctx, responseCloseWait)
+}
+
+// finish: FIN <id>\n.
+func (c *conn) finish() error {
+	id, err := c.messageID("FIN", 2)
+	if err != nil {
+		return err
+	}
+	if err := c.sub.Finish(id); err != nil {
+		return failed("FIN", id, err)
+	}
+	c.finished.Add(1)
+	c.credited()
+	return nil
+}
+
+// requeue: REQ <id> <timeout_ms>\n. A timeout beyond the limit is clamped.
+func (c *conn) requeue() error {
+	id, err := c.messageID("REQ", 3)
+	if err != nil {
+		return err
+	}
+	ms, ok := decimal(c.params[2])
+	if !ok {
+		return fatal(codeInvalid, "REQ could not parse timeout %s", c.params[2])
+	}
+	ms = min(ms, uint64(c.h.opts.MaxReqTimeout/time.Millisecond))
+	if err := c.sub.Requeue(id, int64(ms)); err != nil {
+		return failed("REQ", id, err)
+	}
+	c.requeued.Add(1)
+	c.credited()
+	return nil
+}
+
+// touch: TOUCH <id>\n.
+func (c *conn) touch() error {
+	id, err := c.messageID("TOUCH", 2)
+	if err != nil {
+		return err
+	}
+	if err := c.sub.Touch(id); err != nil {
+		return failed("TOUCH", id, err)
+	}
+	return nil
+}
+
+// messageID checks the state and the parameters of FIN, REQ and TOUCH.
+func (c *conn) messageID(verb string, params int) (id api.MessageID, err error) {
+	if s := c.state.Load(); s != stateSubscribed && s != stateClosing {
+		return id, fatal(codeInvalid, "cannot %s in current state", verb)
+	}
+	if len(c.params) < params {
+		return id, fatal(codeInvalid, "%s insufficient number of params", verb)
+	}
+	if len(c.params[1]) != len(id) {
+		return id, fatal(codeInvalid, "invalid message ID")
+	}
+	copy(id[:], c.params[1])
+	return id, nil
+}
+
+// credited records that a message is no longer in flight. The writer is woken when the burst
+// of commands is over.
+func (c *conn) credited() {
+	if c.starved.Load() {
+		c.unsignalled = true
+	}
+}
+
+// failed is the answer to a FIN, REQ or TOUCH of a message that is not in flight. The
+// connection stays open.
+func failed(verb string, id api.MessageID, err error) error {
+	return &commandError{text: failedText(verb, id[:], err), open: true}
+}
+
+func failedText(verb string, id []byte, err error) string {
+	return "E_" + verb + "_FAILED " + verb + " " + string(id) + " failed " + failedReason(err)
+}
+
+// failedReason returns NSQ's wording of an error, without the text of its wrappers.
+func failedReason(err error) string {
+	if row, ok := outcome.Find(err, outcome.OfFinishes); ok {
+		return row.Err.Error()
+	}
+	return err.Error()
+}

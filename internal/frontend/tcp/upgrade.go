@@ -1,0 +1,121 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net"
+	"time"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/s2"
+
+	"github.com/lockstepmq/lockstep/internal/frontend/tcp/compress"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+)
+
+// upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it,
+// with an OK after each step. It holds output.mu, so the writer waits until it is complete.
+func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error {
+	o := c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deadline = t.heartbeat
+	o.resizeLocked(t.outputSize)
+	if t.heartbeat == 0 {
+		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats writes have no deadline
+	}
+	if reply == nil {
+		if err := o.respondLocked(responseOK); err != nil {
+			return err
+		}
+		return nil
+	}
+	text, err := json.Marshal(reply)
+	if err != nil {
+		return err
+	}
+	if err := o.respondLocked(text); err != nil {
+		return err
+	}
+	if reply.TLSv1 {
+		if err := c.startTLSLocked(ctx); err != nil {
+			return err
+		}
+	}
+	return c.startCompressionLocked(reply)
+}
+
+// startTLSLocked treats the bytes that were read behind IDENTIFY as the beginning of the
+// handshake: clear text never becomes a command inside TLS.
+func (c *conn) startTLSLocked(ctx context.Context) error {
+	early := bytes.Clone(c.in.buffered())
+	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
+	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.loginTimeout())) // a closed socket fails in the handshake
+	err := conn.HandshakeContext(ctx)                              // its context would close the socket before the error frame is sent
+	_ = c.raw.SetDeadline(time.Time{})
+	c.armed = time.Time{}
+	if err != nil {
+		c.h.backend.Metrics.Refused(metrics.RefusedTCPHandshake)
+		return err
+	}
+	state := conn.ConnectionState()
+	c.describe(func(a *about) { a.tls, a.tlsState = true, state })
+	if !c.authed {
+		c.begin()
+	}
+	c.in.reset(creditReader{c, conn})
+	c.out.switchLocked(conn, nil)
+	c.settled = c.settled && c.takeSeat()
+	if s := c.session.Load(); s != nil && s.LoggedIn() && !c.h.seat(c, s.Identity()) {
+		return errTooManyOfUser // of the user in the certificate
+	}
+	return c.out.respondLocked(responseOK)
+}
+
+func (c *conn) startCompressionLocked(reply *negotiated) error {
+	conn := c.out.conn
+	source := compress.NewExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
+	switch {
+	case reply.Snappy:
+		c.in.reset(creditReader{c, source.Of(s2.NewReader(source, s2.ReaderMaxBlockSize(compress.SnappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
+		c.out.switchLocked(conn, compress.NewSnappy(conn))
+		c.describe(func(a *about) { a.snappy = true })
+	case reply.Deflate:
+		c.in.reset(creditReader{c, source.Of(flate.NewReader(source))})
+		c.out.switchLocked(conn, compress.NewDeflate(conn, reply.DeflateLevel, &c.share))
+		c.describe(func(a *about) { a.deflate = true })
+	default:
+		return nil
+	}
+	defer c.out.parkLocked()
+	return c.out.respondLocked(responseOK)
+}
+
+// minSnappyBuffer is the read buffer of a client that has sent nothing yet.
+const minSnappyBuffer = 1 << 10
+
+// earlyConn reads the bytes that were received before the upgrade first.
+type earlyConn struct {
+	net.Conn
+	early []byte
+}
+
+func (e *earlyConn) Read(p []byte) (int, error) {
+	if len(e.early) > 0 {
+		n := copy(p, e.early)
+		e.early = e.early[n:]
+		return n, nil
+	}
+	return e.Conn.Read(p)
+}
+
+// CloseWrite closes the sending direction; the embedded interface hides that method.
+func (e *earlyConn) CloseWrite() error {
+	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

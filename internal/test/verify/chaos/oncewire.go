@@ -1,0 +1,156 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	endian "encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+)
+
+// onceAnswers is how long a producer waits for an answer: longer than a broker holds a put (onceHold).
+const onceAnswers = onceHold + time.Second
+
+// onceConn is a connection that pipelines commands. One goroutine uses it.
+type onceConn struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// dialOnce connects, and names the producer if it numbers its messages.
+func dialOnce(address, producer string) (*onceConn, error) {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	w := &onceConn{conn, bufio.NewReader(conn)}
+	hello := "  V2"
+	if producer != "" {
+		hello += "IDENTIFY\n" + sizedText(fmt.Sprintf(`{"producer_id":%q}`, producer))
+	}
+	_ = conn.SetDeadline(time.Now().Add(onceAnswers))
+	if _, err = io.WriteString(conn, hello); err == nil && producer != "" {
+		_, _, err = w.answer()
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// answer reads the answer to a command.
+func (w *onceConn) answer() (kind uint32, text string, err error) {
+	for {
+		var head [8]byte
+		if _, err := io.ReadFull(w.in, head[:]); err != nil {
+			return 0, "", err
+		}
+		body := make([]byte, endian.BigEndian.Uint32(head[:])-4)
+		if _, err := io.ReadFull(w.in, body); err != nil {
+			return 0, "", err
+		}
+		if kind = endian.BigEndian.Uint32(head[4:]); kind == 0 && string(body) == "_heartbeat_" {
+			if _, err := io.WriteString(w.conn, "NOP\n"); err != nil {
+				return 0, "", err
+			}
+			continue
+		}
+		return kind, string(body), nil
+	}
+}
+
+// pipeline writes commands in one segment and reads their answers. If lost, the producer leaves before it reads any.
+func (w *onceConn) pipeline(commands []string, lost bool) (all []onceAnswer, err error) {
+	_ = w.conn.SetDeadline(time.Now().Add(onceAnswers))
+	all = make([]onceAnswer, len(commands))
+	for i := range all {
+		all[i].Answer = history.InDoubt
+	}
+	if _, err = io.WriteString(w.conn, strings.Join(commands, "")); err != nil {
+		return all, err
+	}
+	if lost {
+		return all, io.ErrUnexpectedEOF
+	}
+	for i := range all {
+		kind, text, err := w.answer()
+		if err != nil {
+			return all, err
+		}
+		switch {
+		case kind == 0 && strings.HasPrefix(text, "OK"):
+			all[i] = onceAnswer{Answer: history.OK, place: strings.TrimPrefix(text, "OK")}
+		case kind == 1 && !strings.Contains(text, "in doubt"):
+			all[i] = onceAnswer{Answer: history.Refused, why: text}
+		default:
+			all[i].why = text
+		}
+	}
+	return all, nil
+}
+
+// onceAnswer is an answer with what it says of the first place of the message.
+type onceAnswer struct {
+	history.Answer
+	place    string // "": it says nothing
+	repeated bool   // "recognised", over HTTP
+	why      string
+}
+
+func sizedText(text string) string {
+	return string(endian.BigEndian.AppendUint32(nil, uint32(len(text)))) + text
+}
+
+// extended is a message with headers, as PUB_EXT and MPUB_EXT have it.
+func extended(headers map[string]any, body string) string {
+	if len(headers) == 0 {
+		return "\x00\x00" + body
+	}
+	text, err := json.Marshal(headers)
+	if err != nil {
+		panic(err) // they are ours
+	}
+	return string(endian.BigEndian.AppendUint16(nil, uint16(len(text)))) + string(text) + body
+}
+
+// together is the body of MPUB and MPUB_EXT.
+func together(messages []string) string {
+	var b bytes.Buffer
+	b.Write(endian.BigEndian.AppendUint32(nil, uint32(len(messages))))
+	for _, m := range messages {
+		b.WriteString(sizedText(m))
+	}
+	return sizedText(b.String())
+}
+
+// overHTTP publishes a body.
+func overHTTP(client *http.Client, url, id, body string) onceAnswer {
+	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		panic(err) // the address is ours
+	}
+	if id != "" {
+		r.Header.Set("X-Nsq-Message-Id", id)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return onceAnswer{Answer: history.InDoubt, why: err.Error()}
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return onceAnswer{Answer: history.OK, repeated: resp.Header.Get("X-Nsq-Duplicate") == "true"}
+	case resp.StatusCode == http.StatusGatewayTimeout || resp.StatusCode == http.StatusInternalServerError:
+		return onceAnswer{Answer: history.InDoubt, why: string(text)}
+	}
+	return onceAnswer{Answer: history.Refused, why: fmt.Sprintf("%d %s", resp.StatusCode, text)}
+}

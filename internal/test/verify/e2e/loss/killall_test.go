@@ -1,0 +1,110 @@
+package loss
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
+	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
+)
+
+// TestKillAllAfterAck: all brokers are killed right after the last of 5,000
+// puts was acknowledged; after the restart all messages are there (P1). Each
+// round keeps the data and the finishes of the rounds before.
+func TestKillAllAfterAck(t *testing.T) {
+	t.Parallel()
+	for _, brokers := range []int{3, 1} {
+		t.Run(fmt.Sprintf("%d brokers", brokers), func(t *testing.T) {
+			killAllAfterAck(t, brokers)
+		})
+	}
+}
+
+func killAllAfterAck(t *testing.T, brokers int) {
+	const topic, channel, puts, perBroker = "kept", "reader", 5000, 12
+	c := e2etest.Start(t, brokers)
+	c.Create(topic, channel, 1)
+	var s *e2etest.Sink
+	var seen history.History
+	for round := range e2etest.Rounds(5, 20) {
+		bodies := e2etest.Numbered(fmt.Sprintf("round-%d", round), puts)
+		l := c.Put(topic, e2etest.NewFeed(bodies, puts), perBroker)
+		l.Wait()
+		c.CrashAll()
+		l.RequireUndisturbed()
+		restarted := time.Now()
+		require.NoError(t, c.StartAll())
+		writable, extra := writable(c, topic, fmt.Sprintf("writable-%d", round))
+		t.Logf("round %d: writable after %s", round, writable.Sub(restarted).Round(time.Millisecond))
+		require.Less(t, writable.Sub(restarted), e2etest.Slack(5*time.Second))
+		c.WaitReady()
+		c.Back()
+		if s == nil {
+			s = c.Consume(topic, channel)
+		} else {
+			s.Attach(topic, channel)
+		}
+		seen.Puts = append(append(seen.Puts, renumber(l.Published(), round)...), extra)
+		s.WaitDistinct(len(seen.Puts))
+		s.Stop()
+	}
+	seen.Deliveries = s.All()
+	report := history.Check(seen, history.Limits{Redelivered: e2etest.AnyNumber})
+	t.Log(report)
+	require.Empty(t, report.Faults)
+	if brokers > 1 {
+		c.Whole(topic)
+		c.Check(topic)
+	}
+}
+
+// renumber keeps the producers of different rounds apart.
+func renumber(puts []history.Put, round int) []history.Put {
+	for i := range puts {
+		puts[i].Producer += 1000 * round
+	}
+	return puts
+}
+
+// writable puts one body at the first broker that takes it, and says when it was
+// acknowledged.
+func writable(c *e2etest.Cluster, topic, body string) (time.Time, history.Put) {
+	c.T.Helper()
+	put := history.Put{Producer: -1, Body: body}
+	var at time.Time
+	b := c.Brokers[len(c.Brokers)-1]
+	c.Until("an acknowledged put", func() bool {
+		answer := e2etest.PutOnce(b, topic, body)
+		put.Answers = append(put.Answers, answer)
+		at = time.Now()
+		return answer == history.OK
+	})
+	return at, put
+}
+
+// TestOneNodeRealRecords: a lone broker, the real records as multi-puts, killed
+// in the middle of consuming.
+func TestOneNodeRealRecords(t *testing.T) {
+	t.Parallel()
+	const topic, channel, together = "records", "archive", 100
+	all := e2etest.Records(t)
+	c := e2etest.Start(t, 1)
+	c.Create(topic, channel, 1)
+	puts := e2etest.MultiPut(t, c.Brokers[0], topic, all, together)
+	s := c.Consume(topic, channel)
+	c.Until("half of the records", func() bool { return s.Distinct() > len(all)/2 })
+	before, killed := s.Distinct(), time.Now()
+	c.Crash("n1")
+	require.Less(t, before, len(all), "killed in the middle")
+	c.Restart("n1")
+	s.WaitDistinct(len(all))
+	c.Drained(topic, channel)
+	report := history.Check(history.History{Puts: puts, Deliveries: s.All()}, history.Limits{Redelivered: e2etest.AnyNumber})
+	age, again := s.Forgotten(killed)
+	t.Logf("killed after %d: %d came again, finished up to %s before; %s", before, again, age.Round(time.Millisecond), report)
+	require.Empty(t, report.Faults)
+	require.Equal(t, e2etest.Checksum(all), s.Checksum())
+}

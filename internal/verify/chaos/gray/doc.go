@@ -1,3 +1,0 @@
-// Package gray lets brokers be half alive (internal/verify/chaos): links that flap, processes that stall, disks that
-// hang. It has no rounds of random pairs of faults (internal/verify/chaos/rounds).
-package gray

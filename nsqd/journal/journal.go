@@ -1,0 +1,490 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
+
+const (
+	// keepBufferBytes bounds the group buffers kept between groups.
+	keepBufferBytes = 8 << 20
+	// newBufferBytes is the first size of a group buffer: enough that the allocator gives it pages
+	// of its own, so that vfs.Aligned need not copy.
+	newBufferBytes = 64 << 10
+)
+
+// ErrClosed is the error of submissions after Close.
+var ErrClosed = errors.New("journal: closed")
+
+// Appender encodes a submission at the end of b.
+type Appender interface{ AppendTo(b []byte) []byte }
+
+// Durable reports that all submissions up to number N are durable, the last of them in Group, whose
+// header crc is CRC. Files is as in Mark.
+type Durable struct {
+	N     uint64
+	Group uint64
+	CRC   uint32
+	Files int
+}
+
+// Options of a journal.
+type Options struct {
+	FS        vfs.FS
+	Dir       string
+	FileBytes int64 // size of one file, a multiple of 4096
+	NoSync    bool  // leave the sync to the kernel: --durability=replicated
+	Mixed     bool  // SetSync may be called
+	// Synced, if not nil, receives the duration of each sync of a group. It must not block.
+	Synced func(took time.Duration)
+}
+
+// Journal is an open journal. Start starts its goroutines, Close ends them.
+type Journal struct {
+	o       Options
+	durable func(Durable, error)
+	noSync  atomic.Bool // groups are not synced at present
+	mu      struct {
+		sync.Mutex
+		buf      []byte // the next group: room for its header, then bodies
+		n        uint64 // submissions so far
+		dequeued uint64 // submissions that a writer has taken
+		err      error  // final
+		reported bool   // err was passed to durable
+		closing  bool
+		waiting  bool       // the writer waits for a free file
+		ended    bool       // the writer has returned
+		free     []*logFile // ready to be written
+		used     []*logFile // oldest first; the last is the writer's
+		created  uint64     // number for the next new file
+		begun    int        // number of files that ever held a group
+		mark     Mark       // the newest durable group
+		written  int64      // bytes written by this run
+		syncs    int64      // fdatasyncs of groups by this run
+	}
+	wake sync.Cond // on mu: something was submitted, closing, error
+	room sync.Cond // on mu: free files changed
+	done sync.WaitGroup
+
+	writing sync.Mutex // held by the goroutine that writes; taken before mu
+	// The fields below belong to the goroutine that holds writing.
+	spare  []byte
+	file   *logFile
+	pos    int64
+	gen    uint64
+	synced uint64
+	next   uint64
+	crc    uint32
+	acked  *acknowledgements // set by Start
+
+	groups concurrency.Stopwatch // measures the group that is being written
+}
+
+type logFile struct {
+	vfs.File
+	name   string
+	direct bool   // written past the page cache
+	begun  bool   // it ever held a group
+	last   uint64 // highest group in it
+}
+
+// Open replays the groups after the mark. On return they are durable, so the caller may change
+// files because of them. The journal accepts submissions but writes none before Start. By then the
+// caller must have a durable checkpoint of everything replayed, because the files are then reused
+// from the beginning.
+func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recovery, error) {
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return nil, Recovery{}, fmt.Errorf("journal: %w", err)
+	}
+	images, err := readImages(o.FS, o.Dir)
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	acked, err := Acknowledged(o.FS, o.Dir)
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	known := max(from.Synced, acked)
+	r := &replayer{next: from.Group + 1, crc: from.CRC, synced: known, highest: known}
+	if err := r.replay(images, visit); err != nil {
+		return nil, r.Recovery, err
+	}
+	r.judgeFiles(images, from)
+	if !o.NoSync {
+		if err := r.rewriteUnsynced(o.FS, o.Dir, images); err != nil {
+			return nil, r.Recovery, err
+		}
+	}
+	if r.gen == 0 {
+		r.gen = rand.Uint64N(1 << 62) // see replayer.isOwn
+	}
+	j := &Journal{o: o, gen: r.gen + 1, crc: r.crc}
+	j.noSync.Store(o.NoSync)
+	// The number of a torn group whose header is lost too is not reused.
+	j.next = max(r.next, r.highest+1) + 1
+	j.synced = j.next - 1
+	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
+	j.wake.L, j.room.L = &j.mu, &j.mu
+	j.mu.buf, j.spare = newBuffer()[:headerSize], newBuffer()
+	for _, im := range images {
+		j.mu.created = max(j.mu.created, im.number+1)
+		if err := j.adopt(im); err != nil {
+			return nil, r.Recovery, err
+		}
+	}
+	return j, r.Recovery, nil
+}
+
+func newBuffer() []byte { return make([]byte, 0, newBufferBytes) }
+
+// adopt takes a file of an earlier run for reuse, unless its size differs.
+func (j *Journal) adopt(im *image) error {
+	name := fileName(j.o.Dir, im.number)
+	if int64(len(im.data)) != j.o.FileBytes {
+		return nil // Start removes it; until then another recovery may need it
+	}
+	f, err := j.o.FS.Open(name)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	used := j.use(f, name)
+	if used.begun = im.begun(); used.begun {
+		j.mu.begun++
+	}
+	j.mu.free = append(j.mu.free, used)
+	return nil
+}
+
+// Start begins to write. durable is called from the journal's goroutine or by Flush, once at a
+// time, and must not block. Its error is final and is repeated for all later submissions.
+func (j *Journal) Start(durable func(Durable, error)) error {
+	j.durable = durable
+	if err := j.removeStrays(); err != nil {
+		return err
+	}
+	var err error
+	if j.acked, err = openAcknowledgements(j.o, &j.noSync, j.next-1, j.Fail); err != nil {
+		return err
+	}
+	// The entry of a file that an earlier process created may be in the page cache only.
+	if err := j.o.FS.SyncDir(j.o.Dir); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.done.Add(2)
+	go j.write()
+	go j.prepare()
+	return nil
+}
+
+// removeStrays removes files of another size: of an oversized group, a changed option, or an
+// interrupted creation.
+func (j *Journal) removeStrays() error {
+	known := map[string]bool{j.o.Dir + "/" + ackName: true}
+	for _, f := range j.mu.free {
+		known[f.name] = true
+	}
+	images, err := j.o.FS.List(j.o.Dir)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	for _, name := range images {
+		if name = j.o.Dir + "/" + name; !known[name] {
+			if err := j.o.FS.Remove(name); err != nil {
+				return fmt.Errorf("journal: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Submit adds a submission to the next group and returns its number. It never blocks: the caller
+// bounds the queued bytes. Flush must follow.
+func (j *Journal) Submit(a Appender) uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.buf = a.AppendTo(j.mu.buf)
+	j.mu.n++
+	if !j.noSync.Load() {
+		j.wake.Signal()
+	}
+	return j.mu.n
+}
+
+// Flush lets the submissions be written. With NoSync a group is only a copy to the page cache,
+// which takes less than waking the journal's goroutine. So the caller writes it, and durable is
+// called before Flush returns, unless another goroutine writes already or a new file is due. The
+// caller must hold no lock that durable takes.
+func (j *Journal) Flush() {
+	if !j.noSync.Load() {
+		return
+	}
+	if j.writing.TryLock() {
+		defer j.writing.Unlock()
+		if j.fits() {
+			j.writeQueued()
+			return
+		}
+	}
+	j.Wake()
+}
+
+// Wake notifies the journal's goroutine that submissions are queued. It does not wait.
+func (j *Journal) Wake() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.wake.Signal()
+}
+
+// fits reports whether the queued submissions fit into the present file.
+func (j *Journal) fits() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.file != nil && j.pos+int64(len(j.mu.buf)) <= j.o.FileBytes && j.mu.err == nil
+}
+
+// SetSync starts or ends the sync of groups (Options.Mixed). Groups written before stay as
+// durable as they were: the caller makes a checkpoint. SetSync waits for the group under way.
+func (j *Journal) SetSync(on bool) {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	j.noSync.Store(!on)
+	j.Wake() // queued submissions may be without a Flush
+}
+
+// Fail stops the journal with an error from another part of the store.
+func (j *Journal) Fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.mu.err == nil {
+		j.mu.err = err
+	}
+	j.wake.Signal() // the writer calls durable even if nothing is submitted
+	j.room.Broadcast()
+}
+
+// Mark is the mark of the newest durable group. Right after Open it is the mark for the first
+// checkpoint.
+func (j *Journal) Mark() Mark {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := j.mu.mark
+	if m.Files = j.filesLocked(); m.Files > 0 {
+		m.FileBytes = j.o.FileBytes
+	}
+	return m
+}
+
+// filesLocked is the least number of files with groups from now on: more than maxFree free ones are
+// removed. With NoSync it is 0, because nothing is certain there.
+func (j *Journal) filesLocked() int {
+	if j.o.NoSync || j.o.Mixed {
+		return 0
+	}
+	return min(j.mu.begun, maxFree)
+}
+
+// Written is the number of bytes that this run has written.
+func (j *Journal) Written() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.written
+}
+
+// Syncs is the number of groups that this run has synced.
+func (j *Journal) Syncs() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.syncs
+}
+
+// Barrier returns after durable has returned for every group whose effects any goroutine could see
+// before the call. It may wait for the group in progress.
+func (j *Journal) Barrier() {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+}
+
+// Close writes the queued submissions, waits for the goroutines and closes the files.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	j.mu.closing = true
+	j.wake.Signal()
+	j.room.Broadcast()
+	j.mu.Unlock()
+	j.done.Wait()
+	j.writing.Lock() // a Flush may still be writing
+	defer j.writing.Unlock()
+	var ackErr error
+	if j.acked != nil {
+		ackErr = j.acked.close() // it may call Fail, which takes j.mu
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err := errors.Join(j.mu.err, ackErr)
+	for _, f := range append(j.mu.free, j.mu.used...) {
+		err = errors.Join(err, f.Close())
+	}
+	j.mu.free, j.mu.used = nil, nil
+	if j.mu.err == nil {
+		j.mu.err = ErrClosed
+	}
+	return err
+}
+
+// write is the journal's goroutine: it takes all submissions, writes and syncs them, calls durable,
+// and repeats. Started by Start, ends when Close was called and nothing is queued.
+func (j *Journal) write() {
+	defer j.done.Done()
+	for j.wait() {
+		j.writing.Lock()
+		j.writeQueued()
+		j.writing.Unlock()
+	}
+	j.end()
+}
+
+// writeQueued writes the queued submissions as one group and calls durable.
+func (j *Journal) writeQueued() {
+	buf, n, err, ok := j.take()
+	if !ok {
+		return // another goroutine has written them
+	}
+	d := Durable{N: n}
+	if err == nil {
+		j.groups.Begin()
+		if err = j.writeGroup(buf); err != nil {
+			j.Fail(err)
+		}
+		j.groups.End()
+		d.Group, d.CRC, d.Files = j.next-1, j.crc, j.Mark().Files
+	}
+	if cap(buf) > keepBufferBytes {
+		buf = newBuffer()
+	}
+	j.spare = buf[:0]
+	j.durable(d, err)
+	if err == nil {
+		j.noteAcknowledged(d.Group)
+	}
+}
+
+// noteAcknowledged records that a group was answered.
+func (j *Journal) noteAcknowledged(group uint64) {
+	if !j.noSync.Load() { // with NoSync the timer writes it
+		j.groups.Begin()
+		defer j.groups.End()
+	}
+	if err := j.acked.note(group); err != nil {
+		j.Fail(err)
+	}
+}
+
+// end ends prepare: no further file is needed.
+func (j *Journal) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.ended = true
+	j.room.Broadcast()
+}
+
+// dueLocked reports whether there are submissions to write, or an error to report.
+func (j *Journal) dueLocked() bool {
+	return j.mu.n != j.mu.dequeued || j.mu.err != nil && !j.mu.reported
+}
+
+// wait returns when a submission or an error is due. False: the journal is closed, and
+// nothing will be due any more.
+func (j *Journal) wait() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for !j.dueLocked() && !j.mu.closing {
+		j.wake.Wait()
+	}
+	return j.dueLocked()
+}
+
+// take takes all submissions.
+func (j *Journal) take() (buf []byte, n uint64, err error, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.dueLocked() {
+		return nil, 0, nil, false
+	}
+	j.mu.reported = j.mu.err != nil
+	buf = j.mu.buf
+	j.mu.buf = append(j.spare[:0], make([]byte, headerSize)...)
+	j.mu.dequeued = j.mu.n
+	return buf, j.mu.n, j.mu.err, true
+}
+
+// writeGroup writes and syncs one group. buf has room for the header in front.
+func (j *Journal) writeGroup(buf []byte) error {
+	size := len(buf)
+	if int64(size)-headerSize > math.MaxUint32 {
+		return fmt.Errorf("journal: a group of %d bytes exceeds the limit of 4 GiB", size)
+	}
+	if j.file == nil || (j.pos > 0 && j.pos+int64(size) > j.o.FileBytes) {
+		if err := j.rotate(); err != nil {
+			return err
+		}
+	}
+	h := Header{
+		Length: uint32(size - headerSize), BodyCRC: crc32.Checksum(buf[headerSize:], castagnoli),
+		PrevCRC: j.crc, Generation: j.gen, Group: j.next, Synced: j.synced,
+	}
+	crc := h.put(buf)
+	end := alignUp(int(j.pos)+size, pageBytes) - int(j.pos)
+	var page [pageBytes]byte
+	buf = append(buf, page[:end-size]...)
+	if j.file.direct {
+		buf = vfs.Aligned(buf)
+	}
+	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
+		return fmt.Errorf("journal: write group %d: %w", j.next, err)
+	}
+	if !j.noSync.Load() {
+		if err := j.sync(); err != nil {
+			return fmt.Errorf("journal: sync group %d: %w", j.next, err)
+		}
+		j.synced = j.next
+	}
+	j.pos = int64(alignUp(int(j.pos)+size, Align))
+	j.crc = crc
+	j.noteGroup(int64(len(buf)))
+	return nil
+}
+
+func (j *Journal) sync() error {
+	if j.o.Synced == nil {
+		return j.file.Sync()
+	}
+	began := time.Now()
+	err := j.file.Sync()
+	j.o.Synced(time.Since(began))
+	return err
+}
+
+func (j *Journal) noteGroup(bytes int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.file.last = j.next
+	if !j.file.begun {
+		j.file.begun = true
+		j.mu.begun++
+	}
+	j.mu.mark = Mark{Group: j.next, CRC: j.crc, Synced: j.synced}
+	j.mu.written += bytes
+	if !j.noSync.Load() {
+		j.mu.syncs++
+	}
+	j.next++
+}

@@ -1,0 +1,231 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/nsqd/journal"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+// The checkpoint file. On disk, by place, append only; little-endian:
+//
+//	offset size field
+//	     0    4 magic "LKP1"
+//	     4    4 crc (CRC-32C of everything after it)
+//	     8   20 journal: group held, group synced, crc of the group
+//	    28    4 1: nothing is synced; else the journal's files that have groups in them:
+//	            their number × 2 + their pages of 4096 bytes × 32
+//	    32    4 number of entries
+//	    36    4 length of the boot id
+//	    40      entries of 80 bytes, then the boot id
+//
+// Entry: slot, epoch, start offset, start sequence, end offset, end sequence, committed offset,
+// committed sequence, time of the newest batch (8 bytes each), header crc of the newest batch (4),
+// header crc before the start (4).
+//
+// Slots below 2^32 belong to no partition; older builds skip them. Slot 0: flags (8 bytes), 1 =
+// clean: the store was closed after this checkpoint, and nothing followed. Slots from 1 on: three
+// times the slot of a partition, and the epoch and number of the channel state in its snapshot. The
+// snapshot on disk may be newer. Slots from 2^31 on: the slot of a partition, and the numbers of its
+// identity mark.
+const (
+	checkpointMagic      = 0x31504b4c
+	checkpointHeaderSize = 40
+	checkpointEntrySize  = 80
+	flagClean            = 1
+	reservedSlots        = 1 << 32
+	markSlots            = 1 << 31
+	versionsPerEntry     = 3
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type checkpoint struct {
+	mark    journal.Mark
+	bootID  string
+	noSync  bool             // later submissions were acknowledged from the page cache
+	clean   bool             // the store was closed after it
+	entries map[uint64]entry // by slot
+
+	versions map[uint64]version // of the channel snapshots, by slot
+
+	marks map[uint64]queue.IdentityMark // while it is decoded: of the entries that follow, by slot
+}
+
+// version names one version of a channel state.
+type version struct{ epoch, n uint64 }
+
+func (v version) less(w version) bool {
+	return v.epoch < w.epoch || v.epoch == w.epoch && v.n < w.n
+}
+
+// fields are the ten numbers of an entry.
+type fields [checkpointEntrySize / 8]uint64
+
+// entry is the state of one partition at a group of the journal.
+type entry struct {
+	epoch      ident.Epoch
+	start, end ident.Position
+	committed  ident.Position
+	lastTimeNS int64 // at least the time of the newest batch
+	lastCRC    uint32
+	startCRC   uint32 // checksum from which the first batch continues
+	identities queue.IdentityMark
+}
+
+func (c *checkpoint) encode(order []uint64) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, checkpointHeaderSize, checkpointHeaderSize+len(order)*checkpointEntrySize+len(c.bootID))
+	le.PutUint32(b, checkpointMagic)
+	le.PutUint64(b[8:], c.mark.Group)
+	le.PutUint64(b[16:], c.mark.Synced)
+	le.PutUint32(b[24:], c.mark.CRC)
+	if c.noSync {
+		le.PutUint32(b[28:], 1)
+	} else {
+		le.PutUint32(b[28:], uint32(c.mark.Files)<<1|uint32(c.mark.FileBytes/4096)<<5)
+	}
+	le.PutUint32(b[36:], uint32(len(c.bootID)))
+	for _, f := range c.fields(order) {
+		for _, n := range f {
+			b = le.AppendUint64(b, n)
+		}
+	}
+	le.PutUint32(b[32:], uint32((len(b)-checkpointHeaderSize)/checkpointEntrySize))
+	b = append(b, c.bootID...)
+	le.PutUint32(b[4:], crc32.Checksum(b[8:], castagnoli))
+	return b
+}
+
+// fields returns all entries in their order on disk.
+func (c *checkpoint) fields(order []uint64) (all []fields) {
+	if c.clean {
+		all = append(all, fields{0, flagClean})
+	}
+	next, at := uint64(1), fields{}
+	n := 0
+	for _, slot := range order {
+		v, ok := c.versions[slot]
+		if !ok {
+			continue
+		}
+		at[0] = next
+		copy(at[1+3*n:], []uint64{slot, v.epoch, v.n})
+		if n++; n == versionsPerEntry {
+			all = append(all, at)
+			next, at, n = next+1, fields{}, 0
+		}
+	}
+	if n > 0 {
+		all = append(all, at)
+	}
+	next = markSlots
+	for _, slot := range order {
+		if mark := c.entries[slot].identities; mark != (queue.IdentityMark{}) {
+			at := fields{next, slot}
+			n := markNumbers(mark)
+			copy(at[2:], n[:])
+			all = append(all, at)
+			next++
+		}
+	}
+	for _, slot := range order {
+		e := c.entries[slot]
+		all = append(all, fields{
+			slot, uint64(e.epoch), uint64(e.start.Offset), uint64(e.start.Sequence), uint64(e.end.Offset), uint64(e.end.Sequence),
+			uint64(e.committed.Offset), uint64(e.committed.Sequence), uint64(e.lastTimeNS), uint64(e.lastCRC) | uint64(e.startCRC)<<32,
+		})
+	}
+	return all
+}
+
+// add decodes one entry.
+func (c *checkpoint) add(n fields) {
+	switch {
+	case n[0] == 0:
+		c.clean = n[1]&flagClean != 0
+	case n[0] >= markSlots && n[0] < reservedSlots:
+		c.marks[n[1]] = markOf([identityNumbers]uint64(n[2:]))
+	case n[0] < reservedSlots:
+		for v := n[1:]; len(v) > 0; v = v[3:] {
+			if v[0] != 0 {
+				c.versions[v[0]] = version{v[1], v[2]}
+			}
+		}
+	default:
+		c.entries[n[0]] = entry{
+			epoch: ident.Epoch(n[1]),
+			start: position(n[2], n[3]), end: position(n[4], n[5]), committed: position(n[6], n[7]),
+			lastTimeNS: int64(n[8]), lastCRC: uint32(n[9]), startCRC: uint32(n[9] >> 32), identities: c.marks[n[0]],
+		}
+	}
+}
+
+func decodeCheckpoint(b []byte) (*checkpoint, error) {
+	le := binary.LittleEndian
+	if len(b) < checkpointHeaderSize || le.Uint32(b) != checkpointMagic || le.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
+		return nil, fmt.Errorf("%w: checkpoint of %d bytes", ErrCorrupt, len(b))
+	}
+	c := &checkpoint{noSync: le.Uint32(b[28:]) == 1, entries: map[uint64]entry{}, versions: map[uint64]version{}, marks: map[uint64]queue.IdentityMark{}}
+	c.mark = journal.Mark{Group: le.Uint64(b[8:]), Synced: le.Uint64(b[16:]), CRC: le.Uint32(b[24:])}
+	if files := le.Uint32(b[28:]); files != 1 { // 0: an older build, or there were none
+		c.mark.Files, c.mark.FileBytes = int(files>>1&0xf), int64(files>>5)*4096
+	}
+	count, boot := uint64(le.Uint32(b[32:])), uint64(le.Uint32(b[36:]))
+	if uint64(len(b)) != checkpointHeaderSize+count*checkpointEntrySize+boot {
+		return nil, fmt.Errorf("%w: checkpoint of %d bytes with %d entries", ErrCorrupt, len(b), count)
+	}
+	b = b[checkpointHeaderSize:]
+	for ; count > 0; count-- {
+		var n fields
+		for i := range n {
+			n[i] = le.Uint64(b[8*i:])
+		}
+		c.add(n)
+		b = b[checkpointEntrySize:]
+	}
+	c.bootID, c.marks = string(b), nil
+	return c, nil
+}
+
+func position(offset, sequence uint64) ident.Position {
+	return ident.Position{Offset: ident.Offset(offset), Sequence: ident.Sequence(sequence)}
+}
+
+// writeFile replaces a small file durably and atomically.
+func writeFile(fs vfs.FS, name string, b []byte) error {
+	temporary := name + ".tmp"
+	f, err := fs.Create(temporary)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fs.Rename(temporary, name)
+	}
+	if err == nil {
+		err = syncDir(fs, path.Dir(name))
+	}
+	if err != nil {
+		return fmt.Errorf("store: replace %s: %w", name, err)
+	}
+	return nil
+}
+
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	b, err := vfs.ReadFile(fs, name)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,452 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/journal"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+)
+
+const (
+	// gatherBytes is the number of bytes of a partition that collect before they are written to the
+	// segments.
+	gatherBytes = 64 << 10
+	// gatherWorks is the number of submissions after which the writer processes them even if they
+	// are small. A wake-up for each one cost a thread switch per group.
+	gatherWorks = 256
+	// compactBytes and compactDeltas: a checkpoint compacts the deltas of a partition when they
+	// take this much more than the full version, or are this many.
+	compactBytes  = 256 << 10
+	compactDeltas = 4096
+)
+
+// writer owns the goroutine that writes durable submissions to the segments.
+type writer struct {
+	s       *Store
+	scratch []*pendingSubmit // belongs to the journal's goroutine
+	mu      struct {
+		sync.Mutex
+		queue    []*pendingSubmit
+		bytes    int          // bytes of the batches in queue
+		urgent   bool         // a batch in queue begins a file, because the one before is to be removed
+		mark     journal.Mark // mark of the newest submission in queue or applied
+		begun    bool         // the journal has its first file, which no checkpoint records yet
+		requests []chan error // waiters for a checkpoint
+		flushes  []flushRequest
+		closing  bool
+	}
+	wake    sync.Cond
+	done    sync.WaitGroup
+	written int64 // Journal.Written at the newest checkpoint
+}
+
+func (w *writer) start(s *Store, mark journal.Mark) {
+	w.s, w.mu.mark = s, mark
+	w.wake.L = &w.mu
+	w.done.Add(1)
+	go w.run()
+}
+
+// add takes durable submissions; mark is the journal's mark after them. It wakes the goroutine only
+// when enough has collected, because the memory tail and the journal hold everything until then.
+func (w *writer) add(works []*pendingSubmit, mark journal.Mark) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.queue = append(w.mu.queue, works...)
+	for _, work := range works {
+		for i := range work.batches {
+			w.mu.bytes += len(work.batches[i].Bytes)
+			w.mu.urgent = w.mu.urgent || work.batches[i].BeginsFile()
+		}
+	}
+	w.mu.begun = w.mu.begun || mark.Files > 0 && w.mu.mark.Files == 0
+	w.mu.mark = mark
+	if w.gatheredLocked() {
+		w.wake.Signal()
+	}
+}
+
+func (w *writer) gatheredLocked() bool {
+	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.urgent || w.mu.begun
+}
+
+// request requests a checkpoint and waits for it.
+func (w *writer) request() error {
+	return w.ask(func(answer chan error) { w.mu.requests = append(w.mu.requests, answer) })
+}
+
+// ask lets add put a request into the writer's lists, under its lock, and waits for the answer.
+func (w *writer) ask(add func(answer chan error)) error {
+	w.s.journal.Barrier() // the sinks are called for a group before the writer gets it
+	answer := make(chan error, 1)
+	w.mu.Lock()
+	if w.mu.closing {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	add(answer)
+	w.wake.Signal()
+	w.mu.Unlock()
+	return <-answer
+}
+
+// flushRequest requests that the durable batches of a partition be written to its segments and
+// synced there.
+type flushRequest struct {
+	p      *Partition
+	answer chan error
+}
+
+// flushPartition sends a flushRequest and waits for it.
+func (w *writer) flushPartition(p *Partition) error {
+	return w.ask(func(answer chan error) { w.mu.flushes = append(w.mu.flushes, flushRequest{p, answer}) })
+}
+
+// flushAndSync executes a flushRequest.
+func (p *Partition) flushAndSync() error {
+	return p.afterFlush(func() error { return p.segments.Sync() })
+}
+
+// afterFlush flushes a partition that is not trashed, and calls then with its files locked.
+func (p *Partition) afterFlush(then func() error) error {
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.trashed {
+		return nil
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	return then()
+}
+
+// close lets the goroutine end after a last checkpoint.
+func (w *writer) close() error {
+	w.mu.Lock()
+	w.mu.closing = true
+	w.wake.Signal()
+	w.mu.Unlock()
+	w.done.Wait()
+	if err := w.s.Err(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// awaited reports whether a caller has requested a checkpoint or the close since run last took
+// the requests.
+func (w *writer) awaited() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.closing || len(w.mu.requests) > 0
+}
+
+// run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by
+// close.
+func (w *writer) run() {
+	defer w.done.Done()
+	var spare []*pendingSubmit
+	for {
+		w.mu.Lock()
+		for !w.gatheredLocked() && len(w.mu.requests) == 0 && len(w.mu.flushes) == 0 && !w.mu.closing {
+			w.wake.Wait()
+		}
+		works, mark, begun, requests, closing := w.mu.queue, w.mu.mark, w.mu.begun, w.mu.requests, w.mu.closing
+		flushes := w.mu.flushes
+		w.mu.queue, w.mu.bytes, w.mu.urgent, w.mu.begun, w.mu.requests = spare[:0], 0, false, false, nil
+		w.mu.flushes = nil
+		w.mu.Unlock()
+		err := w.s.Err()
+		for _, work := range works {
+			if err == nil {
+				err = w.apply(work)
+			}
+			w.s.recycle(work)
+		}
+		for _, b := range flushes {
+			if err == nil {
+				err = b.p.flushAndSync()
+			}
+			b.answer <- err
+		}
+		if err == nil {
+			err = w.s.trimTails()
+		}
+		clear(works)
+		spare = works
+		due := begun || w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
+		if err == nil && (due || closing || len(requests) > 0) {
+			err = w.checkpoint(mark, reason(closing, len(requests) > 0))
+		}
+		if err != nil && w.s.Err() == nil {
+			w.s.fail(err)
+		}
+		for _, r := range requests {
+			r <- err
+		}
+		if closing {
+			return
+		}
+	}
+}
+
+func (w *writer) apply(work *pendingSubmit) error {
+	for i := range work.writes {
+		o := &work.writes[i]
+		if err := o.p.apply(o, work.batches[o.from:o.to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply applies one durable write to the durable state and the segments.
+func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.trashed {
+		return nil
+	}
+	d := &p.durable
+	d.dirty = true
+	w := &o.write
+	switch w.Kind {
+	case queue.WriteEpoch:
+		d.epoch = max(d.epoch, w.Epoch)
+	case queue.WriteState:
+		d.history, d.historyDirty = addVersion(d.history, w.State), true
+	case queue.WriteCommitted:
+		d.committed = w.At
+	case queue.WriteIdentities:
+		d.identities = w.Identities
+	case queue.WriteTruncate, queue.WriteReset:
+		d.epoch = max(d.epoch, w.Epoch)
+		if err := p.truncate(w.At, w.PrevCRC); err != nil {
+			return err
+		}
+	case queue.WriteRestart:
+		d.epoch = max(d.epoch, w.Epoch)
+		if err := p.restart(w.At, w.PrevCRC); err != nil {
+			return err
+		}
+	}
+	file := false
+	for i := range batches {
+		d.add(batches[i])
+		file = file || batches[i].BeginsFile()
+	}
+	d.cuts = o.cuts
+	if file || d.pendingBytes >= gatherBytes {
+		return p.flush()
+	}
+	return nil
+}
+
+func (d *durableState) add(b queue.Batch) {
+	d.pending = append(d.pending, b)
+	d.pendingBytes += len(b.Bytes)
+	d.end, d.lastCRC, d.lastTimeNS = b.End, b.CRC, b.Time
+	d.epoch = max(d.epoch, b.Epoch)
+}
+
+// truncate cuts the pending batches and the segments. The record carries the checksum with which
+// the log then ends, so that the cut does not depend on a read.
+func (p *Partition) truncate(at ident.Position, prevCRC uint32) error {
+	d := &p.durable
+	if at.Offset >= d.end.Offset {
+		return nil
+	}
+	for n := len(d.pending); n > 0 && d.pending[n-1].At.Offset >= at.Offset; n-- {
+		d.pendingBytes -= len(d.pending[n-1].Bytes)
+		d.pending = d.pending[:n-1]
+	}
+	d.end, d.lastCRC, d.identities = at, prevCRC, d.identities.Cut(at.Offset)
+	if p.segments.End() <= at.Offset {
+		return nil
+	}
+	return p.segments.Truncate(at.Offset)
+}
+
+func (p *Partition) restart(at ident.Position, prevCRC uint32) error {
+	d := &p.durable
+	d.pending, d.pendingBytes = nil, 0 // releases the array: thousands of partitions would keep one each
+	d.start, d.end, d.committed = at, at, at
+	d.lastCRC, d.startCRC, d.identities = prevCRC, prevCRC, queue.IdentityMark{}
+	return p.segments.Reset()
+}
+
+// flush writes the pending batches to the page cache of the segments and, if enough records have
+// collected, to that of the commit log.
+func (p *Partition) flush() error {
+	d := &p.durable
+	if len(d.pending) == 0 {
+		return nil
+	}
+	if err := p.segments.Write(d.pending); err != nil {
+		return err
+	}
+	d.pending, d.pendingBytes = nil, 0
+	p.wroteUpTo(d.end.Offset, d.cuts)
+	if p.index.Unwritten() < p.store.o.IndexRecords {
+		return nil
+	}
+	return p.index.Flush(d.end.Offset)
+}
+
+// occasion is the reason for a checkpoint.
+type occasion uint8
+
+const (
+	grown    occasion = iota // the journal has grown; no caller waits
+	awaited                  // a caller waits for it
+	starting                 // the store opens; the clean mark of the last run is cleared
+	closing                  // the store closes; the clean mark is set
+)
+
+func reason(close, requested bool) occasion {
+	switch {
+	case close:
+		return closing
+	case requested:
+		return awaited
+	}
+	return grown
+}
+
+// checkpoint makes everything up to mark durable outside the journal. If no caller waits, it syncs
+// one partition at a time, because many concurrent syncs delay the journal and so every put. It
+// syncs more at once as needed to end before the journal has grown by half of CheckpointBytes.
+func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
+	s := w.s
+	began, written := time.Now(), s.journal.Written()
+	c := &checkpoint{
+		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: why == closing,
+		entries: map[uint64]entry{}, versions: map[uint64]version{},
+	}
+	partitions := s.Partitions()
+	synced := make([]syncedState, len(partitions))
+	behind := func(done int) bool {
+		more := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
+		return why != grown || w.awaited() || more > float64(done)/float64(len(partitions))
+	}
+	err := forEachPaced(len(partitions), behind, func(i int) (err error) {
+		p := partitions[i]
+		if synced[i], err = p.sync(s); err != nil {
+			return fmt.Errorf("store: checkpoint of %s/%d: %w", p.topic, p.id.Number, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var order []uint64
+	for i, p := range partitions {
+		if synced[i].gone {
+			continue
+		}
+		c.entries[p.slot] = synced[i].entry
+		if v := synced[i].channels; v != (version{}) {
+			c.versions[p.slot] = v
+		}
+		order = append(order, p.slot)
+	}
+	slices.Sort(order)
+	now := s.journal.Mark()
+	c.mark.Synced = max(c.mark.Group, now.Synced)
+	c.mark.Files, c.mark.FileBytes = now.Files, now.FileBytes
+	if err := writeFile(s.o.FS, s.checkpointName(), c.encode(order)); err != nil {
+		return err
+	}
+	w.written = written
+	if s.o.Checkpointed != nil {
+		s.o.Checkpointed(time.Since(began))
+	}
+	return s.journal.Release(mark.Group)
+}
+
+// syncedState is the state of a partition that is durable outside the journal.
+type syncedState struct {
+	entry
+	channels version // version in the snapshot; zero: there is none
+	gone     bool    // the partition is in the trash
+}
+
+// sync makes the partition's own files durable.
+func (p *Partition) sync(s *Store) (syncedState, error) {
+	p.files.Lock()
+	defer p.files.Unlock()
+	d := &p.durable
+	if p.trashed {
+		return syncedState{gone: true}, nil
+	}
+	if d.dirty {
+		if err := p.syncFiles(s); err != nil {
+			return syncedState{}, err
+		}
+		d.dirty = false
+	}
+	return syncedState{entry: d.entry, channels: newest(d.history)}, nil
+}
+
+// newest is the newest version of a history of channel states, zero if it is empty.
+func newest(history []queue.StateVersion) version {
+	if len(history) == 0 {
+		return version{}
+	}
+	last := history[len(history)-1]
+	return version{uint64(last.Epoch), last.N}
+}
+
+func (p *Partition) syncFiles(s *Store) error {
+	d := &p.durable
+	if err := p.flush(); err != nil {
+		return err
+	}
+	if err := p.segments.Sync(); err != nil {
+		return err
+	}
+	if err := p.index.Flush(d.end.Offset); err != nil {
+		return err
+	}
+	if err := p.index.Sync(); err != nil {
+		return err
+	}
+	return p.writeSnapshot(s)
+}
+
+func (p *Partition) writeSnapshot(s *Store) error {
+	d := &p.durable
+	if !d.historyDirty {
+		return nil
+	}
+	d.history = s.compact(p, d.history)
+	if err := writeFile(s.o.FS, p.dir+"/"+snapshotName, encodeSnapshot(d.history)); err != nil {
+		return err
+	}
+	d.historyDirty = false
+	return nil
+}
+
+// compact shortens a long history into one full version.
+func (s *Store) compact(p *Partition, history []queue.StateVersion) []queue.StateVersion {
+	if s.o.Compact == nil || len(history) < 2 || !history[0].Full {
+		return history
+	}
+	bytes := -2 * len(history[0].Delta)
+	for _, c := range history {
+		bytes += len(c.Delta)
+	}
+	if bytes < compactBytes && len(history) < compactDeltas {
+		return history
+	}
+	full, ok := s.o.Compact(p.topic, p.id, history)
+	if !ok {
+		return history
+	}
+	last := history[len(history)-1]
+	return []queue.StateVersion{{Epoch: last.Epoch, N: last.N, Full: true, Delta: full}}
+}

@@ -1,0 +1,78 @@
+package nsqd
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Work is what this process has done as the leader of a partition, in all its leaderships. Its
+// numbers never fall, unlike those of Stats, which are the state of the partition.
+type Work struct {
+	Messages uint64 // committed
+	Bytes    uint64 // Of their bodies
+	Channels map[string]ChannelWork
+}
+
+// ChannelWork is the part of one channel. A channel that is deleted leaves none.
+type ChannelWork struct{ Requeued, TimedOut, Filtered, Expired uint64 }
+
+// Add adds the work of another partition.
+func (w *Work) Add(o Work) {
+	w.Messages += o.Messages
+	w.Bytes += o.Bytes
+	for name, c := range o.Channels {
+		if w.Channels == nil {
+			w.Channels = map[string]ChannelWork{}
+		}
+		sum := w.Channels[name]
+		w.Channels[name] = ChannelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered, sum.Expired + c.Expired}
+	}
+}
+
+// Works holds the counts of the channels by name. A Channel is made anew by each snapshot of the
+// state that a follower gets; its counts go on. The lock is a leaf.
+type Works struct {
+	mu        sync.Mutex
+	byChannel map[string]*Verbs
+}
+
+// Verbs counts for one channel of one partition.
+type Verbs struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
+
+// Of returns the counts of a channel.
+func (w *Works) Of(name string) *Verbs {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.byChannel[name]
+	if c == nil {
+		c = &Verbs{}
+		if w.byChannel == nil {
+			w.byChannel = map[string]*Verbs{}
+		}
+		w.byChannel[name] = c
+	}
+	return c
+}
+
+// Forget drops the counts of a channel that was deleted.
+func (w *Works) Forget(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byChannel, name)
+}
+
+// Channels lists the channels that have counts above 0.
+func (w *Works) Channels() map[string]ChannelWork {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all map[string]ChannelWork
+	for name, c := range w.byChannel {
+		if one := (ChannelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load(), c.Expired.Load()}); one != (ChannelWork{}) {
+			if all == nil {
+				all = map[string]ChannelWork{}
+			}
+			all[name] = one
+		}
+	}
+	return all
+}

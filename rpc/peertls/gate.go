@@ -1,0 +1,143 @@
+package peertls
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+)
+
+// Limits are those of one port.
+type Limits struct {
+	// Admitted bounds the connections of brokers; further ones are refused.
+	Admitted int
+	// Waiting bounds the connections whose other side has not proved that it is a broker. A
+	// further one displaces one of them (see package crowd): a broker proves it within milliseconds, a flood never.
+	Waiting int
+}
+
+// Gate counts the connections of a port.
+type Gate struct {
+	limits Limits
+	mu     struct {
+		sync.Mutex
+		waiting  limits.Crowd[*Seat]
+		admitted int
+	}
+	displaced, refused atomic.Int64
+}
+
+// NewGate returns a gate without connections; limits below one are one.
+func NewGate(l Limits) *Gate {
+	l.Admitted, l.Waiting = max(l.Admitted, 1), max(l.Waiting, 1)
+	return &Gate{limits: l}
+}
+
+// Seat is the place of one connection. Leave ends it.
+type Seat struct {
+	gate     *Gate
+	conn     net.Conn
+	at       *limits.Member[*Seat] // nil: admitted, displaced or left
+	admitted bool
+}
+
+// Enter gives a new connection a seat. If there are too many waiting ones, it closes the oldest one of the network
+// that has the most.
+func (g *Gate) Enter(c net.Conn) *Seat {
+	s := &Seat{gate: g, conn: c}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.at = g.mu.waiting.Add(limits.Network(c), s)
+	if g.mu.waiting.Len() > g.limits.Waiting {
+		out := g.mu.waiting.Next().Value
+		out.standUpLocked()
+		g.displaced.Add(1)
+		_ = out.conn.Close() // its goroutine notices and leaves
+	}
+	return s
+}
+
+func (s *Seat) standUpLocked() {
+	if s.at != nil {
+		s.gate.mu.waiting.Remove(s.at)
+		s.at = nil
+	}
+}
+
+// Admit reports whether the connection, whose other side is a broker, may stay. A second call
+// changes nothing.
+func (s *Seat) Admit() bool {
+	g := s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case s.admitted:
+		return true
+	case s.at == nil: // displaced meanwhile
+		return false
+	case g.mu.admitted >= g.limits.Admitted:
+		g.refused.Add(1)
+		return false
+	}
+	s.standUpLocked()
+	s.admitted = true
+	g.mu.admitted++
+	return true
+}
+
+// Leave gives the seat up. A second call changes nothing.
+func (s *Seat) Leave() {
+	g := s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.standUpLocked()
+	if s.admitted {
+		s.admitted = false
+		g.mu.admitted--
+	}
+}
+
+// Counts are those of a gate.
+type Counts struct {
+	Admitted, Waiting  int   // connections now
+	Displaced, Refused int64 // since the start
+}
+
+// Counts returns the numbers for metrics.
+func (g *Gate) Counts() Counts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Counts{Admitted: g.mu.admitted, Waiting: g.mu.waiting.Len(), Displaced: g.displaced.Load(), Refused: g.refused.Load()}
+}
+
+// Listener gives each accepted connection a seat. The connection leaves it with its Close.
+type Listener struct {
+	net.Listener
+	gate *Gate
+}
+
+// NewListener puts a gate in front of a listener.
+func NewListener(l net.Listener, g *Gate) *Listener { return &Listener{Listener: l, gate: g} }
+
+// Accept implements net.Listener; the connection is a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: c, Seat: l.gate.Enter(c)}, nil
+}
+
+// Conn is a connection with its seat.
+type Conn struct {
+	net.Conn
+	Seat *Seat
+}
+
+// Close leaves the seat.
+func (c *Conn) Close() error {
+	err := c.Conn.Close()
+	c.Seat.Leave()
+	return err
+}
