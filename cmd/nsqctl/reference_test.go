@@ -22,16 +22,19 @@ func TestReference(t *testing.T) {
 	root := newRoot()
 	firsts := map[[4]string]string{}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has the whole text and more examples.\n\n%s\n\n%s\n## Flags of every command\n\n",
+	fmt.Fprintf(&b, "# nsqctl\n\nThis page is generated from the code (`make reference`). `nsqctl COMMAND --help` has the whole text and examples.\n\n%s\n\n%s\n## Flags of every command\n\n",
 		reflow(root.Long), indented(root.Example))
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { writeFlag(&b, f) })
-	fmt.Fprintf(&b, "\n## Commands\n\n%s", index(root))
+	group := ""
 	leaves(root, func(cmd *cobra.Command) {
 		if !listed(cmd) {
 			return
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n    %s\n%s\n%s\n\n%s", cmd.CommandPath(), strings.TrimSuffix(cmd.UseLine(), " [flags]"), firstExample(cmd), sentence(cmd),
-			commandFlags(cmd, flagsOf(root, cmd), firsts))
+		if first := strings.Fields(cmd.CommandPath())[1]; first != group {
+			group = first
+			fmt.Fprintf(&b, "\n## %s\n", group)
+		}
+		fmt.Fprintf(&b, "\n**`%s`**: %s\n\n%s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), sentence(cmd), commandFlags(cmd, flagsOf(root, cmd), firsts))
 	})
 	text := strings.TrimRight(blankLines.ReplaceAllString(b.String(), "\n\n"), "\n") + "\n"
 	requireAllFlags(t, root, text)
@@ -45,12 +48,12 @@ func TestReference(t *testing.T) {
 
 var blankLines = regexp.MustCompile(`\n{3,}`)
 
-// requireAllFlags: the section of each command names all of its flags.
+// requireAllFlags: the part of each command names all of its flags.
 func requireAllFlags(t *testing.T, root *cobra.Command, text string) {
 	sections := map[string]string{}
-	for _, section := range strings.Split(text, "\n## ") {
-		name, body, _ := strings.Cut(section, "\n")
-		sections[name] = body
+	for _, section := range strings.Split(text, "\n**`")[1:] {
+		use, body, _ := strings.Cut(section, "`**")
+		sections[use] = body
 	}
 	leaves(root, func(cmd *cobra.Command) {
 		if !listed(cmd) {
@@ -58,7 +61,7 @@ func requireAllFlags(t *testing.T, root *cobra.Command, text string) {
 		}
 		flagsOf(root, cmd).VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && f.Name != "help" {
-				require.Contains(t, sections[cmd.CommandPath()], "`--"+f.Name+"`", cmd.CommandPath())
+				require.Contains(t, sections[strings.TrimSuffix(cmd.UseLine(), " [flags]")], "`--"+f.Name+"`", cmd.CommandPath())
 			}
 		})
 	})
@@ -70,7 +73,7 @@ func meaning(f *pflag.Flag) [4]string {
 }
 
 // commandFlags lists the flags of a command. A flag that means the same at an earlier command is
-// only named, with a link: firsts has the first command of each meaning.
+// only named: firsts has the first command of each meaning.
 func commandFlags(cmd *cobra.Command, flags *pflag.FlagSet, firsts map[[4]string]string) string {
 	var own, also strings.Builder
 	earlier := map[string][]string{}
@@ -91,41 +94,9 @@ func commandFlags(cmd *cobra.Command, flags *pflag.FlagSet, firsts map[[4]string
 		earlier[first] = append(earlier[first], "`--"+f.Name+"`")
 	})
 	for _, first := range order {
-		fmt.Fprintf(&also, "- %s: as in [%s](#%s)\n", strings.Join(earlier[first], ", "), strings.TrimPrefix(first, "nsqctl "), strings.ReplaceAll(first, " ", "-"))
+		fmt.Fprintf(&also, "- %s: as in `%s`\n", strings.Join(earlier[first], ", "), first)
 	}
 	return own.String() + also.String()
-}
-
-// index is a line of links for each group of commands.
-func index(root *cobra.Command) string {
-	var b strings.Builder
-	group := ""
-	leaves(root, func(cmd *cobra.Command) {
-		if !listed(cmd) {
-			return
-		}
-		words := strings.Fields(cmd.CommandPath())[1:]
-		switch first := words[0]; {
-		case b.Len() > 0 && len(words) > 1 && first == group:
-			b.WriteString(" · ")
-			words = words[1:]
-		case b.Len() > 0:
-			b.WriteString("\\\n")
-		}
-		group = strings.Fields(cmd.CommandPath())[1]
-		fmt.Fprintf(&b, "[%s](#%s)", strings.Join(words, " "), strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
-	})
-	return b.String() + "\n"
-}
-
-// firstExample is the first line of a command's examples.
-func firstExample(cmd *cobra.Command) string {
-	for line := range strings.Lines(cmd.Example) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "nsqctl") && !strings.HasSuffix(line, "\\") {
-			return "    " + line + "\n"
-		}
-	}
-	return ""
 }
 
 // flagsOf are the flags of a command, with those of its group and without those of every command.

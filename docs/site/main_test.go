@@ -21,7 +21,7 @@ func TestSite(t *testing.T) {
 		"index.html":                      `href="docs/guide/install.html"`,
 		"docs/guide/README.html":          `<a href="concepts.html">Concepts</a>`,
 		"docs/reference/nsqd.html":        "<table>",
-		"docs/reference/nsqctl.html":      `id="nsqctl-cluster-health"`,
+		"docs/reference/nsqctl.html":      `id="cluster"`,
 		"docs/reference/openapi.yaml":     "openapi: 3.1.0",
 		"docs/reference/errors.html":      `href="../metrics.html"`,
 		"docs/operations/run.html":        `aria-current="page"`,
