@@ -146,7 +146,7 @@ func TestGuideClients(t *testing.T) {
 			require.Equal(t, "from Node\n", r.run(r.home, "node", r.file("greet.js", b.text)))
 		case "text":
 		default:
-			require.Contains(t, []string{"py", "java", "php"}, b.language, "run it, or say that it was not run")
+			t.Errorf("a program in %s is not run", b.language)
 		}
 	}
 }
