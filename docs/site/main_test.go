@@ -20,7 +20,7 @@ func TestSite(t *testing.T) {
 	for name, want := range map[string]string{
 		"index.html":                      `href="docs/guide/install.html"`,
 		"docs/guide/README.html":          `<a href="concepts.html">Concepts</a>`,
-		"docs/reference/nsqd.html":        "<table>",
+		"docs/reference/nsqd.html":        "<li>",
 		"docs/reference/nsqctl.html":      `id="cluster"`,
 		"docs/reference/openapi.yaml":     "openapi: 3.1.0",
 		"docs/reference/errors.html":      `href="../metrics.html"`,

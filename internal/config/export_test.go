@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -14,7 +13,7 @@ func Reference(w io.Writer) {
 	for s := range settings(&o) {
 		if s.group != group {
 			group = s.group
-			fmt.Fprintf(w, "\n## %s\n\n| setting | default | meaning |\n|---|---|---|\n", group)
+			fmt.Fprintf(w, "\n## %s\n\n", group)
 		}
 		name := "`--" + s.flag + "`"
 		switch {
@@ -26,13 +25,15 @@ func Reference(w io.Writer) {
 			name += ", in the file `" + s.key + "`"
 		}
 		byDefault := strings.TrimPrefix(s.argument(), "=")
-		if s.isList() {
-			byDefault = cmp.Or(byDefault, "none")
+		switch {
+		case byDefault == "" || byDefault == "false":
+			byDefault = ""
+		case strings.HasPrefix(byDefault, "<"):
+			byDefault = " (" + strings.Trim(byDefault, "<>") + ")"
+		default:
+			byDefault = " (`" + byDefault + "`)"
 		}
-		if byDefault != "" && !strings.HasPrefix(byDefault, "<") {
-			byDefault = "`" + byDefault + "`"
-		}
-		fmt.Fprintf(w, "| %s | %s | %s |\n", name, strings.Trim(byDefault, "<>"), strings.ReplaceAll(s.description()+s.limits(), "|", `\|`))
+		fmt.Fprintf(w, "- %s%s: %s\n", name, byDefault, s.description()+s.limits())
 	}
 }
 
