@@ -80,7 +80,7 @@ func TestFlappingFollowerLeaves(t *testing.T) {
 }
 
 func flap(t *testing.T, period time.Duration, resets bool) {
-	c := newClusterOf(t, cluster{size: 3})
+	c := newCluster(t, 3)
 	c.net.resets.Store(resets)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
@@ -115,7 +115,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 func TestLinkThatRefusesDeposesNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.net.resets.Store(true)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.whole("orders")
@@ -143,7 +143,7 @@ func TestFlappingLeader(t *testing.T) {
 	for _, period := range flapPeriods {
 		t.Run(period.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClusterOf(t, cluster{size: 3})
+				c := newCluster(t, 3)
 				c.do("n1", "topic.create", "orders", "", nil)
 				c.whole("orders")
 				leader := c.leader("orders")
@@ -185,7 +185,7 @@ func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 func TestPartitionedLeaderThatStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -200,7 +200,7 @@ func TestPartitionedLeaderThatStops(t *testing.T) {
 }
 
 func healedLinks(t *testing.T, after time.Duration, both bool) {
-	c := newClusterOf(t, cluster{size: 3})
+	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
 	leader := c.leader("orders")

@@ -121,7 +121,7 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 20)
@@ -146,7 +146,7 @@ func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 func TestOrderedChannelNeedsReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 1)
@@ -216,7 +216,7 @@ func TestKeysAndDepthsOverPartitions(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		const keys, each, repeats, delay = 6, 4, 4, 500 * time.Millisecond

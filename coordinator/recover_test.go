@@ -93,7 +93,7 @@ func TestRecoveryWithOutdatedMetadata(t *testing.T) {
 }
 
 func recoverOutdated(t *testing.T, changes int) {
-	c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
+	c, ctx := newCluster(t, 3), context.Background()
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")
 	topic, _ := c.nodes["n1"].Topic("orders")
@@ -198,7 +198,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 func TestChannelsAfterARecovery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
+		c, ctx := newCluster(t, 3), context.Background()
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
 		leader := c.leader("orders")
 		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
@@ -247,7 +247,7 @@ func TestOldDiskAfterARecovery(t *testing.T) {
 }
 
 func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
-	c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
+	c, ctx := newCluster(t, 3), context.Background()
 	alarms := &hook{}
 	c.log.AddHook(alarms)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))

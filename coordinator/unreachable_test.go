@@ -16,7 +16,7 @@ import (
 func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -43,7 +43,7 @@ func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -63,7 +63,7 @@ func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -182,7 +182,7 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 func TestLeaderThatNeverReachedAnybodyIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")

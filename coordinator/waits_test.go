@@ -77,7 +77,7 @@ func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
 func TestSubscriptionsThatWaitDoNotTakeAllCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "bad", "", map[string]string{"partitions": "96", "min_in_sync": "3"})
 		c.leader("bad")
 		create := func(name string) time.Duration {
@@ -166,7 +166,7 @@ func (f fates) Complete(c replica.Completion) { f <- c }
 func TestChannelBelowTheMinimum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"min_in_sync": "3"})
 		c.leader("orders")
 		c.kill("n3")

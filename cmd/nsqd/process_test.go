@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 	code, stdout, stderr := refused(t, "--version")
 	require.Zero(t, code)
 	own := api.ReadBuild()
-	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 7, built w/go", own.Version, own.Commit)), stdout)
+	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 1, built w/go", own.Version, own.Commit)), stdout)
 	require.Contains(t, stdout, "\nnsqd v1.3.0 (", "as a stock nsqd has it")
 	require.Empty(t, stderr)
 

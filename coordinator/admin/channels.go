@@ -157,7 +157,7 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 		return metadata.TopicState{}, state, err
 	}
 	defer done()
-	state.Owner = c.quotas.Owner(api.RequesterOf(ctx))
+	state.Owner = api.RequesterOf(ctx).User
 	defer c.pending.add(topic, channel, state)()
 	for {
 		t, known, ok, err := c.known(topic, channel)

@@ -40,14 +40,7 @@ func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
 // graced reports whether the deletion of a topic leaves it in the trash. An #ephemeral topic ends
 // with its last channel, as in NSQ.
 func (t *Topics) graced(name string) bool {
-	if t.defaults.DeleteGrace <= 0 || nsqd.IsEphemeral(name) {
-		return false
-	}
-	if level := t.catalog.Cluster().Level; level < metadata.LevelTrash {
-		t.log.WithField("topic", name).Warnf("TOPIC deleted for good at once: a grace requires feature level %d of all brokers, the cluster has %d", metadata.LevelTrash, level)
-		return false
-	}
-	return true
+	return t.defaults.DeleteGrace > 0 && !nsqd.IsEphemeral(name)
 }
 
 // DeleteAsRead deletes a topic as it was read for good: one that has its name by now is

@@ -31,9 +31,6 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	if err := t.requireLevel("another number of partitions", metadata.LevelGrowing); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(op.Partitions)*prepareEach)
 	defer cancel()
 	unlock, err := lock(ctx, t.locks, op.Topic)

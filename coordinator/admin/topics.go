@@ -132,7 +132,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 		return err
 	}
 	if !there {
-		if err := t.mayHave(op.Limits, op.Durability); err != nil {
+		if err := t.mayHave(op.Limits); err != nil {
 			return err
 		}
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
@@ -142,27 +142,8 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 	return t.makeAs(ctx, s, op)
 }
 
-// mayHave refuses settings that a broker of the cluster cannot read yet, and a deletion for idleness
-// where nothing can be undeleted.
-func (t *Topics) mayHave(l api.TopicLimits, durability string) error {
-	for _, s := range []struct {
-		named bool
-		what  string
-		level int
-	}{
-		{durability != "", "a topic's durability", metadata.LevelDurability},
-		{l.MaxPutRate != nil || l.MaxPutBytesRate != nil, "a publish rate", metadata.LevelQuotas},
-		{l.DedupeWindowMS != nil, "a dedupe window", metadata.LevelDedupe},
-		{l.Dedupe == api.DedupeContent, "a topic that recognises messages by their content", metadata.LevelContent},
-		{l.IdleMS != nil, "idle_after", metadata.LevelTrash},
-		{l.ChannelIdleMS != nil, "channel_idle_after", metadata.LevelChannelIdle},
-	} {
-		if s.named {
-			if err := t.requireLevel(s.what, s.level); err != nil {
-				return err
-			}
-		}
-	}
+// mayHave refuses a deletion for idleness where nothing can be undeleted.
+func (t *Topics) mayHave(l api.TopicLimits) error {
 	switch {
 	case t.defaults.DeleteGrace > 0:
 	case l.IdleMS != nil && *l.IdleMS > 0:
@@ -196,7 +177,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 // Set changes the limits of a topic, and its durability, that are given.
 func (t *Topics) Set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
-	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits, op.Durability)); err != nil {
+	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits)); err != nil {
 		return err
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
@@ -251,7 +232,7 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 		return metadata.TopicState{}, err
 	}
 	defer done()
-	s.owner = t.quotas.Owner(api.RequesterOf(ctx))
+	s.owner = api.RequesterOf(ctx).User
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}

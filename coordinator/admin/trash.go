@@ -65,9 +65,6 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	if err := t.requireLevel("undelete", metadata.LevelTrash); err != nil {
-		return err
-	}
 	unlock, err := lock(ctx, t.locks, op.Topic)
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func (i *IdleChannels) keep(fence metadata.Compare, list []idleCandidate) {
 // candidates are the channels that are deleted when nothing uses them, of one topic or of all (0). A channel
 // of a topic that dead letters go to is none: its messages wait for an operator.
 func (i *IdleChannels) candidates(of ident.TopicID) (list []idleCandidate) {
-	if i.o.Grace <= 0 || i.o.Catalog.Cluster().Level < metadata.LevelChannelIdle {
+	if i.o.Grace <= 0 {
 		return nil
 	}
 	for name, t := range idleTopics(i.o.Catalog, func(o metadata.TopicOptions) bool { return o.ChannelIdleMS > 0 }) {

@@ -62,9 +62,6 @@ func (t *IdleTopics) collect(ctx context.Context, fence metadata.Compare, list m
 // candidates are the topics that are deleted when nothing uses them. A topic that dead letters
 // of others go to is none.
 func (t *IdleTopics) candidates() map[string]metadata.TopicState {
-	if t.o.Catalog.Cluster().Level < metadata.LevelTrash {
-		return nil
-	}
 	return idleTopics(t.o.Catalog, func(o metadata.TopicOptions) bool { return o.IdleMS > 0 })
 }
 

@@ -118,17 +118,6 @@ func (d *Draft) Whole() bool {
 	return d.Identified && len(d.Bytes) > HeaderSize+4 && d.Bytes[HeaderSize+4]&messageWhole != 0
 }
 
-// WithoutIdentities is the put without the identities of its messages.
-func (d *Draft) WithoutIdentities() Draft {
-	if !d.Identified {
-		return *d
-	}
-	return d.rewrite(0, func(m Message) Message {
-		m.Identity, m.Whole = Identity{}, false
-		return m
-	})
-}
-
 func identity(domain string, b []byte) Identity {
 	var room [len(domainPart) + MaxIDBytes]byte // of ids; a longer source takes an allocation
 	sum := sha256.Sum256(append(append(room[:0], domain...), b...))

@@ -153,18 +153,6 @@ func TestByContent(t *testing.T) {
 	require.Equal(t, want, messages(by.Clone()))
 	same := by.ByContent([]byte("another"))
 	require.Same(t, &by.Bytes[0], &same.Bytes[0], "each message has one")
-
-	for i := range want {
-		want[i].Identity = Identity{}
-	}
-	without := by.WithoutIdentities()
-	require.False(t, without.Identified)
-	require.Equal(t, want, messages(without))
-	plain := NewDraft(0)
-	plain.Add([]byte("p"))
-	p := plain.Draft(ident.RequestID{})
-	without = p.WithoutIdentities()
-	require.Same(t, &p.Bytes[0], &without.Bytes[0])
 }
 
 // TestOneIdentityForAPut: only the first message has it, the content of the others does not count, and

@@ -286,8 +286,7 @@ type QuotaChange struct {
 	PutRate, PutBytesRate        *int64
 }
 
-// SetQuota changes the quota of a user, for later creations and puts. The caller makes sure
-// that all brokers have feature level metadata.LevelQuotas.
+// SetQuota changes the quota of a user, for later creations and puts.
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
 		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
