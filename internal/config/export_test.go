@@ -32,7 +32,7 @@ func Reference(w io.Writer) {
 		if byDefault != "" && !strings.HasPrefix(byDefault, "<") {
 			byDefault = "`" + byDefault + "`"
 		}
-		fmt.Fprintf(w, "| %s | %s | %s |\n", name, strings.Trim(byDefault, "<>"), strings.ReplaceAll(s.description()+s.limits(), "|", `\|`))
+		fmt.Fprintf(w, "| %s | %s | %s |\n", name, strings.Trim(byDefault, "<>"), strings.ReplaceAll(s.description(), "|", `\|`))
 	}
 }
 
