@@ -239,11 +239,11 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 	if r.doubt != nil {
 		r.s.doubt = r.doubt
-		log.WithError(r.doubt).Error("store: acknowledged data may be missing: all partitions get a new store id")
+		log.WithError(r.doubt).Error("acknowledged data may be missing, all partitions get a new store id")
 		return
 	}
 	if found.Torn {
-		log.Info("store: the journal's last group is torn: it was not acknowledged, and is cut")
+		log.Info("journal's last group is torn, cutting it: it was never acknowledged")
 	}
 }
 

@@ -132,7 +132,7 @@ func New(o Options) *Console {
 	c.saving = make(chan struct{}, 1)
 	if o.File != "" {
 		if err := c.restore(); err != nil {
-			o.Log.WithError(err).WithField("file", o.File).Warn("the last hour and the events of this broker's earlier process are lost: the file cannot be read")
+			o.Log.WithError(err).WithField("file", o.File).Warn("cannot read the saved history, the last hour and events of the previous process are lost")
 		}
 	}
 	return c

@@ -98,7 +98,7 @@ func (c *Console) saveAndFree() {
 	defer func() { <-c.saving }()
 	err := c.save()
 	if err != nil && !c.unsaved {
-		c.o.Log.WithError(err).WithField("file", c.o.File).Warn("cannot keep the last hour and the events for the next start of this broker, trying again each minute")
+		c.o.Log.WithError(err).WithField("file", c.o.File).Warn("cannot save the last hour and events for the next start, retrying every minute")
 	}
 	c.unsaved = err != nil
 }
