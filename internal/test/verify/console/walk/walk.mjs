@@ -161,7 +161,7 @@ async function topics() {
   await page.getByRole("heading", { level: 1, name: "Topic walk" }).waitFor();
 
   const detail = () => api("v1/console/topic?topic=walk");
-  await act("Limits", { fill: { "Keep messages for replay": "1h" } });
+  await act("Limits", { fill: { "Retention": "1h" } });
   await until("messages are kept for an hour", async () => (await detail()).settings.retention_ms === 3600000);
   await act("Partitions", { fill: { Partitions: "3" } });
   await until("three partitions", async () => (await detail()).partitions.length === 3);
@@ -174,7 +174,7 @@ async function topics() {
   await until("the topic is not paused", async () => !(await detail()).topic.paused);
   await act("Publish a test message", { fill: { Body: "{\"walk\":1}", Key: "a" } });
   await until("the message waits in the channel", async () => (await api("v1/console/channel?topic=walk&channel=c1")).channel.depth === 1);
-  await act("Replication", { fill: { "Replicas of each partition": "2", "In-sync replicas that a put requires": "1" } });
+  await act("Replication", { fill: { "Replication factor": "2", "Min in-sync replicas": "1" } });
   await until("two replicas", async () => (await detail()).partitions.every(p => p.replicas.length === 2 && !p.target));
   say("topic: create, search, limits, channel, pause, publish, replication");
 }
@@ -420,7 +420,7 @@ async function killed() {
   await until("the page says that n2 is dead", async () => /n2 is dead/.test(await light("Which broker?").innerText()));
   say("n2 was killed: the page says so");
   await until("the page says what is at risk", async () => await light("Are messages safe?").getAttribute("data-state") !== "well");
-  await until("and what to do", async () => await light("What to press?").getAttribute("data-state") !== "well" && /start/i.test(await light("What to press?").innerText()));
+  await until("and what to do", async () => await light("What should I do?").getAttribute("data-state") !== "well" && /start/i.test(await light("What should I do?").innerText()));
   await visit("broker/n2", "Broker n2");
   await until("its page does not call that good", async () => /It is dead: start it/.test(await page.locator(".note.bad").first().innerText()) && await page.locator(".note.good").count() === 0);
   await everyPage(", n2 dead", [{ ...looks[0], rules: ["color-contrast"] }]);
