@@ -467,7 +467,7 @@ func TestCopiesWithoutTheLevel(t *testing.T) {
 		s.finish(s.next())
 
 		d := queue.NewDraft(0)
-		require.NoError(t, d.AddMessage(queue.Message{Body: []byte("a"), Whole: true, Identity: queue.IdentityOf([]byte("1"))}))
+		require.NoError(t, d.AddMessage(queue.Message{Body: []byte("a"), IsPutIdentity: true, Identity: queue.IdentityOf([]byte("1"))}))
 		a := make(answers, 1)
 		c.nodes["n1"].Publisher().PublishAt("orders", 0, d.Draft(ident.RequestID{}), a)
 		require.NoError(t, (<-a).Err)

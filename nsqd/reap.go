@@ -124,7 +124,7 @@ func (c *Channel) expireFrontLocked(w *window, now int64) bool {
 		e, _ := c.cursor.Deferred.Get(w.front().Seq)
 		dead := c.isDeadLocked(e.Attempts())
 		if dead || c.policy.DeadLetters && e.Attempts() > 0 {
-			if c.busyLocked() {
+			if c.blockedLocked() {
 				return false
 			}
 			w.pop()

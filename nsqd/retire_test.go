@@ -47,7 +47,7 @@ func TestRetirePassesOnTheLastChanges(t *testing.T) {
 }
 
 // TestReceiptsOfAnAbandonedTransfer: the same leader leads on in its epoch, and has a delivery again when its edge has
-// reclaimed it. A receipt that comes before is not refused for good.
+// reclaimed it. A receipt that comes before is not refused permanently.
 func TestReceiptsOfAnAbandonedTransfer(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 2)
 	require.NoError(t, c.Finish(s, received(1, 2)))

@@ -69,7 +69,7 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
 		err = api.ErrRateLimited
 	default:
-		if d.Whole() { // the id of a copy, which a broker has derived
+		if d.HasPutIdentity() { // the id of a copy, which a broker has derived
 			d = g.derived(d, metadata.LevelContent)
 		}
 		err = g.publish(t, number, nil, d, a)

@@ -100,7 +100,7 @@ func (s *Store) open() error {
 // storeRecovery is the recovery of all partitions.
 type storeRecovery struct {
 	s     *Store
-	last  *checkpoint // nil: there is none
+	last  *checkpoint // nil if there is none
 	slots map[uint64]*recovery
 	order []*recovery
 	doubt error // reason why the whole directory is doubtful
@@ -213,7 +213,7 @@ func (r *storeRecovery) adopt() (lost error) {
 	for _, rec := range r.order {
 		end := rec.p.durable.end.Offset
 		if rec.adopt() && lost == nil {
-			lost = fmt.Errorf("%w: the segments of %s/%d go on at offset %d, where the journal ends",
+			lost = fmt.Errorf("%w: the segments of %s/%d continue at offset %d, where the journal ends",
 				ErrCorrupt, rec.p.topic, rec.p.id.Number, end)
 		}
 	}
