@@ -311,7 +311,7 @@ async function removals() {
 
 const there = async name => (await api("v1/cluster")).topics.some(t => t.topic === name);
 
-// trash brings deleted topics back, and removes one for good.
+// trash brings deleted topics back, and removes one permanently.
 async function trash() {
   await visit("operations", "Operations");
   const row = (text = "walk") => page.getByRole("region", { name: "Deleted topics" }).getByRole("row").filter({ hasText: text });
@@ -396,11 +396,11 @@ async function keyboard() {
 
 async function charts() {
   await visit("", "Overview");
-  const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. put: now / });
+  const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. published: now / });
   await plot.waitFor();
   const drawn = plot.locator(".u-over"); // a mouse that comes before the chart is drawn is over nothing
   await drawn.hover({ position: { x: (await drawn.boundingBox()).width - 20, y: 60 } });
-  await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*put .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
+  await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*published .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
   await picture("chart-hover");
   const asked = page.waitForRequest(r => /console\/series\?minutes=5$/.test(r.url()));
   await page.getByLabel("Range").selectOption("5");
@@ -446,7 +446,7 @@ async function killed() {
   await judge("a page without its broker");
   await picture("unanswered");
   await page.locator(".unanswered a").first().click();
-  await until("another broker's page goes on", async () => await page.locator(".unanswered").count() === 0 && await light("Which broker?").count() === 1);
+  await until("another broker's page continues", async () => await page.locator(".unanswered").count() === 0 && await light("Which broker?").count() === 1);
   await page.goBack().catch(() => {});
   await control("start?broker=n3");
   await visit("", "Overview");
