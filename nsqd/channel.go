@@ -16,7 +16,7 @@ import (
 type Channel struct {
 	p         *Partition
 	name      string
-	id        uint64 // tells it from earlier and later channels of the name; 0: ephemeral
+	id        uint64 // distinguishes it from earlier and later channels of the name; 0: ephemeral
 	ephemeral bool
 	creation  *change // the delta that creates it; nil: not created by this leader
 
@@ -103,7 +103,7 @@ func newChannel(p *Partition, name string, id uint64, ordered bool, at ident.Seq
 // Name is the channel's name.
 func (c *Channel) Name() string { return c.name }
 
-// ID tells the channel from earlier and later ones of the same name. It is 0 for an ephemeral channel.
+// ID distinguishes the channel from earlier and later ones of the same name. It is 0 for an ephemeral channel.
 func (c *Channel) ID() uint64 { return c.id }
 
 // Ordered reports whether the channel delivers one message at a time, in order.

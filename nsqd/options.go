@@ -129,7 +129,7 @@ const (
 type ChannelOptions struct {
 	Origin   Origin
 	Sequence ident.Sequence // with FromSequence
-	// ID tells the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
+	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
 	// which has no configuration.
 	ID uint64
 	// Ordered channels have one message in flight. The next one is delivered after the finish is on

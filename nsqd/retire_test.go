@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// TestRetirePassesOnTheLastChanges: what a leader has accepted before it transfers its leadership, the next one has.
+// TestRetirePassesOnTheLastChanges: the next leader has every change that a leader accepted before it transferred its leadership.
 func TestRetirePassesOnTheLastChanges(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		r := newRig(Options{})
