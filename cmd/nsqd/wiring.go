@@ -234,7 +234,7 @@ func (p *process) answer() {
 // serve makes the ports for clients use the broker.
 func (p *process) serve() {
 	if err := lookup.Validate(p.o.LookupdTCPAddress); err != nil {
-		p.log.WithError(err).Error("this broker registers with no nsqlookupd: correct --lookupd-tcp-address")
+		p.log.WithError(err).Error("not registering with any nsqlookupd: correct --lookupd-tcp-address")
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}

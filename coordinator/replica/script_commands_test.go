@@ -72,7 +72,7 @@ func (s *script) identified(request func(ticket uint64, word string) uint64) {
 		}
 		for i, body := range bodies {
 			body, plain := strings.CutPrefix(body, "-")
-			m := queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body)), Whole: whole}
+			m := queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body)), IsPutIdentity: whole}
 			if plain || whole && i > 0 {
 				m.Identity = queue.Identity{}
 			}

@@ -374,7 +374,7 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 // syncedState is the state of a partition that is durable outside the journal.
 type syncedState struct {
 	entry
-	channels version // version in the snapshot; zero: there is none
+	channels version // version in the snapshot; zero if there is none
 	gone     bool    // the partition is in the trash
 }
 

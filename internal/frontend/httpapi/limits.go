@@ -6,8 +6,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// ofLimits are the arguments of /topic/create and /v1/topic/set that set limits of the topic.
-var _, ofLimits = readLimits(nil)
+// argsLimits are the arguments of /topic/create and /v1/topic/set that set limits of the topic.
+var _, argsLimits = readLimits(nil)
 
 // readLimits reads the arguments that set limits of a topic, and describes them. A limit is one line here:
 // its argument, the form of the value, and the field.
