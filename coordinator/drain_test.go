@@ -196,7 +196,7 @@ func TestDrainIsPaced(t *testing.T) {
 
 		began := time.Now()
 		require.Greater(t, c.leaderships("n1", "n3"), 10)
-		c.nodes["n3"].HandOver(t.Context())
+		c.nodes["n3"].TransferLeadership(t.Context())
 		require.Less(t, time.Since(began), time.Second)
 	})
 }

@@ -25,7 +25,7 @@ func (b *Broker) storeFailed(err error) {
 	if !b.end(err) {
 		return
 	}
-	b.log.WithError(err).Error("STORE failed: this broker acknowledges nothing any more, gives up its leaderships and stops")
+	b.log.WithError(err).Error("store failed: giving up leaderships and stopping")
 	b.stopping.Store(true)
 	b.tasks.Go(b.giveUp)
 }

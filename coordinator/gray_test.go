@@ -192,7 +192,7 @@ func TestPartitionedLeaderThatStops(t *testing.T) {
 		others := followers[leader]
 		c.net.isolate(leader, others...)
 		time.Sleep(900 * time.Millisecond)
-		c.nodes[leader].HandOver(t.Context())
+		c.nodes[leader].TransferLeadership(t.Context())
 		asked := time.Now()
 		require.NoError(t, c.put(others[0], "orders", "m"))
 		require.Less(t, time.Since(asked), 2*time.Second)

@@ -78,7 +78,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		if b.stopping.Load() {
 			return
 		}
-		b.log.Warn("REGISTRATION lost: this broker leads nothing until it has a new one")
+		b.log.Warn("registration lost: this broker leads nothing until it has a new one")
 		b.o.Metrics.Event(metrics.EventLost)
 		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "unsafe", Text: string(b.self) + " lost its registration and leads nothing until it has a new one"})
 		b.session.Drop()
@@ -98,7 +98,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}
-		b.log.WithField("incarnation", b.Incarnation()).Info("REGISTERED anew")
+		b.log.WithField("incarnation", b.Incarnation()).Info("registered again")
 	}
 }
 

@@ -73,7 +73,7 @@ func (b watchdog) keepStalled(ctx context.Context) {
 			return
 		}
 		if lease != renounced {
-			b.log.Warn("DISK or core loop does not go on, those of other brokers do: this broker gives up its leaderships")
+			b.log.Warn("stalled while other brokers make progress: giving up leaderships")
 		}
 		renounced = lease
 		b.peers.Renounce(ctx, lease)
@@ -86,9 +86,9 @@ func (b watchdog) noteStall(noted stall) stall {
 	switch {
 	case now.busy >= b.stallLimit() && now.stage != noted.stage:
 		b.log.WithField("stage", now.stage).WithField("for", now.busy.Round(time.Millisecond)).
-			Warn("STALLED: this operation takes too long, no puts are committed here until it ends")
+			Warn("stalled: no puts are committed here until this operation ends")
 	case now.busy < b.stallLimit() && noted.stage != "":
-		b.log.WithField("stage", noted.stage).Info("GOES ON after a stall")
+		b.log.WithField("stage", noted.stage).Info("stall ended")
 		return stall{}
 	case now.busy < b.stallLimit():
 		return stall{}

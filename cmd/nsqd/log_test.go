@@ -52,7 +52,7 @@ func TestMetricsAndLog(t *testing.T) {
 		{"lockstep ", "level", "info"}, {"SETTINGS that differ from the defaults: ", "data_path", b.dir}, {"READY, ", "node", "n1"},
 		{"CLIENT connected", "client", "127.0.0.1:"}, {"CLIENT subscribed", "channel", "billing"}, {"CLIENT disconnected", "topic", "orders"},
 		{"CLIENT's command refused", "code", "E_FIN_FAILED"}, {"CLIENT's command refused, its connection ends", "code", "E_INVALID"},
-		{"LEADS partitions that it did not lead before", "first", "orders/"}, {"SLOW put", "stage", ""}, {"SLOW disk", "took", ""},
+		{"gained leadership of partitions", "first", "orders/"}, {"slow put", "stage", ""}, {"slow disk", "took", ""},
 	} {
 		b.eventually(line[0], find(line[0], line[1], line[2]))
 	}

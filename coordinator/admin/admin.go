@@ -144,7 +144,7 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 			return err
 		}
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
-			a.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
+			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
 			return nil
 		}
 		return a.Topics.Delete(ctx, op)

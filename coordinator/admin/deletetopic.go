@@ -26,7 +26,7 @@ func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
 	case err != nil:
 		return err
 	case again && op.BrokerByBroker:
-		t.log.WithField("topic", name).Warnf("TOPIC not deleted: it was deleted less than %s ago, and a put has made it again since. This is taken for the same deletion: nsqadmin asks every broker. Delete it again, here or with nsqctl topic delete", deleteRepeat)
+		t.log.WithField("topic", name).Warnf("topic not deleted: it was deleted less than %s ago, and a put has created it again since. The request counts as a repeat of that deletion, because nsqadmin asks every broker. To delete the new topic, repeat the request here or use nsqctl topic delete", deleteRepeat)
 		return nil
 	}
 	if op.Now || !t.graced(name) {

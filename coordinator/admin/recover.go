@@ -204,8 +204,8 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 	if err != nil {
 		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
 	}
-	r.log.WithField("topic", topic).WithField("partition", partition).
-		Errorf("RECOVERED uncleanly from %s: acknowledged messages after message %d are lost", from, h.End)
+	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
+		Error("partition recovered uncleanly: acknowledged messages after its new end are lost")
 	return found.Remains, r.catalog.Await(ctx, func() bool { s, there := r.catalog.Partition(found.id); return !there || s.Revision >= rev })
 }
 

@@ -37,7 +37,7 @@ func (c *Control) raiseLevel(ctx context.Context, fence metadata.Compare) error 
 	state := metadata.ClusterState{V: metadata.Version, Level: level}
 	ok, _, err := c.o.Store.Txn(ctx, compares, []metadata.Put{{Key: c.o.Keys.Config(), Value: metadata.Encode(state)}})
 	if err == nil && ok {
-		c.o.Log.Infof("LEVEL of the cluster is %d now: older builds are refused", level)
+		c.o.Log.WithField("feature_level", level).Info("cluster feature level raised: older builds are refused")
 	}
 	return err
 }

@@ -126,7 +126,7 @@ func (l *loop) settle(p *Partition) (moved bool) {
 	if moved {
 		v := p.view.Load()
 		l.o.Log.WithFields(p.LogFields()).WithField("epoch", v.Epoch).WithField("leader", v.Leader).
-			Debugf("PARTITION is %s", v.Role)
+			WithField("role", v.Role).Debug("partition changed")
 	}
 	clear(p.out.Write) // or the arrays would keep batches alive
 	clear(p.out.Send)

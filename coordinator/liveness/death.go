@@ -39,7 +39,7 @@ func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnati
 		case alive == 0 && (gone > 0 || p.alone(n)):
 			return true
 		case !concurrency.SleepUntil(ctx, nil, witnessEvery):
-			p.o.Log.WithField("node", n).Info("a broker refuses connections, and no other broker confirms that it is dead: its registration ends by itself")
+			p.o.Log.WithField("node", n).Info("broker refuses connections, but no other broker confirms its death: its registration is left to expire")
 			return false
 		}
 	}
@@ -99,7 +99,7 @@ func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
 		return
 	}
 	if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
-		p.o.Log.WithError(err).WithField("node", n).Info("the metadata finds a new leader by itself")
+		p.o.Log.WithError(err).WithField("node", n).Info("cannot make a member of the metadata stand for election: its members elect a leader by themselves")
 	}
 }
 
@@ -128,7 +128,7 @@ func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation)
 // Failed takes a broker's report that its store has failed, or hangs (calls.Failed). The
 // broker counts as dead until its connection changes: another run connects anew.
 func (p *Peers) Failed(n ident.Node) {
-	p.o.Log.WithField("node", n).Warn("the store of a broker has failed, or hangs: it counts as dead")
+	p.o.Log.WithField("node", n).Warn("broker counts as dead: its store failed or hangs")
 	p.mu.Lock()
 	s := peerState{incarnation: p.mu.states[n].incarnation, dead: true, failed: true, since: time.Now()}
 	p.mu.states[n] = s

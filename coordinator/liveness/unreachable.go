@@ -34,7 +34,7 @@ func (p *Peers) KeepUnreachable(ctx context.Context) {
 		try, cancel := context.WithTimeout(ctx, txn.Timeout)
 		defer cancel()
 		if err := p.o.Session.PublishUnreachable(try, now); err == nil {
-			p.o.Log.WithField("nodes", now).Warn("UNREACHABLE brokers, as published to the other brokers")
+			p.o.Log.WithField("nodes", now).Warn("brokers unreachable: published to the other brokers")
 		}
 	})
 }

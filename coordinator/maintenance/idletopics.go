@@ -54,7 +54,7 @@ func (t *IdleTopics) collect(ctx context.Context, fence metadata.Compare, list m
 			continue
 		}
 		if err := t.remove(ctx, fence, name, state); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).WithField("topic", name).Info("CONTROLLER could not delete an idle topic, trying again")
+			t.o.Log.WithError(err).WithField("action", "delete_idle_topic").WithField("topic", name).Info("controller action failed, trying again")
 		}
 	}
 }
@@ -108,8 +108,8 @@ func (t *IdleTopics) remove(ctx context.Context, fence metadata.Compare, name st
 	}
 	if err == nil {
 		t.o.Metrics.IdleTopic()
-		t.o.Log.WithField("topic", name).WithField("topic_id", s.ID).Infof(
-			"TOPIC deleted: it has had no put, no consumer and no unfinished message for %s (idle_after); it can be undeleted (nsqctl topic undelete)", time.Duration(s.Options.IdleMS)*time.Millisecond)
+		t.o.Log.WithFields(logrus.Fields{"topic": name, "topic_id": s.ID, "for": time.Duration(s.Options.IdleMS) * time.Millisecond}).
+			Info("idle topic deleted: it had no put, no consumer and no unfinished message (idle_after); nsqctl topic undelete restores it")
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func (t *Trash) Collect(fence metadata.Compare) {
 	t.o.Group.Go(func(ctx context.Context) {
 		defer t.busy.Store(false)
 		if err := t.collect(ctx, fence, list); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).Info("CONTROLLER could not look after the topics in the trash, trying again")
+			t.o.Log.WithError(err).WithField("action", "empty_trash").Info("controller action failed, trying again")
 		}
 	})
 }
@@ -93,7 +93,7 @@ func (t *Trash) see(ctx context.Context, fence metadata.Compare, topic metadata.
 func (t *Trash) purge(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, why string) error {
 	err := t.o.Purge(ctx, topic, fence)
 	if err == nil {
-		t.o.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).Infof("TOPIC removed for good: %s", why)
+		t.o.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).WithField("reason", why).Info("topic removed permanently")
 	}
 	return err
 }

@@ -110,7 +110,7 @@ func (h *Hosting) Retry() {
 	ids := slices.Collect(maps.Keys(h.waiting))
 	h.PartitionsChanged(ids)
 	if opened := len(ids) - len(h.waiting); opened > 0 {
-		h.o.Log.WithField("count", opened).Info("REPLICAS opened: the disk has room again")
+		h.o.Log.WithField("count", opened).Info("replicas opened after disk space recovered")
 	}
 }
 

@@ -51,7 +51,7 @@ func (h *Hosting) trashLocked(p ident.Partition, why string) {
 		log.WithError(err).Error("cannot trash a replica")
 		return
 	}
-	log.Infof("REPLICA trashed: %s", why)
+	log.WithField("reason", why).Info("replica trashed")
 }
 
 // trashDeleted trashes a replica of a deleted topic: its id never comes back.

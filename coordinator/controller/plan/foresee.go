@@ -25,7 +25,7 @@ func Foresee(s Snapshot) []Partition {
 			switch a := a.(type) {
 			case Rewrite:
 				end[at[a.Partition]].State, changed = s.caughtUp(a.State), true
-			case HandOver:
+			case TransferLeadership:
 				end[at[a.Partition]].State.Leader, changed = a.To, true
 			}
 		}

@@ -50,7 +50,7 @@ func (s *Server) watchQuota() {
 			err = s.disarmOthers(ctx, before)
 		}
 		if before = s.full(); err != nil && !logged && ctx.Err() == nil {
-			s.log.WithError(err).Error("METADATA is full: no topic can be created, no broker can start, and no dead leader is replaced")
+			s.log.WithError(err).Error("metadata is full: no topic can be created, no broker can start, and no dead leader is replaced")
 			logged = true
 		} else if err == nil {
 			logged = false

@@ -68,10 +68,10 @@ func (c *Contact) Keep(ctx context.Context) {
 		err := c.ask(ctx, now)
 		switch silent := c.Unheard() > 0; {
 		case silent && !logged:
-			log.WithError(err).Warn("METADATA does not answer: no leader can be replaced, nothing can be created or changed")
+			log.WithError(err).Warn("cannot reach the metadata: no leader is replaced, and nothing can be created or changed")
 			logged = true
 		case logged && !silent:
-			log.Info("METADATA answers again")
+			log.Info("metadata is reachable again")
 			logged = false
 		}
 	})
