@@ -101,7 +101,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 	var errs []error
 	var puts sync.WaitGroup
 	own := *c
-	own.nodes = maps.Clone(c.nodes) // the test may restart others meanwhile
+	own.nodes = maps.Clone(c.nodes) // the test may restart others
 	for _, name := range on {
 		puts.Go(func() {
 			for i := 0; !over.Load(); i++ {

@@ -67,7 +67,7 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 
 // TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to
 // 800 ms, silently or refused, as if its process were dead. It leaves the in-sync set within
-// T_isr + 1 s, and the others serve meanwhile.
+// T_isr + 1 s, and the others serve.
 func TestFlappingFollowerLeaves(t *testing.T) {
 	t.Parallel()
 	for _, period := range flapPeriods {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestFeatureLevelFollowsTheLastBroker: brokers are replaced by newer ones, one at
-// a time, and work together meanwhile. The level rises when all are new, not
+// a time, and work together. The level rises when all are new, not
 // before; from then on an older build is refused, before it touches its disk.
 func TestFeatureLevelFollowsTheLastBroker(t *testing.T) {
 	t.Parallel()

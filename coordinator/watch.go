@@ -66,7 +66,7 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 }
 
 // keepRegistered waits for the registration to be lost, stops the leaderships of
-// the machines, and registers anew. The machines get the new incarnation by
+// the machines, and registers again. The machines get the new incarnation by
 // the watch. Started by drive, ends with the broker.
 func (b *Broker) keepRegistered(ctx context.Context) {
 	for {
@@ -94,7 +94,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
-		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered anew"})
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered again"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}

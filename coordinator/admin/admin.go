@@ -47,7 +47,7 @@ type Defaults struct {
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
 	For          func(name string, d Defaults) Defaults
 	NoAutoCreate bool
-	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is deleted for good at once.
+	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is permanently deleted at once.
 	DeleteGrace time.Duration
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration

@@ -50,7 +50,7 @@ func (t *Topics) graced(name string) bool {
 	return true
 }
 
-// DeleteAsRead deletes a topic as it was read for good: one that has its name by now is
+// DeleteAsRead permanently deletes a topic as it was read: one that has its name by now is
 // another. It writes the tombstone and removes the partition keys in one transaction, then
 // the channels' keys.
 func (t *Topics) DeleteAsRead(ctx context.Context, name string, state metadata.TopicState) error {

@@ -28,7 +28,7 @@ type discarded struct {
 // Discard gives up the replica on one broker that is refused because it holds messages
 // which an unclean recovery has lost (api.Recovery). The broker moves its files to the
 // trash; then the key is written once more, as it is, upon which the broker makes the
-// replica anew. A Discard that was interrupted can be repeated.
+// replica again. An interrupted Discard can be repeated.
 func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {

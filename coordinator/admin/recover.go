@@ -169,7 +169,7 @@ type audit struct {
 }
 
 // Recover makes one replica the whole in-sync set of a partition whose in-sync
-// set is lost: acknowledged messages that are not on it are gone for good. The
+// set is lost: acknowledged messages that are not on it are permanently gone. The
 // minimum is 1 until the controller finds enough replicas in sync to raise it.
 // Nothing else in a cluster elects uncleanly. The transaction holds only if no
 // member of the old set was started, or ended, since it was asked. Where the

@@ -43,7 +43,7 @@ type Session interface {
 
 // Members are those of the metadata store that the brokers embed.
 type Members interface {
-	// Remove takes a broker's member out for good; one that is not there is no
+	// Remove permanently removes a broker's member; one that is not there is no
 	// error. It fails rather than leave the others without a majority.
 	Remove(ctx context.Context, n ident.Node) error
 }
@@ -202,7 +202,7 @@ func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.A
 }
 
 // forget removes a broker that has left: its member of the embedded metadata
-// store, then its key, unless it has come back meanwhile.
+// store, then its key, unless it has come back.
 func (c *Control) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
 	if c.o.Members != nil {
 		if err := c.o.Members.Remove(ctx, n); err != nil {

@@ -8,8 +8,8 @@ import (
 
 // raiseLevel lifts the cluster's feature level to the one that all brokers have, those
 // that do not run included: they would have to be refused when they come back. The
-// transaction compares every broker's key, so that no broker comes back with an older
-// build meanwhile and is not noticed: a broker that starts looks at the level after it has
+// transaction compares every broker's key, so that no broker comes back unnoticed with an older
+// build: a broker that starts looks at the level after it has
 // written that key. fence is the controller's.
 func (c *Control) raiseLevel(ctx context.Context, fence metadata.Compare) error {
 	now := c.o.Catalog.Cluster()

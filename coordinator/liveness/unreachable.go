@@ -105,7 +105,7 @@ func (p *Peers) PostLive(n ident.Node) {
 	})
 }
 
-// JudgeLeaders judges anew the leaders that have published that they cannot reach their
+// JudgeLeaders reassesses the leaders that have published that they cannot reach their
 // replicas, because the set of brokers that this one reaches has changed. Called as PostLive.
 func (p *Peers) JudgeLeaders() {
 	for _, r := range p.o.Catalog.LiveNodes() {

@@ -43,7 +43,7 @@ type IdleChannelOptions struct {
 // (metadata.TopicOptions.ChannelIdleMS). A channel has no trash, so the grace comes before the deletion: the
 // channel is announced when the leaders of all partitions say that nothing has used it (Idleness), and is
 // deleted one grace later. A use ends the announcement. The announcements are in the memory of the
-// controller: another one begins each grace anew. IdleControl drives it.
+// controller: a new controller restarts each grace. IdleControl drives it.
 type IdleChannels struct {
 	o IdleChannelOptions
 
@@ -92,8 +92,8 @@ func (i *IdleChannels) collect(ctx context.Context, fence metadata.Compare, list
 	}
 }
 
-// keep forgets the announcements of an earlier tenure, and of channels that are gone or whose topic has the
-// option no more.
+// keep forgets the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has
+// the option.
 func (i *IdleChannels) keep(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
 	for _, c := range list {
@@ -113,7 +113,7 @@ func (i *IdleChannels) keep(fence metadata.Compare, list []idleCandidate) {
 }
 
 // candidates are the channels that are deleted when nothing uses them, of one topic or of all (0). A channel
-// of a topic that dead letters go to is none: its messages wait for an operator.
+// of a dead-letter topic is never idle: its messages wait for an operator.
 func (i *IdleChannels) candidates(of ident.TopicID) (list []idleCandidate) {
 	if i.o.Grace <= 0 || i.o.Catalog.Cluster().Level < metadata.LevelChannelIdle {
 		return nil

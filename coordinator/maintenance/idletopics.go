@@ -40,8 +40,8 @@ type IdleOptions struct {
 // IdleTopics moves topics into the trash that nothing has used for the time in their option
 // (metadata.TopicOptions.IdleMS): the leaders of all their partitions say so (Idleness), and once more
 // directly before. A put or a subscription may come after the last answer and before the
-// transaction: the put lies in the trash with the topic, the subscription ends and makes the topic
-// anew. IdleControl drives it.
+// transaction: the put lies in the trash with the topic, the subscription ends and recreates the topic.
+// IdleControl drives it.
 type IdleTopics struct{ o IdleOptions }
 
 // NewIdleTopics makes the state.
@@ -60,7 +60,7 @@ func (t *IdleTopics) collect(ctx context.Context, fence metadata.Compare, list m
 }
 
 // candidates are the topics that are deleted when nothing uses them. A topic that dead letters
-// of others go to is none.
+// of other topics go to is never idle.
 func (t *IdleTopics) candidates() map[string]metadata.TopicState {
 	if t.o.Catalog.Cluster().Level < metadata.LevelTrash {
 		return nil

@@ -73,7 +73,7 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 		r.o.Metrics.Event(metrics.EventRepaired)
 		r.o.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{"from": from, "start": d.From, "end": end}).
 			Info("damaged range repaired")
-		_, _ = p.Store().ReadAt(end, 1) // if the damage goes on there it is noticed now
+		_, _ = p.Store().ReadAt(end, 1) // if the damage continues there it is noticed now
 	}
 	return failed
 }

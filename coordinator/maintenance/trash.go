@@ -25,7 +25,7 @@ type TrashOptions struct {
 	Keys    metadata.Keys
 	Catalog *catalog.Catalog
 	Clock   *Clock
-	// Purge removes a topic for good, as it was read, while the fence holds.
+	// Purge permanently removes a topic, as it was read, while the fence holds.
 	Purge func(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
 	// Early: topics go before their grace is over while a broker that holds them is below its disk
 	// reserve (Low).
@@ -35,7 +35,7 @@ type TrashOptions struct {
 	Log   logrus.FieldLogger
 }
 
-// Trash removes topics for good when their grace is over by the cluster's clock. The grace begins
+// Trash permanently removes topics when their grace is over by the cluster's clock. The grace begins
 // when the controller first sees the topic in the trash. The controller alone calls Collect, in one
 // goroutine.
 type Trash struct {

@@ -21,7 +21,7 @@ const (
 )
 
 // Contact asks the metadata store for this broker's registration, and remembers when it
-// answered. All goes on without the store until a leader is lost; a leader that does not
+// answered. Everything continues without the store until a leader is lost; a leader that does not
 // reach its replicas serves only while the store names its registration.
 type Contact struct {
 	session *Session
