@@ -92,7 +92,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 	var errs []error
 	var puts sync.WaitGroup
 	own := *c
-	own.nodes = maps.Clone(c.nodes) // the test may restart others meanwhile
+	own.nodes = maps.Clone(c.nodes) // the test may restart others
 	for _, name := range on {
 		puts.Go(func() {
 			for i := 0; !over.Load(); i++ {
@@ -185,7 +185,7 @@ func TestDrainIsPaced(t *testing.T) {
 
 		began := time.Now()
 		require.Greater(t, c.leaderships("n1", "n3"), 10)
-		c.nodes["n3"].HandOver(t.Context())
+		c.nodes["n3"].TransferLeadership(t.Context())
 		require.Less(t, time.Since(began), time.Second)
 	})
 }

@@ -72,14 +72,14 @@ func TestFiltersThroughFailovers(t *testing.T) {
 				c.whole("orders")
 				put(n/2, n)
 			} else {
-				c.nodes[c.leader("orders")].HandOver(t.Context())
+				c.nodes[c.leader("orders")].TransferLeadership(t.Context())
 				take(europe, europe, n/4, n/2)
 			}
 			take(europe, europe, n/2, 3*n/4)
 			c.do(survivor, "channel.policy", "orders", channel, map[string]string{"filter": "header:region=eu-north"})
 			north := func(i int) bool { return i%3 == 2 }
 			sent := func(i int) bool { return north(i) || i < 3*n/4+30 && europe(i) } // ten were in flight at the change
-			c.nodes[c.leader("orders")].HandOver(t.Context())
+			c.nodes[c.leader("orders")].TransferLeadership(t.Context())
 			take(north, sent, 3*n/4, n)
 			s.sub.Close(true)
 			again := 0

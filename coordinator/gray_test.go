@@ -67,7 +67,7 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 
 // TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to
 // 800 ms, silently or refused, as if its process were dead. It leaves the in-sync set within
-// T_isr + 1 s, and the others serve meanwhile.
+// T_isr + 1 s, and the others serve.
 func TestFlappingFollowerLeaves(t *testing.T) {
 	t.Parallel()
 	for _, period := range flapPeriods {
@@ -192,7 +192,7 @@ func TestPartitionedLeaderThatStops(t *testing.T) {
 		others := followers[leader]
 		c.net.isolate(leader, others...)
 		time.Sleep(900 * time.Millisecond)
-		c.nodes[leader].HandOver(t.Context())
+		c.nodes[leader].TransferLeadership(t.Context())
 		asked := time.Now()
 		require.NoError(t, c.put(others[0], "orders", "m"))
 		require.Less(t, time.Since(asked), 2*time.Second)

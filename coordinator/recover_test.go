@@ -193,7 +193,7 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 }
 
 // TestChannelsAfterARecovery: the only replica came back empty, and the partition is
-// recovered from it. A broker that had seen the topic's channel before has it created anew
+// recovered from it. A broker that had seen the topic's channel before has it created again
 // for its consumers.
 func TestChannelsAfterARecovery(t *testing.T) {
 	t.Parallel()
@@ -233,13 +233,13 @@ func TestChannelsAfterARecovery(t *testing.T) {
 
 // TestOldDiskAfterARecovery: the operator has recovered a partition without messages that
 // were acknowledged, and the disk that has them comes back. It is not cut: it stays out of the
-// in-sync set with an alarm, its messages can be read, and it is copied anew only when the
+// in-sync set with an alarm, its messages can be read, and it is copied again only when the
 // operator gives it up by name.
 func TestOldDiskAfterARecovery(t *testing.T) {
 	t.Parallel()
 	for name, acknowledged := range map[string]int{"many": 5, "the last one": 1} {
 		for _, replaced := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, replaced meanwhile %v", name, replaced), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, replaced since %v", name, replaced), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { oldDiskAfterARecovery(t, acknowledged, replaced) })
 			})
 		}

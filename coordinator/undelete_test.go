@@ -93,8 +93,8 @@ func (c *cluster) asFilled(topic string) {
 	require.Equal(c.t, (10 * time.Hour).Milliseconds(), v.TTLMS)
 }
 
-// TestTopicIsUndeleted: everything is as it was, also when all brokers died meanwhile, and the topic
-// goes on as ever.
+// TestTopicIsUndeleted: everything is as it was, also when all brokers died, and the topic
+// continues as ever.
 func TestTopicIsUndeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestDeletedAgain(t *testing.T) {
 	})
 }
 
-// TestNameOfADeletedTopicIsFree: a new topic has the name meanwhile. It is another: it takes nothing
+// TestNameOfADeletedTopicIsFree: a new topic has the name. It is another: it takes nothing
 // of the deleted one, and the deleted one comes back when the new one is deleted, by its id.
 func TestNameOfADeletedTopicIsFree(t *testing.T) {
 	t.Parallel()

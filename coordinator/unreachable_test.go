@@ -177,7 +177,7 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 	})
 }
 
-// TestLeaderThatNeverReachedAnybodyIsReplaced: all brokers were started anew, and the
+// TestLeaderThatNeverReachedAnybodyIsReplaced: all brokers were started again, and the
 // one that leads has not met the others since.
 func TestLeaderThatNeverReachedAnybodyIsReplaced(t *testing.T) {
 	t.Parallel()

@@ -304,7 +304,7 @@ func (p *process) stop() {
 	}
 	if p.broker != nil {
 		hand, cancel := context.WithTimeout(context.Background(), transferTimeout)
-		p.broker.HandOver(hand)
+		p.broker.TransferLeadership(hand)
 		cancel()
 	}
 	if p.quiet != nil {

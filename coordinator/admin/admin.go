@@ -47,7 +47,7 @@ type Defaults struct {
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
 	For          func(name string, d Defaults) Defaults
 	NoAutoCreate bool
-	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is deleted for good at once.
+	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is permanently deleted at once.
 	DeleteGrace time.Duration
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
@@ -144,7 +144,7 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 			return err
 		}
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
-			a.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
+			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
 			return nil
 		}
 		return a.Topics.Delete(ctx, op)

@@ -198,7 +198,7 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 
 // Decommission marks a broker as leaving, or as staying after all. The controller moves
 // its replicas to the others, one step of a partition at a time. The broker may be stopped
-// for good when it appears in no partition any more; then the cluster forgets it.
+// permanently once it appears in no partition; then the cluster forgets it.
 func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
 	if err := op.Validate(); err != nil {
 		return err
