@@ -170,7 +170,7 @@ func (e *statusError) hint(text string) string {
 	case e.code == http.StatusUnauthorized:
 		text += "\nthe brokers ask for a token: --token-file, or $" + TokenVariable
 	case e.code == http.StatusForbidden && strings.Contains(e.text, "FORBIDDEN"):
-		text += "\nthe user of this token has not got the right: nsqctl acl list, nsqctl acl grant --help"
+		text += "\nrights: nsqctl acl list, nsqctl acl grant --help"
 	}
 	return text
 }
