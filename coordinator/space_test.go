@@ -305,6 +305,38 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 	})
 }
 
+// TestFullDiskHealsWhilePutsContinue: consumers have finished most of the newest files, and publishing goes on at the other
+// brokers, so no log is ever finished to its end.
+func TestFullDiskHealsWhilePutsContinue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOf(t, cluster{size: 3})
+		c.do("n1", "topic.create", "orders", "", nil)
+		c.do("n1", "channel.create", "orders", "billing", nil)
+		c.whole("orders")
+		leader := c.leader("orders")
+		full := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
+		c.maxDisk = 1 << 20
+		c.kill(full)
+		c.restart(full)
+		c.maxDisk = 0
+		c.whole("orders")
+		s := c.subscribe(leader, "orders", "billing", 100)
+		put := func(bytes int) {
+			require.NoError(t, c.put(leader, "orders", strings.Repeat("x", bytes)))
+			s.finish(s.take(1)...)
+		}
+		short := func() bool {
+			v := c.nodes[leader].Cluster()
+			return slices.ContainsFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == ident.Node(full) && b.LowSpace })
+		}
+		c.eventually(func() bool { put(32 << 10); return short() }, "the disk is not full")
+		c.outOfSets(full)
+		c.eventually(func() bool { put(1 << 10); return !short() }, "the disk has no room, although consumers have finished")
+		c.whole("orders")
+	})
+}
+
 // TestATopicAmongFullAndDrainedBrokers: the broker with the full disk is not in the first in-sync sets, so it must lead none:
 // no member can take the leadership from a broker that lives.
 func TestATopicAmongFullAndDrainedBrokers(t *testing.T) {

@@ -57,6 +57,23 @@ func TestPlansAreShownFirst(t *testing.T) {
 	}
 }
 
+// TestMoveWaitsForItsPartition: another partition of the topic waits for a broker whose disk is full.
+func TestMoveWaitsForItsPartition(t *testing.T) {
+	view := func(isr ...ident.Node) api.ClusterView {
+		return api.ClusterView{Topics: []api.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []api.PartitionView{
+			{Partition: 0, Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1"}},
+			{Partition: 3, Replicas: []ident.Node{"n1", "n4"}, ISR: isr},
+		}}}}
+	}
+	move := func(v api.ClusterView, wait string) error {
+		address, _ := clitest.Planning(t, nil, v)
+		_, err := run(t, time.Minute, "topic", "move", "orders", "--partition", "3", "--from", "n2", "--to", "n4", "--wait", wait, "--nsqd-http-address", address)
+		return err
+	}
+	require.NoError(t, move(view("n1", "n4"), "30s"))
+	require.ErrorContains(t, move(view("n1"), "1ms"), "1 of 1 to go: orders/3 waits for n4 to be in sync")
+}
+
 // The number of partitions is checked before a broker is asked.
 func TestPartitionsTakesANumber(t *testing.T) {
 	address, changes := clitest.Planning(t, nil, api.ClusterView{Topics: []api.TopicView{{Topic: "orders"}}})

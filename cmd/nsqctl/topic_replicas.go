@@ -24,7 +24,7 @@ continue.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return placement.Change{Path: "/v1/topic/move", Query: q, Plan: true, Left: placement.Unsettled(args[0]), Never: placement.NotLeaving(to)}.Run(cmd, t)
+			return placement.Change{Path: "/v1/topic/move", Query: q, Plan: true, Left: placement.Unsettled(args[0], partition), Never: placement.NotLeaving(to)}.Run(cmd, t)
 		},
 	}
 	f := cmd.Flags()

@@ -47,9 +47,8 @@ type RetentionOptions struct {
 // Retention trims the logs of all replicas here, each by its own channels' state.
 //
 // The newest file of a log stays, for the next put goes there. While a disk is short of
-// space there is no next put: then the leader of a log that no channel needs any more puts
-// a batch at which all replicas begin a new file (queue.NewFile), and the one before it
-// goes.
+// space, the leader of a log of which channels need less than half puts a batch at which all
+// replicas begin a new file (queue.NewFile), and the one before it goes when no channel needs it.
 type Retention struct {
 	o RetentionOptions
 	// logs is the memory of the looks before; the job's goroutine has it.
@@ -154,15 +153,19 @@ func (r *Retention) memory(p *engine.Partition) *logMemory {
 	return m
 }
 
-// beginFile has the replicas of a log begin a new file if a disk is short of space, and
-// all of the only one may go.
+// beginFile has the replicas of a log begin a new file if a disk is short of space, and all of the only one may go. If half of it
+// may go, too: while producers publish, the newest messages may always be repeated, so all of it never may.
 func (r *Retention) beginFile(ctx context.Context, p *engine.Partition, m *logMemory, may ident.Offset) error {
 	v := p.View()
-	if v.Role != replica.Leader || !v.Writable || !r.o.Space.AnyOf(v.Replicas) || may < v.End.Offset {
+	if v.Role != replica.Leader || !v.Writable || !r.o.Space.AnyOf(v.Replicas) {
+		return nil
+	}
+	start, end := p.Start().Offset, v.End.Offset
+	if may < end && may-start < end-may {
 		return nil
 	}
 	now := time.Now()
-	if p.Store().DiskBytes() < smallLog && now.Sub(m.newFile) < newFileEvery {
+	if (may < end || p.Store().DiskBytes() < smallLog) && now.Sub(m.newFile) < newFileEvery {
 		return nil
 	}
 	m.newFile = now

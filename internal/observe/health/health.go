@@ -286,11 +286,11 @@ func (r *Report) dead(v api.ClusterView, dead []string) {
 		text += ": " + strings.Join(silent, ", ") + map[bool]string{true: " does not answer", false: " do not answer"}[len(silent) == 1]
 		do = "if the process of a broker that does not answer still runs, kill it; then start it. Its log has the reason; if its host is cut off, mend the network"
 	}
-	r.raise(Degraded, BrokerDead, dead, text, do+". If it is lost: nsqctl cluster decommission --help")
+	r.raise(Degraded, BrokerDead, dead, text, do+". If its disk is lost, start it with an empty data path; if it never returns: nsqctl broker decommission --help")
 }
 
 // roomDo is the remedy of LockstepDiskReserveReached and of LockstepPutsLackSpace.
-const roomDo = "free or add disk space: docs/operations/failures.md, Disk"
+const roomDo = "free or add disk space (nsqctl broker list has the free bytes): docs/operations/failures.md, Disk"
 
 // lowSpace reports brokers below their disk reserve. Puts are refused only where too few of the in-sync replicas have room.
 func (r *Report) lowSpace(v api.ClusterView, alive map[ident.Node]bool) {

@@ -43,6 +43,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	}
 	require.Equal(t, "1 broker is dead", dead().Text)
 	require.NotContains(t, dead().Do, "kill")
+	require.Contains(t, dead().Do, "If its disk is lost, start it with an empty data path; if it never returns: nsqctl broker decommission --help")
 	v.Brokers[1].Silent = true
 	require.Equal(t, "1 broker is dead: n2 at 10.0.0.2:4153 does not answer", dead().Text)
 	require.Contains(t, dead().Do, "kill it; then start it")

@@ -139,12 +139,21 @@ var codes = map[string]string{
 
 // Error is the broker's own sentence where it gives one, and the HTTP status otherwise.
 func (e *statusError) Error() string {
-	var answer struct{ Message, Detail, File string }
+	var answer struct {
+		Message, Detail, File string
+		HTTPSPort             int `json:"https_port"`
+	}
+	if e.code == http.StatusBadRequest && strings.HasPrefix(e.text, "Client sent an HTTP request to an HTTPS server") { // the words of net/http
+		return "this is a port with TLS: give --tls-root-ca-file, or --tls if a public authority signed the certificate"
+	}
 	if json.Unmarshal([]byte(e.text), &answer) != nil || answer.Message == "" {
 		return e.hint(fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text))
 	}
 	if answer.Message == "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
 		return fmt.Sprintf("the first administrator takes the secret of the broker %s, which is in its file %s", e.address, answer.File)
+	}
+	if answer.Message == "TLS_REQUIRED" {
+		return fmt.Sprintf("the broker requires TLS: give its HTTPS address (port %d) with --nsqd-http-address, and --tls-root-ca-file (TLS_REQUIRED)", answer.HTTPSPort)
 	}
 	if sentence, ok := codes[answer.Message]; ok {
 		return e.hint(fmt.Sprintf("%s (%s)", sentence, answer.Message))
@@ -161,7 +170,7 @@ func (e *statusError) hint(text string) string {
 	case e.code == http.StatusUnauthorized:
 		text += "\nthe brokers ask for a token: --token-file, or $" + TokenVariable
 	case e.code == http.StatusForbidden && strings.Contains(e.text, "FORBIDDEN"):
-		text += "\nthe user of this token has not got the right: nsqctl acl list, nsqctl acl grant --help"
+		text += "\nrights: nsqctl acl list, nsqctl acl grant --help"
 	}
 	return text
 }

@@ -3,6 +3,7 @@ package brokerapi
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,12 +81,22 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 // TestErrorsAreSentences: the broker's own words, with what to do, and a status only without words.
 func TestErrorsAreSentences(t *testing.T) {
 	for answer, says := range map[string]string{
-		`{"message":"TOPIC_NOT_FOUND"}`:                              "there is no such topic: nsqctl topic list, and nsqctl topic trash for deleted ones (TOPIC_NOT_FOUND)",
-		`{"message":"invalid argument: partitions must be above 0"}`: "the broker refuses: invalid argument: partitions must be above 0",
+		`{"message":"TOPIC_NOT_FOUND"}`:                                                     "there is no such topic: nsqctl topic list, and nsqctl topic trash for deleted ones (TOPIC_NOT_FOUND)",
+		`{"message":"invalid argument: partitions must be above 0"}`:                        "the broker refuses: invalid argument: partitions must be above 0",
+		`{"message": "TLS_REQUIRED", "https_port": 4152}`:                                   "the broker requires TLS: give its HTTPS address (port 4152) with --nsqd-http-address, and --tls-root-ca-file (TLS_REQUIRED)",
+		"Client sent an HTTP request to an HTTPS server.\n":                                 "this is a port with TLS: give --tls-root-ca-file, or --tls if a public authority signed the certificate",
+		`{"message":"FORBIDDEN","detail":"the user of this request has not got the right"}`: "the broker refuses: the user of this request has not got the right (FORBIDDEN)\nrights: nsqctl acl list, nsqctl acl grant --help",
 		`no such page`: "GET /v1/x: 404 Not Found: no such page",
 	} {
 		at := broker(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusNotFound)
+			switch {
+			case strings.HasPrefix(answer, "Client sent"):
+				w.WriteHeader(http.StatusBadRequest)
+			case strings.Contains(answer, "FORBIDDEN"):
+				w.WriteHeader(http.StatusForbidden)
+			default:
+				w.WriteHeader(http.StatusNotFound)
+			}
 			_, _ = w.Write([]byte(answer))
 		})
 		require.EqualError(t, client(at).GetAny(t.Context(), "/v1/x", nil, new(struct{})), says)

@@ -135,7 +135,7 @@ func printHealth(out io.Writer, r health.Report) error {
 		if len(where) > placesShown {
 			where, more = where[:placesShown], fmt.Sprintf(" and %d more", len(a.Where)-placesShown)
 		}
-		if _, err := fmt.Fprintf(out, "\n%s: %s\n  where: %s%s\n  do:    %s\n", a.State, a.Text, strings.Join(where, ", "), more, a.Do); err != nil {
+		if _, err := fmt.Fprintf(out, "\n%s: %s\n  where: %s%s\n  do:    %s\n  alarm: %s\n", a.State, a.Text, strings.Join(where, ", "), more, a.Do, a.Code); err != nil {
 			return err
 		}
 	}

@@ -47,6 +47,7 @@ func TestClusterHealthHasReports(t *testing.T) {
 	out, err = run(t, wait.Limit, "cluster", "health", "--nsqd-http-address="+clitest.ReportingCluster(t, well, own))
 	require.Equal(t, 1, cli.ExitCode(t.Context(), err))
 	require.Contains(t, out, "degraded: bytes change on the way to n3")
+	require.Contains(t, out, "\n  alarm: network_corrupts\n", "the name in docs/operations")
 }
 
 // TestClusterHealthWaits until the cluster is well, and no longer.

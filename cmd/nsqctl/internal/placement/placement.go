@@ -127,14 +127,17 @@ func NotLeaving(broker string) func(api.ClusterView) error {
 }
 
 // Unsettled lists the differences between the partitions and their targets; topic "" means all
-// topics.
-func Unsettled(topic string) func(api.ClusterView) []string {
+// topics, no partitions all of the topic.
+func Unsettled(topic string, partitions ...int) func(api.ClusterView) []string {
 	return func(v api.ClusterView) (out []string) {
 		for _, t := range v.Topics {
 			if topic != "" && t.Topic != topic {
 				continue
 			}
 			for _, p := range t.Partitions {
+				if len(partitions) > 0 && !slices.Contains(partitions, p.Partition) {
+					continue
+				}
 				if lack := Lacks(t, p); lack != "" {
 					out = append(out, fmt.Sprintf("%s/%d %s", t.Topic, p.Partition, lack))
 				}

@@ -394,6 +394,9 @@ func (p *publisher) retrying() string {
 func (p *publisher) over(x *put) bool { return time.Since(x.since) > p.o.Retry }
 
 func (p *publisher) gaveUp(x *put, cause error) error {
+	if x.tries == 1 {
+		return fmt.Errorf("a put failed: %w", cause)
+	}
 	return fmt.Errorf("a put failed %d times, last: %w", x.tries, cause)
 }
 

@@ -240,7 +240,7 @@ func TestPubGivesUpWhatCannotBe(t *testing.T) {
 	o := defaults(address)
 	o.Window = 1
 	totals, _, err := run(t, o, "one", "much too long a line")
-	require.ErrorContains(t, err, "a put failed 1 times, last: E_BAD_MESSAGE")
+	require.ErrorContains(t, err, "a put failed: E_BAD_MESSAGE")
 	require.Equal(t, Totals{Messages: 1}, totals)
 }
 

@@ -48,7 +48,7 @@ func TestGuideSecureCluster(t *testing.T) {
 	for _, name := range three {
 		require.Regexp(t, `(?m)^`+name+` +true +`+name+`:4150 `, status)
 	}
-	require.Contains(t, h.on("n1.example", page["client"]), "an order")
+	require.Regexp(t, `(?s)an order\n.*OK$`, h.on("n1.example", page["client"]))
 	require.Contains(t, h.on("n1.example", "nsqctl topic describe orders"), "replication factor 3")
 
 	// The page promises TLS and users: no client without TLS, and none without a login.
@@ -65,6 +65,7 @@ func TestGuideSecureCluster(t *testing.T) {
 	require.Contains(t, h.on("n1.example", page["invite"]), "n4.example may join until")
 	h.on("n4.example", "until nsqctl health --ready 2>/dev/null; do sleep 1; done")
 	require.Regexp(t, `(?m)^n4\.example +true +n4\.example:4150 `, h.on("n1.example", page["balance"]))
+	require.Equal(t, 2, strings.Count(h.on("n1.example", "nsqctl profile list"), "n4.example:"), "the profile has it")
 	require.Equal(t, "BROKER  MAY JOIN UNTIL\n", h.on("n1.example", "nsqctl cluster invite"), "it is used up")
 	require.Contains(t, h.on("n1.example", "nsqctl audit"), "n4.example")
 	for _, name := range three {
