@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -94,9 +93,6 @@ func (r *Registry) apply(c metadata.Change) {
 		u, err := decodeUser(name, e)
 		if err != nil {
 			r.o.Log.WithError(err).WithField("user", name).Error("a user cannot be read; it has no rights until it can be")
-		}
-		if u.Hash != "" && !strings.HasPrefix(u.Hash, hashScheme) {
-			r.o.Log.WithField("user", name).Warn("REFUSED: the token of this user was made by an earlier build: nsqctl user rotate; if no administrator can log in, with the token of --bootstrap-admin-token-file")
 		}
 		read = append(read, u)
 	}
