@@ -398,9 +398,6 @@ func cut[Row any](rows []*Row, p Page) []Row {
 	return out
 }
 
-// Own gives the brokers' reports on themselves. A broker that does not answer has none.
-func (c *Console) Own(ctx context.Context) map[ident.Node]health.Own { return c.table(ctx).own() }
-
 // own are the brokers' reports on themselves.
 func (t *table) own() map[ident.Node]health.Own {
 	out := make(map[ident.Node]health.Own, len(t.live))
