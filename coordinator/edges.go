@@ -159,11 +159,6 @@ func (b *Broker) Discard(ctx context.Context, topic string, partition int, on id
 	return b.admin.Recovery.Discard(ctx, topic, partition, on)
 }
 
-// TopicsLedBy gives the statistics of the partitions that a broker leads.
-func (b *Broker) TopicsLedBy(ctx context.Context, n ident.Node) ([]api.TopicStats, error) {
-	return b.directory.TopicsLedBy(ctx, n)
-}
-
 // Left reports whether this broker is decommissioned and has no replica any more: if it
 // stops, it stops permanently.
 func (b *Broker) Left() bool { return b.catalog.Left(b.self) }

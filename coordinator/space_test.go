@@ -275,8 +275,7 @@ func TestFullDiskOfNewestFilesHeals(t *testing.T) {
 }
 
 // TestFullDiskOfAFollowersNewestFileHeals: the files of a follower end elsewhere than
-// its leader's, whose own log is small again. So it is, too, with a follower of a build
-// that took the batch that begins a new file for an empty one.
+// its leader's, whose own log is small again.
 func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

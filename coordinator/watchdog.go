@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
@@ -129,8 +127,7 @@ func (b watchdog) othersGoOn(ctx context.Context) bool {
 	})
 }
 
-// askBusy asks brokers whether their disk and loops work. A broker of an older build does not
-// have this method: it counts as able, because it acknowledges.
+// askBusy asks brokers whether their disk and loops work.
 func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool) {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -138,7 +135,7 @@ func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool)
 	for n, a := range able {
 		asked.Go(func() {
 			r, err := calls.Busy.Ask(ctx, b.dispatch, n, calls.None{})
-			a.Store(errors.Is(err, rpc.ErrMethod) || err == nil && r.Milliseconds < b.stallLimit().Milliseconds()/2)
+			a.Store(err == nil && r.Milliseconds < b.stallLimit().Milliseconds()/2)
 		})
 	}
 	asked.Wait()

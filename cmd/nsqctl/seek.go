@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -76,7 +75,7 @@ func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
 		q.Del("dry_run")
 	}
 	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
-	if err != nil || len(bytes.TrimSpace(body)) == 0 { // a broker of an older build has no numbers
+	if err != nil {
 		return err
 	}
 	return tellSeek(out, t, path, body)

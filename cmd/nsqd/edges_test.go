@@ -517,7 +517,7 @@ func TestPageForOperators(t *testing.T) {
 	status, text := b.get("/ui")
 	require.Equal(t, 200, status)
 	require.Contains(t, text, "<title>Lockstep</title>")
-	_, text = b.get("/ui/data")
-	require.Contains(t, text, `"topic_name":"page"`)
-	require.Contains(t, text, `"silent":[]`)
+	_, text = b.get("/v1/console/topics")
+	require.Contains(t, text, `"topic":"page"`)
+	require.Contains(t, text, `"unreachable":[]`)
 }

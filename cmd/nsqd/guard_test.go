@@ -100,7 +100,7 @@ func TestAuthServiceGuardsHTTP(t *testing.T) {
 	for _, path := range []string{
 		"POST /topic/delete?topic=orders", "POST /topic/empty?topic=orders", "POST /v1/topic/recover?topic=orders&partition=0&from=n1&confirm=orders/0",
 		"POST /v1/broker/decommission?node=n1", "PUT /config/nsqlookupd_tcp_addresses", "GET /debug/pprof/", "GET /debug/pprof/heap",
-		"POST /channel/delete?topic=orders&channel=c", "GET /stats", "GET /metrics", "GET /info", "GET /v1/cluster", "GET /ui/data", "GET /v1/user/list", "GET /v1/audit",
+		"POST /channel/delete?topic=orders&channel=c", "GET /stats", "GET /metrics", "GET /info", "GET /v1/cluster", "GET /v1/console/topics", "GET /v1/user/list", "GET /v1/audit",
 	} {
 		method, target, _ := strings.Cut(path, " ")
 		status, _ := b.with("", method, target, "[]")

@@ -144,8 +144,8 @@ func TestBrokersTrustEachOther(t *testing.T) {
 	require.Contains(t, text, `"replication_factor":2,"min_in_sync":2`)
 	for _, b := range []*broker{n1, n2} {
 		b.alive("shows the topic, led here or there", func() bool { // a registration that was lost comes back
-			_, text := b.get("/ui/data")
-			return strings.Contains(text, `"topic_name":"orders"`) && strings.Contains(text, `"silent":[]`)
+			_, text := b.get("/v1/console/topics")
+			return strings.Contains(text, `"topic":"orders"`) && strings.Contains(text, `"unreachable":[]`)
 		})
 	}
 }

@@ -375,7 +375,7 @@ func (p *process) lockDataPath() error {
 	if p.lock, err = nodefile.Lock(p.dir); err != nil {
 		return fmt.Errorf("lock data path %s: %w", p.dir, err)
 	}
-	return p.tightenDataPath()
+	return nil
 }
 
 // stockData refuses the data path of a stock nsqd.

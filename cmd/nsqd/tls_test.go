@@ -64,14 +64,14 @@ func TestTLS(t *testing.T) {
 	status, text = b.secure(ca.Client("client"), "/stats?format=json")
 	require.Equal(t, 200, status)
 	require.Contains(t, text, `"topic_name":"orders"`)
-	for _, path := range []string{"/ui", "/ui/data", "/metrics", "/v1/cluster", "/no/such/path"} {
+	for _, path := range []string{"/ui", "/v1/console/topics", "/metrics", "/v1/cluster", "/no/such/path"} {
 		status, _ = b.get(path)
 		require.Equal(t, 403, status, path)
 	}
-	status, text = b.secure(ca.Client("client"), "/ui/data")
+	status, text = b.secure(ca.Client("client"), "/v1/console/topics")
 	require.Equal(t, 200, status)
-	require.Contains(t, text, `"topic_name":"orders"`)
-	require.Contains(t, text, `"silent":[]`)
+	require.Contains(t, text, `"topic":"orders"`)
+	require.Contains(t, text, `"unreachable":[]`)
 	_, text = b.secure(ca.Client("client"), "/v1/cluster")
 	require.Contains(t, text, `"https_address":"`+b.address(2)+`"`)
 	_, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client("")}}).Get("https://" + b.address(2) + "/ping")

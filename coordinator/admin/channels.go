@@ -75,15 +75,11 @@ func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, 
 	if err != nil || place.Kind != api.PlaceSequence || ok && !known.Deleting {
 		return err
 	}
-	s := seeker{leaders: c.leaders, op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, From: from}}
+	s := seeker{leaders: c.leaders, op: calls.QueueOp{Topic: uint64(t.ID), From: from}}
 	if len(numbers) == 0 {
 		numbers = numbersOf(t)
 	}
-	err = s.check(ctx, numbers)
-	if errors.Is(err, api.ErrChannelNotFound) { // a leader of an older build looks for the channel
-		return nil
-	}
-	return err
+	return s.check(ctx, numbers)
 }
 
 // create makes the channel's key, and the channel at every leader.

@@ -82,9 +82,6 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 		return q.delete(ctx, p, op)
 	case calls.ChannelEmpty:
 		return q.onChannel(ctx, p, op, func() error { return p.Queue().EmptyChannel(ctx, op.Channel) })
-	case calls.ChannelSeek:
-		_, err := q.seek(ctx, p, op, false)
-		return err
 	case calls.ChannelOrder:
 		return q.onChannel(ctx, p, op, func() error { return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered) })
 	case calls.ChannelPolicy:

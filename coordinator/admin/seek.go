@@ -44,7 +44,7 @@ func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult
 	}
 	s := seeker{
 		leaders: c.leaders, dryRun: op.DryRun,
-		op: calls.QueueOp{Topic: uint64(t.ID), Verb: calls.ChannelSeek, Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
+		op: calls.QueueOp{Topic: uint64(t.ID), Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
 	}
 	if place.Kind == api.PlaceSequence && !op.DryRun && len(numbers) > 1 {
 		if err := s.check(ctx, numbers); err != nil {
@@ -95,9 +95,6 @@ type seeker struct {
 func (s seeker) check(ctx context.Context, numbers []uint16) error {
 	s.dryRun = true
 	_, err := s.all(ctx, numbers)
-	if errors.Is(err, rpc.ErrMethod) { // a leader of an older build moves the channel to its end
-		return nil
-	}
 	return err
 }
 
@@ -164,11 +161,6 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 	err := s.leaders.atLeader(ctx, op.Partition(), func(node ident.Node) error {
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: op, Numbers: []uint16{n}, DryRun: s.dryRun})
 		switch {
-		case errors.Is(err, rpc.ErrMethod) && s.dryRun:
-			return fmt.Errorf("%w: broker %s runs a build that cannot count what a seek skips and repeats; nothing was moved: %w", api.ErrInvalid, node, err)
-		case errors.Is(err, rpc.ErrMethod):
-			unsure = true
-			_, err = ask(ctx, s.leaders, node, calls.ChangeQueue, op)
 		case err == nil && len(resp.Moves) == 1 && !resp.Moves[0].Unsure:
 			move = moveOf(resp.Moves[0])
 		case err == nil:

@@ -87,9 +87,6 @@ func newTable(r Rooms) *table {
 	on(t, calls.Ends, func(context.Context, ident.Node, calls.None) (calls.EndsReply, error) {
 		return r.Inspector.Ends(), nil
 	})
-	on(t, calls.Topics, func(context.Context, ident.Node, calls.None) ([]calls.TopicStats, error) {
-		return calls.StatsOf(r.Inspector.Topics("", "", false)), nil
-	})
 	on(t, calls.Digest, func(_ context.Context, _ ident.Node, req calls.DigestRequest) (calls.DigestReply, error) {
 		d, err := r.Inspector.Digest(api.DigestRequest(req))
 		return calls.DigestReplyOf(d), err

@@ -41,8 +41,7 @@ type messageHeader struct {
 	apart []byte // the delta, if it is in the payload
 }
 
-// apartBytes is how long a delta in the header may be. Older builds read a delta in the
-// header alone, so that is its place where it fits.
+// apartBytes is how long a delta in the header may be. A longer one is in the payload.
 const apartBytes = rpc.MaxHeader / 2
 
 // epochNumbers is how many numbers an epoch takes.

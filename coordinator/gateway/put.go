@@ -79,14 +79,10 @@ func (h *history) judge(attempt uint32, parked bool, c replica.Completion, held 
 	return tryAgain
 }
 
-// shortage is the error of an outcome "not enough replicas", with its numbers if the leader
-// gave them; nil for any other outcome.
+// shortage is the error of an outcome "not enough replicas", with its numbers; nil for any other outcome.
 func shortage(c replica.Completion) error {
-	switch {
-	case c.Outcome != outcome.NotEnoughReplicas:
+	if c.Outcome != outcome.NotEnoughReplicas {
 		return nil
-	case c.Minimum == 0:
-		return api.ErrNotEnough
 	}
 	return api.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
 }

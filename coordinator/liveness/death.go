@@ -76,7 +76,7 @@ func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnatio
 			switch {
 			case err == nil && r.Reaches:
 				alive++
-			case err == nil, calls.IsUnknown(err): // an older build has no such call: it counts as one that does not reach the broker
+			case err == nil:
 				gone++
 			}
 		})

@@ -213,10 +213,3 @@ func damageView(d calls.DamagedPlace, n ident.Node) api.DamageView {
 		FirstSequence: ident.Sequence(d.FirstSequence), EndSequence: ident.Sequence(d.EndSequence),
 	}
 }
-
-// TopicsLedBy gives the statistics of the partitions that a broker leads, without clients,
-// over the brokers' own connections: its HTTP port may ask for certificates.
-func (d *Directory) TopicsLedBy(ctx context.Context, n ident.Node) ([]api.TopicStats, error) {
-	list, err := calls.Topics.Ask(ctx, d.o.Caller, n, calls.None{})
-	return calls.EdgeStats(list), err
-}

@@ -152,8 +152,7 @@ func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b 
 
 // keepsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that
 // an operator has gone on without (CU-9): some of them may be acknowledged, and here alone.
-// The leader knows of it before a follower that the metadata reaches late. A leader of an older build does
-// not say so; before any key has been seen, nothing is cut on its word.
+// The leader knows of it before a follower that the metadata reaches late. Before any key has been seen, nothing is cut.
 func (m *Machine) keepsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
 	if m.state.Revision == 0 {
 		return m.log.end.Sequence > at.Sequence

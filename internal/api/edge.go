@@ -265,7 +265,7 @@ type ChannelPosition struct {
 }
 
 // SeekResult is the effect of a seek in messages. A number is null if it is unknown: the channel
-// moved, but the answer of a leader was lost, or the leader runs an earlier build.
+// moved, but the answer of a leader was lost.
 type SeekResult struct {
 	DryRun     bool       `json:"dry_run"` // nothing has moved
 	Skips      *uint64    `json:"skips"`   // not finished, and not delivered any more
@@ -443,7 +443,7 @@ type BrokerView struct {
 	RPCAddress   string            `json:"rpc_address"`
 	Zone         string            `json:"zone"`
 	Version      string            `json:"version"`                    // of NSQ, which it speaks
-	Build        string            `json:"lockstep_version,omitempty"` // of the product; missing: an older build
+	Build        string            `json:"lockstep_version,omitempty"` // of the product
 	Leaving      bool              `json:"leaving"`                    // it is being decommissioned: its replicas go to others
 	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": what the broker gives up and does not get again
 	Level        int               `json:"feature_level"`              // of its build

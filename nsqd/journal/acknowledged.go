@@ -151,8 +151,7 @@ func putAcknowledged(b *[ackBytes]byte, group uint64) {
 }
 
 // Acknowledged reads the acknowledgement record of a journal: the highest group of which it proves
-// that submissions were answered. 0: there is no record (of an older build), or its checksum is
-// wrong. A wrong record proves nothing and is not an error.
+// that submissions were answered. 0: there is no record, or its checksum is wrong. A wrong record proves nothing and is not an error.
 func Acknowledged(fs vfs.FS, dir string) (uint64, error) {
 	b, err := readFile(fs, path.Join(dir, ackName))
 	if errors.Is(err, vfs.ErrNotExist) {

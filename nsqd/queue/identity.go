@@ -44,21 +44,14 @@ func (d *Draft) ByContent(key []byte) Draft {
 	if !d.LacksIdentities() {
 		return *d
 	}
-	return d.rewrite(int(d.Count)*len(Identity{}), func(m Message) Message {
-		if m.Identity == (Identity{}) {
-			m.Identity = IdentityOfContent(key, m.Header, m.Body)
-		}
-		return m
-	})
-}
-
-// rewrite is the put with each message as change leaves it. grows is how many bytes it may get longer.
-func (d *Draft) rewrite(grows int, change func(Message) Message) Draft {
-	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+grows)}
+	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+int(d.Count)*len(Identity{}))}
 	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
 		size := 4 + binary.LittleEndian.Uint32(p)
 		m, _ := decodeMessage(p[4:size])
-		_ = out.AddMessage(change(m)) // its header fitted before
+		if m.Identity == (Identity{}) {
+			m.Identity = IdentityOfContent(key, m.Header, m.Body)
+		}
+		_ = out.AddMessage(m) // its header fitted before
 		p = p[size:]
 	}
 	return out.Draft(d.Request)

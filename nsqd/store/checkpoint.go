@@ -29,7 +29,7 @@ import (
 // committed sequence, time of the newest batch (8 bytes each), header crc of the newest batch (4),
 // header crc before the start (4).
 //
-// Slots below 2^32 belong to no partition; older builds skip them. Slot 0: flags (8 bytes), 1 =
+// Slots below 2^32 belong to no partition. Slot 0: flags (8 bytes), 1 =
 // clean: the store was closed after this checkpoint, and nothing followed. Slots from 1 on: three
 // times the slot of a partition, and the epoch and number of the channel state in its snapshot. The
 // snapshot on disk may be newer. Slots from 2^31 on: the slot of a partition, and the numbers of its
@@ -174,7 +174,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	}
 	c := &checkpoint{noSync: le.Uint32(b[28:]) == 1, entries: map[uint64]entry{}, versions: map[uint64]version{}, marks: map[uint64]queue.IdentityMark{}}
 	c.mark = journal.Mark{Group: le.Uint64(b[8:]), Synced: le.Uint64(b[16:]), CRC: le.Uint32(b[24:])}
-	if files := le.Uint32(b[28:]); files != 1 { // 0: an older build, or there were none
+	if files := le.Uint32(b[28:]); files != 1 { // 0: there were none
 		c.mark.Files, c.mark.FileBytes = int(files>>1&0xf), int64(files>>5)*4096
 	}
 	count, boot := uint64(le.Uint32(b[32:])), uint64(le.Uint32(b[36:]))

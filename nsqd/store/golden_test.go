@@ -90,8 +90,7 @@ func TestGoldenIdentity(t *testing.T) {
 	require.EqualValues(t, uint64(0xfedcba9876543210), p.slot)
 }
 
-// TestGoldenCheckpoint: one of this build, and one of a build without the clean mark and the
-// versions of the channels. This build writes the latter if it has neither.
+// TestGoldenCheckpoint: one without and one with the clean mark and the versions of the channels.
 func TestGoldenCheckpoint(t *testing.T) {
 	order := []uint64{1 << 40, 2 << 40, 3 << 40, 4 << 40}
 	c := &checkpoint{
@@ -102,7 +101,7 @@ func TestGoldenCheckpoint(t *testing.T) {
 		},
 		versions: map[uint64]version{},
 	}
-	requireGolden(t, "checkpoint-old", c, order)
+	requireGolden(t, "checkpoint-plain", c, order)
 	c.clean = true
 	e := c.entries[order[2]]
 	e.identities = queue.IdentityMark{From: 1, End: 2, ClockMS: 3, Forgotten: 4}

@@ -15,8 +15,6 @@ const (
 	Busy Method[None, BusyReply] = "broker.busy"
 	// Reaches reports whether a broker is connected to a run of another one.
 	Reaches Method[ReachesRequest, ReachesReply] = "broker.reaches"
-	// Topics gives the statistics of the partitions that a broker leads, without clients.
-	Topics Method[None, []TopicStats] = "broker.topics"
 )
 
 // SpaceNotice reports whether a broker is below its disk reserve.

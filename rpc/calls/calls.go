@@ -16,10 +16,8 @@ package calls
 
 import (
 	"context"
-	"errors"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // Caller asks a broker, this one included, and decodes the answer into resp.
@@ -36,9 +34,6 @@ func (m Method[Req, Resp]) Ask(ctx context.Context, c Caller, n ident.Node, req 
 	err = c.Call(ctx, n, string(m), req, &resp)
 	return resp, err
 }
-
-// IsUnknown reports whether a call failed because the callee's build does not know the method.
-func IsUnknown(err error) bool { return errors.Is(err, rpc.ErrMethod) }
 
 // None is an empty request or answer.
 // On the wire, by place: append only.

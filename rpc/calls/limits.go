@@ -21,7 +21,7 @@ func Limits(method string) rpc.CallLimits {
 		l.Request = cancelBytes
 	case string(Batches), string(Peek): // bytes of messages, which take no more room when decoded
 		l.Response = rpc.MaxPayload
-	case string(Topics), string(Digest), string(Console):
+	case string(Digest), string(Console):
 		l.Response = 4 * responseBytes
 	}
 	return l

@@ -27,7 +27,6 @@ const (
 	ChannelEmpty   = "channel.empty"
 	ChannelPause   = "channel.pause"
 	ChannelUnpause = "channel.unpause"
-	ChannelSeek    = "channel.seek"
 	ChannelOrder   = "channel.order"
 	ChannelPolicy  = "channel.policy"
 	TopicPause     = "topic.pause"
@@ -70,7 +69,7 @@ type QueueOps struct {
 // On the wire, by place: append only.
 type QueuesDone struct{ Done []uint16 }
 
-// SeekRequest moves a channel (Op, verb ChannelSeek) in several partitions of its topic. With DryRun it
+// SeekRequest moves a channel (Op, without a verb) in several partitions of its topic. With DryRun it
 // only counts.
 // On the wire, by place: append only.
 type SeekRequest struct {

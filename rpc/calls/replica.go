@@ -32,7 +32,7 @@ type PrepareRequest struct {
 	Name       string
 	Topic      uint64
 	Partitions []uint16
-	Durability string // of the topic; "" from older brokers
+	Durability string // of the topic
 }
 
 // DiscardRequest names a replica by its broker's store of it.
@@ -57,7 +57,7 @@ type Prepared struct{ Stores []uint64 }
 type EndsReply struct {
 	Partitions []PartitionEnd
 	Damaged    []DamagedPlace
-	Starts     []PartitionStart // of the same partitions; older builds leave it out
+	Starts     []PartitionStart // of the same partitions
 }
 
 // PartitionStart is where the log of a partition begins, at its leader.

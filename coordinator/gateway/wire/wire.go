@@ -206,8 +206,7 @@ type Reply struct {
 const shortageBits = 32
 
 // ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of
-// "not enough replicas" the two numbers, the minimum in the upper half. Earlier builds
-// ignore the numbers, and send 0.
+// "not enough replicas" the two numbers, the minimum in the upper half.
 func ResultOf(c replica.Completion) ident.Sequence {
 	if c.Outcome == replica.NotEnoughReplicas {
 		return ident.Sequence(uint64(c.Minimum)<<shortageBits | uint64(uint32(c.InSync)))

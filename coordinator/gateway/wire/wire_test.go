@@ -41,8 +41,6 @@ func TestRecordsHaveTheirBytes(t *testing.T) {
 		"a4000000"+"1211"+"04"+"00", hex.EncodeToString(AppendReply(nil, r)))
 	r = DecodeReply(AppendReply(nil, r))
 	require.Equal(t, short, r.Completion())
-	older := Reply{Outcome: replica.NotEnoughReplicas}
-	require.Equal(t, replica.Completion{Outcome: replica.NotEnoughReplicas}, older.Completion())
 
 	v := Verb{Kind: VerbRequeue, Stream: 0xa1, Sequence: 0xa2, Argument: 0xa3, Epoch: 0xa4, Number: 0xa5, Attempts: 0xa6}
 	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a4000000"+"02"+"00"+"a600"+"a500000000000000",

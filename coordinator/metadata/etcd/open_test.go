@@ -568,8 +568,7 @@ func TestWipedMemberWaitsForOthers(t *testing.T) {
 }
 
 // TestWipedMemberBelievesNoOldList: while one of five joins as a new member, another one
-// starts that was stopped since the founding. It answers with the original list of members. It
-// is of a build that sends no reports.
+// starts that was stopped since the founding. It answers with the original list of members alone.
 func TestWipedMemberBelievesNoOldList(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -42,7 +42,7 @@ func CheckMarks(dir string, r Record, hasLog bool) (lifecycle.Doubt, error) {
 	switch {
 	case r.Doubted, hasLog && r.Boot == 0: // every build counts its starts, so the record was lost
 		return lifecycle.DoubtCopied, nil
-	case r.Marks == Marks{}: // a new data path, or one of an older build
+	case r.Marks == Marks{}: // a new data path
 		return lifecycle.DoubtNone, nil
 	}
 	now, err := readMarks(filepath.Join(dir, markName))

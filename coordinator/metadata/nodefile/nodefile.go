@@ -11,7 +11,6 @@
 //  2. The boot counter is raised here before any other broker receives it, and never falls below a
 //     value that another broker received. So if another broker has seen a higher counter than the
 //     one here, or another start at the same counter, the data path is older than it was.
-//  3. A file of a build before disk ids is read unchanged; the disk id is added.
 //
 // # Locks
 //
@@ -38,15 +37,14 @@ const name = "node.json"
 // Record is the content of the file. On disk, by name (JSON): fields are added, never renamed.
 type Record struct {
 	V       int        `json:"v"`
-	Cluster string     `json:"cluster,omitempty"` // "": written by an older build
+	Cluster string     `json:"cluster,omitempty"`
 	Node    ident.Node `json:"node"`
 	Boot    int64      `json:"boot"` // the boot counter: raised at each start, and regularly while the broker runs
 	// Starts are the newest starts on this disk. A start that the disk has not lived is never among them.
 	Starts []lifecycle.StartRecord `json:"starts,omitempty"`
 	// Clean means that the last run ended as planned, with all data on the disk.
 	Clean bool `json:"clean,omitempty"`
-	// Disk is the id of this data path's copy of the embedded etcd member; "" in a data path of an
-	// older build.
+	// Disk is the id of this data path's copy of the embedded etcd member.
 	Disk lifecycle.DiskID `json:"disk,omitempty"`
 	// Marks are the properties of DIR/node.mark at the last start, or when an operator last vouched
 	// for the data path.

@@ -24,7 +24,7 @@ func TestDataPathBelongsToOneBroker(t *testing.T) {
 	require.Zero(t, f.Record().Boot)
 	require.NoError(t, f.Update(func(r *nodefile.Record) { r.Boot = 5 }))
 	f, err = open("orders", "n1")
-	require.NoError(t, err, "an older build did not write the cluster")
+	require.NoError(t, err, "the cluster was not named yet")
 	require.EqualValues(t, 5, f.Record().Boot)
 	_, err = open("", "n2")
 	require.ErrorContains(t, err, `belongs to node "n1"`)
@@ -82,20 +82,6 @@ func TestGoldenNodeFile(t *testing.T) {
 	require.Equal(t, record, again.Record())
 }
 
-// TestNodeFileWithoutStarts: an older build has not recorded the starts; what it has is read as it is.
-func TestNodeFileWithoutStarts(t *testing.T) {
-	fs := vfs.NewMemory()
-	require.NoError(t, vfs.MakeDir(fs, "/data"))
-	file, err := fs.Create("/data/node.json")
-	require.NoError(t, err)
-	_, err = file.WriteAt([]byte(`{"v":1,"node":"n1","boot":7,"disk":"d1","seen":{"n2":{"disk":"d2","boot":4}}}`), 0)
-	require.NoError(t, err)
-	f, err := nodefile.Open(fs, "/data", "", "n1")
-	require.NoError(t, err)
-	require.Equal(t, lifecycle.DiskState{Disk: "d1", Boot: 7}, f.Record().State())
-	require.Equal(t, lifecycle.DiskState{Disk: "d2", Boot: 4}, f.Record().Seen["n2"])
-}
-
 // TestObserve: a broker that only began another start is news, and what is known is not written again.
 func TestObserve(t *testing.T) {
 	writes := 0
@@ -117,7 +103,7 @@ func TestObserve(t *testing.T) {
 }
 
 // TestMarksTellACopy: a copy of the files, a lost record and a recorded doubt mean a copy; the disk
-// itself and the record of an older build do not.
+// itself does not.
 func TestMarksTellACopy(t *testing.T) {
 	dir := t.TempDir()
 	marks, err := nodefile.Mark(dir)
@@ -148,5 +134,4 @@ func TestMarksTellACopy(t *testing.T) {
 	record.Doubted = true
 	require.Equal(t, lifecycle.DoubtCopied, doubt(dir, record))
 	require.Equal(t, lifecycle.DoubtCopied, doubt(dir, nodefile.Record{}), "a log without its record")
-	require.Equal(t, lifecycle.DoubtNone, doubt(dir, nodefile.Record{Boot: 9}), "of an older build")
 }

@@ -68,11 +68,7 @@ func (s *Session) otherRun(ctx context.Context) (*metadata.NodeState, error) {
 		return nil, err
 	}
 	r := s.o.File.Record()
-	same := n.Disk == string(r.Disk) && !r.Doubted
-	if n.Disk == "" { // of an older build
-		same = n.RPCAddress == s.node.RPCAddress
-	}
-	if same {
+	if n.Disk == string(r.Disk) && !r.Doubted {
 		return nil, nil
 	}
 	return &n, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -94,9 +93,6 @@ func (r *Registry) apply(c metadata.Change) {
 		u, err := decodeUser(name, e)
 		if err != nil {
 			r.o.Log.WithError(err).WithField("user", name).Error("cannot read a user, it has no rights until it can be read")
-		}
-		if u.Hash != "" && !strings.HasPrefix(u.Hash, hashScheme) {
-			r.o.Log.WithField("user", name).Warn("user refused: its token was made by an earlier build; run `nsqctl user rotate`, with the token of --bootstrap-admin-token-file if no administrator can log in")
 		}
 		read = append(read, u)
 	}

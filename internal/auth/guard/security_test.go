@@ -233,7 +233,7 @@ func TestTables(t *testing.T) {
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Tracer: everything{}, Metrics: http.NotFoundHandler(), Admission: admission.New(admission.Options{}),
-		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences", "/ui/data"),
+		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences"),
 		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: consume.New(consume.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()

@@ -64,7 +64,7 @@ type Broker struct {
 	Drain       string     `json:"drain,omitempty"`       // leaders or replicas; missing: it is not being drained
 	Zone        string     `json:"zone"`
 	Version     string     `json:"version"`                    // of NSQ, which it speaks
-	Build       string     `json:"lockstep_version,omitempty"` // of the product; missing: an older build
+	Build       string     `json:"lockstep_version,omitempty"` // of the product
 	Level       int        `json:"feature_level"`
 	TCPAddress  string     `json:"tcp_address"`
 	HTTPAddress string     `json:"http_address"`
@@ -247,7 +247,7 @@ type Connection struct {
 	ConnectedMS    int64      `json:"connected_ms"`
 	LastActivityMS int64      `json:"last_activity_ms"`
 	TLS            bool       `json:"tls"`
-	Protocol       string     `json:"protocol"` // tcp or http; "" from an older build
+	Protocol       string     `json:"protocol"` // tcp or http
 	// Oldest is the message that the client has held longest; null: it holds none.
 	Oldest *HeldMessage `json:"oldest"`
 }

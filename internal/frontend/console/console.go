@@ -148,7 +148,7 @@ const (
 	askSeries  = "series"
 )
 
-// question is sent by one broker's console to another's. Fields may be added: an older broker ignores them.
+// question is sent by one broker's console to another's. Fields may be added.
 type question struct {
 	What      string   `json:"what"`
 	Topic     string   `json:"topic,omitempty"`
@@ -160,9 +160,7 @@ type question struct {
 	Audit     bool     `json:"audit,omitempty"`
 	// Without the events in the metadata from this time on, which the asking broker has itself. 0: with all.
 	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
-	// Compact asks for a table's rows in their short form (rows.go). An older broker has the long form alone.
-	Compact bool `json:"compact,omitempty"`
-	OnePart bool `json:"one_partition,omitempty"`
+	OnePart          bool  `json:"one_partition,omitempty"`
 }
 
 // Answer answers a question of another broker's console, or of this one.
@@ -171,7 +169,7 @@ func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	if err := json.Unmarshal(raw, &q); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	if q.What == askTable && q.Compact {
+	if q.What == askTable {
 		return c.ownRows()
 	}
 	a, err := c.answer(q)

@@ -488,38 +488,6 @@ func TestChangesOfTheMetadataAreNotAskedFor(t *testing.T) {
 	})
 }
 
-// TestTableOfAnOlderBroker: brokers of two builds join their tables, in both directions.
-func TestTableOfAnOlderBroker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.put(api.TopicSample{Topic: "orders", Messages: 3, Channels: []api.ChannelSample{channel("billing", 7, time.Second), channel("mail", 1, 0)}}, "n2")
-		page := console.Page{Limit: 10}
-		old := console.New(console.Options{Cluster: older{broker{w, "n1"}}, Events: events.New()})
-		require.Equal(t, w.consoles["n1"].Topics(t.Context(), page), old.Topics(t.Context(), page))
-		require.Equal(t, w.consoles["n1"].Channels(t.Context(), "", page), old.Channels(t.Context(), "", page))
-		require.EqualValues(t, 8, old.Overview(t.Context()).Depth)
-		require.EqualValues(t, 2, old.Topics(t.Context(), page).Topics[0].Channels)
-	})
-}
-
-// older puts its questions without the fields that an earlier build does not know: the others answer it as they answer
-// that build, and as that build answers.
-type older struct{ broker }
-
-func (o older) AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error) {
-	var q map[string]any
-	if err := json.Unmarshal(question, &q); err != nil {
-		return nil, err
-	}
-	delete(q, "compact")
-	delete(q, "without_cluster_ms")
-	question, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	return o.broker.AskConsole(ctx, n, question)
-}
-
 // An alarm becomes an event when it begins and when it ends, with what to do.
 func TestAlarmsBeginAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,8 +1,7 @@
 package console
 
 // shortRow is a topic's part with its channels, as brokers send it to each other: a table of
-// thousands of idle topics is a sixth of its length in the answers to the page. Fields may be added: an
-// older broker ignores them.
+// thousands of idle topics is a sixth of its length in the answers to the page. Fields may be added.
 type shortRow struct {
 	Topic    string         `json:"t"`
 	Messages uint64         `json:"m,omitempty"`
@@ -45,7 +44,7 @@ func (p part) compact() part {
 	return p
 }
 
-// expand is the inverse of compact. An older broker has sent the long rows.
+// expand is the inverse of compact.
 func (p *part) expand() {
 	if len(p.Rows) == 0 {
 		return

@@ -34,7 +34,7 @@ const (
 	saveEvery = time.Minute
 	// saveWait is how long the end of Keep waits for a disk.
 	saveWait = 2 * time.Second
-	// savedFormat changes when an older build cannot read the parts.
+	// savedFormat changes when the last release cannot read the parts.
 	savedFormat = 1
 )
 

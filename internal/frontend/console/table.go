@@ -33,10 +33,10 @@ func Sorts() []string { return []string{"name", "depth", "lag", "rate", "disk"} 
 // part is one broker's part of the table.
 type part struct {
 	Live     Live               `json:"live"`
-	Topics   []Topic            `json:"topics"`
-	Channels []Channel          `json:"channels"`
+	Topics   []Topic            `json:"-"`
+	Channels []Channel          `json:"-"`
 	Damaged  []api.PlacedDamage `json:"damaged,omitempty"`
-	Rows     []shortRow         `json:"rows,omitempty"` // in place of Topics and Channels
+	Rows     []shortRow         `json:"rows,omitempty"` // Topics and Channels on their way
 }
 
 // table is all topics and channels of the cluster.
@@ -131,7 +131,7 @@ func (c *Console) table(ctx context.Context) *table {
 	// The request that asks may end before the answer; requests that wait for the lock share it.
 	ctx = context.WithoutCancel(ctx)
 	v := c.o.Cluster.View()
-	parts, missing := askAll[part](ctx, c, v, question{What: askTable, Compact: true}, "")
+	parts, missing := askAll[part](ctx, c, v, question{What: askTable}, "")
 	t := &table{view: v, missing: missing, live: map[ident.Node]*Live{}}
 	t.changes = sync.OnceValue(func() []Event {
 		hour := time.Now().Add(-time.Hour)
@@ -397,9 +397,6 @@ func cut[Row any](rows []*Row, p Page) []Row {
 	}
 	return out
 }
-
-// Own gives the brokers' reports on themselves. A broker that does not answer has none.
-func (c *Console) Own(ctx context.Context) map[ident.Node]health.Own { return c.table(ctx).own() }
 
 // own are the brokers' reports on themselves.
 func (t *table) own() map[ident.Node]health.Own {

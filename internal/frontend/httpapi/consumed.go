@@ -205,7 +205,9 @@ func WriteEvents(w io.Writer, b *consume.Batch, base64 bool) error {
 
 // WriteEnd writes the event with the reason of the end.
 func WriteEnd(w io.Writer, reason string) error {
-	return writeEvent(w, "end", "", map[string]string{"message": reason})
+	return writeEvent(w, "end", "", struct {
+		Message string `json:"message"`
+	}{reason})
 }
 
 func writeEvent(w io.Writer, event, id string, v any) error {

@@ -119,7 +119,6 @@ var (
 		{Method: "GET", Path: "/ui/app.css"},
 		{Method: "GET", Path: "/ui/icon.svg"},
 		{Method: "GET", Path: "/ui/licences"},
-		{Method: "GET", Path: "/ui/data", Right: access.Observe},
 	}
 	lookupRules = []Rule{
 		// These delete nothing; see the package comment.

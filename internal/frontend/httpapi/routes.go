@@ -251,7 +251,6 @@ var routes = map[string]Description{
 	http.MethodGet + " /ui/app.css":              {Summary: "The console's style.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/icon.svg":             {Summary: "The console's icon.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/licences":             {Summary: "The licences of the console's libraries.", Lenient: true, Reply: ""},
-	http.MethodGet + " /ui/data":                 {Summary: "An overview for scripts of earlier builds.", Lenient: true, Reply: map[string]any{}},
 	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{argNode, boolean("cancel", "cancel a decommission in progress")}, Uses: outcome.OfRequests},
 
 	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: argsMove, Reply: api.Plan{}, Uses: outcome.OfRequests, Codes: errsTopic},

@@ -1,3 +1,13 @@
+// Package webui is the web console at /ui. Its TypeScript sources are in src; make ui builds the
+// files in dist, which are part of the repository and of the binary, so that no other build needs
+// npm. TestDistIsBuiltFromTheSources compares them.
+//
+// Invariants:
+//
+//  1. The console asks no other host: it works on a network without access to the internet.
+//  2. Its files hold nothing about the cluster, so that a browser gets them before a sign-in. The
+//     data come from the routes of internal/frontend/httpapi, with the rights of each.
+//  3. No script or style stands in the page itself: the Content-Security-Policy refuses them.
 package webui
 
 import (

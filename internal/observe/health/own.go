@@ -45,8 +45,7 @@ const MaxIdleChannels = 100
 const MaxHeldPolicies = 100
 
 // Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its
-// times are distances by the broker's own clock. A missing value is unknown, or does not apply: an
-// older build has none.
+// times are distances by the broker's own clock. A missing value is unknown, or does not apply.
 type Own struct {
 	// CertificateSeconds is for how long a certificate is valid still, by its use (client, rpc, etcd);
 	// negative after its end.

@@ -123,7 +123,7 @@ func printStatus(out io.Writer, v api.ClusterView, wide bool) error {
 		if b.LowSpace {
 			note += "short of disk"
 		}
-		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, cmp.Or(b.Build, "unknown"), cli.Mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Build, cli.Mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
 	}
 	fmt.Fprintln(w)
 	PrintTopics(w, v, v.Topics, wide)

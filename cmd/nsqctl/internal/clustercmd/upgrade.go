@@ -112,8 +112,6 @@ func judgeUpgrade(v api.ClusterView, builds []build) upgrade {
 			u.wait("the build of %s is unknown: %s", b.Broker, b.Error)
 		case b.FeatureLevel < u.Newest:
 			u.wait("%s runs %s, whose feature level is %d: the newest is %d", b.Broker, b.describe(), b.FeatureLevel, u.Newest)
-		case b.describe() == "unknown":
-			u.wait("%s runs a build that does not say its version: an old one", b.Broker)
 		case slices.Contains(old, b.Broker):
 			u.wait("%s runs %s, another build than most", b.Broker, b.describe())
 		}
@@ -145,7 +143,7 @@ func (u *upgrade) outdated() (old []string) {
 		}
 	}
 	for _, b := range u.Brokers {
-		if b.Alive && b.Error == "" && (b.FeatureLevel < u.Newest || b.describe() == "unknown" || aim != "" && b.describe() != aim) {
+		if b.Alive && b.Error == "" && (b.FeatureLevel < u.Newest || aim != "" && b.describe() != aim) {
 			old = append(old, b.Broker)
 		}
 	}

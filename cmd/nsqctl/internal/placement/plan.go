@@ -3,21 +3,19 @@ package placement
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // planned is what a command with a plan prints as JSON.
 type planned struct {
-	Plan   *api.Plan `json:"plan"` // null: the broker is of a build without plans
+	Plan   *api.Plan `json:"plan"`
 	Result string    `json:"result"`
 }
 
@@ -26,17 +24,15 @@ type planned struct {
 func (a Change) showPlan(cmd *cobra.Command, t *cli.Target) (p *api.Plan, goOn bool, err error) {
 	dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
 	yes, _ := cmd.Flags().GetBool("yes")
-	if err := t.GetAny(cmd.Context(), a.Path, a.Query, &p); err != nil {
-		if status := brokerapi.Status(err); dry || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
-			return nil, false, err
-		}
-		p = nil // a broker of an older build makes the change without a plan
+	p = new(api.Plan)
+	if err := t.GetAny(cmd.Context(), a.Path, a.Query, p); err != nil {
+		return nil, false, err
 	}
 	out := cmd.OutOrStdout()
 	switch {
 	case t.Output == "json" && dry:
 		return p, false, cli.PrintJSON(out, p)
-	case t.Output == "json" || p == nil:
+	case t.Output == "json":
 	default:
 		if err := printPlan(out, *p, t.Wide); err != nil {
 			return nil, false, err
@@ -45,7 +41,7 @@ func (a Change) showPlan(cmd *cobra.Command, t *cli.Target) (p *api.Plan, goOn b
 	if dry {
 		return p, false, nil
 	}
-	if p != nil && len(p.Steps) > 0 && !yes && t.Output != "json" && cli.IsTerminal(cmd.OutOrStdout()) && cli.IsTerminal(os.Stdin) {
+	if len(p.Steps) > 0 && !yes && t.Output != "json" && cli.IsTerminal(cmd.OutOrStdout()) && cli.IsTerminal(os.Stdin) {
 		if err := cli.Confirm(out, cmd.InOrStdin()); err != nil {
 			return nil, false, err
 		}

@@ -14,9 +14,6 @@ export function store(name: string, value: string) {
   try { localStorage.setItem("lockstep-" + name, value); } catch { /* private window */ }
 }
 
-// Earlier builds kept the token of a user in the tab.
-try { sessionStorage.removeItem("lockstep-token"); } catch { /* private window */ }
-
 // useClock writes times in the chosen zone.
 export function useClock(): (ms: number | null | undefined) => string {
   const { utc } = useContext(SettingsContext);

@@ -75,7 +75,7 @@ export interface ChannelPartition {
 export interface Connection {
   broker: string; address: string; client_id: string; hostname: string; user_agent: string; user: string; ready: Maybe<number>; in_flight: Maybe<number>;
   messages: Maybe<number>; finishes: Maybe<number>; requeues: Maybe<number>; connected_ms: Maybe<number>; last_activity_ms: Maybe<number>; tls: boolean; protocol?: string;
-  oldest?: Maybe<{ id: string; partition: number; attempts: number; since_ms: number }>; // null: none, or protocol is "", of an older build
+  oldest?: Maybe<{ id: string; partition: number; attempts: number; since_ms: number }>; // null: none
 }
 
 export interface ChannelDetail {

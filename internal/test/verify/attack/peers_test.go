@@ -214,7 +214,7 @@ func TestOneCertificateIsOneBroker(t *testing.T) {
 			}
 			i, err := impersonate(n1, as.node, as.inc, ca.Client(certificate), "")
 			if err == nil {
-				response, err := i.call("broker.topics", []byte{0xc0})
+				response, err := i.call("partition.ends", []byte{0xc0})
 				t.Errorf("%s of incarnation %d with the certificate %q is let in; its call: %q, %v", as.node, as.inc, certificate, response, err)
 				_ = i.conn.Close()
 			}

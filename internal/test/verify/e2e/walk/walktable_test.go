@@ -46,7 +46,7 @@ var signs = map[string]string{
 	"`belongs to another foundation`":                        "TestWalkOfForeignDisks",
 	"`acknowledged data may be missing":                      "TestWalkOfRefusedStarts",
 	"`waiting for the metadata: …`":                          "cmd/nsqd.TestWaitsForAnExternalEtcd",
-	"`cannot reach the metadata`":                             "TestWalkOfTheTable",
+	"`cannot reach the metadata`":                            "TestWalkOfTheTable",
 	"puts at one broker wait for seconds":                    "TestWalkOfACutOffBroker",
 	"`this broker needs a --node-name of its own`":           "TestCopiedConfigurationHurtsNobody",
 	"`mvcc: database space exceeded`":                        "TestAlertOfTheMetadata",
