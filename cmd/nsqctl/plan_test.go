@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// The plan comes first, --dry-run ends with it, and a broker of an older build goes on without.
+// The plan comes first, --dry-run ends with it, and a broker of an older build does without one.
 func TestPlansAreShownFirst(t *testing.T) {
 	plan := &api.Plan{
 		Steps:   []api.PlanStep{{Topic: "orders", Partition: 3, Replicas: []ident.Node{"n1", "n2"}, ReplicasAfter: []ident.Node{"n4", "n2"}, Leader: "n1", LeaderAfter: "n4"}},
