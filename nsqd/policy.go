@@ -24,7 +24,7 @@ type Policy struct {
 	// rejects instead of delivering them. "": it delivers all messages.
 	Filter string
 	// Revision numbers the versions of the configuration: a newer policy is never
-	// replaced by an older one, whoever brings it.
+	// replaced by an older one, whatever its source.
 	Revision int64
 	// Channel is the id of the channel whose configuration this is (ChannelOptions.ID).
 	Channel uint64

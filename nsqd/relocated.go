@@ -97,9 +97,8 @@ func (p *Partition) DeferredCount() (n int) {
 // without durable channels keeps everything since its last channel was deleted, except messages that
 // ReleaseEphemeral released. Removable forgets relocations that no channel needs.
 //
-// It is one decision: no delta and no snapshot is applied between its looks at the channels and at
-// the relocations. In two looks, a message could seem to be held by a batch that the second look no
-// longer protects.
+// It reads the channels and the relocations atomically: no delta and no snapshot is applied in between.
+// Otherwise a message could seem to be held by a batch that the second read no longer protects.
 func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
 	p.ApplyPending()
 	p.mu.RLock() // every delta and snapshot is applied under mu

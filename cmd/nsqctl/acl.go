@@ -23,8 +23,8 @@ func newACL(t *cli.Target) *cobra.Command {
 one, everything else for itself, and the whole name must match, an #ephemeral
 suffix included. A right counts at once, also for clients that are connected.
 
-  --topic PATTERN --rights   publish      PUB, MPUB, DPUB and their kin, /pub, /mpub
-                             consume      SUB and its kin, nsqctl peek
+  --topic PATTERN --rights   publish      PUB, MPUB, DPUB and their variants, /pub, /mpub
+                             consume      SUB and its variants, nsqctl peek
                              administer   create, empty, pause and delete; seek; policies
   --cluster                  observe      statistics, metrics, settings, the cluster's state
                              administer   everything, users included`,

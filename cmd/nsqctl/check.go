@@ -48,7 +48,7 @@ func newCheck(t *cli.Target) *cobra.Command {
 		Short: "compare the replicas of a topic batch by batch",
 		Long: `check reads every live replica, batch by batch, up to the newest committed end
 that a replica has when check begins, and prints the first difference. Messages
-that are published meanwhile do not count. Exit code 0: all replicas are present
+published after that do not count. Exit code 0: all replicas are present
 and equal; 6: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
@@ -106,7 +106,7 @@ func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good boo
 	return nil
 }
 
-// compareTopic compares each partition up to its end, which the first look sets: what is published later may be on
+// compareTopic compares each partition up to its end at the first read: messages published later may be on
 // one replica and not yet on another.
 func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int]int64) ([]finding, error) {
 	var v api.ClusterView

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	silence = wait.Limit // a broker of these tests that has gone closes its connections
+	silence = wait.Limit // in these tests a broker that is gone closes its connections
 	m.Run()
 }
 

@@ -55,7 +55,7 @@ func newStats(t *cli.Target) *cobra.Command {
 // clearScreen clears a terminal.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// liveStats prints the statistics repeatedly. It goes on if a broker does not answer for a
+// liveStats prints the statistics repeatedly. It continues if a broker does not answer for a
 // moment.
 func liveStats(cmd *cobra.Command, t *cli.Target, topic, channel string, interval time.Duration) error {
 	out := cmd.OutOrStdout()

@@ -43,7 +43,7 @@ func newTail(t *cli.Target) *cobra.Command {
 it creates an ephemeral one, which receives the messages from now on; with
 --channel it shares the messages with the other consumers of that channel. It
 creates no topic and no other channel (nsqctl channel create); it asks the HTTP
-API, and goes on without an answer. With -o json a line has the id, the attempts
+API, and continues without an answer. With -o json a line has the id, the attempts
 and the time as well. A message is finished when it is printed.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
@@ -126,7 +126,7 @@ type printer struct {
 	n     int
 	limit int
 	most  int       // in flight
-	want  func(int) // tells the brokers how many more messages may come
+	want  func(int) // grants the brokers credit for that many more messages
 	done  chan struct{}
 	json  bool
 	err   error // of the output; nothing is printed any more

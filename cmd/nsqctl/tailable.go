@@ -22,7 +22,7 @@ import (
 const (
 	// lookups is how often a topic or a channel is looked for: it may just have been made at another broker.
 	lookups = 3
-	// lookupTimeout bounds one question. Without an answer tail goes on.
+	// lookupTimeout bounds one question. Without an answer tail continues.
 	lookupTimeout = 2 * time.Second
 )
 
@@ -70,7 +70,7 @@ func lookupAddresses(cmd *cobra.Command, t *cli.Target, lookupd string) []string
 	return all
 }
 
-// missingAt asks the lookup API. nil: both exist, or nobody knows.
+// missingAt asks the lookup API. nil: both exist, or that is unknown.
 func missingAt(ctx context.Context, ask *brokerapi.Client, topic, channel string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

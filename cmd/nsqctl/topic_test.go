@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTopicCreateAndSet: what is given is sent, zeros too, and a refusal is an error with the broker's text.
+// TestTopicCreateAndSet: all given settings are sent, zeros too, and a refusal is an error with the broker's text.
 func TestTopicCreateAndSet(t *testing.T) {
 	asked := ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,10 +22,10 @@ func newTopicDelete(t *cli.Target) *cobra.Command {
 		Use:   "delete TOPIC",
 		Short: "delete a topic",
 		Long: `delete deletes a topic with its channels. It can be undeleted for the time of
---delete-grace of the brokers (24h by default), and takes its disk space meanwhile.
-An #ephemeral topic is deleted for good.`,
+--delete-grace of the brokers (24h by default); its files take disk space until then.
+An #ephemeral topic is deleted permanently.`,
 		Example: `  nsqctl topic delete orders
-  nsqctl topic delete orders --now         # for good`,
+  nsqctl topic delete orders --now         # permanently`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args}
@@ -36,7 +36,7 @@ An #ephemeral topic is deleted for good.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&now, "now", false, "for good, at once: it cannot be undeleted")
+	cmd.Flags().BoolVar(&now, "now", false, "delete permanently, at once: it cannot be undeleted")
 	return cmd
 }
 
@@ -68,8 +68,8 @@ func newTopicPurge(t *cli.Target) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "purge TOPIC",
-		Short: "remove deleted topics of a name for good, before their grace is over",
-		Long: `purge removes all deleted topics of a name for good, or the one with --id. Their files
+		Short: "remove deleted topics of a name permanently, before their grace period ends",
+		Long: `purge permanently removes all deleted topics of a name, or the one with --id. Their files
 leave the disk after --trash-grace of each broker.`,
 		Example: `  nsqctl topic purge orders`,
 		Args:    cobra.ExactArgs(1),
@@ -98,7 +98,7 @@ func newTopicTrash(t *cli.Target) *cobra.Command {
 		Long: `trash prints the deleted topics that can be undeleted, the one that was deleted first
 first. BYTES is the size of one copy of the logs, which each replica has on disk; it is
 unknown while the leader of a partition does not answer. UNTIL
-is when the topic is removed for good; while the cluster has no controller it moves
+is when the topic is removed permanently; while the cluster has no controller it moves
 into the future.`,
 		Example: `  nsqctl topic trash
   nsqctl topic trash -o json`,

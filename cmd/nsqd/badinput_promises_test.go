@@ -10,7 +10,7 @@ import (
 )
 
 // TestPromiseProducerThatNeverReads pipelines without reading its answers: the broker stops reading
-// it, and uses no more memory.
+// it, and uses no further memory.
 func TestPromiseProducerThatNeverReads(t *testing.T) {
 	t.Parallel()
 	b := start(t)

@@ -206,7 +206,7 @@ func TestHalfACommand(t *testing.T) {
 	b.quiet()
 }
 
-// TestClientThatNeverReads receives no more than its credit and the buffers allow; other
+// TestClientThatNeverReads receives at most what its credit and the buffers allow; other
 // consumers of the channel get the rest.
 func TestClientThatNeverReads(t *testing.T) {
 	t.Parallel()
@@ -314,7 +314,7 @@ func TestIdleConnections(t *testing.T) {
 }
 
 // TestMoreClientsThanFiles: more connections than the process may open files are refused, and
-// the broker goes on.
+// the broker continues.
 func TestMoreClientsThanFiles(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)

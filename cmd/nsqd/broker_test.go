@@ -139,7 +139,7 @@ func (b *broker) ready() {
 	b.alive("serves", func() bool { return strings.Contains(b.logged(), "ready to serve clients") })
 }
 
-// alive waits for a condition of a broker that must not end meanwhile.
+// alive waits for a condition of a broker that must not end during the wait.
 func (b *broker) alive(what string, ok func() bool) {
 	b.t.Helper()
 	b.eventually(what, func() bool {

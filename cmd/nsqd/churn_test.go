@@ -27,7 +27,7 @@ func TestConnectionChurn(t *testing.T) {
 }
 
 // churn connects and disconnects so often, from a few goroutines. It calls beside, if any,
-// repeatedly meanwhile.
+// repeatedly during the churn.
 func (b *broker) churn(times int64, beside func()) {
 	b.t.Helper()
 	var count atomic.Int64

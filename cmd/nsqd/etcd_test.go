@@ -8,7 +8,7 @@ import (
 )
 
 // TestARegistrationOfADeadBrokerMayStay: a wiped broker waits for the end of its earlier registration. The
-// time in which the metadata gave no answer, or its leases began anew, does not make the name taken.
+// time in which the metadata gave no answer, or its leases were restarted, does not make the name taken.
 func TestARegistrationOfADeadBrokerMayStay(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	after := func(d time.Duration) time.Time { return at.Add(d) }

@@ -11,7 +11,7 @@ import (
 // members are the members of the embedded etcd, which have the names of their brokers.
 type members struct{ etcd *etcd.Server }
 
-// Remove removes a broker's member for good.
+// Remove removes a broker's member permanently.
 func (m members) Remove(ctx context.Context, n ident.Node) error {
 	return m.etcd.RemoveMember(ctx, string(n))
 }

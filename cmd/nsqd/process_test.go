@@ -125,7 +125,7 @@ func TestDataPathIsRemoved(t *testing.T) {
 			b := start(t)
 			b.dial().put("orders", "a message")
 			taken := filepath.Join(b.dir, name)
-			require.NoError(t, os.Rename(taken, taken+".old")) // no file can be created in it meanwhile
+			require.NoError(t, os.Rename(taken, taken+".old")) // no file can be created in it now
 			require.Equal(t, 1, b.wait())
 			require.Contains(t, b.logged(), "the data path was removed")
 			require.NotContains(t, b.logged(), "goroutine")

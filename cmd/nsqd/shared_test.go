@@ -21,7 +21,7 @@ type shared struct {
 	flags func(t *testing.T, dir string) []string
 	// users makes an administrator, after which every client has to log in.
 	users bool
-	close func() // what flags began
+	close func() // ends what the flags started
 
 	mu     sync.Mutex
 	broker *broker

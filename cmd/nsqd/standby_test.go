@@ -35,7 +35,9 @@ func TestReasonsInTheLog(t *testing.T) {
 		log := logrus.New()
 		log.SetOutput(&out)
 		s := newStandby(log, nil, 0)
-		lines := func(text string) int { return strings.Count(out.String(), fmt.Sprintf("msg=\"not ready\" reason=%s", text)) }
+		lines := func(text string) int {
+			return strings.Count(out.String(), fmt.Sprintf("msg=\"not ready\" reason=%s", text))
+		}
 		s.sayIfLong("early")
 		require.Equal(t, "early", s.why())
 		require.Zero(t, lines("early"), "every start waits for a moment")
@@ -214,7 +216,7 @@ func TestClientsWaitForTheStart(t *testing.T) {
 }
 
 // TestAStartThatIsTooLong: a client receives the reason when it has waited as long as a put, for all that it sent
-// together. A later command waits anew.
+// together. A later command waits again.
 func TestAStartThatIsTooLong(t *testing.T) {
 	inStart(t, func(x *starting) {
 		for send, want := range clientCommands() {

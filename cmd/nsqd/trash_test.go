@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTrashBytes: the metric has the bytes of deleted topics, until they are removed for good.
+// TestTrashBytes: the metric has the bytes of deleted topics, until they are removed permanently.
 func TestTrashBytes(t *testing.T) {
 	t.Parallel()
 	b := start(t)

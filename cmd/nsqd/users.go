@@ -34,7 +34,7 @@ func (p *process) openUsers() error {
 	return nil
 }
 
-// mayPublish reports whether a user may publish to a topic now. Nobody may while the users are not known.
+// mayPublish reports whether a user may publish to a topic now. The answer is no until the users have been read.
 func (p *process) mayPublish(user, topic string) bool {
 	policy := p.users.Policy()
 	return policy != nil && policy.AllowUser(user, access.Publish, topic)
@@ -61,7 +61,7 @@ func (p *process) watchUsers() {
 	p.watches.Go(func() { p.tcp.Recheck(ctx) })
 }
 
-// awaitUsers returns when the users are known: before that no door may open.
+// awaitUsers returns when the users are known. No port serves clients before that.
 func (p *process) awaitUsers(ctx context.Context) error {
 	for {
 		changed := p.users.Changed()

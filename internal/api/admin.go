@@ -110,7 +110,7 @@ type UndeleteTopic struct {
 	Malformed error
 }
 
-// PurgeTopic removes deleted topics of a name for good, before their grace is over; with an id that
+// PurgeTopic removes deleted topics of a name permanently, before their grace is over; with an id that
 // one alone.
 type PurgeTopic struct {
 	Topic     string

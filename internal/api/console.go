@@ -10,14 +10,14 @@ import (
 type TopicSample struct {
 	Topic string
 	Led   int // partitions of the topic that the broker leads
-	// Leadership changes with the set of these partitions and with their epochs: counts of two
-	// samples may be subtracted only if it is the same in both.
+	// Leadership changes with the set of led partitions and with their epochs. Counts of two
+	// samples may be subtracted only if it is equal in both.
 	Leadership    uint64
 	Messages      uint64 // since the topic was made
 	Put, PutBytes uint64 // committed by this process
 	Depth         int64  // messages that no channel has received
 	Paused        bool
-	KeptBytes     int64 // of the logs, one copy of each: what retention and the channels keep
+	KeptBytes     int64 // of the logs, one copy of each, as retained for replay and for channels
 	Channels      []ChannelSample
 }
 
@@ -38,7 +38,7 @@ type ChannelPartition struct {
 	Partition                 uint16
 	Depth, InFlight, Deferred int64
 	Lags                      bool           // it has a message that is neither finished nor deferred
-	Oldest                    ident.Sequence // the first of these; without one the end
+	Oldest                    ident.Sequence // the first such message; without one the end
 	OldestMS                  int64          // the time of its put, unix ms; 0 = unknown
 	Lag                       time.Duration
 	End                       ident.Sequence

@@ -159,7 +159,7 @@ type Subscription interface {
 	// Ordered reports whether the subscription or its topic asked for an ordered channel: the next message of a partition
 	// comes after the finish of this one.
 	Ordered() bool
-	// Oldest is the delivery in flight that the client has held longest; nil: there is none. It looks at all of them.
+	// Oldest is the delivery in flight that the client has held longest; nil if there is none. It looks at all of them.
 	Oldest() *HeldMessage
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
 	SetReady(n int)
@@ -445,13 +445,13 @@ type BrokerView struct {
 	Version      string            `json:"version"`                    // of NSQ, which it speaks
 	Build        string            `json:"lockstep_version,omitempty"` // of the product
 	Leaving      bool              `json:"leaving"`                    // it is being decommissioned: its replicas go to others
-	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": what the broker gives up and does not get again
+	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": the broker gives them up and gets no new ones
 	Level        int               `json:"feature_level"`              // of its build
 	// Silent: it is not registered, and its address neither answers nor refuses connections. The process hangs, or its host
 	// is off or cut off.
 	Silent bool `json:"silent,omitempty"`
-	// Hangs: the broker itself said that its disk or a core loop does not go on, or that its store
-	// has failed, and has not connected anew since.
+	// Hangs: the broker itself reported that its disk or a core loop is stuck, or that its store
+	// has failed, and has not reconnected since.
 	Hangs    bool `json:"hangs,omitempty"`
 	LowSpace bool `json:"low_space"` // it is below its disk reserve: it leaves the in-sync sets whose other members satisfy the minimum
 }
@@ -497,7 +497,7 @@ type TrashedTopic struct {
 	// controller is there all the time. It never ends before that.
 	RemainingMS int64 `json:"remaining_ms"`
 	UntilMS     int64 `json:"until_ms"`
-	Purging     bool  `json:"purging,omitempty"` // it is being removed for good
+	Purging     bool  `json:"purging,omitempty"` // it is being removed permanently
 }
 
 // PartitionView is one partition of the cluster view. Offsets and the sequence are those of the leader's

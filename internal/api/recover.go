@@ -12,14 +12,14 @@ type Recovery interface {
 	// Remains asks all replicas of a partition for their ends.
 	Remains(ctx context.Context, topic string, partition int) (Remains, error)
 	// Recover makes the replica on one broker the whole in-sync set. Acknowledged messages
-	// that are not on it are lost for good.
+	// that are not on it are lost permanently.
 	Recover(ctx context.Context, topic string, partition int, from ident.Node) (Remains, error)
 	// Discard removes the replica on one broker that is refused because it holds messages
-	// that an earlier Recover lost: its files go to the trash, and the replica is copied anew.
+	// that an earlier Recover lost: its files go to the trash, and the replica is copied again.
 	Discard(ctx context.Context, topic string, partition int, on ident.Node) error
 }
 
-// Remains lists the replicas of a partition that answer, for the decision whether to go on
+// Remains lists the replicas of a partition that answer, for the decision whether to continue
 // without its in-sync set.
 type Remains struct {
 	Topic     string      `json:"topic"`

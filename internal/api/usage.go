@@ -1,6 +1,6 @@
 package api
 
-// Usage is what the quotas of a user count: what the user created and is still there.
+// Usage counts what the quotas of a user limit: topics and channels that the user created and that still exist.
 type Usage struct {
 	Topics     int `json:"topics"`
 	Partitions int `json:"partitions"` // of all its topics, those in the trash included

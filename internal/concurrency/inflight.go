@@ -1,13 +1,13 @@
 package concurrency
 
-// InFlight counts operations that are under way (puts, answers) and tells whether
-// one is uncontended: no other is under way, and none was lately.
+// InFlight counts operations that are under way (puts, answers) and reports whether
+// one is uncontended: no other is under way, and none was recently.
 //
-// The goroutine that has an uncontended operation should carry it out itself, since each
-// goroutine that wakes up for it costs more than its work. Contended operations should go
-// to one goroutine that gathers them. It does neither: it counts.
+// The goroutine that has an uncontended operation should run it inline, since waking another
+// goroutine costs more than the work itself. Contended operations should go to one goroutine
+// that batches them. InFlight only counts; the caller decides.
 //
-// The first of many finds the count at zero, too. Therefore the operations that follow
+// The first operation of a burst also sees a count of zero, so the operations that follow
 // contention count as contended for a while (remembered).
 
 import "sync/atomic"

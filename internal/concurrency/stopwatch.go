@@ -1,6 +1,6 @@
 package concurrency
 
-// A Stopwatch tells how long the present run of a repeated operation has been under
+// A Stopwatch measures how long the present run of a repeated operation has been under
 // way: a pass of a core loop, a write of the journal.
 //
 // It measures no durations of operations that have ended, and reports nothing by itself: a

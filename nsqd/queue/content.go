@@ -155,8 +155,8 @@ func isScalar(b []byte) bool {
 	return true
 }
 
-// anyFields reads any object. A name that stands for what is no text has no form of its own: two of them could
-// become one.
+// anyFields reads any object. It rejects names that are not valid text: they have no canonical form, so two
+// different names could become equal.
 func anyFields(header []byte) (fields []field, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(header))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -313,7 +313,7 @@ func (s *Store) folders() (all []folder, err error) {
 		dot := strings.LastIndexByte(name, '.')
 		topicID, err := strconv.ParseUint(name[dot+1:], 16, 64)
 		if dot <= 0 || err != nil {
-			s.o.Log.WithField("folder", name).Warn("store: this folder belongs to no topic; it is ignored")
+			s.o.Log.WithField("folder", name).Warn("ignoring a folder that belongs to no topic")
 			continue
 		}
 		numbers, err := s.o.FS.List(path.Join(s.topicsDir(), name))
@@ -343,14 +343,14 @@ func (s *Store) load(topic string, id ident.Partition) (p *Partition, doubtful b
 		return nil, false, nil
 	case errors.Is(err, vfs.ErrNotExist) || errors.Is(err, ErrCorrupt):
 		s.o.Log.WithError(err).WithField("topic", topic).WithField("partition", id.Number).
-			Error("store: the folder's identity is lost: the partition gets a new store id, and lacks its writes in the journal")
+			Error("the folder's identity is lost, the partition gets a new store id and lacks its writes in the journal")
 		p.storeID, p.slot, doubtful = ident.NewStoreID(), newSlot(), true
 	case err != nil:
 		return nil, false, err
 	}
 	if p.durable.history, err = readSnapshot(s.o.FS, p.dir); errors.Is(err, ErrCorrupt) {
 		s.o.Log.WithError(err).WithField("topic", topic).WithField("partition", id.Number).
-			Error("store: the channel snapshot is damaged: the channels start from the state in the journal")
+			Error("the channel snapshot is damaged, the channels start from the state in the journal")
 		return p, true, nil
 	}
 	return p, doubtful, err

@@ -183,7 +183,7 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 	}
 	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {
 		r.s.o.Log.WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
-			Error("store: the channel snapshot is older than the checkpoint: the partition gets a new store id")
+			Error("the channel snapshot is older than the checkpoint, the partition gets a new store id")
 		doubtful = true
 	}
 	rec.doubtful = doubtful
@@ -273,7 +273,7 @@ func (r *storeRecovery) finish(rec *recovery) error {
 	p.restore(min(queue.RecentPuts, max(recentLeast, recentTotal/len(r.order))))
 	if rec.broken != nil {
 		r.s.o.Log.WithError(rec.broken).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
-			Error("store: acknowledged data is missing: the partition gets a new store id")
+			Error("acknowledged data is missing, the partition gets a new store id")
 	}
 	if rec.broken != nil || r.doubt != nil || rec.doubtful {
 		p.storeID = ident.NewStoreID()

@@ -64,7 +64,7 @@ func (p *Partition) quarantineDamage(err error) error {
 	}
 	if p.addToQuarantine(*d) {
 		p.store.o.Log.WithError(d).WithFields(logrus.Fields{"topic": p.topic, "partition": p.id.Number}).
-			Error("DAMAGED: this range is not served until a copy from another replica has repaired it; to skip it, move the channel past it")
+			Error("damaged range is not served until a copy from another replica repairs it; to skip it, move the channel past it")
 		select {
 		case p.store.damaged <- struct{}{}:
 		default:

@@ -7,10 +7,10 @@ import (
 )
 
 // Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to
-// forwarded puts. 0 is none.
+// forwarded puts. 0 means none.
 type Outcome uint8
 
-// Code is the stable number of an error in the calls between brokers. 0 is none.
+// Code is the stable number of an error in the calls between brokers. 0 means none.
 type Code uint16
 
 // CodeUnknown is the code of an error that has no row.
@@ -25,13 +25,13 @@ const (
 	ClassRetryHere Class = iota + 1
 	// ClassRetryElsewhere: nothing happened; the present leader is to be asked.
 	ClassRetryElsewhere
-	// ClassLeaveISR: the replica cannot go on in the in-sync set.
+	// ClassLeaveISR: the replica has to leave the in-sync set.
 	ClassLeaveISR
 	// ClassDefinite: nothing happened, and repeating it will not help.
 	ClassDefinite
 	// ClassInDoubt: it may have happened, or may yet.
 	ClassInDoubt
-	// ClassRolledBack: it happened and was rolled back for good.
+	// ClassRolledBack: it happened and was rolled back permanently.
 	ClassRolledBack
 )
 
@@ -55,7 +55,7 @@ const (
 	Again
 	// AgainWhileHeld is Again while puts are held (T_hold), then definite.
 	AgainWhileHeld
-	// Refuses: the put is not stored, for good.
+	// Refuses: the put is not stored, permanently.
 	Refuses
 	// Doubts: the put may be stored; the edge tries again under the same request id.
 	Doubts

@@ -12,7 +12,7 @@ const (
 	NotLeader Outcome = 3
 	// NotEnoughReplicas: nothing was written; too few ISR members answer.
 	NotEnoughReplicas Outcome = 4
-	// RolledBack: the put was written and is removed for good (RB-6).
+	// RolledBack: the put was written and is removed permanently (RB-6).
 	RolledBack Outcome = 5
 	// InDoubt: the put was written; a later leader may commit it or remove it.
 	InDoubt Outcome = 6
@@ -40,7 +40,7 @@ var (
 	ErrNotLeader = errors.New("not the leader")
 	// ErrNotEnough: nothing was written. It may be wrapped to add "(1 of 2)".
 	ErrNotEnough = errors.New("not enough in-sync replicas, not stored")
-	// ErrRolledBack: the put was written and is rolled back for good.
+	// ErrRolledBack: the put was written and is rolled back permanently.
 	ErrRolledBack = errors.New("rolled back, not stored")
 	// ErrInDoubt: the put may be stored.
 	ErrInDoubt = errors.New("in doubt, may be stored")

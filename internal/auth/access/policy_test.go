@@ -2,7 +2,7 @@ package access
 
 import "testing"
 
-// TestAllowUser: what acts later on behalf of a user has its rights of that moment, and those of every client.
+// TestAllowUser: an operation on behalf of a user has the rights that the user has at that moment, and those of every client.
 func TestAllowUser(t *testing.T) {
 	u := func(name string, grants ...Grant) *User { return &User{Name: name, Grants: grants} }
 	publish := Grant{Topic: "dead", Rights: Publish}

@@ -27,7 +27,7 @@ type grantState struct {
 	Rights string `json:"rights"`
 }
 
-// ErrInvalid means that a name, a pattern or a right is none.
+// ErrInvalid means that a name, a pattern or a right is malformed.
 var ErrInvalid = errors.New("access: invalid argument")
 
 // encode writes a user as the value of its key.

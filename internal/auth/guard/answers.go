@@ -31,7 +31,7 @@ const (
 	askTime, retryTime = 10 * time.Second, time.Second
 	// troubleTime is how long no other client, whose last answer holds, is asked about after such a question.
 	troubleTime = time.Second
-	// outageEnds is the time after the last question without a usable answer when it is no outage any more: nobody asks.
+	// outageEnds is the time after the last question without a usable answer when the outage counts as over, because there are no queries.
 	outageEnds = 5 * time.Minute
 	// outageLine is the least time between two log lines about an outage.
 	outageLine = 10 * time.Second
@@ -58,7 +58,7 @@ type answer struct {
 	denied error         // the service has denied the client since; nil: it has not
 	next   time.Time     // the service is not asked before
 	pause  time.Duration // until the next question; 0: the last one had a usable answer
-	asking chan struct{} // closed at the end of the present question; nil: there is none
+	asking chan struct{} // closed at the end of the present question; nil if there is none
 }
 
 func newAnswers(external Querier, log logrus.FieldLogger) *answers {
@@ -184,7 +184,7 @@ func (a *answers) noteState(now time.Time, usable bool) (lasted time.Duration, d
 	return now.Sub(o.since), due
 }
 
-// unanswered is for how long the auth service has given no usable answer; 0: it does, or nobody asks.
+// unanswered is for how long the auth service has given no usable answer; 0: it does, or there were no queries.
 func (a *answers) unanswered(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

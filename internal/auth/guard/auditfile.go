@@ -41,7 +41,7 @@ func (a *AuditFile) Write(line []byte) error {
 	return nil
 }
 
-// followLocked opens the file anew if another one, or none, has its name.
+// followLocked opens the file again if another one, or none, has its name.
 func (a *AuditFile) followLocked() error {
 	if a.mu.file == nil {
 		return a.openLocked()

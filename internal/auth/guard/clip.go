@@ -16,14 +16,14 @@ func clip(text string) string {
 // maxArgument bounds each argument of a long query in the audit, in bytes.
 const maxArgument = 128
 
-// Query is a query string as the audit shows it. In a long query the arguments of these names come
-// first, and each is cut off alone. If the query were cut off as a whole, a client could hide the topic
+// Query is a query string as the audit shows it. In a long query the arguments in names come
+// first, and each is truncated separately. If the query were cut off as a whole, a client could hide the topic
 // behind other arguments.
 func Query(raw string, names []string) string {
 	if len(raw) <= maxText {
 		return raw
 	}
-	values, _ := url.ParseQuery(raw) // what is broken the endpoint refuses
+	values, _ := url.ParseQuery(raw) // the endpoint refuses a malformed query
 	var parts []string
 	for _, name := range names {
 		if values.Has(name) {

@@ -173,7 +173,7 @@ func TestACookieIsBound(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, ask("POST", "/v1/session/logout", home, false, "Cookie", plain.Name+"="+plain.Value).StatusCode)
 }
 
-// A user that is deleted, or has another token, is signed in no more.
+// A user that is deleted, or has a new token, is no longer signed in.
 func TestASignInEndsWithItsCredentials(t *testing.T) {
 	r, _ := users(t)
 	g := guard.New(guard.Options{Users: r, Log: quiet()})

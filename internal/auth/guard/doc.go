@@ -21,7 +21,7 @@
 //  2. A valid token of a user is never refused, nor delayed, because of other logins. Questions to the
 //     auth service about unknown secrets wait in a line for each address.
 //  3. Every map has a limit.
-//  4. The cookie of a browser stands for one sign-in at this broker, and opens no more than the
+//  4. The cookie of a browser stands for one sign-in at this broker, and opens at most the
 //     credentials of that sign-in do now: it ends with them, at a sign-out, and after 12 hours. It is valid for the network of the
 //     sign-in alone.
 package guard

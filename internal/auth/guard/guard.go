@@ -47,7 +47,7 @@ const maxSecret = 8 << 10
 
 // Options of a Guard.
 type Options struct {
-	Users    *access.Registry // nil = there are none
+	Users    *access.Registry // nil if there are none
 	External Querier          // nil = no auth service
 	// NotReady gives the reason why the users are not read yet; nil = the reason of Users.
 	NotReady func() string

@@ -95,7 +95,7 @@ func TestAnOutageOfTheAuthService(t *testing.T) {
 			require.ErrorIs(t, first.Allow(t.Context(), need), guard.ErrBadLogin)
 			require.Zero(t, g.Unanswered(), "a denial is an answer")
 			m.fails.Store(nil)
-			require.NoError(t, login("known").Allow(t.Context(), need), "a new login is judged anew")
+			require.NoError(t, login("known").Allow(t.Context(), need), "a new login is judged again")
 			require.NoError(t, first.Allow(t.Context(), need))
 
 			fail(mood)

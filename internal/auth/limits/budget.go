@@ -31,7 +31,7 @@ type Budget struct {
 type owner struct {
 	name   string
 	used   int64
-	claims *list.List    // of *claim, oldest first; nil = there was none
+	claims *list.List    // of *claim, oldest first; nil if there was none
 	place  *list.Element // in Budget.mu.queue; nil = it does not wait
 }
 
@@ -75,7 +75,7 @@ func (b *Budget) Held(u Use) int64 {
 type Share struct {
 	b     *Budget
 	owner string
-	short *atomic.Bool // see Watch; nil = nobody watches
+	short *atomic.Bool // see Watch; nil = not watched
 }
 
 // Share returns the share of a user or an address.

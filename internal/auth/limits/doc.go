@@ -2,15 +2,15 @@
 // wait, messages that a client does not read. One Budget has all of it; docs/ARCHITECTURE.md lists the buffers.
 //
 // A user, or an address whose client has not logged in, has a share. The share grows up to half of the memory that
-// is still free: one client alone gets a third of a budget. So memory is left for the next one, and no part lies idle
-// that is kept for others. The share shrinks as others take theirs: what it gives back it does not get again.
+// is still free: a single client gets a third of a budget. So memory is left for the next client, and no part is reserved
+// idle for others. The share shrinks as others take theirs: a client that gives memory back may not get it again.
 //
 // The package does not allocate: it counts bytes.
 //
 // # Limits
 //
-// The first Free bytes of a body, and of what waits for one connection, are not counted: most need no more, and the
-// number of connections bounds them.
+// The first Free bytes of a body, and of what waits for one connection, are not counted: most clients need only those, and
+// the number of connections bounds them.
 //
 // # Invariants
 //

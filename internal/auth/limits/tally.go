@@ -54,7 +54,7 @@ func (t *Tally) Give(bytes int) {
 	}
 }
 
-// Move makes later reservations those of the share of another tally, unless this one holds something: what is reserved
+// Move makes later reservations those of the share of another tally, unless this one holds something: memory that is reserved
 // stays with the share that it was reserved for.
 func (t *Tally) Move(to Tally) {
 	if t.reserved == 0 && t.held == 0 {

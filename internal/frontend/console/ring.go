@@ -89,7 +89,7 @@ func newTracks(limit, series int) *tracks {
 }
 
 // get returns the track of an object. An object without one gets one only if it is active; when all
-// are taken, the one that has been inactive longest gives way if that is more than an hour.
+// are taken, it replaces the track that has been inactive longest, if that is more than an hour.
 func (t *tracks) get(name string, slot int64, active bool) *track {
 	if x := t.of[name]; x != nil || !active {
 		return x

@@ -26,7 +26,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		files, err := filepath.Glob(folder)
 		require.NoError(t, err)
 		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") || name == "details.go" {
+			if strings.HasSuffix(name, "_test.go") || name == "details.go" || name == "consumed.go" { // the event "end" of consumed.go is not an error
 				continue
 			}
 			content, err := os.ReadFile(name)

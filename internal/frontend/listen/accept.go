@@ -34,7 +34,7 @@ func (s *Server) acceptTCP(ctx context.Context) {
 			return
 		case transient(err):
 			delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
-			s.opts.Log.WithError(err).Warn("cannot accept a client; accepting again after a pause")
+			s.opts.Log.WithError(err).Warn("cannot accept a client, retrying after a pause")
 			if !concurrency.Sleep(ctx, delay) {
 				return
 			}
@@ -71,7 +71,7 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 		s.opts.Metrics.Refused(metrics.RefusedTCPConnections)
 	}
 	s.opts.Log.WithFields(logrus.Fields{"limit": limit, "remote": conn.RemoteAddr(), api.LogStranger: true}).
-		Warn("refused a client: too many connections; see --max-connections, --max-connections-per-address and the limit of open files (ulimit -n, LimitNOFILE)")
+		Warn("client refused, too many connections: see --max-connections, --max-connections-per-address and the limit of open files (ulimit -n, LimitNOFILE)")
 	select {
 	case s.farewells <- struct{}{}:
 	default:

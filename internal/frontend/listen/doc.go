@@ -11,10 +11,10 @@
 //     ports that Listen has bound.
 //  4. The number of connections, in total and of an address, never exceeds Options. If file
 //     descriptors run out, clients are refused; the store never fails to open a file.
-//  5. Where clients log in, a connection whose client has not done so gives way to others when seats run out, the oldest of the
-//     network with the most first, and never displaces a client that has logged in.
-//  6. A probe is answered while all seats are taken: spare seats serve nothing else, and the
-//     oldest connection in one gives way.
+//  5. Where clients log in, connections before their login are closed when seats run out, the oldest of the network with
+//     the most first. They never displace a client that has logged in.
+//  6. A probe is answered while all seats are taken: spare seats serve nothing else. If all
+//     are taken, the oldest connection in them is closed.
 //
 // # Goroutines
 //

@@ -24,9 +24,9 @@ const anonymousShare = 10
 // seats counts the open connections of one kind, in total and of each address. A connection
 // above a limit is refused instead of waiting: its client can connect to another broker.
 //
-// Where clients log in, a connection waits in one of a few seats until its client has done so, and gives way when these
-// or all seats are taken: see package crowd. So strangers lock nobody out, from however many addresses they come,
-// and displace no client that has logged in.
+// Where clients log in, a connection occupies one of a few waiting seats until its login. It is closed when the waiting
+// seats, or all seats, are taken: see package crowd. So clients without a login, from however many addresses, neither
+// lock others out nor displace a client that has logged in.
 type seats struct {
 	max, perAddress int // 0 = no limit
 	waiting         int // connections before their login; 0 = no limit
@@ -72,7 +72,7 @@ func (s *seats) take(conn net.Conn) (*seat, verdict) {
 	return t, v
 }
 
-// seat counts a connection. out is the one that gives way for it; nil = none. few: those that wait have a limit.
+// seat counts a connection. out is the connection to close for it; nil = none. few: the waiting connections are limited.
 func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,8 +56,8 @@ func (h *httpSeats) welcome(conn net.Conn) net.Conn {
 	return g
 }
 
-// takeSpare gives a connection a spare seat, and returns the one that gives way for it; nil if
-// there was a seat.
+// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil if
+// a seat was free.
 func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

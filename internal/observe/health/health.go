@@ -233,7 +233,7 @@ func brokerAlarms(v api.ClusterView, alive map[ident.Node]bool, own map[ident.No
 		switch {
 		case b.Hangs || own[b.Name].Hangs():
 			hang = append(hang, string(b.Name))
-			if b.Alive && (b.Hangs || own[b.Name].busy() > othersLead) { // no minimum of others goes on: puts wait for it
+			if b.Alive && (b.Hangs || own[b.Name].busy() > othersLead) { // no minimum of others continues: puts wait for it
 				hung = Unsafe
 			}
 		case Unreachable(b):
@@ -259,8 +259,8 @@ func brokerAlarms(v api.ClusterView, alive map[ident.Node]bool, own map[ident.No
 		r.unreachable(v, unreachable)
 	}
 	if len(hang) > 0 {
-		r.raise(hung, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop does not go on, or its store has failed",
-			"brokers hang: their disks or core loops do not go on, or their stores have failed"), hangsDo)
+		r.raise(hung, BrokerHangs, hang, plural(len(hang), "broker hangs: its disk or a core loop is stuck, or its store has failed",
+			"brokers hang: their disks or core loops are stuck, or their stores have failed"), hangsDo)
 	}
 	r.lowSpace(v, alive)
 	if silence := time.Duration(v.MetadataUnheardMS) * time.Millisecond; silence > 0 {
@@ -481,7 +481,7 @@ func plural(n int, one, many string) string {
 }
 
 // SafeToStop returns the reasons against stopping a broker now; none if no partition would lose
-// its leader for good, fall below its minimum, or have one live disk left. It is an error if the
+// its leader permanently, fall below its minimum, or have one live disk left. It is an error if the
 // cluster has no such broker.
 func SafeToStop(v api.ClusterView, n ident.Node) ([]string, error) {
 	i := slices.IndexFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n })

@@ -14,8 +14,8 @@ import (
 
 const namespace = "lockstep"
 
-// buckets reach from a sync that reaches no disk (50 µs) to the longest wait of a producer (10
-// s), about two per octave where the promises are.
+// buckets range from 50 µs (a sync that does not reach a disk) to 10 s (the longest put wait),
+// about two per octave where the promises are.
 var buckets = []float64{
 	50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 750e-6, 1e-3, 2e-3, 3.5e-3, 5e-3, 7.5e-3,
 	10e-3, 20e-3, 35e-3, 50e-3, 100e-3, 200e-3, 350e-3, 500e-3, 1, 2, 5, 10,

@@ -146,7 +146,7 @@ func TestAMetricOutsideTheTableIsRefused(t *testing.T) {
 	require.Panics(t, func() { r.Counter("ready", func() float64 { return 1 }) }, "another kind")
 }
 
-// The sum of the topics beyond the limit is a counter too: it goes on when a topic is deleted, when
+// The sum of the topics beyond the limit is a counter too: it continues when a topic is deleted, when
 // one gets series of its own, and when one comes.
 func TestTheSumOfOtherTopicsNeverFalls(t *testing.T) {
 	r := metrics.New(1)
@@ -169,7 +169,7 @@ func TestTheSumOfOtherTopicsNeverFalls(t *testing.T) {
 	topics = []metrics.Topic{row("c", 108)}
 	require.Equal(t, 117.0, sum(), "a was deleted: c has series of its own, and no topic is beyond the limit")
 	topics = []metrics.Topic{row("a", 5), row("c", 108)}
-	require.Equal(t, 225.0, sum(), "c is beyond the limit again, as if it came anew")
+	require.Equal(t, 225.0, sum(), "c is beyond the limit again, as if it were new")
 }
 
 func TestPartitionsAreBounded(t *testing.T) {

@@ -186,7 +186,7 @@ func (o *other) sum(topics []Topic) Topic {
 	return row
 }
 
-// rise is how much a counter has grown. A counter that fell began anew.
+// rise is how much a counter has grown. A counter that fell started again.
 func rise(from, to uint64) uint64 {
 	if to < from {
 		return to

@@ -104,7 +104,7 @@ var table = []Section{
 		{"cluster_feature_level", KindGauge, nil, "Feature level of the cluster: the newest formats that all its brokers understand."},
 	}},
 	{"Replication and elections", []Definition{
-		{"events_total", KindCounter, []string{"event"}, "Events of replicas on this broker, and of the broker itself: elected, stepped_down, isr_removed, isr_joined, rollback, truncated, restarted (a replica began anew behind the first retained message), registered, registration_lost, alarm (a replica refused a message that violates the protocol), put_repeated (a put was stored before; a retry was recognised), mended (a damaged place was repaired)."},
+		{"events_total", KindCounter, []string{"event"}, "Events of replicas on this broker, and of the broker itself: elected, stepped_down, isr_removed, isr_joined, rollback, truncated, restarted (a replica started over at the first retained message), registered, registration_lost, alarm (a replica refused a message that violates the protocol), put_repeated (a put was stored before; a retry was recognised), mended (a damaged place was repaired)."},
 		{"election_seconds", KindHistogram, nil, "Time from the moment at which this broker found the leader of a partition gone until it leads the partition itself: the questions to the other replicas, the transaction on the metadata, and the commit of the epoch's marker."},
 		{"trace_spans_sent_total", KindCounter, nil, "Spans of traces that the OpenTelemetry collector took (--otlp-endpoint)."},
 		{"trace_spans_dropped_total", KindCounter, nil, "Spans of traces that were dropped, because the collector did not take them in time."},

@@ -1,6 +1,5 @@
 // Package redact removes passwords in addresses from what a process shows: settings, errors, log lines and answers.
-// Each of these passes every text through it where it leaves the process, so that no place that makes a text has to think
-// of it.
+// Every text passes through it where it leaves the process, so the code that composes a text does not have to.
 //
 // # Invariants
 //

@@ -7,7 +7,7 @@
 // # Invariants
 //
 //  1. A counter's first push is its total; later ones are its increase. If a counter
-//     falls (the topic was created again, or another broker led it meanwhile) the next push
+//     falls (the topic was created again, or another broker led it in between) the next push
 //     is its total again. Message counts begin when this broker becomes the leader: another
 //     broker, or an earlier run, has pushed the messages before.
 //  2. No packet is longer than the limit, unless a single line is.
@@ -58,7 +58,7 @@ type Pusher struct {
 	memory Memory
 	prefix string
 	last   map[string]uint64
-	since  map[string]uint64 // of counts that go on when the broker leads a topic again; entries stay
+	since  map[string]uint64 // of counts that continue when the broker leads a topic again; entries stay
 }
 
 // New makes a pusher. memory may be nil.
@@ -91,7 +91,7 @@ func (p *Pusher) push(ctx context.Context) error {
 	return p.send(ctx, conn, pack(p.lines(), p.opts.PacketSize))
 }
 
-// send goes on after a packet that the daemon refused, because the daemon may be back for the
+// send continues after a packet that the daemon refused, because the daemon may be back for the
 // next one. If ctx ends, it sends the remaining packets without a pause.
 func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error {
 	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
@@ -201,7 +201,7 @@ func (l *lines) counter(name string, total uint64) {
 	l.out = append(l.out, fmt.Sprintf("%s%s:%d|c", l.prefix, name, added))
 }
 
-// lifetime is a counter of the process: it goes on where it was when the broker leads a topic again.
+// lifetime is a counter of the process: it continues where it was when the broker leads a topic again.
 func (l *lines) lifetime(name string, total uint64) {
 	if before, ok := l.since[name]; ok {
 		l.last[name] = before

@@ -81,7 +81,7 @@ func put(operation, topic string, messages, bytes int) []attribute.KeyValue {
 	}
 }
 
-// Stored is what the leader of a partition knows of a put when it is committed.
+// Stored is the leader's timing of a put, complete when the put is committed.
 type Stored struct {
 	Topic     string
 	Partition int

@@ -5,7 +5,7 @@
 // the put to its answer; "store TOPIC" at the broker that leads the partition, with the stages queue,
 // journal and replicate below it; "deliver TOPIC" at the broker of the consumer, with wait and in
 // flight. Their parent is the message's traceparent (W3C), in its headers or in the HTTP header of the
-// request. Of the messages without a traceparent each of these brokers samples a share on its own:
+// request. Each broker independently samples a share of the messages without a traceparent:
 // brokers exchange no trace contexts.
 //
 // The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker
@@ -73,7 +73,7 @@ type Options struct {
 	Node, Version string
 	// MsgTimeout is the message timeout of consumers that name none.
 	MsgTimeout time.Duration
-	// Count is called with the number of spans that were sent, or dropped; nil: nobody counts.
+	// Count is called with the number of spans that were sent, or dropped; may be nil.
 	Count func(sent, dropped int)
 	Log   logrus.FieldLogger
 }
@@ -214,7 +214,7 @@ func parsed(parent string) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// counted is an exporter whose spans are counted. It reports no error: what cannot be sent is dropped.
+// counted is an exporter whose spans are counted. It reports no error: spans that cannot be sent are dropped.
 type counted struct {
 	sdktrace.SpanExporter
 	o    Options

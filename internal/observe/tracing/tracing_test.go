@@ -250,7 +250,7 @@ func TestDeliveriesThatTimeOut(t *testing.T) {
 	touched.deadline = now.Add(time.Hour)
 	traced.mu.open[api.MessageID{'y'}] = touched
 	traced.sweep(now.Add(time.Minute))
-	require.Len(t, traced.mu.open, 1, "the touched one goes on")
+	require.Len(t, traced.mu.open, 1, "the touched delivery continues")
 	tr.Close()
 	x := s.span("deliver orders")
 	require.NotNil(t, x)

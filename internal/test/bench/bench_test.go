@@ -165,7 +165,7 @@ func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 }
 
 // TestFlowHasNoCoordinatedOmission: one stall of 200 ms delays all puts that were due
-// meanwhile, a fifth of all, and each of them counts.
+// during it, a fifth of all, and each of them counts.
 func TestFlowHasNoCoordinatedOmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := measured(t, &fake{stall: 200 * time.Millisecond},

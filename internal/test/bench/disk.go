@@ -11,7 +11,7 @@ func DiskUsage(dirs []string) (total int64) {
 	for _, dir := range dirs {
 		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil // files may disappear meanwhile
+				return nil // files may disappear during the walk
 			}
 			if st, err := d.Info(); err == nil {
 				if sys, ok := st.Sys().(*syscall.Stat_t); ok {

@@ -339,7 +339,7 @@ type Ended struct {
 	State string // such as "signal: killed" or "exit status 1"; "": another process started the broker
 }
 
-// Look reads the pids anew, reaps the brokers of this process that have ended, and returns the
+// Look reads the pids again, reaps the brokers of this process that have ended, and returns the
 // brokers whose process has ended, or is another one, since the last call. The first call
 // returns those that do not run.
 func (c *Cluster) Look() (ended []Ended, started []Broker, err error) {

@@ -45,7 +45,7 @@ type Options struct {
 	Publisher      publisher.Options
 }
 
-// lines passes the log of go-nsq on. Answers to a message that timed out meanwhile are no problem.
+// lines forwards the log of go-nsq. Answers to a message that has timed out are not a problem.
 type lines func(string)
 
 // Write implements io.Writer.

@@ -63,7 +63,7 @@ func TestPrivateKeysArePrivate(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "n1.example", "ca.key"), "no broker needs it")
 }
 
-// TestBrokersAcceptTheFiles: what a broker loads accepts its own certificate and those of others at both ends of a
+// TestBrokersAcceptTheFiles: a broker that loads the files accepts its own certificate and those of others at both ends of a
 // connection, and no client's.
 func TestBrokersAcceptTheFiles(t *testing.T) {
 	dir := issue(t)

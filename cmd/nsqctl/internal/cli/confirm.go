@@ -21,7 +21,7 @@ func PlanFlags(cmd *cobra.Command) {
 
 // Confirm asks a question that y or yes answers.
 func Confirm(out io.Writer, in io.Reader) error {
-	fmt.Fprint(out, "go on? [y/N] ")
+	fmt.Fprint(out, "continue? [y/N] ")
 	line, _ := bufio.NewReader(in).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":

@@ -39,8 +39,8 @@ func (e *Ends) Note(place string, partition int, end uint64) {
 	e.beyond = cmp.Or(e.beyond, err)
 }
 
-// Err is the error of a place beyond the ends of all of these partitions. A log is read from where it has the place:
-// nothing is skipped. But a command that reads nothing has not done what was asked.
+// Err is the error of a place beyond the ends of all partitions that were read. If only some partitions end before the
+// place, nothing is skipped; but a command that reads nothing has not done what was asked.
 func (e *Ends) Err() error {
 	if e.within {
 		return nil

@@ -29,7 +29,7 @@ func newDrain(t *cli.Target) *cobra.Command {
 		Long: `drain transfers the leaderships of a broker to other in-sync replicas, and keeps
 leaderships and new replicas from it until "broker undrain". With --replicas its
 replicas move to other brokers, too, a few at a time. The broker stays a member of
-the cluster: to remove it for good, use "broker decommission".
+the cluster: to remove it permanently, use "broker decommission".
 
 The cluster keeps the request in its metadata: it outlives a crash of any broker,
 and a restart of the drained one. A drained broker leads a partition only while no

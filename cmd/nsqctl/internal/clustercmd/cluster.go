@@ -70,7 +70,7 @@ func newDecommission(t *cli.Target) *cobra.Command {
 	var cancel bool
 	cmd := &cobra.Command{
 		Use:   "decommission BROKER",
-		Short: "move a broker's replicas to the others, before it is removed for good",
+		Short: "move a broker's replicas to the others, before it is removed permanently",
 		Long: `decommission marks a broker as leaving: it gets no new replicas, and its
 replicas are moved to the others, a few at a time. When it has none left, stop it:
 the cluster then removes it and its member of the embedded etcd. A dead broker is

@@ -32,7 +32,7 @@ func TestClusterHealth(t *testing.T) {
 	require.Equal(t, cli.ExitUnreachable, cli.ExitCode(t.Context(), err))
 }
 
-// TestClusterHealthHasReports: what a broker says of itself counts.
+// TestClusterHealthHasReports: a broker's report on itself counts.
 func TestClusterHealthHasReports(t *testing.T) {
 	well := func() api.ClusterView {
 		v := clitest.OneLess(false)

@@ -156,7 +156,7 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 		return "nothing: all brokers run one build"
 	}
 	if dead := u.lowDead(); dead != "" {
-		return fmt.Sprintf("start %s with the new build; if it is gone for good: nsqctl broker decommission %s", dead, dead)
+		return fmt.Sprintf("start %s with the new build; if it is gone permanently: nsqctl broker decommission %s", dead, dead)
 	}
 	if report := health.Assess(v, nil, nil); report.State > health.Well {
 		a := report.Alarms[0]

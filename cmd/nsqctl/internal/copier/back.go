@@ -100,9 +100,9 @@ func (p *Partition) cut(sequence uint64) {
 	p.next, p.high, p.mark, p.last, p.mixed = min(p.next, sequence), min(p.high, sequence), "", nil, true
 }
 
-// leaveOthers is called when the target's log was read while a put of these messages was under way. Copies
-// with their sequences are of an earlier attempt, or late ones of another history of the source: those do not
-// count.
+// leaveOthers is called when the target's log was read while a put of the same messages was under way. Copies
+// with their sequences come from an earlier attempt, or late from another history of the source. The latter do
+// not count.
 func (p *Partition) leaveOthers(ctx context.Context, origins []msgstream.Origin) error {
 	if p.comparing || origins[0].Channel != "" {
 		return nil
@@ -199,7 +199,7 @@ func (p *Partition) Compare(ctx context.Context, s Source) error {
 	p.mu.Lock()
 	next, there := p.segments.lowest()
 	p.mu.Unlock()
-	if there && next > page.Start { // what came before was left out, or the target's retention has removed it
+	if there && next > page.Start { // earlier messages were left out, or the target's retention has removed them
 		ns, ok, err := s.time(ctx, next)
 		if err != nil {
 			return err

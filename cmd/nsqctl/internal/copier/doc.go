@@ -8,8 +8,8 @@
 //
 // Each copy has the header ##origin, which names its source: cluster, topic id, partition, sequence.
 // The log of the target is therefore the record of the progress, and it cannot disagree with
-// what is stored. A partition that begins anew, or whose last put has no answer, reads the target's
-// log from the last place that it knows. A saved State only makes that short: without one the logs are compared.
+// what is stored. A partition that starts again, or whose last put has no answer, reads the target's
+// log from its last known place. A saved State only shortens that: without one the logs are compared.
 //
 // # Logs that go back
 //

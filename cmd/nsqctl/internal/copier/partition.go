@@ -35,12 +35,12 @@ type Target struct {
 	Client *brokerapi.Client
 	Topic  string
 	ID     ident.TopicID     // of that topic: another one of the name takes no copies
-	Report func(line string) // receives each failed attempt of a put; nil: nobody
-	// Compare tells copies of several histories of the source apart from the start, as Partition.Compare does.
+	Report func(line string) // receives each failed attempt of a put; may be nil
+	// Compare distinguishes copies of several histories of the source from the start, as Partition.Compare does.
 	Compare bool
 }
 
-// State is what a partition knows of its copies.
+// State is the progress of a partition's copies.
 type State struct {
 	Next     uint64    `json:"next"` // the first message of the source that is not in the target
 	End      uint64    `json:"end"`  // behind the last message of the target that was looked at
@@ -76,7 +76,7 @@ type Partition struct {
 	comparing bool
 	matched   segments
 	mixed     bool                         // a copy of another history was found, and not compared
-	resumed   *State                       // what was known before Resume; nil: it was looked at
+	resumed   *State                       // known before Resume; nil once it was examined
 	copies    map[string]map[original]bool // copies for one channel
 	only      map[uint64]string            // the same copies by their place in the target: the channel
 	doubts    int64                        // puts that were repeated because their fate was unknown
@@ -371,7 +371,7 @@ func (p *Partition) leader(ctx context.Context) (string, error) {
 }
 
 // Append copies messages, in their order; for one channel alone if it is named. It returns when the
-// target has committed them. It goes on until ctx ends, or the target refuses the messages for good.
+// target has committed them. It continues until ctx ends, or the target refuses the messages permanently.
 func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, channel string) error {
 	for {
 		messages = p.Missing(messages, channel) // an earlier put that came late may have had some

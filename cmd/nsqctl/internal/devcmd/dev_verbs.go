@@ -248,8 +248,8 @@ func majorityHint(members int, dead []string) string {
 	return fmt.Sprintf("%d of %d members of the metadata run; start %s", running, members, start)
 }
 
-// awaitReady waits for brokers (all, without names) and prints meanwhile which ones are not
-// ready and why: a broker with thousands of partitions to recover takes long. It returns at
+// awaitReady waits for brokers (all, without names). While it waits it prints which ones are not
+// ready and why: recovering thousands of partitions takes long. It returns at
 // once if a broker ends.
 func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
 	line := &cli.StatusLine{Out: out}

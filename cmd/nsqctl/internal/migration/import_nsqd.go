@@ -210,7 +210,7 @@ func (o *importing) begin(ctx context.Context) error {
 	}
 }
 
-// pauseOnce pauses what the stock nsqd has paused: once, for an operator may unpause it meanwhile.
+// pauseOnce pauses each topic and channel that the stock nsqd has paused. It does so only once, because an operator may unpause it later.
 func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused bool) error {
 	key := partKey(topic, channel, channel == "")
 	if !paused || o.state.Paused[key] {

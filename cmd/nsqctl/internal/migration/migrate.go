@@ -287,7 +287,7 @@ of the channels at the nsqds. After kill -9 the messages that were in flight, at
 --max-in-flight for each channel, may be in Lockstep twice. Run one at a time.
 
 If Lockstep does not answer, run waits for it, and the messages wait at the nsqds. It ends
-with an error if Lockstep refuses a message for good, such as one above its --max-msg-size.
+with an error if Lockstep refuses a message permanently, such as one above its --max-msg-size.
 
 Messages keep their body. Not kept: message ids, times of publication, counts of attempts. A
 deferred message is moved when it is due. An address of --from-… may begin with https://.

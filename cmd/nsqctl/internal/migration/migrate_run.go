@@ -77,7 +77,7 @@ func (o *migrating) loop(ctx context.Context) error {
 			return err // most likely a wrong address
 		case err != nil:
 			o.drained = 0
-			o.say.Report(fmt.Sprintf("%v; the bridges go on, next try in %s", err, o.poll))
+			o.say.Report(fmt.Sprintf("%v; the bridges continue, next try in %s", err, o.poll))
 		}
 		if o.untilDrained && o.drained >= drainedPolls {
 			return nil
@@ -122,7 +122,7 @@ func (o *migrating) look(ctx context.Context) error {
 	var left int64
 	var received uint64
 	for _, n := range c.Nodes {
-		unsafe := cli.Secured{Security: &o.source.Security}.Check(ctx, n.TCP) // go-nsq would go on in clear text
+		unsafe := cli.Secured{Security: &o.source.Security}.Check(ctx, n.TCP) // go-nsq would continue in plain text
 		for _, t := range n.Topics {
 			left += t.Depth
 			received += t.MessageCount

@@ -52,7 +52,7 @@ func TestSavedPosition(t *testing.T) {
 	require.Equal(t, partProgress{Position: at(30), Published: 3}, *done)
 }
 
-// TestImportStateKnowsItsTopics: a topic that was deleted meanwhile, or another cluster, is refused.
+// TestImportStateKnowsItsTopics: a topic that has been deleted, or another cluster, is refused.
 func TestImportStateKnowsItsTopics(t *testing.T) {
 	s, err := loadImport(filepath.Join(t.TempDir(), "state.json"))
 	require.NoError(t, err)

@@ -7,6 +7,6 @@
 //
 //  1. With --dry-run no request changes anything.
 //  2. On a terminal a plan with steps is confirmed before the request, unless --yes is given.
-//  3. A wait ends when no step is open, at its limit, or when the change can never be done. The change goes on
+//  3. A wait ends when no step is open, at its limit, or when the change can never be done. The change continues
 //     in the background after the limit.
 package placement

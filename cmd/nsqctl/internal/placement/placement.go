@@ -88,7 +88,7 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 		select {
 		case <-time.After(pollEvery):
 		case <-limit:
-			return fmt.Errorf("not done within %s: %s; the change goes on in the background", wait, said)
+			return fmt.Errorf("not done within %s: %s; the change continues in the background", wait, said)
 		case <-cmd.Context().Done():
 			return cmd.Context().Err()
 		}

@@ -127,7 +127,7 @@ func (d Dialer) greet(c *conn) error {
 		return err
 	}
 	var n negotiated
-	_ = json.Unmarshal(reply, &n) // an old broker answers OK: it has none of these features
+	_ = json.Unmarshal(reply, &n) // an old broker answers OK: it has no optional features
 	if d.TLS != nil {
 		if !n.TLS {
 			return ErrNoTLS

@@ -1,5 +1,5 @@
 // Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol:
-// it keeps a window of unanswered puts over one connection, with TLS and AUTH, and goes on at
+// it keeps a window of unanswered puts over one connection, with TLS and AUTH, and continues at
 // the next address when a broker fails. go-nsq waits for each answer before the next put, and
 // continues in clear text at a port without TLS.
 //

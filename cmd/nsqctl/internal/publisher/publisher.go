@@ -114,7 +114,7 @@ type answer struct {
 }
 
 // Run publishes every non-empty line of in as one message, and returns when all are answered
-// OK, when a put or a connection has failed for good, or at once when ctx ends. The totals
+// OK, when a put or a connection has failed permanently, or at once when ctx ends. The totals
 // are valid in each case. A goroutine that waits for in may stay until the process ends.
 func Run(ctx context.Context, in io.Reader, o Options) (Totals, error) {
 	p := &publisher{o: o, said: map[string]time.Time{}}
@@ -480,7 +480,7 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 	}
 }
 
-// final reports whether a broker, or this program, refuses the connection for good. A broker that starts does not know
+// final reports whether a broker, or this program, refuses the connection permanently. A broker that starts does not know
 // the users yet, and one that is full may have room later.
 func final(err error) bool {
 	if r, refused := errors.AsType[*refusedError](err); refused {

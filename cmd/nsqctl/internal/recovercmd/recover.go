@@ -61,7 +61,7 @@ func newRecoverTopic(t *cli.Target) *cobra.Command {
 		Long: `recover topic lists the replicas of a partition whose in-sync replicas are
 lost. With --from and --confirm TOPIC/PARTITION that broker's replica becomes the
 only one in sync; the others copy it. Acknowledged messages that it does not have
-are lost for good; the cluster keeps a record. Until another replica is in sync,
+are lost permanently; the cluster keeps a record. Until another replica is in sync,
 an OK of this partition means one disk.
 
 A broker that returns later with messages of the lost part is refused with an
@@ -152,7 +152,7 @@ func printPartitionState(out io.Writer, t *cli.Target, r partitionState) error {
 	}
 	fmt.Fprintf(out, `
 %s
-if you go on with %s:
+if you continue with %s:
 
   nsqctl recover topic %s --partition %d --from %s --confirm %s/%d
 `, holds, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)

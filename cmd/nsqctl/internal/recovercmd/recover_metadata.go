@@ -26,7 +26,7 @@ revision that the lost members gave out is used again.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return continueWith(cmd, broker) },
 	}
-	broker.declare(cmd, "the others are lost for good")
+	broker.declare(cmd, "the others are lost permanently")
 	return cmd
 }
 

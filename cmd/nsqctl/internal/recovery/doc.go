@@ -7,7 +7,7 @@
 //
 // # Invariants
 //
-//  1. Nothing changes while a broker runs on the data path: its lock is held meanwhile.
+//  1. Nothing changes while a broker runs on the data path: the recovery holds the path's lock.
 //  2. A copy of the etcd directory exists before the directory is changed.
 //  3. No revision of the metadata that a lost member may have given out is used again.
 package recovery

@@ -93,7 +93,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestPrepare: the first channel of a topic would get all of its messages, so the topic is paused meanwhile.
+// TestPrepare: the first channel of a topic would get all of its messages, so the topic is paused until all channels exist.
 func TestPrepare(t *testing.T) {
 	n := newFake(t, nil)
 	s, node := Source{HTTP: http.DefaultClient}, Node{HTTP: n.address()}

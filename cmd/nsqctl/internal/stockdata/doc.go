@@ -8,11 +8,11 @@
 //
 // # Invariants
 //
-//  1. The lock of a stock nsqd is held between Open and Close: no nsqd runs on the data path
-//     meanwhile.
+//  1. The lock of a stock nsqd is held between Open and Close, so no nsqd can run on the data
+//     path.
 //  2. A reader returns at least the messages that a stock nsqd 1.3.0 would deliver after a
 //     restart, in the same order: it begins at the read position of the metadata, reads on
-//     beyond its write position to the end of the file, and goes on with the next file behind a
+//     beyond its write position to the end of the file, and continues with the next file behind a
 //     record that cannot be read.
 //  3. Bytes that cannot be read are reported with their file and offset.
 package stockdata

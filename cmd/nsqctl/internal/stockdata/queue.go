@@ -75,7 +75,7 @@ func (q *Queue) Depth() (int64, bool) {
 }
 
 // Overwritten reports whether a stock nsqd would overwrite the files instead of delivering their
-// messages: without metadata it begins anew.
+// messages: without metadata it starts again.
 func (q *Queue) Overwritten() bool { return q.meta == nil && len(q.files) > 0 }
 
 // Fingerprint changes when an nsqd writes to the queue or reads from it.
@@ -130,7 +130,7 @@ func (q *Queue) last() int64 {
 
 // Reader returns the messages of a queue in their order. One goroutine uses it.
 type Reader struct {
-	Damage []Damage // what was left out so far
+	Damage []Damage // left out so far
 	q      *Queue
 	at     Position
 	f      *os.File

@@ -102,7 +102,7 @@ func TestMirrorOfATargetThatWentBack(t *testing.T) {
 	}
 }
 
-// TestMirrorOfTrimmedLogs: what retention has removed on either side is not lost.
+// TestMirrorOfTrimmedLogs: messages that retention has removed on either side do not count as lost.
 func TestMirrorOfTrimmedLogs(t *testing.T) {
 	m := newMirrorTest(t)
 	m.east.publish(numbered("a", 10)...)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// copyBatch is the default number of messages of one put: what may be there twice after a failure.
+	// copyBatch is the default number of messages of one put, which may be there twice after a failure.
 	copyBatch = 500
 	// copyBatchBytes bounds a put; the default limit of a broker is 5 MiB.
 	copyBatchBytes = 1 << 20

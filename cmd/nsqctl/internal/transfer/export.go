@@ -38,9 +38,9 @@ to stdout. It has no effect on the topic. nsqctl import reads the stream;
 docs/reference/export-format.md describes it.
 
 The stream ends with the last message that is committed when export begins. A channel's
-position is that of the beginning, or earlier: messages that are finished meanwhile are
-delivered again after an import. Messages that retention removes meanwhile are
-counted as missing, and export ends with 1.
+position is that of the beginning, or earlier: messages finished during the export
+are delivered again after an import. Messages that retention removes during the
+export are counted as missing, and export ends with 1.
 
 With --file the file appears when it is whole and synced. Every record has a checksum that covers
 the record before it, so import notices a stream that is torn or altered.`,
@@ -236,7 +236,7 @@ func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n i
 			return err
 		}
 		if len(page.Messages) == 0 || page.Messages[0].Sequence != seq {
-			continue // finished meanwhile, and removed
+			continue // finished and removed since
 		}
 		m := page.Messages[0]
 		m.DeferredOnly = true

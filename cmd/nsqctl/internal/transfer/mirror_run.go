@@ -344,7 +344,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 				}
 				return
 			}
-			o.say.About(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions go on", oneLine(err), refusedRetry))
+			o.say.About(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err), refusedRetry))
 			if !concurrency.Sleep(running, refusedRetry) {
 				return
 			}
@@ -373,7 +373,7 @@ func (o *mirroring) unlink(l *mirrorLink) {
 	delete(o.links, l.key)
 }
 
-// copyPartition copies until ctx ends, or the target refuses a put for good. known: the link has a saved state.
+// copyPartition copies until ctx ends, or the target refuses a put permanently. known: the link has a saved state.
 func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool) error {
 	l.compare = !known
 	if known {
@@ -459,7 +459,7 @@ func (o *mirroring) settle(ctx context.Context, l *mirrorLink) (more bool, err e
 	return false, nil
 }
 
-// until repeats a request until it succeeds, ctx ends, or a broker refuses it for good.
+// until repeats a request until it succeeds, ctx ends, or a broker refuses it permanently.
 func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try func() error) error {
 	for {
 		err := try()

@@ -165,7 +165,7 @@ func (s *side) publish(bodies ...string) {
 	}
 }
 
-// restore puts a backup back: what came after its first messages is gone. The clock goes on.
+// restore puts a backup back: later messages are gone. The clock continues.
 func (s *side) restore(messages int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

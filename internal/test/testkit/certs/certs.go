@@ -46,7 +46,7 @@ func New(t testing.TB) *Authority {
 }
 
 // Issue makes a certificate and replaces an earlier one of that name. Its DNS names are this
-// name and the others: it belongs to the brokers of these names.
+// name and the others: it belongs to the brokers with those names.
 func (a *Authority) Issue(name string, others ...string) {
 	a.t.Helper()
 	a.IssueUntil(time.Now().Add(validFor), name, others...)

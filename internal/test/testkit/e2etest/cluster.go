@@ -136,7 +136,7 @@ func (c *Cluster) WaitReady() {
 	require.NoError(c.T, c.Ready(ctx))
 }
 
-// Crash ends a broker with SIGKILL; what clients of it see from now on is excused.
+// Crash ends a broker with SIGKILL; errors that its clients see from now on are excused.
 func (c *Cluster) Crash(name string) {
 	c.T.Helper()
 	c.Down.Begin(name)

@@ -58,7 +58,7 @@ func (s *Sink) Allow(n int) {
 	s.more.Broadcast()
 }
 
-// Attach connects a new consumer that goes on where the last one was stopped.
+// Attach connects a new consumer that continues where the last one was stopped.
 func (s *Sink) Attach(topic, channel string) {
 	s.c.T.Helper()
 	cfg := nsq.NewConfig()

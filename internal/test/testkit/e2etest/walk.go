@@ -39,7 +39,7 @@ func NewWalk(c *Cluster) *Walk { return &Walk{NewScrapes(c), newCamera(c.T)} }
 type Failure struct {
 	W             *Walk
 	Name          string // of the pictures
-	Row           string // what was done, in a sentence
+	Row           string // the action, in a sentence
 	Looked        devcluster.Broker
 	Caused        time.Time
 	Page, Cli, is string
@@ -57,7 +57,7 @@ func (w *Walk) Fail(name, row, at string, cause func()) *Failure {
 	return f
 }
 
-// Shown waits until the page says a text, of its overview or of an event, and scrapes meanwhile.
+// Shown waits until the page says a text, of its overview or of an event, and scrapes while it waits.
 func (f *Failure) Shown(text string) {
 	f.W.C.T.Helper()
 	f.Until(text, func(said string) bool { return strings.Contains(said, text) })

@@ -14,11 +14,11 @@
 //  1. After Break every write and every sync of the disk fails with EIO, and data that was
 //     not synced is lost, as when a disk controller dies.
 //  2. After Repair the directory holds the data that was synced before Break.
-//  3. A disk that hangs goes on after the time that Hang was told, also if the test has ended.
+//  3. A disk that hangs continues after the time that Hang was told, also if the test has ended.
 //
 // # Goroutines
 //
-// Hang starts one that ends when the disk goes on.
+// Hang starts one that ends when the disk continues.
 package loopdisk
 
 import (

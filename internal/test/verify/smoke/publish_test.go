@@ -248,7 +248,7 @@ func (s *smoke) replay() {
 	s.tail("audit", "again", want)
 }
 
-// topics: a topic grows, is emptied, deleted, brought back and removed for good.
+// topics: a topic grows, is emptied, deleted, brought back and removed permanently.
 func (s *smoke) topics() {
 	t := s.T
 	s.topic("drafts", nil, "desk")

@@ -60,7 +60,7 @@ func TestAlertsOfADisk(t *testing.T) {
 	c.Until("a journal that hangs", func() bool { w.Scrape(1); return last(w.Scrapes, "lockstep_journal_busy_seconds", "n3") > 1 })
 	f.Fires("LockstepDiskStalled")
 	f.Shown("n3 says that its disk or a core loop does not make progress")
-	f.Asked(1, "1 broker hangs: its disk or a core loop does not go on")
+	f.Asked(1, "1 broker hangs: its disk or a core loop is stuck")
 	f.Gone("broker_hangs")
 	f.Noted()
 	c.Whole(e2etest.Topic)

@@ -230,7 +230,7 @@ func TestAlertOfACoreLoop(t *testing.T) {
 	w.Expect()
 	f := w.Fail("core-loop", "a pass of a core loop of n3 does not end, by a bug", "n1", func() { require.NoError(t, os.WriteFile(stuck, nil, 0o600)) })
 	f.Shown("broker_hangs")
-	f.Asked(1, "1 broker hangs: its disk or a core loop does not go on")
+	f.Asked(1, "1 broker hangs: its disk or a core loop is stuck")
 	c.Until("a scrape of the loop that hangs", func() bool { w.Scrape(1); return last(w.Scrapes, "lockstep_core_loop_busy_seconds", "n3") > 1 })
 	f.Fires("LockstepCoreLoopStalled")
 	c.Until("others to lead", func() bool { return !leadsSome(c, e2etest.Topic, "n3") })

@@ -78,7 +78,7 @@ func TestMirrorGoesOnBesideATopic(t *testing.T) {
 	require.Len(t, v.Partitions, 4)
 	require.NoError(t, m.end(syscall.SIGTERM), m.out.String())
 	require.Contains(t, m.out.String(), "MSG_TOO_BIG")
-	require.Contains(t, m.out.String(), "other partitions go on")
+	require.Contains(t, m.out.String(), "other partitions continue")
 
 	stream := filepath.Join(t.TempDir(), "growing.lsx")
 	east.Must("export", "growing", "--file", stream)
