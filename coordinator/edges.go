@@ -164,6 +164,6 @@ func (b *Broker) TopicsLedBy(ctx context.Context, n ident.Node) ([]api.TopicStat
 	return b.directory.TopicsLedBy(ctx, n)
 }
 
-// Left reports whether this broker is decommissioned and has no replica any more: if it
+// Decommissioned reports whether this broker is decommissioned and has no replica any more: if it
 // stops, it stops permanently.
-func (b *Broker) Left() bool { return b.catalog.Left(b.self) }
+func (b *Broker) Decommissioned() bool { return b.catalog.Decommissioned(b.self) }
