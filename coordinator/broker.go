@@ -136,10 +136,10 @@ func (b *Broker) start(ctx context.Context) error {
 		return float64(b.rpc.Counters().Corrupt)
 	})
 	b.makeEngine()
-	rooms := b.makeRooms()
-	b.dispatch.Open(b.rpc, rooms)
+	components := b.makeComponents()
+	b.dispatch.Open(b.rpc, components)
 	// 5. The goroutines that drive them.
-	b.drive(rooms.Repair)
+	b.drive(components.Repair)
 	if err := b.awaitCatalog(ctx); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 		}
 		leaving := c.leader("orders")
 		require.ErrorIs(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": "n9"}}), api.ErrBrokerNotFound)
-		require.False(t, c.nodes[leaving].Left())
+		require.False(t, c.nodes[leaving].Decommissioned())
 		require.NoError(t, do(ctx, c.nodes["n1"], operation{Verb: "broker.decommission", Args: map[string]string{"node": leaving}}))
 		witness := map[string]string{"n1": "n2", "n2": "n3", "n3": "n4", "n4": "n1"}[leaving]
 		c.eventually(func() bool {
@@ -37,8 +37,8 @@ func TestDecommissionedBrokerIsFreedOfReplicas(t *testing.T) {
 			}
 			return ok
 		}, "it is not freed")
-		c.eventually(c.nodes[leaving].Left, "it does not know that it is")
-		require.False(t, c.nodes[witness].Left())
+		c.eventually(c.nodes[leaving].Decommissioned, "it does not know that it is")
+		require.False(t, c.nodes[witness].Decommissioned())
 		c.eventually(func() bool {
 			names, err := c.disks[leaving].List("/data/trash")
 			return err == nil && len(names) > 0

@@ -159,6 +159,6 @@ func (b *Broker) Discard(ctx context.Context, topic string, partition int, on id
 	return b.admin.Recovery.Discard(ctx, topic, partition, on)
 }
 
-// Left reports whether this broker is decommissioned and has no replica any more: if it
+// Decommissioned reports whether this broker is decommissioned and has no replica any more: if it
 // stops, it stops permanently.
-func (b *Broker) Left() bool { return b.catalog.Left(b.self) }
+func (b *Broker) Decommissioned() bool { return b.catalog.Decommissioned(b.self) }

@@ -34,7 +34,7 @@ func (b *Broker) makeEngine() {
 		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, TrashBytes: b.trashBytes, Log: b.log,
 	})
 	b.engine = engine.New(engine.Options{
-		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reach{b},
+		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reachability{b},
 		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) },
 		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Trace: b.o.Trace, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
@@ -45,19 +45,19 @@ func (b *Broker) makeEngine() {
 }
 
 // reachability implements engine.Reach for the broker.
-type reach struct{ b *Broker }
+type reachability struct{ b *Broker }
 
 // Up implements engine.Reach.
-func (r reach) Up(n ident.Node) bool { return r.b.peers.Up(n) }
+func (r reachability) Up(n ident.Node) bool { return r.b.peers.Up(n) }
 
 // AllUp implements engine.Reach.
-func (r reach) AllUp() bool { return r.b.peers.AllUp() }
+func (r reachability) AllUp() bool { return r.b.peers.AllUp() }
 
 // Named implements engine.Reach.
-func (r reach) Named(now time.Time) time.Time { return r.b.contact.Named(now) }
+func (r reachability) Named(now time.Time) time.Time { return r.b.contact.Named(now) }
 
-// makeRooms makes the parts around the engine.
-func (b *Broker) makeRooms() dispatch.Rooms {
+// makeComponents makes the components around the engine.
+func (b *Broker) makeComponents() dispatch.Components {
 	b.peers = b.makePeers()
 	b.inspector = &query.Inspector{
 		Self: b.self, Engine: b.engine, Catalog: b.catalog, Store: b.store, Caller: b.dispatch, Holders: b.holders,
@@ -81,7 +81,7 @@ func (b *Broker) makeRooms() dispatch.Rooms {
 	b.letters = maintenance.NewDeadLetters(maintenance.DeadLettersOptions{
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, MayPublish: b.o.MayPublish, Group: b.tasks, Log: b.log,
 	})
-	return dispatch.Rooms{
+	return dispatch.Components{
 		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,
 		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
 		Idleness: maintenance.NewIdleness(b.engine, b.catalog.Topic, b.catalog.Channels),
@@ -123,7 +123,7 @@ func (b *Broker) holders(p ident.Partition) []ident.Node {
 // trashBytes is the size of the replicas here whose topics lie in the trash.
 func (b *Broker) trashBytes() (sum int64) {
 	for _, p := range b.engine.Partitions() {
-		if p.Hidden() {
+		if p.Trashed() {
 			sum += p.Store().DiskBytes()
 		}
 	}
@@ -134,21 +134,21 @@ func (b *Broker) trashBytes() (sum int64) {
 func (b *Broker) drive(repair *maintenance.Repair) {
 	b.tasks.Go(b.watch)
 	b.tasks.Go(b.awaitStore)
-	b.tasks.Go(b.keepRegistered)
-	b.tasks.Go(func(ctx context.Context) { b.session.KeepCounting(ctx, b.counting()) })
-	b.tasks.Go(func(ctx context.Context) { b.session.KeepObserving(ctx, b.changed.nodes, b.catalog.Nodes) })
-	b.tasks.Go(b.engine.KeepTime)
-	b.tasks.Go(b.engine.KeepNear)
-	b.tasks.Go(b.contact.Keep)
-	b.tasks.Go(b.peers.KeepUnreachable)
-	b.tasks.Go(watchdog{b}.keepStalled)
-	b.tasks.Go(b.hosting.KeepDurability)
+	b.tasks.Go(b.runRegistration)
+	b.tasks.Go(func(ctx context.Context) { b.session.RunCounting(ctx, b.counting()) })
+	b.tasks.Go(func(ctx context.Context) { b.session.RunObserving(ctx, b.changed.nodes, b.catalog.Nodes) })
+	b.tasks.Go(b.engine.RunClock)
+	b.tasks.Go(b.engine.RunNearTimer)
+	b.tasks.Go(b.contact.Run)
+	b.tasks.Go(b.peers.RunUnreachable)
+	b.tasks.Go(watchdog{b}.runWatchdog)
+	b.tasks.Go(b.hosting.RunDurability)
 	retention := maintenance.NewRetention(maintenance.RetentionOptions{
 		Engine: b.engine, Topic: b.catalog.Topic, DeleteTopic: b.admin.Topics.DeleteAsRead, EmptyTrash: b.store.EmptyTrash,
 		Space: b.space, RepeatFor: b.o.RepeatFor, TrashGrace: b.o.TrashGrace, Early: b.o.DeleteEarly, Log: b.log,
 	})
 	maintenance.Runner{Group: b.tasks}.Start(retention.Job(), b.letters.Job(), b.space.Job(), repair.Job())
-	b.tasks.Go(b.controller().Keep)
+	b.tasks.Go(b.controller().Run)
 }
 
 func (b *Broker) controller() *controller.Control {

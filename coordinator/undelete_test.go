@@ -373,7 +373,7 @@ func TestReplicasInTheTrashMoveAway(t *testing.T) {
 		leaves := string(v.Partitions[0].Replicas[0])
 		c.do("n1", "topic.delete", "orders", "", nil)
 		c.do("n1", "broker.decommission", "", "", map[string]string{"node": leaves})
-		c.eventually(func() bool { return c.nodes[leaves].Left() }, "its replicas stay")
+		c.eventually(func() bool { return c.nodes[leaves].Decommissioned() }, "its replicas stay")
 		c.eventually(func() bool { return len(c.folders(leaves)) == 0 }, "its folders stay")
 		c.kill(leaves)
 		require.NoError(t, c.undelete(slices.DeleteFunc([]string{"n1", "n2", "n3", "n4"}, func(n string) bool { return n == leaves })[0], "orders"))

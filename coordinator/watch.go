@@ -65,10 +65,10 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 	b.catalog.Notify()
 }
 
-// keepRegistered waits for the registration to be lost, stops the leaderships of
+// runRegistration waits for the registration to be lost, stops the leaderships of
 // the machines, and registers again. The machines get the new incarnation by
 // the watch. Started by drive, ends with the broker.
-func (b *Broker) keepRegistered(ctx context.Context) {
+func (b *Broker) runRegistration(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -57,12 +57,12 @@ func (b watchdog) hangs(n ident.Node) bool {
 	return b.peers.HasFailed(n)
 }
 
-// keepStalled is the watchdog of the disk and the core loops. It lets others lead while a
+// runWatchdog is the watchdog of the disk and the core loops. It lets others lead while a
 // call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no put
 // is committed without it, and a broker whose process answers keeps its registration. The
 // watchdog takes no lock that a hung disk or loop may hold. Started by drive, ends with the
 // broker.
-func (b watchdog) keepStalled(ctx context.Context) {
+func (b watchdog) runWatchdog(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
 	concurrency.Every(ctx, stalledEvery, func() {
 		noted = b.noteStall(noted)

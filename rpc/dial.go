@@ -13,9 +13,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// keepConnected dials one peer, reads the connection until it ends, and dials again.
+// runConnection dials one peer, reads the connection until it ends, and dials again.
 // Started by SetPeers, ends when the peer is removed or the Transport closes.
-func (p *peer) keepConnected(ctx context.Context) {
+func (p *peer) runConnection(ctx context.Context) {
 	pause := backoff{min: p.t.o.Times.BackoffMin, max: p.t.o.Times.BackoffMax}
 	for ctx.Err() == nil {
 		switch lasted := p.connect(ctx); {

@@ -37,7 +37,7 @@ type peer struct {
 	silent  atomic.Bool          // the last dial got neither a handshake nor a refusal in its time
 	traffic traffic              // of all its connections
 	kick    chan struct{}        // capacity 1: dial now
-	stop    context.CancelFunc   // ends keepConnected
+	stop    context.CancelFunc   // ends runConnection
 
 	mu struct {
 		sync.Mutex

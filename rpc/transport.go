@@ -77,7 +77,7 @@ func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 		ctx, stop := context.WithCancel(context.Background()) // stopped by removal or Close
 		p := newPeer(t, node, address, stop)
 		next[node] = p
-		t.own.Go(func() { p.keepConnected(ctx) })
+		t.own.Go(func() { p.runConnection(ctx) })
 	}
 	t.peers.Store(&next)
 	for node, p := range old {

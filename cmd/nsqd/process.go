@@ -349,7 +349,7 @@ func (p *process) openAudit() (err error) {
 
 // leaveEtcd removes the member of a decommissioned broker.
 func (p *process) leaveEtcd() {
-	if p.broker == nil || !p.broker.Left() {
+	if p.broker == nil || !p.broker.Decommissioned() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)

@@ -70,7 +70,7 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 		return err
 	}
 	defer unlock()
-	found, err := t.inTrash(ctx, op.Topic, op.ID)
+	found, err := t.trashedTopics(ctx, op.Topic, op.ID)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 		if ok {
 			break
 		}
-		if found, err = t.inTrash(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, api.ErrTopicNotFound) {
+		if found, err = t.trashedTopics(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, api.ErrTopicNotFound) {
 			return err
 		}
 		if err != nil { // it has left the trash: perhaps by this undelete, whose answer was lost
@@ -134,7 +134,7 @@ func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 
 // trashedTopics returns the trashed topics named name, oldest deletion first. If id is set, only that one.
 // api.ErrTopicNotFound: there is none.
-func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
+func (t *Topics) trashedTopics(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
 	entries, _, err := t.store.List(ctx, t.keys.Trashes())
 	if err != nil {
 		return nil, fmt.Errorf("%w: look for topic %s in the trash: %w", api.ErrUnavailable, name, err)
@@ -160,7 +160,7 @@ func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	found, err := t.inTrash(ctx, op.Topic, op.ID)
+	found, err := t.trashedTopics(ctx, op.Topic, op.ID)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (t *Topics) purge(ctx context.Context, trash metadata.TrashState) error {
 		if !errors.Is(err, txn.ErrCompare) {
 			return err
 		}
-		found, err := t.inTrash(ctx, trash.Name, trash.Topic.ID)
+		found, err := t.trashedTopics(ctx, trash.Name, trash.Topic.ID)
 		if errors.Is(err, api.ErrTopicNotFound) {
 			return nil
 		}

@@ -96,9 +96,9 @@ type Control struct {
 // New makes a Control.
 func New(o Options) *Control { return &Control{o: o, pace: newPace()} }
 
-// Keep works when the metadata or the set of brokers that answer has changed, and now and
+// Run works when the metadata or the set of brokers that answer has changed, and now and
 // then. It returns when ctx ends.
-func (c *Control) Keep(ctx context.Context) {
+func (c *Control) Run(ctx context.Context) {
 	for {
 		changed, planned, idle := c.o.Catalog.Changed(), time.Duration(0), controlEvery
 		if !c.o.Stopping() && c.o.Session.Incarnation() != 0 {
@@ -116,7 +116,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	hold, done := context.WithTimeout(ctx, txn.RequestTimeout)
-	fence, ok := c.hold(hold)
+	fence, ok := c.acquire(hold)
 	done()
 	if !ok {
 		return 0, controlEvery
@@ -142,9 +142,9 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	return planned, controlEvery
 }
 
-// hold reports whether this broker is the controller, and the compare that every
+// acquire reports whether this broker is the controller, and the compare that every
 // transaction of it makes.
-func (c *Control) hold(ctx context.Context) (fence metadata.Compare, ok bool) {
+func (c *Control) acquire(ctx context.Context) (fence metadata.Compare, ok bool) {
 	key := c.o.Keys.Controller()
 	switch c.o.Catalog.Controller() {
 	case c.o.Self:

@@ -18,7 +18,7 @@ type Transport interface {
 }
 
 // Dispatcher is rpc.Handler and calls.Caller of one broker. Make it with New; Open gives it
-// its rooms, Close ends what waits for them.
+// its components, Close ends what waits for them.
 type Dispatcher struct {
 	self      ident.Node
 	transport Transport // set before the first call
@@ -27,13 +27,13 @@ type Dispatcher struct {
 	once      sync.Once
 }
 
-// New makes a dispatcher without rooms.
+// New makes a dispatcher without components.
 func New(self ident.Node) *Dispatcher {
 	return &Dispatcher{self: self, opened: make(chan struct{})}
 }
 
 // Open lets frames and calls in, and calls out.
-func (d *Dispatcher) Open(t Transport, r Rooms) {
+func (d *Dispatcher) Open(t Transport, r Components) {
 	d.transport = t
 	d.table.Store(newTable(r))
 	d.once.Do(func() { close(d.opened) })
@@ -42,8 +42,8 @@ func (d *Dispatcher) Open(t Transport, r Rooms) {
 // Close lets go of frames and calls that wait for Open; they are dropped.
 func (d *Dispatcher) Close() { d.once.Do(func() { close(d.opened) }) }
 
-// rooms waits for Open; nil if Close came first.
-func (d *Dispatcher) rooms() *table {
+// components waits for Open; nil if Close came first.
+func (d *Dispatcher) components() *table {
 	if t := d.table.Load(); t != nil {
 		return t
 	}
@@ -53,7 +53,7 @@ func (d *Dispatcher) rooms() *table {
 
 // Frame takes a frame of a peer (rpc.Handler).
 func (d *Dispatcher) Frame(from ident.Node, inc ident.Incarnation, f rpc.Received) {
-	t := d.rooms()
+	t := d.components()
 	if t == nil || int(f.Class) >= len(t.frames) || t.frames[f.Class] == nil {
 		return
 	}
@@ -69,14 +69,14 @@ func (d *Dispatcher) Drained() {
 
 // Peer takes a change of a peer's connection (rpc.Handler).
 func (d *Dispatcher) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
-	if t := d.rooms(); t != nil {
+	if t := d.components(); t != nil {
 		t.peer(n, inc, up, refused)
 	}
 }
 
 // Serve answers another broker's call (rpc.Handler).
 func (d *Dispatcher) Serve(ctx context.Context, from ident.Node, method string, raw []byte) (any, error) {
-	t := d.rooms()
+	t := d.components()
 	if t == nil {
 		return nil, api.ErrExiting
 	}

@@ -35,7 +35,7 @@ func TestEveryMethodHasAHandler(t *testing.T) {
 		names = append(names, methods(t, f)...)
 	}
 	require.NotEmpty(t, names)
-	require.ElementsMatch(t, names, slices.Collect(maps.Keys(newTable(Rooms{}).calls)))
+	require.ElementsMatch(t, names, slices.Collect(maps.Keys(newTable(Components{}).calls)))
 }
 
 // methods are the values of a file's constants of type Method.
@@ -61,13 +61,13 @@ func methods(t *testing.T, f *ast.File) (names []string) {
 
 // TestFramesOfAllClassesHaveAHandler: but for those that calls and connections need.
 func TestFramesOfAllClassesHaveAHandler(t *testing.T) {
-	table := newTable(Rooms{})
+	table := newTable(Components{})
 	for _, class := range []rpc.Class{rpc.ClassReplica, rpc.ClassForward, rpc.ClassRelay, rpc.ClassBulk} {
 		require.NotNil(t, table.frames[class], "class %d", class)
 	}
 }
 
-// TestNothingComesInBeforeOpen: a call that is earlier waits for the rooms.
+// TestNothingComesInBeforeOpen: a call that is earlier waits for the components.
 func TestNothingComesInBeforeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, answered := New("n1"), make(chan error, 1)
@@ -77,7 +77,7 @@ func TestNothingComesInBeforeOpen(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.Empty(t, answered)
-		d.Open(nil, Rooms{})
+		d.Open(nil, Components{})
 		require.ErrorIs(t, <-answered, rpc.ErrMethod)
 	})
 }
@@ -110,7 +110,7 @@ func (n nowhere) Call(context.Context, ident.Node, string, any, any) error {
 // TestARequestThatIsNotOneIsRefused, with or without the network.
 func TestARequestThatIsNotOneIsRefused(t *testing.T) {
 	d := New("n1")
-	d.Open(nowhere{t}, Rooms{})
+	d.Open(nowhere{t}, Components{})
 	_, err := d.Serve(t.Context(), "n2", string(calls.Hide), []byte{0xc1})
 	require.ErrorIs(t, err, api.ErrInvalid)
 	err = d.Call(t.Context(), "n1", string(calls.Hide), "no struct", nil)

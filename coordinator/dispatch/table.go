@@ -18,8 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Rooms are the parts of the broker that take frames and answer calls.
-type Rooms struct {
+// Components are the parts of the broker that receive frames and answer calls.
+type Components struct {
 	Engine    *engine.Engine
 	Gateway   *gateway.Gateway
 	Peers     *liveness.Peers
@@ -43,7 +43,7 @@ type table struct {
 	calls   map[string]handler
 }
 
-func newTable(r Rooms) *table {
+func newTable(r Components) *table {
 	t := &table{peer: r.Peers.Peer, drained: r.Engine.Flush, calls: map[string]handler{}}
 
 	t.frames[rpc.ClassReplica] = r.Engine.Receive
@@ -106,7 +106,7 @@ func newTable(r Rooms) *table {
 		return calls.None{}, nil
 	})
 	on(t, calls.Idle, func(_ context.Context, _ ident.Node, req calls.IdleRequest) (calls.IdleReply, error) {
-		return r.Idleness.Look(req), nil
+		return r.Idleness.Measure(req), nil
 	})
 	on(t, calls.Hide, func(_ context.Context, _ ident.Node, n calls.HideNotice) (calls.None, error) {
 		r.Directory.Hide(n)

@@ -17,9 +17,9 @@ const (
 	stepLeast = 100 * time.Millisecond
 )
 
-// KeepTime drives the channels led here: due timeouts and delays, the deltas of changed
+// RunClock drives the channels led here: due timeouts and delays, the deltas of changed
 // state, and the fence. It returns when ctx ends.
-func (e *Engine) KeepTime(ctx context.Context) {
+func (e *Engine) RunClock(ctx context.Context) {
 	last, trusted, extended := time.Now(), time.Now(), time.Time{}
 	var due []*Partition
 	concurrency.Every(ctx, tickEvery, func() {

@@ -50,5 +50,5 @@
 //	        while they hold the run lock
 //	reader  2; started by New, end at Stop; answers go to the loops
 //
-// KeepTime and KeepNear run in goroutines of the caller, until their context ends.
+// RunClock and RunNearTimer run in goroutines of the caller, until their context ends.
 package engine

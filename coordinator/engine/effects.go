@@ -144,7 +144,7 @@ const (
 	// is asked again five times a second, until an operator comes.
 	alarmAgain = time.Minute
 	// maxAlarms limits how many distinct alarm texts are remembered per partition.
-	alarmsKept = 8
+	maxAlarms = 8
 )
 
 // alarmed is an alarm that was logged.
@@ -157,7 +157,7 @@ func (l *loop) alarm(p *Partition) {
 	l.o.Metrics.Event(metrics.EventAlarm)
 	text := p.out.Alarm.Error()
 	p.alarms = slices.DeleteFunc(p.alarms, func(a alarmed) bool { return l.now.Sub(a.at) >= alarmAgain })
-	if len(p.alarms) == alarmsKept || slices.ContainsFunc(p.alarms, func(a alarmed) bool { return a.text == text }) {
+	if len(p.alarms) == maxAlarms || slices.ContainsFunc(p.alarms, func(a alarmed) bool { return a.text == text }) {
 		return
 	}
 	p.alarms = append(p.alarms, alarmed{text, l.now})

@@ -124,7 +124,7 @@ func New(o Options) *Engine {
 }
 
 // Stop ends the engine. Every put and every change that waits is answered. The timers
-// (KeepTime, KeepNear) have ended before.
+// (RunClock, RunNearTimer) have ended before.
 func (e *Engine) Stop() {
 	for _, l := range e.loops {
 		l.stop()

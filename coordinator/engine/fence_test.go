@@ -60,7 +60,7 @@ func TestFenceAfterAStall(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		done.Go(func() { a.e.KeepTime(ctx) })
+		done.Go(func() { a.e.RunClock(ctx) })
 		defer done.Wait()
 		defer cancel()
 		delivered := func() bool {
@@ -74,7 +74,7 @@ func TestFenceAfterAStall(t *testing.T) {
 		require.True(t, delivered(), "all brokers answer")
 
 		const stalled = 5 * time.Second
-		stalls.by.Store(int64(stalled)) // the requeue, at the next tick, holds up KeepTime
+		stalls.by.Store(int64(stalled)) // the requeue, at the next tick, holds up RunClock
 		require.True(t, delivered())
 		time.Sleep(stalled)
 		require.False(t, delivered(), "the fence was not extended")

@@ -69,7 +69,7 @@ func (l *loop) runNext() {
 	if l.o.Linger == 0 {
 		l.runInline()
 	} else {
-		l.lookAgain()
+		l.wakeIfPending()
 	}
 }
 

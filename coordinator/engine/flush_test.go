@@ -89,7 +89,7 @@ func TestHungFlushStopsNoPass(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(r.loop.work)
-		running.Go(func() { e.KeepTime(ctx) })
+		running.Go(func() { e.RunClock(ctx) })
 		put := putOf(100)
 		put.id, put.done = r.host.id, make(single, 1)
 		require.True(t, r.loop.events.enqueue(put))
@@ -121,7 +121,7 @@ func TestLoopThatHangsDoesNotServe(t *testing.T) {
 		require.NoError(t, c.Attach(s))
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		done.Go(func() { a.e.KeepTime(ctx) })
+		done.Go(func() { a.e.RunClock(ctx) })
 		defer done.Wait()
 		defer cancel()
 		delivered := func() bool {

@@ -70,7 +70,7 @@ func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
 	switch {
 	case d.Control != 0: // of the leader itself
 		return 0
-	case p.Hidden():
+	case p.Trashed():
 		return replica.NotLeader // as of a partition that is not hosted: the gateway asks the metadata
 	case p.full(p.putBytes + d.Size()):
 		return outcome.TopicFull

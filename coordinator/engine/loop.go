@@ -108,7 +108,7 @@ func (l *loop) work() {
 			windows = true
 		case <-l.quit:
 			l.run.Lock()
-			l.shut()
+			l.abandonAll()
 			l.run.Unlock()
 			return
 		}
@@ -116,7 +116,7 @@ func (l *loop) work() {
 		l.pass(tick, windows)
 		l.run.Unlock()
 		l.flush()
-		l.lookAgain()
+		l.wakeIfPending()
 	}
 }
 
@@ -162,7 +162,7 @@ func (l *loop) pass(tick, windows bool) {
 	}
 	l.finish()
 	if tick {
-		l.keepActive()
+		l.dropIdle()
 	}
 	l.passBarriers()
 	if !l.ticking && len(l.active) > 0 {
@@ -263,9 +263,9 @@ func (l *loop) tick() {
 	}
 }
 
-// keepActive drops the partitions that need no ticks, after a tick. They get new effects:
+// dropIdle drops the partitions that need no ticks, after a tick. They get new effects:
 // the arrays of ten thousand idle ones take tens of megabytes.
-func (l *loop) keepActive() {
+func (l *loop) dropIdle() {
 	kept := l.active[:0]
 	for _, p := range l.active {
 		if p.active = l.hosted[p.id] == p && !p.machine.Idle(); p.active {
@@ -291,8 +291,8 @@ func (l *loop) retire(p *Partition) {
 	l.o.Moved()
 }
 
-// shut answers everything at the end of the loop.
-func (l *loop) shut() {
+// abandonAll answers everything at the end of the loop.
+func (l *loop) abandonAll() {
 	for _, e := range l.events.close() {
 		if e.kind == eventAdd {
 			l.hosted[e.id] = e.partition

@@ -26,7 +26,7 @@ func TestChangeOfAPartitionThatHasGone(t *testing.T) {
 		}()
 		<-l.events.wake
 		if ended {
-			l.shut()
+			l.abandonAll()
 		} else {
 			for _, w := range l.events.take(nil) {
 				l.handle(&w)
@@ -42,7 +42,7 @@ func TestEndOfALoopEndsWhatItWasToHost(t *testing.T) {
 	l := newLoop(a.e.o, nil, nil)
 	a.p.loop, a.p.leads = l, 1
 	l.events.enqueue(event{kind: eventAdd, id: a.p.id, partition: a.p})
-	l.shut()
+	l.abandonAll()
 	require.Equal(t, replica.Stopped, a.p.View().Role)
 }
 
@@ -56,7 +56,7 @@ func TestRetiredMachineStands(t *testing.T) {
 	r.loop.tick()
 	r.loop.synced(r.loop.token, nil)
 	require.Empty(t, r.loop.touched)
-	r.loop.keepActive()
+	r.loop.dropIdle()
 	require.Empty(t, r.loop.active)
 }
 
@@ -74,7 +74,7 @@ func TestPutsOfALoopThatEnds(t *testing.T) {
 	l.puts.Enter()
 	l.puts.Enter()
 	a.e.Propose(a.p.id, queue.Marker(), answers[2])
-	l.shut()
+	l.abandonAll()
 	a.e.Propose(a.p.id, queue.Marker(), answers[3])
 	for i, want := range []replica.Outcome{replica.InDoubt, replica.NotLeader, replica.NotLeader, replica.NotLeader} {
 		require.Len(t, answers[i], 1)

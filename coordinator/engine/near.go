@@ -28,11 +28,11 @@ func (n *nearTimer) add(p *Partition) {
 	}
 }
 
-// KeepNear expires near deadlines. It returns when ctx ends.
-func (e *Engine) KeepNear(ctx context.Context) { e.near.keep(ctx) }
+// RunNearTimer expires near deadlines. It returns when ctx ends.
+func (e *Engine) RunNearTimer(ctx context.Context) { e.near.run(ctx) }
 
-// keep looks at the partitions until nothing in them is due before the next tick.
-func (n *nearTimer) keep(ctx context.Context) {
+// run looks at the partitions until nothing in them is due before the next tick.
+func (n *nearTimer) run(ctx context.Context) {
 	near := map[*Partition]struct{}{}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -52,7 +52,7 @@ func TestDelayedMessagesAreReadyWhenTheyAreDue(t *testing.T) {
 		near := newNearTimer()
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		done.Go(func() { near.keep(ctx) })
+		done.Go(func() { near.run(ctx) })
 		got, late := 0, time.Duration(0)
 		for tick := time.Now(); got < delayed; {
 			for _, d := range c.Pull(s, 10, nil) {

@@ -43,10 +43,10 @@ type Partition struct {
 
 // shared is the state of a partition that any goroutine reads.
 type shared struct {
-	view   atomic.Pointer[replica.View] // the holder of the run lock replaces it
-	bounds                              // limits.go: SetLimits and Limit write it
-	muted  atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
-	hidden atomic.Bool                  // the topic lies in the trash; Hide writes it
+	view    atomic.Pointer[replica.View] // the holder of the run lock replaces it
+	bounds                               // limits.go: SetLimits and Limit write it
+	muted   atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
+	trashed atomic.Bool                  // the topic lies in the trash; SetTrashed writes it
 	// followers are those of the last eventFollowers; the holder of the run lock replaces them.
 	followers atomic.Pointer[[]replica.FollowerView]
 }
@@ -96,10 +96,10 @@ func (p *Partition) LogFields() map[string]any {
 
 // SetTrashed marks the partition's topic as trashed: it then refuses client puts and is left out of
 // statistics. Its replicas keep replicating and elect leaders.
-func (p *Partition) Hide(hidden bool) { p.hidden.Store(hidden) }
+func (p *Partition) SetTrashed(trashed bool) { p.trashed.Store(trashed) }
 
-// Hidden reports whether the topic lies in the trash.
-func (p *Partition) Hidden() bool { return p.hidden.Load() }
+// Trashed reports whether the topic lies in the trash.
+func (p *Partition) Trashed() bool { return p.trashed.Load() }
 
 // Post hands an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }

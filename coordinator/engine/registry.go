@@ -118,13 +118,13 @@ func (e *Engine) Remove(id ident.Partition) {
 		<-ack
 	}
 	e.deadlines.forget(p)
-	if !p.Hidden() { // another topic may have the name
-		e.partitions.keepWork(p)
+	if !p.Trashed() { // another topic may have the name
+		e.partitions.addWork(p)
 	}
 }
 
-// keepWork adds the work of a partition that is no longer hosted to that of its topic.
-func (r *registry) keepWork(p *Partition) {
+// addWork adds the work of a partition that is no longer hosted to that of its topic.
+func (r *registry) addWork(p *Partition) {
 	done := p.queue.Work()
 	if done.Messages == 0 && len(done.Channels) == 0 {
 		return

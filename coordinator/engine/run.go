@@ -81,12 +81,12 @@ func (l *loop) runInline() {
 		l.inline = false
 		l.run.Unlock()
 	}
-	l.lookAgain()
+	l.wakeIfPending()
 }
 
-// lookAgain wakes the loop's goroutine for the events that came during a pass. It is
+// wakeIfPending wakes the loop's goroutine for the events that came during a pass. It is
 // called after the run lock was released.
-func (l *loop) lookAgain() {
+func (l *loop) wakeIfPending() {
 	if l.events.pending() {
 		l.events.wake.Notify()
 	}

@@ -23,7 +23,7 @@ func (h *partitionSubscription) reconcileLocked(now time.Duration) {
 		return
 	}
 	if now < h.nextTry {
-		h.sub.g.subs.lookAt(h.nextTry)
+		h.sub.g.subs.scheduleAt(h.nextTry)
 		return
 	}
 	switch {
@@ -91,7 +91,7 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		}
 	}
 	h.backlog = nil
-	s.nudge()
+	s.wake()
 }
 
 // heldOf are the messages that the client holds, by the verbs of an opening.
@@ -171,7 +171,7 @@ func (h *partitionSubscription) leaveLocked() {
 	if r := h.remote; r != nil {
 		h.spare, h.spareFrom, h.remote = r.buffer, r.to, nil
 	}
-	h.sub.nudge() // the in-flight count may be another now
+	h.sub.wake() // the in-flight count may be another now
 }
 
 // failedLocked ends an attachment that failed. The next one waits a little.
@@ -184,7 +184,7 @@ func (h *partitionSubscription) failedLocked(now time.Duration) {
 func (h *partitionSubscription) waitLocked(now time.Duration) {
 	h.pause = min(max(2*h.pause, firstAttach), maxAttach)
 	h.nextTry = now + h.pause
-	h.sub.g.subs.lookAt(h.nextTry)
+	h.sub.g.subs.scheduleAt(h.nextTry)
 	h.sub.g.wake()
 }
 

@@ -67,9 +67,9 @@ func (b *putBudget) give(bytes int64) {
 	b.admitLocked()
 }
 
-// nudge admits waiters again: those admitted before may have left without a put. It
+// admit admits waiters again: those admitted before may have left without a put. It
 // reports whether some still wait.
-func (b *putBudget) nudge() bool {
+func (b *putBudget) admit() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.admitLocked()

@@ -36,12 +36,12 @@ const (
 
 // demand is the recent work of a subscription's client.
 type demand struct {
-	finished int           // since it was weighed
-	weighed  time.Duration // when
-	total    int           // finished in the period before that: the weights' sum
-	ahead    int           // granted beyond RDY
-	parts    int           // partitions that have a part of it
-	kept     int           // in flight of the other partitions: no part of it
+	finished         int           // since it was weighed
+	weighed          time.Duration // when
+	total            int           // finished in the previous period: the sum of the weights
+	ahead            int           // granted beyond RDY
+	parts            int           // active partitions
+	inFlightInactive int           // in flight of the other partitions: not divided
 }
 
 // creditLocked is one stream's credit: its part, or less of it while memory is short.
@@ -63,15 +63,15 @@ func (s *subscription) partLocked(h *partitionSubscription) int {
 	if s.mu.busy {
 		return min(len(h.held), maxCredit)
 	}
-	if !h.part {
-		return min(h.kept+1, maxCredit)
+	if !h.active {
+		return min(h.inFlightInactive+1, maxCredit)
 	}
-	whole := s.mu.ready - min(d.kept, s.mu.ready) + min(d.ahead, s.mu.ready)
+	whole := s.mu.ready - min(d.inFlightInactive, s.mu.ready) + min(d.ahead, s.mu.ready)
 	// The credit of the streams up to this one, less the credit of those before it: the
 	// parts sum to the whole however the division rounds.
-	from, to, of := h.place, h.place+1, d.parts
+	from, to, of := h.index, h.index+1, d.parts
 	if d.total > 0 {
-		from, to, of = from*d.total+of*h.before, to*d.total+of*(h.before+h.weight), 2*of*d.total
+		from, to, of = from*d.total+of*h.weightBefore, to*d.total+of*(h.weightBefore+h.weight), 2*of*d.total
 	}
 	credit := whole*to/of - whole*from/of
 	if r := h.remote; r != nil && s.mu.waiting > waitingBytes {
@@ -102,19 +102,19 @@ func (s *subscription) weighLocked(now time.Duration) {
 	*d = demand{weighed: now, total: d.finished, ahead: int(time.Duration(d.finished) * aheadOf / period)}
 	none := true
 	for _, h := range s.mu.order {
-		h.part = h.finished > 0 || h.hasLocked() && (d.total > 0 || !h.hasRoomLocked())
-		none = none && !h.part
+		h.active = h.finished > 0 || h.hasLocked() && (d.total > 0 || !h.hasRoomLocked())
+		none = none && !h.active
 	}
 	before := 0
 	for _, h := range s.mu.order {
-		h.kept = 0
-		if h.part = h.part || none; h.part {
-			h.place, h.before, h.weight = d.parts, before, h.finished
+		h.inFlightInactive = 0
+		if h.active = h.active || none; h.active {
+			h.index, h.weightBefore, h.weight = d.parts, before, h.finished
 			d.parts++
 			before += h.weight
 		} else if h.hasLocked() && d.total == 0 {
-			h.kept = h.underWayLocked()
-			d.kept += h.kept
+			h.inFlightInactive = h.underWayLocked()
+			d.inFlightInactive += h.inFlightInactive
 		}
 		h.finished = 0
 	}

@@ -156,9 +156,9 @@ type Gateway struct {
 	subs     *subscriptions
 	server   *relayServer
 
-	kick chan struct{} // capacity 1: wakes the keeper
-	done chan struct{} // closed by Close
-	wg   sync.WaitGroup
+	wakeUp chan struct{} // capacity 1: wakes the keeper
+	done   chan struct{} // closed by Close
+	wg     sync.WaitGroup
 
 	mu struct {
 		sync.RWMutex
@@ -173,14 +173,14 @@ func New(core Core, t Transport, o Options) *Gateway {
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
 		budget: newPutBudget(o.Bytes),
-		kick:   make(chan struct{}, 1), done: make(chan struct{}),
+		wakeUp: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)
 	g.out = newSender(g)
 	g.subs = newSubscriptions(g)
 	g.server = newRelayServer(g)
 	g.wg.Add(2)
-	go g.keep()
+	go g.run()
 	go g.out.run()
 	return g
 }
@@ -237,7 +237,7 @@ func (g *Gateway) PeerDown(node ident.Node) {
 // wake makes the keeper run now.
 func (g *Gateway) wake() {
 	select {
-	case g.kick <- struct{}{}:
+	case g.wakeUp <- struct{}{}:
 	default:
 	}
 }

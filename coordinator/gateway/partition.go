@@ -27,17 +27,17 @@ type partitionSubscription struct {
 	last    uint64 // the stream opened last: the next one replaces it
 	// spare is the buffer of a stream whose connection broke. If the same leader takes
 	// the next stream, its deliveries stay valid, with their attempts.
-	spare     arrivals
-	spareFrom Leadership
-	pause     time.Duration // between attachments that fail; doubles
-	nextTry   time.Duration // no attachment before
-	missing   time.Duration // since when the leader does not have the channel; 0 = it has
-	finished  int           // by the client, since its demand was weighed
-	weight    int           // the same, of the period before
-	part      bool          // it had messages for the client then
-	place     int           // among the partitions that had
-	before    int           // the weights of the partitions before it
-	kept      int           // in flight then, if it had no part although the client holds messages of it
+	spare            arrivals
+	spareFrom        Leadership
+	pause            time.Duration // between attachments that fail; doubles
+	nextTry          time.Duration // no attachment before
+	missing          time.Duration // since when the leader does not have the channel; 0 = it has
+	finished         int           // by the client, since its demand was weighed
+	weight           int           // finished in the previous period
+	active           bool          // it has a share of the credit: it had messages for the client when demand was weighed
+	index            int           // among the active partitions
+	weightBefore     int           // sum of the weights of the active partitions before it
+	inFlightInactive int           // messages that the client held then, if the partition was not active
 }
 
 // holding is one delivery that the client holds.
@@ -133,7 +133,7 @@ func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	for i := range list {
 		_ = l.channel.Undo(l.subscriber, nsqd.Receipt{Sequence: list[i].Message.Seq, Epoch: list[i].Epoch, Number: list[i].Number, Attempts: list[i].Message.Attempts}) // or it is no longer this client's
 	}
-	s.g.subs.lookAt(s.mu.dry)
+	s.g.subs.scheduleAt(s.mu.dry)
 	s.g.wake()
 }
 
@@ -185,12 +185,12 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 		if err := apply(h.local.channel, h.local.subscriber, v); !errors.Is(err, nsqd.ErrNotLeader) {
 			return err
 		}
-		h.keepLocked(v)
+		h.addToBacklogLocked(v)
 	case h.remote != nil:
 		v.Stream = h.remote.stream
 		h.sub.g.out.sendVerb(h.remote.to.Node, v)
 	default:
-		h.keepLocked(v)
+		h.addToBacklogLocked(v)
 	}
 	return nil
 }
@@ -224,9 +224,9 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	return err
 }
 
-// keepLocked adds a verb to the backlog for the next leader. A touch is dropped: the
+// addToBacklogLocked adds a verb to the backlog for the next leader. A touch is dropped: the
 // next opening starts the timeouts again.
-func (h *partitionSubscription) keepLocked(v wire.Verb) {
+func (h *partitionSubscription) addToBacklogLocked(v wire.Verb) {
 	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
 		h.backlog = append(h.backlog, v)
 	}

@@ -275,9 +275,9 @@ func (g *Gateway) answer(answers []answer) {
 	}
 }
 
-// keep is the keeper: started by New, ends with Close. It owns nothing. It retries parked
+// run is the background goroutine: started by New, ends with Close. It owns nothing. It retries parked
 // puts, gives up late ones, and attaches subscriptions again.
-func (g *Gateway) keep() {
+func (g *Gateway) run() {
 	defer g.wg.Done()
 	timer := time.NewTimer(g.o.Retry)
 	defer timer.Stop()
@@ -289,10 +289,10 @@ func (g *Gateway) keep() {
 		case <-changed:
 			changed = g.core.Changed() // before looking: the next change is not missed
 			g.clusterChanged()
-		case <-g.kick:
+		case <-g.wakeUp:
 		case <-timer.C:
 		}
-		pause, needed := g.tend()
+		pause, needed := g.runDue()
 		g.asleep.Store(!needed) // before looking: a put from now on wakes it
 		if needed || g.pending.N() > 0 {
 			timer.Reset(pause)
@@ -328,13 +328,13 @@ func (g *Gateway) drop(q *putQueue) {
 	}
 }
 
-// tend does all work that is due. It returns how long the keeper may sleep, and whether
+// runDue does all work that is due. It returns how long run may sleep, and whether
 // there is any work that needs it.
-func (g *Gateway) tend() (time.Duration, bool) {
+func (g *Gateway) runDue() (time.Duration, bool) {
 	now, pause := g.now(), g.o.Retry
-	needed := g.subs.tend(now)
-	needed = g.server.tend(now) || needed
-	needed = g.budget.nudge() || needed
+	needed := g.subs.runDue(now)
+	needed = g.server.runDue(now) || needed
+	needed = g.budget.admit() || needed
 	if at := time.Duration(g.subs.next.Load()); at > 0 {
 		pause = min(pause, max(at-now, time.Millisecond))
 	}

@@ -125,7 +125,7 @@ func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 		h.setCreditLocked(h.sub.creditLocked(h))
 	}
 	h.pause, h.missing = 0, 0
-	h.sub.nudge()
+	h.sub.wake()
 }
 
 // handle takes a leader's verb about one of this broker's streams.
@@ -156,7 +156,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 		if v.Argument != wire.Unseen { // else the client did not ask for it
 			h.refuse(v, api.ErrNotInFlight)
 		}
-		sub.nudge()
+		sub.wake()
 	case v.Kind == wire.VerbRevoked:
 		h.revokedLocked(v.Sequence)
 	case v.Kind == wire.VerbDeleted:
@@ -173,7 +173,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
 	delete(h.held, seq)
 	h.sub.freeWaitingLocked(h.remote.buffer.drop(seq))
-	h.sub.nudge()
+	h.sub.wake()
 }
 
 // goneLocked notes that the leader has no such stream. A verb that the leader could not
@@ -182,7 +182,7 @@ func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
 		back := v
 		back.Kind, back.Argument = kind, v.Argument>>8
-		h.keepLocked(back)
+		h.addToBacklogLocked(back)
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {
 		h.missing = 0

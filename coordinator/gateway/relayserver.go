@@ -105,7 +105,7 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 	if !o.Partial {
 		s.client.Edge = from
 	}
-	s.subscriber = &nsqd.Subscriber{Woken: func() { rs.look(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
+	s.subscriber = &nsqd.Subscriber{Woken: func() { rs.schedule(s) }, MsgTimeoutMS: o.MsgTimeoutMS, SampleRate: o.SampleRate}
 	s.subscriber.Settled = func(finished bool) {
 		if finished {
 			s.finished.Add(1)
@@ -176,7 +176,7 @@ func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
 	switch {
 	case err == nil:
 		s.count(v)
-		rs.look(s) // it may have room again
+		rs.schedule(s) // it may have room again
 	case s.channel.Err(s.subscriber) != nil: // the stream is gone, not the message
 		rs.sendVerb(returnVerb(v))
 	default:
@@ -203,11 +203,11 @@ func (r *relayServer) peerDown(node ident.Node) {
 	}
 }
 
-// tend releases the messages that disconnected edges have not reclaimed in time, and ends
+// runDue releases the messages that disconnected edges have not reclaimed in time, and ends
 // streams without a sign of their edges: a verb that an edge sends while it counts this
 // broker as down is lost, the close of a stream too. It reports whether there are any
 // streams.
-func (r *relayServer) tend(now time.Duration) (any bool) {
+func (r *relayServer) runDue(now time.Duration) (any bool) {
 	for _, rs := range r.all() {
 		any = rs.expire(now) || any
 	}

@@ -20,10 +20,10 @@ const windowPause = 2 * time.Millisecond
 // while one round is encoded, the next is collected. New starts its goroutine, which ends
 // with Close.
 type sender struct {
-	g    *Gateway
-	kick chan struct{}          // capacity 1
-	room []byte                 // zeros: a batch header's room; never written
-	sent map[ident.Node]*outbox // of the round before, emptied; run's
+	g      *Gateway
+	wakeUp chan struct{}          // capacity 1
+	room   []byte                 // zeros: a batch header's room; never written
+	sent   map[ident.Node]*outbox // of the round before, emptied; run's
 
 	mu struct {
 		sync.Mutex
@@ -55,7 +55,7 @@ type relayItem struct {
 }
 
 func newSender(g *Gateway) *sender {
-	s := &sender{g: g, kick: make(chan struct{}, 1), room: make([]byte, queue.HeaderSize), sent: make(map[ident.Node]*outbox)}
+	s := &sender{g: g, wakeUp: make(chan struct{}, 1), room: make([]byte, queue.HeaderSize), sent: make(map[ident.Node]*outbox)}
 	s.mu.peers = make(map[ident.Node]*outbox)
 	return s
 }
@@ -139,7 +139,7 @@ func (s *sender) now(to ident.Node, f rpc.Frame) error {
 
 func (s *sender) notify() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.wakeUp <- struct{}{}:
 	default:
 	}
 }
@@ -153,7 +153,7 @@ func (s *sender) run() {
 		case <-s.g.done:
 			s.flush() // the closes of the subscriptions
 			return
-		case <-s.kick:
+		case <-s.wakeUp:
 			runtime.Gosched() // connections that are ready to run add their items first
 		case <-again.C:
 		}

@@ -68,9 +68,9 @@ func (rs *relaySession) run() {
 	}
 }
 
-// look makes the next round serve the stream, which may have a message, or room for one.
+// schedule makes the next round serve the stream, which may have a message, or room for one.
 // The caller may hold the lock of the stream's channel.
-func (rs *relaySession) look(s *stream) {
+func (rs *relaySession) schedule(s *stream) {
 	rs.due.Lock()
 	defer rs.due.Unlock()
 	if s.due {
@@ -96,7 +96,7 @@ func (rs *relaySession) round() {
 	broken := false
 	for _, s := range turn {
 		if broken = broken || !rs.serve(s); broken {
-			rs.look(s)
+			rs.schedule(s)
 		}
 	}
 	if !broken {
@@ -124,7 +124,7 @@ func (rs *relaySession) serve(s *stream) bool {
 	rs.pulled = s.channel.Pull(s.subscriber, room, rs.pulled[:0])
 	s.sent.Add(uint64(len(rs.pulled)))
 	if len(rs.pulled) == pullBatch {
-		rs.look(s) // the stream may have more messages, and room: it is served again after the other streams
+		rs.schedule(s) // the stream may have more messages, and room: it is served again after the other streams
 	}
 	return rs.sendRevoked(s) && rs.gather(s) // after Pull: a delivery may have timed out before, and be revoked
 }
@@ -139,7 +139,7 @@ func (rs *relaySession) waits(s *stream) bool {
 		time.AfterFunc(answerPause, func() {
 			s.paused.Store(false)
 			s.unanswered.Store(0)
-			rs.look(s)
+			rs.schedule(s)
 		})
 	}
 	return true
@@ -240,7 +240,7 @@ func (rs *relaySession) add(s *stream) {
 	rs.mu.Lock()
 	rs.mu.streams[s.id] = s
 	rs.mu.Unlock()
-	rs.look(s)
+	rs.schedule(s)
 }
 
 func (rs *relaySession) find(id uint64) *stream {
@@ -260,7 +260,7 @@ func (rs *relaySession) setCredit(id uint64, credit int) bool {
 	}
 	s.credit, s.since = credit, rs.g.now()
 	s.unanswered.Store(0)
-	rs.look(s)
+	rs.schedule(s)
 	return true
 }
 

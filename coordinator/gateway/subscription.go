@@ -115,7 +115,7 @@ func (s *subscription) Pull(credit int, dst []api.Delivery) []api.Delivery {
 			break
 		}
 		if bytes >= pullBytes {
-			s.nudge() // there may be more
+			s.wake() // there may be more
 			break
 		}
 		dst = order[(first+i)%len(order)].pull(limit-had, dst)
@@ -254,7 +254,7 @@ func (s *subscription) SetReady(n int) {
 	}
 	s.mu.ready, s.mu.busy = n, false
 	s.grantLocked()
-	s.nudge()
+	s.wake()
 }
 
 // Close implements api.Subscription.
@@ -295,8 +295,8 @@ func (s *subscription) endLocked() {
 	}
 }
 
-// nudge wakes the connection's writer.
-func (s *subscription) nudge() {
+// wake wakes the connection's writer.
+func (s *subscription) wake() {
 	select {
 	case s.wakeUp <- struct{}{}:
 	default:
@@ -320,7 +320,7 @@ func (s *subscription) reconcile(changed bool) {
 	s.growLocked(t)
 	if s.mu.dry != 0 && now >= s.mu.dry {
 		s.mu.dry = 0
-		s.nudge()
+		s.wake()
 	}
 	for _, h := range s.mu.order {
 		if changed {
@@ -341,7 +341,7 @@ func (s *subscription) growLocked(t Topic) {
 			continue
 		}
 		h := &partitionSubscription{sub: s, id: t.Partition(n), held: make(map[ident.Sequence]holding)}
-		h.part, h.place, h.before = true, s.mu.demand.parts, s.mu.demand.total
+		h.active, h.index, h.weightBefore = true, s.mu.demand.parts, s.mu.demand.total
 		s.mu.demand.parts++
 		s.mu.partitions[uint16(n)] = h
 		// A new slice: Pull walks the old one without the lock.
@@ -372,7 +372,7 @@ func (s *subscription) sweep(now time.Duration) {
 		freed = h.sweepLocked(now) || freed
 	}
 	if freed {
-		s.nudge()
+		s.wake()
 	}
 }
 
@@ -381,7 +381,7 @@ func (s *subscription) returned(h *partitionSubscription, stream uint64, item re
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if item.opening == nil {
-		h.keepLocked(item.Verb)
+		h.addToBacklogLocked(item.Verb)
 	}
 	if h.remote != nil && h.remote.stream == stream {
 		h.failedLocked(s.g.now())

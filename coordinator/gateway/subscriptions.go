@@ -160,9 +160,9 @@ func (s *subscriptions) peerDown(node ident.Node) {
 	}
 }
 
-// tend attaches what no change of the cluster announced, and keeps streams alive. It
+// runDue attaches what no change of the cluster announced, and keeps streams alive. It
 // reports whether there is any subscription.
-func (s *subscriptions) tend(now time.Duration) bool {
+func (s *subscriptions) runDue(now time.Duration) bool {
 	s.next.Store(0) // before looking: a time that is set concurrently is kept
 	all := s.list()
 	speak := now-s.spoke >= keepAlive
@@ -179,8 +179,8 @@ func (s *subscriptions) tend(now time.Duration) bool {
 	return len(all) > 0
 }
 
-// lookAt has the keeper tend the subscriptions at that time.
-func (s *subscriptions) lookAt(at time.Duration) {
+// scheduleAt makes the background goroutine serve the subscriptions at that time.
+func (s *subscriptions) scheduleAt(at time.Duration) {
 	for {
 		next := s.next.Load()
 		if next != 0 && next <= int64(at) || s.next.CompareAndSwap(next, int64(at)) {

@@ -19,7 +19,7 @@ const (
 	witnessTimeout = 100 * time.Millisecond
 	// noWitnessTimeout is how long the other brokers have to be silent before this broker decides alone.
 	// Links that refuse connections all at once have been noticed by then.
-	witnessNone = 250 * time.Millisecond
+	noWitnessTimeout = 250 * time.Millisecond
 )
 
 // confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses
@@ -28,7 +28,7 @@ const (
 // and again. It returns false if n is connected again, or after RevokeFor. If no other broker
 // answers, this broker decides alone, unless a third broker refuses connections too: then
 // this broker may be partitioned.
-func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
+func (p *Peers) confirmDead(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
 	for {
@@ -52,7 +52,7 @@ func (p *Peers) alone(n ident.Node) bool {
 		if r.Name == p.o.Self || r.Name == n {
 			continue
 		}
-		if s := p.state(r.Name); s.up || s.dead || time.Since(s.since) < witnessNone {
+		if s := p.state(r.Name); s.up || s.dead || time.Since(s.since) < noWitnessTimeout {
 			return false
 		}
 	}

@@ -20,5 +20,5 @@
 // # Goroutines
 //
 // Short ones that ask for second opinions, notify of a death and revoke a registration, in the caller's group.
-// KeepUnreachable runs in a goroutine of the caller, until its context ends.
+// RunUnreachable runs in a goroutine of the caller, until its context ends.
 package liveness

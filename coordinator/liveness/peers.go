@@ -108,7 +108,7 @@ func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	}
 	if s.dead {
 		p.o.Group.Go(func(ctx context.Context) {
-			if p.confirmed(ctx, n, inc) {
+			if p.confirmDead(ctx, n, inc) {
 				p.notifyDeath(ctx, n)
 				p.revoke(ctx, n, inc)
 			}

@@ -17,14 +17,14 @@ import (
 // partitions.
 const unreachableEvery = 250 * time.Millisecond
 
-// KeepUnreachable publishes in the metadata which brokers this one cannot reach, while a
+// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a
 // partition led here lacks its minimum because of them. The members that reach each other can
 // then replace a leader that reaches the metadata alone. The write also proves that this broker
 // reaches the metadata. The last published list is read from the metadata, because a lost answer
 // does not say whether it was written, and a leader whose old list stays is replaced again and
 // again. A broker that stops publishes too: it leads until its clients' last requests are
 // answered. It returns when ctx ends.
-func (p *Peers) KeepUnreachable(ctx context.Context) {
+func (p *Peers) RunUnreachable(ctx context.Context) {
 	concurrency.Every(ctx, unreachableEvery, func() {
 		now := p.unreachable()
 		published, ok := p.o.Catalog.LiveNode(p.o.Self)

@@ -75,9 +75,9 @@ func (d *DeadLetters) Note(p *engine.Partition) {
 }
 
 // Job is the periodic work.
-func (d *DeadLetters) Job() Job { return Job{Every: deadLettersEvery, Look: d.look} }
+func (d *DeadLetters) Job() Job { return Job{Every: deadLettersEvery, Run: d.run} }
 
-func (d *DeadLetters) look(context.Context) {
+func (d *DeadLetters) run(context.Context) {
 	for _, p := range d.take() {
 		d.o.Group.Go(func(ctx context.Context) {
 			defer d.moved(p)
@@ -96,7 +96,7 @@ func (d *DeadLetters) take() (list []*engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p := range d.mu.noted {
-		if _, moving := d.mu.moving[p]; (moving || p.Hidden()) && p.Leading() {
+		if _, moving := d.mu.moving[p]; (moving || p.Trashed()) && p.Leading() {
 			continue
 		}
 		delete(d.mu.noted, p)

@@ -113,7 +113,7 @@ func TestRunnerLooksInItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, wake := concurrency.NewGroup(), make(chan struct{})
 		var looks atomic.Int64
-		Runner{Group: g}.Start(Job{Every: time.Second, Wake: wake, Look: func(context.Context) { looks.Add(1) }})
+		Runner{Group: g}.Start(Job{Every: time.Second, Wake: wake, Run: func(context.Context) { looks.Add(1) }})
 		time.Sleep(3*time.Second + time.Millisecond)
 		require.EqualValues(t, 3, looks.Load())
 		wake <- struct{}{}

@@ -39,7 +39,7 @@ type sighting[T comparable] struct {
 }
 
 // record notes that k was idle and returns for how many ms its counters have not changed.
-func (u unused[K, T]) keep(k K, t T, before unused[K, T]) (ms int64) {
+func (u unused[K, T]) record(k K, t T, before unused[K, T]) (ms int64) {
 	s, ok := before[k]
 	if !ok || s.trace != t {
 		s = sighting[T]{t, time.Now()}
@@ -76,9 +76,9 @@ func NewIdleness(e *engine.Engine, topic func(name string) (metadata.TopicState,
 	return &Idleness{engine: e, topic: topic, channels: channels, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
 }
 
-// Look looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
+// Measure looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
 // It leaves out those that are in use, and channels that have not been idle for the time of their topic.
-func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
+func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	before, channels := i.unused, i.unusedIn
@@ -90,25 +90,25 @@ func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
 			continue
 		}
 		state, ok := i.topic(p.Topic())
-		if !ok || state.ID != p.ID().Topic || !p.Leading() || p.Hidden() {
+		if !ok || state.ID != p.ID().Topic || !p.Leading() || p.Trashed() {
 			delete(i.unused, p)
 			continue
 		}
-		r.Channels = append(r.Channels, i.lookAtChannels(p, state, channels)...)
-		t, inUse := look(p, state)
+		r.Channels = append(r.Channels, i.measureChannels(p, state, channels)...)
+		t, inUse := activityOf(p, state)
 		if inUse {
 			delete(i.unused, p)
 			continue
 		}
 		r.Partitions = append(r.Partitions, calls.IdlePartition{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: i.unused.keep(p, t, before),
+			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: i.unused.record(p, t, before),
 		})
 	}
 	return r
 }
 
-// lookAtChannels looks at the channels of a partition.
-func (i *Idleness) lookAtChannels(p *engine.Partition, state metadata.TopicState, before unused[channelIn, channelTrace]) (idle []calls.IdleChannel) {
+// measureChannels looks at the channels of a partition.
+func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicState, before unused[channelIn, channelTrace]) (idle []calls.IdleChannel) {
 	if state.Options.ChannelIdleMS <= 0 {
 		return nil
 	}
@@ -121,27 +121,27 @@ func (i *Idleness) lookAtChannels(p *engine.Partition, state metadata.TopicState
 			continue
 		}
 		t := channelTrace{epoch, use.Count, key.ID, key.Revision, state.Options.ChannelIdleMS}
-		if since := i.unusedIn.keep(at, t, before); since >= t.idleMS {
+		if since := i.unusedIn.record(at, t, before); since >= t.idleMS {
 			idle = append(idle, calls.IdleChannel{Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(epoch), Channel: use.Channel, ID: key.ID, IdleMS: since})
 		}
 	}
 	return idle
 }
 
-// look reports whether a partition is in use, or need not be looked at. The counters are read
+// activityOf reports whether a partition is in use, or need not be looked at. The counters are read
 // first: a use that begins after that is found by the next look at the latest.
-func look(p *engine.Partition, state metadata.TopicState) (t trace, inUse bool) {
+func activityOf(p *engine.Partition, state metadata.TopicState) (t trace, inUse bool) {
 	v := p.View()
 	if state.Options.IdleMS <= 0 || v.Held+v.PendingBytes > 0 {
 		return t, true
 	}
 	t = trace{epoch: v.Epoch, end: v.End.Sequence, attached: p.Queue().Attached(), revision: state.Revision}
-	return t, busy(p.Queue().Stats("", false))
+	return t, topicInUse(p.Queue().Stats("", false))
 }
 
-// busy reports whether a partition has a consumer or a message that is not finished, or waits for
+// topicInUse reports whether a partition has a consumer or a message that is not finished, or waits for
 // an operator to end a pause.
-func busy(s api.TopicStats) bool {
+func topicInUse(s api.TopicStats) bool {
 	for _, c := range s.Channels {
 		if c.ClientCount > 0 || c.Depth != 0 || c.InFlightCount != 0 || c.DeferredCount != 0 || c.Paused {
 			return true

@@ -86,15 +86,15 @@ func NewIdleChannels(o IdleChannelOptions) *IdleChannels {
 // collect judges the candidates by the answers of their leaders.
 func (i *IdleChannels) collect(ctx context.Context, fence metadata.Compare, list []idleCandidate, answers idleAnswers) {
 	for _, c := range list {
-		if err := i.look(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
+		if err := i.judge(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
 			i.o.Log.WithError(err).WithFields(logrus.Fields{"action": "delete_idle_channel", "topic": c.name, "channel": c.channel}).Info("controller action failed, trying again")
 		}
 	}
 }
 
-// keep forgets the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has
+// prune forgets the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has
 // the option.
-func (i *IdleChannels) keep(fence metadata.Compare, list []idleCandidate) {
+func (i *IdleChannels) prune(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
 	for _, c := range list {
 		there[c.key()] = true
@@ -130,8 +130,8 @@ func (i *IdleChannels) candidates(of ident.TopicID) (list []idleCandidate) {
 	return list
 }
 
-// look announces a channel, ends its announcement, or deletes it.
-func (i *IdleChannels) look(ctx context.Context, fence metadata.Compare, c idleCandidate, answers idleAnswers) error {
+// judge announces a channel, ends its announcement, or deletes it.
+func (i *IdleChannels) judge(ctx context.Context, fence metadata.Compare, c idleCandidate, answers idleAnswers) error {
 	if c.state.Deleting { // a deletion was interrupted
 		return i.delete(ctx, fence, c)
 	}

@@ -36,7 +36,7 @@ func (i *IdleControl) Collect(fence metadata.Compare) {
 	}
 	i.last = time.Now()
 	channels, topics := i.channels.candidates(0), i.topics.candidates()
-	i.channels.keep(fence, channels)
+	i.channels.prune(fence, channels)
 	if len(channels)+len(topics) == 0 || i.busy.Swap(true) {
 		return
 	}

@@ -9,12 +9,12 @@ import (
 
 // Job is one kind of periodic work. It waits for nothing between two looks.
 type Job struct {
-	// Every is the pause between two looks.
+	// Every is the pause between two runs.
 	Every time.Duration
-	// Wake has the job look at once; nil = the pause alone.
+	// Wake starts a run at once; nil = the pause alone.
 	Wake <-chan struct{}
-	// Look does the work that there is. It returns when ctx ends.
-	Look func(ctx context.Context)
+	// Run does the work that there is. It returns when ctx ends.
+	Run func(ctx context.Context)
 }
 
 // Runner runs jobs, each in a goroutine of its own, in a group that ends and waits for
@@ -39,6 +39,6 @@ func (j Job) run(ctx context.Context) {
 		case <-j.Wake:
 		case <-tick.C:
 		}
-		j.Look(ctx)
+		j.Run(ctx)
 	}
 }

@@ -48,9 +48,9 @@ func NewRepair(o RepairOptions) *Repair {
 }
 
 // Job is the periodic work.
-func (r *Repair) Job() Job { return Job{Every: repairEvery, Wake: r.o.Damaged, Look: r.look} }
+func (r *Repair) Job() Job { return Job{Every: repairEvery, Wake: r.o.Damaged, Run: r.run} }
 
-func (r *Repair) look(ctx context.Context) {
+func (r *Repair) run(ctx context.Context) {
 	for _, p := range r.o.Engine.Partitions() {
 		why := r.repair(ctx, p)
 		if why == nil {

@@ -68,15 +68,15 @@ func NewRetention(o RetentionOptions) *Retention {
 }
 
 // Job is the periodic work.
-func (r *Retention) Job() Job { return Job{Every: retainEvery, Look: r.look} }
+func (r *Retention) Job() Job { return Job{Every: retainEvery, Run: r.run} }
 
-// look goes through all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
+// run goes through all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
 // those that pin a log, and deletes ephemeral topics that are deserted.
-func (r *Retention) look(ctx context.Context) {
+func (r *Retention) run(ctx context.Context) {
 	for _, p := range r.o.Engine.Partitions() {
 		q := p.Queue()
 		q.ApplyPending()
-		if p.Hidden() {
+		if p.Trashed() {
 			continue // nothing of a topic in the trash goes
 		}
 		if p.Leading() {

@@ -214,9 +214,9 @@ func TestLimitOfATopic(t *testing.T) {
 func TestRetentionForgetsRemovedLogs(t *testing.T) {
 	r := newRetained(t)
 	r.topic.Options.MaxBytes = 1000
-	r.retention.look(context.Background())
+	r.retention.run(context.Background())
 	require.Len(t, r.retention.logs, 1)
 	r.Engine.Remove(enginetest.ID)
-	r.retention.look(context.Background())
+	r.retention.run(context.Background())
 	require.Empty(t, r.retention.logs)
 }

@@ -180,11 +180,11 @@ func (s *Space) expire(now time.Time) {
 }
 
 // Job is the periodic work.
-func (s *Space) Job() Job { return Job{Every: spaceEvery, Look: s.look} }
+func (s *Space) Job() Job { return Job{Every: spaceEvery, Run: s.run} }
 
-// look watches the disk, and notifies the others as long as it is short of space, and once
+// run watches the disk, and notifies the others as long as it is short of space, and once
 // when it is not any more.
-func (s *Space) look(ctx context.Context) {
+func (s *Space) run(ctx context.Context) {
 	now := time.Now()
 	s.expire(now)
 	low := s.belowReserve()

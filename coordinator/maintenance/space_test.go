@@ -52,19 +52,19 @@ func TestAFullDiskThatAnswersLate(t *testing.T) {
 			require.True(t, s.Here(), "the look before was late")
 			return nil
 		}
-		s.look(t.Context())
+		s.run(t.Context())
 		d.asked = func() error { return errors.New("an I/O error") }
 		for range 3 {
 			time.Sleep(spaceBack)
-			s.look(t.Context())
+			s.run(t.Context())
 			require.True(t, s.Here(), "how much is free is not known")
 		}
 		d.asked = func() error { return nil }
 		d.SetFreeBytes(1000)
-		s.look(t.Context())
+		s.run(t.Context())
 		require.True(t, s.Here(), "not at once")
 		time.Sleep(spaceBack)
-		s.look(t.Context())
+		s.run(t.Context())
 		require.False(t, s.Here())
 	})
 }

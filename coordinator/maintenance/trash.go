@@ -74,7 +74,7 @@ func (t *Trash) collect(ctx context.Context, fence metadata.Compare, list []meta
 		case topic.Purging:
 			errs = append(errs, t.purge(ctx, fence, topic, "a removal was interrupted"))
 		case topic.SeenMS == 0:
-			errs = append(errs, t.see(ctx, fence, topic, now))
+			errs = append(errs, t.startGrace(ctx, fence, topic, now))
 		case now-topic.SeenMS >= topic.GraceMS:
 			errs = append(errs, t.purge(ctx, fence, topic, "its grace is over"))
 		}
@@ -82,8 +82,8 @@ func (t *Trash) collect(ctx context.Context, fence metadata.Compare, list []meta
 	return errors.Join(append(errs, t.makeRoom(ctx, fence, list))...)
 }
 
-// see begins the grace of a topic.
-func (t *Trash) see(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, now int64) error {
+// startGrace begins the grace of a topic.
+func (t *Trash) startGrace(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, now int64) error {
 	key := t.o.Keys.Trash(topic.Topic.ID)
 	topic.V, topic.SeenMS = metadata.Version, now
 	_, err := txn.Apply(ctx, t.o.Store, []metadata.Compare{fence, {Key: key, Create: -1, Mod: topic.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(topic)}})

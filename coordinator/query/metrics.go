@@ -23,7 +23,7 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 	rows := topicRows{}
 	now := time.Now()
 	for _, p := range i.Engine.Partitions() {
-		if p.Hidden() {
+		if p.Trashed() {
 			continue
 		}
 		done := p.Queue().Work()
@@ -144,7 +144,7 @@ func (i *Inspector) Replication(up func(ident.Node) bool) Replication {
 	}
 	i.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
 	for _, p := range all {
-		if p.Leading() && !p.Hidden() { // a new topic may have its name, and thereby its series
+		if p.Leading() && !p.Trashed() { // a new topic may have its name, and thereby its series
 			r.add(i.Self, p, up)
 		}
 	}

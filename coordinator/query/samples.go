@@ -27,7 +27,7 @@ func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	byName := map[string]*sample{}
 	now := time.Now()
 	for _, p := range i.Engine.Partitions() {
-		if !p.Leading() || p.Hidden() || topic != "" && p.Topic() != topic {
+		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
 			continue
 		}
 		s := byName[p.Topic()]

@@ -12,7 +12,7 @@ import (
 func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
 	byName := map[string]*api.TopicStats{}
 	for _, p := range i.Engine.Partitions() {
-		if !p.Leading() || p.Hidden() || topic != "" && p.Topic() != topic {
+		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
 			continue
 		}
 		part := p.Queue().Stats(channel, clients)

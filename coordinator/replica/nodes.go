@@ -117,6 +117,6 @@ func (m *Machine) registeredAnew(i ident.Incarnation) {
 // probeAgain asks a follower that came back where it stands.
 func (m *Machine) probeAgain(n ident.Node) {
 	if f := m.lead.follower(n); f != nil {
-		f.cameBack(m.nowMS)
+		f.probeAgain(m.nowMS)
 	}
 }

@@ -113,10 +113,10 @@ func (p *progress) probeNow(nowMS int64) {
 	p.askedMS, p.sentMS = nowMS, 0
 }
 
-// refused goes back to `at`, where the logs may join, and asks there. It may be called
+// probeBack goes back to `at`, where the logs may join, and asks there. It may be called
 // in any phase. It returns true if the probe that was refused began there too: then the
 // next one waits for its time.
-func (p *progress) refused(at ident.Position, nowMS int64) (again bool) {
+func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	again = p.probing() && at.Offset == p.probedAt
 	p.becomeProbe(at)
 	p.probedAt, p.searched, p.sentMS = at.Offset, true, nowMS
@@ -126,10 +126,10 @@ func (p *progress) refused(at ident.Position, nowMS int64) (again bool) {
 	return again
 }
 
-// cameBack probes a follower that was not reachable. All that was sent and not
+// probeAgain probes a follower that was not reachable. All that was sent and not
 // acknowledged may be lost. The time of its oldest debt stays (AC-8). It may be called
 // in any phase.
-func (p *progress) cameBack(nowMS int64) {
+func (p *progress) probeAgain(nowMS int64) {
 	p.becomeProbe(p.next)
 	p.probeNow(nowMS)
 	p.lag.keepsUp = false
@@ -140,10 +140,10 @@ func (p *progress) cameBack(nowMS int64) {
 // asked reports whether the probe's append is out. Repetitions carry no batches.
 func (p *progress) asked() bool { return p.probing() && p.sentMS >= p.askedMS }
 
-// answered ends a probe: the follower has acknowledged, in this epoch. If that was its
+// endProbe ends a probe: the follower has acknowledged, in this epoch. If that was its
 // promise alone, the next append is rejected, and another probe begins. It may be called
 // in any phase; outside a probe it changes nothing.
-func (p *progress) answered() {
+func (p *progress) endProbe() {
 	switch p.phase {
 	case probe:
 		p.phase = replicate
@@ -197,10 +197,10 @@ func (p *progress) sentAppend(end ident.Position, nowMS int64) {
 	p.next, p.sentMS = end, nowMS
 }
 
-// heard notes the process and the store that a message came from. Another store is
+// noteSender notes the process and the store that a message came from. Another store is
 // another replica: nothing that the old one acknowledged or was sent counts any more,
 // but where the next append begins. It may be called in any phase.
-func (p *progress) heard(from Peer, logEnd ident.Offset, nowMS int64) {
+func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	p.incarnation = from.Incarnation
 	if p.ack.store == from.Store {
 		return
@@ -218,7 +218,7 @@ func (p *progress) heard(from Peer, logEnd ident.Offset, nowMS int64) {
 // acknowledged takes an acknowledgement, which is not beyond logEnd and version newest.
 // It ends a probe, and may be called in any phase.
 func (p *progress) acknowledged(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
-	p.answered()
+	p.endProbe()
 	moved := !p.ack.valid || msg.Durable.Offset > p.ack.end.Offset || msg.StateVersion > p.ack.state
 	p.ack.end, p.ack.valid = greatest(p.ack.end, msg.Durable), true
 	if moved {

@@ -15,9 +15,9 @@ func inPhase(ph phase) *progress {
 	case probeRead:
 		p.beginRead(7)
 	case replicate:
-		p.answered()
+		p.endProbe()
 	case catchUp:
-		p.answered()
+		p.endProbe()
 		p.beginRead(7)
 	}
 	return &p
@@ -26,15 +26,15 @@ func inPhase(ph phase) *progress {
 // transitions are the methods that change a follower's phase.
 var transitions = map[string]func(*progress){
 	"becomeProbe":   func(p *progress) { p.becomeProbe(ident.Position{Offset: 40}) },
-	"refused":       func(p *progress) { p.refused(ident.Position{Offset: 40}, 1100) },
-	"cameBack":      func(p *progress) { p.cameBack(1100) },
-	"answered":      func(p *progress) { p.answered() },
+	"refused":       func(p *progress) { p.probeBack(ident.Position{Offset: 40}, 1100) },
+	"cameBack":      func(p *progress) { p.probeAgain(1100) },
+	"answered":      func(p *progress) { p.endProbe() },
 	"beginRead":     func(p *progress) { p.beginRead(8) },
 	"endRead":       func(p *progress) { p.endRead() },
 	"readFailed":    func(p *progress) { p.readFailed(1100) },
 	"sentProbe":     func(p *progress) { p.sentProbe(80, 1100) },
 	"sentAppend":    func(p *progress) { p.sentAppend(ident.Position{Offset: 160}, 1100) },
-	"another store": func(p *progress) { p.heard(Peer{Node: "n2", Incarnation: 2, Store: 102}, 80, 1100) },
+	"another store": func(p *progress) { p.noteSender(Peer{Node: "n2", Incarnation: 2, Store: 102}, 80, 1100) },
 }
 
 // impossible marks a transition that panics.
@@ -82,7 +82,7 @@ func TestStatePhases(t *testing.T) {
 	require.True(t, p.stateCurrent(4))
 	require.False(t, p.stateCurrent(5), "version 5 was not sent")
 	require.Panics(t, func() { p.sentDelta(6) }, "5 is missing")
-	p.cameBack(1200)
+	p.probeAgain(1200)
 	require.Equal(t, uint64(3), p.state.sent, "what was not acknowledged may be lost")
 }
 

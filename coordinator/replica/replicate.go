@@ -80,7 +80,7 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	if f == nil || from.Incarnation < f.incarnation {
 		return
 	}
-	f.heard(from, m.log.end.Offset, m.nowMS)
+	f.noteSender(from, m.log.end.Offset, m.nowMS)
 	if msg.Reject {
 		m.rejected(f, msg)
 		return
@@ -119,7 +119,7 @@ func (m *Machine) rejected(f *progress, msg *Message) {
 	if first := m.index.Start(); at.Offset < first.Offset {
 		at = first
 	}
-	if again := f.refused(at, m.nowMS); !again {
+	if again := f.probeBack(at, m.nowMS); !again {
 		m.sendFrom(f)
 	}
 }

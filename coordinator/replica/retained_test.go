@@ -79,7 +79,7 @@ func TestRetentionPassesFollower(t *testing.T) {
 		c.step(b, PeerState{Node: "n3", Up: true})
 	}
 	c.wire = nil // the messages that the return has caused
-	f.answered()
+	f.endProbe()
 	require.Equal(t, catchUp, f.phase)
 	c.step(leader, Read{Token: f.readToken, Err: errors.New("not retained")})
 	c.pass(2000)

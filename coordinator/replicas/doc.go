@@ -29,5 +29,5 @@
 //	one for each Sweep
 //	one for each changed topic, which looks at its durability
 //
-// KeepDurability runs in a goroutine of the caller, until its context ends.
+// RunDurability runs in a goroutine of the caller, until its context ends.
 package replicas

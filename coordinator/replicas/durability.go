@@ -18,7 +18,7 @@ const durabilityEvery = time.Second
 // --durability=sync always does.
 
 // requireSync makes the store sync all partitions if the topic of a replica requires syncs. The
-// replica's folder exists already, so KeepDurability does not undo it.
+// replica's folder exists already, so RunDurability does not undo it.
 func (h *Hosting) requireSync(topic string, id ident.TopicID) error {
 	if !h.o.MayCache || h.allowsCache(id) {
 		return nil
@@ -35,9 +35,9 @@ func (h *Hosting) syncFor(topic string, id ident.TopicID) {
 	}
 }
 
-// KeepDurability brings the store to the durability that the topics with a replica here
+// RunDurability brings the store to the durability that the topics with a replica here
 // require. It returns when ctx ends.
-func (h *Hosting) KeepDurability(ctx context.Context) {
+func (h *Hosting) RunDurability(ctx context.Context) {
 	if !h.o.MayCache {
 		return
 	}

@@ -228,7 +228,7 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o.DedupeMS = cmp.Or(h.limits(id.Topic).DedupeMS, dedupe.DefaultMS)
 	m := machineOf(st, p.Queue(), o)
 	_, trashed := h.o.Catalog.Trashed(id.Topic)
-	p.Hide(trashed)
+	p.SetTrashed(trashed)
 	h.o.Engine.Add(p, m)
 	return p, nil
 }

@@ -19,7 +19,7 @@ func (h *Hosting) TrashChanged(id ident.TopicID) {
 	}
 	_, trashed := h.o.Catalog.Trashed(id)
 	for _, p := range h.o.Engine.PartitionsOf(id, t.Span()) {
-		p.Hide(trashed)
+		p.SetTrashed(trashed)
 		p.SetLimits(limitsOf(t))
 	}
 }

@@ -76,7 +76,7 @@ func (c *Catalog) Drain(n ident.Node) metadata.Drain {
 }
 
 // Decommissioned reports whether n has been fully drained and may be shut down permanently.
-func (c *Catalog) Left(n ident.Node) bool {
+func (c *Catalog) Decommissioned(n ident.Node) bool {
 	return c.Leaving(n) && !slices.ContainsFunc(c.Partitions(), func(p ident.Partition) bool {
 		s, _ := c.Partition(p)
 		return slices.Contains(s.Replicas, n)

@@ -53,9 +53,9 @@ func (c *Contact) Unheard() time.Duration {
 	return d
 }
 
-// Keep asks, more often while a leader depends on the answer, and logs when the store
+// Run asks, more often while a leader depends on the answer, and logs when the store
 // does not answer and when it answers again. It returns when ctx ends.
-func (c *Contact) Keep(ctx context.Context) {
+func (c *Contact) Run(ctx context.Context) {
 	var last time.Duration
 	var logged bool
 	log := c.session.o.Log

@@ -22,7 +22,7 @@ func TestContactIsWhenItWasAsked(t *testing.T) {
 		named := func() time.Duration { return time.Duration(c.named.Load()) }
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		done.Go(func() { c.Keep(ctx) })
+		done.Go(func() { c.Run(ctx) })
 		defer done.Wait()
 		defer cancel()
 		time.Sleep(probeEvery + answerTimeout/2)
@@ -54,7 +54,7 @@ func TestLeaderLivesOnTheAnswersOfTheMetadata(t *testing.T) {
 		defer done.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		done.Go(func() { c.Keep(ctx) })
+		done.Go(func() { c.Run(ctx) })
 		time.Sleep(10*idleProbe + time.Millisecond)
 		age := func() time.Duration { now := time.Now(); return now.Sub(c.Named(now)) }
 		require.LessOrEqual(t, age(), idleProbe+time.Millisecond)

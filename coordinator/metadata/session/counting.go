@@ -21,7 +21,7 @@ const (
 	observePause = 100 * time.Millisecond
 )
 
-// Counting is the part of the broker that KeepCounting looks at.
+// Counting is the part of the broker that RunCounting looks at.
 type Counting struct {
 	Every    time.Duration
 	Changed  concurrency.Edge // the metadata of a partition here has changed
@@ -30,10 +30,10 @@ type Counting struct {
 	WentBack func(error) // the metadata is older than it was: the broker cannot continue
 }
 
-// KeepCounting raises the boot counter: soon after the metadata of a partition here has
+// RunCounting raises the boot counter: soon after the metadata of a partition here has
 // changed, at each interval in which the journal was written to, and now and then in any
 // case. It returns when ctx ends.
-func (s *Session) KeepCounting(ctx context.Context, c Counting) {
+func (s *Session) RunCounting(ctx context.Context, c Counting) {
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
 	var written int64
@@ -71,10 +71,10 @@ func (s *Session) count(ctx context.Context, c Counting) {
 	}
 }
 
-// KeepObserving writes the boot counters and starts of the other brokers to the node file after each
+// RunObserving writes the boot counters and starts of the other brokers to the node file after each
 // change, so that this broker can notify them when they start on an older disk. It returns
 // when ctx ends.
-func (s *Session) KeepObserving(ctx context.Context, changed concurrency.Edge, nodes func() []metadata.NodeState) {
+func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, nodes func() []metadata.NodeState) {
 	for {
 		select {
 		case <-ctx.Done():

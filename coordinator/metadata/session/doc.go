@@ -20,6 +20,6 @@
 //
 // # Goroutines
 //
-// It starts none. KeepCounting, KeepObserving and Contact.Keep each run in a goroutine of
+// It starts none. RunCounting, RunObserving and Contact.Run each run in a goroutine of
 // the caller, until their context ends.
 package session
