@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -210,7 +209,7 @@ func TestIdleAfterIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := map[string]string{"idle_after": "10m"}
-		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: metadata.TopicOptions{IdleMS: 600_000}}}
+		defaults := topicDefaults(t, "*:idle-after=10m")
 		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelTrash - 1, deleteGrace: time.Hour, topicDefaults: defaults})
 		err := c.administer("n1", "topic.create", "orders", args)
 		require.ErrorIs(t, err, api.ErrInvalid)

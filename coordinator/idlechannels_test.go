@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
@@ -218,7 +217,7 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := map[string]string{"channel_idle_after": "10m"}
-		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: metadata.TopicOptions{ChannelIdleMS: 600_000}}}
+		defaults := topicDefaults(t, "*:channel-idle-after=10m")
 		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelChannelIdle - 1, deleteGrace: time.Hour, topicDefaults: defaults})
 		err := c.administer("n1", "topic.create", "orders", args)
 		require.ErrorIs(t, err, api.ErrInvalid)

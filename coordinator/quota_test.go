@@ -180,8 +180,7 @@ func TestATopicsPublishRate(t *testing.T) {
 		c, _ := newQuotaCluster(t, 1, quota.Limits{})
 		n1 := c.nodes["n1"]
 		set := func(messages, bytes int64) {
-			l := api.TopicLimits{MaxPutRate: &messages, MaxPutBytesRate: &bytes}
-			require.NoError(t, n1.Do(t.Context(), api.SetTopic{Topic: "orders", Limits: l}))
+			require.NoError(t, c.administer("n1", "topic.set", "orders", map[string]string{"max_put_rate": fmt.Sprint(messages), "max_put_bytes_rate": fmt.Sprint(bytes)}))
 		}
 		tried := 0
 		burst := func(padding string) (ok int) {
@@ -226,8 +225,7 @@ func TestQuotasWaitForAllBrokers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelQuotas - 1})
 		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelQuotas-1 }, "the level does not rise")
-		few := int64(5)
-		err := c.nodes["n1"].Do(t.Context(), api.CreateTopic{Topic: "orders", Limits: api.TopicLimits{MaxPutRate: &few}})
+		err := c.administer("n1", "topic.create", "orders", map[string]string{"max_put_rate": "5"})
 		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "feature level 3")
 		require.NoError(t, c.nodes["n1"].Publisher().Admit(as(t, api.Requester{User: "shop"}), "orders", 1))

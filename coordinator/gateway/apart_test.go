@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -24,7 +25,7 @@ func (w *world) byContent(leaders ...ident.Node) Topic {
 		b.level.Store(metadata.Level)
 	}
 	top := w.topic("orders", leaders...)
-	top.ByContent = true
+	top.Options.Dedupe = option.DedupeContent
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.topics["orders"] = top
