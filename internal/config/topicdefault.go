@@ -26,17 +26,17 @@ func (l *loader) validateTopicDefaults(o *Options) {
 			l.fault("--topic-default=%s: %s requires a --delete-grace", text, r.Flag())
 		}
 	}
-	l.validateIdle(o, "--topic-idle-after", o.TopicIdleAfter, "a topic that is deleted for it must be one that can be undeleted")
-	l.validateIdle(o, "--channel-idle-after", o.ChannelIdleAfter, "a channel is announced for that time before it is deleted")
+	l.validateIdle(o, "--topic-idle-after", o.TopicIdleAfter, option.Topic{IdleMS: o.TopicIdleAfter.Milliseconds()})
+	l.validateIdle(o, "--channel-idle-after", o.ChannelIdleAfter, option.Topic{ChannelIdleMS: o.ChannelIdleAfter.Milliseconds()})
 }
 
 // validateIdle refuses a time without use that is too short, or has no grace.
-func (l *loader) validateIdle(o *Options, flag string, after time.Duration, why string) {
+func (l *loader) validateIdle(o *Options, flag string, after time.Duration, options option.Topic) {
 	switch {
 	case after == 0:
 	case after < option.MinIdle:
 		l.fault("%s=%s must be at least %s, or 0 (never)", flag, after, option.MinIdle)
 	case o.DeleteGrace == 0:
-		l.fault("%s requires a --delete-grace: %s", flag, why)
+		l.fault("%s requires a --delete-grace: %s", flag, options.NeedsGrace().Grace)
 	}
 }
