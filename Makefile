@@ -153,8 +153,8 @@ client-compare: build ## the Go client and go-nsq in turn while brokers are kill
 tools: ## install what the tests need from Debian, npm and the Go module proxy, as root
 	@.ci/tools || echo "not everything could be installed: the tests that need it are skipped, or fail with LOCKSTEP_CI=1"
 
-bench: build ## measure a fresh cluster of three brokers with every workload; bench.svg (BENCHFLAGS)
-	bin/nsqctl bench --cluster --svg bench.svg $(BENCHFLAGS)
+bench: build ## measure a fresh cluster of three brokers with every workload (BENCHFLAGS)
+	bin/nsqctl bench --cluster $(BENCHFLAGS)
 
 bench-compare: build ## the same, and in turn with another broker (PEER=host:port, PEER_PIDS)
 	bin/nsqctl bench --cluster --compare $(PEER) --compare-pids "$(PEER_PIDS)" $(BENCHFLAGS)
@@ -179,10 +179,12 @@ flame: build ## the processor time of a leader, a follower and a consumer's brok
 	@mkdir -p $(OUT)
 	bin/bench-flame -out $(OUT) $(FLAMEFLAGS)
 
-sweeps: build ## curves by connections, partitions, topics, size, backlog, channels: OUT/sweep-*.svg (OUT, BENCHFLAGS)
+sweeps: build ## curves by connections, partitions, topics, size, backlog, channels: OUT/sweep-*.svg, and their figures (OUT, BENCHFLAGS)
+	$(GO) build -C bench -o ../bin/bench-curves ./curves
 	@mkdir -p $(OUT)
 	@set -e; for sweep in connections partitions topics size backlog channels; do \
-		bin/nsqctl bench --cluster --sweep $$sweep --svg $(OUT)/sweep-$$sweep.svg $(BENCHFLAGS); \
+		bin/nsqctl -o json bench --cluster --sweep $$sweep $(BENCHFLAGS) >$(OUT)/sweep-$$sweep.json; \
+		bin/bench-curves <$(OUT)/sweep-$$sweep.json >$(OUT)/sweep-$$sweep.svg; \
 	done
 
 microbench: ## benchmarks of the hot paths into microbench.txt, beside BASE (BENCHTIME, COUNT)

@@ -1,5 +1,5 @@
 // Package commitlog is the index of one partition's log: one record of fixed size per batch. It
-// finds the batch with sequence n, or at time t, lists the epochs of the log, and tells whether two
+// finds the batch with sequence n, or at time t, lists the epochs of the log, and reports whether two
 // replicas agree at an offset.
 //
 // The index is derived from the batches. It is not synced before an answer, only at a checkpoint,

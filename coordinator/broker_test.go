@@ -229,7 +229,7 @@ func TestStopHandsLeadershipsOver(t *testing.T) {
 		leader := c.leader("orders")
 		stop, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		c.nodes[leader].HandOver(stop)
+		c.nodes[leader].TransferLeadership(stop)
 		require.NoError(t, stop.Err())
 		require.NotEqual(t, leader, c.leader("orders"))
 		require.NoError(t, c.put(leader, "orders", "m1"), "its edges still serve")

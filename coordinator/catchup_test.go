@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// TestCatchUpIsThrottled: a new replica takes as long as the rate says, and puts go on meanwhile.
+// TestCatchUpIsThrottled: a new replica takes as long as the rate says, and puts continue.
 func TestCatchUpIsThrottled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ type cluster struct {
 
 	sessions       map[string]*metadata.Memory // each broker's way to the metadata
 	segmentBytes   int64                       // 0 = the default
-	level          int                         // feature level of the builds that are started
+	level          int                         // feature level of the builds that are started; 0 = this build's
 	minFree        int64                       // of every disk
 	maxDisk        int64                       // for the logs of every broker; 0 = any
 	tombstoneGrace time.Duration               // how long the tombstones of deleted topics stay; 0 = the default
@@ -81,7 +81,7 @@ func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluste
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: o.level, tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*metadata.Memory{}, mu: &sync.Mutex{},
+		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: cmp.Or(o.level, metadata.Level), tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*metadata.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: metadata.NewMemory(), log: logrus.New(), size: size,
 		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
 	}

@@ -15,7 +15,7 @@ func TestMetadataThatDoesNotAnswerIsLogged(t *testing.T) {
 		if testing.Short() {
 			t.Skip("waits for a registration's time")
 		}
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		unheard := func(n string) int64 { return c.nodes[n].Cluster().MetadataUnheardMS }
 		require.Zero(t, unheard("n1"))
 		c.sessions["n1"].Cut()

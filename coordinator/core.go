@@ -71,9 +71,6 @@ func (b core) Queue(id ident.Partition) (*nsqd.Partition, bool) {
 	return p.Queue(), true
 }
 
-// FeatureLevel is the level that all brokers of the cluster have.
-func (b *Broker) FeatureLevel() int { return b.catalog.Cluster().Level }
-
 // Changed is closed at the next change of metadata, leadership or peers.
 func (b *Broker) Changed() <-chan struct{} { return b.catalog.Changed() }
 

@@ -30,7 +30,7 @@ func (c *cluster) knowPolicy(topic, channel string, want api.ChannelPolicy) {
 func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.create", "orders", "audit", nil)
@@ -93,7 +93,7 @@ func TestDeadMessagesGoToTheirTopicAndBack(t *testing.T) {
 func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
@@ -136,7 +136,7 @@ func TestRedrivenMessagesAreWhatTheyWere(t *testing.T) {
 func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
@@ -162,7 +162,7 @@ func TestDeadLetterTopicIsDeletedMeanwhile(t *testing.T) {
 func TestRedriveWithoutALeaderOfTheLetters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "topic.create", "dead", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
@@ -353,7 +353,7 @@ func TestSeek(t *testing.T) {
 func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "2"})
@@ -395,7 +395,7 @@ func TestRedriveFindsWhatIsBehindOthersInOnePartition(t *testing.T) {
 func TestARedriveChannelKeepsDeadLettersAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.do("n1", "topic.create", "retry", "", nil)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -68,8 +67,7 @@ func (c *cluster) stores(topic string, want int, what string) {
 }
 
 func newDedupeCluster(t *testing.T, size int) *cluster {
-	c := newClusterOf(t, cluster{size: size, segmentBytes: smallSegment, level: metadata.LevelDedupe})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelDedupe }, "the level does not rise")
+	c := newClusterOf(t, cluster{size: size, segmentBytes: smallSegment})
 	return c
 }
 
@@ -192,22 +190,6 @@ func TestIDsOfSeveralPartitions(t *testing.T) {
 	})
 }
 
-// TestIDsRequireTheLevel: brokers of older builds could not read the batches. Nothing is stored.
-func TestIDsRequireTheLevel(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelDedupe - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelDedupe-1 }, "the level does not rise")
-		require.NoError(t, c.put("n1", "orders", "without an id"))
-		r := c.publishID("n1", "orders", "order-1")
-		require.ErrorIs(t, r.Err, api.ErrUnavailable)
-		require.ErrorContains(t, r.Err, "feature level 4")
-		err := do(t.Context(), c.nodes["n1"], operation{Verb: "topic.set", Topic: "orders", Args: map[string]string{"dedupe_window": "5m"}})
-		require.ErrorContains(t, err, "feature level 4")
-		require.Len(t, c.drain("n1", "orders", 1), 1)
-	})
-}
-
 // bodyOf is a message with a body alone.
 func bodyOf(text string) queue.Message { return queue.Message{Body: []byte(text)} }
 
@@ -230,8 +212,7 @@ func (c *cluster) byContent(topic string) {
 func TestContentIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelContent})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelContent }, "the level does not rise")
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
 		c.byContent("orders")
 		c.whole("orders")
@@ -298,8 +279,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 func TestContentOfPutsOfSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: metadata.Level})
-		c.leveled(metadata.Level)
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "4", "dedupe": "content"})
 		c.byContent("orders")
 		c.whole("orders")
@@ -348,8 +328,7 @@ func TestContentOfPutsOfSeveral(t *testing.T) {
 func TestContentForSeveralChannels(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: metadata.Level})
-		c.leveled(metadata.Level)
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "dedupe": "content"})
 		c.byContent("orders")
 		const n = 100
@@ -379,28 +358,12 @@ func TestContentForSeveralChannels(t *testing.T) {
 	})
 }
 
-// TestContentRequiresTheLevel: an older broker would store a put without the identity of its content.
-func TestContentRequiresTheLevel(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelContent - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelContent-1 }, "the level does not rise")
-		create := func(dedupe string) error {
-			return do(t.Context(), c.nodes["n1"], operation{Verb: "topic.create", Topic: "orders", Args: map[string]string{"dedupe": dedupe}})
-		}
-		require.ErrorContains(t, create("content"), fmt.Sprint("feature level ", metadata.LevelContent))
-		require.NoError(t, create("id"))
-		require.ErrorIs(t, create("body"), api.ErrInvalid)
-	})
-}
-
 // TestCopiesAreMadeOnce: a move to the dead letters, or back, whose finish was lost is made again, and the copy
 // is stored once. A message that was moved back and failed again is another dead letter, every time.
 func TestCopiesAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: metadata.Level})
-		c.leveled(metadata.Level)
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2", "retention_time": "1h"})
 		c.do("n1", "topic.create", "dead", "", map[string]string{"partitions": "3", "retention_time": "1h"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
@@ -445,32 +408,5 @@ func TestCopiesAreMadeOnce(t *testing.T) {
 			c.stores("orders", (round+3)*n, "each copy once")
 		}
 		s.finish(s.take(n)...)
-	})
-}
-
-// TestCopiesWithoutTheLevel: as long as there are brokers that read no ids, copies have none.
-func TestCopiesWithoutTheLevel(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelDedupe - 1})
-		c.leveled(metadata.LevelDedupe - 1)
-		c.do("n1", "topic.create", "orders", "", nil)
-		c.do("n1", "channel.create", "orders", "billing", nil)
-		c.do("n1", "channel.policy", "orders", "billing", map[string]string{"max_attempts": "1", "dead_letter_topic": "dead"})
-		c.knowPolicy("orders", "billing", api.ChannelPolicy{MaxAttempts: 1, DeadLetterTopic: "dead"})
-		s := c.subscribe("n1", "orders", "billing", 10)
-		require.NoError(t, c.put("n1", "orders", "poison"))
-		require.NoError(t, s.sub.Requeue(s.next().ID, 0))
-		c.counts("dead", "redrive", 1, 0, 0)
-		moved, err := c.nodes["n1"].Redrive(t.Context(), "orders", "billing", 1)
-		require.NoError(t, err)
-		require.Equal(t, 1, moved)
-		s.finish(s.next())
-
-		d := queue.NewDraft(0)
-		require.NoError(t, d.AddMessage(queue.Message{Body: []byte("a"), Whole: true, Identity: queue.IdentityOf([]byte("1"))}))
-		a := make(answers, 1)
-		c.nodes["n1"].Publisher().PublishAt("orders", 0, d.Draft(ident.RequestID{}), a)
-		require.NoError(t, (<-a).Err)
 	})
 }

@@ -37,7 +37,7 @@ func (h hookedMeta) Get(ctx context.Context, key string) (metadata.Entry, error)
 }
 
 // TestDeleteOfAChannelIsRepeated: nsqadmin posts a delete to every broker that
-// lists the topic. A channel that was made anew meanwhile is deleted.
+// lists the topic. A channel that was recreated meanwhile is deleted.
 func TestDeleteOfAChannelIsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 func TestDigestReadsTheDisk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		const n = 200
 		for i := range n {

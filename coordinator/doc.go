@@ -37,7 +37,7 @@
 //	clock         2, what is due in channels; near deadlines (engine)
 //	contact       1, asks the metadata (session)
 //	unreachable   1, publishes the brokers that a leader cannot reach (peers)
-//	watchdog      1, gives leaderships up while the disk or a core loop does not go on
+//	watchdog      1, gives up leaderships while the disk or a core loop does not make progress
 //	store         1, waits for an error that stops it
 //	durability    1, has the store sync as the topics here require (hosting)
 //	upkeep        1 for each job

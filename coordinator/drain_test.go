@@ -50,21 +50,12 @@ func (c *cluster) drainOf(on, node string) string {
 	return "no broker " + node
 }
 
-// leveled waits until every broker works at the level.
-func (c *cluster) leveled(level int) {
-	c.t.Helper()
-	for name, b := range c.nodes {
-		c.eventually(func() bool { return b.Cluster().Level == level }, "the feature level of %s does not change", name)
-	}
-}
-
 // TestDrainedBrokerLeadsNothing: under puts to all brokers, none of which fails. The drain
 // outlives a kill of the controller and of the drained broker; new topics prefer others.
 func TestDrainedBrokerLeadsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelDrain})
-		c.leveled(metadata.LevelDrain)
+		c := newCluster(t, 3)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "12"}))
 		stop, stored := c.publishing("orders", "n1", "n3")
 		require.ErrorIs(t, c.drained("n1", "n9"), api.ErrBrokerNotFound)
@@ -101,7 +92,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 	var errs []error
 	var puts sync.WaitGroup
 	own := *c
-	own.nodes = maps.Clone(c.nodes) // the test may restart others meanwhile
+	own.nodes = maps.Clone(c.nodes) // the test may restart others
 	for _, name := range on {
 		puts.Go(func() {
 			for i := 0; !over.Load(); i++ {
@@ -126,8 +117,7 @@ func (c *cluster) publishing(topic string, on ...string) (stop func() []error, s
 func TestDrainedBrokerIsFreedOfReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 4, level: metadata.LevelDrain})
-		c.leveled(metadata.LevelDrain)
+		c := newCluster(t, 4)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "3", "partitions": "8"}))
 		for i := range 20 {
 			require.NoError(t, c.put("n1", "orders", fmt.Sprintf("m%d", i)))
@@ -178,8 +168,7 @@ func TestDrainIsPaced(t *testing.T) {
 				}
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelDrain, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: note} }})
-		c.leveled(metadata.LevelDrain)
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: note} }})
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "50"}))
 		c.arranged("n1", "orders", func(p api.PartitionView) bool { return p.Leader == p.Replicas[0] })
 		led := c.leaderships("n1", "n2")
@@ -196,19 +185,8 @@ func TestDrainIsPaced(t *testing.T) {
 
 		began := time.Now()
 		require.Greater(t, c.leaderships("n1", "n3"), 10)
-		c.nodes["n3"].HandOver(t.Context())
+		c.nodes["n3"].TransferLeadership(t.Context())
 		require.Less(t, time.Since(began), time.Second)
-	})
-}
-
-// TestDrainNeedsTheFeatureLevel: a controller of an older build would give the leaderships back.
-func TestDrainNeedsTheFeatureLevel(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 2, level: metadata.LevelDrain - 1})
-		c.leveled(metadata.LevelDrain - 1)
-		require.ErrorContains(t, c.drained("n1", "n2"), fmt.Sprintf("feature level %d", metadata.LevelDrain))
-		require.NoError(t, c.drained("n1", "n2", "cancel"), "ending what is not there is allowed")
 	})
 }
 
@@ -278,9 +256,8 @@ func TestDrainsAtTheSameTimeLeaveALeader(t *testing.T) {
 			case <-ctx.Done():
 			}
 		}
-		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelDrain, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: together} }})
+		c := newClusterOf(t, cluster{size: 3, wrap: func(_ string, s metadata.Store) metadata.Store { return hookedMeta{Store: s, txn: together} }})
 		names := slices.Sorted(maps.Keys(c.nodes))
-		c.leveled(metadata.LevelDrain)
 		errs := make([]error, len(names))
 		var asked sync.WaitGroup
 		for i, n := range names {

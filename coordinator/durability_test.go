@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
@@ -87,8 +86,7 @@ func TestDurabilityOfATopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSyncCounter()
-		c := newClusterOf(t, cluster{size: 3, noSync: true, level: metadata.LevelDurability, hook: s.hook})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelDurability }, "the level does not rise")
+		c := newClusterOf(t, cluster{size: 3, noSync: true, hook: s.hook})
 		create := func(topic, durability string) error {
 			return c.nodes["n1"].Do(t.Context(), api.CreateTopic{Topic: topic, Durability: durability})
 		}
@@ -115,17 +113,5 @@ func TestDurabilityOfATopic(t *testing.T) {
 		require.Equal(t, "sync", shown("clicks"))
 		c.eventually(func() bool { return c.synced(s, "clicks") }, "the change is not honoured")
 		require.ErrorIs(t, set("clicks", "maybe"), api.ErrInvalid)
-	})
-}
-
-// TestDurabilityWaitsForAllBrokers: a broker of an older build would ignore it.
-func TestDurabilityWaitsForAllBrokers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelDurability - 1})
-		err := c.nodes["n1"].Do(t.Context(), api.CreateTopic{Topic: "ledger", Durability: "sync"})
-		require.ErrorIs(t, err, api.ErrInvalid)
-		require.ErrorContains(t, err, "feature level 2")
-		require.NoError(t, c.put("n1", "ledger", "m0"))
 	})
 }

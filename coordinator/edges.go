@@ -149,7 +149,7 @@ func (b *Broker) Remains(ctx context.Context, topic string, partition int) (api.
 	return b.admin.Recovery.Remains(ctx, topic, partition)
 }
 
-// Recover goes on without a partition's in-sync set (api.Recovery).
+// Recover continues without a partition's in-sync set (api.Recovery).
 func (b *Broker) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
 	return b.admin.Recovery.Recover(ctx, topic, partition, from)
 }
@@ -165,5 +165,5 @@ func (b *Broker) TopicsLedBy(ctx context.Context, n ident.Node) ([]api.TopicStat
 }
 
 // Left reports whether this broker is decommissioned and has no replica any more: if it
-// stops, it is for good.
+// stops, it stops permanently.
 func (b *Broker) Left() bool { return b.catalog.Left(b.self) }

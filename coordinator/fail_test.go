@@ -108,7 +108,7 @@ func TestStoppedStoreIsNoticedWithoutAPut(t *testing.T) {
 }
 
 // TestFullDiskEndsNoBroker: a topic is created while the disk of a broker has no byte left. The broker
-// goes on, and makes its replica once there is room.
+// continues, and makes its replica once there is room.
 func TestFullDiskEndsNoBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ func (b *Broker) awaitStore(ctx context.Context) {
 	}
 }
 
-// storeFailed reports that the broker cannot continue: its store has stopped for good. The
+// storeFailed reports that the broker cannot continue: its store has permanently stopped. The
 // machines here can transfer no leadership any more, so the others are asked to treat
 // this broker as dead: they elect new leaders and shrink the in-sync sets at
 // once. Its edges still forward to them until the process ends.
@@ -25,7 +25,7 @@ func (b *Broker) storeFailed(err error) {
 	if !b.end(err) {
 		return
 	}
-	b.log.WithError(err).Error("STORE failed: this broker acknowledges nothing any more, gives up its leaderships and stops")
+	b.log.WithError(err).Error("store failed: giving up leaderships and stopping")
 	b.stopping.Store(true)
 	b.tasks.Go(b.giveUp)
 }
@@ -53,7 +53,7 @@ func (b *Broker) giveUp(ctx context.Context) {
 	b.peers.Renounce(ctx, b.session.LeaseID())
 }
 
-// some reports whether the predicate holds for a replica here.
-func (b *Broker) some(such func(*replica.View) bool) bool {
-	return slices.ContainsFunc(b.engine.Partitions(), func(p *engine.Partition) bool { return such(p.View()) })
+// anyReplica reports whether match holds for a replica here.
+func (b *Broker) anyReplica(match func(*replica.View) bool) bool {
+	return slices.ContainsFunc(b.engine.Partitions(), func(p *engine.Partition) bool { return match(p.View()) })
 }

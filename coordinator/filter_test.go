@@ -7,15 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // filtering is a cluster of three brokers that have filters.
 func filtering(t *testing.T) *cluster {
-	c := newClusterOf(t, cluster{size: 3, level: metadata.LevelFilters})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelFilters }, "the level does not rise")
+	c := newCluster(t, 3)
 	return c
 }
 
@@ -74,14 +72,14 @@ func TestFiltersThroughFailovers(t *testing.T) {
 				c.whole("orders")
 				put(n/2, n)
 			} else {
-				c.nodes[c.leader("orders")].HandOver(t.Context())
+				c.nodes[c.leader("orders")].TransferLeadership(t.Context())
 				take(europe, europe, n/4, n/2)
 			}
 			take(europe, europe, n/2, 3*n/4)
 			c.do(survivor, "channel.policy", "orders", channel, map[string]string{"filter": "header:region=eu-north"})
 			north := func(i int) bool { return i%3 == 2 }
 			sent := func(i int) bool { return north(i) || i < 3*n/4+30 && europe(i) } // ten were in flight at the change
-			c.nodes[c.leader("orders")].HandOver(t.Context())
+			c.nodes[c.leader("orders")].TransferLeadership(t.Context())
 			take(north, sent, 3*n/4, n)
 			s.sub.Close(true)
 			again := 0
@@ -123,23 +121,6 @@ func TestFiltersThroughFailovers(t *testing.T) {
 		c.leader("orders")
 		for _, ordered := range []string{"false", "true"} {
 			c.counts("orders", "europe-"+ordered, 0, 0, 0)
-		}
-	})
-}
-
-// TestFiltersNeedAllBrokers: an older build would deliver every message, and drop the filter from
-// the key.
-func TestFiltersNeedAllBrokers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelFilters - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelFilters-1 }, "the level does not rise")
-		c.do("n1", "topic.create", "orders", "", nil)
-		c.do("n1", "channel.create", "orders", "all", nil)
-		for verb, channel := range map[string]string{"channel.create": "europe", "channel.policy": "all"} {
-			err := do(t.Context(), c.nodes["n1"], operation{Verb: verb, Topic: "orders", Channel: channel, Args: map[string]string{"filter": "tag=a"}})
-			require.ErrorIs(t, err, api.ErrInvalid, verb)
-			require.ErrorContains(t, err, fmt.Sprintf("feature level %d", metadata.LevelFilters), verb)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestSurvivingLeaderDelivers(t *testing.T) {
 
 // TestFlappingFollowerLeaves: the links of one follower break and come back every 100 to
 // 800 ms, silently or refused, as if its process were dead. It leaves the in-sync set within
-// T_isr + 1 s, and the others serve meanwhile.
+// T_isr + 1 s, and the others serve.
 func TestFlappingFollowerLeaves(t *testing.T) {
 	t.Parallel()
 	for _, period := range flapPeriods {
@@ -80,7 +80,7 @@ func TestFlappingFollowerLeaves(t *testing.T) {
 }
 
 func flap(t *testing.T, period time.Duration, resets bool) {
-	c := newClusterOf(t, cluster{size: 3})
+	c := newCluster(t, 3)
 	c.net.resets.Store(resets)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
@@ -115,7 +115,7 @@ func flap(t *testing.T, period time.Duration, resets bool) {
 func TestLinkThatRefusesDeposesNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.net.resets.Store(true)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.whole("orders")
@@ -143,7 +143,7 @@ func TestFlappingLeader(t *testing.T) {
 	for _, period := range flapPeriods {
 		t.Run(period.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClusterOf(t, cluster{size: 3})
+				c := newCluster(t, 3)
 				c.do("n1", "topic.create", "orders", "", nil)
 				c.whole("orders")
 				leader := c.leader("orders")
@@ -185,14 +185,14 @@ func TestBothLinksOfAPartitionedLeaderHeal(t *testing.T) {
 func TestPartitionedLeaderThatStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.whole("orders")
 		leader := c.leader("orders")
 		others := followers[leader]
 		c.net.isolate(leader, others...)
 		time.Sleep(900 * time.Millisecond)
-		c.nodes[leader].HandOver(t.Context())
+		c.nodes[leader].TransferLeadership(t.Context())
 		asked := time.Now()
 		require.NoError(t, c.put(others[0], "orders", "m"))
 		require.Less(t, time.Since(asked), 2*time.Second)
@@ -200,7 +200,7 @@ func TestPartitionedLeaderThatStops(t *testing.T) {
 }
 
 func healedLinks(t *testing.T, after time.Duration, both bool) {
-	c := newClusterOf(t, cluster{size: 3})
+	c := newCluster(t, 3)
 	c.do("n1", "topic.create", "orders", "", nil)
 	c.whole("orders")
 	leader := c.leader("orders")

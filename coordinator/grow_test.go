@@ -30,8 +30,7 @@ func (c *cluster) partitions(on, topic string, n int, args ...string) error {
 func TestTopicGrowsUnderLoad(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelGrowing})
-		c.leveled(metadata.LevelGrowing)
+		c := newCluster(t, 3)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "2"}))
 		c.do("n1", "channel.create", "orders", "drain", nil)
 		c.do("n1", "channel.create", "orders", "idle", nil)
@@ -76,7 +75,7 @@ func TestTopicGrowsUnderLoad(t *testing.T) {
 }
 
 // TestGrowthIsResumed: the broker that was asked loses the metadata after the new partitions
-// have their keys. The topic works as before; another broker goes on, with the same number only.
+// have their keys. The topic works as before; another broker continues, with the same number only.
 // A channel that comes meanwhile is there in the new partitions, one that goes is not.
 func TestGrowthIsResumed(t *testing.T) {
 	t.Parallel()
@@ -84,13 +83,12 @@ func TestGrowthIsResumed(t *testing.T) {
 		var cut atomic.Bool
 		begun := make(chan struct{})
 		var once sync.Once
-		c := newClusterOf(t, cluster{size: 3, level: metadata.LevelGrowing, wrap: func(name string, s metadata.Store) metadata.Store {
+		c := newClusterOf(t, cluster{size: 3, wrap: func(name string, s metadata.Store) metadata.Store {
 			if name != "n1" {
 				return s
 			}
 			return growthCut{Store: s, cut: &cut, begun: func() { once.Do(func() { close(begun) }) }}
 		}})
-		c.leveled(metadata.LevelGrowing)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"partitions": "2"}))
 		for _, name := range []string{"stays", "goes"} {
 			c.do("n1", "channel.create", "orders", name, nil)
@@ -145,10 +143,9 @@ func TestDeletedWhileItGrows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cut atomic.Bool
-		c := newClusterOf(t, cluster{size: 2, level: metadata.LevelGrowing, wrap: func(name string, s metadata.Store) metadata.Store {
+		c := newClusterOf(t, cluster{size: 2, wrap: func(name string, s metadata.Store) metadata.Store {
 			return growthCut{Store: s, cut: &cut, begun: func() {}}
 		}})
-		c.leveled(metadata.LevelGrowing)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
 		cut.Store(true)
 		require.Error(t, c.partitions("n1", "orders", 4))
@@ -165,16 +162,10 @@ func TestDeletedWhileItGrows(t *testing.T) {
 func TestOrderedTopicGrowsOnlyIfTheOrderMayGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelGrowing})
-		c.leveled(metadata.LevelGrowing)
+		c := newCluster(t, 1)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"ordered": "true"}))
 		require.ErrorContains(t, c.partitions("n1", "orders", 2), "reorder=true")
 		require.NoError(t, c.partitions("n1", "orders", 2, "reorder"))
-		c.level = 0
-		old := newClusterOf(t, cluster{size: 1, level: metadata.LevelGrowing - 1})
-		old.leveled(metadata.LevelGrowing - 1)
-		require.NoError(t, old.administer("n1", "topic.create", "orders", nil))
-		require.ErrorContains(t, old.partitions("n1", "orders", 2), fmt.Sprintf("feature level %d", metadata.LevelGrowing))
 	})
 }
 
@@ -183,8 +174,7 @@ func TestOrderedTopicGrowsOnlyIfTheOrderMayGo(t *testing.T) {
 func TestContentTopicGrowsOnlyIfRepeatsMayBeStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.Level})
-		c.leveled(metadata.Level)
+		c := newCluster(t, 1)
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"dedupe": "content", "dedupe_window": "5m"}))
 		err := c.partitions("n1", "orders", 2)
 		require.ErrorIs(t, err, api.ErrInvalid)

@@ -67,7 +67,7 @@ func TestHandOverRedeliversNothingThatIsFinished(t *testing.T) {
 				for i := 0; len(tries) < n || tries[fmt.Sprintf("m%d", n-1)] < 2; i++ {
 					if i == n/2 {
 						go func() {
-							c.nodes[leader].HandOver(t.Context())
+							c.nodes[leader].TransferLeadership(t.Context())
 							close(handed)
 						}()
 					}

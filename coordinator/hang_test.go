@@ -209,7 +209,7 @@ func TestDisksThatAllHangMoveNothing(t *testing.T) {
 				require.NoError(t, c.put("n2", "orders", "m2"))
 				c.whole("orders")
 				for name, b := range c.nodes {
-					require.Equal(t, before[name], b.Incarnation(), "%s registered anew", name)
+					require.Equal(t, before[name], b.Incarnation(), "%s registered again", name)
 				}
 			})
 		})

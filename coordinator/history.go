@@ -19,8 +19,8 @@ type history struct {
 	trash      map[ident.TopicID]int64 // the revision of the deletion of each topic in the trash
 }
 
-// noteHistory records a change of the metadata as events. The first change, which is the whole
-// state, is none.
+// noteHistory records a change of the metadata as events. The initial snapshot
+// produces no events.
 func (b *Broker) noteHistory(touched catalog.Touched) {
 	if b.o.Events == nil {
 		return
@@ -63,7 +63,7 @@ func (h *history) broker(to *events.Recorder, n ident.Node, run ident.Incarnatio
 	if !there {
 		delete(h.live, n)
 		if was {
-			to.Add(events.Event{Kind: events.BrokerDown, Broker: n, Run: before, State: "degraded", OfCluster: true, Text: fmt.Sprintf("broker %s is registered no more: it stopped, or died", n)})
+			to.Add(events.Event{Kind: events.BrokerDown, Broker: n, Run: before, State: "degraded", OfCluster: true, Text: fmt.Sprintf("broker %s went offline: it stopped, or died", n)})
 		}
 		return
 	}

@@ -217,18 +217,9 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := map[string]string{"channel_idle_after": "10m"}
-		defaults := topicDefaults(t, "*:channel-idle-after=10m")
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelChannelIdle - 1, deleteGrace: time.Hour, topicDefaults: defaults})
-		err := c.administer("n1", "topic.create", "orders", args)
-		require.ErrorIs(t, err, api.ErrInvalid)
-		require.ErrorContains(t, err, "feature level 7")
-		require.NoError(t, c.administer("n1", "topic.create", "orders", nil))
-		v, _ := c.view("n1", "orders")
-		require.Zero(t, v.ChannelIdleMS)
-
-		c = graced(t, cluster{size: 1, topicDefaults: defaults})
+		c := graced(t, cluster{size: 1, topicDefaults: topicDefaults(t, "*:channel-idle-after=10m")})
 		require.NoError(t, c.put("n1", "orders", "m"))
-		v, _ = c.view("n1", "orders")
+		v, _ := c.view("n1", "orders")
 		require.EqualValues(t, 600_000, v.ChannelIdleMS)
 		settings, _ := c.nodes["n1"].TopicSettings("orders")
 		require.EqualValues(t, 600_000, settings.ChannelIdleMS)
@@ -237,8 +228,7 @@ func TestChannelIdleAfterIsRefused(t *testing.T) {
 		require.Zero(t, v.ChannelIdleMS)
 		require.ErrorContains(t, c.administer("n1", "topic.set", "orders", map[string]string{"channel_idle_after": "59s"}), "1m0s or more")
 
-		c = newClusterOf(t, cluster{size: 1, level: metadata.Level})
-		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == metadata.Level }, "the feature level does not rise")
+		c = newCluster(t, 1)
 		require.ErrorContains(t, c.administer("n1", "topic.create", "orders", args), "--delete-grace")
 	})
 }

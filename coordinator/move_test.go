@@ -109,7 +109,7 @@ func TestReplicaIsMovedWhileItsBrokerIsDown(t *testing.T) {
 	})
 }
 
-// TestReplicaIsMovedBackWhileItIsTrashed: it is made anew after that, and filled.
+// TestReplicaIsMovedBackWhileItIsTrashed: it is recreated after that, and filled.
 func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestBalanceUsesABrokerThatCameLater(t *testing.T) {
 }
 
 // TestReplicaIsMovedBackBeforeItIsTrashed: the key is asked whether the replica may
-// go, and names this broker again. It goes on where it was.
+// go, and names this broker again. It continues where it was.
 func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -258,8 +258,8 @@ func TestReplicaIsMovedBackBeforeItIsTrashed(t *testing.T) {
 }
 
 // TestReplicaIsMuteBeforeItsKeyIsRead: a replica is trashed when the partition's key, read
-// linearizably, does not name it. If it acknowledged after the read and was moved back
-// meanwhile, the leader would count bytes that are being trashed. So the read waits until
+// linearizably, does not name it. If it acknowledged after the read and was then moved
+// back, the leader would count bytes that are being trashed. So the read waits until
 // the pass that is under way has ended.
 func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 	t.Parallel()
@@ -285,7 +285,7 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 		d := queue.NewDraft(2)
 		d.Add([]byte("m1"))
 		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(replica.Completion) {
-			close(answering) // the pass goes on when this returns
+			close(answering) // the pass continues when this returns
 			<-goOn
 		}))
 		<-answering

@@ -44,7 +44,7 @@ func TestOrderedChannelNeverStepsBack(t *testing.T) {
 			case want == 40 && c.nodes[old] == nil:
 				c.restart(old)
 				c.whole("orders")
-				c.nodes[c.leader("orders")].HandOver(t.Context())
+				c.nodes[c.leader("orders")].TransferLeadership(t.Context())
 			}
 			_ = s.sub.Finish(d.ID) // its leader may just have died
 		}
@@ -99,7 +99,7 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 		require.NoError(t, ordered.sub.Requeue(d.ID, 0))
 		ordered.sub.Close(true)
 
-		c.nodes[c.leader("orders")].HandOver(t.Context())
+		c.nodes[c.leader("orders")].TransferLeadership(t.Context())
 		c.whole("orders")
 		plain = c.subscribe("n2", "orders", "billing", 10)
 		_ = plain.next()
@@ -121,7 +121,7 @@ func TestChannelBecomesOrderedAndBack(t *testing.T) {
 func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 20)
@@ -146,7 +146,7 @@ func TestLeaderThatReachesNobodyFallsSilent(t *testing.T) {
 func TestOrderedChannelNeedsReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		c.fill("orders", 1)
@@ -216,7 +216,7 @@ func TestKeysAndDepthsOverPartitions(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"ordered": "true", "partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		const keys, each, repeats, delay = 6, 4, 4, 500 * time.Millisecond
@@ -241,7 +241,7 @@ func TestOrderedChannelHonoursDelays(t *testing.T) {
 				last, deliveries = time.Now(), deliveries+1
 				if deliveries == 2 {
 					c.counts("orders", "billing", keys*each-others-1, 0, 1)
-					c.nodes[c.leaderOf(first.Partition)].HandOver(t.Context())
+					c.nodes[c.leaderOf(first.Partition)].TransferLeadership(t.Context())
 				}
 				continue
 			}

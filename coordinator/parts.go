@@ -44,7 +44,7 @@ func (b *Broker) makeEngine() {
 	})
 }
 
-// reach is the reach of the broker, as the fence sees it.
+// reachability implements engine.Reach for the broker.
 type reach struct{ b *Broker }
 
 // Up implements engine.Reach.

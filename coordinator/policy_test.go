@@ -34,7 +34,7 @@ func TestADeadLetterTopicHasATopicsName(t *testing.T) {
 func TestAPolicyIsInForceWhenItIsAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		topic, _ := c.nodes["n1"].Topic("orders")

@@ -13,7 +13,7 @@ import (
 )
 
 // The tests of this file hold a promise in the machine's time. All but the first have slow or hung disks,
-// and goroutines that wait for a mutex meanwhile. Such a wait stops the time of a bubble.
+// and goroutines that wait for a mutex. Such a wait stops the time of a bubble.
 
 // TestPromiseFirstPutOfATopicIsFast: TestFirstPutOfATopicIsFast judges the waits alone.
 func TestPromiseFirstPutOfATopicIsFast(t *testing.T) {

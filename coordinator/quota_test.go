@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
@@ -40,8 +39,7 @@ func (n *noted) all() []string { n.Lock(); defer n.Unlock(); return n.lines }
 
 func newQuotaCluster(t *testing.T, size int, l quota.Limits) (*cluster, *noted) {
 	n := &noted{}
-	c := newClusterOf(t, cluster{size: size, level: metadata.LevelQuotas, limits: l, note: n.note})
-	c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelQuotas }, "the level does not rise")
+	c := newClusterOf(t, cluster{size: size, limits: l, note: n.note})
 	return c, n
 }
 
@@ -216,20 +214,5 @@ func TestATopicsPublishRate(t *testing.T) {
 		require.Len(t, c.drain("n1", "orders", want), want)
 		v, _ = c.view("n1", "orders")
 		require.EqualValues(t, want, v.Partitions[0].CommittedSequence, "what was refused is not stored")
-	})
-}
-
-// TestQuotasWaitForAllBrokers: a broker of an older build would lose owners and rates.
-func TestQuotasWaitForAllBrokers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1, level: metadata.LevelQuotas - 1})
-		c.eventually(func() bool { return c.nodes["n1"].Cluster().Level == metadata.LevelQuotas-1 }, "the level does not rise")
-		err := c.administer("n1", "topic.create", "orders", map[string]string{"max_put_rate": "5"})
-		require.ErrorIs(t, err, api.ErrInvalid)
-		require.ErrorContains(t, err, "feature level 3")
-		require.NoError(t, c.nodes["n1"].Publisher().Admit(as(t, api.Requester{User: "shop"}), "orders", 1))
-		v, _ := c.view("n1", "orders")
-		require.Empty(t, v.Owner)
 	})
 }

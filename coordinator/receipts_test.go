@@ -32,7 +32,7 @@ func (c *cluster) settle(on string, do api.Settlement, list ...api.Receipt) []er
 func TestReceiptsOfAWithdrawnDelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		for _, at := range all {
@@ -69,7 +69,7 @@ func TestReceiptsOfAWithdrawnDelivery(t *testing.T) {
 func TestSettleAtAnyBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "2"})
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		for _, at := range all {

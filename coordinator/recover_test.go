@@ -93,7 +93,7 @@ func TestRecoveryWithOutdatedMetadata(t *testing.T) {
 }
 
 func recoverOutdated(t *testing.T, changes int) {
-	c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
+	c, ctx := newCluster(t, 3), context.Background()
 	require.NoError(t, c.put("n1", "orders", "m0"))
 	c.whole("orders")
 	topic, _ := c.nodes["n1"].Topic("orders")
@@ -193,12 +193,12 @@ func TestRecoveryOfAReplicaThatCatchesUp(t *testing.T) {
 }
 
 // TestChannelsAfterARecovery: the only replica came back empty, and the partition is
-// recovered from it. A broker that had seen the topic's channel before has it created anew
+// recovered from it. A broker that had seen the topic's channel before has it created again
 // for its consumers.
 func TestChannelsAfterARecovery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
+		c, ctx := newCluster(t, 3), context.Background()
 		require.NoError(t, c.administer("n1", "topic.create", "orders", map[string]string{"replication_factor": "1", "min_in_sync": "1"}))
 		leader := c.leader("orders")
 		other := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
@@ -233,13 +233,13 @@ func TestChannelsAfterARecovery(t *testing.T) {
 
 // TestOldDiskAfterARecovery: the operator has recovered a partition without messages that
 // were acknowledged, and the disk that has them comes back. It is not cut: it stays out of the
-// in-sync set with an alarm, its messages can be read, and it is copied anew only when the
+// in-sync set with an alarm, its messages can be read, and it is copied again only when the
 // operator gives it up by name.
 func TestOldDiskAfterARecovery(t *testing.T) {
 	t.Parallel()
 	for name, acknowledged := range map[string]int{"many": 5, "the last one": 1} {
 		for _, replaced := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, replaced meanwhile %v", name, replaced), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, replaced since %v", name, replaced), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { oldDiskAfterARecovery(t, acknowledged, replaced) })
 			})
 		}
@@ -247,7 +247,7 @@ func TestOldDiskAfterARecovery(t *testing.T) {
 }
 
 func oldDiskAfterARecovery(t *testing.T, acknowledged int, replaced bool) {
-	c, ctx := newClusterOf(t, cluster{size: 3}), context.Background()
+	c, ctx := newCluster(t, 3), context.Background()
 	alarms := &hook{}
 	c.log.AddHook(alarms)
 	require.NoError(t, c.administer("n1", "topic.create", "orders", nil))

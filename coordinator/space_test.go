@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/stretchr/testify/require"
@@ -311,8 +310,7 @@ func TestFullDiskOfAFollowersNewestFileHeals(t *testing.T) {
 func TestATopicAmongFullAndDrainedBrokers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 4, minFree: diskReserve, level: metadata.LevelDrain})
-		c.leveled(metadata.LevelDrain)
+		c := newClusterOf(t, cluster{size: 4, minFree: diskReserve})
 		for _, name := range []string{"n2", "n3"} {
 			require.NoError(t, c.drained("n4", name))
 			c.eventually(func() bool { return c.drainOf("n1", name) != "" }, "n1 does not know that %s is drained", name)

@@ -23,18 +23,18 @@ const (
 	transferStall = 500 * time.Millisecond
 )
 
-// HandOver transfers every partition led here to another live member of its in-sync
+// TransferLeadership transfers every partition led here to another live member of its in-sync
 // set. It returns when that is done, no transfer makes progress any more, or ctx ends. The
 // others elect leaders of the remaining partitions once this broker is gone. The edges
 // serve until then.
-func (b *Broker) HandOver(ctx context.Context) {
+func (b *Broker) TransferLeadership(ctx context.Context) {
 	if b.stopping.Swap(true) {
 		return
 	}
-	b.log.Info("STOPPING: this broker transfers its leaderships")
+	b.log.Info("stopping: transferring leaderships")
 	say, cancel := context.WithTimeout(ctx, publishTimeout)
 	if err := b.session.PublishHandingOver(say); err != nil { // then another broker may place something here yet
-		b.log.WithError(err).Warn("cannot notify the other brokers that this broker stops")
+		b.log.WithError(err).Warn("cannot notify the other brokers of the stop")
 	}
 	cancel()
 	ctx, cancel = context.WithCancel(ctx)
@@ -83,20 +83,20 @@ func (b *Broker) transferTarget(v *replica.View) (to ident.Node, ok bool) {
 }
 
 // Stop transfers leaderships, leaves the cluster, and closes. The caller closes
-// the edges between HandOver and Stop, or after.
+// the edges between TransferLeadership and Stop, or after.
 func (b *Broker) Stop(ctx context.Context) {
-	b.HandOver(ctx)
+	b.TransferLeadership(ctx)
 	settle, done := context.WithTimeout(ctx, settleTimeout)
 	b.engine.Settle(settle, b.peers.Dead)
 	done()
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	if err := b.session.Leave(leave); err != nil {
-		b.log.WithError(err).Warn("cannot end the registration: its lease ends it")
+		b.log.WithError(err).Warn("cannot end the registration: it expires with its lease")
 	}
 	if b.Close() == nil {
 		if err := b.session.NoteCleanStop(); err != nil {
-			b.log.WithError(err).Warn("cannot note that this broker stopped as planned")
+			b.log.WithError(err).Warn("cannot record the planned stop")
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestPlannedStopKeepsTheLastChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1})
+		c := newCluster(t, 1)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		require.NoError(t, c.put("n1", "orders", "finished"))

@@ -65,6 +65,6 @@ func (b *Broker) journalSynced() func(time.Duration) {
 			return
 		}
 		last = time.Now()
-		b.log.WithField("stage", "sync").WithField("took", took).Info("SLOW disk: a sync of the journal took long, every put waits for it")
+		b.log.WithField("stage", "sync").WithField("took", took).Info("slow disk: every put waits for a sync of the journal")
 	}
 }

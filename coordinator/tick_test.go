@@ -15,7 +15,7 @@ func TestFinishLeavesWithTheNextTick(t *testing.T) {
 	t.Parallel()
 	const period, step = 10 * time.Millisecond, time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 1})
+		c := newCluster(t, 1)
 		c.do("n1", "topic.create", "orders", "", nil)
 		c.do("n1", "channel.create", "orders", "billing", nil)
 		topic, _ := c.nodes["n1"].Topic("orders")

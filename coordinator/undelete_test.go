@@ -21,14 +21,10 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// graced starts brokers that keep deleted topics, and waits until they may.
+// graced starts brokers that keep deleted topics.
 func graced(t testing.TB, o cluster) *cluster {
-	o.level, o.deleteGrace = metadata.Level, cmp.Or(o.deleteGrace, time.Hour)
-	c := newClusterOf(t, o)
-	for _, b := range c.nodes {
-		c.eventually(func() bool { return b.FeatureLevel() == metadata.Level }, "the feature level does not rise")
-	}
-	return c
+	o.deleteGrace = cmp.Or(o.deleteGrace, time.Hour)
+	return newClusterOf(t, o)
 }
 
 // folders are the folders of partitions on a broker's disk.
@@ -97,8 +93,8 @@ func (c *cluster) asFilled(topic string) {
 	require.Equal(c.t, (10 * time.Hour).Milliseconds(), v.TTLMS)
 }
 
-// TestTopicIsUndeleted: everything is as it was, also when all brokers died meanwhile, and the topic
-// goes on as ever.
+// TestTopicIsUndeleted: everything is as it was, also when all brokers died, and the topic
+// continues as ever.
 func TestTopicIsUndeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,7 +236,7 @@ func TestDeletedAgain(t *testing.T) {
 	})
 }
 
-// TestNameOfADeletedTopicIsFree: a new topic has the name meanwhile. It is another: it takes nothing
+// TestNameOfADeletedTopicIsFree: a new topic has the name. It is another: it takes nothing
 // of the deleted one, and the deleted one comes back when the new one is deleted, by its id.
 func TestNameOfADeletedTopicIsFree(t *testing.T) {
 	t.Parallel()
@@ -362,29 +358,6 @@ func TestDeletionForGood(t *testing.T) {
 			c.eventually(func() bool { return len(c.folders("n1")) == 0 }, "its files stay")
 			require.ErrorIs(t, c.undelete("n1", topic), api.ErrTopicNotFound)
 		}
-	})
-}
-
-// TestTrashWaitsForTheFeatureLevel: a broker of an older build would remove the replicas at once.
-func TestTrashWaitsForTheFeatureLevel(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3, deleteGrace: time.Hour, level: metadata.LevelTrash - 1})
-		require.NoError(t, c.put("n1", "orders", "m0"))
-		c.do("n1", "topic.delete", "orders", "", nil)
-		require.Empty(t, c.nodes["n1"].Trash())
-		err := c.undelete("n1", "orders")
-		require.ErrorIs(t, err, api.ErrInvalid)
-		require.ErrorContains(t, err, "feature level 7")
-		c.level = metadata.Level
-		for _, n := range all {
-			c.kill(n)
-			c.restart(n)
-		}
-		c.eventually(func() bool { return c.nodes["n1"].FeatureLevel() == metadata.LevelTrash }, "the level stays")
-		require.NoError(t, c.put("n1", "orders", "m0"))
-		c.do("n1", "topic.delete", "orders", "", nil)
-		require.NoError(t, c.undelete("n2", "orders"))
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -43,7 +43,7 @@ func TestLeaderThatReachesOnlyTheMetadataIsReplaced(t *testing.T) {
 func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -63,7 +63,7 @@ func TestLeaderThatLosesItsFollowersOneByOneIsReplaced(t *testing.T) {
 func TestLeaderThatIsCutFromOneFollowerStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")
@@ -177,12 +177,12 @@ func TestPartitionGoesToALeaderThatIsCutOff(t *testing.T) {
 	})
 }
 
-// TestLeaderThatNeverReachedAnybodyIsReplaced: all brokers were started anew, and the
+// TestLeaderThatNeverReachedAnybodyIsReplaced: all brokers were started again, and the
 // one that leads has not met the others since.
 func TestLeaderThatNeverReachedAnybodyIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		require.NoError(t, c.put("n1", "orders", "m0"))
 		c.whole("orders")
 		leader := c.leader("orders")

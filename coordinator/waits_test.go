@@ -34,7 +34,7 @@ func (s slowList) List(ctx context.Context, prefix string) ([]metadata.Entry, in
 	return s.hookedMeta.List(ctx, prefix)
 }
 
-// TestDeleteOfATopicThatIsMadeAgainAtOnce: producers create the topic anew before the
+// TestDeleteOfATopicThatIsMadeAgainAtOnce: producers create the topic again before the
 // broker that deletes it has removed the channels' keys.
 func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
 		}()
 		<-deleted
 		c.eventually(func() bool { now, ok := c.nodes["n2"].Topic("orders"); return !ok || now.ID != old.ID }, "deleted")
-		require.NoError(t, c.put("n2", "orders", "new")) // a producer goes on
+		require.NoError(t, c.put("n2", "orders", "new")) // a producer continues
 		c.eventually(func() bool { now, ok := c.nodes["n1"].Topic("orders"); return ok && now.ID != old.ID }, "made again")
 		close(again)
 		err := <-result
@@ -73,11 +73,11 @@ func TestDeleteOfATopicThatIsMadeAgainAtOnce(t *testing.T) {
 }
 
 // TestSubscriptionsThatWaitDoNotTakeAllCalls: a topic is without its minimum, and its
-// consumers wait for channels. Other topics are created meanwhile.
+// consumers wait for channels. Other topics are created.
 func TestSubscriptionsThatWaitDoNotTakeAllCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "bad", "", map[string]string{"partitions": "96", "min_in_sync": "3"})
 		c.leader("bad")
 		create := func(name string) time.Duration {
@@ -166,7 +166,7 @@ func (f fates) Complete(c replica.Completion) { f <- c }
 func TestChannelBelowTheMinimum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClusterOf(t, cluster{size: 3})
+		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"min_in_sync": "3"})
 		c.leader("orders")
 		c.kill("n3")

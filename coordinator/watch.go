@@ -66,7 +66,7 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 }
 
 // keepRegistered waits for the registration to be lost, stops the leaderships of
-// the machines, and registers anew. The machines get the new incarnation by
+// the machines, and registers again. The machines get the new incarnation by
 // the watch. Started by drive, ends with the broker.
 func (b *Broker) keepRegistered(ctx context.Context) {
 	for {
@@ -78,7 +78,7 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 		if b.stopping.Load() {
 			return
 		}
-		b.log.Warn("REGISTRATION lost: this broker leads nothing until it has a new one")
+		b.log.Warn("registration lost: this broker leads nothing until it has a new one")
 		b.o.Metrics.Event(metrics.EventLost)
 		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "unsafe", Text: string(b.self) + " lost its registration and leads nothing until it has a new one"})
 		b.session.Drop()
@@ -94,11 +94,11 @@ func (b *Broker) keepRegistered(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
-		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered anew"})
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered again"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}
-		b.log.WithField("incarnation", b.Incarnation()).Info("REGISTERED anew")
+		b.log.WithField("incarnation", b.Incarnation()).Info("registered again")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // TestBrokerReceivesChangesWhileItTrashesATopic: a topic's folders go to the trash
-// slowly. The broker receives other changes meanwhile.
+// slowly. The broker still receives other changes.
 func TestBrokerReceivesChangesWhileItTrashesATopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// stalledEvery is how often a broker looks whether its disk and its core loops go on.
+	// stalledEvery is how often a broker looks whether its disk and its core loops make progress.
 	stalledEvery = 250 * time.Millisecond
-	// busyTimeout bounds the question to another broker whether it goes on.
+	// busyTimeout bounds the question to another broker whether it makes progress.
 	busyTimeout = 500 * time.Millisecond
 )
 
@@ -51,7 +51,7 @@ func (b watchdog) stallLimit() time.Duration {
 // stalled reports whether an operation has taken that long.
 func (b watchdog) stalled() bool { return b.longest().busy >= b.stallLimit() }
 
-// hangs reports whether a broker, this one or another, does not go on or has failed.
+// hangs reports whether a broker, this one or another, does not make progress or has failed.
 func (b watchdog) hangs(n ident.Node) bool {
 	if n == b.self {
 		return b.stalled()
@@ -73,7 +73,7 @@ func (b watchdog) keepStalled(ctx context.Context) {
 			return
 		}
 		if lease != renounced {
-			b.log.Warn("DISK or core loop does not go on, those of other brokers do: this broker gives up its leaderships")
+			b.log.Warn("stalled while other brokers make progress: giving up leaderships")
 		}
 		renounced = lease
 		b.peers.Renounce(ctx, lease)
@@ -86,9 +86,9 @@ func (b watchdog) noteStall(noted stall) stall {
 	switch {
 	case now.busy >= b.stallLimit() && now.stage != noted.stage:
 		b.log.WithField("stage", now.stage).WithField("for", now.busy.Round(time.Millisecond)).
-			Warn("STALLED: this operation takes too long, no puts are committed here until it ends")
+			Warn("stalled: no puts are committed here until this operation ends")
 	case now.busy < b.stallLimit() && noted.stage != "":
-		b.log.WithField("stage", noted.stage).Info("GOES ON after a stall")
+		b.log.WithField("stage", noted.stage).Info("stall ended")
 		return stall{}
 	case now.busy < b.stallLimit():
 		return stall{}
@@ -100,7 +100,7 @@ func (b watchdog) noteStall(noted stall) stall {
 // detect that for an overdue sync that others have overtaken. The watchdog also covers idle
 // leaders, and machines that are not stepped.
 func (b watchdog) mustRenounce(ctx context.Context) bool {
-	return b.some(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersGoOn(ctx)
+	return b.anyReplica(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersGoOn(ctx)
 }
 
 // othersGoOn reports whether some partition led here has its minimum of other in-sync members
@@ -118,7 +118,7 @@ func (b watchdog) othersGoOn(ctx context.Context) bool {
 		}
 	}
 	b.askBusy(ctx, able)
-	return b.some(func(v *replica.View) bool {
+	return b.anyReplica(func(v *replica.View) bool {
 		others := 0
 		for _, m := range v.ISR {
 			if a := able[m.Node]; a != nil && a.Load() {
@@ -147,10 +147,10 @@ func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool)
 // leads reports whether a view is that of a leader, or of one that is becoming it.
 func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == replica.Electing }
 
-// awaitDisk waits while the disk or a core loop does not go on: a broker that registers may
+// awaitDisk waits while the disk or a core loop does not make progress: a broker that registers may
 // be elected.
 func (b watchdog) awaitDisk(ctx context.Context) {
-	for (b.stalled() || b.some(func(v *replica.View) bool { return v.SyncOverdue })) && concurrency.Sleep(ctx, stalledEvery) {
+	for (b.stalled() || b.anyReplica(func(v *replica.View) bool { return v.SyncOverdue })) && concurrency.Sleep(ctx, stalledEvery) {
 		continue
 	}
 }

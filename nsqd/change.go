@@ -15,7 +15,7 @@ type change struct {
 	done chan struct{} // closed when err is final
 	err  error
 
-	opensOrdered bool // once it is replicated, all replicas have the state from which ordered channels serve
+	ungatesOrdered bool // once it is replicated, all replicas have the state from which ordered channels serve
 
 	channel    *Channel // set for the finish of an ordered channel
 	seq        ident.Sequence
@@ -98,8 +98,8 @@ func (p *Partition) Completed(ticket uint64, ok bool) {
 	if d.channel != nil {
 		d.channel.finishReplicated(d, ok)
 	}
-	if d.opensOrdered && ok { // after a failure this broker does not lead any more
-		p.openOrdered()
+	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
+		p.ungateOrdered()
 	}
 	close(d.done)
 }

@@ -16,7 +16,7 @@ import (
 type Channel struct {
 	p         *Partition
 	name      string
-	id        uint64 // tells it from earlier and later channels of the name; 0: ephemeral
+	id        uint64 // distinguishes it from earlier and later channels of the name; 0: ephemeral
 	ephemeral bool
 	creation  *change // the delta that creates it; nil: not created by this leader
 
@@ -50,11 +50,11 @@ type Channel struct {
 
 	inFlight    inFlightSet
 	replicating int  // ordered: finishes that are not on all in-sync replicas yet
-	moved       bool // a seek under this leader: earlier deliveries are forgotten
+	seeked      bool // there was a seek under this leader: earlier deliveries are forgotten
 	// seekEffect receives the effect of the next seek. The operation that makes the seek sets it, under
 	// the write lock of the partition.
 	seekEffect *SeekEffect
-	inheriting bool // ordered: the state at the start of this leadership is not on all in-sync replicas yet
+	gated      bool // ordered: closed until the state at the start of this leadership is on all in-sync replicas
 	// retrying holds the failed messages of an ordered channel that may have to wait for their next
 	// delivery. No message is delivered before they are due: it would overtake them.
 	retrying []ident.Sequence
@@ -103,7 +103,7 @@ func newChannel(p *Partition, name string, id uint64, ordered bool, at ident.Seq
 // Name is the channel's name.
 func (c *Channel) Name() string { return c.name }
 
-// ID tells the channel from earlier and later ones of the same name. It is 0 for an ephemeral channel.
+// ID distinguishes the channel from earlier and later ones of the same name. It is 0 for an ephemeral channel.
 func (c *Channel) ID() uint64 { return c.id }
 
 // Ordered reports whether the channel delivers one message at a time, in order.
@@ -113,15 +113,15 @@ func (c *Channel) Ordered() bool {
 	return c.ordered
 }
 
-// inherit shuts an ordered channel at the start of a leadership, because its state may be missing
-// on an in-sync replica. It reports whether the channel is shut.
-func (c *Channel) inherit() bool {
+// gateUntilReplicated closes an ordered channel at the start of a leadership, because its state may be missing
+// on an in-sync replica. It reports whether the channel is closed; ungateOrdered opens it.
+func (c *Channel) gateUntilReplicated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.serving {
-		c.inheriting = c.ordered && !c.ephemeral
+		c.gated = c.ordered && !c.ephemeral
 	}
-	return c.inheriting
+	return c.gated
 }
 
 // lead starts serving from the present state.
@@ -130,11 +130,11 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	defer c.mu.Unlock()
 	again := c.serving
 	c.serving, c.epoch, c.limit = true, epoch, max(c.limit, limit)
-	if again { // the leader took a new epoch after a rollback: deliveries go on
+	if again { // the leader took a new epoch after a rollback: deliveries continue
 		c.offerLocked(now)
 		return
 	}
-	c.limit, c.moved, c.before = limit, false, c.p.deliveries.Load()
+	c.limit, c.seeked, c.before = limit, false, c.p.deliveries.Load()
 	if c.p.o.Policy != nil { // a change may not have come here yet
 		c.setPolicyLocked(c.p.o.Policy(c.name))
 	}
@@ -202,7 +202,7 @@ func (c *Channel) seek(to ident.Sequence) {
 		*c.seekEffect, c.seekEffect = c.effectLocked(to), nil
 	}
 	c.dropInFlightLocked()
-	c.moved = true
+	c.seeked = true
 	c.cursor.Seek(to)
 	c.rewindLocked()
 	for s := range c.subs {
@@ -217,7 +217,7 @@ func (c *Channel) seek(to ident.Sequence) {
 type SeekEffect struct {
 	From    ident.Sequence // the confirmed sequence before
 	To      ident.Sequence // and after
-	Skips   uint64         // not finished, and not delivered any more
+	Skips   uint64         // unfinished, and no longer delivered
 	Repeats uint64         // finished or passed before, and delivered again
 }
 
@@ -306,7 +306,7 @@ func (c *Channel) lowWaterLocked() ident.Sequence {
 
 // availableLocked is the number of messages that may be delivered now.
 func (c *Channel) availableLocked(now int64) int {
-	if !c.opensLocked(now) || now < c.stalled {
+	if !c.canDeliverLocked(now) || now < c.stalled {
 		return 0
 	}
 	if c.ordered {
@@ -316,18 +316,19 @@ func (c *Channel) availableLocked(now int64) int {
 	return again + c.quotaLocked(int(c.depthLocked())-again)
 }
 
-// opensLocked reports whether the channel may deliver at all.
-func (c *Channel) opensLocked(now int64) bool {
+// canDeliverLocked reports whether the channel may deliver a message now, whichever it is. It is false while this broker
+// does not lead, while the channel is paused, waits for its policy or is fenced, and while blockedLocked holds it back.
+func (c *Channel) canDeliverLocked(now int64) bool {
 	if !c.serving || c.paused || c.awaitsPolicy || c.fenced(now) {
 		return false
 	}
-	return !c.busyLocked()
+	return !c.blockedLocked()
 }
 
-// busyLocked reports whether an ordered channel waits for its previous message, for the next
-// delivery of a failed one, or for the replication of the state that it inherited.
-func (c *Channel) busyLocked() bool {
-	return c.ordered && (c.inheriting || c.replicating > 0 || c.inFlight.len() > 0 || c.retryingLocked())
+// blockedLocked reports whether an ordered channel waits: for its previous message, for the next delivery of a
+// failed message, or until the state at the start of this leadership is replicated.
+func (c *Channel) blockedLocked() bool {
+	return c.ordered && (c.gated || c.replicating > 0 || c.inFlight.len() > 0 || c.retryingLocked())
 }
 
 // changedLocked marks the partition dirty, so that Flush replicates the change.

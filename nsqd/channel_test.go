@@ -365,7 +365,7 @@ func TestPullStopsAtLargeMessages(t *testing.T) {
 	require.Len(t, c.Pull(s, 2500, nil), 4)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 2500, nil), 1)
-	require.Empty(t, s.Wake, "there is no more")
+	require.Empty(t, s.Wake, "no message is left")
 	r.publish("y")
 	<-s.Wake
 }

@@ -12,8 +12,8 @@ import (
 // replicated, and a seek back brings the message again. The selection runs without the channel's lock,
 // because a regular expression over long values takes milliseconds for a window of messages.
 
-// skipMessages bounds the messages that one Pull or Reap reads without a message to deliver. The
-// caller of Pull holds up the heartbeats of its client meanwhile.
+// skipMessages bounds the messages that one Pull or Reap reads without finding one to deliver. During
+// that time the caller of Pull sends its client no heartbeats.
 const skipMessages = 1 << 15
 
 // setFilterLocked puts the filter of a new policy into force. Messages that were read and not

@@ -9,12 +9,12 @@ import (
 // Latency and Works measure what the channels of a broker do: the latencies from publish to finish, and the counts
 // of requeues, timeouts and filtered messages. They are shown and decide nothing.
 //
-// It does not know partitions or channels, but by the names under which their counts stand.
+// It has no partitions or channels, only the names under which their counts are kept.
 //
 // Invariants
 //
 //  1. Counts never fall while their channel exists, whichever broker leads and however often the Channel is
-//     made anew from a snapshot.
+//     created again from a snapshot.
 //  2. A Latency shows no value that is older than its window.
 //
 // Locks and goroutines

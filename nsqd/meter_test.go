@@ -40,7 +40,7 @@ func TestSeveralChannelsAreOneEstimate(t *testing.T) {
 	require.Empty(t, (&Merged{}).Result().Percentiles)
 }
 
-// TestCountsStandUnderTheName: a channel that is made anew goes on with its counts; one that is deleted leaves none.
+// TestCountsStandUnderTheName: a channel that is created again continues with its counts; one that is deleted leaves none.
 func TestCountsStandUnderTheName(t *testing.T) {
 	var w Works
 	w.Of("a").Requeues.Add(2)

@@ -15,7 +15,7 @@ import (
 // Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and
 // api.ErrChannelNotFound.
 var (
-	// ErrNotLeader means that this broker does not lead the partition, or not any more. A change
+	// ErrNotLeader means that this broker does not, or no longer, lead the partition. A change
 	// that waited may or may not have reached the next leader.
 	ErrNotLeader = errors.New("nsqd: not the leader of this partition")
 	// ErrDeleted means that the channel was deleted.
@@ -129,7 +129,7 @@ const (
 type ChannelOptions struct {
 	Origin   Origin
 	Sequence ident.Sequence // with FromSequence
-	// ID tells the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
+	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
 	// which has no configuration.
 	ID uint64
 	// Ordered channels have one message in flight. The next one is delivered after the finish is on

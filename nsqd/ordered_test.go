@@ -52,7 +52,7 @@ func TestOrderedChannelOfTheSameLeader(t *testing.T) {
 	require.Equal(t, ident.Sequence(1), d[0].Message.Seq)
 }
 
-// A new leader may have a finish that not all in-sync replicas have. An ordered channel stays shut
+// A new leader may have a finish that not all in-sync replicas have. An ordered channel stays closed
 // until they have the state of the leader. Otherwise a later leader without that finish would
 // deliver the message again after the next one.
 func TestOrderedChannelWaitsForInheritedState(t *testing.T) {

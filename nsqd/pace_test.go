@@ -72,7 +72,7 @@ func TestChannelFarBehindPauses(t *testing.T) {
 		require.Empty(t, s.Wake)
 		p.end(t)
 	}
-	p.burst = 0 // there are no more puts
+	p.burst = 0 // no further puts follow
 	<-s.Wake
 	require.Len(t, pullAll(c, s), 2*farBehind/paceBody-3*paceBurst)
 	require.Empty(t, p.pauses)

@@ -85,21 +85,21 @@ func (p *Partition) Lead(epoch ident.Epoch) {
 	p.o.Wake(0) // timers that fired while this broker did not lead fire now
 }
 
-// startLeading begins to serve. It sends the replicas one change if cursors moved back or an
-// ordered channel inherits state. If the change is empty, its completion still proves that the
+// startLeading starts serving. It sends the replicas one change if cursors moved back or an
+// ordered channel is gated. If the change is empty, its completion still proves that the
 // replicas have the state before it.
 func (p *Partition) startLeading(epoch ident.Epoch) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	inherits, back := p.lead(epoch)
-	if inherits || len(back) > 0 {
-		p.post(&change{done: make(chan struct{}), opensOrdered: inherits}, back...)
+	gated, back := p.lead(epoch)
+	if gated || len(back) > 0 {
+		p.post(&change{done: make(chan struct{}), ungatesOrdered: gated}, back...)
 	}
 }
 
-// lead reports whether ordered channels wait for the state that they inherit, and how cursors were
+// lead reports whether an ordered channel is gated until its state is replicated, and which cursors were
 // moved back.
-func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []state.Record) {
+func (p *Partition) lead(epoch ident.Epoch) (gated bool, back []state.Record) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,10 +112,10 @@ func (p *Partition) lead(epoch ident.Epoch) (inherits bool, back []state.Record)
 	p.leading, p.epoch, p.committed = true, epoch, committed
 	p.pendingChanges.open()
 	for _, c := range p.channels {
-		inherits = c.inherit() || inherits
+		gated = c.gateUntilReplicated() || gated
 		c.lead(epoch, p.limitLocked(), now)
 	}
-	return inherits, back
+	return gated, back
 }
 
 // moveBackLocked moves channels that are beyond the end of the log back to the end. A finish is
@@ -150,12 +150,12 @@ func (p *Partition) moveBackLocked(committed ident.Position) (back []state.Recor
 	return back
 }
 
-// openOrdered lets the ordered channels serve.
-func (p *Partition) openOrdered() {
+// ungateOrdered opens the ordered channels that gateUntilReplicated closed.
+func (p *Partition) ungateOrdered() {
 	now := p.o.Now()
 	for _, c := range p.list() {
 		c.mu.Lock()
-		c.inheriting = false
+		c.gated = false
 		c.offerLocked(now)
 		c.mu.Unlock()
 	}

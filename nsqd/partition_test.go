@@ -39,7 +39,7 @@ func TestDueIsSetAtOnce(t *testing.T) {
 		next := subscribe(t, c)
 		require.Empty(t, c.TransferDeliveries(s, next, []Receipt{c.of(0, 1)}))
 		r.tick(2_000)
-		require.Equal(t, 1, c.InFlight(next), "its time begins anew")
+		require.Equal(t, 1, c.InFlight(next), "its timeout starts again")
 	})
 	t.Run("cannot be read", func(t *testing.T) {
 		r, c, s := one(t)

@@ -11,7 +11,7 @@ import (
 // endless attempts without delay, for all messages.
 type Policy struct {
 	// MaxAttempts is the number of deliveries after which a message that comes back is dead. A dead
-	// message is not delivered any more; the broker fetches it (DeadPending, DeadLetters). 0: no
+	// message is no longer delivered; the broker fetches it (DeadPending, DeadLetters). 0: no
 	// message dies.
 	MaxAttempts uint16
 	// DeadLetters: there is a topic for dead messages. A message that has failed, and then outlived its time
@@ -91,7 +91,7 @@ func (c *Channel) holdDeadFrontLocked(now int64) {
 			return
 		}
 		e, _ := c.cursor.Deferred.Get(seq)
-		if !c.isDeadLocked(e.Attempts()) || c.busyLocked() {
+		if !c.isDeadLocked(e.Attempts()) || c.blockedLocked() {
 			return
 		}
 		c.cursor.Deferred.SkipFront()
@@ -104,7 +104,7 @@ func (c *Channel) holdDeadFrontLocked(now int64) {
 // later.
 func (p *Partition) DeadPending() bool { return p.deadPending.Swap(false) }
 
-// DeadLetters returns dead messages, about pullBytes of them; none: there are no more. The caller
+// DeadLetters returns dead messages, about pullBytes of them; an empty result means that there are no others. The caller
 // publishes them to the dead-letter topic and then calls DeadMoved, or ReleaseDead if that failed.
 // Without either they are offered again after a while. It may read a disk.
 func (c *Channel) DeadLetters() (all []api.Delivery) {

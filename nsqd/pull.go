@@ -86,7 +86,7 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []api.Delivery) (_ []api.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
 	began, most := c.fetched, cmp.Or(s.PullBytes, pullBytes)
-	for bytes := 0; want > 0 && s.channel == c && c.opensLocked(now); {
+	for bytes := 0; want > 0 && s.channel == c && c.canDeliverLocked(now); {
 		from := c.sourceLocked()
 		if from == nil {
 			break

@@ -117,14 +117,14 @@ func (c *Channel) passFrontLocked(w *window) bool {
 }
 
 // expireFrontLocked ends a message that has outlived its limit. If it has failed before, and the policy
-// has a topic for dead letters, it goes there; otherwise it is finished. Nobody else says that it is lost.
+// has a topic for dead letters, it goes there; otherwise it is finished. Nothing else reports the loss.
 // False: it stays, because an ordered channel holds another message.
 func (c *Channel) expireFrontLocked(w *window, now int64) bool {
 	if w == &c.redelivery {
 		e, _ := c.cursor.Deferred.Get(w.front().Seq)
 		dead := c.isDeadLocked(e.Attempts())
 		if dead || c.policy.DeadLetters && e.Attempts() > 0 {
-			if c.busyLocked() {
+			if c.blockedLocked() {
 				return false
 			}
 			w.pop()

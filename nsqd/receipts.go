@@ -60,7 +60,7 @@ func (c *Channel) Awaited(r Receipt) bool {
 	_, there := c.inFlight.bySeq[r.Sequence]
 	e, isDeferred := c.cursor.Deferred.Get(r.Sequence)
 	earlier := r.Epoch < c.epoch || r.Epoch == c.epoch && r.Number <= c.before
-	return !there && earlier && !c.moved && r.Sequence < c.limit &&
+	return !there && earlier && !c.seeked && r.Sequence < c.limit &&
 		!r.since(e) && (isDeferred && e.Deadline == 0 || !isDeferred && !c.cursor.Settled(r.Sequence))
 }
 

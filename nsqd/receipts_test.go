@@ -30,7 +30,7 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 	require.NoError(t, c.TouchReceived(received(2, 3)))
 	require.NoError(t, c.TouchReceived(received(1, 5)))
 	r.tick(500)
-	require.Equal(t, []ident.Sequence{3}, c.Revoked(s, nil), "the timeout of the others began anew")
+	require.Equal(t, []ident.Sequence{3}, c.Revoked(s, nil), "the timeout of the others started again")
 	for _, seq := range []ident.Sequence{0, 3, 9} {
 		for _, err := range []error{c.FinishReceived(received(seq, uint64(seq)+1)), c.RequeueReceived(received(seq, uint64(seq)+1), 0), c.TouchReceived(received(seq, uint64(seq)+1))} {
 			require.ErrorIs(t, err, api.ErrNotInFlight)
@@ -55,7 +55,7 @@ func TestReceiptOfASubscriberThatLeft(t *testing.T) {
 	require.Empty(t, c.Pull(subscribe(t, c), 1, nil))
 }
 
-// An ordered channel stays shut until the replicas have the finish by receipt.
+// An ordered channel stays closed until the replicas have the finish by receipt.
 func TestOrderedFinishByReceipt(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	r.rep.hold = true
@@ -151,7 +151,7 @@ func TestReceiptsAfterAWithdrawnDelivery(t *testing.T) {
 	require.NoError(t, c.Finish(s, ReceiptOf(&second)))
 }
 
-// TestReceiptsOfADeletedNamesake: a channel that is made anew under the same leader delivers the same messages, and their
+// TestReceiptsOfADeletedNamesake: a channel that is created again under the same leader delivers the same messages, and their
 // receipts are others.
 func TestReceiptsOfADeletedNamesake(t *testing.T) {
 	r := newRig(Options{})

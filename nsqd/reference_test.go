@@ -319,7 +319,7 @@ func (r *reference) feed() {
 	}
 }
 
-// failover goes on with the follower, or with a new replica that got a snapshot.
+// failover continues with the follower, or with a new replica that got a snapshot.
 func (r *reference) failover(t *rapid.T) {
 	next := &rig{log: r.log, clock: r.clock, rep: &replicas{}}
 	if rapid.Bool().Draw(t, "by snapshot") {

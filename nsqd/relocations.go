@@ -38,7 +38,7 @@ const NoOffset ident.Offset = 0
 // places are the relocation batches of one message. A batch is settled when every in-sync replica
 // has a durable record that all of them have it. Before that, a replica that does not have the
 // record may become leader, and then the message must still lie where it was before: in the settled
-// batch, or if there is none, where it was published. So the settled batch stays until a newer one
+// batch, or where it was published if there is no settled batch. So the settled batch stays until a newer one
 // is settled.
 type places struct {
 	settled ident.Offset // NoOffset: none

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// TestRetirePassesOnTheLastChanges: what a leader has accepted before it transfers its leadership, the next one has.
+// TestRetirePassesOnTheLastChanges: the next leader has every change that a leader accepted before it transferred its leadership.
 func TestRetirePassesOnTheLastChanges(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		r := newRig(Options{})
@@ -47,7 +47,7 @@ func TestRetirePassesOnTheLastChanges(t *testing.T) {
 }
 
 // TestReceiptsOfAnAbandonedTransfer: the same leader leads on in its epoch, and has a delivery again when its edge has
-// reclaimed it. A receipt that comes before is not refused for good.
+// reclaimed it. A receipt that comes before is not refused permanently.
 func TestReceiptsOfAnAbandonedTransfer(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 2)
 	require.NoError(t, c.Finish(s, received(1, 2)))

@@ -66,7 +66,7 @@ func (s *Subscriber) wake() {
 	}
 }
 
-// revoke notes that a delivery does not belong to the subscriber any more. It wakes the subscriber,
+// revoke notes that a delivery no longer belongs to the subscriber. It wakes the subscriber,
 // because its credit has grown.
 func (s *Subscriber) revoke(seq ident.Sequence) {
 	if len(s.revoked) < maxRevoked {
@@ -192,7 +192,7 @@ func (c *Channel) InFlight(s *Subscriber) int {
 	return s.held
 }
 
-// Oldest is the delivery to s that has been in flight longest; nil: there is none. It looks at all of them.
+// Oldest is the delivery to s that has been in flight longest; nil if there is none. It looks at all of them.
 func (c *Channel) Oldest(s *Subscriber) *api.HeldMessage {
 	now := c.p.o.Now()
 	c.mu.Lock()

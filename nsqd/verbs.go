@@ -39,7 +39,7 @@ func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	return api.ErrNotInFlight
 }
 
-// Finish settles a delivery for good. A finish of a delivery of an earlier epoch counts as well, if
+// Finish settles a delivery permanently. A finish of a delivery of an earlier epoch counts as well, if
 // the message is neither finished nor delivered again since; the caller
 // makes sure that the message was sent to s and not revoked. On an ordered channel the next message
 // becomes available when the finish is on all in-sync replicas. Errors: api.ErrNotInFlight; api.ErrNotOwner if
@@ -98,7 +98,7 @@ func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
 	return e.Attempts() + 1, nil
 }
 
-// finishInOrder sends the finish of an ordered channel to the replicas at once. The channel stays shut until they
+// finishInOrder sends the finish of an ordered channel to the replicas at once. The channel stays closed until they
 // have it. finish is called under the lock; it returns as finishLocked does.
 func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error)) error {
 	p := c.p
@@ -236,7 +236,7 @@ func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refuse
 func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 	e, isDeferred := c.cursor.Deferred.Get(h.Sequence)
 	_, isInFlight := c.inFlight.bySeq[h.Sequence]
-	if s.channel != c || c.moved || isInFlight || h.Sequence >= c.limit ||
+	if s.channel != c || c.seeked || isInFlight || h.Sequence >= c.limit ||
 		isDeferred && (e.Deadline != 0 || h.since(e)) || !isDeferred && c.cursor.Settled(h.Sequence) {
 		return false
 	}

@@ -29,8 +29,8 @@ func (w *Work) Add(o Work) {
 	}
 }
 
-// Works holds the counts of the channels by name. A Channel is made anew by each snapshot of the
-// state that a follower gets; its counts go on. The lock is a leaf.
+// Works holds the counts of the channels by name. A follower creates its Channels again for each snapshot of
+// the state; the counts outlive them. The lock is a leaf.
 type Works struct {
 	mu        sync.Mutex
 	byChannel map[string]*Verbs

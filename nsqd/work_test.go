@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWorkNeverFalls: the counts of a process go on over changes of leaders, and over a snapshot of
-// the state, which makes the channels anew.
+// TestWorkNeverFalls: the counts of a process survive changes of leaders, and a snapshot of the
+// state, which creates the channels again.
 func TestWorkNeverFalls(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "ch", ChannelOptions{})

@@ -101,7 +101,7 @@ func TestImage(t *testing.T) {
 	api := "curl -sS --fail-with-body http://" + addressOf(0, 0) + ":4151"
 	require.Equal(t, "OK", sh(t, "", n.outside(api+"/pub?topic=t -d hello")))
 	require.InDelta(t, 0.9*(512<<20), metric(t, sh(t, "", n.outside(api+"/metrics")), "go_gc_gomemlimit_bytes"), 1)
-	require.Contains(t, sh(t, "", p+" logs "+broker), "memory limit 460 MiB, 90 % of the container's")
+	require.Contains(t, sh(t, "", p+" logs "+broker), "memory limit set  from=container limit=460MiB")
 	user := sh(t, "", p+" top "+broker+" huser")
 	require.Contains(t, user, "65532")
 	sh(t, "", p+" stop -t 45 "+broker)

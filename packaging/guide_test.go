@@ -184,8 +184,8 @@ exec %s $command "$@"
 `, modules, cache(t), limits, n.namespace(0), p)
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte(docker), 0o755))
 	out := sh(t, source, guide(t)["docker"].script, "PATH="+bin+":"+os.Getenv("PATH"))
-	require.Contains(t, out, "memory limit 921 MiB, 90 % of the container's")
-	require.Contains(t, out, "READY")
+	require.Contains(t, out, "memory limit set  from=container limit=921MiB")
+	require.Contains(t, out, "ready to serve clients")
 	require.Contains(t, out, "BROKER")
 
 	// A second container serves the data of the first.

@@ -87,8 +87,8 @@ func TestFlippedFrameBreaksTheConnection(t *testing.T) {
 				wait.Until(t, func() bool { return a.Counters().Connects == 2 && a.Up("b") }, "the next connection stands")
 				require.NoError(t, a.Send("b", Frame{class, "h", [][]byte{payload}}))
 				require.Equal(t, payload, b.waitFrames(1)[0].f.Payload)
-				wait.Until(t, func() bool { return timesLogged(b, "CORRUPT") > 0 }, "the frame is logged") // after it was counted
-				require.Equal(t, 1, timesLogged(b, "CORRUPT"))
+				wait.Until(t, func() bool { return timesLogged(b, "corrupt frame") > 0 }, "the frame is logged") // after it was counted
+				require.Equal(t, 1, timesLogged(b, "corrupt frame"))
 				require.EqualValues(t, 1, b.Counters().Corrupt)
 			})
 		}
@@ -124,8 +124,8 @@ func TestFlippedCallBreaksTheConnection(t *testing.T) {
 			wait.Until(t, func() bool { return sees.Counters().Corrupt == 1 }, "the call is found corrupt")
 			wait.Until(t, func() bool { return a.Call(t.Context(), "b", "echo", marked, &got) == nil }, "the next call is answered")
 			require.Equal(t, marked, got)
-			wait.Until(t, func() bool { return timesLogged(sees, "CORRUPT") > 0 }, "the call is logged")
-			require.Equal(t, 1, timesLogged(sees, "CORRUPT"))
+			wait.Until(t, func() bool { return timesLogged(sees, "corrupt frame") > 0 }, "the call is logged")
+			require.Equal(t, 1, timesLogged(sees, "corrupt frame"))
 		})
 	}
 }

@@ -92,7 +92,7 @@ func (c *conn) run(ctx context.Context, p *peer) error {
 	if errors.Is(c.cause, errChecksum) {
 		c.t.counts.corrupt.Add(1)
 		p.log.WithError(c.cause).WithField("remote", c.raw.RemoteAddr()).
-			Warn("CORRUPT frame of a peer, connection closed: the network, a card or a memory changes bytes")
+			Warn("corrupt frame from a peer, connection closed: the network, a card or a memory changes bytes")
 	}
 	p.detach(c)
 	cancel()

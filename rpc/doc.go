@@ -88,7 +88,7 @@
 // never travels, a proof fits one conversation only, and neither side can claim
 // another identity than the one it proves. Under TLS both sides check that the other's
 // certificate belongs to the node of its hello (Identity), and each side refuses a broker that
-// is not registered, or that is registered anew since. Versions that differ by at most 1
+// is not registered, or that has been registered again since. Versions that differ by at most 1
 // work together. Hellos are padded to be longer than a packet, so that a path on
 // which large ones are lost counts as none. Without TLS, the handshake proves the
 // identities and neither hides nor seals the later bytes.

@@ -92,7 +92,7 @@ type Handler interface {
 	Frame(from ident.Node, inc ident.Incarnation, f Received)
 	// Drained follows each Frame, in its goroutine, after the transport's locks were
 	// released. It may wait: that holds up this one connection, which is closed and dialled
-	// anew when it has been silent for too long.
+	// again after it has been silent for too long.
 	Drained()
 	// Peer is called when a peer comes up, goes silent or is gone. refused: the
 	// process of that incarnation is dead (its connections have ended and its

@@ -15,7 +15,7 @@ import (
 // The reasons for which this side ends a connection.
 var (
 	errSilent      = errors.New("rpc: the peer was silent")
-	errReplaced    = errors.New("rpc: the peer connected anew")
+	errReplaced    = errors.New("rpc: the peer reconnected")
 	errClosed      = errors.New("rpc: the transport was closed")
 	errRemoved     = errors.New("rpc: the peer left the address book")
 	errReaddressed = errors.New("rpc: the peer's address changed")

@@ -146,8 +146,8 @@ func TestSilentConnectionIsClosedAndDialledAgain(t *testing.T) {
 	})
 }
 
-// TestReaderThatHangsHoldsUpOneConnection: Drained waits for a disk. The transport goes on:
-// the connection counts as silent, is dialled anew, and its frames arrive.
+// TestReaderThatHangsHoldsUpOneConnection: Drained waits for a disk. The transport continues:
+// the connection counts as silent, is dialled again, and its frames arrive.
 func TestReaderThatHangsHoldsUpOneConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := Times{Heartbeat: 5 * time.Millisecond, Silent: 50 * time.Millisecond, Dead: 100 * time.Millisecond}

@@ -56,7 +56,7 @@ func New(o Options) *Transport {
 }
 
 // SetPeers replaces the address book. New peers are dialled, a changed address
-// is dialled anew, a peer that is not in the book any more is disconnected and refused. The
+// is dialled again, a peer that is not in the book any more is disconnected and refused. The
 // broker's own entry is ignored.
 func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 	t.book.Lock()
@@ -297,7 +297,7 @@ func (t *Transport) watch(ctx context.Context) {
 		}
 		now := t.now()
 		if now-last > int64(t.o.Times.Silent/2) {
-			t.resumed.Store(now) // this process was stopped; frames that came meanwhile are unread
+			t.resumed.Store(now) // this process was stopped; frames that have arrived since are unread
 		}
 		last = now
 		for _, p := range *t.peers.Load() {

@@ -71,7 +71,7 @@ func TestVersion(t *testing.T) {
 	for _, args := range [][]string{{"--version"}, {"version"}} {
 		out, err := run(t, time.Minute, args...)
 		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(out, fmt.Sprintf("nsqctl: lockstep %s (commit %s, feature level 7, built w/go", own.Version, own.Commit)), out)
+		require.True(t, strings.HasPrefix(out, fmt.Sprintf("nsqctl: lockstep %s (commit %s, feature level 1, built w/go", own.Version, own.Commit)), out)
 		require.True(t, strings.HasSuffix(out, "), speaks NSQ 1.3.0\n"), out)
 	}
 	var info http.HandlerFunc = func(w http.ResponseWriter, _ *http.Request) {

@@ -136,7 +136,7 @@ func (b *broker) launch(log string, flags ...string) {
 // ready waits until the broker serves.
 func (b *broker) ready() {
 	b.t.Helper()
-	b.alive("serves", func() bool { return strings.Contains(b.logged(), "READY, TCP on ") })
+	b.alive("serves", func() bool { return strings.Contains(b.logged(), "ready to serve clients") })
 }
 
 // alive waits for a condition of a broker that must not end meanwhile.

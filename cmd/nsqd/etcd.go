@@ -51,7 +51,7 @@ func (p *process) etcdOptions() etcd.Options {
 		Node: p.nodeFile, Absent: p.o.EtcdFoundWithout, NameTaken: p.nameTaken, Waiting: p.standby.sayIfLong,
 		TLS:   etcd.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
 		Names: p.names, Connections: p.files.etcd,
-		Heartbeat: p.o.EtcdHeartbeat, Election: p.o.EtcdElectionTimeout, Log: p.log,
+		Heartbeat: p.o.EtcdHeartbeat(), Election: p.o.EtcdElectionTimeout, Log: p.log,
 	}
 }
 

@@ -36,7 +36,7 @@ func TestFailingDisk(t *testing.T) {
 	require.NoError(t, disk.Break())
 	_, _ = io.WriteString(c.conn, "PUB t\n\x00\x00\x00\x05after") // a sync of the broker's own may have failed before: then it has ended
 	require.Equal(t, 1, b.wait())
-	require.Contains(t, b.logged(), "STORE failed")
+	require.Contains(t, b.logged(), "store failed")
 	require.Contains(t, b.logged(), "input/output error")
 
 	require.NoError(t, disk.Repair())

@@ -39,22 +39,17 @@ func ownFiles(limit int) int { return min(max(limit/16, ownFilesMin), ownFilesMa
 
 // divideFiles divides the limit. HTTP has its own part, so that the probes of a supervisor are
 // answered when consumers use all connections, and the ports for other brokers have theirs, so
-// that a flood of one port takes the files of no other. handshakes, if it is not 0, bounds the
-// connections at each of the latter that have not proved to come from a broker.
-func divideFiles(limit uint64, handshakes int) files {
+// that a flood of one port takes the files of no other.
+func divideFiles(limit uint64) files {
 	n := int(min(limit, filesMax))
 	ours := min(n/8, storeFilesMax)
 	peers := min(max(n/8, min(n/4, peerFilesMin)), peerFilesMax)
 	clients := n - ours - ownFiles(n) - peers
 	http := max(1, clients/4)
 	share := func(of int) int { return max(1, of*peers/peerFilesMin) }
-	f := files{
+	return files{
 		store: ours, tcp: max(1, clients-http), http: http,
 		rpc:  peertls.Limits{Admitted: rpcConnections, Waiting: share(rpcWaitingMin)},
 		etcd: peertls.Limits{Admitted: max(etcdAdmittedMin, share(etcdAdmittedMin)), Waiting: share(etcdWaitingMin)},
 	}
-	if handshakes > 0 {
-		f.rpc.Waiting, f.etcd.Waiting = handshakes, handshakes
-	}
-	return f
 }

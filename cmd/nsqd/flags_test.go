@@ -31,7 +31,7 @@ func TestFlagsShow(t *testing.T) {
 	require.Contains(t, b.logged(), own.Describe(metadata.Level)+", speaks NSQ 1.3.0, durability replicated\n")
 	_, text := b.get("/info")
 	require.Contains(t, text, `"version":"1.3.0",`)
-	require.Contains(t, text, fmt.Sprintf(`,"lockstep_version":%q,"commit":%q,"feature_level":7}`, own.Version, own.Commit))
+	require.Contains(t, text, fmt.Sprintf(`,"lockstep_version":%q,"commit":%q,"feature_level":1}`, own.Version, own.Commit))
 	b.showsSettings()
 	b.negotiates()
 	b.refusesTooMuch()

@@ -39,7 +39,7 @@ func TestExposedPorts(t *testing.T) {
 	b.run("--insecure-clients", fmt.Sprintf("--tcp-address=0.0.0.0:%d", b.base), "--insecure", fmt.Sprintf("--rpc-address=0.0.0.0:%d", b.base+3))
 	b.ready()
 	b.dial().put("orders", "x")
-	require.Contains(t, b.logged(), "OPEN to the network")
+	require.Contains(t, b.logged(), "open to the network")
 	_, text := b.get("/v1/cluster")
 	require.Contains(t, text, `"rpc_address":"`+b.address(3)+`"`, "others receive the broadcast address")
 }
@@ -52,7 +52,7 @@ func TestRequireUsers(t *testing.T) {
 	flags := []string{"--require-users", fmt.Sprintf("--tcp-address=0.0.0.0:%d", b.base), fmt.Sprintf("--http-address=0.0.0.0:%d", b.base+1)}
 	b.run(flags...)
 	b.ready()
-	require.Contains(t, b.logged(), "CLOSED to every client until there is an administrator")
+	require.Contains(t, b.logged(), "refusing all clients until there is an administrator")
 	c := b.dial()
 	require.Equal(t, true, c.identify(map[string]any{})["auth_required"])
 	c.send("SUB orders ch\n")

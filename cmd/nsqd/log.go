@@ -128,5 +128,5 @@ func logSettings(log logrus.FieldLogger, o config.Options) {
 	if err != nil {
 		dir = o.DataPath // for the log only
 	}
-	log.WithField("data_path", dir).Infof("SETTINGS that differ from the defaults: %s", strings.Join(o.Changed(), "; "))
+	log.WithField("data_path", dir).Infof("settings that differ from the defaults: %s", strings.Join(o.Changed(), "; "))
 }

@@ -49,10 +49,10 @@ func TestMetricsAndLog(t *testing.T) {
 		}
 	}
 	for _, line := range [][3]string{
-		{"lockstep ", "level", "info"}, {"SETTINGS that differ from the defaults: ", "data_path", b.dir}, {"READY, ", "node", "n1"},
-		{"CLIENT connected", "client", "127.0.0.1:"}, {"CLIENT subscribed", "channel", "billing"}, {"CLIENT disconnected", "topic", "orders"},
-		{"CLIENT's command refused", "code", "E_FIN_FAILED"}, {"CLIENT's command refused, its connection ends", "code", "E_INVALID"},
-		{"LEADS partitions that it did not lead before", "first", "orders/"}, {"SLOW put", "stage", ""}, {"SLOW disk", "took", ""},
+		{"lockstep ", "level", "info"}, {"settings that differ from the defaults: ", "data_path", b.dir}, {"ready to serve clients", "node", "n1"},
+		{"client connected", "client", "127.0.0.1:"}, {"client subscribed", "channel", "billing"}, {"client disconnected", "topic", "orders"},
+		{"command refused", "code", "E_FIN_FAILED"}, {"command refused, closing the connection", "code", "E_INVALID"},
+		{"gained leadership of partitions", "first", "orders/"}, {"slow put", "stage", ""}, {"slow disk", "took", ""},
 	} {
 		b.eventually(line[0], find(line[0], line[1], line[2]))
 	}

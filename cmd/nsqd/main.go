@@ -44,7 +44,7 @@ func run(args []string) int {
 	o, warnings, err := settings(args)
 	switch {
 	case errors.Is(err, config.ErrHelp):
-		return report(config.Help(os.Stdout))
+		return report(config.Help(os.Stdout, errors.Is(err, config.ErrHelpAll)))
 	case err != nil:
 		return refuse(err)
 	case o.Version:
@@ -72,7 +72,7 @@ func run(args []string) int {
 	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit(), o.PeerMaxHandshakes)}
+	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit())}
 	err = p.start(ctx, reload)
 	if err == nil {
 		err = p.wait(ctx)
@@ -105,7 +105,7 @@ func refuse(err error) int {
 	code := config.ExitCode(err)
 	fmt.Fprintf(os.Stderr, "nsqd: %s\n", strings.ReplaceAll(redact.Text(err.Error()), "\n", "\nnsqd: "))
 	if code == exitUsage {
-		fmt.Fprintln(os.Stderr, "nsqd --help explains all settings")
+		fmt.Fprintln(os.Stderr, "nsqd --help-all explains all settings")
 	}
 	return code
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -22,14 +23,14 @@ const memoryShare = 0.9
 // cgroup's CPU limit and follows its changes.
 func limitMemory(log logrus.FieldLogger) {
 	if text := os.Getenv("GOMEMLIMIT"); text != "" {
-		log.Infof("memory limit %s, from GOMEMLIMIT", text)
+		log.WithFields(logrus.Fields{"limit": text, "from": "GOMEMLIMIT"}).Info("memory limit set")
 		return
 	}
 	limit, err := memlimit.FromCgroup()
 	if err == nil {
 		ours := int64(min(float64(limit)*memoryShare, math.MaxInt64/2))
 		debug.SetMemoryLimit(ours)
-		log.Infof("memory limit %d MiB, %.0f %% of the container's", ours>>20, memoryShare*100)
+		log.WithFields(logrus.Fields{"limit": fmt.Sprintf("%dMiB", ours>>20), "from": "container"}).Info("memory limit set")
 		return
 	}
 	for _, none := range []error{memlimit.ErrNoLimit, memlimit.ErrNoCgroup, memlimit.ErrCgroupsNotSupported, fs.ErrNotExist} {

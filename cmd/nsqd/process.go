@@ -167,8 +167,10 @@ func (p *process) startAll(ctx context.Context, reload <-chan os.Signal) error {
 	p.serve()
 	p.report()
 	p.watch(p.broker.Failed())
-	p.log.WithFields(logrus.Fields{"node": p.broker.Self(), "incarnation": p.broker.Incarnation(), "rpc": p.peerAddress(), "etcd": strings.Join(p.etcdAddresses(), ",")}).
-		Infof("READY, TCP on %s, HTTP on %s, HTTPS on %s, lookup on %s", addr(p.sockets.TCPAddr()), addr(p.sockets.HTTPAddr()), addr(p.sockets.HTTPSAddr()), addr(p.sockets.LookupAddr()))
+	p.log.WithFields(logrus.Fields{
+		"node": p.broker.Self(), "incarnation": p.broker.Incarnation(), "rpc": p.peerAddress(), "etcd": strings.Join(p.etcdAddresses(), ","),
+		"tcp": addr(p.sockets.TCPAddr()), "http": addr(p.sockets.HTTPAddr()), "https": addr(p.sockets.HTTPSAddr()), "lookup": addr(p.sockets.LookupAddr()),
+	}).Info("ready to serve clients")
 	return nil
 }
 
@@ -207,7 +209,7 @@ func (p *process) wait(ctx context.Context) error {
 func (p *process) checkDataPath() error {
 	err := p.holding.Check()
 	if err != nil {
-		p.log.WithError(err).Error("the data path is GONE, stopping: acknowledged messages would be lost from now on")
+		p.log.WithError(err).Error("data path removed, stopping so that no acknowledged message is lost")
 	}
 	return err
 }
@@ -297,12 +299,12 @@ func (p *process) stop() {
 	p.watches.Wait()
 	if p.etcd != nil {
 		if err := p.etcd.TransferLeadership(); err != nil && !errors.Is(err, etcd.ErrStopped) {
-			p.log.WithError(err).Warn("cannot transfer the leadership of the metadata; its writes pause when this broker has stopped")
+			p.log.WithError(err).Warn("cannot transfer the leadership of the metadata, its writes pause when this broker stops")
 		}
 	}
 	if p.broker != nil {
 		hand, cancel := context.WithTimeout(context.Background(), transferTimeout)
-		p.broker.HandOver(hand)
+		p.broker.TransferLeadership(hand)
 		cancel()
 	}
 	if p.quiet != nil {
@@ -353,7 +355,7 @@ func (p *process) leaveEtcd() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := p.etcd.Leave(ctx); err != nil {
-		p.log.WithError(err).Warn("cannot remove this broker's member of the embedded etcd; the controller will remove it")
+		p.log.WithError(err).Warn("cannot remove this broker's member of the embedded etcd, leaving it to the controller")
 	}
 }
 
@@ -396,7 +398,7 @@ func (p *process) openNodeFile() (err error) {
 	if err != nil || doubt != lifecycle.DoubtCopied || p.nodeFile.Record().Doubted {
 		return err
 	}
-	p.log.Warn("this data path is a copy: missing data is fetched from the other brokers")
+	p.log.Warn("data path is a copy, fetching missing data from the other brokers")
 	return p.nodeFile.Update(func(r *nodefile.Record) { r.Doubted = true })
 }
 

@@ -71,22 +71,25 @@ func TestRefusals(t *testing.T) {
 	code, stdout, stderr := refused(t, "--version")
 	require.Zero(t, code)
 	own := api.ReadBuild()
-	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 7, built w/go", own.Version, own.Commit)), stdout)
+	require.True(t, strings.HasPrefix(stdout, fmt.Sprintf("lockstep %s (commit %s, feature level 1, built w/go", own.Version, own.Commit)), stdout)
 	require.Contains(t, stdout, "\nnsqd v1.3.0 (", "as a stock nsqd has it")
 	require.Empty(t, stderr)
 
-	code, stdout, stderr = refused(t, "--help")
-	require.Zero(t, code)
-	require.Contains(t, stdout, "--max-rdy-count")
-	require.Empty(t, stderr)
+	for flag, all := range map[string]bool{"--help": false, "--help-all": true} {
+		code, stdout, stderr = refused(t, flag)
+		require.Zero(t, code)
+		require.Contains(t, stdout, "--tcp-address")
+		require.Equal(t, all, strings.Contains(stdout, "--max-rdy-count"), flag)
+		require.Empty(t, stderr)
+	}
 
 	code, stdout, stderr = refused(t, "--no-such-flag", "--max-deflate-level=12")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "no-such-flag")
 	require.Contains(t, stderr, "--max-deflate-level=12")
-	require.NotContains(t, stderr, "--max-rdy-count", "the help hides the faults")
-	require.Contains(t, stderr, "nsqd --help explains all settings")
+	require.NotContains(t, stderr, "--tcp-address", "the help hides the faults")
+	require.Contains(t, stderr, "nsqd --help-all explains all settings")
 
 	code, _, stderr = refused(t, "--tls-required")
 	require.Equal(t, 1, code)

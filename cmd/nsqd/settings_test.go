@@ -102,5 +102,5 @@ func TestEnvironment(t *testing.T) {
 	}
 	require.NotContains(t, b.logged(), "hunter2")
 	require.InDelta(t, 300<<20, b.metric("go_gc_gomemlimit_bytes"), 0)
-	require.Contains(t, b.logged(), "memory limit 300MiB, from GOMEMLIMIT")
+	require.Contains(t, b.logged(), "memory limit set  from=GOMEMLIMIT limit=300MiB")
 }

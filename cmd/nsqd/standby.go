@@ -114,7 +114,7 @@ func (s *standby) say(why string) {
 	}
 	s.mu.Unlock()
 	if !again {
-		s.log.Warn("NOT READY: " + why)
+		s.log.WithField("reason", why).Warn("not ready")
 	}
 }
 

@@ -35,7 +35,7 @@ func TestReasonsInTheLog(t *testing.T) {
 		log := logrus.New()
 		log.SetOutput(&out)
 		s := newStandby(log, nil, 0)
-		lines := func(text string) int { return strings.Count(out.String(), "NOT READY: "+text) }
+		lines := func(text string) int { return strings.Count(out.String(), fmt.Sprintf("msg=\"not ready\" reason=%s", text)) }
 		s.sayIfLong("early")
 		require.Equal(t, "early", s.why())
 		require.Zero(t, lines("early"), "every start waits for a moment")

@@ -22,7 +22,7 @@ import (
 func TestPromiseTimesOfTheCluster(t *testing.T) {
 	_, endpoint := startExternalEtcd(t, etcd.TLS{})
 	times := []string{
-		"--session-ttl=20s", "--write-timeout=800ms", "--rollback-grace=300ms", "--peer-heartbeat=200ms", "--peer-timeout=1700ms",
+		"--session-ttl=20s", "--write-timeout=800ms", "--peer-timeout=1700ms",
 		"--replica-timeout=2100ms", "--leader-hold=3800ms", "--put-hold=5s",
 	}
 	leader, flags := member(t, "n1", endpoint)
@@ -75,7 +75,7 @@ func whatFollows(t *testing.T, leader, follower *broker) (happened []event) {
 		put("--leader-hold", idle) // the follower does not count as live any more
 	}()
 	go watch("--write-timeout", func() bool { return view(t, leader).Counters.Rollbacks > before.Rollbacks })
-	go watch("--rollback-grace", func() bool { return view(t, leader).Counters.InDoubt > before.InDoubt })
+	go watch("in doubt", func() bool { return view(t, leader).Counters.InDoubt > before.InDoubt })
 	go watch("--peer-timeout", func() bool { return strings.Count(leader.logged(), "up=false") > silences })
 	for range cap(events) {
 		happened = append(happened, <-events)
@@ -86,7 +86,7 @@ func whatFollows(t *testing.T, leader, follower *broker) (happened []event) {
 // inOrder compares the events with the settings.
 func inOrder(happened []event) error {
 	for i, want := range []event{
-		{setting: "--write-timeout"}, {setting: "--rollback-grace"}, {setting: "--peer-timeout"},
+		{setting: "--write-timeout"}, {setting: "in doubt"}, {setting: "--peer-timeout"},
 		{setting: "--replica-timeout", text: "OK", after: 500 * time.Millisecond}, // by default before --peer-timeout: it counts from the put
 		{setting: "--put-hold", text: `{"message":"in doubt, may be stored"}`},
 		{setting: "--leader-hold", text: `{"message":"not enough in-sync replicas (1 of 2), not stored"}`, after: 1300 * time.Millisecond},
@@ -126,7 +126,7 @@ func view(t *testing.T, b *broker) (v api.ClusterView) {
 func TestPromiseHeartbeatOfTheEmbeddedEtcd(t *testing.T) {
 	b := prepare(t)
 	began := time.Now()
-	b.run("--etcd-heartbeat=600ms", "--etcd-election-timeout=3s")
+	b.run("--etcd-election-timeout=6s")
 	b.ready()
 	require.Greater(t, time.Since(began), 600*time.Millisecond)
 }

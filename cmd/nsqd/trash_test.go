@@ -1,14 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // TestTrashBytes: the metric has the bytes of deleted topics, until they are removed for good.
@@ -20,11 +16,6 @@ func TestTrashBytes(t *testing.T) {
 		_, text := b.get("/metrics")
 		return text
 	}
-	b.eventually("the feature level rises", func() bool {
-		var v api.ClusterView
-		_, text := b.get("/v1/cluster")
-		return json.Unmarshal([]byte(text), &v) == nil && v.Level == metadata.Level
-	})
 	status, text := b.post("/pub?topic=thrown", "m")
 	require.Equal(t, 200, status, text)
 	require.Regexp(t, empty, metrics())

@@ -70,7 +70,7 @@ func (p *process) awaitUsers(ctx context.Context) error {
 			case !policy.Enforced():
 				p.warnOfStrangers()
 			case !policy.Administered() && len(p.o.AuthHTTPAddress) == 0 && p.o.BootstrapAdmin == "":
-				p.log.WithField("file", p.users.FirstFile()).Warn("CLOSED to every client until there is an administrator: run `nsqctl user create root --admin` on this machine, as root or as the user of this process; it reads the secret in this file")
+				p.log.WithField("file", p.users.FirstFile()).Warn("refusing all clients until there is an administrator: run `nsqctl user create root --admin` on this machine, as root or as the user of this process; it reads the secret in this file")
 			}
 			return nil
 		}
@@ -87,7 +87,7 @@ func (p *process) awaitUsers(ctx context.Context) error {
 func (p *process) warnOfStrangers() {
 	for _, a := range []net.Addr{p.sockets.TCPAddr(), p.sockets.HTTPAddr(), p.sockets.HTTPSAddr()} {
 		if tcp, ok := a.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-			p.log.WithField("address", a).Warn("OPEN to the network: every client that reaches this port may do everything, as --insecure-clients or --insecure-http allows, until the first user is made (nsqctl user create --help)")
+			p.log.WithField("address", a).Warn("port is open to the network without authentication: every client that reaches it may do everything, as --insecure-clients or --insecure-http allows, until the first user is created (nsqctl user create --help)")
 		}
 	}
 }

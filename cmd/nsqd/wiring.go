@@ -120,7 +120,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Hold: o.LeaderHold,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
-			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace.Milliseconds(),
+			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace().Milliseconds(),
 		},
 		Queue: nsqd.Options{
 			MsgTimeoutMS: o.MsgTimeout.Milliseconds(), MaxMsgTimeoutMS: o.MaxMsgTimeout.Milliseconds(),
@@ -129,7 +129,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		},
 		Gateway: gateway.Options{PutLimit: o.PutHold, Hold: o.LeaderHold, MaxConsumers: o.MaxChannelConsumers, Metrics: p.metrics, Log: p.log},
 		Metrics: p.metrics, Events: p.events, Slow: o.LogSlow, Trace: p.stages(),
-		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat, Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
+		RPC: rpc.Times{Heartbeat: o.PeerHeartbeat(), Silent: o.PeerTimeout, Dead: 2 * o.PeerTimeout},
 		Log: p.log,
 	}, nil
 }
@@ -219,7 +219,7 @@ func (p *process) answer() {
 // serve makes the ports for clients use the broker.
 func (p *process) serve() {
 	if err := lookup.Validate(p.o.LookupdTCPAddress); err != nil {
-		p.log.WithError(err).Error("this broker registers with no nsqlookupd: correct --lookupd-tcp-address")
+		p.log.WithError(err).Error("not registering with any nsqlookupd: correct --lookupd-tcp-address")
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}

@@ -31,9 +31,9 @@ var elsewhere = map[string]string{
 	"etcd_client_address": "TestTimesOfTheEmbeddedEtcd", "etcd_peer_address": "TestTimesOfTheEmbeddedEtcd", "etcd_initial_cluster": "internal/test/testkit/e2etest",
 	"require_users": "TestRequireUsers", "join": "internal/config", "tls_dir": "internal/config", "max_client_memory": "TestLimitsAtThePorts",
 	"insecure_clients": "TestExposedPorts", "insecure_http": "internal/config", "insecure_tls": "internal/config",
-	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed", "peer_max_handshakes": "TestAFloodOfThePortsForBrokers",
+	"rpc_tls_name": "TestCertificateWithoutTheBrokersName", "rpc_tls_allow": "TestBrokersThatJoinAreAllowed",
 	"etcd_found_without": "coordinator/metadata/etcd", "otlp_endpoint": "internal/test/verify/e2e/observe", "trace_sample": "internal/observe/tracing",
-	"etcd_heartbeat": "TestTimesOfTheEmbeddedEtcd", "etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
+	"etcd_election_timeout": "TestTimesOfTheEmbeddedEtcd",
 }
 
 // image is the text of all options that the settings become.
@@ -95,7 +95,7 @@ func another(key string) string {
 	special := map[string]string{
 		"durability": "replicated", "tls_required": "tcp-https", "auth_http_request_method": "post", "max_deflate_level": "9",
 		"e2e_processing_latency_percentiles": "0.5", "min_output_buffer_timeout": "26ms", "id": "5",
-		"replication_factor": "3", "peer_heartbeat": "60ms", "linger": "5ms", "topic_default": "orders:partitions=2",
+		"replication_factor": "3", "linger": "5ms", "topic_default": "orders:partitions=2",
 		"otlp_endpoint": "127.0.0.1:4317", "trace_sample": "0.5", "topic_idle_after": "2m", "channel_idle_after": "2m",
 		"tcp_address": "127.0.0.1:1", "http_address": "127.0.0.1:1", "https_address": "127.0.0.1:1", "lookupd_http_address": "127.0.0.1:1", "rpc_address": "127.0.0.1:1",
 		"nsqlookupd_tcp_addresses": "a:1", "statsd_address": "a:1", "auth_http_addresses": "a:1", "etcd_endpoints": "a:1",

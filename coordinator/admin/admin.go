@@ -48,7 +48,7 @@ type Defaults struct {
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
 	For          func(name string, d Defaults) Defaults
 	NoAutoCreate bool
-	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is deleted for good at once.
+	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is permanently deleted at once.
 	DeleteGrace time.Duration
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
@@ -117,7 +117,7 @@ func New(o Options) *Admin {
 		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
 	}
 	a.Channels.topics = a.Topics
-	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, RequireLevel: r.requireLevel, Low: o.Low})
+	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, Low: o.Low})
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
 	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}
@@ -145,7 +145,7 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 			return err
 		}
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
-			a.log.WithField("topic", op.Topic).Warn("TOPIC not deleted: this broker is tombstoned for it, so only it was meant; ask another broker to delete the topic")
+			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
 			return nil
 		}
 		return a.Topics.Delete(ctx, op)

@@ -68,7 +68,7 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	}
 }
 
-// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of these
+// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of the
 // partitions (none is named: of all), before its key is written.
 func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, place api.Place, numbers ...uint16) error {
 	t, known, ok, err := c.known(topic, channel)
@@ -87,7 +87,7 @@ func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, 
 }
 
 // create makes the channel's key, and the channel at every leader.
-// ErrChannelNotFound: it was deleted meanwhile.
+// ErrChannelNotFound: it was deleted.
 func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, filter string) error {
 	t, state, err := c.ensureKey(ctx, topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: op.Ordered, Policy: metadata.ChannelPolicy{Filter: filter}})
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 		return metadata.TopicState{}, state, err
 	}
 	defer done()
-	state.Owner = c.quotas.Owner(api.RequesterOf(ctx))
+	state.Owner = api.RequesterOf(ctx).User
 	defer c.pending.add(topic, channel, state)()
 	for {
 		t, known, ok, err := c.known(topic, channel)

@@ -86,14 +86,8 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) e
 	if t.Ordered && !ordered {
 		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", api.ErrInvalid, op.Topic)
 	}
-	switch {
-	case op.Filter == "":
-	case nsqd.IsEphemeral(op.Channel):
+	if op.Filter != "" && nsqd.IsEphemeral(op.Channel) {
 		return fmt.Errorf("%w: an ephemeral channel has no filter", api.ErrInvalid)
-	default:
-		if err := c.requireLevel("a channel's filter", metadata.LevelFilters); err != nil {
-			return err
-		}
 	}
 	if !nsqd.IsEphemeral(op.Channel) {
 		if err := c.forgetDeleted(ctx, op.Topic, t.ID, op.Channel); err != nil {

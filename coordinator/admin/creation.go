@@ -203,15 +203,6 @@ func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, err
 	s := c.spec
 	state := metadata.TopicState{V: metadata.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
 		MinInSync: s.minInSync, Durability: s.durability, Ordered: *s.ordered, Options: t.defaults.of(s.name).Options, Owner: s.owner}
-	if t.catalog.Cluster().Level < metadata.LevelQuotas { // an older broker would lose them, at some time
-		state.Options.MaxPutRate, state.Options.MaxPutBytesRate = 0, 0
-	}
-	if t.catalog.Cluster().Level < metadata.LevelTrash { // likewise
-		state.Options.IdleMS = 0
-	}
-	if t.catalog.Cluster().Level < metadata.LevelChannelIdle { // likewise
-		state.Options.ChannelIdleMS = 0
-	}
 	setLimits(&state, s.options, s.durability)
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker

@@ -37,7 +37,7 @@ func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 var idleChannel = api.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
 
 // DeleteIdle deletes a channel that nothing uses, as it and its topic were read. txn.ErrCompare: one of them
-// has changed, or the fence does not hold. A deletion that was interrupted goes on.
+// has changed, or the fence does not hold. An interrupted deletion continues.
 func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, s metadata.ChannelState, fence ...metadata.Compare) error {
 	began := !s.Deleting
 	if began {

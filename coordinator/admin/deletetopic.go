@@ -26,7 +26,7 @@ func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
 	case err != nil:
 		return err
 	case again && op.BrokerByBroker:
-		t.log.WithField("topic", name).Warnf("TOPIC not deleted: it was deleted less than %s ago, and a put has made it again since. This is taken for the same deletion: nsqadmin asks every broker. Delete it again, here or with nsqctl topic delete", deleteRepeat)
+		t.log.WithField("topic", name).Warnf("topic not deleted: it was deleted less than %s ago, and a put has created it again since. The request counts as a repeat of that deletion, because nsqadmin asks every broker. To delete the new topic, repeat the request here or use nsqctl topic delete", deleteRepeat)
 		return nil
 	}
 	if op.Now || !t.graced(name) {
@@ -40,17 +40,10 @@ func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
 // graced reports whether the deletion of a topic leaves it in the trash. An #ephemeral topic ends
 // with its last channel, as in NSQ.
 func (t *Topics) graced(name string) bool {
-	if t.defaults.DeleteGrace <= 0 || nsqd.IsEphemeral(name) {
-		return false
-	}
-	if level := t.catalog.Cluster().Level; level < metadata.LevelTrash {
-		t.log.WithField("topic", name).Warnf("TOPIC deleted for good at once: a grace requires feature level %d of all brokers, the cluster has %d", metadata.LevelTrash, level)
-		return false
-	}
-	return true
+	return t.defaults.DeleteGrace > 0 && !nsqd.IsEphemeral(name)
 }
 
-// DeleteAsRead deletes a topic as it was read for good: one that has its name by now is
+// DeleteAsRead permanently deletes a topic as it was read: one that has its name by now is
 // another. It writes the tombstone and removes the partition keys in one transaction, then
 // the channels' keys.
 func (t *Topics) DeleteAsRead(ctx context.Context, name string, state metadata.TopicState) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
+	"github.com/sirupsen/logrus"
 )
 
 // discarded is the record of a replica that an operator gave up.
@@ -27,7 +28,7 @@ type discarded struct {
 // Discard gives up the replica on one broker that is refused because it holds messages
 // which an unclean recovery has lost (api.Recovery). The broker moves its files to the
 // trash; then the key is written once more, as it is, upon which the broker makes the
-// replica anew. A Discard that was interrupted can be repeated.
+// replica again. An interrupted Discard can be repeated.
 func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
@@ -53,8 +54,8 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 	if err := r.rewrite(ctx, found.id, puts); err != nil {
 		return err
 	}
-	r.log.WithField("topic", topic).WithField("partition", partition).
-		Warnf("DISCARDED the replica on %s, which held messages up to %d: it is in the trash and is copied anew", on, h.End)
+	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
+		Warn("replica discarded: it is in the trash and will be copied again")
 	return nil
 }
 

@@ -12,7 +12,7 @@
 //	Channels   create, delete, pause, order, seek, policy; deferred messages
 //	moves      move, balance, decommission, drain, and their plans (a package)
 //	Redriver   moves dead letters back
-//	Recovery   goes on without the in-sync set
+//	Recovery   continues without the in-sync set
 //	Queues     the other end: operations on the channels of partitions led here
 //	quota      refuses creations beyond the limits of the cluster, a topic or a user (a package)
 //	records    compare-and-swap changes of single keys
@@ -25,7 +25,7 @@
 //  2. A topic's key moves whenever channels come or go: a broker that counts them at a
 //     revision of it has seen all.
 //  3. A channel is deleted in three steps: its key says so, every leader deletes it, the
-//     key goes. An interrupted delete can be repeated, and no broker makes the channel anew
+//     key goes. An interrupted delete can be repeated, and no broker recreates the channel
 //     in between.
 //  4. A topic is written with all its partitions in one transaction, under a new id, with
 //     at least min_in_sync stores prepared. Prepared stores of no topic are released.

@@ -25,14 +25,11 @@ import (
 //     subscriptions attach to them, when they receive that.
 //
 // A broker that dies in between leaves the topic as it was, with partitions that are not used
-// yet: the same request, at any broker, goes on.
+// yet: the same request, at any broker, continues.
 
 // SetPartitions raises the number of partitions of a topic.
 func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error {
 	if err := op.Validate(); err != nil {
-		return err
-	}
-	if err := t.requireLevel("another number of partitions", metadata.LevelGrowing); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(op.Partitions)*prepareEach)
@@ -118,7 +115,7 @@ func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 			return now, nil
 		}
 		if now.Span() != state.Span() {
-			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed meanwhile", api.ErrConflict, op.Topic)
+			return state, fmt.Errorf("%w: the number of partitions of topic %s was changed by another request", api.ErrConflict, op.Topic)
 		}
 		state = now
 	}
@@ -161,8 +158,8 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	return next, err
 }
 
-// fillGrowth creates the topic's channels in its new partitions. One that is created or deleted
-// meanwhile, by its own request, includes them.
+// fillGrowth creates the topic's channels in its new partitions. A channel that is created or deleted
+// at the same time includes them by its own request.
 func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
 	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
 	if err != nil {

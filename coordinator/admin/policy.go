@@ -18,11 +18,6 @@ func (c *Channels) SetPolicy(ctx context.Context, op api.SetPolicy) error {
 		return api.ErrTopicNotFound
 	}
 	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *metadata.ChannelState) (err error) {
-		if op.Filter != nil {
-			if err := c.requireLevel("a channel's filter", metadata.LevelFilters); err != nil {
-				return err
-			}
-		}
 		if s.Policy, err = newPolicy(s.Policy, op); err != nil {
 			return err
 		}

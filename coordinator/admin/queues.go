@@ -123,7 +123,7 @@ func (q *Queues) policy(ctx context.Context, p *engine.Partition, op calls.Queue
 	return nil
 }
 
-// onChannel does something to the channel that an operation was asked for: not to one that has been made anew under
+// onChannel does something to the channel that an operation was asked for: not to one that has been recreated under
 // its name since.
 func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.QueueOp, do func() error) error {
 	unlock, err := q.lock(ctx, p, op.Channel)
@@ -138,7 +138,7 @@ func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.Qu
 }
 
 // delete deletes a channel, unless another delete has come further: by then it may have
-// been made anew. Its consumers lose it when this broker has the reason, so that they do
+// been recreated. Its consumers lose it when this broker has the reason, so that they do
 // not bring it back.
 func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
 	if op.ID == 0 {

@@ -33,15 +33,6 @@ func (r *records) requireTopic(ctx context.Context, name string) error {
 	return r.catalog.Await(ctx, func() bool { _, ok := r.catalog.Topic(name); return ok })
 }
 
-// requireLevel refuses a setting that brokers of older builds would ignore, or lose when they
-// rewrite the key.
-func (r *records) requireLevel(what string, level int) error {
-	if now := r.catalog.Cluster().Level; now < level {
-		return fmt.Errorf("%w: %s requires feature level %d of all brokers, the cluster has %d: older ones would ignore it", api.ErrInvalid, what, level, now)
-	}
-	return nil
-}
-
 // topic reads a topic's key as it is now.
 func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, error) {
 	e, err := r.store.Get(ctx, r.keys.Topic(name))

@@ -169,7 +169,7 @@ type audit struct {
 }
 
 // Recover makes one replica the whole in-sync set of a partition whose in-sync
-// set is lost: acknowledged messages that are not on it are gone for good. The
+// set is lost: acknowledged messages that are not on it are permanently gone. The
 // minimum is 1 until the controller finds enough replicas in sync to raise it.
 // Nothing else in a cluster elects uncleanly. The transaction holds only if no
 // member of the old set was started, or ended, since it was asked. Where the
@@ -204,8 +204,8 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 	if err != nil {
 		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
 	}
-	r.log.WithField("topic", topic).WithField("partition", partition).
-		Errorf("RECOVERED uncleanly from %s: acknowledged messages after message %d are lost", from, h.End)
+	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
+		Error("partition recovered uncleanly: acknowledged messages after its new end are lost")
 	return found.Remains, r.catalog.Await(ctx, func() bool { s, there := r.catalog.Partition(found.id); return !there || s.Revision >= rev })
 }
 

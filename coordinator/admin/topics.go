@@ -134,7 +134,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 		return err
 	}
 	if !there {
-		if err := t.mayHave(op.Limits.Values, op.Durability); err != nil {
+		if err := t.mayHave(op.Limits.Values); err != nil {
 			return err
 		}
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
@@ -144,27 +144,8 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 	return t.makeAs(ctx, s, op)
 }
 
-// mayHave refuses settings that a broker of the cluster cannot read yet, and a deletion for idleness
-// where nothing can be undeleted.
-func (t *Topics) mayHave(o metadata.TopicOptions, durability string) error {
-	for _, s := range []struct {
-		named bool
-		what  string
-		level int
-	}{
-		{durability != "", "a topic's durability", metadata.LevelDurability},
-		{o.MaxPutRate != 0 || o.MaxPutBytesRate != 0, "a publish rate", metadata.LevelQuotas},
-		{o.DedupeWindowMS != 0, "a dedupe window", metadata.LevelDedupe},
-		{o.Dedupe == option.DedupeContent, "a topic that recognises messages by their content", metadata.LevelContent},
-		{o.IdleMS != 0, "idle_after", metadata.LevelTrash},
-		{o.ChannelIdleMS != 0, "channel_idle_after", metadata.LevelChannelIdle},
-	} {
-		if s.named {
-			if err := t.requireLevel(s.what, s.level); err != nil {
-				return err
-			}
-		}
-	}
+// mayHave refuses a deletion for idleness where nothing can be undeleted.
+func (t *Topics) mayHave(o metadata.TopicOptions) error {
 	if r := o.NeedsGrace(); r != nil && t.defaults.DeleteGrace == 0 {
 		return fmt.Errorf("%w: %s requires a --delete-grace: %s", api.ErrInvalid, r.Name, r.Grace)
 	}
@@ -194,7 +175,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 // Set changes the limits of a topic, and its durability, that are given.
 func (t *Topics) Set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
-	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values, op.Durability)); err != nil {
+	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
 		return err
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
@@ -235,7 +216,7 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 		return metadata.TopicState{}, err
 	}
 	defer done()
-	s.owner = t.quotas.Owner(api.RequesterOf(ctx))
+	s.owner = api.RequesterOf(ctx).User
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
 	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}

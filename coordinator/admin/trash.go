@@ -15,10 +15,10 @@ import (
 
 // A topic that is deleted with a grace keeps its id. The key of its name says that it is deleted. A
 // key of its id keeps the topic as it was. The keys of its partitions and channels stay as they are.
-// So its replicas go on as before, without puts and deliveries: they catch up, move to other brokers,
+// So its replicas continue as before, without puts and deliveries: they catch up, move to other brokers,
 // and elect leaders. An undelete finds them up to date after any failure.
 // To close the replicas and keep their folders was rejected: the in-sync sets in the keys would be
-// those of the deletion, and a broker that was replaced meanwhile would have taken its replicas along.
+// those of the deletion, and a broker that was replaced in that time would have taken its replicas along.
 
 // idle is in the place of the client in the audit and in the trash when a topic was deleted because
 // nothing used it.
@@ -65,9 +65,6 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	if err := t.requireLevel("undelete", metadata.LevelTrash); err != nil {
-		return err
-	}
 	unlock, err := lock(ctx, t.locks, op.Topic)
 	if err != nil {
 		return err
@@ -108,7 +105,7 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 // tryUndelete writes the topic's key again and removes that of the trash, if neither has moved.
 func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bool, error) {
 	if trash.Purging {
-		return false, fmt.Errorf("%w: topic %s is being removed for good, it cannot be undeleted any more", api.ErrConflict, trash.Name)
+		return false, fmt.Errorf("%w: topic %s is being removed permanently and can no longer be undeleted", api.ErrConflict, trash.Name)
 	}
 	name := metadata.Compare{Key: t.keys.Topic(trash.Name)} // not there
 	switch e, err := t.store.Get(ctx, name.Key); {
@@ -118,7 +115,7 @@ func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 			return false, err
 		}
 		if !now.Deleted {
-			return false, fmt.Errorf("%w: another topic has the name %s; delete that one first, then undelete with id %s", api.ErrConflict, trash.Name, trash.Topic.ID)
+			return false, fmt.Errorf("%w: another topic has the name %s; delete it first, then undelete with id %s", api.ErrConflict, trash.Name, trash.Topic.ID)
 		}
 		name.Create, name.Mod = -1, e.Mod
 	case !errors.Is(err, metadata.ErrNotFound):
@@ -135,8 +132,8 @@ func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 	return ok, nil
 }
 
-// inTrash are the topics of a name in the trash as they are now, the one that was deleted last last;
-// with an id that one alone. api.ErrTopicNotFound: there is none.
+// trashedTopics returns the trashed topics named name, oldest deletion first. If id is set, only that one.
+// api.ErrTopicNotFound: there is none.
 func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
 	entries, _, err := t.store.List(ctx, t.keys.Trashes())
 	if err != nil {
@@ -158,7 +155,7 @@ func (t *Topics) inTrash(ctx context.Context, name string, id ident.TopicID) (fo
 	return found, nil
 }
 
-// Purge removes topics of a name in the trash for good, with an id that one alone.
+// Purge permanently removes the trashed topics of a name. With an id it removes the topic of that id only.
 func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
 	if err := op.Validate(); err != nil {
 		return err
@@ -169,7 +166,7 @@ func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
 	}
 	for _, trash := range found {
 		if err := t.purge(ctx, trash); err != nil {
-			return fmt.Errorf("%w: remove topic %s for good: %w", api.ErrUnavailable, op.Topic, err)
+			return fmt.Errorf("%w: remove topic %s permanently: %w", api.ErrUnavailable, op.Topic, err)
 		}
 	}
 	return t.catalog.Await(ctx, func() bool {
@@ -177,7 +174,7 @@ func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
 	})
 }
 
-// purge removes a topic in the trash for good. The controller may change its key meanwhile: it is read
+// purge permanently removes a topic in the trash. The controller may change its key concurrently: it is read
 // again then. One that is not there any more was removed, or undeleted.
 func (t *Topics) purge(ctx context.Context, trash metadata.TrashState) error {
 	for {
@@ -196,8 +193,8 @@ func (t *Topics) purge(ctx context.Context, trash metadata.TrashState) error {
 	}
 }
 
-// PurgeAsRead removes a topic in the trash for good, as it was read: a topic that was undeleted
-// meanwhile stays. From its first transaction on the topic cannot be undeleted. Then the keys of its
+// PurgeAsRead permanently removes a topic in the trash, as it was read: a topic that was undeleted
+// since then stays. From its first transaction on the topic cannot be undeleted. Then the keys of its
 // channels go, of which there may be more than a transaction takes, and last those of its partitions
 // with the tombstone: a purge that was interrupted is found by the key, and repeated. The compares
 // are made by both transactions.

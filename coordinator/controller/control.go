@@ -43,7 +43,7 @@ type Session interface {
 
 // Members are those of the metadata store that the brokers embed.
 type Members interface {
-	// Remove takes a broker's member out for good; one that is not there is no
+	// Remove permanently removes a broker's member; one that is not there is no
 	// error. It fails rather than leave the others without a majority.
 	Remove(ctx context.Context, n ident.Node) error
 }
@@ -122,7 +122,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 		return 0, controlEvery
 	}
 	if err := c.raiseLevel(ctx, fence); err != nil {
-		c.o.Log.WithError(err).Info("CONTROLLER could not raise the feature level")
+		c.o.Log.WithError(err).WithField("action", "raise_feature_level").Info("controller action failed, trying again")
 	}
 	c.o.Tombstones.Collect(fence)
 	c.o.Trash.Collect(fence)
@@ -168,7 +168,7 @@ func (c *Control) hold(ctx context.Context) (fence metadata.Compare, ok bool) {
 func (c *Control) carryOutAll(ctx context.Context, fence metadata.Compare, steps []plan.Action) {
 	concurrency.Each(len(steps), transactions, func(i int) {
 		if err := c.carryOut(ctx, fence, steps[i]); err != nil {
-			c.o.Log.WithError(err).Infof("CONTROLLER could not %T", steps[i])
+			c.o.Log.WithError(err).WithField("action", steps[i].String()).Info("controller action failed, trying again")
 		}
 	})
 }
@@ -177,7 +177,7 @@ func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.A
 	var put metadata.Put
 	var revision int64
 	switch a := a.(type) {
-	case plan.HandOver:
+	case plan.TransferLeadership:
 		req := calls.TransferRequest{Topic: uint64(a.Partition.Topic), Number: a.Partition.Number, To: string(a.To)}
 		_, err := calls.Transfer.Ask(ctx, c.o.Caller, a.From, req)
 		return err
@@ -202,7 +202,7 @@ func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.A
 }
 
 // forget removes a broker that has left: its member of the embedded metadata
-// store, then its key, unless it has come back meanwhile.
+// store, then its key, unless it has come back.
 func (c *Control) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
 	if c.o.Members != nil {
 		if err := c.o.Members.Remove(ctx, n); err != nil {
@@ -214,7 +214,7 @@ func (c *Control) forget(ctx context.Context, fence metadata.Compare, n ident.No
 		err = txn.ErrCompare
 	}
 	if err == nil {
-		c.o.Log.WithField("node", n).Info("FORGOTTEN: a decommissioned broker has gone, its data path can be deleted")
+		c.o.Log.WithField("node", n).Info("decommissioned broker removed: its data path can be deleted")
 	}
 	return err
 }

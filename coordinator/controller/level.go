@@ -8,8 +8,8 @@ import (
 
 // raiseLevel lifts the cluster's feature level to the one that all brokers have, those
 // that do not run included: they would have to be refused when they come back. The
-// transaction compares every broker's key, so that no broker comes back with an older
-// build meanwhile and is not noticed: a broker that starts looks at the level after it has
+// transaction compares every broker's key, so that no broker comes back unnoticed with an older
+// build: a broker that starts looks at the level after it has
 // written that key. fence is the controller's.
 func (c *Control) raiseLevel(ctx context.Context, fence metadata.Compare) error {
 	now := c.o.Catalog.Cluster()
@@ -37,7 +37,7 @@ func (c *Control) raiseLevel(ctx context.Context, fence metadata.Compare) error 
 	state := metadata.ClusterState{V: metadata.Version, Level: level}
 	ok, _, err := c.o.Store.Txn(ctx, compares, []metadata.Put{{Key: c.o.Keys.Config(), Value: metadata.Encode(state)}})
 	if err == nil && ok {
-		c.o.Log.Infof("LEVEL of the cluster is %d now: older builds are refused", level)
+		c.o.Log.WithField("feature_level", level).Info("cluster feature level raised: older builds are refused")
 	}
 	return err
 }

@@ -40,9 +40,9 @@ func newPace() pace { return pace{tokens: rate.NewLimiter(0, leastBurst)} }
 // waits. The turn goes round: the partition after the last one is the next, so that a transfer that
 // fails again and again does not delay the others.
 func (p *pace) due(now time.Time, steps []plan.Action, partitions int) (due []plan.Action, wait time.Duration) {
-	var transfers []plan.HandOver
+	var transfers []plan.TransferLeadership
 	for _, a := range steps {
-		if t, ok := a.(plan.HandOver); ok {
+		if t, ok := a.(plan.TransferLeadership); ok {
 			transfers = append(transfers, t)
 		} else {
 			due = append(due, a)
@@ -53,7 +53,7 @@ func (p *pace) due(now time.Time, steps []plan.Action, partitions int) (due []pl
 	p.tokens.SetBurstAt(now, max(leastBurst, int(perSecond*transferBurst.Seconds())))
 	n := min(len(transfers), int(p.tokens.TokensAt(now)))
 	p.tokens.AllowN(now, n)
-	next := slices.IndexFunc(transfers, func(t plan.HandOver) bool { return t.Partition.Compare(p.last) > 0 })
+	next := slices.IndexFunc(transfers, func(t plan.TransferLeadership) bool { return t.Partition.Compare(p.last) > 0 })
 	for i := range n {
 		t := transfers[(max(0, next)+i)%len(transfers)]
 		due, p.last = append(due, t), t.Partition

@@ -13,7 +13,7 @@ import (
 // transfers is a plan that transfers these partitions' leaderships.
 func transfers(numbers ...uint16) (steps []plan.Action) {
 	for _, n := range numbers {
-		steps = append(steps, plan.HandOver{Partition: ident.Partition{Number: n}, From: "a", To: "b"})
+		steps = append(steps, plan.TransferLeadership{Partition: ident.Partition{Number: n}, From: "a", To: "b"})
 	}
 	return steps
 }

@@ -50,7 +50,7 @@ func (l *loop) propose(p *Partition) {
 }
 
 // release proposes the puts that have gathered, as far as they need not wait. Unless there
-// are many, they go on gathering
+// are many, they keep gathering
 //
 //   - while a submission of this loop is on its way to the disk, because the journal would
 //     not write them before that sync ends anyway;

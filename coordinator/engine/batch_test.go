@@ -96,7 +96,7 @@ func TestPutsGatherWhileTheJournalSyncs(t *testing.T) {
 	require.Equal(t, []int{1, 10, 1}, r.groups)
 }
 
-// TestManyBytesDoNotWait: the followers' disks work meanwhile.
+// TestManyBytesDoNotWait: the followers' disks work.
 func TestManyBytesDoNotWait(t *testing.T) {
 	r, handle := gathering()
 	handle(putOf(100))

@@ -130,15 +130,15 @@ func (c *changes) log(log logrus.FieldLogger, now time.Time) {
 		}
 		switch k.kind {
 		case changeLeads:
-			line.Info("LEADS partitions that it did not lead before")
+			line.Info("gained leadership of partitions")
 		case changeUnleads:
-			line.Info("LEADS partitions no more")
+			line.Info("lost leadership of partitions")
 		case changeFollows:
-			line.Info("FOLLOWS another leader")
+			line.Info("following a new leader")
 		case changeLeft:
-			line.Warn("IN-SYNC SET without a broker: it does not keep up, or has gone")
+			line.Warn("broker removed from in-sync set")
 		case changeJoined:
-			line.Info("IN-SYNC SET with a broker that has caught up")
+			line.Info("broker added to in-sync set")
 		}
 	}
 }

@@ -51,10 +51,10 @@ func TestAFailoverIsAFewLines(t *testing.T) {
 	text := out.String()
 	require.Equal(t, 3, strings.Count(text, "\n"), text)
 	require.Equal(t, 3, strings.Count(text, "count=100"), text)
-	require.Contains(t, text, `level=info msg="LEADS partitions that it did not lead before" count=100 first="orders/0 epoch 2, orders/3 epoch 2, orders/6 epoch 2, orders/9 epoch 2, orders/12 epoch 2, and 95 more"`)
-	require.Contains(t, text, `msg="FOLLOWS another leader"`)
+	require.Contains(t, text, `level=info msg="gained leadership of partitions" count=100 first="orders/0 epoch 2, orders/3 epoch 2, orders/6 epoch 2, orders/9 epoch 2, orders/12 epoch 2, and 95 more"`)
+	require.Contains(t, text, `msg="following a new leader"`)
 	require.Contains(t, text, "node=n2")
-	require.Contains(t, text, `level=warning msg="IN-SYNC SET without a broker`)
+	require.Contains(t, text, `level=warning msg="broker removed from in-sync set"`)
 	require.Contains(t, text, "node=n3")
 	out.Reset()
 	c.log(log, c.last.Add(time.Hour))
@@ -70,8 +70,8 @@ func TestChangesThatGoOnAreLogged(t *testing.T) {
 	c.note(p, &replica.View{Role: replica.Leader}, &replica.View{Role: replica.Follower})
 	c.last = c.first.Add(changesMost) // another one just came
 	c.log(log, c.first.Add(changesMost))
-	require.Contains(t, out.String(), "IN-SYNC SET with a broker that has caught up")
-	require.Contains(t, out.String(), "LEADS partitions no more")
+	require.Contains(t, out.String(), "broker added to in-sync set")
+	require.Contains(t, out.String(), "lost leadership of partitions")
 }
 
 // TestSlowPutsAreLogged: with the stage that took most of the time, and at most one line a second.

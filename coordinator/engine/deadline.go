@@ -19,7 +19,7 @@ type deadlines struct {
 type deadline struct {
 	atNS  int64
 	place int  // in the heap, from 1; 0 = none
-	over  bool // the partition is hosted no more
+	over  bool // the partition is no longer hosted
 }
 
 // put notes that there is something to do at a time (unix ns, 0 = at the next tick). It
@@ -48,7 +48,7 @@ func (d *deadlines) take(nowNS int64, into []*Partition) []*Partition {
 	return into
 }
 
-// forget removes a partition that is hosted no more, for good: a message may be due in a
+// forget permanently removes a partition that is no longer hosted: a message may be due in a
 // month, and its channels would stay in memory until then.
 func (d *deadlines) forget(p *Partition) {
 	d.mu.Lock()

@@ -126,7 +126,7 @@ func (l *loop) settle(p *Partition) (moved bool) {
 	if moved {
 		v := p.view.Load()
 		l.o.Log.WithFields(p.LogFields()).WithField("epoch", v.Epoch).WithField("leader", v.Leader).
-			Debugf("PARTITION is %s", v.Role)
+			WithField("role", v.Role).Debug("partition changed")
 	}
 	clear(p.out.Write) // or the arrays would keep batches alive
 	clear(p.out.Send)
@@ -140,11 +140,10 @@ func (l *loop) settle(p *Partition) (moved bool) {
 }
 
 const (
-	// alarmAgain is how often an alarm is logged that goes on: a replica that is refused
+	// alarmAgain is how often a lasting alarm is logged: a replica that is refused
 	// is asked again five times a second, until an operator comes.
 	alarmAgain = time.Minute
-	// alarmsKept bounds the texts of a partition that are told apart: two messages that a replica
-	// refuses in turn have one each.
+	// maxAlarms limits how many distinct alarm texts are remembered per partition.
 	alarmsKept = 8
 )
 

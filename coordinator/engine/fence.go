@@ -20,7 +20,7 @@ const (
 func (e *Engine) extendAll(now time.Time, trusted bool) {
 	shared := now.Add(e.unheard()).UnixNano()
 	all := trusted && e.o.Reach.AllUp() && !slices.ContainsFunc(e.loops, (*loop).hung)
-	if !all || e.fence.Load() <= now.UnixNano() { // the fence was closed: no consumer was woken meanwhile
+	if !all || e.fence.Load() <= now.UnixNano() { // the fence was closed: no consumer was woken
 		for _, p := range e.Partitions() {
 			switch {
 			case !p.Leading() || e.loopOf(p.id).hung():
@@ -54,7 +54,7 @@ func (e *Engine) extend(p *Partition, now time.Time, trusted bool) {
 }
 
 // hung reports whether the present pass has been under way for so long that a successor may
-// be at work before it ends: the machines of this loop do not step down meanwhile.
+// be at work before it ends: the machines of this loop do not step down.
 func (l *loop) hung() bool { return l.passes.Busy() > silence/2 }
 
 // unheard is how long a leader serves after it last believed in its replicas. A peer

@@ -94,8 +94,8 @@ func (p *Partition) LogFields() map[string]any {
 	return map[string]any{"topic": p.topic, "partition": p.id.Number}
 }
 
-// Hide shows that the topic lies in the trash, or no more: meanwhile the partition takes no puts of
-// clients, and is in no statistics. Its replicas go on replicating, and elect leaders.
+// SetTrashed marks the partition's topic as trashed: it then refuses client puts and is left out of
+// statistics. Its replicas keep replicating and elect leaders.
 func (p *Partition) Hide(hidden bool) { p.hidden.Store(hidden) }
 
 // Hidden reports whether the topic lies in the trash.

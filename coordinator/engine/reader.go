@@ -69,7 +69,7 @@ func (r *reader) run() {
 	}
 }
 
-// rest sleeps; false if the reader is stopped meanwhile.
+// rest sleeps; false if the reader is stopped during the sleep.
 func (r *reader) rest(d time.Duration) bool {
 	if d <= 0 {
 		return true

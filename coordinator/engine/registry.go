@@ -15,7 +15,7 @@ import (
 type registry struct {
 	sync.RWMutex
 	byID map[ident.Partition]*Partition
-	list []*Partition         // sorted; replaced, never changed; nil = to be made anew
+	list []*Partition         // sorted; replaced, never changed; nil = to be rebuilt
 	past map[string]nsqd.Work // by topic: of partitions that were hosted here
 }
 
@@ -57,7 +57,7 @@ func (e *Engine) PartitionsOf(topic ident.TopicID, n int) []*Partition {
 	return list
 }
 
-// set hosts a partition, or no more if p is nil. The list is made anew when it is asked
+// set adds a partition, or removes it if p is nil. The list is rebuilt when it is asked
 // for, so that its many readers need no lock while they walk it, and thousands of
 // partitions that come in a row are not sorted thousands of times.
 func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
@@ -134,7 +134,7 @@ func (r *registry) keepWork(p *Partition) {
 	if r.past == nil {
 		r.past = map[string]nsqd.Work{}
 	}
-	var sum nsqd.Work // anew: readers have the old one
+	var sum nsqd.Work // a new value: readers have the old one
 	sum.Add(r.past[p.topic])
 	sum.Add(done)
 	r.past[p.topic] = sum

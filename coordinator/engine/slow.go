@@ -38,6 +38,6 @@ func (l *loop) noteSlow(p *Partition, t ticket, now time.Time) {
 	}
 	l.o.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{
 		"stage": stage, "took": took, "queue": queued, "sync": l.slow.synced, "replicate": replicated, "skipped": l.slow.skipped,
-	}).Info("SLOW put: a producer waited long for its answer")
+	}).Info("slow put")
 	l.slow.at, l.slow.skipped = now, 0
 }

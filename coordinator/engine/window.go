@@ -33,7 +33,7 @@ type window struct {
 	size     int       // of the next group, which closes the window; at most 1 = no window
 	closes   time.Time // at the latest
 
-	answered, arrived float64 // puts of groups that had waited, and that came meanwhile; lately
+	answered, arrived float64 // puts of groups that had waited, and that have arrived since; lately
 	backoff, skip     int     // groups to go without a window; how many of them are left
 }
 

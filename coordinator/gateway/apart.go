@@ -33,7 +33,7 @@ func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 		size := int64(drafts[i].Size())
 		all, largest = all+size, max(largest, size)
 	}
-	if err := g.admitted(true, all, largest); err != nil {
+	if err := g.admitted(all, largest); err != nil {
 		return err
 	}
 	s.left, s.results = len(numbers), make([]api.PutResult, len(numbers))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
@@ -21,9 +20,6 @@ import (
 
 // byContent is the topic "orders" that recognises content.
 func (w *world) byContent(leaders ...ident.Node) Topic {
-	for _, b := range w.brokers {
-		b.level.Store(metadata.Level)
-	}
 	top := w.topic("orders", leaders...)
 	top.Options.Dedupe = option.DedupeContent
 	w.mu.Lock()

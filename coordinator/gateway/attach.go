@@ -103,7 +103,7 @@ func heldOf(verbs []wire.Verb) []nsqd.Receipt {
 	return list
 }
 
-// findChannel looks a channel up here. An ephemeral one is made anew, or made ordered: it
+// findChannel looks a channel up here. An ephemeral channel is recreated, or made ordered: it
 // is not replicated, so after a change of leader only its clients are left of it.
 func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd.Channel {
 	p, ok := core.Queue(id)

@@ -100,8 +100,6 @@ func (b *broker) advance(p ident.Partition) {
 
 func (b *broker) ChannelMissing(ident.TopicID, string) {}
 
-func (b *broker) FeatureLevel() int { return int(b.level.Load()) }
-
 func (b *broker) Filter(ident.TopicID, string) string { return "" }
 
 func (b *broker) RepositionChannel(ctx context.Context, topic, channel, from string, _ int, ordered bool) error {

@@ -54,7 +54,6 @@ type broker struct {
 
 	metrics *metrics.Recorder
 
-	level    atomic.Int64               // of the cluster
 	electing atomic.Bool                // named by the metadata, serves nothing
 	lags     atomic.Pointer[Leadership] // the leader as its metadata still names it; nil = as it is
 

@@ -30,7 +30,7 @@ const (
 	weighEvery = 20 * time.Millisecond
 	weighAfter = 64
 	// waitingBytes bounds the bytes that wait here for a client that does not read, in all streams of its subscription: RDY
-	// counts messages, however large. Beyond it no more credit is granted. Of twice as much nothing is kept.
+	// counts messages, however large. Beyond it no more credit is granted. At most twice as much is ever kept.
 	waitingBytes = 4 << 20
 )
 
@@ -95,7 +95,7 @@ func (s *subscription) finishedLocked(h *partitionSubscription) {
 	}
 }
 
-// weighLocked divides the credit anew.
+// weighLocked redistributes the credit.
 func (s *subscription) weighLocked(now time.Duration) {
 	d := &s.mu.demand
 	period := max(now-d.weighed, 1)

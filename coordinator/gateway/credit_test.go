@@ -292,7 +292,7 @@ func TestAClientThatDoesNotReadIsSentLittle(t *testing.T) {
 }
 
 // TestALeaderWaitsForAVerb: the bytes sent without a verb are bounded although the credit
-// stays, and the stream goes on although no verb ever comes.
+// stays, and the stream continues although no verb ever comes.
 func TestALeaderWaitsForAVerb(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const messages, bytes = 60, 1 << 20

@@ -24,9 +24,6 @@ func (f *forwarded) Complete(c replica.Completion) {
 		Request: f.record.Request, Partition: f.record.Partition,
 		First: wire.ResultOf(c), Attempt: f.record.Attempt, Outcome: c.Outcome,
 	}
-	if row := c.Outcome.Row(); row.Level > 0 {
-		r.Outcome = row.At(f.gateway.core.FeatureLevel())
-	}
 	var h *wire.Hint
 	if c.Outcome == replica.NotLeader {
 		if to, ok := f.gateway.core.Leader(f.record.Partition); ok && to.Epoch > f.record.Epoch {

@@ -42,8 +42,6 @@ type Core interface {
 	Flush()
 	// Queue gives the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
-	// FeatureLevel is the level that all brokers of the cluster have.
-	FeatureLevel() int
 	// Changed is closed at the next change of the metadata, of a leadership or of the
 	// peers.
 	Changed() <-chan struct{}

@@ -113,7 +113,7 @@ func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Deliv
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.local != l { // detached meanwhile: the present leader delivers them
+	if h.local != l { // detached since: the present leader delivers them
 		return dst[:from]
 	}
 	fit, _ := s.takeLocked(dst[from:], math.MaxInt)

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -70,21 +69,9 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
 		err = api.ErrRateLimited
 	default:
-		if d.Whole() { // the id of a copy, which a broker has derived
-			d = g.derived(d, metadata.LevelContent)
-		}
 		err = g.publish(t, number, nil, d, a)
 	}
 	g.refuse(err, a)
-}
-
-// derived is a put whose id a broker has derived from the message that it copies. The put carries no
-// id while the cluster has brokers that could not read it.
-func (g *Gateway) derived(d queue.Draft, level int) queue.Draft {
-	if d.Identified && g.core.FeatureLevel() < level {
-		return d.WithoutIdentities()
-	}
-	return d
 }
 
 // refuse answers a put that was not accepted; nil = it was accepted.
@@ -104,7 +91,6 @@ const anyPartition = -1
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
 	err := api.ErrNoLeader
 	if t, ok := g.core.Topic(topic); ok {
-		d = g.derived(d, metadata.LevelDedupe)
 		err = g.publish(t, number, key, d, a)
 	}
 	g.refuse(err, a)
@@ -123,7 +109,7 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 		}
 	}
 	size := int64(d.Size())
-	if err := g.admitted(d.Identified, size, size); err != nil {
+	if err := g.admitted(size, size); err != nil {
 		return err
 	}
 	to := t.Partition(number)
@@ -140,12 +126,7 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 }
 
 // admitted checks a put, and reserves its memory: of several puts together, of which largest is the size of one.
-func (g *Gateway) admitted(identified bool, all, largest int64) error {
-	if identified {
-		if now := g.core.FeatureLevel(); now < metadata.LevelDedupe {
-			return fmt.Errorf("%w: message ids require feature level %d of all brokers, the cluster has %d", api.ErrUnavailable, metadata.LevelDedupe, now)
-		}
-	}
+func (g *Gateway) admitted(all, largest int64) error {
 	switch {
 	case largest > queue.MaxBatchBytes:
 		return api.ErrTooBig

@@ -38,7 +38,7 @@ func (w *world) elect(p ident.Partition, node ident.Node, run ident.Incarnation)
 
 func TestAttemptAtADeposedLeaderIsGivenUp(t *testing.T) {
 	for next, run := range map[ident.Node]ident.Incarnation{
-		"n1": 200, // it was registered anew
+		"n1": 200, // it was registered again
 		"n3": 102,
 	} {
 		t.Run(string(next), func(t *testing.T) {

@@ -223,7 +223,7 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	pieces := make([][]byte, 1, 1+2*n)
 	for _, a := range puts[:n] {
 		d := &a.put.draft
-		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed meanwhile
+		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed at the same time
 		records = wire.AppendPut(records, wire.Put{
 			Request: d.Request, Partition: a.put.queue.id, Epoch: a.target.Epoch, Attempt: a.n,
 			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)), Identified: d.Identified,

@@ -163,7 +163,7 @@ func (s *subscriptions) peerDown(node ident.Node) {
 // tend attaches what no change of the cluster announced, and keeps streams alive. It
 // reports whether there is any subscription.
 func (s *subscriptions) tend(now time.Duration) bool {
-	s.next.Store(0) // before looking: a time that is set meanwhile is kept
+	s.next.Store(0) // before looking: a time that is set concurrently is kept
 	all := s.list()
 	speak := now-s.spoke >= keepAlive
 	if speak {

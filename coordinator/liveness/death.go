@@ -17,16 +17,16 @@ const (
 	witnessEvery = 20 * time.Millisecond
 	// witnessTimeout bounds the wait for one answer.
 	witnessTimeout = 100 * time.Millisecond
-	// witnessNone is for how long the others have to be silent before a broker decides alone.
+	// noWitnessTimeout is how long the other brokers have to be silent before this broker decides alone.
 	// Links that refuse connections all at once have been noticed by then.
 	witnessNone = 250 * time.Millisecond
 )
 
-// confirmed waits until no other broker reaches a run of a broker whose address refuses
-// connections here. A link that resets connections looks the same as a dead process: without
-// a second opinion one broker behind such a link takes the registration from all others, again
-// and again. It returns false if the broker is connected again, or after RevokeFor. If none
-// gives an opinion, this broker decides alone, unless a third one refuses connections too: then
+// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses
+// connections here, but a link that resets connections looks the same as a dead process: without
+// a second opinion one broker behind such a link would revoke the registrations of all others, again
+// and again. It returns false if n is connected again, or after RevokeFor. If no other broker
+// answers, this broker decides alone, unless a third broker refuses connections too: then
 // this broker may be partitioned.
 func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
@@ -39,7 +39,7 @@ func (p *Peers) confirmed(ctx context.Context, n ident.Node, inc ident.Incarnati
 		case alive == 0 && (gone > 0 || p.alone(n)):
 			return true
 		case !concurrency.SleepUntil(ctx, nil, witnessEvery):
-			p.o.Log.WithField("node", n).Info("a broker refuses connections, and no other broker confirms that it is dead: its registration ends by itself")
+			p.o.Log.WithField("node", n).Info("broker refuses connections, but no other broker confirms its death: its registration is left to expire")
 			return false
 		}
 	}
@@ -99,7 +99,7 @@ func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
 		return
 	}
 	if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
-		p.o.Log.WithError(err).WithField("node", n).Info("the metadata finds a new leader by itself")
+		p.o.Log.WithError(err).WithField("node", n).Info("cannot make a member of the metadata stand for election: its members elect a leader by themselves")
 	}
 }
 
@@ -126,9 +126,9 @@ func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation)
 }
 
 // Failed takes a broker's report that its store has failed, or hangs (calls.Failed). The
-// broker counts as dead until its connection changes: another run connects anew.
+// broker counts as dead until its connection changes: another run connects again.
 func (p *Peers) Failed(n ident.Node) {
-	p.o.Log.WithField("node", n).Warn("the store of a broker has failed, or hangs: it counts as dead")
+	p.o.Log.WithField("node", n).Warn("broker counts as dead: its store failed or hangs")
 	p.mu.Lock()
 	s := peerState{incarnation: p.mu.states[n].incarnation, dead: true, failed: true, since: time.Now()}
 	p.mu.states[n] = s
@@ -141,7 +141,7 @@ func (p *Peers) Failed(n ident.Node) {
 // HasFailed reports whether a broker counts as dead because it said so itself (Failed).
 func (p *Peers) HasFailed(n ident.Node) bool { return p.state(n).failed }
 
-// Renounce asks the others to count this broker as dead until it connects anew, and
+// Renounce asks the others to count this broker as dead until it reconnects, and
 // revokes its registration. Either may fail; the others revoke it, too.
 func (p *Peers) Renounce(ctx context.Context, lease int64) {
 	var asked sync.WaitGroup

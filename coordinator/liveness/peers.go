@@ -62,7 +62,7 @@ type Options struct {
 type peerState struct {
 	incarnation ident.Incarnation
 	up, dead    bool
-	failed      bool      // the broker said that its store has failed, or hangs; it has not connected anew since
+	failed      bool      // the broker said that its store has failed, or hangs; it has not reconnected since
 	since       time.Time // when up last changed
 }
 

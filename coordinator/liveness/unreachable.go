@@ -34,7 +34,7 @@ func (p *Peers) KeepUnreachable(ctx context.Context) {
 		try, cancel := context.WithTimeout(ctx, txn.Timeout)
 		defer cancel()
 		if err := p.o.Session.PublishUnreachable(try, now); err == nil {
-			p.o.Log.WithField("nodes", now).Warn("UNREACHABLE brokers, as published to the other brokers")
+			p.o.Log.WithField("nodes", now).Warn("brokers unreachable: published to the other brokers")
 		}
 	})
 }
@@ -105,7 +105,7 @@ func (p *Peers) PostLive(n ident.Node) {
 	})
 }
 
-// JudgeLeaders judges anew the leaders that have published that they cannot reach their
+// JudgeLeaders reassesses the leaders that have published that they cannot reach their
 // replicas, because the set of brokers that this one reaches has changed. Called as PostLive.
 func (p *Peers) JudgeLeaders() {
 	for _, r := range p.o.Catalog.LiveNodes() {

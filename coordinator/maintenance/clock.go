@@ -10,7 +10,7 @@ import (
 )
 
 // clockEvery is how often the cluster's clock is written while it is read: a controller that takes
-// over goes on from what was written last.
+// over continues from what was written last.
 const clockEvery = 10 * time.Second
 
 // Clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It

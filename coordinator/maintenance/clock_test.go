@@ -16,7 +16,7 @@ func TestClockIsNeverAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, keys := metadata.NewMemory(), metadata.Keys{Cluster: "test"}
 		defer store.Close()
-		tenure := func() metadata.Compare { // each controller writes its key anew
+		tenure := func() metadata.Compare { // each controller writes its key again
 			_, _, err := store.Txn(t.Context(), nil, []metadata.Put{{Key: keys.Controller(), Delete: true}})
 			require.NoError(t, err)
 			_, rev, err := store.Txn(t.Context(), nil, []metadata.Put{{Key: keys.Controller(), Value: []byte("n")}})

@@ -173,7 +173,7 @@ func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolic
 func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) []error {
 	channel := c.Name()
 	s := d.o.Channels(p.ID().Topic)[channel]
-	if s.ID != c.ID() { // deleted, and perhaps made anew
+	if s.ID != c.ID() { // deleted, and perhaps recreated
 		return slices.Repeat([]error{errNoPolicy}, len(dead))
 	}
 	to := s.Policy.DeadLetterTopic

@@ -19,7 +19,7 @@
 //     clock since the controller saw it there. No time of day decides that.
 //  5. A topic is deleted as idle only if the present leaders of all its partitions have seen no use of
 //     them for the time in its option, twice, and its key has not changed since. It lies in the trash
-//     then. Each unknown counts as a use: a leader that does not answer, or leads anew.
+//     then. Each unknown counts as a use: a leader that does not answer, or has just been elected.
 //  6. A channel is deleted as idle only if its announcement stood for the whole grace, and the present leaders
 //     of all partitions of its topic have seen no use of it for that time and the time in the topic's option
 //     before. They are asked again directly before. Each unknown keeps the channel.
@@ -31,6 +31,6 @@
 //	job          one for each Job, started by Runner.Start, ends with the group
 //	dead letters short ones, one for each partition that has some
 //	tombstones   a short one while some are removed
-//	trash        a short one while topics in it are removed for good
+//	trash        a short one while topics in it are permanently removed
 //	idle         a short one while leaders are asked for topics and channels that nothing uses
 package maintenance

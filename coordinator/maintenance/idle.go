@@ -15,7 +15,7 @@ import (
 // the topics that are deleted for that (metadata.TopicOptions.IdleMS), or lose channels for it
 // (ChannelIdleMS). It measures by the monotonic clock of this
 // process, and from the first question of a controller on: a new leader, a restart and a change of
-// the topic's key begin anew. So the time is never longer than the one that has passed.
+// the topic's key restart the measurement, so the reported idle time is a lower bound.
 //
 // Between two questions nothing is measured. A use that begins and ends there leaves a trace in
 // counters that only rise: the end of the log, the subscriptions, and the operations on a channel.
@@ -38,7 +38,7 @@ type sighting[T comparable] struct {
 	since time.Time
 }
 
-// keep notes a look that found no use, and returns for how many ms the trace is the one before.
+// record notes that k was idle and returns for how many ms its counters have not changed.
 func (u unused[K, T]) keep(k K, t T, before unused[K, T]) (ms int64) {
 	s, ok := before[k]
 	if !ok || s.trace != t {
@@ -68,7 +68,7 @@ type channelTrace struct {
 	count    uint64      // nsqd.ChannelUse
 	id       uint64      // of the channel
 	revision int64       // of its key: a change of its policy moves it
-	idleMS   int64       // the option of its topic: a change begins the time anew
+	idleMS   int64       // the option of its topic: a change restarts the time
 }
 
 // NewIdleness makes the state. topic finds a topic that is not deleted, channels those of a topic.
@@ -82,7 +82,7 @@ func (i *Idleness) Look(req calls.IdleRequest) (r calls.IdleReply) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	before, channels := i.unused, i.unusedIn
-	if req.Topic == 0 { // those that are led here no more go
+	if req.Topic == 0 { // forget the partitions that are no longer led here
 		i.unused, i.unusedIn = unused[*engine.Partition, trace]{}, unused[channelIn, channelTrace]{}
 	}
 	for _, p := range i.engine.Partitions() {

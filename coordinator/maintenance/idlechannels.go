@@ -43,7 +43,7 @@ type IdleChannelOptions struct {
 // (metadata.TopicOptions.ChannelIdleMS). A channel has no trash, so the grace comes before the deletion: the
 // channel is announced when the leaders of all partitions say that nothing has used it (Idleness), and is
 // deleted one grace later. A use ends the announcement. The announcements are in the memory of the
-// controller: another one begins each grace anew. IdleControl drives it.
+// controller: a new controller restarts each grace. IdleControl drives it.
 type IdleChannels struct {
 	o IdleChannelOptions
 
@@ -87,13 +87,13 @@ func NewIdleChannels(o IdleChannelOptions) *IdleChannels {
 func (i *IdleChannels) collect(ctx context.Context, fence metadata.Compare, list []idleCandidate, answers idleAnswers) {
 	for _, c := range list {
 		if err := i.look(ctx, fence, c, answers); err != nil && ctx.Err() == nil {
-			i.o.Log.WithError(err).WithField("topic", c.name).WithField("channel", c.channel).Info("CONTROLLER could not delete an idle channel, trying again")
+			i.o.Log.WithError(err).WithFields(logrus.Fields{"action": "delete_idle_channel", "topic": c.name, "channel": c.channel}).Info("controller action failed, trying again")
 		}
 	}
 }
 
-// keep forgets the announcements of an earlier tenure, and of channels that are gone or whose topic has the
-// option no more.
+// keep forgets the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has
+// the option.
 func (i *IdleChannels) keep(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
 	for _, c := range list {
@@ -113,9 +113,9 @@ func (i *IdleChannels) keep(fence metadata.Compare, list []idleCandidate) {
 }
 
 // candidates are the channels that are deleted when nothing uses them, of one topic or of all (0). A channel
-// of a topic that dead letters go to is none: its messages wait for an operator.
+// of a dead-letter topic is never idle: its messages wait for an operator.
 func (i *IdleChannels) candidates(of ident.TopicID) (list []idleCandidate) {
-	if i.o.Grace <= 0 || i.o.Catalog.Cluster().Level < metadata.LevelChannelIdle {
+	if i.o.Grace <= 0 {
 		return nil
 	}
 	for name, t := range idleTopics(i.o.Catalog, func(o metadata.TopicOptions) bool { return o.ChannelIdleMS > 0 }) {
@@ -173,9 +173,10 @@ func (i *IdleChannels) announce(c idleCandidate, idle time.Duration) {
 	i.mu.Lock()
 	i.announced[c.key()] = a
 	i.mu.Unlock()
-	text := fmt.Sprintf("channel %s will be deleted with its messages in %s: it has had no consumer and no operation for %s (channel_idle_after)", c, i.o.Grace, idle.Round(time.Second))
+	idle = idle.Round(time.Second)
+	text := fmt.Sprintf("channel %s will be deleted with its messages in %s: it has had no consumer and no operation for %s (channel_idle_after)", c, i.o.Grace, idle)
 	i.note(c, "channel_idle", "degraded", text)
-	i.o.Log.WithField("topic", c.name).WithField("channel", c.channel).Warn("IDLE " + text)
+	i.o.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle, "grace": i.o.Grace}).Warn("idle channel will be deleted with its messages after the grace period")
 }
 
 // end ends an announcement: the channel is in use, or has been.
@@ -185,7 +186,7 @@ func (i *IdleChannels) end(c idleCandidate) {
 	i.mu.Unlock()
 	text := fmt.Sprintf("channel %s stays: it was used, or has another leader", c)
 	i.note(c, "channel_stays", "well", text)
-	i.o.Log.WithField("topic", c.name).WithField("channel", c.channel).Info("IDLE no more: " + text)
+	i.o.Log.WithField("topic", c.name).WithField("channel", c.channel).Info("channel is not deleted: it was used, or has another leader")
 }
 
 func (i *IdleChannels) note(c idleCandidate, code, state, text string) {
@@ -207,9 +208,10 @@ func (i *IdleChannels) remove(ctx context.Context, fence metadata.Compare, c idl
 	if err := i.delete(ctx, fence, c); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("channel %s was deleted: it had no consumer and no operation for %s", c, idle.Round(time.Second))
+	idle = idle.Round(time.Second)
+	text := fmt.Sprintf("channel %s was deleted: it had no consumer and no operation for %s", c, idle)
 	i.note(c, "channel_deleted", "well", text)
-	i.o.Log.WithField("topic", c.name).WithField("channel", c.channel).Warn("IDLE " + text)
+	i.o.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle}).Warn("idle channel deleted with its messages")
 	i.o.Metrics.IdleChannel()
 	return nil
 }

@@ -40,8 +40,8 @@ type IdleOptions struct {
 // IdleTopics moves topics into the trash that nothing has used for the time in their option
 // (metadata.TopicOptions.IdleMS): the leaders of all their partitions say so (Idleness), and once more
 // directly before. A put or a subscription may come after the last answer and before the
-// transaction: the put lies in the trash with the topic, the subscription ends and makes the topic
-// anew. IdleControl drives it.
+// transaction: the put lies in the trash with the topic, the subscription ends and recreates the topic.
+// IdleControl drives it.
 type IdleTopics struct{ o IdleOptions }
 
 // NewIdleTopics makes the state.
@@ -54,17 +54,14 @@ func (t *IdleTopics) collect(ctx context.Context, fence metadata.Compare, list m
 			continue
 		}
 		if err := t.remove(ctx, fence, name, state); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).WithField("topic", name).Info("CONTROLLER could not delete an idle topic, trying again")
+			t.o.Log.WithError(err).WithField("action", "delete_idle_topic").WithField("topic", name).Info("controller action failed, trying again")
 		}
 	}
 }
 
 // candidates are the topics that are deleted when nothing uses them. A topic that dead letters
-// of others go to is none.
+// of other topics go to is never idle.
 func (t *IdleTopics) candidates() map[string]metadata.TopicState {
-	if t.o.Catalog.Cluster().Level < metadata.LevelTrash {
-		return nil
-	}
 	return idleTopics(t.o.Catalog, func(o metadata.TopicOptions) bool { return o.IdleMS > 0 })
 }
 
@@ -108,8 +105,8 @@ func (t *IdleTopics) remove(ctx context.Context, fence metadata.Compare, name st
 	}
 	if err == nil {
 		t.o.Metrics.IdleTopic()
-		t.o.Log.WithField("topic", name).WithField("topic_id", s.ID).Infof(
-			"TOPIC deleted: it has had no put, no consumer and no unfinished message for %s (idle_after); it can be undeleted (nsqctl topic undelete)", time.Duration(s.Options.IdleMS)*time.Millisecond)
+		t.o.Log.WithFields(logrus.Fields{"topic": name, "topic_id": s.ID, "for": time.Duration(s.Options.IdleMS) * time.Millisecond}).
+			Info("idle topic deleted: it had no put, no consumer and no unfinished message (idle_after); nsqctl topic undelete restores it")
 	}
 	return err
 }

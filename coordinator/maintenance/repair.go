@@ -57,7 +57,7 @@ func (r *Repair) look(ctx context.Context) {
 			delete(r.refused, p)
 		} else if r.refused[p] != why.Error() {
 			r.refused[p] = why.Error()
-			r.o.Log.WithError(why).WithFields(p.LogFields()).Warn("DAMAGED places cannot be repaired yet, trying again")
+			r.o.Log.WithError(why).WithFields(p.LogFields()).Warn("damaged ranges cannot be repaired yet, trying again")
 		}
 	}
 }
@@ -71,9 +71,9 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 			continue
 		}
 		r.o.Metrics.Event(metrics.EventRepaired)
-		r.o.Log.WithFields(p.LogFields()).WithField("from", from).
-			Infof("MENDED: offsets %d to %d are what they were", d.From, end)
-		_, _ = p.Store().ReadAt(end, 1) // if the damage goes on there it is noticed now
+		r.o.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{"from": from, "start": d.From, "end": end}).
+			Info("damaged range repaired")
+		_, _ = p.Store().ReadAt(end, 1) // if the damage continues there it is noticed now
 	}
 	return failed
 }

@@ -99,7 +99,7 @@ func (r *Retention) look(ctx context.Context) {
 	}
 }
 
-// forgetRemoved forgets the logs that are hosted no more.
+// forgetRemoved forgets the logs that are no longer hosted.
 func (r *Retention) forgetRemoved() {
 	for p := range r.logs {
 		if now, ok := r.o.Engine.Partition(p.ID()); !ok || now != p {

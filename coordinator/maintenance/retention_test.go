@@ -209,7 +209,7 @@ func TestLimitOfATopic(t *testing.T) {
 	require.EqualValues(t, 1, r.topic.PartitionMaxBytes(), "a limit, however small")
 }
 
-// TestRetentionForgetsRemovedLogs: a partition that is hosted no more keeps no memory, nor
+// TestRetentionForgetsRemovedLogs: a partition that is no longer hosted keeps no memory, nor
 // do its channels.
 func TestRetentionForgetsRemovedLogs(t *testing.T) {
 	r := newRetained(t)

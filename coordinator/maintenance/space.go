@@ -253,13 +253,13 @@ func (s *Space) log(low bool) {
 	free, _ := s.o.Store.FreeBytes() // for the log only
 	log := s.o.Log.WithFields(logrus.Fields{"free_bytes": free, "min_free_bytes": s.o.MinFreeBytes, "max_disk_bytes": s.o.MaxDiskBytes})
 	if low {
-		log.Error("DISK reserve reached: this broker leaves the in-sync sets and leads nothing where enough other replicas have room; puts to its other partitions are refused until consumers or an operator make room")
+		log.Error("disk reserve reached: leaving in-sync sets and leaderships where enough other replicas have room, refusing puts elsewhere until space is freed")
 		if trash := s.o.TrashBytes(); trash > 0 {
-			log.WithField("trash_bytes", trash).Warn("DISK: deleted topics in the trash take space here: nsqctl topic purge TOPIC removes one for good, --delete-early removes them when the disk is short")
+			log.WithField("trash_bytes", trash).Warn("deleted topics in the trash take disk space: nsqctl topic purge TOPIC removes one permanently, --delete-early removes them when the disk is short")
 		}
 		return
 	}
-	log.Info("DISK has room again: this broker joins the in-sync sets when its replicas have caught up")
+	log.Info("disk space recovered, accepting puts")
 }
 
 // notify notifies every broker that answers. One that misses it is notified again.

@@ -61,7 +61,7 @@ func (t *Tombstones) Collect(fence metadata.Compare) {
 	t.o.Group.Go(func(ctx context.Context) {
 		defer s.busy.Store(false)
 		if err := t.removeOld(ctx, fence, s); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).Info("CONTROLLER could not remove the tombstones of deleted topics, trying again")
+			t.o.Log.WithError(err).WithField("action", "remove_tombstones").Info("controller action failed, trying again")
 		}
 	})
 }

@@ -25,7 +25,7 @@ type TrashOptions struct {
 	Keys    metadata.Keys
 	Catalog *catalog.Catalog
 	Clock   *Clock
-	// Purge removes a topic for good, as it was read, while the fence holds.
+	// Purge permanently removes a topic, as it was read, while the fence holds.
 	Purge func(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
 	// Early: topics go before their grace is over while a broker that holds them is below its disk
 	// reserve (Low).
@@ -35,7 +35,7 @@ type TrashOptions struct {
 	Log   logrus.FieldLogger
 }
 
-// Trash removes topics for good when their grace is over by the cluster's clock. The grace begins
+// Trash permanently removes topics when their grace is over by the cluster's clock. The grace begins
 // when the controller first sees the topic in the trash. The controller alone calls Collect, in one
 // goroutine.
 type Trash struct {
@@ -56,7 +56,7 @@ func (t *Trash) Collect(fence metadata.Compare) {
 	t.o.Group.Go(func(ctx context.Context) {
 		defer t.busy.Store(false)
 		if err := t.collect(ctx, fence, list); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).Info("CONTROLLER could not look after the topics in the trash, trying again")
+			t.o.Log.WithError(err).WithField("action", "empty_trash").Info("controller action failed, trying again")
 		}
 	})
 }
@@ -93,7 +93,7 @@ func (t *Trash) see(ctx context.Context, fence metadata.Compare, topic metadata.
 func (t *Trash) purge(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, why string) error {
 	err := t.o.Purge(ctx, topic, fence)
 	if err == nil {
-		t.o.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).Infof("TOPIC removed for good: %s", why)
+		t.o.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).WithField("reason", why).Info("topic removed permanently")
 	}
 	return err
 }

@@ -69,6 +69,6 @@ func decode(e Entry, to any, version *int) error {
 }
 
 // Tombstoned reports whether a linearizable read of a topic's tombstone proves that the
-// topic is deleted for good: only a tombstone that was found does. A key that is not there
+// topic is permanently deleted: only a tombstone that was found does. A key that is not there
 // proves nothing, and a failed read proves nothing.
 func Tombstoned(read error) bool { return read == nil }

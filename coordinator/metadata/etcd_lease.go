@@ -19,8 +19,8 @@ const (
 )
 
 // Lease implements Store. The client's own keep-alive gives up when etcd was silent for
-// a TTL. This one goes on, because only etcd's answer proves that a lease is gone (a leader
-// that is partitioned from etcd goes on publishing).
+// a TTL. This one continues, because only etcd's answer proves that a lease is gone (a leader
+// that is partitioned from etcd keeps publishing).
 func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struct{}, error) {
 	granted, err := e.lease.Grant(ctx, ttlSeconds)
 	if err != nil {

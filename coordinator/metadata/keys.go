@@ -58,7 +58,7 @@ const deletedTopics = "deleted-topics/"
 // Tombstones is the prefix of all Tombstone keys.
 func (k Keys) Tombstones() string { return k.Audit(deletedTopics) }
 
-// Tombstone is the key that marks a topic id as deleted for good, also after a new topic
+// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic
 // has the name: a broker that was away still finds that its folder may go.
 func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
 

@@ -143,7 +143,7 @@ func (m *Memory) Revoke(ctx context.Context, id int64) error {
 	return nil
 }
 
-// Close implements Store. Other sessions go on.
+// Close implements Store. Other sessions continue.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	if !m.mu.closed {

@@ -44,7 +44,7 @@ func (w *memoryWatch) run(ctx context.Context) {
 			}
 		}
 		if len(changes) > 0 {
-			continue // more may have come meanwhile
+			continue // more may have come
 		}
 		select {
 		case <-wait:

@@ -303,12 +303,11 @@ type NodeState struct {
 	Zone             string     `json:"zone"`
 	Region           string     `json:"region"`
 	Version          string     `json:"version"`                    // of NSQ, which it speaks
-	Build            string     `json:"lockstep_version,omitempty"` // of the product; "": an older build
+	Build            string     `json:"lockstep_version,omitempty"` // of the product
 	Lease            int64      `json:"lease,omitempty"`            // live/<n>: a peer may revoke it
 	Boot             int64      `json:"boot,omitempty"`             // nodes/<n>: signs of life counted, to notice a restored data path
 	Disk             string     `json:"disk,omitempty"`             // id of the data path (coordinator/metadata/nodefile)
-	// Starts, in nodes/<n>, are the newest starts of the broker. An older build that rewrites the key drops them: then Boot
-	// alone is compared, until the broker raises it again.
+	// Starts, in nodes/<n>, are the newest starts of the broker.
 	Starts       []lifecycle.StartRecord `json:"starts,omitempty"`
 	Transferring bool                    `json:"handing_over,omitempty"`
 	// Unreachable names the brokers from which this one receives nothing. It is set only
@@ -335,50 +334,9 @@ const (
 	DrainReplicas Drain = "replicas"
 )
 
-// Level is the feature level of this build: it rises by one with each change of a
-// format or message that older builds cannot read. Such a change is used
-// only when the cluster's level has reached it.
-const Level = LevelTrash
-
-// LevelDurability is the first feature level whose brokers honour the durability in a
-// topic's key.
-const LevelDurability = 2
-
-// LevelQuotas is the first feature level whose brokers keep the owner of a topic or channel
-// and the publish rates in its key, and the quota in a user's key. An older broker that
-// rewrites such a key loses them.
-const LevelQuotas = 3
-
-// LevelDedupe is the first feature level whose brokers read batches in which messages have
-// identities, and keep the dedupe window of a topic in its key.
-const LevelDedupe = 4
-
-// LevelFilters is the first feature level whose brokers apply the filter in a channel's key. An
-// older broker that leads a partition delivers every message, and loses the filter when it
-// rewrites the key.
-const LevelFilters = 5
-
-// LevelDrain is the first feature level whose brokers keep the drain in a broker's key, and
-// give a drained broker no leadership. An older controller would give them back.
-const LevelDrain = 6
-
-// LevelGrowing is the first feature level whose brokers keep the new partitions in a topic's
-// key, and delete them with the topic.
-const LevelGrowing = 6
-
-// LevelContent is the first feature level whose brokers keep the dedupe option of a topic in its
-// key, and give a message without an id the identity of its content. A put through an older broker
-// would not be recognised. These brokers also read puts whose messages share one identity.
-const LevelContent = 6
-
-// LevelTrash is the first feature level whose brokers keep the replicas of a topic that was deleted
-// with a grace, and keep the idle time of a topic in its key. An older broker would remove the
-// replicas when it sees the topic's key, and loses the idle time when it rewrites the key.
-const LevelTrash = 7
-
-// LevelChannelIdle is the first feature level whose brokers keep the idle time of a topic's channels in its
-// key. An older broker loses it when it rewrites the key.
-const LevelChannelIdle = 7
+// Level is the feature level of this build. A change of a format or message that the builds before it cannot read
+// raises it by one, and is used only when the cluster's level has reached it.
+const Level = 1
 
 // ClusterState is the value of the config key (version 1).
 type ClusterState struct {

@@ -7,7 +7,7 @@ import (
 )
 
 // TrashState is the value of the key of a topic that was deleted with a grace (version 1). The keys
-// of its partitions and channels stay: its replicas go on replicating, and take no puts.
+// of its partitions and channels stay: its replicas keep replicating, and take no puts.
 type TrashState struct {
 	V     int        `json:"v"`
 	Name  string     `json:"name"`
@@ -17,7 +17,7 @@ type TrashState struct {
 	// SeenMS is what the cluster's clock had counted when the controller first saw this key; 0 = it
 	// has not seen it yet, and the grace has not begun.
 	SeenMS int64 `json:"seen_ms,omitempty"`
-	// Purging: the topic is being removed for good, and cannot be undeleted any more.
+	// Purging: the topic is being permanently removed, and cannot be undeleted any more.
 	Purging bool   `json:"purging,omitempty"`
 	By      string `json:"by,omitempty"` // the client that deleted it; "": not known
 	// DeletedAtMS is shown to operators. It is a time of day: nothing is decided by it.

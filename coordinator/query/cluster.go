@@ -30,7 +30,7 @@ func (d *Directory) Cluster() api.ClusterView {
 }
 
 // View is Cluster without a wait and without a question to another broker: the ends are 0, and
-// damaged places are those of this broker. The topics are shared, and must not be changed: they are made anew
+// damaged places are those of this broker. The topics are shared, and must not be changed: they are rebuilt
 // after a change alone, for an open console asks for them every second.
 func (d *Directory) View() api.ClusterView {
 	own := d.own()

@@ -32,7 +32,7 @@ func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	d.Next = max(req.From, d.Start)
 	for d.Next < d.Committed && len(d.Batches) < digestBatches {
 		batches, err := p.Store().ReadDisk(ident.Offset(d.Next), digestBytes)
-		if start := int64(p.Start().Offset); errors.Is(err, store.ErrTrimmed) && start > d.Next { // meanwhile
+		if start := int64(p.Start().Offset); errors.Is(err, store.ErrTrimmed) && start > d.Next { // trimmed since
 			d.Start, d.Next, d.Batches = start, start, d.Batches[:0]
 			continue
 		}

@@ -41,7 +41,7 @@ type Options struct {
 	Counters func() api.CounterTotals
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
-	// Hangs reports whether a broker said that its disk or a core loop does not go on, or that its
+	// Hangs reports whether a broker said that its disk or a core loop does not make progress, or that its
 	// store has failed.
 	Hangs func(ident.Node) bool
 	// Unanswered reports whether a broker's address neither answers nor refuses connections.

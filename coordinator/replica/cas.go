@@ -98,7 +98,7 @@ func (m *Machine) countISR(p *proposal) {
 
 // keepUnresolved keeps a proposal that may still land. An equal one is kept once:
 // the leader repeats it for as long as the metadata store does not answer, and the
-// repetition covers no more members.
+// repetition covers no additional members.
 func (l *leadership) keepUnresolved(p *proposal) {
 	if !slices.ContainsFunc(l.unresolved, p.equal) {
 		l.unresolved = append(l.unresolved, *p)

@@ -17,7 +17,7 @@ type ack struct {
 //
 // A commitment has no memory. The leader begins one with its own ack, requires each
 // member of each ISR that counts, waits for the replicas that are about to join, and
-// takes the result. It is worked out anew for each acknowledgement: a remembered result
+// takes the result. It is recomputed for each acknowledgement: a remembered result
 // would have to follow every change of the maximal ISR, and with a handful of replicas
 // the work takes some nanoseconds.
 //

@@ -28,7 +28,7 @@ func (m *Machine) published(p Put) bool {
 // unknownPart is the part of a put that is not in the log, and the place of the put's first message
 // if that is. published has found that some of it is not.
 func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
-	if draft.Count == 1 || draft.Whole() {
+	if draft.Count == 1 || draft.HasPutIdentity() {
 		return draft, 0, false
 	}
 	r := m.dedupe.Recognise(&draft)

@@ -26,7 +26,7 @@ var (
 	quoted     = regexp.MustCompile("`(\\w+|[\\w/]+\\.go)`")
 )
 
-// rules reads DESIGN.md: an entry begins with "- **", and goes on up to an empty line or
+// rules reads DESIGN.md: an entry begins with "- **", and continues up to an empty line or
 // the next entry.
 func rules(t *testing.T) map[string]rule {
 	text, err := os.ReadFile("DESIGN.md")

@@ -56,7 +56,7 @@
 //	    durable, verified against this leader's log, in this epoch.
 //	I5  An elected leader serves nothing (no put answered, nothing delivered) before
 //	    the committed end has passed its marker. After a rollback of its own epoch the
-//	    leader delivers what was committed in that one, and appends no put.
+//	    leader delivers what was committed in that epoch, and appends no put.
 //	I6  Nothing is rolled back except under a new epoch that this leader won by
 //	    compare-and-swap, and then everything above the committed end at once.
 //	I7  (epoch, offset) is never used twice.

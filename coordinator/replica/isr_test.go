@@ -83,7 +83,7 @@ func TestWhoIsSlowIsLetGo(t *testing.T) {
 	require.Len(t, c.state.ISR, 3, "it keeps up again")
 }
 
-// load puts every 10 ms, under numbers that go on from put.
+// load puts every 10 ms, under numbers that continue from put.
 func (c *cluster) load(leader *broker, put *uint64, ms int64) {
 	for end := c.now + ms; c.now < end; c.pass(10) {
 		*put++
@@ -123,7 +123,7 @@ func TestFarReplicaJoinsBesidePuts(t *testing.T) {
 }
 
 // TestAnswersThatTakeLongerThanARetry: the follower's answers arrive after the probe was
-// repeated, and puts go on meanwhile. All repetitions are equal.
+// repeated, and puts continue. All repetitions are equal.
 func TestAnswersThatTakeLongerThanARetry(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	c.pass(500)

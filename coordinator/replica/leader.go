@@ -53,7 +53,7 @@ func (m *Machine) becomeLeader(e ident.Epoch) {
 
 // openEpoch writes the promise, the truncation and the marker as one journal
 // record, and leads from then on. Nothing is sent before the record is durable
-// (RB-4). The channel state is issued anew as version (epoch, 1) (RB-12, RB-13).
+// (RB-4). The channel state is issued again as version (epoch, 1) (RB-12, RB-13).
 func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.promised, m.follow = e, following{}
 	draft := queue.Marker()
@@ -79,7 +79,7 @@ func (m *Machine) leadSynced() {
 	}
 }
 
-// stepDown ends the leadership in this process for good. Puts with an offset are in
+// stepDown permanently ends the leadership in this process. Puts with an offset are in
 // doubt, for the next leader may commit them (RB-8). Puts without one go to the next
 // leader.
 func (m *Machine) stepDown() {

@@ -14,7 +14,7 @@ import (
 // changes it.
 type Machine struct {
 	o        Options
-	self     Peer // live: the incarnation changes when the node registers anew
+	self     Peer // live: the incarnation changes when the node registers again
 	index    Index
 	register Register
 

@@ -19,7 +19,7 @@ type node struct {
 const flappingLosses = 2
 
 // lost notes that the node does not answer any more. If it had answered for less than T_isr,
-// the silence before goes on (AC-8): a node that comes back now and then would restart its
+// the earlier silence continues (AC-8): a node that comes back now and then would restart its
 // time again and again, and would never leave the ISR.
 func (n *node) lost(nowMS, isrMS int64) {
 	if n.losses == 0 || nowMS-n.changedMS >= isrMS {
@@ -102,7 +102,7 @@ func (m *Machine) live(ev Live) {
 	}
 }
 
-// registeredAnew ends a leadership with the incarnation that won it, and goes on under
+// registeredAnew ends a leadership with the incarnation that won it, and continues under
 // the next one. 0: there is none yet.
 func (m *Machine) registeredAnew(i ident.Incarnation) {
 	if m.lead != nil {

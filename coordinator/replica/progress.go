@@ -164,7 +164,7 @@ func (p *progress) beginRead(token uint64) {
 	}
 }
 
-// endRead goes on with the batches that were read, or without. Only in phases
+// endRead continues with the batches that were read, or without. Only in phases
 // probeRead and catchUp.
 func (p *progress) endRead() {
 	p.must(p.reading(), "endRead")

@@ -195,7 +195,7 @@ func TestConflictBelowTheCommittedEnd(t *testing.T) {
 	require.Equal(t, before, follower.bodies())
 }
 
-// TestAbandonedCommittedMessagesAreNamedSo: what an operator went on without is reported as that,
+// TestAbandonedCommittedMessagesAreNamedSo: what an operator continued without is reported as that,
 // with the advice to save it, also where this replica knows that it was committed.
 func TestAbandonedCommittedMessagesAreNamedSo(t *testing.T) {
 	c := newCluster(t, 3, 2)

@@ -53,7 +53,7 @@ func (m *Machine) fromPresentProcess(f *progress) bool {
 	return !f.probing() && n.incarnation != 0 && n.incarnation == f.incarnation
 }
 
-// silentSince reports whether the follower's node was registered anew, and has said nothing as that
+// silentSince reports whether the follower's node was registered again, and has said nothing as that
 // process: its last answer was on its way.
 func (m *Machine) silentSince(f *progress) bool { return m.node(f.node).incarnation > f.incarnation }
 
@@ -226,7 +226,7 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
 }
 
-// readDone goes on with a catch-up. A read that a probe has replaced meanwhile is
+// readDone continues with a catch-up. A read that a probe has replaced is
 // ignored.
 func (m *Machine) readDone(ev Read) {
 	if m.lead == nil {

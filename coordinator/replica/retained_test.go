@@ -25,7 +25,7 @@ func chain(p ident.Position, crc uint32, n int) (bs []queue.Batch) {
 }
 
 // TestRestartArrivesTwice: a "begin afresh" that arrives twice must not remove batches that
-// were acknowledged since the first, nor if retention has passed the place meanwhile.
+// were acknowledged since the first, nor if retention has passed the place.
 func TestRestartArrivesTwice(t *testing.T) {
 	c := newCluster(t, 3, 2)
 	b := c.at(2)

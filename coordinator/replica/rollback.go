@@ -59,7 +59,7 @@ func (m *Machine) giveUpRolledBack() {
 }
 
 // proposeRollback proposes the same ISR under a new epoch (RB-3). Nothing is removed
-// until the key is seen in the new epoch. Puts that arrive meanwhile are held.
+// until the key is seen in the new epoch. Puts that arrive before then are held.
 func (m *Machine) proposeRollback() {
 	l := m.lead
 	l.paused, l.rollback = true, true
@@ -69,7 +69,7 @@ func (m *Machine) proposeRollback() {
 }
 
 // rollBack switches to the epoch that was won (RB-4). One journal record removes everything
-// above the present committed end, and puts the new epoch's marker in its place. This leader goes on delivering what was committed in the old
+// above the present committed end, and puts the new epoch's marker in its place. This leader keeps delivering what was committed in the old
 // epoch, and takes changes of the channels (RB-14): it knows the committed end, and its
 // channel state is the newest. A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {

@@ -72,7 +72,7 @@ func (s *script) identified(request func(ticket uint64, word string) uint64) {
 		}
 		for i, body := range bodies {
 			body, plain := strings.CutPrefix(body, "-")
-			m := queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body)), Whole: whole}
+			m := queue.Message{Body: []byte(body), Identity: queue.IdentityOf([]byte(body)), IsPutIdentity: whole}
 			if plain || whole && i > 0 {
 				m.Identity = queue.Identity{}
 			}
@@ -214,7 +214,7 @@ func (s *script) replicas() {
 	s.edit()
 }
 
-// recover is the operator, who goes on with one replica alone: the others were lost.
+// recover is the operator, who continues with one replica alone: the others were lost.
 func (s *script) recover() {
 	n, _ := s.first()
 	s.lab.key = s.lab.key.Clone()
@@ -302,7 +302,7 @@ func (s *script) kill() {
 	s.unregister()
 }
 
-// register registers a process anew that lost its registration.
+// register registers a process again that lost its registration.
 func (s *script) register() {
 	n, _ := s.first()
 	s.lab.live[n.name] = ident.Incarnation(10*n.number + 501)

@@ -28,8 +28,8 @@ func (m *Machine) transferLeadership(ev TransferLeadership) {
 
 // transferTick leads on when a transfer has not come about within the grace time, or
 // within half of T_isr since the channels were asked to stop (no message is delivered
-// meanwhile), or its answer is lost. If it has landed after all, the target is a member of the ISR:
-// it has whatever is committed here meanwhile.
+// since then), or its answer is lost. If it has landed after all, the target is a member of the ISR:
+// it has all that is committed here until then.
 func (m *Machine) transferTick() {
 	l := m.lead
 	if t := &l.transfer; t.target != "" && (m.nowMS-t.sinceMS > m.o.GraceMS || t.number != 0 && m.nowMS-t.stopMS > m.o.ISRMS/2) {

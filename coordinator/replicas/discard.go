@@ -13,13 +13,13 @@ import (
 
 // Discard trashes the replica that an operator has given up (calls.Discard), unless the
 // partition's key, read linearizably after the replica has ceased to acknowledge, has it
-// in sync. The next change of the key makes it anew.
+// in sync. The next change of the key recreates it.
 func (h *Hosting) Discard(ctx context.Context, req calls.DiscardRequest) error {
 	id := req.Partition()
 	defer h.lock(id)()
 	st, stored := h.o.Store.Partition(id)
 	if !stored || uint64(st.StoreID()) != req.Store {
-		return fmt.Errorf("%w: the replica on %s was replaced meanwhile, read its state again", api.ErrInvalid, h.o.Self)
+		return fmt.Errorf("%w: the replica on %s was replaced since, read its state again", api.ErrInvalid, h.o.Self)
 	}
 	p, hosted := h.o.Engine.Partition(id)
 	if hosted {

@@ -8,7 +8,7 @@
 // # Invariants
 //
 //  1. A folder is moved to the trash only for one of two reasons: there is a tombstone of its
-//     topic id, or the partition's key names this broker no more. The key is read linearizably
+//     topic id, or the partition's key no longer names this broker. The key is read linearizably
 //     after the replica has ceased to acknowledge.
 //  2. A store that was prepared goes only if no key names its partition and nothing was
 //     ever promised or written there.

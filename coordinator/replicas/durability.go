@@ -72,9 +72,9 @@ func (h *Hosting) setSync(on bool, topic string) error {
 		return err
 	}
 	if on {
-		h.o.Log.WithField("topic", topic).Info("DURABILITY is sync for all partitions here, because this topic requires it")
+		h.o.Log.WithField("topic", topic).Info("durability of all partitions here changed to sync: this topic requires it")
 	} else {
-		h.o.Log.Info("DURABILITY is replicated for all partitions here: no topic here requires sync")
+		h.o.Log.Info("durability of all partitions here changed to replicated: no topic here requires sync")
 	}
 	return nil
 }

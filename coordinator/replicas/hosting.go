@@ -92,7 +92,7 @@ func (h *Hosting) lock(p ident.Partition) (unlock func()) {
 }
 
 // PartitionsChanged makes the stores that are missing here, many at once, because each
-// takes some syncs and no other change is received meanwhile; then it opens or notifies each
+// takes some syncs, and no other change is received until then; it then opens or notifies each
 // replica.
 func (h *Hosting) PartitionsChanged(ids []ident.Partition) {
 	h.makeStores(ids)
@@ -110,7 +110,7 @@ func (h *Hosting) Retry() {
 	ids := slices.Collect(maps.Keys(h.waiting))
 	h.PartitionsChanged(ids)
 	if opened := len(ids) - len(h.waiting); opened > 0 {
-		h.o.Log.WithField("count", opened).Info("REPLICAS opened: the disk has room again")
+		h.o.Log.WithField("count", opened).Info("replicas opened after disk space recovered")
 	}
 }
 
@@ -169,7 +169,7 @@ func (h *Hosting) partitionChanged(id ident.Partition) {
 		p.Unmute()
 		h.introduce(p, s)
 	} else {
-		delete(h.introduced, id) // a replica that is moved back is introduced to its peers anew
+		delete(h.introduced, id) // a replica that is moved back is introduced to its peers again
 	}
 	h.o.Engine.Post(id, replica.Meta{State: s})
 	if _, stored := h.o.Store.Partition(id); stored && h.isAway(s) {

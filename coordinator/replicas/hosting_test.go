@@ -80,7 +80,7 @@ func TestReplicaMovedBackStays(t *testing.T) {
 	}
 }
 
-// TestReplicaWaitsForRoom: the disk is full when a replica is placed here. The broker goes on, and
+// TestReplicaWaitsForRoom: the disk is full when a replica is placed here. The broker continues, and
 // makes the replica once there is room.
 func TestReplicaWaitsForRoom(t *testing.T) {
 	var full atomic.Bool

@@ -39,7 +39,7 @@ func newLone(t *testing.T, o replica.Options) *lone {
 	return l
 }
 
-// start opens the store, and lets the machine lead. Its time begins anew.
+// start opens the store, and lets the machine lead. Its time restarts.
 func (l *lone) start() {
 	id := ident.Partition{Topic: 1}
 	log := logrus.New()

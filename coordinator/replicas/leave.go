@@ -21,7 +21,7 @@ func (h *Hosting) drop(t metadata.TopicState) {
 			gone = append(gone, p)
 		}
 	}
-	h.o.Group.Go(func(context.Context) { // each takes some syncs, and the metadata goes on
+	h.o.Group.Go(func(context.Context) { // each takes some syncs, and the metadata continues
 		for _, p := range gone {
 			h.trashDeleted(p, "its topic was deleted")
 		}
@@ -51,7 +51,7 @@ func (h *Hosting) trashLocked(p ident.Partition, why string) {
 		log.WithError(err).Error("cannot trash a replica")
 		return
 	}
-	log.Infof("REPLICA trashed: %s", why)
+	log.WithField("reason", why).Info("replica trashed")
 }
 
 // trashDeleted trashes a replica of a deleted topic: its id never comes back.
@@ -62,9 +62,9 @@ func (h *Hosting) trashDeleted(p ident.Partition, why string) {
 	}
 }
 
-// moveAway trashes a replica whose partition's key, read linearizably after it has ceased
-// to acknowledge, names this broker no more. If it was moved back meanwhile, that change
-// unmutes it. Its machine stays until the replica is trashed, because only the machine has
+// moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the
+// partition's key linearizably; if the key no longer lists this broker, it trashes the files. If the
+// replica was moved back, that change unmutes it. Its machine stays until the replica is trashed, because only the machine has
 // the end of the log.
 func (h *Hosting) moveAway(ctx context.Context, id ident.Partition) {
 	muted := h.whileAway(id, func() {
@@ -86,7 +86,7 @@ func (h *Hosting) moveAway(ctx context.Context, id ident.Partition) {
 }
 
 // whileAway calls do for a partition that, as far as this broker's catalog goes, was moved to
-// other brokers. Nothing opens it meanwhile.
+// other brokers. Nothing opens it until then.
 func (h *Hosting) whileAway(p ident.Partition, do func()) bool {
 	defer h.lock(p)()
 	s, ok := h.o.Catalog.Partition(p)

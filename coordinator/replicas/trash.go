@@ -9,8 +9,8 @@ import (
 )
 
 // TrashChanged hides the replicas of a topic that came into the trash, shows those of one that was
-// undeleted, and lets go of those of one that was removed for good. The end of its key alone does
-// not tell these two apart: only a tombstone proves that a topic is deleted for good.
+// undeleted, and lets go of those of one that was permanently removed. The end of its key alone does
+// not tell these two apart: only a tombstone proves that a topic is permanently deleted.
 func (h *Hosting) TrashChanged(id ident.TopicID) {
 	t, hosted := h.o.Catalog.Hosted(id)
 	if !hosted {

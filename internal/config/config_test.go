@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,7 +135,7 @@ func another(key string, value any) (text string, with []string) {
 		"etcd_found_without":   {"n2", "--node-name=n1", "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"},
 		"id":                   {"5"}, "msg_timeout": {"2m"}, "max_msg_timeout": {"20m"}, "topic_idle_after": {"1h"}, "channel_idle_after": {"1h"}, "e2e_processing_latency_percentiles": {"0.5"},
 		"insecure_clients": {"false", "--tcp-address=127.0.0.1:1"}, "insecure_http": {"false", "--http-address=127.0.0.1:1"},
-		"max_deflate_level": {"9"}, "etcd_heartbeat": {"20ms"}, "peer_heartbeat": {"60ms"}, "topic_default": {"orders:partitions=2"},
+		"max_deflate_level": {"9"}, "topic_default": {"orders:partitions=2"},
 		"otlp_endpoint": {"127.0.0.1:4317"}, "trace_sample": {"0.5"},
 		"max_output_buffer_timeout": {"31s"}, "min_output_buffer_timeout": {"26ms"},
 	}
@@ -300,8 +301,6 @@ func TestFaults(t *testing.T) {
 		"--etcd-client-address=127.0.0.1:0":                         "must be a fixed port",
 		"--rpc-address=4153":                                        "host:port",
 		"--min-in-sync=3 --replication-factor=2":                    "above --replication-factor",
-		"--etcd-election-timeout=100ms":                             "5 times",
-		"--peer-heartbeat=400ms":                                    "twice",
 		"--session-ttl=1500ms":                                      "whole seconds",
 		"--config=missing.toml":                                     "missing.toml",
 		"--snappy false":                                            "=",
@@ -441,13 +440,31 @@ func TestNoOps(t *testing.T) {
 	require.Len(t, warnings, 2)
 }
 
-func TestHelpNamesEverything(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, config.Help(&b))
+// TestHelp: --help has at most 40 flags, with --help-all itself. --help-all has every one, and gives
+// those that --help leaves out a reason to change them, or says that they have no effect.
+func TestHelp(t *testing.T) {
+	var short, all bytes.Buffer
+	require.NoError(t, config.Help(&short, false))
+	require.NoError(t, config.Help(&all, true))
+	flagLine := regexp.MustCompile(`(?m)^  (--[a-z0-9-]+|\$[A-Z_]+)`)
+	require.LessOrEqual(t, len(flagLine.FindAllString(short.String(), -1)), 39)
+	require.Contains(t, short.String(), "nsqd --help-all")
+	lines := strings.Split(all.String(), "\n")
 	for _, key := range config.Keys() {
-		require.Contains(t, b.String(), "  --"+flagOf(key), key)
+		name := "  --" + flagOf(key) + "="
+		i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, name) })
+		require.Positive(t, i, key)
+		explained := strings.Contains(lines[i+1], "; change it when ") || strings.Contains(lines[i+1], "; no effect: ")
+		require.NotEqual(t, strings.Contains(short.String(), "\n"+name), explained, key)
 	}
-	require.NotContains(t, b.String(), "$hostname")
+	require.NotContains(t, all.String(), "$hostname")
+	for _, args := range [][]string{{"--help-all"}, {"-help-all"}, {"--no-such-flag", "--help-all"}} {
+		_, _, err := config.Load(source("", nil, args...))
+		require.ErrorIs(t, err, config.ErrHelpAll)
+	}
+	_, _, err := config.Load(source("", nil, "--help"))
+	require.ErrorIs(t, err, config.ErrHelp)
+	require.NotErrorIs(t, err, config.ErrHelpAll)
 }
 
 func TestDerived(t *testing.T) {
@@ -460,6 +477,7 @@ func TestDerived(t *testing.T) {
 	for replicas, want := range map[int]int{1: 1, 2: 2, 3: 2, 5: 3} {
 		require.Equal(t, want, o.InSync(replicas))
 	}
+	require.Equal(t, []time.Duration{30 * time.Millisecond, 50 * time.Millisecond, 2 * time.Second}, []time.Duration{o.EtcdHeartbeat(), o.PeerHeartbeat(), o.RollbackGrace()})
 	o.MinInSync, o.ReplicationFactor = 3, 2
 	require.Equal(t, 2, o.Replicas(5))
 	require.Equal(t, 2, o.InSync(2), "never more than there are")

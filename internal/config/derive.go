@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // maxDefaultReplicas is the largest default of the replication factor.
 const maxDefaultReplicas = 3
@@ -27,6 +30,20 @@ func (o Options) InSync(replicas int) int {
 	}
 	return replicas/2 + 1
 }
+
+// beatsPerTimeout is the number of heartbeats that one timeout lasts: a few that are late in a row
+// are no silence. Fewer make elections without a failure, and more cost processor time only.
+const beatsPerTimeout = 10
+
+// EtcdHeartbeat is the interval of the embedded etcd's heartbeats.
+func (o Options) EtcdHeartbeat() time.Duration { return o.EtcdElectionTimeout / beatsPerTimeout }
+
+// PeerHeartbeat is the interval of the heartbeats between brokers.
+func (o Options) PeerHeartbeat() time.Duration { return o.PeerTimeout / beatsPerTimeout }
+
+// RollbackGrace is the time within which a new epoch must be committed, else the rolled-back puts are reported as in
+// doubt. It needs the same disks and network as a put, and has less to write: two thirds of --write-timeout.
+func (o Options) RollbackGrace() time.Duration { return o.WriteTimeout * 2 / 3 }
 
 // EmbedsEtcd reports whether the broker runs an embedded etcd.
 func (o Options) EmbedsEtcd() bool { return len(o.EtcdEndpoints) == 0 }

@@ -33,7 +33,7 @@ func Reference(w io.Writer) {
 		default:
 			byDefault = " (`" + byDefault + "`)"
 		}
-		fmt.Fprintf(w, "- %s%s: %s\n", name, byDefault, s.description()+s.limits())
+		fmt.Fprintf(w, "- %s%s: %s\n", name, byDefault, s.description())
 	}
 }
 

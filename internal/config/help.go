@@ -28,13 +28,19 @@ variable (--tcp-address is NSQD_TCP_ADDRESS), or in the TOML file of
 --config (tcp_address = "…"). A flag beats the environment, which beats the file.
 `
 
-// Help writes the text of --help.
-func Help(w io.Writer) error {
+// Help writes the text of --help, or of --help-all.
+func Help(w io.Writer, all bool) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprint(b, helpIntro)
+	if !all {
+		fmt.Fprint(b, "\nThese are the settings of a new cluster; nsqd --help-all explains all of them.\n")
+	}
 	group := ""
 	var o Options
 	for s := range settings(&o) {
+		if !all && (s.when != "" || s.noop != "") {
+			continue
+		}
 		if s.group != group {
 			group = s.group
 			fmt.Fprintf(b, "\n%s:\n", group)
@@ -68,13 +74,18 @@ func (s setting) argument() string {
 	return "="
 }
 
+// description is the meaning, the permitted values, and the reason to change the setting.
 func (s setting) description() string {
 	d := s.help
 	if s.oneof != nil {
 		d += " (" + strings.Join(nonEmpty(s.oneof), ", ") + ")"
 	}
+	d += s.limits()
 	if s.noop != "" {
 		d += "; no effect: " + s.noop
+	}
+	if s.when != "" {
+		d += "; change it when " + s.when
 	}
 	return d
 }

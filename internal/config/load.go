@@ -11,9 +11,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
+// helpAll is the flag that prints every setting. It is no setting itself.
+const helpAll = "help-all"
+
 var (
 	// ErrHelp means that --help was given; the settings are not complete.
 	ErrHelp = errors.New("config: help requested")
+	// ErrHelpAll is ErrHelp for --help-all.
+	ErrHelpAll = fmt.Errorf("%w: all settings", ErrHelp)
 	// ErrUsage means that the command line is wrong: exit with 2.
 	ErrUsage = errors.New("config: bad command line")
 	// ErrInvalid means that settings are wrong or contradict each other: exit with 1.
@@ -77,8 +82,8 @@ func Load(src Source) (o Options, warnings []string, err error) {
 // load runs a loader over all sources.
 func load(src Source) (*loader, error) {
 	l := &loader{src: src, options: Defaults(), given: map[string][]string{}, origin: map[string]origin{}}
-	if help := l.flags(); help {
-		return l, ErrHelp
+	if err := l.flags(); err != nil {
+		return l, err
 	}
 	l.environment()
 	l.file()
@@ -111,11 +116,13 @@ type origin struct {
 	source string
 }
 
-// flags reads the command line. It returns true for --help.
-func (l *loader) flags() (help bool) {
+// flags reads the command line. It returns ErrHelp for --help, and ErrHelpAll for --help-all.
+func (l *loader) flags() error {
 	set := flag.NewFlagSet("nsqd", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	var names []string
+	names := []string{helpAll}
+	all := false
+	set.BoolVar(&all, helpAll, false, "")
 	for s := range settings(&l.options) {
 		if s.envOnly {
 			continue
@@ -127,7 +134,9 @@ func (l *loader) flags() (help bool) {
 		err := set.Parse(args)
 		switch {
 		case errors.Is(err, flag.ErrHelp):
-			return true
+			return ErrHelp
+		case all:
+			return ErrHelpAll
 		case err != nil:
 			if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
 				err = errors.New("there is no flag --" + name + meant(name, "--", names))
@@ -137,7 +146,7 @@ func (l *loader) flags() (help bool) {
 		case set.NArg() > 0:
 			l.faults.add(ErrUsage, "argument %q is no flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
 		}
-		return false
+		return nil
 	}
 }
 

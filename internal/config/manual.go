@@ -23,7 +23,7 @@ func Manual(w io.Writer, date time.Time, version string) error {
 			group = s.group
 			fmt.Fprintf(b, ".SS %s", roff(group))
 		}
-		fmt.Fprintf(b, ".TP\n\\fB%s\\fR\n%s", strings.TrimSpace(roff(s.name()+s.argument())), roff(s.description()+s.limits()))
+		fmt.Fprintf(b, ".TP\n\\fB%s\\fR\n%s", strings.TrimSpace(roff(s.name()+s.argument())), roff(s.description()))
 	}
 	fmt.Fprint(b, ".SH SIGNALS\n", roff("SIGTERM and SIGINT transfer the leaderships and stop the broker; a second one, a second later or more, ends it at once. "+
 		"SIGHUP reloads the certificates and the log level."),

@@ -19,7 +19,8 @@ func TestReference(t *testing.T) {
 		"`--config` (`tcp_address = \"…\"`: `_` in place of `-`, unless the list has another name). A flag beats the environment, which beats the file, which beats\n" +
 		"the default. Secrets are in the environment or in files of their own. `nsqd --check-config` checks settings, `nsqd --print-config` prints those in effect\n" +
 		"with their sources. [packaging/nsqd.toml](../../packaging/nsqd.toml) is a file with every setting, explained. Defaults are in\n" +
-		"parentheses; without them a setting is empty or off.\n")
+		"parentheses; without them a setting is empty or off.\n" +
+		"`nsqd --help` has the settings of a new cluster, `nsqd --help-all` all of them: most clusters never change a setting with \"change it when\".\n")
 	config.Reference(&b)
 	if *rewrite {
 		require.NoError(t, os.WriteFile(document, []byte(b.String()), 0o644))

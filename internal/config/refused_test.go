@@ -70,6 +70,7 @@ func TestTheNearestFlagIsOffered(t *testing.T) {
 	for args, want := range map[string]string{
 		"--tcp-adress=a:1":   "there is no flag --tcp-adress; did you mean --tcp-address?",
 		"--msg_timeout=3s":   "did you mean --msg-timeout?",
+		"--help-al":          "did you mean --help-all?",
 		"--lookup-tcp=a:1":   "there is no flag --lookup-tcp",
 		"--flux-compensator": "there is no flag --flux-compensator",
 	} {

@@ -16,8 +16,9 @@ type setting struct {
 	shown          string // default as in the tag
 	group          string
 	help, noop     string
-	flagOnly       bool // neither in the environment nor in the file
-	envOnly        bool // a secret: only in the environment
+	when           string // end of "change it when …"; "": also in --help
+	flagOnly       bool   // neither in the environment nor in the file
+	envOnly        bool   // a secret: only in the environment
 	min, max       string
 	oneof          []string // nil: any
 	value          reflect.Value
@@ -45,7 +46,7 @@ func settings(o *Options) iter.Seq[setting] {
 
 func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	s := setting{
-		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"),
+		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"), when: tag.Get("when"),
 		noop: tag.Get("noop"), flagOnly: tag.Get("source") == "flag", envOnly: tag.Get("source") == "environment", min: tag.Get("min"), max: tag.Get("max"), value: v,
 	}
 	if s.key == "" {

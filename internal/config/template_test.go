@@ -20,13 +20,13 @@ const templateIntro = `# Settings of nsqd, the broker of Lockstep: the file of -
 # A change takes effect at a restart. SIGHUP reloads log_level, rpc_tls_allow and the certificates for clients.
 `
 
-// Template writes packaging/nsqd.toml: every setting with its explanation, commented out.
+// Template writes packaging/nsqd.toml: every setting that has an effect, with its explanation, commented out.
 func Template(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	o := Defaults()
 	group := ""
 	for s := range settings(&o) {
-		if s.flagOnly || s.key == "config" {
+		if s.flagOnly || s.key == "config" || s.noop != "" {
 			continue
 		}
 		if group == "" {
@@ -44,7 +44,7 @@ func Template(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "\n%s#%s\n", comment(repeated.Replace(s.description())+s.limits()), line)
+		fmt.Fprintf(b, "\n%s#%s\n", comment(repeated.Replace(s.description())), line)
 	}
 	return b.Flush()
 }

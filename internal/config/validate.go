@@ -273,12 +273,6 @@ func (l *loader) validateLookupd(o *Options) {
 }
 
 func (l *loader) validateTimes(o *Options) {
-	if o.EtcdElectionTimeout < 5*o.EtcdHeartbeat {
-		l.fault("--etcd-election-timeout must be at least 5 times --etcd-heartbeat")
-	}
-	if o.PeerTimeout < 2*o.PeerHeartbeat {
-		l.fault("--peer-timeout must be at least twice --peer-heartbeat")
-	}
 	if o.SessionTTL%1e9 != 0 {
 		l.fault("--session-ttl must be whole seconds: etcd has no finer leases")
 	}

@@ -79,7 +79,7 @@ func TestModulesOfTheDaemon(t *testing.T) {
 	for name, reason := range reasons {
 		require.NotEmpty(t, reason, "%s has no reason", name)
 	}
-	for _, plot := range []string{"github.com/wcharczuk/go-chart/v2", "github.com/golang/freetype", "golang.org/x/image", "github.com/nsqio/go-nsq", "github.com/schollz/progressbar/v3"} {
+	for _, plot := range []string{"github.com/nsqio/go-nsq", "github.com/schollz/progressbar/v3"} {
 		require.NotContains(t, is, plot, "it belongs to nsqctl and the benchmarks")
 	}
 }
@@ -92,19 +92,10 @@ var licences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MI
 // passed on.
 var testLicences = []string{"MPL-2.0"}
 
-// choices are modules whose texts offer several licences, or whose texts the library does not
-// recognise, with the one that is chosen. Each was read.
-var choices = map[string]string{
-	"github.com/golang/freetype": "FTL", // or GPL-2.0; nsqctl only
-}
-
 // TestLicences: every module of the two programs and of the tests has a licence of the lists.
 func TestLicences(t *testing.T) {
 	shipped, all := modulesOf(t, "./cmd/..."), modulesOf(t, "-test", "./...")
 	for name, dir := range all {
-		if choices[name] != "" {
-			continue
-		}
 		allowed := licences
 		if shipped[name] == "" {
 			allowed = slices.Concat(licences, testLicences)
@@ -114,9 +105,6 @@ func TestLicences(t *testing.T) {
 		for _, l := range found {
 			require.Contains(t, allowed, l, "%s", name)
 		}
-	}
-	for name := range choices {
-		require.Contains(t, all, name, "it is no dependency any more")
 	}
 }
 

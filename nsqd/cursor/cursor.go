@@ -107,7 +107,7 @@ func (c *Cursor) Requeue(seq ident.Sequence, attempts uint16) {
 	c.Touch(seq)
 }
 
-// Finish settles seq for good and removes it from the deferred set.
+// Finish settles seq permanently and removes it from the deferred set.
 func (c *Cursor) Finish(seq ident.Sequence) {
 	if c.Deferred.drop(seq) {
 		c.Touch(seq)
@@ -129,7 +129,7 @@ func (c *Cursor) Touch(seq ident.Sequence) {
 	c.touched[seq] = struct{}{}
 }
 
-// TakeDelta returns the changes since the last call and clears them. False: there are none.
+// TakeDelta returns the changes since the last call and clears them. False if there are none.
 func (c *Cursor) TakeDelta() (Progress, bool) {
 	if !c.dirty {
 		return Progress{}, false

@@ -170,7 +170,7 @@ func (r *rangeSet) countIn(low, high ident.Sequence) (n uint64) {
 // clear empties the set.
 func (r *rangeSet) clear() { *r = rangeSet{} }
 
-// Sequences lists the messages of ranges; nil: there is none.
+// Sequences lists the messages of ranges; nil if there is none.
 func Sequences(spans []Span) map[ident.Sequence]struct{} {
 	var all map[ident.Sequence]struct{}
 	for _, s := range spans {

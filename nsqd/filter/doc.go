@@ -10,7 +10,7 @@
 //	header:region^=eu-   it begins with eu-
 //	header:region*=eu-*  it matches a glob: * is any run of characters, ? is one
 //	header:region~=^eu   it matches a regular expression (RE2) somewhere
-//	!header:region=eu    the opposite of each of these
+//	!header:region=eu    the opposite of each line above
 //
 // # Invariants
 //

@@ -98,7 +98,7 @@ func (a *acknowledgements) startTimer() {
 	}
 }
 
-// syncRecord syncs the record, and schedules itself again if more groups were answered meanwhile.
+// syncRecord syncs the record, and schedules itself again if more groups were answered during the sync.
 // Started by the timer, ends after the sync, waited for by close.
 func (a *acknowledgements) syncRecord() {
 	a.mu.Lock()

@@ -14,7 +14,7 @@
 //     lower numbers than any that recovery looks for.
 //  3. A file is filled with zeros and synced once before its first use. It is reused when a checkpoint
 //     has covered all its groups.
-//  4. After an error nothing is written any more. Every later submission is answered with that error.
+//  4. After an error nothing more is written. Every later submission is answered with that error.
 //  5. Submissions become durable in the order in which they came.
 //  6. The acknowledgement record names only groups that are durable (with NoSync: written). So a
 //     journal that ends below the record has lost acknowledged groups, however clean its end looks.

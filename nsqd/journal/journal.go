@@ -402,7 +402,7 @@ func (j *Journal) dueLocked() bool {
 }
 
 // wait returns when a submission or an error is due. False: the journal is closed, and
-// nothing will be due any more.
+// nothing will become due.
 func (j *Journal) wait() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,8 +19,8 @@ type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
-	// Files, if not 0, is the number of files of at least FileBytes that held groups then and hold
-	// some for ever. The files themselves do not show that one of them was removed.
+	// Files, if not 0, is the number of files of at least FileBytes that held groups at that time; a file once
+	// used always holds some. Nothing in the remaining files shows that a file was removed.
 	Files     int
 	FileBytes int64
 }

@@ -42,7 +42,7 @@ func rewrite(fs vfs.FS, name string, data []byte, spans []span) error {
 	defer f.Close()
 	for _, s := range spans {
 		if _, err := f.WriteAt(data[s.from:s.to], int64(s.from)); err != nil {
-			return fmt.Errorf("journal: write the last group of %s anew: %w", name, err)
+			return fmt.Errorf("journal: rewrite the last group of %s: %w", name, err)
 		}
 	}
 	if err := f.Sync(); err != nil {

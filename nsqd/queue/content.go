@@ -20,12 +20,12 @@ const (
 	headerState  = "tracestate"  // W3C, beside HeaderParent
 )
 
-// IdentityOfContent is the identity of a message of a topic that recognises messages by their content. All
-// that decides whether a consumer receives the message is part of it: the body, the key that chooses the
+// IdentityOfContent is the identity of a message of a topic that recognises messages by their content. It
+// covers everything that decides whether a consumer receives the message: the body, the key that chooses the
 // partition (nil: that of the header), and the headers (the one channel, the tag and the names that filters
 // read, the time to live), in any order. Otherwise a message for another consumer would be taken for a
-// repeat, and be lost. The delay is no part, for it is known here as a time only, which each attempt sets
-// anew; nor is what names the attempt alone, the trace.
+// repeat, and be lost. The delay is not part of it: here it is an absolute
+// time, which differs between attempts. Nor is the trace, which names one attempt.
 func IdentityOfContent(key, header, body []byte) (x Identity) {
 	var head [9]byte // flags, and the lengths: no two messages have equal bytes
 	if fields, ok := fieldsOf(header); ok {

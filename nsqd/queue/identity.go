@@ -64,10 +64,9 @@ func (d *Draft) rewrite(grows int, change func(Message) Message) Draft {
 	return out.Draft(d.Request)
 }
 
-// LacksIdentities reports whether a message of the put can be recognised neither by an identity of its own
-// nor by one of the whole put.
+// LacksIdentities reports whether some message of the put has no identity, neither its own nor that of the put.
 func (d *Draft) LacksIdentities() bool {
-	if d.Control != 0 || d.Whole() {
+	if d.Control != 0 || d.HasPutIdentity() {
 		return false
 	}
 	n := uint32(0)
@@ -113,20 +112,9 @@ func IdentityOfCopy(why string, of Source) Identity {
 	return identity(domainCopy, b)
 }
 
-// Whole reports whether the put has one identity: that of its first message.
-func (d *Draft) Whole() bool {
-	return d.Identified && len(d.Bytes) > HeaderSize+4 && d.Bytes[HeaderSize+4]&messageWhole != 0
-}
-
-// WithoutIdentities is the put without the identities of its messages.
-func (d *Draft) WithoutIdentities() Draft {
-	if !d.Identified {
-		return *d
-	}
-	return d.rewrite(0, func(m Message) Message {
-		m.Identity, m.Whole = Identity{}, false
-		return m
-	})
+// HasPutIdentity reports whether one identity, in its first message, identifies the whole put.
+func (d *Draft) HasPutIdentity() bool {
+	return d.Identified && len(d.Bytes) > HeaderSize+4 && d.Bytes[HeaderSize+4]&messagePutIdentity != 0
 }
 
 func identity(domain string, b []byte) Identity {
@@ -220,7 +208,7 @@ type IdentityMark struct {
 	From    ident.Offset // the identities of the batches from here on are in the window
 	End     ident.Offset // the end of the log at the time of the mark, above 0
 	ClockMS int64        // the clock of the partition then, in milliseconds
-	// Forgotten is the clock of the newest message with an identity before From; 0: there was none.
+	// Forgotten is the clock of the newest message with an identity before From; 0 if there was none.
 	// ForgottenUnknown: it is not known.
 	Forgotten Clock
 }

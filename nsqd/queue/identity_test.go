@@ -33,8 +33,8 @@ func TestIdentitiesStay(t *testing.T) {
 	require.NotEqual(t, IdentityOfContent([]byte{}, nil, []byte("order 1")), content, "an empty key is a key")
 	copied := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing"})
 	require.Equal(t, goldenCopy, hex.EncodeToString(copied[:]))
-	anew := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", ChannelID: 3})
-	require.NotEqual(t, copied, anew, "of a channel that was made anew")
+	again := IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", ChannelID: 3})
+	require.NotEqual(t, copied, again, "of a channel that was created again")
 	require.NotEqual(t, copied, IdentityOfCopy(CopyDeadLetter, Source{Topic: 7, Partition: 2, Sequence: 9, Channel: "billing", TimeNS: 1}))
 }
 
@@ -153,28 +153,16 @@ func TestByContent(t *testing.T) {
 	require.Equal(t, want, messages(by.Clone()))
 	same := by.ByContent([]byte("another"))
 	require.Same(t, &by.Bytes[0], &same.Bytes[0], "each message has one")
-
-	for i := range want {
-		want[i].Identity = Identity{}
-	}
-	without := by.WithoutIdentities()
-	require.False(t, without.Identified)
-	require.Equal(t, want, messages(without))
-	plain := NewDraft(0)
-	plain.Add([]byte("p"))
-	p := plain.Draft(ident.RequestID{})
-	without = p.WithoutIdentities()
-	require.Same(t, &p.Bytes[0], &without.Bytes[0])
 }
 
 // TestOneIdentityForAPut: only the first message has it, the content of the others does not count, and
 // the flag without an identity is malformed.
 func TestOneIdentityForAPut(t *testing.T) {
 	b := NewDraft(0)
-	require.NoError(t, b.AddMessage(Message{Body: []byte("a"), Whole: true, Identity: IdentityOf([]byte("1"))}))
+	require.NoError(t, b.AddMessage(Message{Body: []byte("a"), IsPutIdentity: true, Identity: IdentityOf([]byte("1"))}))
 	b.Add([]byte("b"))
 	d := b.Draft(ident.RequestID{})
-	require.True(t, d.Whole())
+	require.True(t, d.HasPutIdentity())
 	by := d.ByContent(nil)
 	require.Same(t, &d.Bytes[0], &by.Bytes[0])
 	sealed := d.Seal(ident.Position{}, 1, 0, 5)
@@ -182,10 +170,10 @@ func TestOneIdentityForAPut(t *testing.T) {
 	decoded, _, err := Decode(sealed.Bytes)
 	require.NoError(t, err)
 	got := decoded.Messages(0, 9, nil)
-	require.True(t, got[0].Whole)
-	require.False(t, got[1].Whole)
-	_, ok := decodeMessage([]byte{messageWhole, 'x'})
+	require.True(t, got[0].IsPutIdentity)
+	require.False(t, got[1].IsPutIdentity)
+	_, ok := decodeMessage([]byte{messagePutIdentity, 'x'})
 	require.False(t, ok)
 	plain := identifiedDraft(t)
-	require.False(t, plain.Whole())
+	require.False(t, plain.HasPutIdentity())
 }

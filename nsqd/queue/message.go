@@ -9,12 +9,12 @@ import (
 
 const (
 	// Flags of a message. On disk and on the wire: append only.
-	messageTrace     = 1
-	messageDeliverAt = 2
-	messageHeader    = 4
-	messageIdentity  = 8
-	messageWhole     = 16 // with messageIdentity
-	messageMinSize   = 5  // length and flags
+	messageTrace       = 1
+	messageDeliverAt   = 2
+	messageHeader      = 4
+	messageIdentity    = 8
+	messagePutIdentity = 16 // with messageIdentity
+	messageMinSize     = 5  // length and flags
 )
 
 // MaxMessageHeader bounds the header bytes of one message.
@@ -33,9 +33,9 @@ type Message struct {
 	// Identity recognises the message if it is published again; the zero value does not. A copy of
 	// a message has another one (IdentityOfCopy); in a relocation it has none.
 	Identity Identity
-	// Whole, of the first message of a put: the identity is that of the put. Its other messages have
-	// none, and the put is stored as a whole or not at all.
-	Whole bool
+	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put. Its other
+	// messages have no identity, and the put is stored completely or not at all.
+	IsPutIdentity bool
 }
 
 // Size is the size of header and body in bytes.
@@ -101,8 +101,8 @@ func (b *DraftBuilder) AddMessage(m Message) error {
 	}
 	if m.Identity != (Identity{}) {
 		flags |= messageIdentity
-		if m.Whole {
-			flags |= messageWhole
+		if m.IsPutIdentity {
+			flags |= messagePutIdentity
 		}
 		b.bytes = append(b.bytes, m.Identity[:]...)
 		b.identified = true
@@ -210,10 +210,10 @@ func checkMessages(b Batch) error {
 
 func decodeMessage(p []byte) (m Message, ok bool) {
 	flags, p := p[0], p[1:]
-	if flags&^(messageTrace|messageDeliverAt|messageHeader|messageIdentity|messageWhole) != 0 || flags&(messageIdentity|messageWhole) == messageWhole {
+	if flags&^(messageTrace|messageDeliverAt|messageHeader|messageIdentity|messagePutIdentity) != 0 || flags&(messageIdentity|messagePutIdentity) == messagePutIdentity {
 		return Message{}, false
 	}
-	m.Whole = flags&messageWhole != 0
+	m.IsPutIdentity = flags&messagePutIdentity != 0
 	if flags&messageTrace != 0 {
 		if len(p) < 8 {
 			return Message{}, false

@@ -23,7 +23,7 @@ func NewRelocation() *RelocationBuilder {
 // Add appends a message as it was read. Errors as DraftBuilder.AddMessage.
 func (b *RelocationBuilder) Add(m Message) error {
 	at := len(b.draft.bytes)
-	m.Identity, m.Whole = Identity{}, false // the batch that it was published in has it
+	m.Identity, m.IsPutIdentity = Identity{}, false // the batch that it was published in has it
 	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Seq))
 	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Time))
 	if err := b.draft.AddMessage(m); err != nil {
@@ -46,7 +46,7 @@ func (b *RelocationBuilder) Draft() Draft {
 
 // NewFile returns the batch at which every replica begins a new segment file: a relocation batch
 // without messages. Without it, retention could not remove the newest file of a log that no channel
-// needs any more.
+// needs.
 func NewFile() Draft { return NewRelocation().Draft() }
 
 // BeginsFile reports whether NewFile made the batch.

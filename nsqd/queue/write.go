@@ -21,7 +21,7 @@ type WriteKind uint8
 const (
 	// WriteAppend appends Batches.
 	WriteAppend WriteKind = 1
-	// WriteEpoch promises Epoch: the replica answers no lower epoch any more.
+	// WriteEpoch promises Epoch: the replica no longer answers lower epochs.
 	WriteEpoch WriteKind = 2
 	// WriteReset is RB-4 in one record: it promises Epoch, truncates the log to At, and appends the
 	// marker in Batches. An ordinary election uses it with At at the end of the log.
@@ -33,7 +33,7 @@ const (
 	// WriteCommitted records a committed end. It is a hint for recovery and never causes a sync of
 	// its own.
 	WriteCommitted WriteKind = 6
-	// WriteRestart begins the log anew at At and forgets everything before (a replica that is
+	// WriteRestart restarts the log at At and forgets everything before (a replica that is
 	// behind the leader's first retained offset).
 	WriteRestart WriteKind = 7
 	// WriteIdentities records Identities. It never causes a sync of its own while puts arrive.

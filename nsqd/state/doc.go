@@ -7,7 +7,7 @@
 //
 //  1. One state has one encoding: a delta or snapshot that decodes encodes to the same bytes.
 //  2. A delta or snapshot that violates the format is refused whole, with ErrMalformed.
-//  3. A count in the bytes allocates no more than the bytes that are there.
+//  3. A count in the bytes allocates at most the bytes that are there.
 //
 // The functions are safe on any goroutine: the package has no state of its own.
 //

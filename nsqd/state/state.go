@@ -51,7 +51,7 @@ type Record struct {
 	Seqs     []ident.Sequence
 }
 
-// Channel is one channel of a snapshot. The ID tells it from an earlier channel of the name.
+// Channel is one channel of a snapshot. The ID distinguishes it from an earlier channel of the name.
 type Channel struct {
 	Name     string
 	ID       uint64

@@ -16,7 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite testdata")
 
 func golden(t *testing.T, name string, b []byte) {
 	t.Helper()

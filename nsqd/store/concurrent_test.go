@@ -56,7 +56,7 @@ func testCheckpointIsPaced(t *testing.T) {
 		}
 	}
 	// The first group in a new journal requests a checkpoint, in the middle of the puts that follow. After
-	// this one only the last of gatherWorks puts does, so that the journal does not grow meanwhile.
+	// this one only the last of gatherWorks puts does, so that the journal does not grow in between.
 	dirty(1)
 	require.NoError(t, s.Checkpoint())
 	before := checkpoints.Load()

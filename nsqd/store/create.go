@@ -152,7 +152,7 @@ func syncDir(fs vfs.FS, dir string) error {
 }
 
 // Trash removes a partition: it renames the folder into the trash, durably. The caller submits
-// nothing for the partition any more. Errors: ErrUnknown, or an error of the disk, which stops the
+// nothing more for the partition. Errors: ErrUnknown, or an error of the disk, which stops the
 // store.
 func (s *Store) Trash(id ident.Partition) error {
 	s.mu.Lock()

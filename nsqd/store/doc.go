@@ -1,8 +1,8 @@
 // Package store is the storage of one data directory: one journal and, per partition, the segments,
 // the commit log and the channel state.
 //
-// A submission goes to the journal and is synced there together with all other submissions that
-// arrived meanwhile. Then it is answered, and only then written to the segments, which checkpoints
+// A submission goes to the journal, and is synced there together with all submissions that arrived
+// during the previous sync. Then it is answered, and only then written to the segments, which checkpoints
 // sync. The package decides nothing about replication: it executes submissions in order and reports
 // when they are durable.
 //

@@ -55,7 +55,7 @@ func TestFailedSync(t *testing.T) {
 			if syncs.Load() < n {
 				continue
 			}
-			require.ErrorIs(t, firstError(w.store.Err(), runErr, closeErr), syscall.EIO, "%s %d: the store goes on", kind, n)
+			require.ErrorIs(t, firstError(w.store.Err(), runErr, closeErr), syscall.EIO, "%s %d: the store keeps running", kind, n)
 			if kind == ".log" {
 				require.Zero(t, after.Load(), "a group was synced after the one that failed")
 			}

@@ -94,7 +94,7 @@ func TestIdentitiesAreFoundAgain(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestACutTakesTheMarkWithIt: what comes in the place of the batches that were cut is not forgotten.
+// TestACutTakesTheMarkWithIt: batches that replace the cut ones are not forgotten.
 func TestACutTakesTheMarkWithIt(t *testing.T) {
 	m := queue.IdentityMark{From: 500, End: 700, ClockMS: 1, Forgotten: 2}
 	require.Equal(t, queue.IdentityMark{From: 300, End: 300, ClockMS: 1, Forgotten: 2}, m.Cut(300))

@@ -32,9 +32,9 @@ func TestPowerCutAfterAChangeOfDurability(t *testing.T) {
 		synced  bool
 	}{
 		{"synced from the start", nil, true},
-		{"no more", []bool{false}, false},
+		{"no longer", []bool{false}, false},
 		{"synced again", []bool{false, true}, true},
-		{"and no more again", []bool{false, true, false}, false},
+		{"and no longer again", []bool{false, true, false}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mem := vfs.NewMemory()

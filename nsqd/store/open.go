@@ -100,7 +100,7 @@ func (s *Store) open() error {
 // storeRecovery is the recovery of all partitions.
 type storeRecovery struct {
 	s     *Store
-	last  *checkpoint // nil: there is none
+	last  *checkpoint // nil if there is none
 	slots map[uint64]*recovery
 	order []*recovery
 	doubt error // reason why the whole directory is doubtful
@@ -213,7 +213,7 @@ func (r *storeRecovery) adopt() (lost error) {
 	for _, rec := range r.order {
 		end := rec.p.durable.end.Offset
 		if rec.adopt() && lost == nil {
-			lost = fmt.Errorf("%w: the segments of %s/%d go on at offset %d, where the journal ends",
+			lost = fmt.Errorf("%w: the segments of %s/%d continue at offset %d, where the journal ends",
 				ErrCorrupt, rec.p.topic, rec.p.id.Number, end)
 		}
 	}
@@ -239,11 +239,11 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 	if r.doubt != nil {
 		r.s.doubt = r.doubt
-		log.WithError(r.doubt).Error("store: acknowledged data may be missing: all partitions get a new store id")
+		log.WithError(r.doubt).Error("acknowledged data may be missing, all partitions get a new store id")
 		return
 	}
 	if found.Torn {
-		log.Info("store: the journal's last group is torn: it was not acknowledged, and is cut")
+		log.Info("journal's last group is torn, cutting it: it was never acknowledged")
 	}
 }
 

@@ -166,15 +166,15 @@ func readOr(fs vfs.FS, name string) []byte {
 	return b
 }
 
-// TestDecayAfterTheCheckpoint: the newest group decays, and no later one names it as synced. A
-// checkpoint made meanwhile does.
+// TestDecayAfterTheCheckpoint: the newest group decays, and no later one names it as synced, but
+// a checkpoint made in between does.
 func TestDecayAfterTheCheckpoint(t *testing.T) {
 	mem := vfs.NewMemory()
 	var armed atomic.Bool
-	var meanwhile func()
+	var duringReplay func()
 	o := testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
 		if op.Call == vfs.CallSync && path.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
-			meanwhile()
+			duringReplay()
 		}
 		return nil
 	}))
@@ -186,7 +186,7 @@ func TestDecayAfterTheCheckpoint(t *testing.T) {
 	m.put(t, s, 3, 300)
 	m.checkpoint(t, s)
 	m.put(t, s, 3, 300)
-	meanwhile = func() { m.say(t, s, "the bit that decays") }
+	duringReplay = func() { m.say(t, s, "the bit that decays") }
 	armed.Store(true)
 	require.NoError(t, s.Checkpoint())
 	require.False(t, armed.Load())

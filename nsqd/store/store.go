@@ -36,7 +36,7 @@ var (
 	ErrExists = errors.New("store: the partition exists")
 	// ErrUnknown means that the partition is not in this store.
 	ErrUnknown = errors.New("store: no such partition")
-	// ErrDiskFull means that Create found no space. Nothing was created, and the store goes on.
+	// ErrDiskFull means that Create found no space. Nothing was created, and the store keeps running.
 	ErrDiskFull = errors.New("store: the disk is full")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("store: closed")
@@ -198,7 +198,7 @@ func (s *Store) fail(err error) {
 	}
 	s.mu.Unlock()
 	if first {
-		s.o.Log.WithError(err).Error("store: stopped after this error: the broker acknowledges nothing any more")
+		s.o.Log.WithError(err).Error("store stopped, the broker acknowledges nothing from now on")
 	}
 	s.journal.Fail(err)
 }

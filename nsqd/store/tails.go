@@ -36,7 +36,7 @@ func (s *Store) trimTails() error {
 		return nil
 	}
 	partitions := s.Partitions()
-	used := make(map[*Partition]int64, len(partitions)) // a copy: uses go on meanwhile
+	used := make(map[*Partition]int64, len(partitions)) // a copy, because uses change concurrently
 	for _, p := range partitions {
 		used[p] = p.used.Load()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Many partitions together keep no more in memory than a few do. Released batches are read from the
+// Many partitions together keep as little in memory as a few do. Released batches are read from the
 // segments.
 func TestTailsOfAllPartitionsAreBounded(t *testing.T) {
 	const partitions, bound = 40, 64 << 10

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTrashIsKeptForItsGrace: until the grace time of a trashed folder has passed, an operator can
-// restore its messages, however often the trash is emptied meanwhile.
+// restore its messages, however often the trash is emptied in between.
 func TestTrashIsKeptForItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grace = time.Hour

@@ -66,6 +66,24 @@ func TestNewFileIsBegunAtOnce(t *testing.T) {
 	require.Equal(t, m.end().at, b[len(b)-1].End)
 }
 
+// TestRestartMakesRoomAtOnce: the old files of a log that was restarted are removed, although no further puts
+// come to fill a write. A follower below its disk reserve gets no batches until it has room.
+func TestRestartMakesRoomAtOnce(t *testing.T) {
+	_, _, s, p := alone(t, 1<<30)
+	m := &model{p: p, borders: []border{{}}}
+	m.put(t, s, 20, 3000)
+	m.checkpoint(t, s)
+	require.NotZero(t, p.DiskBytes())
+	at := ident.Position{Offset: 1 << 20, Sequence: 1000}
+	p.Index().Restart(at)
+	submit(t, s, p, queue.Write{Kind: queue.WriteRestart, Epoch: 1, At: at, PrevCRC: 7})
+	wait.Until(t, func() bool { return p.DiskBytes() == 0 }, "the old files are gone")
+	m.borders = []border{{at: at, crc: 7}}
+	m.put(t, s, 3, 100)
+	m.checkpoint(t, s)
+	require.Equal(t, at, p.Start())
+}
+
 // TestStartAtAnEmptySegment: retention leaves the newest segment, a cut empties it, and the power
 // is cut before the next checkpoint. Then the log is empty and begins at its end, with the sequence
 // of that place and no older one.

@@ -32,7 +32,7 @@ type writer struct {
 		sync.Mutex
 		queue    []*pendingSubmit
 		bytes    int          // bytes of the batches in queue
-		urgent   bool         // a batch in queue begins a file, because the one before is to be removed
+		urgent   bool         // a batch in queue begins a file, or a restart empties the log: the files before are to be removed
 		mark     journal.Mark // mark of the newest submission in queue or applied
 		begun    bool         // the journal has its first file, which no checkpoint records yet
 		requests []chan error // waiters for a checkpoint
@@ -61,6 +61,9 @@ func (w *writer) add(works []*pendingSubmit, mark journal.Mark) {
 		for i := range work.batches {
 			w.mu.bytes += len(work.batches[i].Bytes)
 			w.mu.urgent = w.mu.urgent || work.batches[i].BeginsFile()
+		}
+		for i := range work.writes {
+			w.mu.urgent = w.mu.urgent || work.writes[i].write.Kind == queue.WriteRestart
 		}
 	}
 	w.mu.begun = w.mu.begun || mark.Files > 0 && w.mu.mark.Files == 0
@@ -371,7 +374,7 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 // syncedState is the state of a partition that is durable outside the journal.
 type syncedState struct {
 	entry
-	channels version // version in the snapshot; zero: there is none
+	channels version // version in the snapshot; zero if there is none
 	gone     bool    // the partition is in the trash
 }
 

@@ -8,7 +8,7 @@ const (
 	Space Method[SpaceNotice, None] = "broker.space"
 	// Hide reports that an operator hides a node from lookups of a topic.
 	Hide Method[HideNotice, None] = "broker.hide"
-	// Failed reports that the caller is to count as dead until it connects anew.
+	// Failed reports that the caller is to count as dead until it reconnects.
 	Failed Method[None, None] = "broker.failed"
 	// Busy reports how long the present write of a broker's journal, or pass of a core loop,
 	// has been under way.

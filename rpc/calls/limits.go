@@ -19,7 +19,7 @@ func Limits(method string) rpc.CallLimits {
 	switch method {
 	case string(Deferred):
 		l.Request = cancelBytes
-	case string(Batches), string(Peek): // bytes of messages, which take no more when decoded
+	case string(Batches), string(Peek): // bytes of messages, which take no more room when decoded
 		l.Response = rpc.MaxPayload
 	case string(Topics), string(Digest), string(Console):
 		l.Response = 4 * responseBytes

@@ -91,7 +91,7 @@ type SeekMove struct {
 	From, To       uint64
 	Skips, Repeats uint64
 	Stays          bool // QueueOp.Idle, and the channel has consumers
-	Unsure         bool // the leadership ended meanwhile; the next leader has to be asked
+	Unsure         bool // the leadership ended; the next leader has to be asked
 }
 
 // DeferredRequest asks for at most Max delayed messages of a channel, or to finish those

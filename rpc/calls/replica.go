@@ -18,7 +18,7 @@ const (
 	Digest Method[DigestRequest, DigestReply] = "partition.digest"
 	// Peek reads messages of a replica.
 	Peek Method[PeekRequest, PeekReply] = "partition.peek"
-	// Discard has a broker remove its replica of a partition, and copy it anew.
+	// Discard has a broker remove its replica of a partition, and copy it again.
 	Discard Method[DiscardRequest, None] = "replica.discard"
 	// Batches reads committed batches of a replica.
 	Batches Method[BatchesRequest, BatchesReply] = "partition.batches"

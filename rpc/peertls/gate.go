@@ -74,7 +74,7 @@ func (s *Seat) Admit() bool {
 	switch {
 	case s.admitted:
 		return true
-	case s.at == nil: // displaced meanwhile
+	case s.at == nil: // displaced since
 		return false
 	case g.mu.admitted >= g.limits.Admitted:
 		g.refused.Add(1)

@@ -6,7 +6,7 @@
 //
 // # Invariants
 //
-//  1. A target is written by compare-and-swap: if another writer was faster, the change is worked out anew from
+//  1. A target is written by compare-and-swap: if another writer was faster, the change is recomputed from
 //     the key as it is now. A balance leaves alone a partition for which another operator has other plans.
 //  2. Only a broker that runs, is not being decommissioned and is not drained gets replicas.
 //  3. Of two drains at the same time that would leave no broker to lead, one fails.

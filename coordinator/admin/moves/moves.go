@@ -37,8 +37,6 @@ type Options struct {
 	Catalog *catalog.Catalog
 	// Snapshot is the cluster as the controller sees it.
 	Snapshot func() plan.Snapshot
-	// RequireLevel refuses a setting that brokers of older builds would ignore.
-	RequireLevel func(what string, level int) error
 	// Low reports whether a broker is below its disk reserve; nil: none is.
 	Low func(ident.Node) bool
 }
@@ -200,7 +198,7 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 
 // Decommission marks a broker as leaving, or as staying after all. The controller moves
 // its replicas to the others, one step of a partition at a time. The broker may be stopped
-// for good when it appears in no partition any more; then the cluster forgets it.
+// permanently once it appears in no partition; then the cluster forgets it.
 func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
 	if err := op.Validate(); err != nil {
 		return err
@@ -221,9 +219,6 @@ func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
 	}
 	if op.Cancel {
 		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = "" }, nil)
-	}
-	if err := m.o.RequireLevel("a drained broker", metadata.LevelDrain); err != nil {
-		return err
 	}
 	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 }

@@ -27,8 +27,7 @@ func newRig(t *testing.T) *rig {
 	keys := metadata.Keys{Cluster: "test"}
 	r := &rig{store: m, Moves: New(Options{
 		Store: m, Keys: keys, Catalog: catalog.New(keys, logrus.New()),
-		Snapshot:     func() plan.Snapshot { return plan.Snapshot{} },
-		RequireLevel: func(string, int) error { return nil },
+		Snapshot: func() plan.Snapshot { return plan.Snapshot{} },
 	})}
 	puts := []metadata.Put{
 		{Key: keys.Topic("orders"), Value: metadata.Encode(metadata.TopicState{V: metadata.Version, ID: 7, Partitions: 1})},

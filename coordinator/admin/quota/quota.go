@@ -61,15 +61,6 @@ func New(l Limits, c *catalog.Catalog, note func(api.Requester, string, error)) 
 	return q
 }
 
-// Owner is the user to whom something new is counted; none while older brokers would lose
-// it.
-func (q *Quotas) Owner(who api.Requester) string {
-	if q.catalog.Cluster().Level < metadata.LevelQuotas {
-		return ""
-	}
-	return who.User
-}
-
 // over is the error of one quota; nil while there is room for n more.
 func over(there, n, limit int, of, whose string) error {
 	if limit <= 0 || there+n <= limit {

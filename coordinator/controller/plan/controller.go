@@ -60,8 +60,8 @@ type Options struct {
 	Actions     int   // 64: of one plan
 }
 
-// Action is one step; the set is closed.
-type Action interface{ action() }
+// Action is one step; the set is closed. String returns its name for the log.
+type Action interface{ String() string }
 
 type (
 	// DropTombstone removes the key of a deleted topic, and the keys of its channels that
@@ -72,8 +72,8 @@ type (
 		Revision int64
 		Trashed  bool // the channels' keys belong to the trash
 	}
-	// HandOver asks a partition's leader to give its place to another member.
-	HandOver struct {
+	// TransferLeadership asks a partition's leader to transfer its leadership to another in-sync member.
+	TransferLeadership struct {
 		Partition ident.Partition
 		From, To  ident.Node
 	}
@@ -87,10 +87,17 @@ type (
 	Forget struct{ Node ident.Node }
 )
 
-func (DropTombstone) action() {}
-func (HandOver) action()      {}
-func (Rewrite) action()       {}
-func (Forget) action()        {}
+// String implements Action.
+func (DropTombstone) String() string { return "drop_tombstone" }
+
+// String implements Action.
+func (TransferLeadership) String() string { return "transfer_leadership" }
+
+// String implements Action.
+func (Rewrite) String() string { return "rewrite_partition" }
+
+// String implements Action.
+func (Forget) String() string { return "forget_broker" }
 
 // Plan lists what should be done now.
 func Plan(s Snapshot, o Options) []Action {

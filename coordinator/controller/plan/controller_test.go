@@ -32,7 +32,7 @@ func planOf(s plan.Snapshot) []plan.Action {
 
 func TestPlanGivesLeadershipBackToTheLivePreferredMember(t *testing.T) {
 	s := plan.Snapshot{Topics: []plan.Topic{topic}, Partitions: []plan.Partition{partition("b", "a", "b")}, Live: live("a", "b")}
-	require.Equal(t, []plan.Action{plan.HandOver{Partition: ident.Partition{Topic: 7}, From: "b", To: "a"}}, planOf(s))
+	require.Equal(t, []plan.Action{plan.TransferLeadership{Partition: ident.Partition{Topic: 7}, From: "b", To: "a"}}, planOf(s))
 
 	s.Live = live("b")
 	require.Empty(t, planOf(s), "the preferred one is dead")
@@ -110,7 +110,7 @@ func TestPlanFreesABrokerThatLeaves(t *testing.T) {
 	require.Empty(t, planOf(s), "the new replica is not in sync")
 
 	s.Partitions[0] = partition("a", "a", "b", "c")
-	require.Equal(t, []plan.Action{plan.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "b"}}, planOf(s))
+	require.Equal(t, []plan.Action{plan.TransferLeadership{Partition: ident.Partition{Topic: 7}, From: "a", To: "b"}}, planOf(s))
 
 	s.Partitions[0] = partition("b", "a", "b", "c")
 	s.Partitions[0].State.MinInSync, s.Topics = 2, ofTopic(2, 2)
@@ -155,7 +155,7 @@ func TestPlanMovesToATarget(t *testing.T) {
 
 	s.Partitions[0] = partition("a", "a", "b", "d")
 	s.Partitions[0].State.Target = target
-	require.Equal(t, []plan.Action{plan.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "d"}}, planOf(s))
+	require.Equal(t, []plan.Action{plan.TransferLeadership{Partition: ident.Partition{Topic: 7}, From: "a", To: "d"}}, planOf(s))
 
 	s.Partitions[0].State.Leader = "d"
 	drop := planOf(s)[0].(plan.Rewrite)

@@ -15,7 +15,7 @@ func TestPlanTakesLeadershipsFromADrainedBroker(t *testing.T) {
 		Live: live("b", "c"), Drained: []ident.Node{"a"}}
 	s.Partitions[0].State.MinInSync = 2
 	to := func(from, to ident.Node) []plan.Action {
-		return []plan.Action{plan.HandOver{Partition: ident.Partition{Topic: 7}, From: from, To: to}}
+		return []plan.Action{plan.TransferLeadership{Partition: ident.Partition{Topic: 7}, From: from, To: to}}
 	}
 	require.Equal(t, to("a", "b"), planOf(s))
 	s.Partitions[0].State.Leader = "b"
@@ -45,7 +45,7 @@ func TestPlanGivesADrainedBrokerNoReplica(t *testing.T) {
 func TestPlanFreesADrainedBroker(t *testing.T) {
 	s := plan.Snapshot{Topics: []plan.Topic{topic}, Partitions: []plan.Partition{partition("a", "a", "b")},
 		Live: live("b", "c"), Drained: []ident.Node{"a"}, Leaving: []ident.Node{"a"}, Staying: []ident.Node{"a"}}
-	require.Equal(t, []plan.Action{plan.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "b"}}, planOf(s))
+	require.Equal(t, []plan.Action{plan.TransferLeadership{Partition: ident.Partition{Topic: 7}, From: "a", To: "b"}}, planOf(s))
 	s.Partitions[0].State.Leader = "b"
 	require.Equal(t, []ident.Node{"a", "b", "c"}, planOf(s)[0].(plan.Rewrite).State.Replicas)
 	end := plan.Foresee(s)[0].State

@@ -11,7 +11,7 @@ import (
 const foreseeRounds = 16
 
 // Foresee gives the partitions as the plans leave them when nothing is left to do, if every
-// replica on a broker that runs catches up, and nothing else changes meanwhile.
+// replica on a broker that runs catches up, and nothing else changes.
 func Foresee(s Snapshot) []Partition {
 	at := make(map[ident.Partition]int, len(s.Partitions))
 	end := make([]Partition, len(s.Partitions))
@@ -25,7 +25,7 @@ func Foresee(s Snapshot) []Partition {
 			switch a := a.(type) {
 			case Rewrite:
 				end[at[a.Partition]].State, changed = s.caughtUp(a.State), true
-			case HandOver:
+			case TransferLeadership:
 				end[at[a.Partition]].State.Leader, changed = a.To, true
 			}
 		}

@@ -168,7 +168,7 @@ func (p *planner) free(x Partition, wanted []ident.Node) Action {
 		if to < 0 {
 			return nil
 		}
-		return HandOver{Partition: x.ID, From: s.Leader, To: wanted[to]}
+		return TransferLeadership{Partition: x.ID, From: s.Leader, To: wanted[to]}
 	}
 	return replace(x, wanted)
 }
@@ -189,7 +189,7 @@ func (p *planner) relieve(x Partition) Action {
 	}
 	for _, n := range s.Replicas {
 		if inSync(s, n) && p.live(n) {
-			return HandOver{Partition: x.ID, From: s.Leader, To: n}
+			return TransferLeadership{Partition: x.ID, From: s.Leader, To: n}
 		}
 	}
 	return nil
@@ -204,7 +204,7 @@ func (p *planner) prefer(x Partition) Action {
 	}
 	preferred := s.Replicas[at]
 	if s.Leader != preferred && inSync(s, preferred) && p.live(preferred) && p.live(s.Leader) {
-		return HandOver{Partition: x.ID, From: s.Leader, To: preferred}
+		return TransferLeadership{Partition: x.ID, From: s.Leader, To: preferred}
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestPlanFreesNothingBelowTheMinimum(t *testing.T) {
 func TestPlanHandsOverToTheLiving(t *testing.T) {
 	s := plan.Snapshot{Topics: []plan.Topic{topic}, Partitions: []plan.Partition{partition("a", "a", "b", "c")},
 		Live: live("c"), Leaving: []ident.Node{"a"}}
-	require.Equal(t, []plan.Action{plan.HandOver{Partition: ident.Partition{Topic: 7}, From: "a", To: "c"}}, planOf(s))
+	require.Equal(t, []plan.Action{plan.TransferLeadership{Partition: ident.Partition{Topic: 7}, From: "a", To: "c"}}, planOf(s))
 
 	s.Live = nil
 	require.Empty(t, planOf(s), "nobody lives who could lead")

@@ -75,8 +75,7 @@ func (c *Catalog) Drain(n ident.Node) metadata.Drain {
 	return c.mu.nodes[n].Drain
 }
 
-// Left reports whether a broker is decommissioned and has no replica any more: if it
-// stops, it is for good.
+// Decommissioned reports whether n has been fully drained and may be shut down permanently.
 func (c *Catalog) Left(n ident.Node) bool {
 	return c.Leaving(n) && !slices.ContainsFunc(c.Partitions(), func(p ident.Partition) bool {
 		s, _ := c.Partition(p)

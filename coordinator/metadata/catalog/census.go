@@ -4,8 +4,8 @@ package catalog
 type Census struct {
 	Brokers, Registered int
 	Partitions          int
-	Leaderless          int // of these, the leader's registration has ended
-	UnderReplicated     int // of these, some replica is not in the in-sync set
+	Leaderless          int // partitions whose leader's registration has ended
+	UnderReplicated     int // partitions with a replica that is not in the in-sync set
 }
 
 // Census counts at one moment.

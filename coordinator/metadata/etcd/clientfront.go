@@ -108,7 +108,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Sea
 	}
 	etcd, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
 	if err != nil {
-		return // etcd does not run yet, or no more
+		return // etcd does not run yet, or no longer
 	}
 	defer func() { _ = etcd.Close() }()
 	if _, err := etcd.Write(first[:n]); err != nil {

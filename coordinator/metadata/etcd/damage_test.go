@@ -50,7 +50,7 @@ func overwrite(t *testing.T, name string, at int64, b ...byte) {
 }
 
 // TestDamagedLog: a log with a wrong byte, or without an end that the database has
-// applied, is refused; etcd itself goes on without the end.
+// applied, is refused; etcd itself continues without the end.
 func TestDamagedLog(t *testing.T) {
 	t.Parallel()
 	for what, harm := range map[string]func(name string, used int64){

@@ -11,7 +11,7 @@
 //  1. A directory that holds a member is restarted as that member. The initial cluster in
 //     Options then only lists the other members; it is not applied again.
 //  2. Stop returns only when the member's files are closed.
-//  3. A fatal error ends the member for good: Err returns it once, and the broker ends
+//  3. A fatal error ends the member: Err returns it once, and the broker ends
 //     (for the others, a broker without its etcd is dead). If the log or the database fails,
 //     the process ends at once, with an explanation in the log (giveUp).
 //  4. Only ForceNewCluster, at an operator's request, makes a cluster of a minority.
@@ -230,7 +230,7 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 func (s *Server) Err() <-chan error { return s.failed }
 
 // Wait blocks until the member is ready and accepts writes. It returns ErrStopped or
-// ErrRemoved if the member ends before. Options.Waiting receives the reasons meanwhile.
+// ErrRemoved if the member ends before. Until then Options.Waiting receives the reasons.
 func (s *Server) Wait(ctx context.Context) error {
 	if s.options.Waiting != nil {
 		explaining, cancel := context.WithCancel(ctx)

@@ -6,7 +6,7 @@ import (
 )
 
 // ForceNewCluster starts a member of several as a cluster with no other member, on loopback.
-// It is the way out when the majority of the members is lost for good. Entries that only the
+// It is the way out when the majority of the members is permanently lost. Entries that only the
 // others had committed are lost. Afterwards the member is started as usual, and the others
 // join it as new members, with empty directories.
 func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {

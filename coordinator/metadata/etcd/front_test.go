@@ -76,7 +76,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { return nil }
 
 // TestOneByteTakesNoSeat: connections that send one plain byte, or a part of a request, are never
-// admitted, their seats are free again after firstBytes, and a broker's client works meanwhile.
+// admitted, their seats are free again after firstBytes, and a broker's client works.
 func TestOneByteTakesNoSeat(t *testing.T) {
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {

@@ -93,7 +93,7 @@ func (g *giveUp) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	if e.Level == zapcore.PanicLevel && !explained(cause) {
 		panic(e.Message) // a bug of etcd: the stack shows where
 	}
-	g.log.Errorf("METADATA of this broker has ended, and so does the broker: %v", explainEnd(cause))
+	g.log.WithError(explainEnd(cause)).Error("embedded etcd ended: stopping the broker")
 	os.Exit(1)
 }
 

@@ -15,7 +15,7 @@ import (
 // been connected to the others for less than 5 s.
 const leavePause = 100 * time.Millisecond
 
-// Leave removes this member from its cluster for good, before it stops: of two members the
+// Leave permanently removes this member from its cluster before it stops: of two members the
 // other one could not do it alone. The last member stays.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMembersLeaveUntilOneIsLeft: each is stopped for good, and the others go on.
+// TestMembersLeaveUntilOneIsLeft: each is permanently stopped, and the others continue.
 func TestMembersLeaveUntilOneIsLeft(t *testing.T) {
 	t.Parallel()
 	_, servers := steady(t, 3)

@@ -19,7 +19,7 @@ const memberDir = "member"
 // joining.
 //
 // The alternative, leaving it to etcd, is not safe. etcd takes the identity from the first
-// member that answers, and that one may have been stopped since the old member at this address
+// member that answers, and that member may have been stopped since the old member at this address
 // was removed. A leader that was stopped as long then sends its commit index to an empty log,
 // and etcd panics.
 //

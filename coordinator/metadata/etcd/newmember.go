@@ -58,7 +58,7 @@ type rejoining struct {
 }
 
 // newIdentity removes the member of this name, and the one at this address, and adds a learner
-// there. It never uses an existing identity: that one may have voted, even if it has never
+// there. It never uses an existing identity: the member with it may have voted, even if it has never
 // published itself.
 func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err error) {
 	if err := r.removeMoved(ctx); err != nil {

@@ -169,7 +169,7 @@ func (s *starter) say(d lifecycle.Decision, r round) {
 	case s.o.Waiting != nil:
 		s.o.Waiting(why)
 	case changed:
-		s.o.Log.Warn("METADATA: " + why)
+		s.o.Log.Warn("metadata: " + why)
 	}
 }
 

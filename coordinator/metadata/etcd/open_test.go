@@ -442,7 +442,7 @@ func TestNameIsTaken(t *testing.T) {
 	require.Len(t, list.Members, 3, "nothing was changed")
 }
 
-// TestWipedMemberComesBackElsewhere: a broker that died for good is replaced on another host,
+// TestWipedMemberComesBackElsewhere: a broker that died permanently is replaced on another host,
 // under its name. While it runs no other broker gets its name.
 func TestWipedMemberComesBackElsewhere(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ func (s *Server) watchQuota() {
 			err = s.disarmOthers(ctx, before)
 		}
 		if before = s.full(); err != nil && !logged && ctx.Err() == nil {
-			s.log.WithError(err).Error("METADATA is full: no topic can be created, no broker can start, and no dead leader is replaced")
+			s.log.WithError(err).Error("metadata is full: no topic can be created, no broker can start, and no dead leader is replaced")
 			logged = true
 		} else if err == nil {
 			logged = false
@@ -99,7 +99,7 @@ func (s *Server) freeSpace(ctx context.Context) error {
 
 // defragment returns free pages of the database to the file system, unless the member ends. As
 // one of etcd's own goroutines it is awaited before the database closes, also when the member
-// was removed; a database that closes meanwhile would end the process.
+// was removed; a database that closes at the same time would end the process.
 func (s *Server) defragment() error {
 	e, result := s.etcd.Server, make(chan error, 1)
 	e.GoAttach(func() { result <- e.Backend().Defrag() })

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 )
 
-// RemoveMember removes another member from the cluster for good; a member that is not there is
+// RemoveMember permanently removes another member from the cluster; a member that is not there is
 // no error. etcd refuses a removal that would leave the running members without a majority.
 func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	members := s.etcd.Server.Cluster().Members()

@@ -37,7 +37,7 @@ func TestRemovedMemberDoesNotCount(t *testing.T) {
 	require.ErrorIs(t, <-removed.Err(), etcd.ErrRemoved, "not that its listeners fail")
 }
 
-// TestForceNewCluster: two of three directories are lost for good. The third goes on with its
+// TestForceNewCluster: two of three directories are permanently lost. The third continues with its
 // data, and the others join it as new members.
 func TestForceNewCluster(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 }
 
 // Write implements zapcore.Core. giveUp logs the explanation of an entry after which etcd
-// cannot go on. A text with a formatting error is followed by one with the same content.
+// cannot continue. A text with a formatting error is followed by one with the same content.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
 	switch {

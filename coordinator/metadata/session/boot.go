@@ -72,7 +72,7 @@ func (s *Session) Announce(ctx context.Context) error {
 }
 
 // recount raises the boot counter of a broker that runs, so that a copy of its data
-// path that was taken meanwhile, such as a snapshot of its disk, is known as one.
+// path that was taken in between, such as a snapshot of its disk, is known as one.
 func (s *Session) recount(ctx context.Context) error {
 	known, revision, err := s.known(ctx)
 	own := s.o.File.Record().State()

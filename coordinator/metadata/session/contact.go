@@ -21,7 +21,7 @@ const (
 )
 
 // Contact asks the metadata store for this broker's registration, and remembers when it
-// answered. All goes on without the store until a leader is lost; a leader that does not
+// answered. Everything continues without the store until a leader is lost; a leader that does not
 // reach its replicas serves only while the store names its registration.
 type Contact struct {
 	session *Session
@@ -68,10 +68,10 @@ func (c *Contact) Keep(ctx context.Context) {
 		err := c.ask(ctx, now)
 		switch silent := c.Unheard() > 0; {
 		case silent && !logged:
-			log.WithError(err).Warn("METADATA does not answer: no leader can be replaced, nothing can be created or changed")
+			log.WithError(err).Warn("cannot reach the metadata: no leader is replaced, and nothing can be created or changed")
 			logged = true
 		case logged && !silent:
-			log.Info("METADATA answers again")
+			log.Info("metadata is reachable again")
 			logged = false
 		}
 	})

@@ -27,7 +27,7 @@ type Counting struct {
 	Changed  concurrency.Edge // the metadata of a partition here has changed
 	Written  func() int64     // bytes that the journal has written so far
 	Stopping func() bool
-	WentBack func(error) // the metadata is older than it was: the broker cannot go on
+	WentBack func(error) // the metadata is older than it was: the broker cannot continue
 }
 
 // KeepCounting raises the boot counter: soon after the metadata of a partition here has

@@ -25,7 +25,7 @@ var ErrNameTaken = errors.New("coordinator: another broker of this name runs")
 // earlier run on this data path does not count. Another registration ends with its
 // lease, unless its process renews it: ErrNameTaken.
 func (s *Session) AwaitName(ctx context.Context) error {
-	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice: a new leader of the metadata begins the lease anew
+	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice: a new leader of the metadata restarts the lease
 	since := time.Now()
 	for said := false; ; said = true {
 		asked := time.Now()

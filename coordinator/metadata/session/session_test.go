@@ -224,7 +224,7 @@ func (s standing) Get(ctx context.Context, key string) (metadata.Entry, error) {
 }
 
 // TestARegistrationOfADeadBrokerMayStay: while the metadata stands still no lease ends, so a name is not
-// taken by a registration that outlives its time meanwhile.
+// taken by a registration that outlives its time.
 func TestARegistrationOfADeadBrokerMayStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := metadata.NewMemory()
@@ -391,7 +391,7 @@ func TestRegistrationAtASlowStore(t *testing.T) {
 }
 
 // TestRestartKeepsThatABrokerLeaves: the mark of a leaving broker stays in the key that a
-// start writes anew, also when another write comes in between.
+// start writes again, also when another write comes in between.
 func TestRestartKeepsThatABrokerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := metadata.NewMemory()

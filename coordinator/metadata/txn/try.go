@@ -22,7 +22,7 @@ func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []m
 	return ok, rev, err
 }
 
-// Apply is Try for a caller that gives up or begins anew: ErrCompare if the keys have moved, or no
+// Apply is Try for a caller that gives up or starts over: ErrCompare if the keys have moved, or no
 // answer came.
 func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (rev int64, err error) {
 	ok, rev, err := Try(ctx, s, cmp, puts)

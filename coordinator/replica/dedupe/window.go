@@ -270,7 +270,7 @@ type Recognition struct {
 
 // Recognise looks for the messages of a put. A put with one identity for all is known as a whole.
 func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
-	if draft.Count == 1 || draft.Whole() {
+	if draft.Count == 1 || draft.HasPutIdentity() {
 		x, _ := draft.First()
 		if e := d.entries.find(x); e != nil {
 			return Recognition{Known: int(draft.Count), First: e.seq, Any: true, End: e.end}

@@ -83,8 +83,6 @@ type HTTP struct {
 type Row struct {
 	Outcome Outcome // 0: no proposal ends so
 	Effect  Effect  // of the Outcome
-	Level   int     // the feature level of the first builds that have the Outcome; 0: all have
-	Before  Outcome // the answer to brokers of a cluster below Level
 
 	Err   error  // its text is also the TCP client's, after "E_PUB_FAILED PUB failed "; nil: no error
 	Code  Code   // of Err
@@ -92,14 +90,6 @@ type Row struct {
 	Uses  Uses   // the operations that Err answers
 	HTTP  HTTP   // of Err
 	Label string // of the answer in puts_total; "": it is never the answer to a client's put
-}
-
-// At is the Outcome in answers to brokers of a cluster with this feature level.
-func (r Row) At(level int) Outcome {
-	if level < r.Level {
-		return r.Before
-	}
-	return r.Outcome
 }
 
 // Rows are all rows, in the order in which Find tries them.

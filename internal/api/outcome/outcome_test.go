@@ -70,8 +70,6 @@ func TestRowsAreWhole(t *testing.T) {
 			outcomes[r.Outcome] = true
 			require.Equal(t, r, r.Outcome.Row(), name)
 		}
-		require.Equal(t, r.Level > 0, r.Before != 0, "%s: older brokers are told another outcome", name)
-		require.Less(t, r.Before.Row().Level, max(r.Level, 1), name)
 		if r.Err == nil {
 			require.Equal(t, Commits, r.Effect, "%s: all but a commit has an error", name)
 			continue
@@ -163,13 +161,4 @@ func TestFind(t *testing.T) {
 	require.Equal(t, "ok", LabelOf(nil))
 	require.Equal(t, "in_doubt", LabelOf(fmt.Errorf("t/3: %w", ErrInDoubt)))
 	require.Equal(t, LabelRefused, LabelOf(errors.New("odd")))
-}
-
-// TestAtLowerLevels: in a cluster that has older builds, a broker gets an outcome that these
-// builds know.
-func TestAtLowerLevels(t *testing.T) {
-	r := Row{Outcome: 9, Level: 2, Before: NotLeader}
-	require.Equal(t, NotLeader, r.At(1))
-	require.Equal(t, Outcome(9), r.At(2))
-	require.Equal(t, DiskFull, DiskFull.Row().At(0))
 }

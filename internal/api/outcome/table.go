@@ -22,7 +22,7 @@ const (
 	// reserve.
 	DiskFull Outcome = 8
 	// Repeated: all messages of the put were published before, with the same ids; the first
-	// place is the answer. A broker below level 4 publishes no ids.
+	// place is the answer.
 	Repeated Outcome = 9
 	// BelowWindow: the partition does not know the ids of all messages within the dedupe
 	// window, so that a message of this put may be stored already. Nothing was written.
@@ -119,9 +119,6 @@ var (
 	tooFast    = HTTP{Status: 429, RetryAfter: true}
 )
 
-// levelDedupe is the feature level from which on puts have message ids (metadata.LevelDedupe).
-const levelDedupe = 4
-
 // rows is the table; it never changes. An error that wraps several sentinels takes the
 // first row that matches: an answer to a put before the reason why the cluster could not
 // give another, ErrUnavailable before the reason that it wraps. (Between brokers the
@@ -129,7 +126,7 @@ const levelDedupe = 4
 var rows = []Row{
 	{Outcome: Committed, Effect: Commits, Label: labelOK},
 	{Outcome: Duplicate, Effect: Commits, Label: labelOK},
-	{Outcome: Repeated, Effect: Commits, Label: labelOK, Level: levelDedupe, Before: Duplicate},
+	{Outcome: Repeated, Effect: Commits, Label: labelOK},
 	{Outcome: NotLeader, Effect: Again, Err: ErrNotLeader, Code: 20, Class: ClassRetryElsewhere, Uses: OfBrokers},
 	{Outcome: NotEnoughReplicas, Effect: AgainWhileHeld, Err: ErrNotEnough, Code: 40, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "not_enough_in_sync"},
 	{Outcome: RolledBack, Effect: Refuses, Err: ErrRolledBack, Code: 41, Class: ClassRolledBack, Uses: OfPuts, HTTP: retryLater, Label: "rolled_back"},
@@ -141,8 +138,8 @@ var rows = []Row{
 	{Err: ErrTooBig, Code: 48, Class: ClassDefinite, Uses: OfPuts, HTTP: HTTP{Status: 413, Message: "MSG_TOO_BIG"}, Label: LabelRefused},
 	{Err: ErrNotReady, Code: 49, Class: ClassRetryElsewhere, Uses: OfPuts, HTTP: retryLater, Label: LabelRefused},
 	{Err: ErrRateLimited, Code: 52, Class: ClassRetryHere, Uses: OfPuts | OfRequests, HTTP: tooFast, Label: "rate_limited"},
-	{Outcome: BelowWindow, Effect: Refuses, Err: ErrBelowWindow, Code: 53, Class: ClassInDoubt, Uses: OfPuts, HTTP: mayBeThere, Label: "below_window", Level: levelDedupe, Before: InDoubt},
-	{Outcome: WindowFull, Effect: Refuses, Err: ErrWindowFull, Code: 54, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "window_full", Level: levelDedupe, Before: TopicFull},
+	{Outcome: BelowWindow, Effect: Refuses, Err: ErrBelowWindow, Code: 53, Class: ClassInDoubt, Uses: OfPuts, HTTP: mayBeThere, Label: "below_window"},
+	{Outcome: WindowFull, Effect: Refuses, Err: ErrWindowFull, Code: 54, Class: ClassRetryHere, Uses: OfPuts, HTTP: retryLater, Label: "window_full"},
 	{Err: ErrNotInFlight, Code: 50, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrNotOwner, Code: 51, Class: ClassDefinite, Uses: OfFinishes},
 	{Err: ErrTopicNotFound, Code: 60, Class: ClassDefinite, Uses: OfPuts | OfRequests, HTTP: HTTP{Status: 404, Message: "TOPIC_NOT_FOUND"}, Label: LabelRefused},

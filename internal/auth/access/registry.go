@@ -93,10 +93,10 @@ func (r *Registry) apply(c metadata.Change) {
 		}
 		u, err := decodeUser(name, e)
 		if err != nil {
-			r.o.Log.WithError(err).WithField("user", name).Error("a user cannot be read; it has no rights until it can be")
+			r.o.Log.WithError(err).WithField("user", name).Error("cannot read a user, it has no rights until it can be read")
 		}
 		if u.Hash != "" && !strings.HasPrefix(u.Hash, hashScheme) {
-			r.o.Log.WithField("user", name).Warn("REFUSED: the token of this user was made by an earlier build: nsqctl user rotate; if no administrator can log in, with the token of --bootstrap-admin-token-file")
+			r.o.Log.WithField("user", name).Warn("user refused: its token was made by an earlier build; run `nsqctl user rotate`, with the token of --bootstrap-admin-token-file if no administrator can log in")
 		}
 		read = append(read, u)
 	}
@@ -286,8 +286,7 @@ type QuotaChange struct {
 	PutRate, PutBytesRate        *int64
 }
 
-// SetQuota changes the quota of a user, for later creations and puts. The caller makes sure
-// that all brokers have feature level metadata.LevelQuotas.
+// SetQuota changes the quota of a user, for later creations and puts.
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
 		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {

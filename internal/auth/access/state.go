@@ -19,7 +19,7 @@ type state struct {
 	TokenID     string       `json:"token_id,omitempty"`
 	Cluster     string       `json:"cluster,omitempty"`
 	Grants      []grantState `json:"grants,omitempty"`
-	Quota       Quota        `json:"quota,omitzero"` // since metadata.LevelQuotas
+	Quota       Quota        `json:"quota,omitzero"`
 }
 
 type grantState struct {

@@ -160,7 +160,7 @@ func (a *answers) note(ctx context.Context, err error) {
 	case usable:
 		a.log.WithField("for", lasted.Round(time.Second)).Info("the authorization service answers again")
 	default:
-		a.log.WithError(err).Warnf("authorization query failed; clients that the service knew keep their rights until %s after the end of its last answer, new ones are refused", AnswerHolds)
+		a.log.WithError(err).Warnf("authorization query failed, refusing new clients; known clients keep their rights until %s after their last answer expires", AnswerHolds)
 	}
 }
 

@@ -93,9 +93,9 @@ func (a *Audit) save(line []byte) {
 	a.mu.Unlock()
 	switch {
 	case err != nil && missing == 0:
-		a.log.WithError(err).Error("the audit file cannot be written; entries are in the log alone until it can be")
+		a.log.WithError(err).Error("cannot write the audit file, its entries are only in the log until writing succeeds again")
 	case err == nil && missing > 0:
-		a.log.WithField("missing", missing).Warn("the audit file is written again; entries are missing in it, the log has them")
+		a.log.WithField("missing", missing).Warn("audit file is writable again, its missing entries are in the log")
 	}
 }
 

@@ -81,7 +81,7 @@ func TestAnAuditFileThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, os.Rename(dir, dir+".away"))
 	note()
 	note()
-	require.Equal(t, 1, strings.Count(log.String(), "cannot be written"))
+	require.Equal(t, 1, strings.Count(log.String(), "cannot write the audit file"))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	note()
 	require.Contains(t, log.String(), "missing=2")

@@ -58,7 +58,7 @@ type Broker struct {
 	Controller  bool       `json:"controller"`
 	Leaving     bool       `json:"leaving"`
 	LowSpace    bool       `json:"low_space"`
-	Hangs       bool       `json:"hangs,omitempty"`       // it said that its disk or a core loop does not go on, or that its store has failed
+	Hangs       bool       `json:"hangs,omitempty"`       // it reported that its disk or a core loop is stuck, or that its store has failed
 	Unreachable bool       `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
 	Silent      bool       `json:"silent,omitempty"`      // it is not registered, and neither answers nor refuses connections
 	Drain       string     `json:"drain,omitempty"`       // leaders or replicas; missing: it is not being drained
@@ -102,7 +102,7 @@ type Overview struct {
 	State           health.State  `json:"state"`
 	Summary         string        `json:"summary"`
 	Cause           string        `json:"cause"`
-	Reported        string        `json:"reported,omitempty"` // what a broker says of its own fault, if that explains an alarm
+	Reported        string        `json:"reported,omitempty"` // a broker's report of its own fault, if that explains an alarm
 	Publishing      Publishing    `json:"publishing"`
 	Alarms          []Alarm       `json:"alarms"`
 	Unreachable     []Unreachable `json:"unreachable"`

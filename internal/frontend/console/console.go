@@ -70,15 +70,15 @@ type Options struct {
 	Metrics *metrics.Recorder
 	Events  *events.Recorder
 	Audit   *guard.Audit // nil = none
-	// Connections counts the clients' connections; Clients says what they do. nil = there are none.
+	// Connections counts the clients' connections; Clients says what they do. nil if there are none.
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []api.ConsumerStats
 	Etcd        func() Etcd // nil = none
-	// AuthUnanswered is for how long the authorization service has given no usable answer; nil = there is none.
+	// AuthUnanswered is for how long the authorization service has given no usable answer; nil if there is none.
 	AuthUnanswered func() time.Duration
 	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate;
-	// nil = there are none.
+	// nil if there are none.
 	Certificates func() (ends map[string]time.Time, faults map[string]string)
 	Started      time.Time
 	Step         time.Duration // 0 = DefaultStep
@@ -93,20 +93,20 @@ type Console struct {
 	self ident.Node
 	mu   sync.Mutex // a leaf
 	kept sampled    // guarded by mu
-	// heard is since when the metadata has answered this broker at every look, which then has all changes in
+	// connected is the time since which the metadata has answered every poll of this broker, which then has all changes in
 	// it. Zero: it does not answer, or there was no look yet. Guarded by mu.
-	heard   time.Time
-	alarms  alarms
-	saving  chan struct{} // capacity 1: has an element while the file is written
-	unsaved bool          // the last write of the file has failed, and that is logged; guarded by saving
-	shared  struct {
-		sync.Mutex // held while the brokers are asked: requests that come meanwhile share the answer
+	connected time.Time
+	alarms    alarms
+	saving    chan struct{} // capacity 1: has an element while the file is written
+	unsaved   bool          // the last write of the file has failed, and that is logged; guarded by saving
+	shared    struct {
+		sync.Mutex // held while the brokers are asked: concurrent requests share the answer
 		table      *table
 		at         time.Time
 		serves     time.Duration
 	}
 	given struct {
-		sync.Mutex // held while the part is made: questions that come meanwhile share it
+		sync.Mutex // held while the part is built: concurrent requests share it
 		part       part
 		raw        []byte    // as JSON, with short rows; nil until another broker asks for it
 		at         time.Time // zero: there is no part
@@ -132,7 +132,7 @@ func New(o Options) *Console {
 	c.saving = make(chan struct{}, 1)
 	if o.File != "" {
 		if err := c.restore(); err != nil {
-			o.Log.WithError(err).WithField("file", o.File).Warn("the last hour and the events of this broker's earlier process are lost: the file cannot be read")
+			o.Log.WithError(err).WithField("file", o.File).Warn("cannot read the saved history, the last hour and events of the previous process are lost")
 		}
 	}
 	return c

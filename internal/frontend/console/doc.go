@@ -1,4 +1,4 @@
-// Package console is the server side of the page for operators: what is wrong, where, since when, and
+// Package console is the server side of the operators' page. It shows what is wrong, where, since when, and
 // how the last hour went, for the whole cluster, from any broker.
 //
 // A broker samples itself every ten seconds: its topics, channels, rates, latencies and disk. It keeps
@@ -21,8 +21,8 @@
 //  3. The memory of the rings does not depend on the number of topics beyond the limits. The table of all topics is
 //     dropped when no page asks.
 //
-//  4. The changes in the metadata are those that the asked broker saw. It asks the others for theirs if it was
-//     started later, or heard nothing of the metadata meanwhile.
+//  4. The changes in the metadata are those that the asked broker saw. It asks the others for theirs if it started
+//     later, or was disconnected from the metadata at that time.
 //
 //  5. A broker that is killed loses the samples and events since the last write of the file, at most saveEvery. No disk
 //     holds Keep up, but its end for saveWait.

@@ -17,7 +17,7 @@ import (
 const (
 	// MaxEvents bounds the events of one answer.
 	MaxEvents = 1000
-	// askedEvents bounds the events that one broker sends: those of many partitions become one.
+	// askedEvents bounds the events that one broker sends. Equal events of many partitions become one.
 	askedEvents = 5000
 	// sameChange is how far changes of several partitions may be apart to be one event.
 	sameChange = 2 * time.Second
@@ -150,10 +150,10 @@ const clocksDiffer = time.Minute
 func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.heard.IsZero() || v.MetadataUnheardMS > 0 {
+	if c.connected.IsZero() || v.MetadataUnheardMS > 0 {
 		return 0
 	}
-	return c.heard.Add(clocksDiffer).UnixMilli()
+	return c.connected.Add(clocksDiffer).UnixMilli()
 }
 
 // noteHeard notes whether the metadata answers at a look.
@@ -162,9 +162,9 @@ func (c *Console) noteHeard(v api.ClusterView, now time.Time) {
 	defer c.mu.Unlock()
 	switch {
 	case v.MetadataUnheardMS > 0:
-		c.heard = time.Time{}
-	case c.heard.IsZero():
-		c.heard = now
+		c.connected = time.Time{}
+	case c.connected.IsZero():
+		c.connected = now
 	}
 }
 

@@ -200,7 +200,7 @@ func why(ch *Channel) string {
 }
 
 // reportedFor is how long the report of a broker about its own fault explains alarms: a fault that
-// goes on is reported each minute.
+// persists is reported every minute.
 const reportedFor = 2 * time.Minute
 
 // reported is what a broker said lately of its own fault, if that explains an alarm: a replica that

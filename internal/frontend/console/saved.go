@@ -98,7 +98,7 @@ func (c *Console) saveAndFree() {
 	defer func() { <-c.saving }()
 	err := c.save()
 	if err != nil && !c.unsaved {
-		c.o.Log.WithError(err).WithField("file", c.o.File).Warn("cannot keep the last hour and the events for the next start of this broker, trying again each minute")
+		c.o.Log.WithError(err).WithField("file", c.o.File).Warn("cannot save the last hour and events for the next start, retrying every minute")
 	}
 	c.unsaved = err != nil
 }
@@ -195,7 +195,7 @@ func (c *Console) trackOf(kind trackKind, name string) *saved {
 	return s
 }
 
-// track is a track by its name; nil = there is none.
+// track is a track by its name; nil if there is none.
 func (k *sampled) track(kind trackKind, name string) *track {
 	switch kind {
 	case ofBroker:

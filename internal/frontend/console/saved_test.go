@@ -67,7 +67,7 @@ func TestHistorySurvivesARestart(t *testing.T) {
 		k := newKeeper(t)
 		k.w.put(api.TopicSample{Topic: "orders", Depth: 5, Channels: []api.ChannelSample{channel("billing", 5, time.Second)}}, "n1")
 		k.start(t)
-		k.w.events["n1"].Add(events.Event{Kind: events.Registration, Broker: "n1", Text: "n1 registered anew"})
+		k.w.events["n1"].Add(events.Event{Kind: events.Registration, Broker: "n1", Text: "n1 registered again"})
 		k.audit.Note(guard.Entry{Time: time.Now(), Identity: "alice", Action: "POST /topic/delete", Detail: "topic=old", Result: guard.ResultOK})
 		time.Sleep(20 * time.Minute)
 		count := func(of console.SeriesOf, name string) int {
@@ -84,7 +84,7 @@ func TestHistorySurvivesARestart(t *testing.T) {
 		}
 		of := console.SeriesOf{Topic: "orders", Channel: "billing"}
 		require.InDelta(t, 121, count(of, "depth"), 1)
-		require.ElementsMatch(t, []string{"n1 registered anew", "alice deleted the topic old"}, texts())
+		require.ElementsMatch(t, []string{"n1 registered again", "alice deleted the topic old"}, texts())
 		k.end()
 		time.Sleep(5 * time.Minute)
 		k.start(t)
@@ -92,7 +92,7 @@ func TestHistorySurvivesARestart(t *testing.T) {
 		require.InDelta(t, 127, count(of, "depth"), 2, "without the five minutes")
 		require.InDelta(t, 127, count(console.SeriesOf{Topic: "orders"}, "depth"), 2)
 		require.InDelta(t, 127, count(console.SeriesOf{Broker: "n1"}, "depth"), 2)
-		require.ElementsMatch(t, []string{"n1 registered anew", "alice deleted the topic old"}, texts())
+		require.ElementsMatch(t, []string{"n1 registered again", "alice deleted the topic old"}, texts())
 
 		time.Sleep(2*time.Minute + 30*time.Second)
 		kept, err := os.ReadFile(k.file)
@@ -118,7 +118,7 @@ func TestABrokenHistoryIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(t)
 		k.start(t)
-		k.w.events["n1"].Add(events.Event{Kind: events.Registration, Broker: "n1", Text: "n1 registered anew"})
+		k.w.events["n1"].Add(events.Event{Kind: events.Registration, Broker: "n1", Text: "n1 registered again"})
 		time.Sleep(time.Minute)
 		k.end()
 		whole, err := os.ReadFile(k.file)

@@ -77,7 +77,7 @@ func (c *Console) ownRows() ([]byte, error) {
 	return o.raw, nil
 }
 
-// givePartLocked makes the part anew, unless the last one serves still.
+// givePartLocked rebuilds the part, unless the last one is still valid.
 func (c *Console) givePartLocked() {
 	o := &c.given
 	began := time.Now()
@@ -425,7 +425,7 @@ func (t *table) brokers(self ident.Node) []Broker {
 	for _, b := range t.view.Brokers {
 		live := t.live[b.Name]
 		if live != nil && live.Own.Hangs() {
-			b.Hangs = true // nobody else has it while others cannot take over from the broker
+			b.Hangs = true // other brokers do not report it while they cannot take over from this one
 		}
 		out = append(out, Broker{
 			BehindSeconds: t.behind(b.Name),

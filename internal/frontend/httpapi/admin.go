@@ -9,9 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// createTopic: POST /topic/create?topic= and, beyond NSQ, the arguments of ofNewTopic. A request with one of these
-// arguments, or one that accepts JSON, is answered with the effective settings. NSQ's own request is answered without
-// a body.
+// createTopic: POST /topic/create?topic= and, beyond NSQ, the arguments of argsNewTopic. A request with such an
+// argument, or one that accepts JSON, is answered with the effective settings. NSQ's own request is answered without a
+// body.
 func (a *endpoints) createTopic(r *http.Request) (any, error) {
 	topic, values, err := putTopic(r)
 	if err != nil {
@@ -26,7 +26,7 @@ func (a *endpoints) createTopic(r *http.Request) (any, error) {
 	return a.settings(topic), nil
 }
 
-// settings are the effective settings of a topic; nil: it was deleted meanwhile.
+// settings are the effective settings of a topic; nil if the topic has been deleted.
 func (a *endpoints) settings(topic string) any {
 	if a.b.Directory != nil {
 		if settings, ok := a.b.Directory.TopicSettings(topic); ok {
@@ -36,7 +36,7 @@ func (a *endpoints) settings(topic string) any {
 	return nil
 }
 
-// setTopic: POST /v1/topic/set?topic= and the arguments of ofSetTopic.
+// setTopic: POST /v1/topic/set?topic= and the arguments of argsSetTopic.
 func (a *endpoints) setTopic(r *http.Request) (any, error) {
 	topic, values, err := topicOf(r)
 	if err != nil {

@@ -57,8 +57,8 @@ func (b *notedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Answer serves a request. Its large writes have memory of the share while they are written: a client that does not read
-// holds no more. refuse writes the answer that there is no memory, which is not called when the answer has begun.
+// Answer serves a request. Its large writes reserve memory of the share until they are written, so a client that does not
+// read cannot hold more. refuse answers that there is no memory; it is not called once the answer has begun.
 func Answer(h http.Handler, w http.ResponseWriter, r *http.Request, share limits.Share, refuse func(http.ResponseWriter)) {
 	b := &writer{ResponseWriter: w, r: r, share: share, refuse: refuse}
 	h.ServeHTTP(b, r)

@@ -282,7 +282,7 @@ func TestConsumeStream(t *testing.T) {
 	}
 	require.NoError(t, p.cluster.Do(t.Context(), api.DeleteChannel{Topic: "t", Channel: "c"}))
 	require.Equal(t, "end", next("event: "))
-	require.Equal(t, `{"message":"channel not found: it was deleted meanwhile"}`, next("data: "))
+	require.Equal(t, `{"message":"channel not found: it has been deleted"}`, next("data: "))
 }
 
 // broken fails after some bytes, as a connection does whose client leaves in the middle of an answer.

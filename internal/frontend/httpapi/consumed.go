@@ -38,7 +38,7 @@ const (
 )
 
 // Accepted chooses the media type of the answer: the first one of Accept that there is, without a look at weights.
-// False: there is none.
+// False if there is none.
 func Accepted(h http.Header) (mediaType string, ok bool) {
 	header := strings.Join(h.Values("Accept"), ",")
 	if header == "" {
@@ -174,7 +174,7 @@ func WriteParts(h http.Header, w io.Writer, b *consume.Batch) error {
 	return parts.Close()
 }
 
-// oneLine returns JSON without line breaks; "" if it is none.
+// oneLine returns JSON without line breaks; "" if it is not JSON.
 func oneLine(header []byte) string {
 	var line bytes.Buffer
 	if json.Compact(&line, header) != nil {

@@ -17,7 +17,7 @@ var details = map[string]string{
 	"BROKER_NOT_FOUND":                 "the cluster has no broker of this name",
 	"CHANNEL_NOT_FOUND":                "the topic has no channel of this name",
 	"EITHER_TOPIC_OR_CLUSTER":          "a right is for a topic (topic=) or for the cluster (cluster=), not for both",
-	"EXITING":                          "the broker is stopping and takes no more requests: use another one",
+	"EXITING":                          "the broker is stopping and no longer takes requests: use another one",
 	"FORBIDDEN":                        "the user of this request has not got the right",
 	"HEADERS_TOO_BIG":                  "the headers of a message are larger than the broker takes",
 	"HOST_NOT_ALLOWED":                 "the request names another host than this broker's; --http-allowed-host adds names",

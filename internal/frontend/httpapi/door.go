@@ -102,7 +102,7 @@ func (a *endpoints) guarded(rule Rule, h http.Handler) http.Handler {
 		}
 		if !rule.Audited {
 			if err != nil {
-				a.turnAway(w, r, err)
+				a.deny(w, r, err)
 				return
 			}
 			h.ServeHTTP(w, r)
@@ -110,7 +110,7 @@ func (a *endpoints) guarded(rule Rule, h http.Handler) http.Handler {
 		}
 		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		if err != nil {
-			a.turnAway(seen, r, err)
+			a.deny(seen, r, err)
 		} else {
 			h.ServeHTTP(seen, r)
 		}
@@ -191,8 +191,8 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(secret)
 }
 
-// turnAway answers a request that may not pass, or of which nobody knows it yet.
-func (a *endpoints) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+// deny writes the response to an unauthorized request, or to one that cannot be authorized yet.
+func (a *endpoints) deny(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, api.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
 		err = guard.ErrAuthService
 	}

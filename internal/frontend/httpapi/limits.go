@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// ofLimits are the arguments of /topic/create and /v1/topic/set that set options of the topic.
-var ofLimits = describeOptions(option.Topics)
+// argsLimits are the arguments of /topic/create and /v1/topic/set that set options of the topic.
+var argsLimits = describeOptions(option.Topics)
 
 func describeOptions(rows []option.Row) (described []Argument) {
 	for _, r := range rows {
@@ -24,7 +24,7 @@ func describeOptions(rows []option.Row) (described []Argument) {
 	return described
 }
 
-// readLimits reads the arguments of ofLimits. A missing or empty one gives no value.
+// readLimits reads the arguments of argsLimits. A missing or empty one gives no value.
 func readLimits(values url.Values) (l api.TopicLimits) {
 	a := arguments{Values: values}
 	for i := range option.Topics {

@@ -14,7 +14,7 @@ import (
 //
 // It checks sizes and publishes nothing; the answers to its errors are those of internal/frontend/httpapi.
 //
-// Invariants: a body needs no more memory than its limits allow, whatever sizes it announces; empty lines are no
+// Invariants: a body needs at most the memory that its limits allow, whatever sizes it announces; empty lines are no
 // messages; a body of length-prefixed messages without a header and a deadline is read directly into the batch.
 //
 // It has no goroutines; a decoder belongs to one request.
@@ -79,7 +79,7 @@ func (m *decoder) lines() error {
 }
 
 // line reads one line without its newline. It stops at the first limit, so that an endless
-// line uses no more memory.
+// line uses bounded memory.
 func (m *decoder) line() ([]byte, error) {
 	line := m.scratch[:0]
 	for {

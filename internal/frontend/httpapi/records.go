@@ -42,7 +42,7 @@ func Records(body io.Reader, draft *queue.DraftBuilder, o MPubOptions) (special 
 		}
 		message := queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}
 		if draft.Count() == 0 {
-			message.Identity, message.Whole = identityOfCopy(m.Header)
+			message.Identity, message.IsPutIdentity = identityOfCopy(m.Header)
 		}
 		if err := draft.AddMessage(message); err != nil {
 			return false, fmt.Errorf("%w: %w", api.ErrInvalid, err)

@@ -150,7 +150,7 @@ func deadLetters(values url.Values) []guard.Need {
 // the first value of the query string.
 func (rule Rule) needs(r *http.Request) []guard.Need {
 	need := guard.Need{Right: rule.Right, Channel: rule.Channel}
-	values, _ := url.ParseQuery(r.URL.RawQuery) // what is broken is refused by the endpoint
+	values, _ := url.ParseQuery(r.URL.RawQuery) // the endpoint refuses a malformed query
 	if rule.Topic {
 		need.Topic = values.Get("topic")
 	}

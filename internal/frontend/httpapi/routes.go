@@ -65,55 +65,55 @@ func milliseconds(name, help string) Argument {
 	return Argument{Name: name, Kind: Milliseconds, Help: help}
 }
 
-// aFilter is the help of an argument that package nsqd/filter reads.
-const aFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, ^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
+// helpFilter is the help of an argument that package nsqd/filter reads.
+const helpFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, ^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
 
 // Arguments of several routes.
 var (
-	ofTopic     = text("topic", "the topic").must()
-	ofChannel   = text("channel", "the channel").must()
-	ofPartition = number("partition", "the partition")
-	ofTopicID   = text("topic_id", "the topic has this id: another one of the name is answered 404")
-	ofUser      = text("name", "the user").must()
-	ofNode      = text("node", "the broker").must()
-	ofMove      = []Argument{ofTopic, ofPartition.must(), text("from", "the broker that has the replica").must(), text("to", "the broker that gets it").must()}
-	ofPut       = []Argument{
-		ofTopic,
+	argTopic     = text("topic", "the topic").must()
+	argChannel   = text("channel", "the channel").must()
+	argPartition = number("partition", "the partition")
+	argTopicID   = text("topic_id", "the topic has this id: another one of the name is answered 404")
+	argUser      = text("name", "the user").must()
+	argNode      = text("node", "the broker").must()
+	argsMove     = []Argument{argTopic, argPartition.must(), text("from", "the broker that has the replica").must(), text("to", "the broker that gets it").must()}
+	argsPut      = []Argument{
+		argTopic,
 		milliseconds("defer", "consumers receive the message this much later"),
 		text("key", "all puts with one key go to one partition, in their order"),
 		duration("ttl", "consumers that have not received the message by then do not receive it"),
 	}
-	ofReplication = []Argument{
+	argsReplication = []Argument{
 		number("replication_factor", "replicas of each partition"),
 		number("min_in_sync", "a put requires this many in-sync replicas"),
 	}
-	ofDurability = text("durability", "sync: OK means synced to disk on all in-sync replicas; replicated: in their memory")
-	ofTrashed    = text("id", "the id of one deleted topic, as /v1/topic/trash shows it; without it undelete takes the last one of the name, purge all")
-	ofNewTopic   = slices.Concat([]Argument{
-		ofTopic,
+	argDurability = text("durability", "sync: OK means synced to disk on all in-sync replicas; replicated: in their memory")
+	argTrashed    = text("id", "the id of one deleted topic, as /v1/topic/trash shows it; without it undelete takes the last one of the name, purge all")
+	argsNewTopic  = slices.Concat([]Argument{
+		argTopic,
 		number("partitions", "partitions, 1 or more"),
-	}, ofReplication, []Argument{
+	}, argsReplication, []Argument{
 		boolean("ordered", "each channel receives the messages of a partition one by one, in their order"),
-		ofDurability,
-	}, ofLimits)
-	ofSetTopic   = slices.Concat([]Argument{ofTopic, ofDurability}, ofLimits)
-	ofNewChannel = []Argument{
-		ofTopic, ofChannel,
+		argDurability,
+	}, argsLimits)
+	argsSetTopic   = slices.Concat([]Argument{argTopic, argDurability}, argsLimits)
+	argsNewChannel = []Argument{
+		argTopic, argChannel,
 		text("from", "the beginning of a new channel, as to= of /v1/channel/seek: "+api.Places),
 		boolean("ordered", "one message of a partition is in flight at a time"),
-		text("filter", aFilter),
+		text("filter", helpFilter),
 	}
-	ofRecovery = []Argument{
-		ofTopic, ofPartition,
+	argsRecovery = []Argument{
+		argTopic, argPartition,
 		text("from", "POST: the broker whose replica is to be the whole in-sync set"),
 		text("discard", "POST: the broker whose refused replica is given up"),
 		text("confirm", "POST: TOPIC/PARTITION, because messages are lost"),
 	}
-	ofReceipts = []Argument{
-		ofTopic, ofChannel,
+	argsReceipts = []Argument{
+		argTopic, argChannel,
 		{Name: "receipt", Kind: Text, Help: "of a message, from /v1/consume; otherwise receipts are in the body", Repeats: true},
 	}
-	ofGrant = []Argument{
+	argsGrant = []Argument{
 		text("user", "the user").must(),
 		text("topic", "a topic, or a pattern: * is any text, ? one character"),
 		text("rights", "with topic: publish, consume, administer, separated by commas"),
@@ -121,8 +121,8 @@ var (
 	}
 )
 
-// ofPage are the arguments of a list with pages.
-var ofPage = []Argument{
+// argsPage are the arguments of a list with pages.
+var argsPage = []Argument{
 	text("search", "a part of the name, in capitals or not"), text("sort", "name (default), depth, lag, rate, or disk (topics)"), text("order", "asc or desc; default: asc for names, otherwise desc"),
 	number("offset", "leave out this many rows"), number("limit", "at most this many rows, 1 to 500 (50)"),
 }
@@ -213,11 +213,11 @@ type (
 
 // Messages that several routes answer with.
 var (
-	badNames  = []string{"MISSING_ARG_TOPIC", "MISSING_ARG_CHANNEL", "INVALID_ARG_TOPIC", "INVALID_ARG_CHANNEL"}
+	errsNames = []string{"MISSING_ARG_TOPIC", "MISSING_ARG_CHANNEL", "INVALID_ARG_TOPIC", "INVALID_ARG_CHANNEL"}
 	badTopic  = []string{"MISSING_ARG_TOPIC", "INVALID_TOPIC"}
-	needTopic = []string{"MISSING_ARG_TOPIC"}
+	errsTopic = []string{"MISSING_ARG_TOPIC"}
 
-	badReceipts = append([]string{"MISSING_ARG_RECEIPT", "INVALID_ARG_RECEIPT", "BAD_BODY"}, badNames...)
+	badReceipts = append([]string{"MISSING_ARG_RECEIPT", "INVALID_ARG_RECEIPT", "BAD_BODY"}, errsNames...)
 )
 
 // DescriptionOf is the description of a route.
@@ -244,21 +244,21 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/cluster":              {Summary: "Brokers, topics and partitions of the cluster, with their leaders and replicas.", Reply: api.ClusterView{}},
 	http.MethodPost + " /v1/cluster/balance":     {Summary: "Spread replicas and leaderships over the brokers.", Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/cluster/invite":       {Summary: "The brokers that may join now.", Reply: InvitationsView{}},
-	http.MethodPost + " /v1/cluster/invite":      {Summary: "Let a broker of this name join the running cluster with embedded etcd, for a time.", Arguments: []Argument{ofNode, duration("for", "how long (1h), at most 168h"), boolean("withdraw", "end the invitation")}, Reply: Invitation{}, Uses: outcome.OfRequests},
-	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{ofTopic, ofPartition.must(), number("from", "the byte offset of the first batch")}, Reply: api.Digest{}, Codes: []string{"INVALID_REQUEST"}},
+	http.MethodPost + " /v1/cluster/invite":      {Summary: "Let a broker of this name join the running cluster with embedded etcd, for a time.", Arguments: []Argument{argNode, duration("for", "how long (1h), at most 168h"), boolean("withdraw", "end the invitation")}, Reply: Invitation{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/partition/digest":     {Summary: "Checksums of the batches of a replica on this broker, for nsqctl check.", Arguments: []Argument{argTopic, argPartition.must(), number("from", "the byte offset of the first batch")}, Reply: api.Digest{}, Codes: []string{"INVALID_REQUEST"}},
 	http.MethodGet + " /ui":                      {Summary: "The web console, without data.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/app.js":               {Summary: "The console's program.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/app.css":              {Summary: "The console's style.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/icon.svg":             {Summary: "The console's icon.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/licences":             {Summary: "The licences of the console's libraries.", Lenient: true, Reply: ""},
 	http.MethodGet + " /ui/data":                 {Summary: "An overview for scripts of earlier builds.", Lenient: true, Reply: map[string]any{}},
-	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{ofNode, boolean("cancel", "end a decommission that goes on")}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/broker/decommission": {Summary: "Move all replicas of a broker to others.", Arguments: []Argument{argNode, boolean("cancel", "cancel a decommission in progress")}, Uses: outcome.OfRequests},
 
-	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: ofMove, Reply: api.Plan{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/move":          {Summary: "The plan of a move; nothing is changed.", Arguments: argsMove, Reply: api.Plan{}, Uses: outcome.OfRequests, Codes: errsTopic},
 	http.MethodGet + " /v1/cluster/balance":     {Summary: "The plan of a balance; nothing is changed.", Reply: api.Plan{}, Uses: outcome.OfRequests},
-	http.MethodGet + " /v1/broker/decommission": {Summary: "The plan of a decommission; nothing is changed.", Arguments: []Argument{ofNode}, Reply: api.Plan{}, Uses: outcome.OfRequests},
-	http.MethodGet + " /v1/broker/drain":        {Summary: "The plan of a drain; nothing is changed.", Arguments: []Argument{ofNode, boolean("replicas", "the replicas, too")}, Reply: api.Plan{}, Uses: outcome.OfRequests},
-	http.MethodPost + " /v1/broker/drain":       {Summary: "Take the leaderships from a broker, before its maintenance.", Arguments: []Argument{ofNode, boolean("replicas", "the replicas, too"), boolean("cancel", "end a drain that goes on, or is done")}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/broker/decommission": {Summary: "The plan of a decommission; nothing is changed.", Arguments: []Argument{argNode}, Reply: api.Plan{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/broker/drain":        {Summary: "The plan of a drain; nothing is changed.", Arguments: []Argument{argNode, boolean("replicas", "the replicas, too")}, Reply: api.Plan{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/broker/drain":       {Summary: "Take the leaderships from a broker, before its maintenance.", Arguments: []Argument{argNode, boolean("replicas", "the replicas, too"), boolean("cancel", "end a drain, finished or in progress")}, Uses: outcome.OfRequests},
 
 	http.MethodGet + " /stats": {
 		Summary: "Depths, counts and clients of the queues that this broker leads. The sum over all brokers is the cluster.",
@@ -270,124 +270,124 @@ var routes = map[string]Description{
 	},
 
 	http.MethodPost + " /pub": {
-		Summary: "Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.", Arguments: ofPut, Body: "the message", Reply: "OK", Uses: outcome.OfPuts,
+		Summary: "Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.", Arguments: argsPut, Body: "the message", Reply: "OK", Uses: outcome.OfPuts,
 		Codes: append([]string{"MSG_EMPTY", "INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
 	},
 	http.MethodPost + " /mpub": {
 		Summary:   "Publish several messages: all of them are stored, or none. X-Nsq-Headers has the headers of each, as with /pub.",
-		Arguments: slices.Insert(slices.Clone(ofPut), 1, boolean("binary", "the body is the number of messages, and each message behind its size; numbers are 4 bytes, big-endian")),
+		Arguments: slices.Insert(slices.Clone(argsPut), 1, boolean("binary", "the body is the number of messages, and each message behind its size; numbers are 4 bytes, big-endian")),
 		Body:      "one message a line, or as binary says", Reply: "OK", Uses: outcome.OfPuts,
 		Codes: append([]string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}, badTopic...),
 	},
 
 	http.MethodGet + " /v1/trace": {
 		Summary:   "The state of one message in the log and in every channel, as its leader has it now.",
-		Arguments: []Argument{ofTopic, text("id", "the id of the message").must()},
+		Arguments: []Argument{argTopic, text("id", "the id of the message").must()},
 		Reply:     api.MessageTrace{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "MISSING_ARG_ID", "INVALID_ARG_ID"},
 	},
 	http.MethodPost + " /v1/consume": {
 		Summary: "Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.",
 		Arguments: []Argument{
-			ofTopic, ofChannel, number("max", "the most messages of the answer (1)"), duration("wait", "how long the request waits for a first message"),
+			argTopic, argChannel, number("max", "the most messages of the answer (1)"), duration("wait", "how long the request waits for a first message"),
 			number("max_in_flight", "the most messages in flight of this client (--max-rdy-count)"), duration("msg_timeout", "the message timeout (--msg-timeout)"),
 			text("client", "a name that distinguishes clients of one address"), text("encoding", "base64: also bodies that are text"),
 		},
-		Reply: messagesReply{}, Uses: outcome.OfRequests, Codes: append([]string{"BODY_NOT_EMPTY"}, badNames...),
+		Reply: messagesReply{}, Uses: outcome.OfRequests, Codes: append([]string{"BODY_NOT_EMPTY"}, errsNames...),
 	},
-	http.MethodPost + " /v1/finish":  {Summary: "Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: finishedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
-	http.MethodPost + " /v1/requeue": {Summary: "Give messages back by their receipts. Answers as /v1/finish.", Arguments: append(slices.Clone(ofReceipts), duration("delay", "they come again after this time")), Body: "a receipt a line, or a JSON list of receipts", Reply: requeuedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
-	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: ofReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/finish":  {Summary: "Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.", Arguments: argsReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: finishedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/requeue": {Summary: "Give messages back by their receipts. Answers as /v1/finish.", Arguments: append(slices.Clone(argsReceipts), duration("delay", "they come again after this time")), Body: "a receipt a line, or a JSON list of receipts", Reply: requeuedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
+	http.MethodPost + " /v1/touch":   {Summary: "Start the timeouts of messages again by their receipts. Answers as /v1/finish.", Arguments: argsReceipts, Body: "a receipt a line, or a JSON list of receipts", Reply: touchedReply{}, Uses: outcome.OfRequests, Codes: badReceipts},
 
-	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings. A topic that exists with other settings than the given ones is refused with 409 and stays as it is. The lookup port answers without a body.", Arguments: ofNewTopic, Reply: api.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
-	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. It can be undeleted for the time of --delete-grace. The lookup port deletes nothing.", Arguments: []Argument{ofTopic, boolean("now", "true: for good, at once")}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /topic/empty":     {Summary: "Drop the messages that no channel has been given.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: badTopic},
-	http.MethodPost + " /topic/pause":     {Summary: "Deliver no message of a topic to any channel.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /topic/unpause":   {Summary: "Deliver again.", Arguments: []Argument{ofTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /topic/tombstone": {Summary: "Hide a broker from /lookup of a topic for a while.", Arguments: []Argument{ofTopic, text("node", "broadcast address:HTTP port of the broker").must()}, Lenient: true, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "MISSING_ARG_NODE"}},
+	http.MethodPost + " /topic/create":    {Summary: "Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings. A topic that exists with other settings than the given ones is refused with 409 and stays as it is. The lookup port answers without a body.", Arguments: argsNewTopic, Reply: api.TopicSettings{}, Uses: outcome.OfRequests, Codes: badTopic},
+	http.MethodPost + " /topic/delete":    {Summary: "Delete a topic with its channels and messages. It can be undeleted for the time of --delete-grace. The lookup port deletes nothing.", Arguments: []Argument{argTopic, boolean("now", "true: permanently, at once")}, Lenient: true, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /topic/empty":     {Summary: "Drop the messages that no channel has been given.", Arguments: []Argument{argTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: badTopic},
+	http.MethodPost + " /topic/pause":     {Summary: "Deliver no message of a topic to any channel.", Arguments: []Argument{argTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /topic/unpause":   {Summary: "Deliver again.", Arguments: []Argument{argTopic}, Lenient: true, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /topic/tombstone": {Summary: "Hide a broker from /lookup of a topic for a while.", Arguments: []Argument{argTopic, text("node", "broadcast address:HTTP port of the broker").must()}, Lenient: true, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "MISSING_ARG_NODE"}},
 
-	http.MethodPost + " /channel/create":   {Summary: "Create a channel: it receives the messages that are published from now on, the first channel of a topic all. The lookup port creates the topic, too.", Arguments: ofNewChannel, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodPost + " /channel/delete":   {Summary: "Delete a channel. The lookup port deletes nothing.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodPost + " /channel/empty":    {Summary: "Drop the messages of a channel.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodPost + " /channel/pause":    {Summary: "Deliver no message of a channel.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodPost + " /channel/unpause":  {Summary: "Deliver again.", Arguments: []Argument{ofTopic, ofChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodPost + " /channel/setorder": {Summary: "Make a channel ordered, or unordered.", Arguments: []Argument{ofTopic, ofChannel, {Name: "order", Kind: Boolean, Help: "true: one message of a partition is in flight at a time", Required: true}}, Uses: outcome.OfRequests, Codes: badNames},
+	http.MethodPost + " /channel/create":   {Summary: "Create a channel: it receives the messages that are published from now on, the first channel of a topic all. The lookup port creates the topic, too.", Arguments: argsNewChannel, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodPost + " /channel/delete":   {Summary: "Delete a channel. The lookup port deletes nothing.", Arguments: []Argument{argTopic, argChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodPost + " /channel/empty":    {Summary: "Drop the messages of a channel.", Arguments: []Argument{argTopic, argChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodPost + " /channel/pause":    {Summary: "Deliver no message of a channel.", Arguments: []Argument{argTopic, argChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodPost + " /channel/unpause":  {Summary: "Deliver again.", Arguments: []Argument{argTopic, argChannel}, Lenient: true, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodPost + " /channel/setorder": {Summary: "Make a channel ordered, or unordered.", Arguments: []Argument{argTopic, argChannel, {Name: "order", Kind: Boolean, Help: "true: one message of a partition is in flight at a time", Required: true}}, Uses: outcome.OfRequests, Codes: errsNames},
 
-	http.MethodGet + " /lookup":     {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{ofTopic, boolean("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require it"), ofPartition, text("access", "w or r, of clients of the fork; without effect")}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /lookup":     {Summary: "The channels of a topic and the brokers that serve it.", Arguments: []Argument{argTopic, boolean("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require it"), argPartition, text("access", "w or r, of clients of the fork; without effect")}, Lenient: true, Reply: lookupReply{}, Uses: outcome.OfRequests, Codes: errsTopic},
 	http.MethodGet + " /listlookup": {Summary: "The addresses of the lookup API, for clients of the fork: every broker.", Lenient: true, Reply: lookupNodes{}},
 	http.MethodGet + " /topics":     {Summary: "All topics.", Lenient: true, Reply: topicsReply{}},
-	http.MethodGet + " /channels":   {Summary: "The channels of a topic.", Arguments: []Argument{ofTopic}, Lenient: true, Reply: channelsReply{}, Codes: needTopic},
+	http.MethodGet + " /channels":   {Summary: "The channels of a topic.", Arguments: []Argument{argTopic}, Lenient: true, Reply: channelsReply{}, Codes: errsTopic},
 	http.MethodGet + " /nodes":      {Summary: "All brokers, with the topics that each serves.", Lenient: true, Reply: nodesReply{}},
 	http.MethodGet + " /debug":      {Summary: "The registrations, as nsqlookupd lists them.", Lenient: true, Reply: map[string][]registration{}},
 
 	http.MethodGet + " /v1/topic/peek": {
 		Summary: "Messages of a topic, consumed or not. No channel notices.",
 		Arguments: []Argument{
-			ofTopic, ofTopicID, ofPartition, text("from", api.Places), number("limit", "at most this many messages (100)"),
+			argTopic, argTopicID, argPartition, text("from", api.Places), number("limit", "at most this many messages (100)"),
 			text("node", "the broker whose replica is read"), boolean("uncommitted", "with node: also the messages beyond its committed end"),
 			boolean("leader", "503 unless the broker serves as the leader: no committed message is missing"),
 		},
 		Reply: api.Peeked{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_REQUEST"},
 	},
-	http.MethodGet + " /v1/topic/channels":  {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{ofTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{ofTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodGet + " /v1/topic/channels":  {Summary: "The channels of a topic, with their order and state. Ephemeral channels are in /stats alone.", Arguments: []Argument{argTopic}, Reply: viewsReply{}, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodGet + " /v1/topic/positions": {Summary: "How far each durable channel of a topic is, in each partition.", Arguments: []Argument{argTopic}, Reply: positionsReply{}, Uses: outcome.OfRequests, Codes: errsTopic},
 	http.MethodPost + " /v1/topic/append": {
 		Summary:   "Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must exist. A header with a field ##…, or a delay above --max-defer-timeout, takes the right to administer it.",
-		Arguments: []Argument{ofTopic, ofTopicID, ofPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
+		Arguments: []Argument{argTopic, argTopicID, argPartition.must()}, Body: "message records of the export format (docs/reference/export-format.md)", Reply: appended{}, Uses: outcome.OfPuts | outcome.OfRequests,
 		Codes: append([]string{"MSG_EMPTY", "INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, badTopic...),
 	},
-	http.MethodPost + " /v1/topic/undelete":    {Summary: "Bring a deleted topic back within its grace, with its messages and channels. Refused while another topic has the name.", Arguments: []Argument{ofTopic, ofTrashed}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /v1/topic/purge":       {Summary: "Remove deleted topics of a name for good, before their grace is over.", Arguments: []Argument{ofTopic, ofTrashed}, Uses: outcome.OfRequests, Codes: needTopic},
+	http.MethodPost + " /v1/topic/undelete":    {Summary: "Bring a deleted topic back within its grace, with its messages and channels. Refused while another topic has the name.", Arguments: []Argument{argTopic, argTrashed}, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /v1/topic/purge":       {Summary: "Remove deleted topics of a name permanently, before their grace period ends.", Arguments: []Argument{argTopic, argTrashed}, Uses: outcome.OfRequests, Codes: errsTopic},
 	http.MethodGet + " /v1/topic/trash":        {Summary: "The deleted topics that can be undeleted, the one that was deleted first first.", Arguments: []Argument{text("topic", "those of this name alone")}, Reply: trashReply{}, Uses: outcome.OfRequests},
 	http.MethodGet + " /v1/cluster/limits":     {Summary: "The limits of the cluster on topics, partitions and channels, beside their use.", Reply: api.LimitsView{}, Uses: outcome.OfRequests},
-	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: ofMove, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /v1/topic/set":         {Summary: "Change limits of a topic, and its durability. Other settings stay as they are. The answer has the effective settings.", Arguments: ofSetTopic, Reply: api.TopicSettings{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{ofTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic, or one that recognises content: keys and contents may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{ofTopic}, ofReplication...), Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodGet + " /v1/topic/recover":      {Summary: "The replicas of a partition whose in-sync set is lost.", Arguments: ofRecovery, Reply: api.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
-	http.MethodPost + " /v1/topic/recover":     {Summary: "Go on with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have are lost.", Arguments: ofRecovery, Reply: api.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
+	http.MethodPost + " /v1/topic/move":        {Summary: "Move a replica of a partition to another broker.", Arguments: argsMove, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /v1/topic/set":         {Summary: "Change limits of a topic, and its durability. Other settings stay as they are. The answer has the effective settings.", Arguments: argsSetTopic, Reply: api.TopicSettings{}, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /v1/topic/partitions":  {Summary: "Raise the number of partitions of a topic.", Arguments: []Argument{argTopic, number("partitions", "the new number").must(), boolean("reorder", "also of an ordered topic, or one that recognises content: keys and contents may go to other partitions from then on")}, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodPost + " /v1/topic/replication": {Summary: "Change the number of replicas of a topic.", Arguments: append([]Argument{argTopic}, argsReplication...), Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodGet + " /v1/topic/recover":      {Summary: "The replicas of a partition whose in-sync set is lost.", Arguments: argsRecovery, Reply: api.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
+	http.MethodPost + " /v1/topic/recover":     {Summary: "Go on with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have are lost.", Arguments: argsRecovery, Reply: api.Remains{}, Uses: outcome.OfRequests, Codes: []string{"INVALID_PARTITION"}},
 
 	http.MethodPost + " /v1/channel/seek": {
 		Summary:   "Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a time in the future, is refused: nothing is moved in any partition.",
-		Arguments: []Argument{ofTopic, ofChannel, text("to", api.Places).must(), number("partition", "this partition alone"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
-		Reply:     api.SeekResult{}, Uses: outcome.OfRequests, Codes: badNames,
+		Arguments: []Argument{argTopic, argChannel, text("to", api.Places).must(), number("partition", "this partition alone"), boolean("dry_run", "move nothing, and answer with what the move would skip and repeat")},
+		Reply:     api.SeekResult{}, Uses: outcome.OfRequests, Codes: errsNames,
 	},
 	http.MethodPost + " /v1/channel/finish": {
 		Summary: "Finish messages of one partition for a channel without consumers, because another channel has finished their originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered and deferred stay.",
 		Arguments: []Argument{
-			ofTopic, ofTopicID.must(), ofChannel, ofPartition.must(),
+			argTopic, argTopicID.must(), argChannel, argPartition.must(),
 			{Name: "span", Kind: Text, Help: "FROM-END: the sequences FROM to END-1", Required: true, Repeats: true},
 		},
-		Reply: api.FinishedElsewhere{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, badNames...),
+		Reply: api.FinishedElsewhere{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, errsNames...),
 	},
 	http.MethodPost + " /v1/channel/policy": {
 		Summary: "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",
 		Arguments: []Argument{
-			ofTopic, ofChannel, number("max_attempts", "after this many attempts a message goes to the dead-letter topic, or is dropped; 0: no limit"),
+			argTopic, argChannel, number("max_attempts", "after this many attempts a message goes to the dead-letter topic, or is dropped; 0: no limit"),
 			text("dead_letter_topic", "the topic for messages that are given up; takes the right to publish there"),
 			text("retry_backoff", "BASE[,FACTOR[,MAX[,JITTER]]], such as 1s,2,5m,0.2: the delay before each further attempt"),
-			text("filter", aFilter),
+			text("filter", helpFilter),
 		},
-		Uses: outcome.OfRequests, Codes: badNames,
+		Uses: outcome.OfRequests, Codes: errsNames,
 	},
-	http.MethodGet + " /v1/channel/policy":           {Summary: "The treatment of messages that fail, and the filter.", Arguments: []Argument{ofTopic, ofChannel}, Reply: api.ChannelPolicy{}, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodGet + " /v1/channel/deferred":         {Summary: "Messages that wait for their time, by deadline.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: deferredReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},
-	http.MethodPost + " /v1/channel/deferred/cancel": {Summary: "Finish messages that wait for their time.", Arguments: []Argument{ofTopic, ofChannel, {Name: "id", Kind: Text, Help: "the id of a message", Required: true, Repeats: true}}, Reply: cancelledReply{}, Uses: outcome.OfRequests, Codes: append([]string{"MISSING_ARG_ID", "INVALID_ARG_ID"}, badNames...)},
-	http.MethodPost + " /v1/channel/redrive":         {Summary: "Move messages back from the dead-letter topic to the channel.", Arguments: []Argument{ofTopic, ofChannel, number("limit", "at most this many (1000)")}, Reply: redrivenReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, badNames...)},
+	http.MethodGet + " /v1/channel/policy":           {Summary: "The treatment of messages that fail, and the filter.", Arguments: []Argument{argTopic, argChannel}, Reply: api.ChannelPolicy{}, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodGet + " /v1/channel/deferred":         {Summary: "Messages that wait for their time, by deadline.", Arguments: []Argument{argTopic, argChannel, number("limit", "at most this many (1000)")}, Reply: deferredReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, errsNames...)},
+	http.MethodPost + " /v1/channel/deferred/cancel": {Summary: "Finish messages that wait for their time.", Arguments: []Argument{argTopic, argChannel, {Name: "id", Kind: Text, Help: "the id of a message", Required: true, Repeats: true}}, Reply: cancelledReply{}, Uses: outcome.OfRequests, Codes: append([]string{"MISSING_ARG_ID", "INVALID_ARG_ID"}, errsNames...)},
+	http.MethodPost + " /v1/channel/redrive":         {Summary: "Move messages back from the dead-letter topic to the channel.", Arguments: []Argument{argTopic, argChannel, number("limit", "at most this many (1000)")}, Reply: redrivenReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, errsNames...)},
 
-	http.MethodPost + " /v1/user/create": {Summary: "Create a user. The first administrator takes the secret in the file first-admin.token of the broker's data path, as the bearer token. The answer has the token, once.", Arguments: []Argument{ofUser, boolean("admin", "the user may do everything"), boolean("certificate", "the user logs in with a client certificate of this name")}, Reply: NewToken{}, Uses: outcome.OfRequests},
-	http.MethodPost + " /v1/user/rotate": {Summary: "Give a user a new token.", Arguments: []Argument{ofUser}, Reply: NewToken{}, Uses: outcome.OfRequests},
-	http.MethodPost + " /v1/user/delete": {Summary: "Delete a user.", Arguments: []Argument{ofUser}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/create": {Summary: "Create a user. The first administrator takes the secret in the file first-admin.token of the broker's data path, as the bearer token. The answer has the token, once.", Arguments: []Argument{argUser, boolean("admin", "the user may do everything"), boolean("certificate", "the user logs in with a client certificate of this name")}, Reply: NewToken{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/rotate": {Summary: "Give a user a new token.", Arguments: []Argument{argUser}, Reply: NewToken{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/user/delete": {Summary: "Delete a user.", Arguments: []Argument{argUser}, Uses: outcome.OfRequests},
 	http.MethodPost + " /v1/user/quota": {
 		Summary: "Change the quota of a user. A missing number stays, 0 is no limit. By default a user that does not administer the cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
 		Arguments: []Argument{
-			ofUser, number("topics", "topics that the user creates"), number("partitions", "their partitions"), number("channels", "channels that the user creates"),
+			argUser, number("topics", "topics that the user creates"), number("partitions", "their partitions"), number("channels", "channels that the user creates"),
 			number("put_rate", "messages a second and broker"), number("put_bytes_rate", "bytes a second and broker"),
 		},
 		Uses: outcome.OfRequests,
 	},
-	http.MethodGet + " /v1/user/list":   {Summary: "All users, with their rights, their quotas and the use of these.", Reply: usersReply{}, Uses: outcome.OfRequests},
-	http.MethodPost + " /v1/acl/grant":  {Summary: "Give a user rights.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
-	http.MethodPost + " /v1/acl/revoke": {Summary: "Take rights from a user.", Arguments: ofGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
+	http.MethodGet + " /v1/user/list":   {Summary: "All users, with their rights, their quotas and their usage.", Reply: usersReply{}, Uses: outcome.OfRequests},
+	http.MethodPost + " /v1/acl/grant":  {Summary: "Give a user rights.", Arguments: argsGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
+	http.MethodPost + " /v1/acl/revoke": {Summary: "Take rights from a user.", Arguments: argsGrant, Uses: outcome.OfRequests, Codes: []string{"EITHER_TOPIC_OR_CLUSTER"}},
 	http.MethodGet + " /v1/audit":       {Summary: "The last audited actions at this broker, oldest first.", Reply: AuditView{}},
 
 	http.MethodGet + " /v1/session":         {Summary: "The client of this request, for a page: its identity, and whether it may observe and administer.", Reply: SessionView{}},
@@ -397,11 +397,11 @@ var routes = map[string]Description{
 	http.MethodGet + " /v1/console/overview":  {Summary: "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the last hour. As all of /v1/console/, any broker answers for all, and names those that gave no answer.", Reply: console.Overview{}},
 	http.MethodGet + " /v1/console/brokers":   {Summary: "All brokers, with their rates, latencies, disks and connections.", Reply: console.Brokers{}},
 	http.MethodGet + " /v1/console/broker":    {Summary: "A broker: its partitions, its events, and whether it may be stopped now.", Arguments: []Argument{text("broker", "the broker").must()}, Reply: console.BrokerDetail{}, Codes: []string{"MISSING_ARG_BROKER"}},
-	http.MethodGet + " /v1/console/topics":    {Summary: "Topics, in pages.", Arguments: ofPage, Reply: console.Topics{}, Uses: outcome.OfRequests},
-	http.MethodGet + " /v1/console/topic":     {Summary: "A topic with its channels and partitions.", Arguments: []Argument{ofTopic}, Reply: console.TopicDetail{}, Uses: outcome.OfRequests, Codes: needTopic},
-	http.MethodGet + " /v1/console/channels":  {Summary: "Channels, in pages.", Arguments: append([]Argument{text("topic", "channels of this topic alone")}, ofPage...), Reply: console.Channels{}, Uses: outcome.OfRequests},
-	http.MethodGet + " /v1/console/channel":   {Summary: "A channel: its clients, its oldest message, and its state in each partition.", Arguments: []Argument{ofTopic, ofChannel}, Reply: console.ChannelDetail{}, Uses: outcome.OfRequests, Codes: badNames},
-	http.MethodGet + " /v1/console/partition": {Summary: "A partition: its replicas with their ends and lags, and its history.", Arguments: []Argument{ofTopic, ofPartition.must()}, Reply: console.PartitionDetail{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "INVALID_ARG_PARTITION"}},
+	http.MethodGet + " /v1/console/topics":    {Summary: "Topics, in pages.", Arguments: argsPage, Reply: console.Topics{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/console/topic":     {Summary: "A topic with its channels and partitions.", Arguments: []Argument{argTopic}, Reply: console.TopicDetail{}, Uses: outcome.OfRequests, Codes: errsTopic},
+	http.MethodGet + " /v1/console/channels":  {Summary: "Channels, in pages.", Arguments: append([]Argument{text("topic", "channels of this topic alone")}, argsPage...), Reply: console.Channels{}, Uses: outcome.OfRequests},
+	http.MethodGet + " /v1/console/channel":   {Summary: "A channel: its clients, its oldest message, and its state in each partition.", Arguments: []Argument{argTopic, argChannel}, Reply: console.ChannelDetail{}, Uses: outcome.OfRequests, Codes: errsNames},
+	http.MethodGet + " /v1/console/partition": {Summary: "A partition: its replicas with their ends and lags, and its history.", Arguments: []Argument{argTopic, argPartition.must()}, Reply: console.PartitionDetail{}, Uses: outcome.OfRequests, Codes: []string{"MISSING_ARG_TOPIC", "INVALID_ARG_PARTITION"}},
 	http.MethodGet + " /v1/console/events": {
 		Summary: "The events of the last 24 hours, the newest first: elections, changes of in-sync sets, alarms, brokers that come and go; for administrators of the cluster also the audit.",
 		Arguments: []Argument{

@@ -84,7 +84,7 @@ func (a *endpoints) signIn(w http.ResponseWriter, r *http.Request) {
 func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session, error) {
 	c := credentialsOf(r)
 	if c.Secret = bearer(r); c.Secret == "" {
-		a.turnAway(w, r, guard.ErrLogin)
+		a.deny(w, r, guard.ErrLogin)
 		return nil, guard.ErrLogin
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
@@ -95,7 +95,7 @@ func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.S
 		a.refuse(w, r, fail(http.StatusConflict, "LOGIN_DISABLED"))
 		return nil, err
 	case err != nil:
-		a.turnAway(w, r, err)
+		a.deny(w, r, err)
 		return nil, err
 	}
 	api.SeatOf(r.Context())(true)
@@ -108,7 +108,7 @@ func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.S
 	return s, nil
 }
 
-// signOut: POST /v1/session/logout. The cookie's session ends; a bearer token goes on.
+// signOut: POST /v1/session/logout. The cookie's session ends; a bearer token stays valid.
 func (a *endpoints) signOut(w http.ResponseWriter, r *http.Request) {
 	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	s, err := a.session(r)
@@ -119,7 +119,7 @@ func (a *endpoints) signOut(w http.ResponseWriter, r *http.Request) {
 		err = guard.ErrLogin
 	}
 	if err != nil {
-		a.turnAway(seen, r, err)
+		a.deny(seen, r, err)
 	} else {
 		respond(seen, http.StatusOK, nil)
 	}

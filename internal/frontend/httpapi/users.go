@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -131,9 +130,6 @@ func (a *endpoints) setQuota(r *http.Request) (any, error) {
 	values, err := query(r)
 	if err != nil {
 		return nil, err
-	}
-	if a.b.Directory != nil && a.b.Directory.Cluster().Level < metadata.LevelQuotas {
-		return nil, fmt.Errorf("%w: quotas require feature level %d of all brokers: older ones would ignore them", api.ErrInvalid, metadata.LevelQuotas)
 	}
 	var c access.QuotaChange
 	args := arguments{Values: values}

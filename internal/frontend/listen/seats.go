@@ -107,7 +107,7 @@ func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 
 // admit takes a connection out of those that wait: its client has logged in, or has rights without a login. It
 // reports false if the connection has given way, or if too many clients have rights without a login. A second
-// call changes nothing, unless the client has logged in meanwhile.
+// call changes nothing, unless the client has logged in since the first.
 func (t *seat) admit(loggedIn bool) bool {
 	s := t.seats
 	s.mu.Lock()

@@ -78,7 +78,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSeatsOfClients: what clients have without a login leaves seats for those who log in; and if all seats
+// TestSeatsOfClients: clients without a login leave seats for clients that log in; and if all seats
 // have clients, a further one is refused.
 func TestSeatsOfClients(t *testing.T) {
 	var open atomic.Bool

@@ -16,8 +16,8 @@ import (
 const spareTime = 5 * time.Second
 
 // httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a
-// few spare seats: it is served one request, a probe, or hears that there are too many
-// connections. When the spare seats are taken, the oldest of these connections gives way, so
+// few spare seats: there it is served one request, a probe, or the answer that there are too
+// many connections. When the spare seats are taken, the oldest spare connection is closed, so
 // that silent clients cannot keep a probe out.
 type httpSeats struct {
 	*seats

@@ -50,7 +50,7 @@ func (c *conn) auth(ctx context.Context) error {
 	return c.authorized(ctx, session)
 }
 
-// errNoAuthService ends the connection of a client of which nobody knows whether it has the right.
+// errNoAuthService ends the connection of a client whose rights cannot be determined.
 var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
 // login gives the session of a secret. Clients that must send some secret, because the

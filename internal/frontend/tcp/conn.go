@@ -166,7 +166,7 @@ func (c *conn) serve(server context.Context) {
 	switch { // before linger: other consumers can have its messages at once
 	case c.sub == nil:
 	case c.stopping.Load() || server.Err() != nil:
-		c.sub.Withdraw() // the broker stops, so no attempt of these messages counts
+		c.sub.Withdraw() // the broker stops, so their attempts do not count
 	default:
 		c.sub.Close(c.h.opts.RequeueOnDisconnect)
 	}

@@ -90,7 +90,7 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 		return true
 	}
 	if h.backend.Log != nil {
-		h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), api.LogStranger: true}).Info("CLIENT refused: its first bytes are not those of the NSQ protocol")
+		h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), api.LogStranger: true}).Info("client refused: its first bytes are not those of the NSQ protocol")
 	}
 	h.farewell(raw, "E_BAD_PROTOCOL")
 	return false

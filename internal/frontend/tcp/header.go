@@ -113,8 +113,8 @@ func (h *header) readNamed(verb string, fields map[string]any) error {
 	return nil
 }
 
-// readSequence reads ##seq. Its refusals leave the connection open: a pipeline goes on with the puts behind
-// this one.
+// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the puts
+// after it.
 func (h *header) readSequence(verb string, fields map[string]any) error {
 	given, there := fields[queue.HeaderSequence]
 	if !there {

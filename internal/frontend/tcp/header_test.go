@@ -67,7 +67,7 @@ func FuzzHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { alike(t, b) })
 }
 
-// TestAHeaderKeepsNoScratch: what an item keeps of its header does not change with the bytes.
+// TestAHeaderKeepsNoScratch: an item's header does not change when its input bytes do.
 func TestAHeaderKeepsNoScratch(t *testing.T) {
 	b := []byte(`{"##key":"k","##id":"x"}`)
 	x := item{Message: queue.Message{Header: b}}

@@ -71,7 +71,7 @@ func (s slow) Admit(ctx context.Context, topic string, size int) error {
 }
 
 // The time that a put waits for admission does not count against the client, which cannot send
-// meanwhile.
+// during it.
 func TestRoomThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBroker(t, piped, func(s *setup) { s.backend.Publisher = slow{s.backend.Publisher} }).dial()

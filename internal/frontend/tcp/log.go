@@ -44,7 +44,7 @@ func (c *conn) logEnd() {
 	if p := c.published.Load(); p != nil {
 		fields["topic"], fields["published"] = p.topic, p.count.Load()
 	}
-	c.log().WithFields(fields).Info("CLIENT disconnected")
+	c.log().WithFields(fields).Info("client disconnected")
 }
 
 // named are the codes whose texts have nothing but valid names and limits. The text of any other
@@ -63,8 +63,8 @@ func (c *conn) logRefusal(e *commandError) {
 		line = line.WithField("answer", e.text)
 	}
 	if e.open {
-		line.Debug("CLIENT's command refused")
+		line.Debug("command refused")
 		return
 	}
-	line.Info("CLIENT's command refused, its connection ends")
+	line.Info("command refused, closing the connection")
 }

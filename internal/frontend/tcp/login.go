@@ -81,7 +81,7 @@ func (c *conn) takeSeat() bool {
 	}
 	if c.unseated == nil && !c.known {
 		c.known = true
-		c.log().Info("CLIENT connected")
+		c.log().Info("client connected")
 	}
 	return c.unseated == nil
 }

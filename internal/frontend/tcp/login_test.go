@@ -317,7 +317,7 @@ func largeBodiesShareMemory(t *testing.T) {
 		c.send(test.command)
 		c.error("E_" + test.verb + "_FAILED " + test.verb + " failed too many puts waiting, not stored")
 		require.Equal(t, limits.MaxWait, time.Since(began))
-		c.publish("t", "the connection goes on")
+		c.publish("t", "the connection continues")
 	}
 }
 

@@ -67,7 +67,7 @@ func (c *conn) arrived() {
 
 // pace is the arrival of a body that has reserved memory.
 type pace struct {
-	began time.Time // zero: there is none
+	began time.Time // zero if there is none
 	due   time.Time // the read deadline
 	read  int64
 	late  bool // it was too slow

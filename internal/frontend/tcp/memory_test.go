@@ -40,8 +40,8 @@ func sharing(t *testing.T, size int64) (b *broker, memory *limits.Budget, refuse
 	}
 }
 
-// TestTricklingBodiesEnd: bodies of one client that trickle hold its share and no more, so that others publish at once; they
-// end with a reason when they are below the least rate, and the connections of clients at a sane rate go on.
+// TestTricklingBodiesEnd: bodies of one client that trickle hold only its share, so that others publish at once; they
+// end with a reason when they are below the least rate, and the connections of clients at a sane rate continue.
 func TestTricklingBodiesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, memory, refused, dialFrom := sharing(t, 32*mib)
@@ -87,7 +87,7 @@ func TestTricklingBodiesEnd(t *testing.T) {
 		}
 		sane.response("OK")
 		require.Greater(t, time.Since(began), 30*time.Second)
-		sane.publish("t", "the connection goes on")
+		sane.publish("t", "the connection continues")
 		require.Zero(t, memory.Used())
 	})
 }

@@ -44,7 +44,7 @@ type output struct {
 	size     int           // of buf
 	buffers  *buffers
 	sink     io.Writer                      // target of buf: conn or the compressor
-	direct   *concurrency.NonblockingWriter // of conn; nil = there is none, or the stream is compressed
+	direct   *concurrency.NonblockingWriter // of conn; nil if there is none, or the stream is compressed
 	kept     bool                           // buf holds bytes that direct did not take
 	compress flusher                        // nil = none
 	deadline time.Duration                  // of one write; 0 = none

@@ -22,7 +22,7 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // TestUnbufferedBurstIsOneWrite: a client without an output buffer receives messages without
-// delay, with no more system calls than other clients.
+// delay, with as few system calls as other clients.
 func TestUnbufferedBurstIsOneWrite(t *testing.T) {
 	var c counter
 	o := newOutput(&c, 0, &buffers{})

@@ -57,8 +57,8 @@ var described = map[string][2]string{
 	"RDY":          {"`RDY N`", "at most N messages may be in flight to this client"},
 	"FIN":          {"`FIN ID`", "the message is done; has no answer"},
 	"REQ":          {"`REQ ID MS`", "deliver the message again after MS milliseconds; has no answer"},
-	"TOUCH":        {"`TOUCH ID`", "the timeout of the message begins anew; has no answer"},
-	"CLS":          {"`CLS`", "receive no more messages; the answer is `CLOSE_WAIT`"},
+	"TOUCH":        {"`TOUCH ID`", "the timeout of the message starts again; has no answer"},
+	"CLS":          {"`CLS`", "stop receiving messages; the answer is `CLOSE_WAIT`"},
 }
 
 const protocolHead = `# The protocol
@@ -66,7 +66,7 @@ const protocolHead = `# The protocol
 This page is generated from the code (` + "`make reference`" + `).
 
 A broker speaks the [NSQ protocol V2](https://nsq.io/clients/tcp_protocol_spec.html) on its TCP port, as nsqd 1.3 does, and the extended commands
-of the replicated fork [youzan/nsq](https://github.com/youzan/nsq). A client that uses none of these receives stock frames alone. Sizes are 4 bytes,
+of the replicated fork [youzan/nsq](https://github.com/youzan/nsq). A client that uses none of the extensions receives only stock frames. Sizes are 4 bytes,
 big-endian. The rights: [rights.md](rights.md); the answers to a failure: [errors.md](errors.md).
 
 ## Commands
@@ -152,8 +152,8 @@ This page is generated from the code (` + "`make reference`" + `).
 
 ## Causes
 
-An answer to a put is one of these. Over TCP its text follows ` + "`E_PUB_FAILED PUB failed `" + ` (MPUB and DPUB likewise), and the connection stays open. Over HTTP it is
-the field ` + "`message`" + ` of a JSON object; ` + "`Retry-After: 1`" + ` says that the same request may succeed a second later. A text may go on behind what stands here, with numbers or names.
+The table lists the answers to a put. Over TCP its text follows ` + "`E_PUB_FAILED PUB failed `" + ` (MPUB and DPUB likewise), and the connection stays open. Over HTTP it is
+the field ` + "`message`" + ` of a JSON object; ` + "`Retry-After: 1`" + ` says that the same request may succeed a second later. A text may continue after the text shown here, with numbers or names.
 The label is that of ` + "`lockstep_puts_total`" + ` ([metrics.md](../metrics.md)).
 
 | text | HTTP | the client | label | answers |
@@ -163,7 +163,7 @@ The label is that of ` + "`lockstep_puts_total`" + ` ([metrics.md](../metrics.md
 const errorsTCP = `
 ## Codes of TCP
 
-The first word of an error frame. After all of these the broker closes the connection.
+The first word of an error frame. After each of them the broker closes the connection.
 
 | code | meaning |
 |---|---|
@@ -186,7 +186,7 @@ var remedies = map[outcome.Class]string{
 	outcome.ClassRetryElsewhere: "nothing is stored: repeat it, at another broker",
 	outcome.ClassDefinite:       "nothing is stored: a repeat does not help",
 	outcome.ClassInDoubt:        "it may be stored: a repeat may store it twice, but not of messages that are recognised",
-	outcome.ClassRolledBack:     "nothing is stored, for good: repeat it",
+	outcome.ClassRolledBack:     "nothing is stored, now or later: repeat it",
 }
 
 // TestErrors: docs/reference/errors.md has the errors of this build.

@@ -13,17 +13,17 @@ type started struct {
 	known   time.Time // when the users were read, if the connection began before; zero otherwise
 }
 
-// next prepares for the next command. After a refusal, a command that the client sent later waits anew.
+// next prepares for the next command. After a refusal, a command that the client sent later gets its own wait.
 func (s *started) next(pipelined bool) {
 	if s.told && !pipelined {
 		s.arrived, s.told = time.Time{}, false
 	}
 }
 
-// awaitStart holds a command while the broker does not serve yet, as a put is held: the client sees a pause and no
-// error, and what it sends meanwhile stays in its socket. The commands that a client pipelines have one limit
-// together. So have IDENTIFY, which has no reason to give, and the command that follows it. After the limit the
-// command is answered with the reason. A broker that serves is not asked again.
+// awaitStart holds a command while the broker does not serve yet, as it holds a put: the client sees a pause and no
+// error, and its further bytes stay in the socket. Pipelined commands share one limit, as do IDENTIFY, whose
+// answer has no place for a reason, and the command after it. After the limit the command is answered with the
+// reason. Once the broker serves, the check is skipped.
 func (c *conn) awaitStart(ctx context.Context) {
 	verb, await := string(c.params[0]), c.h.backend.Await
 	if verb == "NOP" {

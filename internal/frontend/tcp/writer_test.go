@@ -112,7 +112,7 @@ func TestInlineOKNeverBlocks(t *testing.T) {
 	requireOK(t, client)
 }
 
-// TestSettingsComeFirst: what is written after the answer to IDENTIFY goes by its settings, also if messages are
+// TestSettingsComeFirst: everything written after the answer to IDENTIFY follows its settings, also if messages are
 // there as soon.
 func TestSettingsComeFirst(t *testing.T) {
 	for range 50 { // a select takes either

@@ -398,7 +398,7 @@ func (r *Report) has(code string) bool {
 }
 
 // hangsDo is the remedy of LockstepDiskStalled and of LockstepCoreLoopStalled.
-const hangsDo = "look at its disk (dmesg, SMART, the volume's provider) and its processor: it joins again by itself. Its log says which (STALLED); if it has ended, start it again"
+const hangsDo = "look at its disk (dmesg, SMART, the volume's provider) and its processor: it joins again by itself. Its log says which (stalled); if it has ended, start it again"
 
 // drained reports a broker that an operator has drained. That is no fault, but the operator may
 // forget it.

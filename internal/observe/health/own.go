@@ -117,7 +117,7 @@ const (
 	idleDo        = "a consumer, or any operation on the channel, keeps it; nsqctl topic set TOPIC --channel-idle-after 0s ends this for the topic. If nobody needs the channel, wait, or delete it"
 	authDo        = "repair the service, or the way to it: the broker's log (authorization query failed) has the reason"
 	heldDo        = "nsqctl acl grant OWNER --topic DEAD-LETTER-TOPIC --rights publish, if the user shall have the right again. Otherwise set the policy as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"
-	corruptDo     = "its log (CORRUPT frame) names the other broker: look at the network cards, the switches and the memory of both"
+	corruptDo     = "its log (corrupt frame) names the other broker: look at the network cards, the switches and the memory of both"
 )
 
 // ownAlarms are the alarms of the brokers' reports on themselves.

@@ -40,13 +40,13 @@ func TestDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
 	for _, s := range metrics.Sections() {
-		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", s.Title)
+		fmt.Fprintf(&b, "\n## %s\n\n", s.Title)
 		for _, d := range s.Metrics {
 			labels := ""
 			if len(d.Labels) > 0 {
-				labels = "`" + strings.Join(d.Labels, "`, `") + "`"
+				labels = "{" + strings.Join(d.Labels, ", ") + "}"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.FullName(), d.Kind, labels, d.Help)
+			fmt.Fprintf(&b, "- `%s%s` (%s): %s\n", d.FullName(), labels, d.Kind, d.Help)
 		}
 	}
 	if *rewrite {
@@ -71,7 +71,7 @@ func TestNames(t *testing.T) {
 			}
 			require.NotRegexp(t, `_(ms|millis|kb|mb)(_|$)`, d.Name, "base units")
 			require.Regexp(t, `^[A-Z0-9].*\.$`, d.Help, d.Name)
-			require.NotContains(t, d.Help, "|", "%s: the table of docs/metrics.md", d.Name)
+			require.NotContains(t, d.Help, "\n", "%s: a line of docs/metrics.md", d.Name)
 		}
 	}
 }

@@ -35,7 +35,6 @@ type benchOptions struct {
 	compare   []string // addresses of one other broker or cluster
 	peerName  string
 	peerPIDs  []int
-	svg       string
 }
 
 // NewBench returns the command that measures a cluster.
@@ -64,16 +63,16 @@ check the rights of a user with four grants: the ratio is the cost of the checks
 --cluster --encrypted does so with a second cluster whose clients use TLS.
 
 --sweep measures one workload in several sizes, in about two minutes:
-` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. Its --svg
-is a curve.`,
+` + strings.Join(bench.SweepNames(), ", ") + `; NAME=1,2,4 measures the given values. With
+-o json the report has every repeat; make sweeps draws the curves.`,
 		Example: `  nsqctl bench --cluster
   nsqctl bench --data-dir ./data --workloads pub-1,mpub-8x100 --repeat 5
   nsqctl bench --nsqd-tcp-address 127.0.0.1:4150 --pids 4711
   nsqctl bench --cluster --compare 127.0.0.1:4150 --compare-pids 4711
   nsqctl bench --cluster --users --workloads pub-64 --repeat 9 --max-steal 2
   nsqctl bench --cluster --encrypted --workloads pub-64,consume-4 --repeat 9
-  nsqctl bench --cluster --sweep connections --svg connections.svg
-  nsqctl bench --cluster -o json --svg bench.svg -- --durability=replicated`,
+  nsqctl bench --cluster --sweep connections
+  nsqctl bench --cluster -o json -- --durability=replicated`,
 		Args: devcmd.FlagsBehindDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.brokers = args
@@ -97,7 +96,6 @@ is a curve.`,
 	f.StringSliceVar(&o.compare, "compare", nil, "TCP addresses of another broker or cluster to measure in turn")
 	f.StringVar(&o.peerName, "compare-name", "", "name of the compared broker in the report; default: its addresses")
 	f.IntSliceVar(&o.peerPIDs, "compare-pids", nil, "processes of the compared broker, for CPU and memory")
-	f.StringVar(&o.svg, "svg", "", "draw the rates into this file")
 	cmd.MarkFlagsMutuallyExclusive("workloads", "sweep")
 	cmd.MarkFlagsMutuallyExclusive("users", "encrypted", "compare")
 	return cmd
@@ -151,7 +149,7 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	return errors.Join(err, o.write(cmd.OutOrStdout(), t.Output, &report)) // the finished rows are reported after an error too
+	return errors.Join(err, write(cmd.OutOrStdout(), t.Output, &report)) // the finished rows are reported after an error too
 }
 
 // check refuses flags that contradict each other.
@@ -190,13 +188,8 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
-// write writes the report as text or JSON, and as a drawing with --svg.
-func (o *benchOptions) write(out io.Writer, format string, report *bench.Report) error {
-	if o.svg != "" {
-		if err := report.Draw(o.svg); err != nil {
-			return err
-		}
-	}
+// write writes the report as text or JSON.
+func write(out io.Writer, format string, report *bench.Report) error {
 	if format == "json" {
 		return report.JSON(out)
 	}

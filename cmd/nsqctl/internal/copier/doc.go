@@ -29,8 +29,7 @@
 //  2. A put without an answer is repeated only if the target's log does not have it. If it is committed
 //     later, the target recognises the repeat by the origin of its first message, within the dedupe
 //     window of the topic; then the log is read again, and what is missing follows. After the window,
-//     or while the target has brokers below feature level 6, its messages, at most one batch, are there
-//     twice.
+//     its messages, at most one batch, are there twice.
 //  3. A segment maps only messages that were read from the target, or whose put was answered.
 //  4. A channel of the target finishes copies whose source the channel of the source has finished, from its
 //     position on up to the first message that is no copy.

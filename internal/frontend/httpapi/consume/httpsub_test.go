@@ -178,7 +178,7 @@ func TestSessionsEndAfterTheirMessageTimeout(t *testing.T) {
 		require.Len(t, b.cluster.Topics("t", "", false)[0].Channels, 1)
 		b.poll(r, 1, 0)
 		time.Sleep(r.MsgTimeout - time.Second)
-		require.Equal(t, 1, b.Count(), "a poll begins the time anew")
+		require.Equal(t, 1, b.Count(), "a poll restarts the time")
 		time.Sleep(2 * time.Second)
 		require.Zero(t, b.Count())
 		require.Empty(t, b.cluster.Topics("t", "", false)[0].Channels)
@@ -254,7 +254,7 @@ func TestReceiptsOfOtherBrokersGoToTheLeaders(t *testing.T) {
 	})
 }
 
-// TestMaxInFlight: a session takes no more messages than that, until one is finished.
+// TestMaxInFlight: a session takes at most that many messages until one is finished.
 func TestMaxInFlight(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, b *bench) {
 		r := request("")
@@ -451,7 +451,7 @@ func TestADeletedChannel(t *testing.T) {
 	})
 }
 
-// TestMemoryOfAnswers: a user whose unread answers hold its share gets no more messages, and hears why; other users do.
+// TestMemoryOfAnswers: a user whose unread answers hold its share gets no further messages, and the reason; other users still do.
 func TestMemoryOfAnswers(t *testing.T) {
 	memory := limits.New(3 << 20)
 	inBubble(t, Options{Memory: memory}, func(t *testing.T, b *bench) {

@@ -240,7 +240,7 @@ func (x *session) await(ctx context.Context, timeout, gather <-chan time.Time) (
 	case <-timeout:
 		return false, nil
 	case <-x.sub.Closed():
-		return false, fmt.Errorf("%w: it was deleted meanwhile", api.ErrChannelNotFound)
+		return false, fmt.Errorf("%w: it has been deleted", api.ErrChannelNotFound)
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

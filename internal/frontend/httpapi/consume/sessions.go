@@ -142,7 +142,7 @@ func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
 
 // Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none comes in time. The
 // caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
-// deleted meanwhile.
+// deleted during the wait.
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()

@@ -75,7 +75,7 @@ func TestDeflateParks(t *testing.T) {
 	}
 }
 
-// TestDeflateWithoutMemory: a connection that finds no memory for a compressor goes on, with one stream, and has one
+// TestDeflateWithoutMemory: a connection that finds no memory for a compressor continues, with one stream, and has one
 // when there is memory again.
 func TestDeflateWithoutMemory(t *testing.T) {
 	b := limits.New(deflateBytes)

@@ -8,7 +8,7 @@
 //
 //  1. Behind a Flush everything that was written can be read.
 //  2. A connection whose output is flushed and parked holds no memory of a compressor.
-//  3. A connection that finds no memory for a compressor (package budget) goes on: its stream is valid, and larger.
+//  3. A connection that finds no memory for a compressor (package budget) continues: its stream is valid, and larger.
 //
 // # Goroutines
 //

@@ -25,7 +25,7 @@ const sentences: Record<string, string> = {
   FORBIDDEN: "You do not have the right for this. An administrator can give it: nsqctl acl grant --help.",
   TOO_MANY_BAD_LOGINS: "Too many sign-ins from your address wait for the authorization service: try again.",
   LOGIN_DISABLED: "This cluster has no users: everybody may do everything, without signing in.",
-  AUTH_UNAVAILABLE: "Nobody can be signed in now: the service or the metadata that knows the users does not answer. Try again.",
+  AUTH_UNAVAILABLE: "Nobody can sign in now: the authorization service or the metadata does not answer. Try again.",
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
   HOST_NOT_ALLOWED: "The broker does not know the name in the address bar. Open the console under the broker's own address, or add the name to --http-allowed-host.",
   TOPIC_NOT_FOUND: "There is no such topic. A deleted one is in the trash for a while: the page Operations.",
@@ -95,7 +95,7 @@ async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promis
   try {
     return await send(url, init, signal);
   } catch (e) {
-    if (e instanceof Failed && e.status === 401 && !link.signIn) { // the cluster may have got its first user meanwhile
+    if (e instanceof Failed && e.status === 401 && !link.signIn) { // the cluster may have got its first user in between
       const reason: Reason = link.session?.signed_in ? "ended" : "first";
       await whoAmI(reason).catch(() => setLink({ signIn: reason }));
     }

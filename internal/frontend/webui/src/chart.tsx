@@ -23,7 +23,7 @@ export function Charts({ of, pictures }: { of: Record<string, string>; pictures:
   return <section aria-labelledby="charts"><div class="title"><h2 id="charts">History</h2>
     <Select label="Range" value={minutes} options={ranges} onChange={m => { setMinutes(m); store("minutes", m); }} /></div>
     {series.error && <p class="note dim">There is no history to draw: {series.error.message}</p>}
-    {s && !s.kept && <p class="dim">There is no history of it: it is younger than 20 seconds, or not among the topics and channels whose history the brokers keep.</p>}
+    {s && !s.kept && <p class="dim">No history: it is younger than 20 seconds, or not among the topics and channels whose history the brokers record.</p>}
     {s?.kept && <div class="charts">{pictures.map(p => <Chart key={p.title} series={s} picture={p} />)}</div>}
   </section>;
 }
@@ -68,7 +68,7 @@ function Chart({ series, picture }: { series: Series; picture: Picture }) {
       <div ref={box} role="img" aria-label={`${picture.title}, ${picture.axis}. ${summary}.`} />
       {at && <div class="hover" aria-hidden="true" style={at.right ? { right: `calc(100% - ${at.left}px + 8px)` } : { left: `${at.left + 8}px` }}>
         <b>{clockOf(series.from_ms + at.i * series.step_seconds * 1000, utc)}</b>{picture.lines.map(l => <div key={l.name}>{l.label} {value(l, at.i)}</div>)}</div>}
-    </div> : <p class="dim plot nothing">Nothing is known yet: the first values come after 20 seconds.</p>}
+    </div> : <p class="dim plot nothing">No data yet: the first values appear after 20 seconds.</p>}
   </figure>;
 }
 

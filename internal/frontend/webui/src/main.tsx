@@ -45,7 +45,7 @@ const pages: [string, string, string[]][] = [
 function intro(reason: Reason, user: string, begun: boolean): string {
   if (!begun) return "This cluster is closed until it has an administrator. On the machine of a broker: nsqctl user create root --admin. Then sign in with the token that it prints.";
   switch (reason) {
-    case "ended": return "Your sign-in has ended: after 12 hours, when the token or your address changes, and when this broker starts again. Sign in again; the page goes on where you were.";
+    case "ended": return "Your sign-in has ended: after 12 hours, when the token or your address changes, and when this broker starts again. Sign in again; the page continues where you were.";
     case "rights": return `The user ${user} may not observe the cluster. An administrator can allow it: nsqctl acl grant ${user} --cluster observe. Or sign in as another user.`;
     case "out": return "You are signed out of this broker.";
     default: return "This cluster has users. Sign in with the token of one that may observe it.";

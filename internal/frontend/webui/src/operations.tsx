@@ -12,8 +12,8 @@ function given(v: Values): Record<string, string> {
 }
 
 const names = "Letters, digits, dots, hyphens and underscores; a name that ends in #ephemeral lives as long as it is used.";
-const froms: [string, string][] = [["latest", "latest: what is published from now on"], ["earliest", "earliest: everything that is kept"], ["other", "a time or a sequence, below"]];
-const place: Field = { name: "place", label: "Time or sequence", hint: "Such as 2026-11-23T03:00:00Z, or 1200. Only read if chosen above." };
+const froms: [string, string][] = [["latest", "latest: only messages published from now on"], ["earliest", "earliest: everything still retained"], ["other", "a time or a sequence, below"]];
+const place: Field = { name: "place", label: "Time or sequence", hint: "For example 2026-11-23T03:00:00Z, or 1200. Only used if chosen above." };
 
 function placeOf(v: Values, field: string): string {
   return v[field] === "other" ? v.place.trim() : v[field];
@@ -35,37 +35,37 @@ function PlanView({ plan }: { plan: Plan }) {
 
 const topicFields: Field[] = [
   { name: "partitions", label: "Partitions", number: true, hint: "Empty: the broker's default." },
-  { name: "replication_factor", label: "Replicas of each partition", number: true, hint: "Empty: the broker's default." },
-  { name: "min_in_sync", label: "In-sync replicas that a put requires", number: true, hint: "Empty: the broker's default." },
+  { name: "replication_factor", label: "Replication factor", number: true, hint: "Empty: the broker's default." },
+  { name: "min_in_sync", label: "Min in-sync replicas", number: true, hint: "Empty: the broker's default." },
   { name: "ordered", label: "Order", options: [["", "the default"], ["true", "ordered"], ["false", "not ordered"]] },
   { name: "durability", label: "Durability", options: [["", "the default"], ["sync", "sync: on disk before the answer"], ["replicated", "replicated: in memory of all in-sync replicas"]] },
 ];
 const limitFields = (s?: Settings): Field[] => [
-  { name: "retention_time", label: "Keep messages for replay", hint: "A duration such as 24h; 0s: not.", value: s ? `${s.retention_ms / 1000}s` : "" },
-  { name: "retention_bytes", label: "Keep at most, bytes", number: true, hint: "0: no limit.", value: s ? String(s.retention_bytes) : "" },
-  { name: "max_bytes", label: "Refuse puts above, bytes", number: true, hint: "0: no limit.", value: s ? String(s.max_bytes) : "" },
-  { name: "message_ttl", label: "Life of a message", hint: "A duration such as 1h; 0s: no limit.", value: s ? `${(s.message_ttl_ms ?? 0) / 1000}s` : "" },
-  { name: "max_put_rate", label: "Messages a second and broker", number: true, hint: "0: no limit.", value: s ? String(s.max_put_rate) : "" },
-  { name: "max_put_bytes_rate", label: "Bytes a second and broker", number: true, hint: "0: no limit.", value: s ? String(s.max_put_bytes_rate) : "" },
-  { name: "idle_after", label: "Delete when nothing has used it for", hint: "A duration such as 720h, 1m or more; 0s: never.", value: s ? `${s.idle_after_ms / 1000}s` : "" },
-  { name: "channel_idle_after", label: "Delete channels that nothing has used for", hint: "With their messages, after a warning for the brokers' grace. A duration such as 720h, 1m or more; 0s: never.", value: s ? `${(s.channel_idle_after_ms ?? 0) / 1000}s` : "" },
+  { name: "retention_time", label: "Retention", hint: "A duration such as 24h; 0s: none.", value: s ? `${s.retention_ms / 1000}s` : "" },
+  { name: "retention_bytes", label: "Retention size, bytes", number: true, hint: "0: no limit.", value: s ? String(s.retention_bytes) : "" },
+  { name: "max_bytes", label: "Size limit, bytes", number: true, hint: "0: no limit.", value: s ? String(s.max_bytes) : "" },
+  { name: "message_ttl", label: "Message TTL", hint: "A duration such as 1h; 0s: no limit.", value: s ? `${(s.message_ttl_ms ?? 0) / 1000}s` : "" },
+  { name: "max_put_rate", label: "Max throughput per broker, messages/s", number: true, hint: "0: no limit.", value: s ? String(s.max_put_rate) : "" },
+  { name: "max_put_bytes_rate", label: "Max throughput per broker, bytes/s", number: true, hint: "0: no limit.", value: s ? String(s.max_put_bytes_rate) : "" },
+  { name: "idle_after", label: "Delete when unused for", hint: "A duration such as 720h, 1m or more; 0s: never.", value: s ? `${s.idle_after_ms / 1000}s` : "" },
+  { name: "channel_idle_after", label: "Delete channels when unused for", hint: "With their messages, after a warning for the brokers' grace. A duration such as 720h, 1m or more; 0s: never.", value: s ? `${(s.channel_idle_after_ms ?? 0) / 1000}s` : "" },
 ];
 
 export function CreateTopic({ done }: { done?: (topic: string) => void }) {
-  return <Action label="Create a topic" title="Create a topic" text="A topic with its partitions and replicas. A topic that exists with other settings is refused, and stays as it is."
+  return <Action label="Create a topic" title="Create a topic" text="A topic with its partitions and replicas. If the topic exists with other settings, the request is refused and nothing changes."
     fields={[{ name: "topic", label: "Name", required: true, hint: names }, ...topicFields]}
     run={async v => { await post("topic/create", given(v)); done?.(v.topic); return `The topic ${v.topic} exists on all its replicas.`; }} />;
 }
 
 export function TopicLimits({ topic, settings }: { topic: string; settings?: Settings }) {
-  return <Action label="Limits" button="Change the limits" title={`Limits of ${topic}`} text="How long messages are kept, and what the topic takes. An empty field stays as it is."
+  return <Action label="Limits" button="Change the limits" title={`Limits of ${topic}`} text="Retention, size and throughput limits. An empty field leaves the setting unchanged."
     fields={limitFields(settings)} run={async v => { await post("v1/topic/set", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
 }
 
 export function PauseTopic({ topic, paused }: { topic: string; paused: boolean }) {
   return paused
-    ? <Action label="Unpause" title={`Unpause the topic ${topic}`} text="Messages that were published meanwhile go to the channels." run={async () => { await post("topic/unpause", { topic }); return `The topic ${topic} is no longer paused.`; }} />
-    : <Action label="Pause" title={`Pause the topic ${topic}`} text="Puts are stored, and wait: the channels get them when the pause ends." run={async () => { await post("topic/pause", { topic }); return `The topic ${topic} is paused.`; }} />;
+    ? <Action label="Unpause" title={`Unpause the topic ${topic}`} text="Messages published during the pause go to the channels." run={async () => { await post("topic/unpause", { topic }); return `The topic ${topic} is no longer paused.`; }} />
+    : <Action label="Pause" title={`Pause the topic ${topic}`} text="New messages are stored; the channels get them when the pause ends." run={async () => { await post("topic/pause", { topic }); return `The topic ${topic} is paused.`; }} />;
 }
 
 export function EmptyTopic({ topic }: { topic: string }) {
@@ -74,7 +74,7 @@ export function EmptyTopic({ topic }: { topic: string }) {
 }
 
 export function DeleteTopic({ topic }: { topic: string }) {
-  return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic goes with its channels and all its messages, on every broker. It stays in the trash for a grace (24 hours, unless --delete-grace says otherwise), and the page Operations can undelete it meanwhile. A name that ends in #ephemeral goes for good."
+  return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic is deleted with its channels and all its messages, on every broker. It stays in the trash for a grace (24 hours, unless --delete-grace says otherwise), and the page Operations can undelete it during that time. A name that ends in #ephemeral goes for good."
     run={async () => { await post("topic/delete", { topic }); return `The topic ${topic} is deleted.`; }} leave={() => { location.hash = "#/topics"; }} />;
 }
 
@@ -98,13 +98,13 @@ export function Undelete({ topic, id, hold }: InTrash) {
 }
 
 export function Purge({ topic, id, hold }: InTrash) {
-  return <Action label="Delete now" danger confirm={topic} title={`Delete the topic ${topic} for good`} text="The topic goes before its grace is over, with its channels and all its messages. Its files leave the disks after the --trash-grace of each broker. This cannot be undone."
-    run={async () => { await held(hold, () => post("v1/topic/purge", { topic, id })); return `The topic ${topic} is being removed for good.`; }} leave={() => hold(false)} />;
+  return <Action label="Delete now" danger confirm={topic} title={`Delete the topic ${topic} permanently`} text="The topic is deleted before its grace period ends, with its channels and all its messages. Its files leave the disks after the --trash-grace of each broker. This cannot be undone."
+    run={async () => { await held(hold, () => post("v1/topic/purge", { topic, id })); return `The topic ${topic} is being removed permanently.`; }} leave={() => hold(false)} />;
 }
 
 export function CreateChannel({ topic }: { topic: string }) {
   return <Action label="Create a channel" title={`Create a channel of ${topic}`} text="A channel gets every message of its topic from its beginning on."
-    fields={[{ name: "channel", label: "Name", required: true, hint: names }, { name: "from", label: "Begin at", options: [["", "by the rules: the first channel gets what the topic kept"], ...froms] }, place,
+    fields={[{ name: "channel", label: "Name", required: true, hint: names }, { name: "from", label: "Begin at", options: [["", "by the rules: the first channel gets what the topic retained"], ...froms] }, place,
       { name: "ordered", label: "Order", options: [["", "as the topic"], ["true", "ordered"], ["false", "not ordered"]] }]}
     run={async v => {
       await post("channel/create", given({ topic, channel: v.channel, from: placeOf(v, "from"), ordered: v.ordered }));
@@ -113,9 +113,9 @@ export function CreateChannel({ topic }: { topic: string }) {
 }
 
 export function Replication({ topic, settings }: { topic: string; settings?: Settings }) {
-  return <Action label="Replication" button="Change the replication" title={`Replication of ${topic}`} text="More replicas are copied in the background; fewer go at once. A put requires the second number of replicas."
-    fields={[{ name: "replication_factor", label: "Replicas of each partition", number: true, value: settings ? String(settings.replication_factor) : "" },
-      { name: "min_in_sync", label: "In-sync replicas that a put requires", number: true, value: settings ? String(settings.min_in_sync) : "" }]}
+  return <Action label="Replication" button="Change the replication" title={`Replication of ${topic}`} text="Additional replicas are copied in the background; surplus ones are removed at once. Publishing requires the minimum of in-sync replicas."
+    fields={[{ name: "replication_factor", label: "Replication factor", number: true, value: settings ? String(settings.replication_factor) : "" },
+      { name: "min_in_sync", label: "Min in-sync replicas", number: true, value: settings ? String(settings.min_in_sync) : "" }]}
     run={async v => { await post("v1/topic/replication", { topic, ...given(v) }); return `The replication of ${topic} is changed; replicas are copied in the background.`; }} />;
 }
 
@@ -123,14 +123,14 @@ export function Move({ topic, partition, replicas, brokers }: { topic: string; p
   const others = brokers.filter(b => !replicas.includes(b));
   const values = (v: Values) => ({ topic, partition, from: v.from, to: v.to });
   return <Action label="Move a replica" button="Move it" title={`Move a replica of ${topic}/${partition}`} disabled={others.length === 0 || replicas.length === 0}
-    text="The new replica is copied and in sync before the old one goes. Puts and deliveries go on."
+    text="The old replica is removed once the new one is copied and in sync. Publishing and delivery continue."
     fields={[{ name: "from", label: "From the broker", options: replicas.map(b => [b, b]) }, { name: "to", label: "To the broker", options: others.map(b => [b, b]) }]}
     plan={async v => <PlanView plan={await get<Plan>("v1/topic/move", values(v))} />}
     run={async v => { await post("v1/topic/move", values(v)); return `The replica moves from ${v.from} to ${v.to}; the partition's page shows how far it is.`; }} />;
 }
 
 export function Balance() {
-  return <Action label="Balance" button="Carry the plan out" title="Balance the cluster" text="Replicas and leaders are spread over the brokers. Puts and deliveries go on."
+  return <Action label="Balance" button="Carry out the plan" title="Balance the cluster" text="Replicas and leaders are spread over the brokers. Publishing and delivery continue."
     plan={async () => <PlanView plan={await get<Plan>("v1/cluster/balance")} />}
     run={async () => { await post("v1/cluster/balance"); return "The cluster is being balanced; the events show each step."; }} />;
 }
@@ -138,7 +138,7 @@ export function Balance() {
 export function Decommission({ broker, leaving }: { broker: string; leaving: boolean }) {
   if (leaving) return <Action label="Cancel the decommission" title={`Keep the broker ${broker}`} text="The broker stays in the cluster. Replicas that have moved away already stay where they are."
     run={async () => { await post("v1/broker/decommission", { node: broker, cancel: true }); return `The broker ${broker} stays.`; }} />;
-  return <Action label="Decommission" danger confirm={broker} title={`Decommission the broker ${broker}`} text="All replicas of the broker go to others, and it gets no new ones. When it has none left, it can be stopped for good."
+  return <Action label="Decommission" danger confirm={broker} title={`Decommission the broker ${broker}`} text="All replicas of the broker move to others, and it gets no new ones. When it has no replicas left, it can be shut down permanently."
     plan={async () => <PlanView plan={await get<Plan>("v1/broker/decommission", { node: broker })} />}
     run={async () => { await post("v1/broker/decommission", { node: broker }); return `The replicas of ${broker} go to other brokers; its page shows how many are left.`; }} />;
 }
@@ -172,7 +172,7 @@ export function EmptyChannel({ topic, channel }: { topic: string; channel: strin
 }
 
 export function DeleteChannel({ topic, channel }: { topic: string; channel: string }) {
-  return <Action label="Delete" danger confirm={channel} title={`Delete the channel ${channel}`} text={`The channel ${channel} of ${topic} goes, and its consumers are disconnected. A consumer that comes again makes it anew.`}
+  return <Action label="Delete" danger confirm={channel} title={`Delete the channel ${channel}`} text={`The channel ${channel} of ${topic} is deleted, and its consumers are disconnected. A consumer that reconnects creates it again.`}
     run={async () => { await post("channel/delete", { topic, channel }); return `The channel ${channel} is deleted.`; }} leave={() => { location.hash = `#/topic/${encodeURIComponent(topic)}`; }} />;
 }
 
@@ -182,7 +182,7 @@ function SeekPlan({ result: r }: { result: SeekResult }) {
   const moves = r.partitions.filter(m => m.from !== m.to || m.skips || m.repeats);
   return <>
     <p>The plan: {plural(r.skips, "message is", "messages are")} skipped, and {plural(r.repeats, "message comes", "messages come")} again.</p>
-    <p class="dim">Skipped: not finished, and not delivered any more, also if in flight or delayed now. Again: finished or passed before, or older than the channel. Consumers go on meanwhile: the numbers of the seek itself follow.</p>
+    <p class="dim">Skipped: unfinished messages that will no longer be delivered, including those in flight or delayed. Again: messages already finished or skipped, or older than the channel. Consumers continue, so the seek itself may report other numbers.</p>
     {moves.length > 0 && <details open={moves.length <= 8}><summary>{plural(moves.length, "partition")}</summary><ul class="steps">{moves.slice(0, shownMoves).map(m => <li key={m.partition}>
       Partition {m.partition}: from sequence {count(m.from)} to {count(m.to)}, {count(m.skips)} skipped, {count(m.repeats)} again</li>)}</ul>
       {moves.length > shownMoves && <p>… and {count(moves.length - shownMoves)} more.</p>}</details>}
@@ -191,7 +191,7 @@ function SeekPlan({ result: r }: { result: SeekResult }) {
 
 export function Seek({ topic, channel, partitions }: { topic: string; channel: string; partitions: number }) {
   const values = (v: Values) => given({ topic, channel, to: placeOf(v, "to"), partition: v.partition });
-  return <Action label="Seek" danger confirm={channel} button="Seek" title={`Move the channel ${channel}`} text="The channel goes on at another place: messages before it are skipped, messages after it come again."
+  return <Action label="Seek" danger confirm={channel} button="Seek" title={`Move the channel ${channel}`} text="The channel continues at another position: messages before it are skipped, messages after it are delivered again."
     fields={[{ name: "to", label: "Go to", options: froms }, place,
       { name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(partitions, 1024) }, (_, i): [string, string] => [String(i), String(i)])] }]}
     plan={async v => {
@@ -210,7 +210,7 @@ export function backoffText(p: Policy): string {
 }
 
 export function PolicyOf({ topic, channel, policy }: { topic: string; channel: string; policy?: Policy }) {
-  return <Action label="Policy" button="Set the policy" title={`Policy of ${channel} for messages that fail`} text="A message that failed as often as allowed goes to the dead-letter topic. An empty field ends that part of the policy."
+  return <Action label="Policy" button="Set the policy" title={`Policy of ${channel} for messages that fail`} text="A message that has failed as often as allowed moves to the dead-letter topic. An empty field removes that part of the policy."
     fields={[{ name: "max_attempts", label: "Attempts", number: true, value: policy?.max_attempts ? String(policy.max_attempts) : "", hint: "Empty: any number." },
       { name: "dead_letter_topic", label: "Dead-letter topic", value: policy?.dead_letter_topic ?? "", hint: "Empty: none." },
       { name: "retry_backoff", label: "Delay between attempts", value: policy ? backoffText(policy) : "", hint: "Base, factor, maximum, jitter: such as 1s,2,5m,0.2. Empty: none." }]}
@@ -219,8 +219,8 @@ export function PolicyOf({ topic, channel, policy }: { topic: string; channel: s
 
 export function Order({ topic, channel, ordered }: { topic: string; channel: string; ordered: boolean }) {
   return <Action label={ordered ? "Make unordered" : "Make ordered"} title={ordered ? `Deliver ${channel} in any order` : `Deliver ${channel} in order`}
-    text={ordered ? "Messages of a partition are delivered side by side." : "Of each partition one message is delivered at a time, in the order of the puts."}
-    run={async () => { await post("channel/setorder", { topic, channel, order: !ordered }); return `The channel ${channel} is ${ordered ? "not ordered any more" : "ordered"}.`; }} />;
+    text={ordered ? "Messages of a partition are delivered in parallel." : "Of each partition one message is delivered at a time, in the order of publication."}
+    run={async () => { await post("channel/setorder", { topic, channel, order: !ordered }); return `The channel ${channel} is ${ordered ? "no longer ordered" : "ordered"}.`; }} />;
 }
 
 export function Redrive({ topic, channel, from }: { topic: string; channel: string; from: string }) {
@@ -235,7 +235,7 @@ export function Redrive({ topic, channel, from }: { topic: string; channel: stri
 export function Publish({ topic, done }: { topic: string; done?: () => void }) {
   return <Action label="Publish a test message" button="Publish" title={`Publish to ${topic}`} text="Consumers of every channel get this message: it is real." done={done}
     fields={[{ name: "body", label: "Body", long: true, required: true, value: "test" }, { name: "key", label: "Key", hint: "Messages of one key go to one partition. Empty: any." },
-      { name: "defer", label: "Delay, milliseconds", number: true }, { name: "ttl", label: "Life, milliseconds", number: true, hint: "Empty: no limit." }]}
+      { name: "defer", label: "Delay, milliseconds", number: true }, { name: "ttl", label: "TTL, milliseconds", number: true, hint: "Empty: no limit." }]}
     run={async v => {
       const { body, ...others } = v;
       await post("pub", { topic, ...given(others) }, { body, headers: { "Content-Type": "application/octet-stream" } });
@@ -247,14 +247,14 @@ export function Publish({ topic, done }: { topic: string; done?: () => void }) {
 export function TopicOperations({ search }: { search: string }) {
   const of = useData<TopicList>(address("v1/console/topics", { search, limit: 20 }), 10000);
   return <Loaded of={of}>{d => <Table<Topic> caption="Topics found" rows={d.topics} empty="No topic matches." keyOf={t => t.topic} columns={[
-    { head: "Topic", cell: t => <a href={to.topic(t.topic)}>{t.topic}</a> }, { head: "Waiting", cell: t => count(t.depth), number: true },
+    { head: "Topic", cell: t => <a href={to.topic(t.topic)}>{t.topic}</a> }, { head: "Backlog", cell: t => count(t.depth), number: true },
     { head: "Operations", cell: t => <span class="actions"><PauseTopic topic={t.topic} paused={t.paused} /><Publish topic={t.topic} /></span> },
   ]} />}</Loaded>;
 }
 
 export function ChannelOperations({ channels, note }: { channels: Channel[]; note: string }) {
   return <><Table<Channel> caption="Channels found" rows={channels} empty="No channel matches." keyOf={c => `${c.topic}/${c.channel}`} columns={[
-    { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{c.topic}/{c.channel}</a> }, { head: "Waiting", cell: c => count(c.depth), number: true },
+    { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{c.topic}/{c.channel}</a> }, { head: "Backlog", cell: c => count(c.depth), number: true },
     { head: "Operations", cell: c => <span class="actions"><PauseChannel topic={c.topic} channel={c.channel} paused={c.paused} /></span> },
   ]} />{note && <p class="dim">{note}</p>}</>;
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
@@ -101,15 +100,6 @@ func (c *Cluster) PeekAll(topic string) (all []Logged) {
 		}
 		all = append(all, m)
 	}
-}
-
-// Leveled waits until the cluster has the feature level of this build.
-func (c *Cluster) Leveled() {
-	c.T.Helper()
-	c.Until("the feature level", func() bool {
-		var v api.ClusterView
-		return c.Get(c.Brokers[0], "/v1/cluster", &v) == nil && v.Level == metadata.Level
-	})
 }
 
 // Committed counts the messages of a topic, when the leaders of all partitions have reported them.

@@ -217,7 +217,7 @@ func TestStrangersWriteFewLines(t *testing.T) {
 	seconds := time.Since(began).Seconds()
 	lines, known := 0, 0
 	for line := range strings.Lines(b.logged()[before:]) {
-		if strings.Contains(line, "CLIENT connected") {
+		if strings.Contains(line, "client connected") {
 			known++
 			continue
 		}

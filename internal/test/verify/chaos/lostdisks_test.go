@@ -27,7 +27,7 @@ func TestDisksFailUnderTwo(t *testing.T) {
 	require.NoError(t, disks[second].Break())
 	require.NoError(t, disks[third].Break())
 	s.release(leader, second, third)
-	s.step("both notice", func() bool { return second.logged("STORE failed") && third.logged("STORE failed") })
+	s.step("both notice", func() bool { return second.logged("store failed") && third.logged("store failed") })
 	within(time.Second, x.isAnswered) // it must not be
 	s.kill(leader, second, third)
 	for _, b := range []*broker{second, third} {

@@ -110,6 +110,9 @@ type once struct {
 
 // note notes why a put was not answered OK.
 func (o *once) note(why string) {
+	if at := strings.Index(why, `Post "`); at >= 0 {
+		why = why[:at] + "no answer over HTTP"
+	}
 	if at := strings.LastIndex(why, "failed "); at >= 0 {
 		why = why[at+7:]
 	}

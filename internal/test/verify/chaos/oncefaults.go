@@ -17,6 +17,7 @@ const (
 	onceBrokers = 4 // one more than replicas, for moves
 	onceDrain   = 2 * time.Minute
 	onceChannel = "reader"
+	onceLong    = 50 // faults from which retention has had its time
 )
 
 var (
@@ -176,6 +177,9 @@ func RunOnce(t *testing.T, seed uint64, faults int) {
 		}
 	}
 	t.Logf("retention removed messages of %d topics", removed)
+	if faults >= onceLong {
+		require.NotZero(t, removed, "a long run without retention")
+	}
 }
 
 // makeTopic makes a topic with a channel.

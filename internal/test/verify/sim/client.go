@@ -90,7 +90,7 @@ func (w *world) newPut(r *rand.Rand, part int, id ident.RequestID) *put {
 		m := queue.Message{DeliverAt: w.later(r), Body: []byte(p.bodies[i])}
 		switch {
 		case p.identified && (i == 0 || !whole):
-			m.Identity, m.Whole = queue.IdentityOf(m.Body), whole
+			m.Identity, m.IsPutIdentity = queue.IdentityOf(m.Body), whole
 		case partly && i%2 == 1:
 			m.Identity = queue.IdentityOf(m.Body)
 		}

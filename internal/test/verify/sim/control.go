@@ -57,7 +57,7 @@ func (n *node) snapshot() plan.Snapshot {
 
 func (n *node) execute(a plan.Action) {
 	switch a := a.(type) {
-	case plan.HandOver:
+	case plan.TransferLeadership:
 		leader := n.w.nodes[n.w.nodeIndex(a.From)]
 		if h := leader.hosts[a.Partition.Number]; h != nil && n.w.net.both(n.index, leader.index) {
 			leader.post(leader.boot, func() { h.step(replica.TransferLeadership{To: a.To}) })

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { e2etest.Main(m) }
 // slowMachine are the settings of brokers that may get no processor for seconds: none of them is
 // declared dead for that.
 var slowMachine = []string{
-	"--session-ttl=30s", "--etcd-heartbeat=100ms", "--etcd-election-timeout=1s", "--peer-timeout=10s", "--replica-timeout=15s",
-	"--leader-hold=30s", "--write-timeout=30s", "--rollback-grace=10s", "--put-hold=75s", "--msg-timeout=10m", "--login-timeout=1m",
+	"--session-ttl=30s", "--etcd-election-timeout=1s", "--peer-timeout=10s", "--replica-timeout=15s",
+	"--leader-hold=30s", "--write-timeout=30s", "--put-hold=75s", "--msg-timeout=10m", "--login-timeout=1m",
 	"--min-free-disk-bytes=1",
 }
 

@@ -32,9 +32,9 @@ export function BrokerTable({ brokers }: { brokers: Row[] }) {
     { head: "State", cell: b => <BrokerState b={b} /> },
     { head: "Leads", cell: b => count(b.leads), number: true },
     { head: "Replicas", cell: b => count(b.replicas), number: true },
-    { head: "Put", cell: b => rate(b.puts), number: true },
+    { head: "Published", cell: b => rate(b.puts), number: true },
     { head: "Refused", cell: b => rate(b.refusals), number: true },
-    { head: "Put p99", cell: b => milliseconds(b.put_p99_ms), number: true },
+    { head: "Publish p99", cell: b => milliseconds(b.put_p99_ms), number: true },
     { head: "Sync p99", cell: b => milliseconds(b.sync_p99_ms), number: true },
     { head: "Behind", cell: b => b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000), number: true },
     { head: "Connections", cell: b => count(b.connections), number: true },
@@ -60,9 +60,9 @@ function Places({ title, places, empty }: { title: string; places: Place[]; empt
 // Stop says whether the broker may be stopped, or that it does not run.
 function Stop({ d }: { d: BrokerDetail }) {
   const b = d.broker;
-  if (b.unreachable) return <p class="note bad">It is registered, and does not answer the broker that serves this page.</p>;
+  if (b.unreachable) return <p class="note bad">It is registered, but does not answer the broker that serves this page.</p>;
   if (!b.alive && b.leaving && b.replicas === 0) return <p class="note good">It does not run, and nothing is left on it.</p>;
-  if (!b.alive && b.silent) return <p class="note bad">It does not answer at {b.rpc_address}, and refuses no connection: the process hangs, or its host is cut off. If the process still runs, kill it; then start it.</p>;
+  if (!b.alive && b.silent) return <p class="note bad">It does not answer at {b.rpc_address}, and does not refuse connections either: the process hangs, or its host is unreachable. If the process still runs, kill it; then start it.</p>;
   if (!b.alive) return <p class="note bad">It is dead: start it; if it runs, its log has the reason.{b.replicas > 0 && ` Until then ${plural(b.replicas, "partition lacks", "partitions lack")} a replica.`}</p>;
   if (d.safe_to_stop) return <p class="note good">It may be stopped now: every partition continues without it.</p>;
   return <p class="note bad">Do not stop it now: {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</p>;
@@ -77,26 +77,26 @@ export function BrokerPage({ name }: { name: string }) {
       const b = d.broker;
       return <>
         <Silent brokers={d.unreachable.filter(u => u.broker === name)} />
-        {b.leaving && <div class="note warn" role="status">The broker is leaving: {b.replicas === 0 ? "it has no replicas left and can be stopped for good." : `${plural(b.replicas, "replica has", "replicas have")} still to move.`}</div>}
+        {b.leaving && <div class="note warn" role="status">The broker is leaving: {b.replicas === 0 ? "it has no replicas left and can be shut down permanently." : `${plural(b.replicas, "replica has", "replicas have")} still to move.`}</div>}
         {b.drain && <div class="note warn" role="status">The broker is being drained of its {b.drain === "replicas" ? "leaderships and replicas" : "leaderships"}: it still leads {plural(b.leads, "partition")}{b.drain === "replicas" && ` and has ${plural(b.replicas, "replica")}`}.</div>}
         <Stop d={d} />
         <Facts facts={[
-          ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Put", rate(b.puts)], ["Put bytes", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
-          ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Puts not answered OK", refusedText(b)], ["Put p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
-          ["Its replicas kept leaders waiting for", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
+          ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Published", rate(b.puts)], ["Throughput", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
+          ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Publishes not answered OK", refusedText(b)], ["Publish p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
+          ["Leaders waited for its replicas", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
           ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
           ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["HTTPS", b.https_address || "none"], ["Brokers (RPC)", b.rpc_address || unknown], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
         ]} />
         <Places title="Leads" places={d.leads} empty="It leads no partition." />
         <Places title="Follows" places={d.follows} empty="It follows no partition." />
         <h2>Events</h2>
-        <Events events={d.events} empty="Nothing is kept about it." />
+        <Events events={d.events} empty="No events." />
       </>;
     }}</Loaded>
     <Charts of={{ broker: name }} pictures={[
-      { title: "Messages per second", axis: "messages/s", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }], format: rate },
-      { title: "Puts not answered OK, per second", axis: "puts/s", lines: [{ name: "refusals", label: "refused or in doubt" }], format: rate },
-      { title: "Latency", axis: "time", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
+      { title: "Messages per second", axis: "messages/s", lines: [{ name: "puts", label: "published" }, { name: "deliveries", label: "delivered" }], format: rate },
+      { title: "Publishes not answered OK, per second", axis: "publishes/s", lines: [{ name: "refusals", label: "refused or in doubt" }], format: rate },
+      { title: "Latency", axis: "time", lines: [{ name: "put_p99_ms", label: "publish p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
       { title: "Connections", axis: "connections", lines: [{ name: "connections", label: "open" }], format: brief },
       { title: "Disk", axis: "bytes", lines: [{ name: "disk_free_bytes", label: "free" }, { name: "disk_data_bytes", label: "used by the broker" }], format: bytes },
     ]} />

@@ -38,7 +38,7 @@ export function ChannelPage({ topic, channel }: { topic: string; channel: string
         {c.paused && <p class="note warn">The channel is paused: it delivers nothing.</p>}
         {!c.paused && c.clients === 0 && (c.depth ?? 0) > 0 && <p class="note warn">Messages wait, and no consumer is connected.</p>}
         <Facts facts={[
-          ["Waiting", count(c.depth)], ["In flight", count(c.in_flight)], ["Delayed", count(c.deferred)], ["Oldest waits", seconds(c.lag_seconds)],
+          ["Backlog", count(c.depth)], ["In flight", count(c.in_flight)], ["Delayed", count(c.deferred)], ["Lag", seconds(c.lag_seconds)],
           ["Oldest message", d.oldest ? <a href={to.messages(topic, d.oldest.partition, String(d.oldest.sequence))}>{topic}/{d.oldest.partition}, sequence {count(d.oldest.sequence)}, of {clock(d.oldest.time_ms)}</a> : c.lag_seconds == null ? unknown : "none"],
           ["Finished", rate(c.finishes)], ["Requeued", count(c.requeues)], ["Timed out", count(c.timeouts)], ["Order", c.ordered ? "ordered" : "not ordered"], ["Messages that fail", policyText(d.policy)],
           ["Dead letters", d.dead_letter_topic ? <><a href={to.messages(d.dead_letter_topic)}>{d.dead_letter_topic}</a>: {count(d.dead_letters)}</> : "no dead-letter topic"],
@@ -54,19 +54,19 @@ export function ChannelPage({ topic, channel }: { topic: string; channel: string
           { head: "User", cell: k => k.user || "none" }, { head: "Software", cell: k => k.user_agent || unknown }, { head: "TLS", cell: k => k.tls ? "yes" : "no" },
         ]} />
         <h2>Partitions</h2>
-        <Table<ChannelPartition> caption="The channel in each partition" rows={d.partitions} empty="Nothing is known of its partitions." keyOf={p => String(p.partition)} columns={[
+        <Table<ChannelPartition> caption="The channel in each partition" rows={d.partitions} empty="Its partitions are unknown." keyOf={p => String(p.partition)} columns={[
           { head: "Partition", cell: p => <a href={to.partition(topic, p.partition)}>{p.partition}</a> },
           { head: "Leader", cell: p => p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none" },
-          { head: "Waiting", cell: p => count(p.depth), number: true }, { head: "In flight", cell: p => count(p.in_flight), number: true }, { head: "Delayed", cell: p => count(p.deferred), number: true },
-          { head: "Oldest waits", cell: p => seconds(p.lag_seconds), number: true }, { head: "Confirmed", cell: p => count(p.confirmed_sequence), number: true }, { head: "End", cell: p => count(p.end_sequence), number: true },
+          { head: "Backlog", cell: p => count(p.depth), number: true }, { head: "In flight", cell: p => count(p.in_flight), number: true }, { head: "Delayed", cell: p => count(p.deferred), number: true },
+          { head: "Lag", cell: p => seconds(p.lag_seconds), number: true }, { head: "Confirmed", cell: p => count(p.confirmed_sequence), number: true }, { head: "End", cell: p => count(p.end_sequence), number: true },
         ]} />
         {d.dead_letter_topic && <><h2>Dead letters</h2><div class="actions"><a class="button" href={to.messages(d.dead_letter_topic)}>Look at {d.dead_letter_topic}</a> <Redrive topic={topic} channel={channel} from={d.dead_letter_topic} /></div></>}
       </>;
     }}</Loaded>
     <Delayed topic={topic} channel={channel} />
     <Charts of={{ topic, channel }} pictures={[
-      { title: "Messages", axis: "messages", lines: [{ name: "depth", label: "waiting" }, { name: "in_flight", label: "in flight" }, { name: "deferred", label: "delayed" }], format: brief },
-      { title: "Oldest message waits", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+      { title: "Messages", axis: "messages", lines: [{ name: "depth", label: "backlog" }, { name: "in_flight", label: "in flight" }, { name: "deferred", label: "delayed" }], format: brief },
+      { title: "Lag (age of the oldest message)", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
       { title: "Finished per second", axis: "messages/s", lines: [{ name: "finishes", label: "finished" }], format: rate },
     ]} />
   </>;
@@ -91,7 +91,7 @@ function Delayed({ topic, channel }: { topic: string; channel: string }) {
         { head: "Comes", cell: m => clock(m.deadline / 1e6) }, { head: "Attempts", cell: m => count(m.attempts), number: true },
         { head: "Partition", cell: m => count(m.partition), number: true }, { head: "Content", cell: m => <a href={to.messages(topic, m.partition, sequenceOf(m.id))} aria-label={`Content of ${m.id}`}>look</a> },
       ]} />
-      <div class="actions"><Action hide={all.length === 0} label={ids.length > 0 ? `Cancel ${plural(ids.length, "message")}` : "Cancel the chosen"} button="Cancel them for good" danger disabled={ids.length === 0}
+      <div class="actions"><Action hide={all.length === 0} label={ids.length > 0 ? `Cancel ${plural(ids.length, "message")}` : "Cancel the chosen"} button="Cancel permanently" danger disabled={ids.length === 0}
         title={`Cancel ${plural(ids.length, "delayed message")}`} text="The chosen messages are finished without being delivered. This cannot be undone."
         run={async () => {
           const r = await post<{ cancelled: number }>("v1/channel/deferred/cancel", { topic, channel, id: ids });

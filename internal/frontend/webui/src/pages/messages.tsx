@@ -56,8 +56,8 @@ export function MessagesPage({ topic, route }: { topic: string; route: Route }) 
     <Title text={`Messages of ${topic}`}><div class="actions"><Publish topic={topic} done={() => again(n => n + 1)} /></div></Title>
     <form class="tools" onSubmit={show} aria-label="Which messages">
       <Input field={{ name: "partition", label: "Partition", options: Array.from({ length: partitions }, (_, i) => [String(i), String(i)]) }} {...field("partition")} />
-      <Input field={{ name: "from", label: "From", options: [["latest", "the newest"], ["earliest", "the oldest kept"], ["other", "time or sequence"]] }} {...field("from")} />
-      {form.from === "other" && <Input field={{ name: "place", label: "Time or sequence", required: true, hint: "Such as 2026-11-23T03:00:00Z, or 1200." }} {...field("place")} />}
+      <Input field={{ name: "from", label: "From", options: [["latest", "the newest"], ["earliest", "the oldest retained"], ["other", "time or sequence"]] }} {...field("from")} />
+      {form.from === "other" && <Input field={{ name: "place", label: "Time or sequence", required: true, hint: "For example 2026-11-23T03:00:00Z, or 1200." }} {...field("place")} />}
       <Input field={{ name: "limit", label: "At most", number: true, required: true }} {...field("limit")} />
       <button type="submit" class="main">Show</button>
     </form>

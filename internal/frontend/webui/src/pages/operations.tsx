@@ -27,10 +27,10 @@ function Trash() {
         { head: "Channels", cell: t => count(t.channels), number: true },
         { head: "Deleted", cell: t => <time dateTime={new Date(t.deleted_at_ms).toISOString()}>{clock(t.deleted_at_ms)}</time> },
         { head: "By", cell: t => t.by || unknown },
-        { head: "Goes for good in", cell: t => t.purging ? "is being removed" : seconds(t.remaining_ms / 1000), number: true },
+        { head: "Permanently deleted in", cell: t => t.purging ? "is being removed" : seconds(t.remaining_ms / 1000), number: true },
         { head: "Operation", cell: t => t.purging && held?.id !== t.id ? "" : <span class="actions"><Undelete topic={t.topic} id={t.id} hold={hold(t)} /><Purge topic={t.topic} id={t.id} hold={hold(t)} /></span> },
       ]} />
-      {all.length > 0 && <p class="dim">Size: of one copy; each replica keeps one on its disk until the topic goes.{all.length > shownTrash && ` ${plural(all.length - shownTrash, "earlier deletion")} not shown: nsqctl topic trash.`}</p>}
+      {all.length > 0 && <p class="dim">Size: of one copy; each replica keeps one on its disk until the topic is permanently deleted.{all.length > shownTrash && ` ${plural(all.length - shownTrash, "earlier deletion")} not shown: nsqctl topic trash.`}</p>}
     </>;
   }}</Loaded>;
 }
@@ -64,6 +64,6 @@ export function OperationsPage() {
     <h2>Trash</h2>
     <Trash />
     <h2>The last operations</h2>
-    <Loaded of={audit}>{d => <Events events={d.events} empty="Nobody has changed anything that you may see." />}</Loaded>
+    <Loaded of={audit}>{d => <Events events={d.events} empty="No changes that you may see." />}</Loaded>
   </>;
 }

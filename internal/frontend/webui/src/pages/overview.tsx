@@ -1,9 +1,9 @@
-// The first page: are messages safe, which consumer is behind, which broker is the cause, and what to press.
+// The first page: are messages safe, which consumer is behind, which broker is the cause, and what to do.
 import { useData } from "../api";
 import { Charts } from "../chart";
 import { brief, bytes, count, milliseconds, plural, rate, seconds } from "../format";
 import { link, place, to } from "../route";
-import { Alarms, Events, Light, Loaded, Mark, Silent, Table, Tile, Title, sentence } from "../ui";
+import { Alarms, Events, Light, Loaded, Mark, Silent, Table, Tile, Title, sentence, word } from "../ui";
 import type { Overview as Data, State } from "../types";
 import { BrokerTable } from "./brokers";
 
@@ -15,18 +15,18 @@ function Safe({ o }: { o: Data }) {
   const state: State = worst?.state ?? (silent ? "degraded" : "well");
   return <Light state={state} question="Are messages safe?"><p>
     {!worst && !silent && "Yes. Every acknowledged message is on all the replicas that it should be on."}
-    {silent && `What was acknowledged is stored; ${o.self} cannot say on how many live disks, for the metadata does not answer it. Keep all disks.`}
+    {silent && `Acknowledged messages are stored, but ${o.self} cannot tell on how many live disks, because it cannot reach etcd. Keep all disks.`}
     {worst && !silent && `${state === "unsafe" ? "Not against one more fault: " : "Yes, but one more fault may change that: "}${worst.text}.`}
   </p></Light>;
 }
 
 function Behind({ o }: { o: Data }) {
   const first = o.behind[0];
-  if (!first && o.unreachable.length > 0) return <Light state="unknown" question="Who is behind?"><p>No consumer that is known of. The channels led by {o.unreachable.map(u => u.broker).join(", ")} are unknown.</p></Light>;
+  if (!first && o.unreachable.length > 0) return <Light state="unknown" question="Who is behind?"><p>No known consumer. The channels led by {o.unreachable.map(u => u.broker).join(", ")} are unknown.</p></Light>;
   if (!first) return <Light state="well" question="Who is behind?"><p>Nobody: no message has waited for a second.</p></Light>;
   const late = (first.lag_seconds ?? 0) >= 60, why = first.paused ? "it is paused" : first.clients === 0 ? "it has no consumers" : `it has ${plural(first.clients ?? 0, "consumer")}`;
   return <Light state={late ? "degraded" : "well"} question="Who is behind?">
-    <p><a href={to.channel(first.topic, first.channel)}>{first.topic}/{first.channel}</a> by {seconds(first.lag_seconds)}, {count(first.depth)} waiting and {count(first.in_flight)} in flight: {why}.</p>
+    <p><a href={to.channel(first.topic, first.channel)}>{first.topic}/{first.channel}</a> by {seconds(first.lag_seconds)}, {count(first.depth)} in its backlog and {count(first.in_flight)} in flight: {why}.</p>
   </Light>;
 }
 
@@ -34,9 +34,9 @@ const slow = 0.5; // s; a replica is out of sync after a second
 
 // ownFaults are the alarms that a broker raises by its report on itself.
 const ownFaults: Record<string, string> = {
-  network_corrupts: "received bytes that had changed on the way", metadata_full: "has an etcd whose database fills",
+  network_corrupts: "received bytes corrupted in transit", metadata_full: "has an etcd database that is nearly full",
   certificate_expires: "has a certificate that expires soon or has expired", certificate_unusable: "has a certificate whose files cannot be used", clients_refused: "refuses clients above a limit",
-  auth_service_silent: "gets no usable answer of the authorization service",
+  auth_service_silent: "gets no usable answer from the authorization service",
 };
 
 function Which({ o }: { o: Data }) {
@@ -44,7 +44,7 @@ function Which({ o }: { o: Data }) {
     const silent = o.unreachable.find(u => u.broker === b.name);
     const refuses = o.alarms.some(a => a.code === "low_space" && a.state === "unsafe");
     const hangs = o.alarms.some(a => a.code === "broker_hangs" && a.where?.includes(b.name));
-    const what = hangs ? "hangs: its disk or a core loop does not go on, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? (b.silent ? `does not answer at ${b.rpc_address}: kill it if it still runs, then start it` : "is dead") : b.low_space ? (refuses ? "is below its disk reserve, and partitions refuse puts for that" : "is below its disk reserve; other replicas take the puts") : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
+    const what = hangs ? "hangs: its disk or a core loop is stuck, or its store has failed" : b.unreachable ? `is registered and does not answer ${o.self}` : !b.alive ? (b.silent ? `does not answer at ${b.rpc_address}: kill it if it still runs, then start it` : "is dead") : b.low_space ? (refuses ? "is below its disk reserve, so partitions refuse new messages" : "is below its disk reserve; other replicas accept new messages") : silent ? `is silent (${silent.reason})` : b.leaving ? "is leaving"
       : (b.behind_seconds ?? 0) >= slow ? `is slow: leaders waited ${seconds(b.behind_seconds)} for its replicas` : "";
     const own = o.alarms.filter(a => ownFaults[a.code] && a.where?.includes(b.name));
     const all = [what, ...own.map(a => ownFaults[a.code])].filter(Boolean).join(", and ");
@@ -68,12 +68,12 @@ function Press({ o }: { o: Data }) {
   const first = ofPartition ? o.alarms.find(a => causes.has(a.code)) ?? worst : worst, behind = o.behind[0];
   if (first) {
     const where = first.where?.find(w => w !== o.self);
-    return <Light state={first.state} question="What to press?"><p>{sentence(first.do)}{where && <> See <a href={place(where)}>{where}</a>.</>}</p></Light>;
+    return <Light state={first.state} question="What should I do?"><p>{sentence(first.do)}{where && <> See <a href={place(where)}>{where}</a>.</>}</p></Light>;
   }
-  if (behind && (behind.lag_seconds ?? 0) >= 60) return <Light state="degraded" question="What to press?">
+  if (behind && (behind.lag_seconds ?? 0) >= 60) return <Light state="degraded" question="What should I do?">
     <p>{behind.paused ? "Unpause the channel" : behind.clients === 0 ? "Start its consumers" : "See whether its consumers finish what they get"}: <a href={to.channel(behind.topic, behind.channel)}>{behind.topic}/{behind.channel}</a>.</p>
   </Light>;
-  return <Light state="well" question="What to press?"><p>Nothing.</p></Light>;
+  return <Light state="well" question="What should I do?"><p>Nothing.</p></Light>;
 }
 
 export function Overview() {
@@ -82,17 +82,17 @@ export function Overview() {
     <Title text="Overview">{of.data && <p class="dim">{of.data.cluster}, seen by {of.data.self}; the controller is {of.data.controller || "unknown"}</p>}</Title>
     <Loaded of={of}>{o => <>
       <div class="lights"><Safe o={o} /><Light state={o.publishing.state} question="Can clients publish?"><p>{sentence(o.publishing.text)}</p></Light><Behind o={o} /><Which o={o} /><Press o={o} /></div>
-      <p class="summary" role="status"><Mark state={o.state} text={`${o.state[0].toUpperCase()}${o.state.slice(1)}:`} /> {o.brokers.filter(b => b.alive).length} of {plural(o.brokers.length, "broker")} alive, {plural(o.topics, "topic")}, {plural(o.partitions, "partition")}.</p>
+      <p class="summary" role="status"><Mark state={o.state} text={`${word(o.state)[0].toUpperCase()}${word(o.state).slice(1)}:`} /> {o.brokers.filter(b => b.alive).length} of {plural(o.brokers.length, "broker")} alive, {plural(o.topics, "topic")}, {plural(o.partitions, "partition")}.</p>
       <Silent brokers={o.unreachable} />
       <Alarms alarms={o.alarms} of={o.state} />
       <dl class="tiles">
-        <Tile name="Put" value={rate(o.puts)} note={o.put_bytes == null ? undefined : `${bytes(o.put_bytes)}/s`} />
-        <Tile name="Refused" value={rate(o.refusals)} state={(o.refusals ?? 0) > 0 ? "degraded" : "well"} note="puts not answered OK" />
+        <Tile name="Published" value={rate(o.puts)} note={o.put_bytes == null ? undefined : `${bytes(o.put_bytes)}/s`} />
+        <Tile name="Refused" value={rate(o.refusals)} state={(o.refusals ?? 0) > 0 ? "degraded" : "well"} note="publishes not answered OK" />
         <Tile name="Delivered" value={rate(o.deliveries)} />
         <Tile name="Finished" value={rate(o.finishes)} />
-        <Tile name="Put p99" value={milliseconds(o.put_p99_ms?.value)} note={o.put_p99_ms?.broker} />
+        <Tile name="Publish p99" value={milliseconds(o.put_p99_ms?.value)} note={o.put_p99_ms?.broker} />
         <Tile name="Journal sync p99" value={milliseconds(o.sync_p99_ms?.value)} note={o.sync_p99_ms?.broker} />
-        <Tile name="Waiting" value={brief(o.depth)} />
+        <Tile name="Backlog" value={brief(o.depth)} />
         <Tile name="In flight" value={brief(o.in_flight)} />
         <Tile name="Delayed" value={brief(o.deferred)} />
         <Tile name="Connections" value={brief(o.connections)} />
@@ -105,16 +105,16 @@ export function Overview() {
       <h2>Largest lags</h2>
       <Table caption="The three channels whose oldest message has waited longest" rows={o.behind} empty="No message has waited for a second." columns={[
         { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{c.topic}/{c.channel}</a> },
-        { head: "Oldest waits", cell: c => seconds(c.lag_seconds), number: true }, { head: "Waiting", cell: c => count(c.depth), number: true }, { head: "In flight", cell: c => count(c.in_flight), number: true },
+        { head: "Lag", cell: c => seconds(c.lag_seconds), number: true }, { head: "Backlog", cell: c => count(c.depth), number: true }, { head: "In flight", cell: c => count(c.in_flight), number: true },
         { head: "Consumers", cell: c => count(c.clients), number: true }, { head: "State", cell: c => c.paused ? "paused" : c.clients === 0 ? "no consumers" : "delivers" },
       ]} />
       <p><a href={link(["channels"], { sort: "lag" })}>All channels by lag</a></p>
     </>}</Loaded>
     <Charts of={{}} pictures={[
-      { title: "Messages per second", axis: "messages/s", lines: [{ name: "puts", label: "put" }, { name: "deliveries", label: "delivered" }, { name: "refusals", label: "refused" }], format: rate },
-      { title: "Slowest broker", axis: "time", lines: [{ name: "put_p99_ms", label: "put p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
-      { title: "Waiting messages", axis: "messages", lines: [{ name: "depth", label: "depth" }], format: brief },
-      { title: "Oldest message waits", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+      { title: "Messages per second", axis: "messages/s", lines: [{ name: "puts", label: "published" }, { name: "deliveries", label: "delivered" }, { name: "refusals", label: "refused" }], format: rate },
+      { title: "Slowest broker", axis: "time", lines: [{ name: "put_p99_ms", label: "publish p99" }, { name: "sync_p99_ms", label: "journal sync p99" }], format: milliseconds },
+      { title: "Backlog", axis: "messages", lines: [{ name: "depth", label: "backlog" }], format: brief },
+      { title: "Lag (age of the oldest message)", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
     ]} />
     {of.data && <><h2>What changed in the last hour</h2><Events events={of.data.changes} empty="Nothing." /><p><a href="#/events">All events of 24 hours</a></p></>}
   </>;

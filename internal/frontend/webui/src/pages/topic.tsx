@@ -24,13 +24,13 @@ export function TopicPage({ topic }: { topic: string }) {
       const t = d.topic, s = d.settings;
       return <>
         <Silent brokers={d.unreachable} />
-        {t.paused && <p class="note warn">The topic is paused: puts are stored, and its channels get nothing new.</p>}
+        {t.paused && <p class="note warn">The topic is paused: new messages are stored, but its channels do not get them.</p>}
         <Facts facts={[
-          ["Put", rate(t.puts)], ["Put bytes", t.put_bytes == null ? unknown : `${bytes(t.put_bytes)}/s`], ["Kept on each replica", bytes(t.kept_bytes)], ["Messages ever", count(t.messages)], ["Waiting", count(t.depth)], ["Oldest waits", seconds(t.lag_seconds)],
-          ["Replicas of each partition", count(t.replication_factor)], ["A put requires", s ? plural(s.min_in_sync, "in-sync replica") : unknown],
+          ["Published", rate(t.puts)], ["Throughput", t.put_bytes == null ? unknown : `${bytes(t.put_bytes)}/s`], ["Size of each replica", bytes(t.kept_bytes)], ["Total messages", count(t.messages)], ["Backlog", count(t.depth)], ["Lag", seconds(t.lag_seconds)],
+          ["Replication factor", count(t.replication_factor)], ["Min in-sync replicas", s ? count(s.min_in_sync) : unknown],
           ["Order", s ? (s.ordered ? "ordered" : "not ordered") : unknown], ["Durability", s ? s.durability || "each broker's own" : unknown],
-          ["Kept for replay", s ? (s.retention_ms > 0 ? seconds(s.retention_ms / 1000) : "not") : unknown], ["Kept at most", s ? limited(s.retention_bytes, bytes) : unknown],
-          ["Refuses puts above", s ? limited(s.max_bytes, bytes) : unknown], ["Life of a message", s ? limited(s.message_ttl_ms ?? 0, ms => seconds(ms / 1000)) : unknown],
+          ["Retention", s ? (s.retention_ms > 0 ? seconds(s.retention_ms / 1000) : "none") : unknown], ["Retention size", s ? limited(s.retention_bytes, bytes) : unknown],
+          ["Size limit", s ? limited(s.max_bytes, bytes) : unknown], ["Message TTL", s ? limited(s.message_ttl_ms ?? 0, ms => seconds(ms / 1000)) : unknown],
         ]} />
         <h2>Channels</h2>
         <ChannelTable channels={d.channels} />
@@ -48,11 +48,11 @@ export function TopicPage({ topic }: { topic: string }) {
       </>;
     }}</Loaded>
     <Charts of={{ topic }} pictures={[
-      { title: "Messages put per second", axis: "messages/s", lines: [{ name: "puts", label: "put" }], format: rate },
-      { title: "Bytes put per second", axis: "bytes/s", lines: [{ name: "put_bytes", label: "put" }], format: bytes },
-      { title: "Bytes kept on each replica", axis: "bytes", lines: [{ name: "kept_bytes", label: "kept" }], format: bytes },
-      { title: "Waiting messages", axis: "messages", lines: [{ name: "depth", label: "depth" }], format: brief },
-      { title: "Oldest message waits", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
+      { title: "Messages published per second", axis: "messages/s", lines: [{ name: "puts", label: "published" }], format: rate },
+      { title: "Throughput", axis: "bytes/s", lines: [{ name: "put_bytes", label: "published" }], format: bytes },
+      { title: "Size of each replica", axis: "bytes", lines: [{ name: "kept_bytes", label: "size" }], format: bytes },
+      { title: "Backlog", axis: "messages", lines: [{ name: "depth", label: "backlog" }], format: brief },
+      { title: "Lag (age of the oldest message)", axis: "time", lines: [{ name: "lag_seconds", label: "lag" }], format: seconds },
     ]} />
   </>;
 }

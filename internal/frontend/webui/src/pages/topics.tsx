@@ -28,16 +28,16 @@ export function TopicsPage({ route }: { route: Route }) {
     <Loaded of={of}>{d => <>
       <Silent brokers={d.unreachable} />
       <p class="dim" role="status">{list.search ? `${count(d.matched)} of ${count(d.total)} topics match.` : `${count(d.total)} topics.`}</p>
-      <Table<Topic> caption="Topics" rows={d.topics} empty={list.search ? "No topic matches." : "There are no topics yet. A put makes one."} sort={list.sort} order={list.order} onSort={onSort} keyOf={t => t.topic} columns={[
+      <Table<Topic> caption="Topics" rows={d.topics} empty={list.search ? "No topic matches." : "There are no topics yet. Publishing a message creates one."} sort={list.sort} order={list.order} onSort={onSort} keyOf={t => t.topic} columns={[
         { head: "Topic", cell: t => <a href={to.topic(t.topic)}>{t.topic}</a>, sort: "name" },
         { head: "State", cell: t => <TopicState t={t} /> },
         { head: "Partitions", cell: t => count(t.partitions), number: true },
         { head: "Channels", cell: t => count(t.channels), number: true },
-        { head: "Waiting", cell: t => count(t.depth), number: true, sort: "depth" },
-        { head: "Oldest waits", cell: t => seconds(t.lag_seconds), number: true, sort: "lag" },
-        { head: "Put", cell: t => rate(t.puts), number: true, sort: "rate" },
+        { head: "Backlog", cell: t => count(t.depth), number: true, sort: "depth" },
+        { head: "Lag", cell: t => seconds(t.lag_seconds), number: true, sort: "lag" },
+        { head: "Published", cell: t => rate(t.puts), number: true, sort: "rate" },
         { head: "Bytes", cell: t => t.put_bytes == null ? "unknown" : `${bytes(t.put_bytes)}/s`, number: true },
-        { head: "Kept", cell: t => bytes(t.kept_bytes), number: true, sort: "disk" },
+        { head: "Size", cell: t => bytes(t.kept_bytes), number: true, sort: "disk" },
         { head: "Messages", cell: t => count(t.messages), number: true },
       ]} />
       <Pager offset={list.offset} limit={limit} matched={d.matched} onMove={offset => replaceQuery(route, { offset: offset || undefined })} />
@@ -49,10 +49,10 @@ export function ChannelTable({ channels, withTopic, ...sorting }: { channels: Ch
   return <Table<Channel> caption="Channels" rows={channels} empty="There are no channels." keyOf={c => `${c.topic}/${c.channel}`} {...sorting} columns={[
     { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{withTopic ? `${c.topic}/${c.channel}` : c.channel}</a>, sort: "name" },
     { head: "State", cell: c => c.paused ? <Mark state="degraded" text="paused" /> : c.clients == null ? <Mark state="unknown" /> : c.clients === 0 ? <Mark state={(c.depth ?? 0) > 0 ? "degraded" : "unknown"} text="no consumers" /> : <Mark state="well" text="delivers" /> },
-    { head: "Waiting", cell: c => count(c.depth), number: true, sort: "depth" },
+    { head: "Backlog", cell: c => count(c.depth), number: true, sort: "depth" },
     { head: "In flight", cell: c => count(c.in_flight), number: true },
     { head: "Delayed", cell: c => count(c.deferred), number: true },
-    { head: "Oldest waits", cell: c => seconds(c.lag_seconds), number: true, sort: "lag" },
+    { head: "Lag", cell: c => seconds(c.lag_seconds), number: true, sort: "lag" },
     { head: "Finished", cell: c => rate(c.finishes), number: true, sort: "rate" },
     { head: "Consumers", cell: c => count(c.clients), number: true },
     { head: "Requeued", cell: c => count(c.requeues), number: true },

@@ -161,7 +161,7 @@ async function topics() {
   await page.getByRole("heading", { level: 1, name: "Topic walk" }).waitFor();
 
   const detail = () => api("v1/console/topic?topic=walk");
-  await act("Limits", { fill: { "Keep messages for replay": "1h" } });
+  await act("Limits", { fill: { "Retention": "1h" } });
   await until("messages are kept for an hour", async () => (await detail()).settings.retention_ms === 3600000);
   await act("Partitions", { fill: { Partitions: "3" } });
   await until("three partitions", async () => (await detail()).partitions.length === 3);
@@ -174,7 +174,7 @@ async function topics() {
   await until("the topic is not paused", async () => !(await detail()).topic.paused);
   await act("Publish a test message", { fill: { Body: "{\"walk\":1}", Key: "a" } });
   await until("the message waits in the channel", async () => (await api("v1/console/channel?topic=walk&channel=c1")).channel.depth === 1);
-  await act("Replication", { fill: { "Replicas of each partition": "2", "In-sync replicas that a put requires": "1" } });
+  await act("Replication", { fill: { "Replication factor": "2", "Min in-sync replicas": "1" } });
   await until("two replicas", async () => (await detail()).partitions.every(p => p.replicas.length === 2 && !p.target));
   say("topic: create, search, limits, channel, pause, publish, replication");
 }
@@ -311,7 +311,7 @@ async function removals() {
 
 const there = async name => (await api("v1/cluster")).topics.some(t => t.topic === name);
 
-// trash brings deleted topics back, and removes one for good.
+// trash brings deleted topics back, and removes one permanently.
 async function trash() {
   await visit("operations", "Operations");
   const row = (text = "walk") => page.getByRole("region", { name: "Deleted topics" }).getByRole("row").filter({ hasText: text });
@@ -396,11 +396,11 @@ async function keyboard() {
 
 async function charts() {
   await visit("", "Overview");
-  const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. put: now / });
+  const plot = page.getByRole("img", { name: /^Messages per second, messages\/s\. published: now / });
   await plot.waitFor();
   const drawn = plot.locator(".u-over"); // a mouse that comes before the chart is drawn is over nothing
   await drawn.hover({ position: { x: (await drawn.boundingBox()).width - 20, y: 60 } });
-  await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*put .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
+  await until("the point under the mouse is read out, with its time", async () => /^\d\d:\d\d:\d\d\s*published .*\s*delivered .*\s*refused /.test(await page.locator(".hover").innerText()));
   await picture("chart-hover");
   const asked = page.waitForRequest(r => /console\/series\?minutes=5$/.test(r.url()));
   await page.getByLabel("Range").selectOption("5");
@@ -420,7 +420,7 @@ async function killed() {
   await until("the page says that n2 is dead", async () => /n2 is dead/.test(await light("Which broker?").innerText()));
   say("n2 was killed: the page says so");
   await until("the page says what is at risk", async () => await light("Are messages safe?").getAttribute("data-state") !== "well");
-  await until("and what to do", async () => await light("What to press?").getAttribute("data-state") !== "well" && /start/i.test(await light("What to press?").innerText()));
+  await until("and what to do", async () => await light("What should I do?").getAttribute("data-state") !== "well" && /start/i.test(await light("What should I do?").innerText()));
   await visit("broker/n2", "Broker n2");
   await until("its page does not call that good", async () => /It is dead: start it/.test(await page.locator(".note.bad").first().innerText()) && await page.locator(".note.good").count() === 0);
   await everyPage(", n2 dead", [{ ...looks[0], rules: ["color-contrast"] }]);
@@ -446,7 +446,7 @@ async function killed() {
   await judge("a page without its broker");
   await picture("unanswered");
   await page.locator(".unanswered a").first().click();
-  await until("another broker's page goes on", async () => await page.locator(".unanswered").count() === 0 && await light("Which broker?").count() === 1);
+  await until("another broker's page continues", async () => await page.locator(".unanswered").count() === 0 && await light("Which broker?").count() === 1);
   await page.goBack().catch(() => {});
   await control("start?broker=n3");
   await visit("", "Overview");

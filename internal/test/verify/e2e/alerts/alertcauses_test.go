@@ -59,7 +59,7 @@ func TestAlertsOfADisk(t *testing.T) {
 	})
 	c.Until("a journal that hangs", func() bool { w.Scrape(1); return last(w.Scrapes, "lockstep_journal_busy_seconds", "n3") > 1 })
 	f.Fires("LockstepDiskStalled")
-	f.Shown("n3 says that its disk or a core loop does not go on")
+	f.Shown("n3 says that its disk or a core loop does not make progress")
 	f.Asked(1, "1 broker hangs: its disk or a core loop does not go on")
 	f.Gone("broker_hangs")
 	f.Noted()
@@ -154,7 +154,7 @@ func TestAlertsOfStops(t *testing.T) {
 	f.Gone("broker_dead")
 	c.Until("the loss of the registration", func() bool {
 		w.Scrape(1)
-		return strings.Contains(c.Logged(victim), "REGISTRATION lost")
+		return strings.Contains(c.Logged(victim), "registration lost")
 	})
 	w.Scrape(2)
 	f.Fires("LockstepRegistrationLost")
@@ -193,7 +193,7 @@ func TestAlertOfANetwork(t *testing.T) {
 	f.Fires("LockstepNetworkCorrupts")
 	w.Only("LockstepNetworkCorrupts")
 	f.Shown("network_corrupts: bytes change on the way to n3")
-	require.Contains(t, c.Logged("n3"), "CORRUPT frame")
+	require.Contains(t, c.Logged("n3"), "corrupt frame")
 	// While it goes on, n3's connections end again and again, and its partition may be without a leader
 	// when nsqctl asks. The alarm stays for an hour.
 	e2etest.Nft(t, "flush ruleset\n")

@@ -84,7 +84,6 @@ func TestLateCopiesAreRecognised(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)
 	c := e2etest.Start(t, 1)
-	c.Leveled()
 	c.Create("orders", "billing", 1)
 	const count = 100
 	var lines strings.Builder

@@ -30,7 +30,6 @@ func TestExportImportGuide(t *testing.T) {
 	old, fresh := e2etest.Start(t, 1), e2etest.Start(t, 1)
 	old.Create("orders", "billing", 3)
 	old.Post(old.Brokers[0], "/channel/create", url.Values{"topic": {"orders"}, "channel": {"audit"}})
-	old.Leveled()
 	policy := url.Values{"topic": {"orders"}, "channel": {"audit"}}
 	old.Post(old.Brokers[0], "/v1/channel/policy", url.Values{
 		"topic": {"orders"}, "channel": {"audit"}, "retry_backoff": {"2s,3,5m,0.5"}, "filter": {"!tag=none"},

@@ -157,7 +157,6 @@ func TestGuideSurvivor(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)
 	r := newReader(t)
-	r.Leveled()
 	program := filepath.Join(r.home, "survive")
 	blocks := guidePieces(t, "clients.md")
 	for i, b := range blocks {

@@ -21,7 +21,6 @@ func TestOutboxGuide(t *testing.T) {
 	t.Parallel()
 	e2etest.Processes(t)
 	r := newReader(t)
-	r.Leveled()
 	const orders = 40
 	for _, topic := range []string{"shipping", "mails"} {
 		r.Create(topic, "archive", 2)

@@ -68,6 +68,6 @@ func TestGuideSecureCluster(t *testing.T) {
 	require.Equal(t, "BROKER  MAY JOIN UNTIL\n", h.on("n1.example", "nsqctl cluster invite"), "it is used up")
 	require.Contains(t, h.on("n1.example", "nsqctl audit"), "n4.example")
 	for _, name := range three {
-		require.Equal(t, 1, strings.Count(h.logged(name), "READY, TCP on"), "%s was not restarted", name)
+		require.Equal(t, 1, strings.Count(h.logged(name), "ready to serve clients"), "%s was not restarted", name)
 	}
 }

@@ -28,7 +28,7 @@ func TestFailingDiskOfTheLeader(t *testing.T) {
 	s.Down.Begin(victim)
 	require.NoError(t, disks[victim].Break())
 	s.Until(victim+" to end", func() bool { return slices.Contains(s.Dead(), victim) })
-	require.Contains(t, s.Logged(victim), "STORE failed")
+	require.Contains(t, s.Logged(victim), "store failed")
 	s.WaitProgress(500)
 	s.RequireLoad(began)
 	require.NotEqual(t, victim, s.Leader(e2etest.Topic))

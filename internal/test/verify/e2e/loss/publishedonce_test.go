@@ -100,7 +100,6 @@ func publishThroughFaults(t *testing.T, by recognition) *insistent {
 	p := &insistent{t: t, c: e2etest.Start(t, 4), by: by, messages: env.Number(t, "LOCKSTEP_MESSAGES", messages), stored: map[string]int{}}
 	p.c.Create(onceTopic, "archive", 2)
 	if by == byContent {
-		p.c.Leveled()
 		out, err := p.c.Nsqctl("topic", "create", onceTopic, "--dedupe", "content")
 		require.NoError(t, err, out)
 		require.Contains(t, out, "dedupe by content within 2m0s")

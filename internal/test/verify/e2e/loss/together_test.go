@@ -22,7 +22,6 @@ func TestTogetherAndAlone(t *testing.T) {
 	t.Parallel()
 	const topic, messages = "together", 400
 	c := e2etest.Start(t, 3)
-	c.Leveled()
 	c.Post(c.Brokers[0], "/topic/create", url.Values{"topic": {topic}, "partitions": {"4"}, "dedupe": {"content"}})
 	c.Whole(topic)
 	var producers []*nsq.Producer

@@ -85,7 +85,7 @@ func TestPublishingGoesOnWithoutMetadata(t *testing.T) {
 		{"is dead", e.Kill, e.Start},
 	} {
 		// Leaders that were all replaced by one are given back after a moment. A metadata
-		// store that dies just then costs such a partition --rollback-grace: whether the
+		// store that dies just then costs such a partition two thirds of --write-timeout: whether the
 		// other one leads cannot be known (docs/robustness.md, "Known limits").
 		c.Until("the preferred brokers lead", func() bool { return c.Preferred(e2etest.Topic) })
 		began := time.Now()

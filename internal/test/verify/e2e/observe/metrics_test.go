@@ -98,8 +98,8 @@ func warningsOf(c *e2etest.Cluster) (warnings []string) {
 	for _, name := range e2etest.Names(c) {
 		text, err := os.ReadFile(filepath.Join(c.Dir, name+".log"))
 		require.NoError(c.T, err)
-		require.Contains(c.T, string(text), "INFO: READY, ")
-		require.Contains(c.T, string(text), `INFO: SETTINGS that differ from the defaults: `)
+		require.Contains(c.T, string(text), "INFO: ready to serve clients ")
+		require.Contains(c.T, string(text), `INFO: settings that differ from the defaults: `)
 		for line := range strings.Lines(string(text)) {
 			if severe.MatchString(line) {
 				warnings = append(warnings, line)

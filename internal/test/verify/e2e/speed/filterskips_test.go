@@ -29,7 +29,6 @@ type skipped struct {
 // 10 rounds of 2,000,000 messages each.
 func TestFilterSkips(t *testing.T) {
 	c := e2etest.Start(t, 3)
-	c.Leveled()
 	messages := e2etest.Rounds(20_000, 2_000_000)
 	const equal, regexp = "header:kind=refund", "header:kind~=^re(fund|call)$"
 	ways := []*skipped{

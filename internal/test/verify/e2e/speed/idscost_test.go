@@ -53,7 +53,6 @@ func headedPut(name string) func(b []byte, topic, id, body string) []byte {
 func TestCostOfIDs(t *testing.T) {
 	const producers = 64
 	c := e2etest.Start(t, 3)
-	c.Leveled()
 	create := func(topic, dedupe string) (leader string) {
 		c.Post(c.Brokers[0], "/topic/create", url.Values{"topic": {topic}, "dedupe_window": {"30s"}, "dedupe": {dedupe}})
 		c.Whole(topic)

@@ -62,9 +62,9 @@ func TestWalkOfAnExposedPort(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusOK, resp.StatusCode, string(body))
-	f.Page = "nothing: the port is open as configured; the log of n3 has `OPEN to the network`"
+	f.Page = "nothing: the port is open as configured; the log of n3 has `open to the network`"
 	f.Asked(0, "well: 3 of 3 brokers alive")
-	require.Contains(t, c.Logged("n3"), "OPEN to the network")
+	require.Contains(t, c.Logged("n3"), "open to the network")
 	f.Noted()
 }
 

@@ -46,7 +46,7 @@ var signs = map[string]string{
 	"`belongs to another foundation`":                        "TestWalkOfForeignDisks",
 	"`acknowledged data may be missing":                      "TestWalkOfRefusedStarts",
 	"`waiting for the metadata: …`":                          "cmd/nsqd.TestWaitsForAnExternalEtcd",
-	"`METADATA does not answer`":                             "TestWalkOfTheTable",
+	"`cannot reach the metadata`":                             "TestWalkOfTheTable",
 	"puts at one broker wait for seconds":                    "TestWalkOfACutOffBroker",
 	"`this broker needs a --node-name of its own`":           "TestCopiedConfigurationHurtsNobody",
 	"`mvcc: database space exceeded`":                        "TestAlertOfTheMetadata",
@@ -55,8 +55,8 @@ var signs = map[string]string{
 	"`other brokers will refuse this one's certificate`":     "TestWalkOfCertificates",
 	"`1 of 3 members of the metadata run, 2 are needed":      "TestWalkOfTheTable",
 	"`another process was started under this broker's name`": "TestWalkOfATwin",
-	"`STALLED: …`":                                           "TestAlertsOfADisk",
-	"`REGISTRATION lost`":                                    "TestAlertsOfStops",
+	"`stalled: …`":                                           "TestAlertsOfADisk",
+	"`registration lost`":                                    "TestAlertsOfStops",
 	"`address already in use`":                               "TestWalkOfTheTable",
 }
 
