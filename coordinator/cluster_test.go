@@ -19,6 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -55,7 +56,7 @@ type cluster struct {
 	recount        time.Duration // how often the boot counter is raised; 0 = the default
 	hold           time.Duration // T_hold; 0 = 20 s
 	linger         time.Duration // between the rounds of replication
-	topicDefaults  []coordinator.TopicDefault
+	topicDefaults  []option.Default
 	catchUpRate    int64 // bytes a second for replicas that catch up; 0 = no limit
 	mayPublish     func(user, topic string) bool
 	noSync         bool                // durability "replicated"

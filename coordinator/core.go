@@ -6,7 +6,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
@@ -38,8 +37,7 @@ func (b core) Topic(name string) (gateway.Topic, bool) {
 func topicOf(name string, t metadata.TopicState) gateway.Topic {
 	return gateway.Topic{
 		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered,
-		Rate:      limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate},
-		ByContent: t.Options.Dedupe == metadata.DedupeContent,
+		Options: t.Options,
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -116,7 +116,7 @@ func TestTheWindowOfATopicIsShown(t *testing.T) {
 		c := newDedupeCluster(t, 1)
 		c.do("n1", "topic.create", "orders", "", nil)
 		v, _ := c.view("n1", "orders")
-		require.EqualValues(t, metadata.DefaultDedupeWindowMS, v.DedupeWindowMS)
+		require.EqualValues(t, option.DefaultDedupeWindowMS, v.DedupeWindowMS)
 		c.do("n1", "topic.set", "orders", "", map[string]string{"dedupe_window": "5m"})
 		v, _ = c.view("n1", "orders")
 		require.EqualValues(t, 300_000, v.DedupeWindowMS)
@@ -198,7 +198,7 @@ func (c *cluster) byContent(topic string) {
 	c.t.Helper()
 	c.eventually(func() bool {
 		for on := range c.nodes {
-			if v, ok := c.view(on, topic); !ok || v.Dedupe != api.DedupeContent {
+			if v, ok := c.view(on, topic); !ok || v.Dedupe != option.DedupeContent {
 				return false
 			}
 		}
@@ -267,7 +267,7 @@ func TestContentIsPublishedOnce(t *testing.T) {
 		require.Len(t, c.drain("n1", "orders", len(firsts)+2), len(firsts)+2)
 
 		c.do("n1", "topic.set", "orders", "", map[string]string{"dedupe": "id"})
-		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == api.DedupeID }, "the option stays")
+		c.eventually(func() bool { v, _ := c.view("n1", "orders"); return v.Dedupe == option.DedupeID }, "the option stays")
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 		require.False(t, put("n1", nil, bodyOf("order 0")).Duplicate)
 	})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -209,8 +208,7 @@ func TestIdleAfterIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := map[string]string{"idle_after": "10m"}
-		defaults := []coordinator.TopicDefault{{Pattern: "*", Options: metadata.TopicOptions{IdleMS: 600_000}}}
-		c := graced(t, cluster{size: 1, topicDefaults: defaults})
+		c := graced(t, cluster{size: 1, topicDefaults: topicDefaults(t, "*:idle-after=10m")})
 		require.NoError(t, c.put("n1", "orders", "m"))
 		v, _ := c.view("n1", "orders")
 		require.EqualValues(t, 600_000, v.IdleMS)

@@ -21,6 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/vfs"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -81,7 +82,7 @@ type Options struct {
 	MinInSync         int           // likewise; 0 = by admin.DefaultMinInSync
 	Durability        metadata.Durability
 	TopicOptions      metadata.TopicOptions // likewise: retention and limits
-	TopicDefaults     []TopicDefault        // by patterns of names; the first that matches counts
+	TopicDefaults     []option.Default      // by patterns of names; the first that matches counts
 	NoAutoCreate      bool
 	Limits            quota.Limits // of topics, partitions and channels
 	// NoteCreation records what a client's put or subscription created, or would have created
@@ -168,32 +169,19 @@ func (o Options) topicDefaults() admin.Defaults {
 	}
 }
 
-// TopicDefault replaces the defaults of new topics with matching names, except for its zero
-// values.
-type TopicDefault struct {
-	Pattern                                  string // path.Match
-	Partitions, ReplicationFactor, MinInSync int
-	Durability                               metadata.Durability
-	Options                                  metadata.TopicOptions
-}
-
 // defaultsFor are the defaults of the topic with this name.
 func (o Options) defaultsFor(name string, d admin.Defaults) admin.Defaults {
-	at := slices.IndexFunc(o.TopicDefaults, func(t TopicDefault) bool { ok, _ := path.Match(t.Pattern, name); return ok })
+	at := slices.IndexFunc(o.TopicDefaults, func(t option.Default) bool { ok, _ := path.Match(t.Pattern, name); return ok })
 	if at < 0 {
 		return d
 	}
 	t := o.TopicDefaults[at]
-	d.Partitions, d.Durability = cmp.Or(t.Partitions, d.Partitions), cmp.Or(t.Durability, d.Durability)
+	d.Partitions, d.Durability = cmp.Or(t.Partitions, d.Partitions), cmp.Or(metadata.Durability(t.Durability), d.Durability)
 	if t.ReplicationFactor != 0 {
 		d.ReplicationFactor, d.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, admin.DefaultMinInSync(t.ReplicationFactor))
 	}
-	d.Options = metadata.TopicOptions{
-		RetentionMS: cmp.Or(t.Options.RetentionMS, d.Options.RetentionMS), RetentionBytes: cmp.Or(t.Options.RetentionBytes, d.Options.RetentionBytes),
-		MaxBytes: cmp.Or(t.Options.MaxBytes, d.Options.MaxBytes), TTLMS: cmp.Or(t.Options.TTLMS, d.Options.TTLMS),
-		MaxPutRate: cmp.Or(t.Options.MaxPutRate, d.Options.MaxPutRate), MaxPutBytesRate: cmp.Or(t.Options.MaxPutBytesRate, d.Options.MaxPutBytesRate),
-		IdleMS: cmp.Or(t.Options.IdleMS, d.Options.IdleMS), ChannelIdleMS: cmp.Or(t.Options.ChannelIdleMS, d.Options.ChannelIdleMS),
-	}
+	d.Ordered = t.Ordered
+	t.Options.Apply(&d.Options)
 	return d
 }
 

@@ -178,8 +178,7 @@ func TestATopicsPublishRate(t *testing.T) {
 		c, _ := newQuotaCluster(t, 1, quota.Limits{})
 		n1 := c.nodes["n1"]
 		set := func(messages, bytes int64) {
-			l := api.TopicLimits{MaxPutRate: &messages, MaxPutBytesRate: &bytes}
-			require.NoError(t, n1.Do(t.Context(), api.SetTopic{Topic: "orders", Limits: l}))
+			require.NoError(t, c.administer("n1", "topic.set", "orders", map[string]string{"max_put_rate": fmt.Sprint(messages), "max_put_bytes_rate": fmt.Sprint(bytes)}))
 		}
 		tried := 0
 		burst := func(padding string) (ok int) {

@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 func newTopic(t *cli.Target) *cobra.Command {
@@ -88,24 +89,14 @@ raises the number of partitions.`,
 // topicLimits defines the flags of a topic's limits and durability. The function that it returns adds those that are
 // given to a query.
 func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
-	help := map[string]string{
-		"retention-time":     "keep finished messages for replay for this time, such as 24h",
-		"retention-bytes":    "keep this many bytes of finished messages for replay",
-		"max-bytes":          "refuse puts while more bytes are unfinished; 0 = no limit",
-		"message-ttl":        "finish older messages instead of delivering them; 0s = no limit",
-		"max-put-rate":       "refuse puts beyond this many messages a second, at each broker; 0 = no limit",
-		"max-put-bytes-rate": "refuse puts beyond this many bytes a second, at each broker; 0 = no limit",
-		"dedupe-window":      "recognise a message that is published again under its id for this time, 1s to 1h, 0s = 2m",
-		"idle-after":         "delete the topic when it has had no put, no consumer and no unfinished message for this time, 1m or more, 0s = never",
-		"channel-idle-after": "announce a channel that has had no consumer and no operation for this time, and delete it with its messages after the brokers' --delete-grace; 1m or more, 0s = never",
-		"dedupe":             "id or content: recognise a message without an id that is published again by its body, key and headers",
-		"durability":         "sync or replicated: the meaning of OK",
-	}
-	for name, text := range help {
-		f.String(name, "", text)
+	f.String("durability", "", "sync or replicated: the meaning of OK")
+	names := []string{"durability"}
+	for _, r := range option.Topics {
+		f.String(r.Flag(), "", r.Help)
+		names = append(names, r.Flag())
 	}
 	return func(q url.Values) url.Values {
-		for name := range help {
+		for _, name := range names {
 			if v, _ := f.GetString(name); v != "" {
 				q.Set(underscored(name), v)
 			}
@@ -192,7 +183,7 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {
 	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s%s%s\n",
 		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
-		cli.Mark(x.Dedupe == api.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
+		cli.Mark(x.Dedupe == option.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
 		cli.Mark(x.IdleMS > 0, fmt.Sprintf(", deleted when idle for %s", time.Duration(x.IdleMS)*time.Millisecond)),
 		cli.Mark(x.ChannelIdleMS > 0, fmt.Sprintf(", channels announced when idle for %s and deleted later", time.Duration(x.ChannelIdleMS)*time.Millisecond)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

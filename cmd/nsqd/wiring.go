@@ -105,7 +105,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
 		Linger:      o.Linger,
 		CatchUpRate: o.CatchUpRate,
-		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: topicDefaults(o),
+		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: o.TopicDefaults(),
 		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
@@ -162,21 +162,6 @@ func (p *process) stages() func(*queue.Draft) func(engine.Stages) {
 		}
 		return func(s engine.Stages) { stored(tracing.Stored(s)) }
 	}
-}
-
-// topicDefaults converts the values of --topic-default.
-func topicDefaults(o config.Options) (list []coordinator.TopicDefault) {
-	for _, d := range o.TopicDefaults() {
-		list = append(list, coordinator.TopicDefault{
-			Pattern: d.Pattern, Partitions: d.Partitions, ReplicationFactor: d.ReplicationFactor, MinInSync: d.MinInSync,
-			Durability: metadata.Durability(d.Durability),
-			Options: metadata.TopicOptions{
-				RetentionMS: d.RetentionMS, RetentionBytes: d.RetentionBytes, MaxBytes: d.MaxBytes, TTLMS: d.TTLMS,
-				MaxPutRate: d.MaxPutRate, MaxPutBytesRate: d.MaxPutBytesRate, IdleMS: d.IdleMS, ChannelIdleMS: d.ChannelIdleMS,
-			},
-		})
-	}
-	return list
 }
 
 // nodeState returns this broker's entry in the metadata.

@@ -43,6 +43,7 @@ type Gateway interface {
 type Defaults struct {
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               metadata.Durability
+	Ordered                                  bool
 	Options                                  metadata.TopicOptions
 	// For changes the defaults of a topic by its name; nil = they are the same for all.
 	For          func(name string, d Defaults) Defaults

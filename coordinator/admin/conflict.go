@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
@@ -19,7 +18,7 @@ import (
 func settings(name string, t metadata.TopicState) api.TopicSettings {
 	return api.TopicSettings{
 		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-		EffectiveLimits: catalog.LimitsOf(t),
+		EffectiveLimits: t.Options.Effective(),
 	}
 }
 
@@ -45,20 +44,13 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		compare("ordered", t.Ordered, *op.Ordered)
 	}
 	wanted := t
-	setLimits(&wanted, op.Limits, metadata.Durability(op.Durability))
+	setLimits(&wanted, op.Limits.Change, metadata.Durability(op.Durability))
 	compare("durability", t.Durability, wanted.Durability)
-	is, wants := catalog.LimitsOf(t), catalog.LimitsOf(wanted)
-	ms := func(v int64) time.Duration { return time.Duration(v) * time.Millisecond }
-	compare("retention_time", ms(is.RetentionMS), ms(wants.RetentionMS))
-	compare("retention_bytes", is.RetentionBytes, wants.RetentionBytes)
-	compare("max_bytes", is.MaxBytes, wants.MaxBytes)
-	compare("message_ttl", ms(is.TTLMS), ms(wants.TTLMS))
-	compare("max_put_rate", is.MaxPutRate, wants.MaxPutRate)
-	compare("max_put_bytes_rate", is.MaxPutBytesRate, wants.MaxPutBytesRate)
-	compare("dedupe_window", ms(is.DedupeWindowMS), ms(wants.DedupeWindowMS))
-	compare("dedupe", is.Dedupe, wants.Dedupe)
-	compare("idle_after", ms(is.IdleMS), ms(wants.IdleMS))
-	compare("channel_idle_after", ms(is.ChannelIdleMS), ms(wants.ChannelIdleMS))
+	is, wants := t.Options.Effective(), wanted.Options.Effective()
+	for i := range option.Topics {
+		r := &option.Topics[i]
+		compare(r.Name, r.Show(is), r.Show(wants))
+	}
 	if has == nil {
 		return nil
 	}

@@ -202,8 +202,8 @@ func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, error) {
 	s := c.spec
 	state := metadata.TopicState{V: metadata.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
-		MinInSync: s.minInSync, Durability: s.durability, Ordered: s.ordered, Options: t.defaults.of(s.name).Options, Owner: s.owner}
-	setLimits(&state, s.limits, s.durability)
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: *s.ordered, Options: t.defaults.of(s.name).Options, Owner: s.owner}
+	setLimits(&state, s.options, s.durability)
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // a delete may still be repeated on another broker
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
@@ -54,7 +55,7 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
 			"let its consumers finish everything while nothing is published, and say reorder=true", api.ErrInvalid, op.Topic)
-	case state.Options.Dedupe == metadata.DedupeContent && !op.Reorder:
+	case state.Options.Dedupe == option.DedupeContent && !op.Reorder:
 		window := time.Duration(state.DedupeWindow()) * time.Millisecond
 		return fmt.Errorf("%w: topic %s recognises messages by their content, and one that was published less than %s before may go to another partition when it is published again, and be stored again: "+
 			"let nobody publish for %s, and say reorder=true", api.ErrInvalid, op.Topic, window, window)

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -46,11 +47,11 @@ type Topics struct {
 type spec struct {
 	name                            string
 	partitions, replicas, minInSync int
-	ordered                         bool
-	explicit                        bool // asked for by name, not by a put
+	ordered                         *bool // nil: the default
+	explicit                        bool  // asked for by name, not by a put
 	durability                      metadata.Durability
-	limits                          api.TopicLimits // others than the defaults
-	owner                           string          // whose quota counts it
+	options                         option.Change // others than the defaults
+	owner                           string        // whose quota counts it
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
@@ -72,6 +73,7 @@ func (t *Topics) complete(s spec) (spec, error) {
 	}
 	setDefault(&s.minInSync, DefaultMinInSync(s.replicas))
 	setDefault(&s.durability, d.Durability)
+	setDefault(&s.ordered, &d.Ordered)
 	switch {
 	case !api.ValidName(s.name): // it is a folder's name on every disk
 		return s, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, s.name)
@@ -125,14 +127,14 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 	}
 	s, err := t.complete(spec{
 		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
-		ordered: op.Ordered != nil && *op.Ordered, explicit: true,
-		durability: metadata.Durability(op.Durability), limits: op.Limits,
+		ordered: op.Ordered, explicit: true,
+		durability: metadata.Durability(op.Durability), options: op.Limits.Change,
 	})
 	if err != nil {
 		return err
 	}
 	if !there {
-		if err := t.mayHave(op.Limits); err != nil {
+		if err := t.mayHave(op.Limits.Values); err != nil {
 			return err
 		}
 		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
@@ -143,13 +145,9 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 }
 
 // mayHave refuses a deletion for idleness where nothing can be undeleted.
-func (t *Topics) mayHave(l api.TopicLimits) error {
-	switch {
-	case t.defaults.DeleteGrace > 0:
-	case l.IdleMS != nil && *l.IdleMS > 0:
-		return fmt.Errorf("%w: idle_after requires a --delete-grace: a topic that is deleted for it must be one that can be undeleted", api.ErrInvalid)
-	case l.ChannelIdleMS != nil && *l.ChannelIdleMS > 0:
-		return fmt.Errorf("%w: channel_idle_after requires a --delete-grace: a channel is announced for that time before it is deleted", api.ErrInvalid)
+func (t *Topics) mayHave(o metadata.TopicOptions) error {
+	if r := o.NeedsGrace(); r != nil && t.defaults.DeleteGrace == 0 {
+		return fmt.Errorf("%w: %s requires a --delete-grace: %s", api.ErrInvalid, r.Name, r.Grace)
 	}
 	return nil
 }
@@ -177,34 +175,20 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 // Set changes the limits of a topic, and its durability, that are given.
 func (t *Topics) Set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
-	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits)); err != nil {
+	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
 		return err
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that nsqadmin repeats
-		setLimits(&s, op.Limits, durability)
+		setLimits(&s, op.Limits.Change, durability)
 		return s, nil
 	})
 }
 
-// setLimits changes the limits that are given, and the durability unless it is "".
-func setLimits(s *metadata.TopicState, l api.TopicLimits, d metadata.Durability) {
+// setLimits changes the options that are given, and the durability unless it is "".
+func setLimits(s *metadata.TopicState, c option.Change, d metadata.Durability) {
 	s.Durability = cmp.Or(d, s.Durability)
-	o := &s.Options
-	switch l.Dedupe {
-	case api.DedupeID:
-		o.Dedupe = ""
-	case api.DedupeContent:
-		o.Dedupe = metadata.DedupeContent
-	}
-	for to, value := range map[*int64]*int64{
-		&o.RetentionMS: l.RetentionMS, &o.TTLMS: l.TTLMS, &o.RetentionBytes: l.RetentionBytes, &o.MaxBytes: l.MaxBytes,
-		&o.MaxPutRate: l.MaxPutRate, &o.MaxPutBytesRate: l.MaxPutBytesRate, &o.DedupeWindowMS: l.DedupeWindowMS, &o.IdleMS: l.IdleMS, &o.ChannelIdleMS: l.ChannelIdleMS,
-	} {
-		if value != nil {
-			*to = *value
-		}
-	}
+	c.Apply(&s.Options)
 }
 
 // validDurability refuses a durability that there is not.

@@ -9,15 +9,14 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // Limits are a topic's limits as they hold for one of its partitions; 0 = none.
 type Limits struct {
-	Bytes int64 // part of max_bytes
-	TTLMS int64
-	// DedupeMS is the dedupe window; 0 = the default.
-	DedupeMS int64
+	Bytes   int64 // part of max_bytes
+	Options option.Topic
 }
 
 // bounds is the part of a partition that its limits set; any goroutine reads it.
@@ -29,8 +28,8 @@ type bounds struct {
 // SetLimits brings a partition to its topic's limits.
 func (p *Partition) SetLimits(l Limits) {
 	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
-	p.queue.SetTTL(l.TTLMS)
-	window := cmp.Or(l.DedupeMS, dedupe.DefaultMS)
+	p.queue.SetTTL(l.Options.TTLMS)
+	window := cmp.Or(l.Options.DedupeWindowMS, dedupe.DefaultMS)
 	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
 		p.Post(replica.Dedupe{WindowMS: window})
 	}

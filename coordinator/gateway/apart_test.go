@@ -14,13 +14,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // byContent is the topic "orders" that recognises content.
 func (w *world) byContent(leaders ...ident.Node) Topic {
 	top := w.topic("orders", leaders...)
-	top.ByContent = true
+	top.Options.Dedupe = option.DedupeContent
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.topics["orders"] = top

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
@@ -64,9 +65,12 @@ type Topic struct {
 	Partitions int
 	Paused     bool
 	Ordered    bool
-	Rate       limits.Rate // of puts of this broker's clients
-	// ByContent: a message without an id is recognised by its content (queue.IdentityOfContent).
-	ByContent bool
+	Options    option.Topic
+}
+
+// rate is the publish rate that this broker admits from its own clients.
+func (t Topic) rate() limits.Rate {
+	return limits.Rate{Messages: t.Options.MaxPutRate, Bytes: t.Options.MaxPutBytesRate}
 }
 
 // Partition names one of the topic's partitions.

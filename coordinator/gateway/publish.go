@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -49,7 +50,7 @@ func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answere
 	err := api.ErrNoLeader
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
-	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
+	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
 		err = api.ErrRateLimited
 	default:
 		err = g.publish(t, anyPartition, key, d, a)
@@ -65,7 +66,7 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	case !ok || t.Partitions == 0:
 	case number < 0 || number >= t.Partitions:
 		err = fmt.Errorf("%w %d, but 0 to %d, not stored", api.ErrNoPartition, number, t.Partitions-1)
-	case !g.rates.Allow(t.ID, t.Rate, int(d.Count), d.Size()):
+	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
 		err = api.ErrRateLimited
 	default:
 		err = g.publish(t, number, nil, d, a)
@@ -101,7 +102,7 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 		return api.ErrNoLeader
 	}
 	named := number >= 0 && number < t.Partitions
-	if t.ByContent && d.LacksIdentities() {
+	if t.Options.Dedupe == option.DedupeContent && d.LacksIdentities() {
 		d = d.ByContent(key)
 		if d.Count > 1 && t.Partitions > 1 && key == nil && !named {
 			return g.publishApart(t, d, a)

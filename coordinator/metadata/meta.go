@@ -39,6 +39,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd/lifecycle"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 var (
@@ -238,37 +239,14 @@ func (t TopicState) PartitionMaxBytes() int64 {
 	return max(1, t.Options.MaxBytes/int64(t.Partitions))
 }
 
-// DefaultDedupeWindowMS is the dedupe window of a topic that names none.
-const DefaultDedupeWindowMS = 120_000
-
 // DedupeWindow is the time in ms within which a leader recognises a message that is published
 // again under its id.
 func (t TopicState) DedupeWindow() int64 {
-	return cmp.Or(t.Options.DedupeWindowMS, DefaultDedupeWindowMS)
+	return cmp.Or(t.Options.DedupeWindowMS, option.DefaultDedupeWindowMS)
 }
 
-// TopicOptions are the per-topic limits; zero means none.
-type TopicOptions struct {
-	RetentionMS    int64 `json:"retention_ms,omitempty"`
-	RetentionBytes int64 `json:"retention_bytes,omitempty"`
-	MaxBytes       int64 `json:"max_bytes,omitempty"`
-	TTLMS          int64 `json:"ttl_ms,omitempty"`
-	// The publish rate that each broker admits from its own clients, per second.
-	MaxPutRate      int64 `json:"max_put_rate,omitempty"`       // messages
-	MaxPutBytesRate int64 `json:"max_put_bytes_rate,omitempty"` // bytes
-	// The dedupe window; 0 = the default.
-	DedupeWindowMS int64 `json:"dedupe_window_ms,omitempty"`
-	// Dedupe is how a message is recognised that is published again: DedupeContent, or "": by its id alone.
-	Dedupe string `json:"dedupe,omitempty"`
-	// IdleMS is the time in ms after which the topic is deleted if nothing uses it; 0 = never.
-	IdleMS int64 `json:"idle_ms,omitempty"`
-	// ChannelIdleMS is the time in ms after which a channel is announced, and deleted a grace later, if
-	// nothing uses it; 0 = never.
-	ChannelIdleMS int64 `json:"channel_idle_ms,omitempty"`
-}
-
-// DedupeContent: a message without an id is recognised by its body and key.
-const DedupeContent = "content"
+// TopicOptions are the options of a topic; package option has their table.
+type TopicOptions = option.Topic
 
 // ChannelState is the value of a channel's key (version 1).
 type ChannelState struct {

@@ -225,7 +225,7 @@ func (h *Hosting) open(id ident.Partition) (*engine.Partition, error) {
 	o := h.o.Replica
 	o.Partition = id
 	o.Self = replica.Peer{Node: h.o.Self, Incarnation: h.o.Incarnation(), Store: st.StoreID()}
-	o.DedupeMS = cmp.Or(h.limits(id.Topic).DedupeMS, dedupe.DefaultMS)
+	o.DedupeMS = cmp.Or(h.limits(id.Topic).Options.DedupeWindowMS, dedupe.DefaultMS)
 	m := machineOf(st, p.Queue(), o)
 	_, trashed := h.o.Catalog.Trashed(id.Topic)
 	p.SetTrashed(trashed)

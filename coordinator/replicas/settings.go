@@ -36,7 +36,7 @@ func (h *Hosting) limits(id ident.TopicID) engine.Limits {
 }
 
 func limitsOf(t metadata.TopicState) engine.Limits {
-	return engine.Limits{Bytes: t.PartitionMaxBytes(), TTLMS: t.Options.TTLMS, DedupeMS: t.DedupeWindow()}
+	return engine.Limits{Bytes: t.PartitionMaxBytes(), Options: t.Options}
 }
 
 // ChannelsChanged hands a topic's policies to the channels hosted here.

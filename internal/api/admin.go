@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
@@ -51,45 +52,14 @@ type SetTopic struct {
 	Limits     TopicLimits
 }
 
-// The bounds of a topic's dedupe window.
-const (
-	MinDedupeWindow = time.Second
-	MaxDedupeWindow = time.Hour
-)
-
-// MinIdle is the least time after which a topic that nothing uses is deleted, or a channel announced.
-const MinIdle = time.Minute
-
-// How a topic recognises a message that is published again.
-const (
-	DedupeID      = "id"      // by the id that its producer gave it
-	DedupeContent = "content" // without an id, by its body, key and headers
-)
-
-// TopicLimits are limits of a topic; nil = the default or as it is, 0 = none.
+// TopicLimits are new values of a topic's options; those that are not given are the default, or stay as they are.
 type TopicLimits struct {
-	RetentionMS, TTLMS, RetentionBytes, MaxBytes *int64
-	MaxPutRate, MaxPutBytesRate                  *int64 // messages and bytes a second, at each broker
-	DedupeWindowMS                               *int64 // 0 = the default
-	Dedupe                                       string // DedupeID, DedupeContent; "": as it is
-	IdleMS                                       *int64 // the topic is deleted if nothing uses it for this time; 0 = never
-	ChannelIdleMS                                *int64 // a channel is announced if nothing uses it for this time, and deleted a grace later; 0 = never
-	Malformed                                    error
+	option.Change
+	Malformed error
 }
 
-// EffectiveLimits are the limits that a topic has; TopicView and TopicSettings contain them.
-type EffectiveLimits struct {
-	RetentionMS     int64  `json:"retention_ms"`
-	RetentionBytes  int64  `json:"retention_bytes"`
-	MaxBytes        int64  `json:"max_bytes"`
-	TTLMS           int64  `json:"message_ttl_ms"`
-	MaxPutRate      int64  `json:"max_put_rate"`       // messages a second and broker; 0: no limit
-	MaxPutBytesRate int64  `json:"max_put_bytes_rate"` // bytes a second and broker; 0: no limit
-	DedupeWindowMS  int64  `json:"dedupe_window_ms"`
-	Dedupe          string `json:"dedupe"`                // "id", "content"
-	IdleMS          int64  `json:"idle_after_ms"`         // it is deleted if nothing uses it for this time; 0: never
-	ChannelIdleMS   int64  `json:"channel_idle_after_ms"` // a channel is announced if nothing uses it for this time, and deleted a grace later; 0: never
-}
+// EffectiveLimits are the options that a topic has; TopicView and TopicSettings contain them.
+type EffectiveLimits = option.Effective
 
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be
 // undeleted for that time, unless Now is set. BrokerByBroker says that the client asks all brokers, one

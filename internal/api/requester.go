@@ -2,9 +2,6 @@ package api
 
 import "context"
 
-// MaxRate bounds a publish rate, in messages or bytes a second.
-const MaxRate = 1 << 40
-
 // Requester is the client that asked for an operation: quotas count for its user, and the
 // audit names it.
 type Requester struct {

@@ -23,7 +23,7 @@ type layer struct {
 // layers, and of its own layer; Go itself refuses cycles among them. The longest match counts.
 var layers = []layer{
 	{"tools without knowledge of queues or clusters", []string{
-		"internal/ident", "internal/vfs", "internal/config", "internal/concurrency", "internal/api/outcome", "internal/api/msgstream",
+		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/api/outcome", "internal/api/msgstream",
 		"internal/auth/limits", "internal/observe/metrics", "internal/observe/events", "internal/observe/redact",
 		"coordinator/metadata/etcd", "coordinator/metadata/nodefile", "rpc/peertls", "internal/lint", "internal/test/testkit"}},
 	{"formats: batches, segments, the journal, the states of channels", []string{"commitlog", "nsqd/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"}},

@@ -1,14 +1,14 @@
 package dedupe
 
 import (
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 const (
 	// DefaultMS is the dedupe window of a topic that names none.
-	DefaultMS = metadata.DefaultDedupeWindowMS
+	DefaultMS = option.DefaultDedupeWindowMS
 	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and
 	// an eighth more, because the clock of the partition stands still while it has no leader.
 	DefaultIdentities = 9 << 17

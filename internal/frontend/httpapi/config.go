@@ -8,15 +8,15 @@ import (
 	"github.com/julienschmidt/httprouter"
 )
 
-// option returns the name of the option in a /config/:opt request.
-func option(r *http.Request) string {
+// optionName returns the name of the option in a /config/:opt request.
+func optionName(r *http.Request) string {
 	return httprouter.ParamsFromContext(r.Context()).ByName("opt")
 }
 
 // getConfig: GET /config/:opt. A string is sent as it is, any other value as JSON.
 func (a *endpoints) getConfig(r *http.Request) (any, error) {
 	if a.b.Config != nil {
-		if v, ok := a.b.Config.Get(option(r)); ok {
+		if v, ok := a.b.Config.Get(optionName(r)); ok {
 			return v, nil
 		}
 	}
@@ -40,7 +40,7 @@ func (a *endpoints) putConfig(r *http.Request) (any, error) {
 	if a.b.Config == nil {
 		return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 	}
-	switch option(r) {
+	switch optionName(r) {
 	case "nsqlookupd_tcp_addresses":
 		var addresses []string
 		if err = json.Unmarshal(body, &addresses); err == nil {
@@ -52,7 +52,7 @@ func (a *endpoints) putConfig(r *http.Request) (any, error) {
 		return nil, fail(http.StatusBadRequest, "INVALID_OPTION")
 	}
 	if err != nil {
-		return nil, explain(http.StatusBadRequest, "INVALID_VALUE", "%s does not take this value: %v", option(r), err)
+		return nil, explain(http.StatusBadRequest, "INVALID_VALUE", "%s does not take this value: %v", optionName(r), err)
 	}
 	return a.getConfig(r)
 }

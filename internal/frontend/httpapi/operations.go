@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // arguments reads the arguments of an operation. A missing or empty argument leaves its target
@@ -58,80 +58,18 @@ func (a *arguments) positive(name string, to *int) {
 	*to = n
 }
 
-// duration reads a duration as milliseconds.
-func (a *arguments) duration(name string, to **int64) {
+// rate reads a number of messages or bytes a second.
+func (a *arguments) rate(name string, kind option.Kind, to **int64) {
 	text := a.Get(name)
 	if text == "" {
 		return
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		a.fail("%s must be a duration such as 24h", name)
-		return
-	}
-	if d > 0 && d < time.Millisecond { // or it would be 0, which often means none
-		a.fail("%s must be at least 1ms, or 0", name)
-		return
-	}
-	ms := d.Milliseconds()
-	*to = &ms
-}
-
-// bytes reads a number of bytes.
-func (a *arguments) bytes(name string, to **int64) {
-	text := a.Get(name)
-	if text == "" {
-		return
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		a.fail("%s must be a number of bytes", name)
+	n, err := kind.Parse(text)
+	if err != nil {
+		a.fail("%s %w", name, err)
 		return
 	}
 	*to = &n
-}
-
-// messageRate reads a number of messages a second, byteRate one of bytes.
-func (a *arguments) messageRate(name string, to **int64) { a.rate(name, "messages", to) }
-func (a *arguments) byteRate(name string, to **int64)    { a.rate(name, "bytes", to) }
-
-// rate reads a number of things a second.
-func (a *arguments) rate(name, of string, to **int64) {
-	text := a.Get(name)
-	if text == "" {
-		return
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > api.MaxRate {
-		a.fail("%s must be a number of %s a second, 0 (no limit) to %d", name, of, int64(api.MaxRate))
-		return
-	}
-	*to = &n
-}
-
-// window reads a dedupe window; 0 is the default.
-func (a *arguments) window(name string, to **int64) {
-	var given *int64
-	a.duration(name, &given)
-	if given == nil {
-		return
-	}
-	if ms := *given; ms != 0 && (ms < api.MinDedupeWindow.Milliseconds() || ms > api.MaxDedupeWindow.Milliseconds()) {
-		a.fail("%s must be %s to %s, or 0 (the default)", name, api.MinDedupeWindow, api.MaxDedupeWindow)
-		return
-	}
-	*to = given
-}
-
-// idle reads the time after which an unused topic is deleted.
-func (a *arguments) idle(name string, to **int64) {
-	var given *int64
-	a.duration(name, &given)
-	if given != nil && *given != 0 && *given < api.MinIdle.Milliseconds() {
-		a.fail("%s must be %s or more, or 0 (never)", name, api.MinIdle)
-		return
-	}
-	*to = given
 }
 
 // topicID reads the id of a topic.
@@ -147,7 +85,7 @@ func (a *arguments) topicID(name string, to *ident.TopicID) {
 
 func readCreateTopic(topic string, values url.Values) api.Operation {
 	o := api.CreateTopic{Topic: topic}
-	o.Limits, _ = readLimits(values)
+	o.Limits = readLimits(values)
 	a := arguments{Values: values}
 	a.choice("ordered", &o.Ordered)
 	a.positive("partitions", &o.Partitions)
@@ -160,7 +98,7 @@ func readCreateTopic(topic string, values url.Values) api.Operation {
 
 func readSetTopic(topic string, values url.Values) api.Operation {
 	o := api.SetTopic{Topic: topic, Durability: values.Get("durability")}
-	o.Limits, _ = readLimits(values)
+	o.Limits = readLimits(values)
 	return o
 }
 

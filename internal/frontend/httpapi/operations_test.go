@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 )
 
@@ -24,6 +26,16 @@ func (a *asked) Do(_ context.Context, op api.Operation) error {
 
 func to[T any](v T) *T { return &v }
 
+// newValues are new values of options, each as name=value.
+func newValues(t *testing.T, values ...string) (l api.TopicLimits) {
+	for _, x := range values {
+		name, value, _ := strings.Cut(x, "=")
+		at := slices.IndexFunc(option.Topics, func(r option.Row) bool { return r.Name == name })
+		require.NoError(t, l.Read(&option.Topics[at], value))
+	}
+	return l
+}
+
 // TestOperationsAreRead: missing and empty arguments leave the default; endpoints of
 // NSQ alone ignore unknown ones.
 func TestOperationsAreRead(t *testing.T) {
@@ -33,10 +45,10 @@ func TestOperationsAreRead(t *testing.T) {
 		"/topic/create?topic=t&partitions=": api.CreateTopic{Topic: "t"},
 		"/topic/create?topic=t&partitions=2&replication_factor=3&min_in_sync=1&ordered=true&retention_time=1s&message_ttl=0&max_bytes=7&durability=replicated": api.CreateTopic{
 			Topic: "t", Durability: "replicated", Partitions: 2, ReplicationFactor: 3, MinInSync: 1, Ordered: to(true),
-			Limits: api.TopicLimits{RetentionMS: to(int64(1000)), TTLMS: to(int64(0)), MaxBytes: to(int64(7))},
+			Limits: newValues(t, "retention_time=1s", "message_ttl=0", "max_bytes=7"),
 		},
 		"/v1/topic/set?topic=t&max_bytes=7&durability=sync": api.SetTopic{
-			Topic: "t", Durability: "sync", Limits: api.TopicLimits{MaxBytes: to(int64(7))}},
+			Topic: "t", Durability: "sync", Limits: newValues(t, "max_bytes=7")},
 		"/topic/delete?topic=t":                            api.DeleteTopic{Topic: "t"},
 		"/topic/delete?topic=t&now=true":                   api.DeleteTopic{Topic: "t", Now: true},
 		"/v1/topic/undelete?topic=t":                       api.UndeleteTopic{Topic: "t"},

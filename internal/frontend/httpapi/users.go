@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // usersTimeout bounds a change of the users.
@@ -135,8 +136,8 @@ func (a *endpoints) setQuota(r *http.Request) (any, error) {
 	args.number("topics", &c.Topics)
 	args.number("partitions", &c.Partitions)
 	args.number("channels", &c.Channels)
-	args.messageRate("put_rate", &c.PutRate)
-	args.byteRate("put_bytes_rate", &c.PutBytesRate)
+	args.rate("put_rate", option.MessageRate, &c.PutRate)
+	args.rate("put_bytes_rate", option.ByteRate, &c.PutBytesRate)
 	switch {
 	case args.err != nil:
 		return nil, args.err

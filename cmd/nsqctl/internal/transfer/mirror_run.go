@@ -24,6 +24,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 const (
@@ -298,7 +299,7 @@ func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 // starts their links.
 func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
-	if topic.Ordered || topic.Dedupe == api.DedupeContent {
+	if topic.Ordered || topic.Dedupe == option.DedupeContent {
 		q.Set("reorder", "true") // as at the source: the copies keep their partitions
 	}
 	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)

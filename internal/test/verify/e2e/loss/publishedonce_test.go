@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/clusters"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/e2etest"
@@ -105,7 +106,7 @@ func publishThroughFaults(t *testing.T, by recognition) *insistent {
 		p.c.Until("the option at all brokers", func() bool {
 			return !slices.ContainsFunc(p.c.Brokers, func(b devcluster.Broker) bool {
 				var v api.ClusterView
-				return p.c.Get(b, "/v1/cluster", &v) != nil || !slices.ContainsFunc(v.Topics, func(x api.TopicView) bool { return x.Dedupe == api.DedupeContent })
+				return p.c.Get(b, "/v1/cluster", &v) != nil || !slices.ContainsFunc(v.Topics, func(x api.TopicView) bool { return x.Dedupe == option.DedupeContent })
 			})
 		})
 	}
