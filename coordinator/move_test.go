@@ -148,7 +148,7 @@ func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
 		require.Contains(t, <-trashing, from+"/")
 		require.NoError(t, c.move(to, "orders", "0", to, from))
 		<-back
-		for !waitsFor("hosting.(*Hosting).open") && !touched.Load() { // a wait for a mutex, which stops the bubble's time
+		for !waitsFor("replicas.(*Hosting).open") && !touched.Load() { // a wait for a mutex, which stops the bubble's time
 			runtime.Gosched()
 		}
 		require.False(t, touched.Load(), "it is opened while it is trashed")
