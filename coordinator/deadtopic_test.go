@@ -84,3 +84,31 @@ func TestDeadLettersThatCannotGoAreLoggedOnce(t *testing.T) {
 		require.ErrorIs(t, lines()[0].Data[logrus.ErrorKey].(error), api.ErrTopicFull)
 	})
 }
+
+// TestAPutWaitsForNoDeletedTopic: a put waits for the leader of a topic that is deleted meanwhile. It
+// is answered then, and not at the put limit.
+func TestAPutWaitsForNoDeletedTopic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		names := []string{"orders", "invoices", "letters", "parcels"}
+		topic := ""
+		for _, name := range names {
+			c.do("n1", "topic.create", name, "", map[string]string{"replication_factor": "1"})
+			if c.leader(name) == "n3" {
+				topic = name
+			}
+		}
+		require.NotEmpty(t, topic, "n3 leads none of %v", names)
+		c.kill("n3")
+		answered := make(chan error, 1)
+		began := time.Now()
+		go func() { answered <- c.put("n1", topic, "x") }()
+		time.Sleep(time.Second)
+		require.Empty(t, answered, "it waits for the leader")
+		c.do("n2", "topic.delete", topic, "", nil)
+		err := <-answered
+		require.ErrorContains(t, err, "topic deleted, not stored")
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+}

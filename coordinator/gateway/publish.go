@@ -47,7 +47,7 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 
 // Publish takes one put; see api.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
-	err := api.ErrNoLeader
+	var err error = errTopicDeleted{}
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
 	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
@@ -61,9 +61,11 @@ func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answere
 // PublishAt takes one put for the partition with this number; see api.Publisher. The topic's
 // publish rate bounds it as it bounds Publish.
 func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
-	err := api.ErrNoLeader
+	var err error = errTopicDeleted{}
 	switch t, ok := g.core.Topic(topic); {
-	case !ok || t.Partitions == 0:
+	case !ok:
+	case t.Partitions == 0:
+		err = api.ErrNoLeader
 	case number < 0 || number >= t.Partitions:
 		err = fmt.Errorf("%w %d, but 0 to %d, not stored", api.ErrNoPartition, number, t.Partitions-1)
 	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
@@ -89,7 +91,7 @@ const anyPartition = -1
 // topic has it. The topic's publish rate does not bound it: dead letters must not stay
 // behind because of a busy producer.
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
-	err := api.ErrNoLeader
+	var err error = errTopicDeleted{}
 	if t, ok := g.core.Topic(topic); ok {
 		err = g.publish(t, number, key, d, a)
 	}
@@ -313,11 +315,17 @@ func (g *Gateway) clusterChanged() {
 				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
 			})
 		}
-		if t, ok := g.core.Topic(q.topic); !ok || t.ID != q.id.Topic {
+		if g.deleted(q) {
 			g.drop(q)
 		}
 	}
 	g.subs.changed()
+}
+
+// deleted reports whether the queue's topic was deleted. Another topic may have its name by now.
+func (g *Gateway) deleted(q *putQueue) bool {
+	t, ok := g.core.Topic(q.topic)
+	return !ok || t.ID != q.id.Topic
 }
 
 // drop removes an empty queue of a deleted topic from the table.
@@ -345,6 +353,10 @@ func (g *Gateway) runDue() (time.Duration, bool) {
 	for _, q := range g.allQueues() {
 		q.unanswered(now)
 		g.answer(q.expire(now))
+		if g.deleted(q) {
+			g.answer(q.orphaned())
+			g.drop(q)
+		}
 		q.pump()
 		if at, waiting := q.due(); waiting && at > now {
 			pause = min(pause, at-now)

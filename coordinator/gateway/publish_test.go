@@ -194,6 +194,47 @@ func TestNoLeaderAtAll(t *testing.T) {
 	})
 }
 
+// TestPutsOfADeletedTopic: a put that waits while its topic is deleted is answered at once. If one of
+// its attempts has no answer yet, the next time to send it again ends the wait.
+func TestPutsOfADeletedTopic(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		silent bool // the leader takes the put and does not answer
+		err    error
+		text   string
+		after  time.Duration
+	}{
+		{"no leader", false, api.ErrTopicNotFound, "topic deleted, not stored", 0},
+		{"in doubt", true, api.ErrInDoubt, api.ErrInDoubt.Error(), 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				top := w.topic("orders", "n1")
+				w.brokers["n1"].judge = func(int, queue.Draft) (replica.Outcome, bool) { return replica.InDoubt, false }
+				if !c.silent {
+					w.lead(top.Partition(0), "")
+				}
+				start := time.Now()
+				a := w.publish("n2", "x")
+				time.Sleep(time.Second)
+				require.Empty(t, a.all())
+				w.mu.Lock()
+				delete(w.topics, "orders")
+				w.mu.Unlock()
+				w.tell()
+				time.Sleep(5 * time.Second)
+				require.Len(t, a.all(), 1)
+				require.ErrorIs(t, a.all()[0].Err, c.err)
+				require.EqualError(t, a.all()[0].Err, c.text)
+				require.LessOrEqual(t, a.at[0].Sub(start), max(c.after, time.Second)+200*time.Millisecond)
+				late := w.publish("n2", "y")
+				synctest.Wait()
+				require.EqualError(t, late.all()[0].Err, "topic deleted, not stored", "deleted after Admit")
+			})
+		})
+	}
+}
+
 func TestHintOfAPeerIsFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		top := w.topic("orders", "n1")

@@ -122,6 +122,15 @@ func (h *history) final(parked bool, sure error) error {
 	}
 }
 
+// errTopicDeleted is the answer to a put whose topic was deleted after Admit has seen it.
+type errTopicDeleted struct{}
+
+// Error implements error.
+func (errTopicDeleted) Error() string { return "topic deleted, not stored" }
+
+// Unwrap gives the error its row of package outcome.
+func (errTopicDeleted) Unwrap() error { return api.ErrTopicNotFound }
+
 // answer is the result of a put. Its Answerer is called without a lock.
 type answer struct {
 	put    *put

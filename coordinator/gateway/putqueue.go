@@ -204,6 +204,11 @@ func (q *putQueue) expire(now time.Duration) []answer {
 	return q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= q.gateway.o.PutLimit })
 }
 
+// orphaned removes the puts without an attempt under way: their topic was deleted.
+func (q *putQueue) orphaned() []answer {
+	return q.giveUp(errTopicDeleted{}, func(p *put) bool { return p.parked })
+}
+
 // abandon removes all puts: the broker is stopping.
 func (q *putQueue) abandon() []answer {
 	return q.giveUp(api.ErrExiting, func(*put) bool { return true })
