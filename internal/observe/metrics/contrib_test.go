@@ -80,9 +80,9 @@ func TestAlertsPage(t *testing.T) {
 	b.WriteString("# Alerts\n\nGenerated from the rules for Prometheus, [alerts.yml](../../contrib/prometheus/alerts.yml) (`make reference`). Dashboards for Grafana:\n" +
 		"[contrib/grafana](../../contrib/grafana). All metrics: [metrics](../metrics.md). Critical alerts wake a person, warnings wait for the morning.\n")
 	for _, m := range found {
-		name, expr, after, severity, description, action, runbook := m[1], m[2], m[3], m[4], quoted(m[6]), quoted(m[7]), m[8]
+		name, expr, after, severity, description, action, runbook := m[1], m[2], "at once", m[4], quoted(m[6]), quoted(m[7]), m[8]
 		require.Equal(t, runbooks+strings.ToLower(name), runbook)
-		if after = "at once"; m[3] != "" {
+		if m[3] != "" {
 			after = "after " + m[3]
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s, %s: `%s`\n\n%s\n\n%s\n", name, strings.ToUpper(severity[:1])+severity[1:], after, strings.ReplaceAll(expr, "''", "'"), linked(description), linked(action))
