@@ -27,7 +27,7 @@ func environ(t *testing.T, debug string) string {
 	b := prepare(t)
 	b.env = []string{"GODEBUG=" + debug}
 	b.run()
-	b.eventually("has its settings", func() bool { return strings.Contains(b.logged(), "SETTINGS") }) // after the restart
+	b.eventually("has its settings", func() bool { return strings.Contains(b.logged(), "settings that differ") }) // after the restart
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.cmd.Process.Pid))
 	require.NoError(t, err)
 	return string(env) + "\x00"

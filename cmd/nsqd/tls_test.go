@@ -240,7 +240,7 @@ func TestBrokersThatJoinAreAllowed(t *testing.T) {
 // lookup returns the address of a lookup port that the system chose.
 func (b *broker) lookup() string {
 	b.t.Helper()
-	at := regexp.MustCompile(`lookup on (\S+)`).FindStringSubmatch(b.logged())
+	at := regexp.MustCompile(`lookup=(\S+)`).FindStringSubmatch(b.logged())
 	require.NotNil(b.t, at)
 	return at[1]
 }

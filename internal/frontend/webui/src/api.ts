@@ -106,6 +106,7 @@ async function ask(url: string, init: RequestInit, signal?: AbortSignal): Promis
 
 // A browser signs in with a token, once. From then on the broker knows it by a cookie that no script can read.
 let ends: ReturnType<typeof setTimeout> | undefined;
+let leaving = false; // this page signed out: a request that was under way then is refused for that reason
 
 // whoAmI asks the broker for the identity of this browser. It shows the sign-in if that identity may not observe.
 export async function whoAmI(otherwise: Reason = ""): Promise<Session> {
@@ -117,7 +118,7 @@ export async function whoAmI(otherwise: Reason = ""): Promise<Session> {
     session = { enforced: false, identity: "anonymous", signed_in: false, observe: true, administer: true };
   }
   const closed = session.enforced && !session.observe;
-  const reason: Reason = session.signed_in ? "rights" : otherwise || (link.session?.signed_in ? "ended" : link.signIn || "first");
+  const reason: Reason = session.signed_in ? "rights" : leaving ? "out" : otherwise || (link.session?.signed_in ? "ended" : link.signIn || "first");
   clearTimeout(ends);
   if (session.expires_ms) ends = setTimeout(() => void whoAmI().catch(() => {}), Math.max(session.expires_ms - Date.now(), 0) + 1000);
   setLink({ session, signIn: closed ? reason : link.signIn === "asked" && !session.signed_in ? "asked" : "" });
@@ -133,15 +134,20 @@ export async function signIn(token: string): Promise<void> {
   }
   const seen = await (await send("v1/session", {})).json() as Session;
   if (!seen.signed_in) throw new Failed(0, "", "The broker signed you in, but this browser did not keep its cookie. Allow cookies for this address, and sign in again.");
+  leaving = false;
   await whoAmI();
 }
 
 // signOut ends the sign-in at the broker, which also removes the cookie.
 export async function signOut(): Promise<void> {
+  leaving = true;
   try {
     await send("v1/session/logout", { method: "POST" });
   } catch (e) {
-    if (!(e instanceof Failed) || e.status !== 401) throw e; // it had ended already
+    if (!(e instanceof Failed) || e.status !== 401) { // else it had ended already
+      leaving = false;
+      throw e;
+    }
   }
   await whoAmI("out");
 }
