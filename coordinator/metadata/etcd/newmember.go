@@ -151,6 +151,16 @@ func (r *rejoining) listed(ctx context.Context) (cluster uint64, m *etcdserverpb
 	return list.Header.ClusterId, m, nil
 }
 
+// clientURLs returns the client URLs of members, except of the one at a peer URL.
+func clientURLs(members []member, except string) (urls []string) {
+	for _, m := range members {
+		if !slices.Contains(m.PeerURLs, except) {
+			urls = append(urls, m.ClientURLs...)
+		}
+	}
+	return urls
+}
+
 // Promote makes a learner that has caught up a voter, and waits until it is one. For a voter
 // it does nothing.
 func (s *Server) Promote(ctx context.Context) error {

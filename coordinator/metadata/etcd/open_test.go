@@ -568,7 +568,8 @@ func TestWipedMemberWaitsForOthers(t *testing.T) {
 }
 
 // TestWipedMemberBelievesNoOldList: while one of five joins as a new member, another one
-// starts that was stopped since the founding. It answers with the original list of members alone.
+// starts that was stopped since the founding. It answers with the original list of members. It
+// is of a build that sends no reports.
 func TestWipedMemberBelievesNoOldList(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -30,6 +30,7 @@ func TestLaterAndOtherLives(t *testing.T) {
 		"the same":                     {after(4, "2a"), after(4, "2a"), false, false},
 		"an older one was seen":        {after(4, "2a"), after(9, "2a", "6b"), false, false},
 		"an old copy":                  {after(9, "2a", "6b"), after(4, "2a"), true, false},
+		"an old copy, older build":     {after(9), after(4), true, false},
 		"it lived on, not as long":     {after(9, "2a", "6b"), after(7, "2a", "5c"), true, true},
 		"it lived on, as long":         {after(9, "2a", "6b"), after(9, "2a", "5c"), true, true},
 		"it lived on, longer":          {after(9, "2a", "6b"), after(11, "2a", "5c"), true, true},

@@ -81,7 +81,7 @@ type StartRecord struct {
 type DiskState struct {
 	Disk   DiskID        `json:"disk"`
 	Boot   int64         `json:"boot"`             // the boot counter
-	Starts []StartRecord `json:"starts,omitempty"` // the newest, in their order
+	Starts []StartRecord `json:"starts,omitempty"` // the newest, in their order; none: of an older build
 }
 
 // LaterThan reports whether a disk in the state now is an old copy of the disk in the state s.
@@ -145,15 +145,17 @@ type Report struct {
 	Started    bool                 // its disk has once held its log
 	Members    Members              // its configured members
 	SeenYou    DiskState            // state of the asking member that it saw last
-	Seen       map[string]DiskState // last seen state of each other member
+	Seen       map[string]DiskState // last seen state of each other member; nil: of an older build
 	// Votes: the member's etcd was started, with or without a majority. Running: it has a
 	// leader, so another member can join the cluster.
 	Votes, Running bool
+	// Legacy: only etcd answers there, of a build that sends no report.
+	Legacy bool
 }
 
 // empty reports whether the member has no part in any history.
 func (r Report) empty() bool {
-	return r.Foundation == nil && !r.Started && !r.Running && !r.Votes
+	return r.Foundation == nil && !r.Started && !r.Running && !r.Votes && !r.Legacy
 }
 
 // Action is what a member does next.
