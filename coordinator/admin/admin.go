@@ -102,30 +102,15 @@ type Admin struct {
 
 	records   *records
 	directory Directory
-	self      ident.Node
+	log       logrus.FieldLogger
 }
-
-// tombstonedError refuses a deletion by nsqadmin's "tombstone node", which is meant for the copy of one broker: all
-// brokers have the same topic. nsqadmin shows it as a warning, for the tombstone itself is in force.
-type tombstonedError struct {
-	topic string
-	node  ident.Node
-}
-
-// Error implements error.
-func (e *tombstonedError) Error() string {
-	return fmt.Sprintf("topic %s is not deleted: %s is tombstoned for it, and deleting one broker's copy would delete the topic of the whole cluster; ask another broker to delete it", e.topic, e.node)
-}
-
-// Unwrap gives the error its row of package outcome.
-func (e *tombstonedError) Unwrap() error { return api.ErrConflict }
 
 // New makes an Admin.
 func New(o Options) *Admin {
 	r := &records{store: o.Store, keys: o.Keys, catalog: o.Catalog}
 	l := &leaders{directory: o.Directory, caller: o.Caller, catalog: o.Catalog, slots: make(chan struct{}, askers)}
 	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
-	a := &Admin{Quotas: q, records: r, directory: o.Directory, self: o.Self}
+	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
 	a.Topics = &Topics{
 		records: r, caller: o.Caller, up: o.Up, low: o.Low, defaults: o.Defaults, channels: a.Channels,
@@ -160,7 +145,10 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 			return err
 		}
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
-			return &tombstonedError{topic: op.Topic, node: a.self}
+			// nsqadmin's "tombstone node" asks for the deletion of one broker's copy, after the tombstone, and takes any other
+			// answer for a failure of the tombstone, which is in force. All brokers have the same topic.
+			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
+			return nil
 		}
 		return a.Topics.Delete(ctx, op)
 	case api.UndeleteTopic:

@@ -105,6 +105,9 @@ func lastError(name string) string {
 		return ""
 	}
 	lines := slices.Collect(bytes.Lines(text))
+	for len(lines) > 1 && bytes.HasPrefix(lines[len(lines)-1], []byte("nsqd --help-all ")) { // it follows the error of the command line
+		lines = lines[:len(lines)-1]
+	}
 	last := string(lines[len(lines)-1])
 	if at := strings.Index(last, "ERROR: "); at >= 0 {
 		return strings.TrimSpace(last[at+len("ERROR: "):])

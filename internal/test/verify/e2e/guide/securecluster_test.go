@@ -61,7 +61,7 @@ func TestGuideSecureCluster(t *testing.T) {
 	h.here(page["certificate"])
 	h.start("n4.example", page["join"])
 	wait.Until(t, func() bool { return strings.Contains(h.logged("n4.example"), "run nsqctl cluster invite") }, "n4 says why it waits: %s", h.logs())
-	require.Contains(t, h.logged("n4.example"), `it refuses this broker: no broker with a name of its certificate, ["n4.example"], is a member or invited`)
+	require.Contains(t, h.logged("n4.example"), "it refuses this broker: no broker with a name of its certificate")
 	require.Contains(t, h.on("n1.example", page["invite"]), "n4.example may join until")
 	h.on("n4.example", "until nsqctl health --ready 2>/dev/null; do sleep 1; done")
 	require.Regexp(t, `(?m)^n4\.example +true +n4\.example:4150 `, h.on("n1.example", page["balance"]))
