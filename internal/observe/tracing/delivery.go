@@ -148,18 +148,22 @@ func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 // leader decides.
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	err := s.Subscription.Settle(r, do)
-	if err != nil {
-		return err
+	if err == nil {
+		s.Settled(r.ID, do.Verb)
 	}
-	switch do.Verb {
+	return err
+}
+
+// Settled notes that a verb was carried out on a delivery, here or by the leader of its message.
+func (s *subscription) Settled(id api.MessageID, verb api.Verb) {
+	switch verb {
 	case api.VerbFinish:
-		s.end(r.ID, "finished")
+		s.end(id, "finished")
 	case api.VerbRequeue:
-		s.end(r.ID, "requeued")
+		s.end(id, "requeued")
 	case api.VerbTouch:
-		s.extend(r.ID)
+		s.extend(id)
 	}
-	return nil
 }
 
 func (s *subscription) ended(id api.MessageID, outcome string, err error) error {

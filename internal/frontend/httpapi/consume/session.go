@@ -305,7 +305,7 @@ func (x *session) settle(do api.Settlement, r api.Receipt) (err error) {
 		return api.ErrNotInFlight
 	}
 	if err = x.sub.Settle(r, do); err == nil {
-		x.settled(do.Verb)
+		x.settled(do.Verb, r.ID)
 	}
 	x.mu.Lock()
 	x.mu.used = time.Now()
@@ -317,8 +317,16 @@ func (x *session) settle(do api.Settlement, r api.Receipt) (err error) {
 	return err
 }
 
+// observer is a subscription that is told of the deliveries that others have settled: tracing ends their spans.
+type observer interface {
+	Settled(id api.MessageID, verb api.Verb)
+}
+
 // settled counts a delivery to this session that was settled, here or by the leader of its message.
-func (x *session) settled(verb api.Verb) {
+func (x *session) settled(verb api.Verb, id api.MessageID) {
+	if traced, ok := x.sub.(observer); ok {
+		traced.Settled(id, verb)
+	}
 	switch verb {
 	case api.VerbFinish:
 		x.finished.Add(1)

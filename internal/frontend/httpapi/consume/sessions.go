@@ -335,7 +335,7 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Set
 	}
 	for j, err := range s.receipts.Settle(ctx, topic, channel, do, elsewhere) {
 		if errs[left[j]] = s.reason(err); err == nil && sessions[left[j]] != nil {
-			sessions[left[j]].settled(do.Verb)
+			sessions[left[j]].settled(do.Verb, list[left[j]].Receipt.ID)
 		}
 	}
 	return errs
