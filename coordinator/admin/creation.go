@@ -60,8 +60,8 @@ func (c *creation) begin() {
 }
 
 // try chooses brokers, has them prepare replicas, and writes the topic and all its
-// partition keys in one transaction, if the record of its name is still the old one: that of a deleted
-// topic, or none. nil means that the topic exists.
+// partition keys in one transaction. The write fails if the record of the name is no longer old, which is the
+// record of a deleted topic, or the zero value. nil means that the topic exists.
 func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) (err error) {
 	if live := len(t.catalog.LiveNodes()); live < c.spec.minInSync {
 		c.begin()

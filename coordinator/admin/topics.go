@@ -226,7 +226,7 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 	known := t.knownChannels(ctx, s.name)
 	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
-		old, there := t.catalog.Record(s.name) // read once: the record that was found deleted is the one that is replaced
+		old, there := t.catalog.Record(s.name) // read once, so that the write replaces the record that was checked
 		if there && !old.Deleted {
 			return old, nil
 		}

@@ -22,7 +22,7 @@ type layer struct {
 // layers lists them from the bottom to the top (docs/ARCHITECTURE.md has the picture). A package imports packages of lower
 // layers, and of its own layer; Go itself refuses cycles among them. The longest match counts.
 var layers = []layer{
-	{"tools without knowledge of queues or clusters", []string{
+	{"tools that know no queues and no clusters", []string{
 		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/api/outcome", "internal/api/msgstream",
 		"internal/auth/limits", "internal/observe/metrics", "internal/observe/events", "internal/observe/redact",
 		"coordinator/metadata/etcd", "coordinator/metadata/nodefile", "rpc/peertls", "internal/lint", "internal/test/testkit"}},
@@ -30,7 +30,7 @@ var layers = []layer{
 	{"values that layers share: the API, the metadata, the rights; the data directory", []string{"nsqd/store", "internal/api", "internal/observe/tracing", "coordinator/metadata", "internal/auth/access"}},
 	{"one node's queues; the protocol and its messages", []string{"nsqd", "rpc", "coordinator/replica", "coordinator/gateway/wire", "internal/observe/health"}},
 	{"the metadata as one broker sees and writes it; pure plans", []string{"coordinator/metadata/catalog", "coordinator/metadata/txn", "coordinator/controller/plan", "internal/auth/admission"}},
-	{"what keeps a broker going: core loops, registration, the liveness of others", []string{"coordinator/engine", "coordinator/metadata/session", "coordinator/liveness"}},
+	{"core loops, the registration of this broker, the liveness of the others", []string{"coordinator/engine", "coordinator/metadata/session", "coordinator/liveness"}},
 	{"components of the broker", components},
 	{"one broker of a cluster", []string{"coordinator", "coordinator/dispatch"}},
 	{"front ends, and all that proves and measures", append(frontends, "internal/test", "internal/test/testkit/brokertest", "internal/test/testkit/clusters", "internal/test/testkit/e2etest", "internal/test/testkit/edgetest", "internal/test/testkit/enginetest")},
