@@ -61,7 +61,7 @@ func (c *form) log(l *log) {
 	for i := range l.pending {
 		c.submission(&l.pending[i], l.token)
 	}
-	c.Num(uint64(len(l.tail.kept())), uint64(l.tail.bytes)) // the tail ends where the log does
+	c.Num(uint64(len(l.tail.all())), uint64(l.tail.bytes)) // the tail ends where the log does
 }
 
 func (c *form) submission(s *submission, token uint64) {

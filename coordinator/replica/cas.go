@@ -57,9 +57,9 @@ func (m *Machine) proposeCAS(kind casKind, s metadata.PartitionState, gone, targ
 	m.out.CAS = &CAS{Token: m.requestToken, State: s.Clone(), LeaderGone: gone, TransferTarget: target}
 }
 
-// casDone takes the answer. With any answer, a proposal counts until the key's
+// handleCAS takes the answer. With any answer, a proposal counts until the key's
 // revision has moved past the one it compared.
-func (m *Machine) casDone(ev CASDone) {
+func (m *Machine) handleCAS(ev CASDone) {
 	p := m.cas
 	if p == nil || p.token != ev.Token {
 		return
@@ -72,7 +72,7 @@ func (m *Machine) casDone(ev CASDone) {
 			l.retryMS, l.review = m.nowMS, true
 			m.countISR(p)
 		case ev.Unknown && p.state.Revision == m.state.Revision:
-			l.keepUnresolved(p)
+			l.addUnresolved(p)
 		}
 	}
 	if ev.State.Revision != 0 {
@@ -96,10 +96,10 @@ func (m *Machine) countISR(p *proposal) {
 	}
 }
 
-// keepUnresolved keeps a proposal that may still land. An equal one is kept once:
+// addUnresolved keeps a proposal that may still land. An equal one is kept once:
 // the leader repeats it for as long as the metadata store does not answer, and the
 // repetition covers no additional members.
-func (l *leadership) keepUnresolved(p *proposal) {
+func (l *leadership) addUnresolved(p *proposal) {
 	if !slices.ContainsFunc(l.unresolved, p.equal) {
 		l.unresolved = append(l.unresolved, *p)
 	}

@@ -91,8 +91,8 @@ func (m *Machine) stateFrom(msg *Message) {
 	}
 }
 
-// stateHeld is the version of this epoch that is durable here.
-func (m *Machine) stateHeld(v version) uint64 { return v.in(m.promised) }
+// durableState is the version of this epoch that is durable here.
+func (m *Machine) durableState(v version) uint64 { return v.in(m.promised) }
 
 // change takes a delta of the channels that this machine leads: one version, written
 // here and sent to every follower that was sent the one before it.

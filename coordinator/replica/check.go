@@ -17,7 +17,7 @@ func (m *Machine) check() {
 }
 
 func (m *Machine) checkTail() {
-	kept := m.log.tail.kept()
+	kept := m.log.tail.all()
 	for i := range kept {
 		m.assert(i == 0 || kept[i].At == kept[i-1].End && kept[i].PrevCRC == kept[i-1].CRC, "memory tail has a hole at %d", kept[i].At.Offset)
 	}

@@ -10,7 +10,7 @@ func (m *Machine) Clone(ix Index, reg Register) *Machine {
 	c.index, c.register, c.out = ix, reg, nil
 	c.log.epochs = slices.Clone(m.log.epochs)
 	c.log.pending = slices.Clone(m.log.pending)
-	c.log.tail.batches, c.log.tail.head = slices.Clone(m.log.tail.kept()), 0
+	c.log.tail.batches, c.log.tail.head = slices.Clone(m.log.tail.all()), 0
 	c.recent = m.recent.Clone()
 	c.dedupe = m.dedupe.Clone()
 	c.nodes = slices.Clone(m.nodes)

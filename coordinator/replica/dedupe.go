@@ -5,15 +5,15 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// published handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all in
+// answerPublished handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all in
 // the log is answered with their place, or waits for their commit. It reports whether the put is
 // dealt with.
-func (m *Machine) published(p Put) bool {
+func (m *Machine) answerPublished(p Put) bool {
 	d := &m.dedupe
 	r := d.Recognise(&p.Draft)
 	switch {
 	case r.Known == int(p.Draft.Count):
-		m.known(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
+		m.answerKnown(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
 		return true
 	case !d.ReachesBack(m.nowMS):
 		m.done(p.Ticket, 0, BelowWindow)
@@ -25,9 +25,9 @@ func (m *Machine) published(p Put) bool {
 	return false
 }
 
-// unknownPart is the part of a put that is not in the log, and the place of the put's first message
+// newPart is the part of a put that is not in the log, and the place of the put's first message
 // if that is. published has found that some of it is not.
-func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
+func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		return draft, 0, false
 	}

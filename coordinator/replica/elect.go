@@ -50,7 +50,7 @@ func (m *Machine) leaderGone() bool {
 // mayStand reports whether this incarnation is registered and this store is in the
 // ISR (EL-1).
 func (m *Machine) mayStand() bool {
-	return m.registered() && m.holdsISRStore()
+	return m.registered() && m.isMember()
 }
 
 // campaignStep drives the election. The metadata store's transaction decides it, no
@@ -90,15 +90,15 @@ func (m *Machine) startCampaign() {
 	}
 }
 
-// probed answers a candidate.
-func (m *Machine) probed(from Peer) {
+// answerProbe answers a candidate.
+func (m *Machine) answerProbe(from Peer) {
 	m.send(from.Node, Message{
 		Kind: MsgProbeReply, Epoch: m.promised, LastEpoch: m.log.lastEpoch(), Durable: m.log.durable.end,
 	})
 }
 
-// probeReplied takes the first reply of a member.
-func (m *Machine) probeReplied(from Peer, msg *Message) {
+// handleProbeReply takes the first reply of a member.
+func (m *Machine) handleProbeReply(from Peer, msg *Message) {
 	c := m.campaign
 	if c == nil || slices.ContainsFunc(c.replies, func(r logTip) bool { return r.node == from.Node }) {
 		return

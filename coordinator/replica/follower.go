@@ -64,7 +64,7 @@ func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	at, joins := m.joins(msg)
 	if !joins && m.mayRestart(msg) {
-		if m.keepsAbandoned(from, msg, ident.Position{}) {
+		if m.protectsAbandoned(from, msg, ident.Position{}) {
 			return
 		}
 		m.restartAt(msg.Prev, msg.PrevCRC, msg.Forgotten)
@@ -118,7 +118,7 @@ func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	start := m.index.Start().Offset
 	beforeThisLog := msg.Prev.Offset < start && msg.Committed.Offset >= start
 	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh && !beforeThisLog
-	if below && !m.keepsAbandoned(from, msg, msg.Prev) {
+	if below && !m.protectsAbandoned(from, msg, msg.Prev) {
 		m.alarm(fmt.Errorf("%w: leader %s, committed here up to %d", ErrOtherHistory, from, m.committed.Offset))
 	}
 	m.reject(from, m.promised, msg.Prev)
@@ -132,10 +132,10 @@ func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b 
 		return false
 	}
 	if at.Offset < m.log.end.Offset {
-		if m.holds(b) {
+		if m.hasBatch(b) {
 			return true
 		}
-		if m.keepsAbandoned(from, msg, at) {
+		if m.protectsAbandoned(from, msg, at) {
 			return false
 		}
 		if at.Offset < m.committed.Offset {
@@ -150,10 +150,10 @@ func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b 
 	return true
 }
 
-// keepsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that
+// protectsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that
 // an operator has gone on without (CU-9): some of them may be acknowledged, and here alone.
 // The leader knows of it before a follower that the metadata reaches late. Before any key has been seen, nothing is cut.
-func (m *Machine) keepsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
+func (m *Machine) protectsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
 	if m.state.Revision == 0 {
 		return m.log.end.Sequence > at.Sequence
 	}
@@ -179,9 +179,9 @@ func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
 	return end
 }
 
-// holds reports whether the batch at b's place is b: equal in epoch, offset and
+// hasBatch reports whether the batch at b's place is b: equal in epoch, offset and
 // checksum.
-func (m *Machine) holds(b *queue.Batch) bool {
+func (m *Machine) hasBatch(b *queue.Batch) bool {
 	r, ok := m.index.AtOffset(b.At.Offset)
 	if !ok || r.Offset != b.At.Offset {
 		return false
@@ -209,6 +209,6 @@ func (m *Machine) sendAck(needSnapshot bool) {
 	}
 	m.send(m.follow.leader, Message{
 		Kind: MsgAppendAck, Epoch: m.promised, Durable: least(d.end, m.follow.verified), Committed: m.committed,
-		StateVersion: m.stateHeld(d.state), NeedSnapshot: needSnapshot,
+		StateVersion: m.durableState(d.state), NeedSnapshot: needSnapshot,
 	})
 }

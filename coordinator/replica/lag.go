@@ -14,8 +14,8 @@ type lag struct {
 // restart sets the mark to the present end of the log.
 func (g *lag) restart(logEnd ident.Offset, nowMS int64) { g.mark, g.sinceMS = logEnd, nowMS }
 
-// acknowledged sets the next mark once the present one is acknowledged.
-func (g *lag) acknowledged(end, logEnd ident.Offset, nowMS, isrMS int64) {
+// advance sets the next mark once the present one is acknowledged.
+func (g *lag) advance(end, logEnd ident.Offset, nowMS, isrMS int64) {
 	if end >= g.mark {
 		g.keepsUp = nowMS-g.sinceMS < isrMS/2
 		g.restart(logEnd, nowMS)

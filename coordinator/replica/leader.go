@@ -27,7 +27,7 @@ type leadership struct {
 	// The changes of the key (cas.go, isr.go, transfer.go).
 	review     bool       // something happened that may change the next ISR
 	unresolved []proposal // that may still land
-	retryMS    int64      // casDone: no proposal before then
+	retryMS    int64      // handleCAS: no proposal before then
 	transfer   transfer
 
 	// The rollback (rollback.go).
@@ -51,9 +51,10 @@ func (m *Machine) becomeLeader(e ident.Epoch) {
 	m.openEpoch(e, m.log.end)
 }
 
-// openEpoch writes the promise, the truncation and the marker as one journal
-// record, and leads from then on. Nothing is sent before the record is durable
-// (RB-4). The channel state is issued again as version (epoch, 1) (RB-12, RB-13).
+// openEpoch writes the promise, the truncation and the marker as one journal record, and leads
+// from then on; it serves when the marker is committed (EL-4). Nothing is sent before the record is
+// durable (RB-4). An offset is used again only in this higher epoch (RB-9). The channel state is
+// issued again as version (epoch, 1) (RB-12, RB-13).
 func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.promised, m.follow = e, following{}
 	draft := queue.Marker()
@@ -65,7 +66,7 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 		epoch: e, start: at, markerEnd: marker.End, sinceMS: m.nowMS, openToken: m.out.Token, stateIssued: 1,
 	}
 	m.log.tail.drop()
-	m.keepInTail(marker)
+	m.addToTail(marker)
 	m.register.Unlead() // before the snapshot: a finish after it would be in no version of this epoch
 	m.writeState(queue.StateVersion{Epoch: e, N: 1, Full: true, Delta: m.register.Snapshot()})
 	m.syncFollowers()
@@ -114,7 +115,7 @@ func (m *Machine) inDoubt(ticket uint64) {
 // commit moves the committed end to the least end that the maximal ISR
 // acknowledged, and answers the puts and changes that it passes.
 func (m *Machine) commit() {
-	end, state, ok := m.acknowledged()
+	end, state, ok := m.leastAcknowledged()
 	if !ok {
 		return
 	}
@@ -134,8 +135,8 @@ func (m *Machine) commit() {
 // markerCommitted reports whether the committed end has passed the marker of this epoch.
 func (m *Machine) markerCommitted() bool { return m.committed.Offset >= m.lead.markerEnd.Offset }
 
-// acknowledged applies the commit rule to the present acknowledgements.
-func (m *Machine) acknowledged() (end ident.Position, state uint64, ok bool) {
+// leastAcknowledged applies the commit rule to the present acknowledgements.
+func (m *Machine) leastAcknowledged() (end ident.Position, state uint64, ok bool) {
 	d := &m.log.durable
 	own := ack{valid: d.epoch >= m.lead.epoch, end: d.end, state: d.state.in(m.lead.epoch)}
 	c := newCommitment(own)
@@ -170,17 +171,18 @@ func (m *Machine) trimTail() {
 	m.log.tail.trimTo(o)
 }
 
-// writable reports whether a put may get an offset now, as far as the replicas answer.
+// writable reports whether a put may get an offset now, as far as the replicas answer. The metadata
+// store need not answer (EL-5).
 func (m *Machine) writable() bool {
 	l := m.lead
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
 }
 
-// takes reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only
+// accepts reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only
 // the leader's own control batches may, which make room: the member leaves within moments, or this leader does, or
 // the loop refuses the puts (AC-9).
-func (m *Machine) takes(d *queue.Draft) bool {
-	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.roomy(m.state.ISR) == len(m.state.ISR))
+func (m *Machine) accepts(d *queue.Draft) bool {
+	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.withSpace(m.state.ISR) == len(m.state.ISR))
 }
 
 // liveISR counts the ISR members that answer, this machine included.

@@ -110,7 +110,7 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	m.recent.Add(b, m.nowMS)
 	if b.Identified {
 		m.dedupe.Add(&b, m.nowMS)
-		m.marks.appended(b.At.Offset)
+		m.marks.noteBatch(b.At.Offset)
 	}
 }
 
@@ -218,11 +218,11 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 // committedEveryMS is how often a leader's submissions carry the committed end at most.
 const committedEveryMS = 100
 
-// keepCommitted lets the committed end ride on a submission of the leader. A put commits in a
+// recordCommitted lets the committed end ride on a submission of the leader. A put commits in a
 // Step that writes nothing, so that advanceCommitted finds no submission there; the next append, or
 // the next version of the channel state, carries the end. An old disk then tells how far its
 // leader had committed. At most one submission in committedEveryMS has it: puts pay nothing.
-func (m *Machine) keepCommitted() {
+func (m *Machine) recordCommitted() {
 	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {
 		m.writeCommitted()
 	}

@@ -86,11 +86,11 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	case Synced:
 		m.synced(ev)
 	case Read:
-		m.readDone(ev)
+		m.handleRead(ev)
 	case Meta:
 		m.observe(ev.State)
 	case CASDone:
-		m.casDone(ev)
+		m.handleCAS(ev)
 	case PeerState:
 		m.peerState(ev)
 	case Live:
@@ -113,7 +113,7 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	}
 }
 
-// receive dispatches a message of a peer. Nothing that a peer sends may panic.
+// receive dispatches a message of a peer, unless it is for another store (ID-6). Nothing that a peer sends may panic.
 func (m *Machine) receive(ev Received) {
 	msg := &ev.Msg
 	if msg.To != 0 && msg.To != m.self.Store {
@@ -133,11 +133,11 @@ func (m *Machine) receive(ev Received) {
 			m.stateFrom(msg)
 		}
 	case MsgAppendAck:
-		m.acked(ev.From, msg)
+		m.handleAck(ev.From, msg)
 	case MsgProbe:
-		m.probed(ev.From)
+		m.answerProbe(ev.From)
 	case MsgProbeReply:
-		m.probeReplied(ev.From, msg)
+		m.handleProbeReply(ev.From, msg)
 	}
 }
 
@@ -155,9 +155,9 @@ func (m *Machine) advance() {
 // endStep closes the submission of this Step: everything written so far is durable
 // when its token is.
 func (m *Machine) endStep() {
-	m.keepMark()
+	m.recordMark()
 	if m.out.Token != 0 {
-		m.keepCommitted()
+		m.recordCommitted()
 		m.log.closeToken(m.out.Token, m.nowMS, m.promised, m.channels.version)
 	}
 	m.out = nil

@@ -49,8 +49,8 @@ func newMarks(r *queue.Restored) (k marks) {
 	return k
 }
 
-// appended notes a batch with identities.
-func (k *marks) appended(at ident.Offset) {
+// noteBatch notes a batch with identities.
+func (k *marks) noteBatch(at ident.Offset) {
 	k.keep.add(at)
 	if k.token != 0 {
 		k.next.add(at)
@@ -70,9 +70,9 @@ func (k *marks) synced(token uint64) {
 	}
 }
 
-// keepMark writes the identity mark with the first identity of the log; then with a submission that is
+// recordMark writes the identity mark with the first identity of the log; then with a submission that is
 // made anyway, while identities are forgotten; and by itself once the window is empty.
-func (m *Machine) keepMark() {
+func (m *Machine) recordMark() {
 	k, mark := &m.marks, m.dedupe.Mark(m.log.end.Offset, m.nowMS)
 	if mark == (queue.IdentityMark{}) || k.token != 0 {
 		return

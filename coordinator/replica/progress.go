@@ -11,14 +11,14 @@ import (
 //
 //	from              method                         to
 //	–                 newProgress                    probe
-//	any               becomeProbe, refused, cameBack probe
-//	probe             answered                       replicate
-//	probe             beginRead                      probeRead
-//	probeRead         endRead                        probe
-//	probeRead         answered                       catchUp
-//	replicate         beginRead                      catchUp
-//	catchUp           endRead                        replicate
-//	probeRead,catchUp readFailed                     probe
+//	any               becomeProbe, probeBack, probeAgain  probe
+//	probe             endProbe                            replicate
+//	probe             beginRead                           probeRead
+//	probeRead         endRead                             probe
+//	probeRead         endProbe                            catchUp
+//	replicate         beginRead                           catchUp
+//	catchUp           endRead                             replicate
+//	probeRead,catchUp readFailed                          probe
 type phase uint8
 
 const (
@@ -58,15 +58,15 @@ const (
 // changes it, by the methods of this file.
 type progress struct {
 	node        ident.Node        // newProgress
-	incarnation ident.Incarnation // heard: the process that sent the last acknowledgement
+	incarnation ident.Incarnation // noteSender: the process that sent the last acknowledgement
 
-	ack ack // heard, acknowledged
+	ack ack // noteSender, noteAck
 
 	// The log.
 	phase     phase
-	next      ident.Position // becomeProbe, sentAppend, acknowledged: where the next append begins
-	probedAt  ident.Offset   // sentProbe, refused: where the append of a probe began
-	searched  bool           // refused: an append was refused by this store, so the search for the join has begun
+	next      ident.Position // becomeProbe, sentAppend, noteAck: where the next append begins
+	probedAt  ident.Offset   // sentProbe, probeBack: where the append of a probe began
+	searched  bool           // probeBack: this store has rejected an append, so the search for the join has begun
 	readToken uint64         // beginRead, endRead: of the read under way; 0: none
 	askedMS   int64          // probeNow: since when this probe waits for its answer
 	sentMS    int64          // sentProbe, sentAppend: the last append
@@ -75,7 +75,7 @@ type progress struct {
 	lag   lag
 
 	committedSent  ident.Offset // Machine.appendTo, sendState: the committed end in the last message to it
-	committedAcked ident.Offset // acknowledged: the committed end that it has
+	committedAcked ident.Offset // noteAck: the committed end that it has
 }
 
 // stateProgress counts the channel-state versions that a follower was sent. Its ack has
@@ -215,18 +215,18 @@ func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	}
 }
 
-// acknowledged takes an acknowledgement, which is not beyond logEnd and version newest.
+// noteAck takes an acknowledgement, which is not beyond logEnd and version newest.
 // It ends a probe, and may be called in any phase.
-func (p *progress) acknowledged(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
+func (p *progress) noteAck(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
 	p.endProbe()
 	moved := !p.ack.valid || msg.Durable.Offset > p.ack.end.Offset || msg.StateVersion > p.ack.state
 	p.ack.end, p.ack.valid = greatest(p.ack.end, msg.Durable), true
 	if moved {
-		p.lag.acknowledged(p.ack.end.Offset, logEnd, nowMS, isrMS)
+		p.lag.advance(p.ack.end.Offset, logEnd, nowMS, isrMS)
 	}
 	p.next = greatest(p.next, p.ack.end)
 	p.committedAcked = max(p.committedAcked, msg.Committed.Offset)
-	p.acknowledgedState(msg.StateVersion, newest, nowMS)
+	p.noteStateAck(msg.StateVersion, newest, nowMS)
 }
 
 // stateAt is the phase of the channel state.
@@ -248,10 +248,9 @@ func (p *progress) stateCurrent(newest uint64) bool {
 	return p.stateAt() == stateDeltas && p.state.sent == newest
 }
 
-// sentSnapshot records a snapshot of version n. It may be called in any state phase. The
-// next one waits twice as long each time, until the follower has acknowledged one: a
-// large snapshot may take the network longer than RetryMS, and a second one would wait
-// behind it.
+// sentSnapshot records a snapshot of version n. It may be called in any state phase. The next one
+// waits twice as long each time, until the follower has acknowledged one (CH-3): a large snapshot may
+// take the network longer than RetryMS, and a second one would wait behind it.
 func (p *progress) sentSnapshot(n uint64, nowMS, retryMS int64) {
 	s := &p.state
 	s.sent, s.snapshot, s.movedMS = n, n, nowMS
@@ -271,9 +270,9 @@ func (p *progress) snapshotDue(nowMS, retryMS int64) bool {
 	return nowMS-p.state.movedMS >= max(p.state.waitMS, retryMS)
 }
 
-// acknowledgedState records the channel-state version that the follower holds durably.
+// noteStateAck records the channel-state version that the follower holds durably.
 // newest is the version that the leader issued last.
-func (p *progress) acknowledgedState(n, newest uint64, nowMS int64) {
+func (p *progress) noteStateAck(n, newest uint64, nowMS int64) {
 	s := &p.state
 	if n > p.ack.state {
 		p.ack.state, s.movedMS = n, nowMS

@@ -57,21 +57,21 @@ func (m *Machine) fromPresentProcess(f *progress) bool {
 // process: its last answer was on its way.
 func (m *Machine) silentSince(f *progress) bool { return m.node(f.node).incarnation > f.incarnation }
 
-// holdsEverything reports whether the follower has acknowledged the whole log and the
+// hasEverything reports whether the follower has acknowledged the whole log and the
 // newest channel state.
-func (m *Machine) holdsEverything(f *progress) bool {
+func (m *Machine) hasEverything(f *progress) bool {
 	return f.ack.valid && f.ack.end.Offset == m.log.end.Offset && f.ack.state == m.lead.stateIssued
 }
 
 // caughtUp reports whether the follower has acknowledged everything, the committed end
 // included.
 func (m *Machine) caughtUp(f *progress) bool {
-	return m.holdsEverything(f) && f.committedAcked == m.committed.Offset && !f.probing()
+	return m.hasEverything(f) && f.committedAcked == m.committed.Offset && !f.probing()
 }
 
-// acked takes a follower's acknowledgement or rejection. An acknowledgement of another
+// handleAck takes a follower's acknowledgement or rejection. An acknowledgement of another
 // epoch, or of an earlier process of the node, does not count.
-func (m *Machine) acked(from Peer, msg *Message) {
+func (m *Machine) handleAck(from Peer, msg *Message) {
 	l := m.lead
 	if l == nil || msg.Epoch != l.epoch {
 		return
@@ -82,14 +82,14 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	}
 	f.noteSender(from, m.log.end.Offset, m.nowMS)
 	if msg.Reject {
-		m.rejected(f, msg)
+		m.handleReject(f, msg)
 		return
 	}
 	if msg.Durable.Offset > m.log.end.Offset || msg.StateVersion > l.stateIssued {
 		m.alarm(ErrAckBeyondEnd)
 		return
 	}
-	f.acknowledged(msg, m.log.end.Offset, l.stateIssued, m.nowMS, m.o.ISRMS)
+	f.noteAck(msg, m.log.end.Offset, l.stateIssued, m.nowMS, m.o.ISRMS)
 	if !m.inISR(f.node) {
 		l.review = true
 	}
@@ -98,13 +98,13 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	}
 }
 
-// rejected goes to the place where the two logs join, by their epoch tables (CU-1). The first
+// handleReject goes to the place where the two logs join, by their epoch tables (CU-1). The first
 // rejection by a store may lead ahead: an older disk that has come back holds more than the one
 // before it was sent. After that a place which is not before the rejected append gives way to one
 // batch further back, so that the search ends. During a probe only the answer to that probe counts
 // (CU-2): when a pipeline of appends meets a gap, the follower rejects every one of them, and each
 // would start another probe.
-func (m *Machine) rejected(f *progress, msg *Message) {
+func (m *Machine) handleReject(f *progress, msg *Message) {
 	if f.probing() && msg.Prev.Offset != f.probedAt {
 		return
 	}
@@ -132,7 +132,7 @@ func (m *Machine) replicate() {
 	}
 	for i := range l.followers {
 		f := &l.followers[i]
-		if m.holdsEverything(f) {
+		if m.hasEverything(f) {
 			f.lag.restart(m.log.end.Offset, m.nowMS) // it owes nothing
 		}
 		if m.up(f) && !f.reading() {
@@ -141,8 +141,8 @@ func (m *Machine) replicate() {
 	}
 }
 
-// replicateTo sends one follower what it lacks: the next batches, or the probe once
-// more when its answer is due, and the first snapshot of the channel state.
+// replicateTo sends one follower what it lacks, within its window (AC-3): the next batches, or the probe
+// again when its answer is due, and the first snapshot of the channel state.
 func (m *Machine) replicateTo(f *progress) {
 	if f.probing() {
 		if m.nowMS-f.sentMS >= f.probeAgainMS(m.o.RetryMS) {
@@ -172,7 +172,7 @@ func (p *progress) probeAgainMS(retryMS int64) int64 {
 	return min(max(p.sentMS-p.askedMS, retryMS/quickParts), retryMS)
 }
 
-// sendFrom sends one append from f.next on, out of the tail, or asks for a read.
+// sendFrom sends one append from f.next on, out of the tail, or asks for a read of the files (CU-3).
 func (m *Machine) sendFrom(f *progress) {
 	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
 		f.becomeProbe(first)
@@ -226,9 +226,9 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
 }
 
-// readDone continues with a catch-up. A read that a probe has replaced is
+// handleRead continues with a catch-up. A read that a probe has replaced is
 // ignored.
-func (m *Machine) readDone(ev Read) {
+func (m *Machine) handleRead(ev Read) {
 	if m.lead == nil {
 		return
 	}

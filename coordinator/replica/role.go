@@ -44,15 +44,15 @@ func (m *Machine) observe(s metadata.PartitionState) {
 		m.lead.resolve(s.Revision)
 		m.lead.review = true
 	}
-	m.takeRole()
+	m.applyRole()
 }
 
-// takeRole takes the role that the key, as last seen, gives this machine. A leadership
+// applyRole takes the role that the key, as last seen, gives this machine. A leadership
 // belongs to one incarnation and one store (ID-2, ID-3): a restarted broker has another
 // incarnation, and leads nothing before it is elected in a higher epoch.
-func (m *Machine) takeRole() {
+func (m *Machine) applyRole() {
 	s := &m.state
-	mine := s.Leader == m.self.Node && m.registered() && m.holdsISRStore() && s.LeaderIncarnation == m.self.Incarnation
+	mine := s.Leader == m.self.Node && m.registered() && m.isMember() && s.LeaderIncarnation == m.self.Incarnation
 	switch {
 	case mine && m.leads(s.Epoch):
 		m.syncFollowers()
@@ -75,8 +75,8 @@ func (m *Machine) registered() bool {
 	return n.known && n.incarnation == m.self.Incarnation
 }
 
-// holdsISRStore reports whether this very store is in the ISR.
-func (m *Machine) holdsISRStore() bool {
+// isMember reports whether this very store is in the ISR.
+func (m *Machine) isMember() bool {
 	return slices.Contains(m.state.ISR, ident.Member{Node: m.self.Node, Store: m.self.Store})
 }
 

@@ -68,10 +68,10 @@ func (m *Machine) proposeRollback() {
 	m.proposeCAS(casRollback, s, nil, nil)
 }
 
-// rollBack switches to the epoch that was won (RB-4). One journal record removes everything
-// above the present committed end, and puts the new epoch's marker in its place. This leader keeps delivering what was committed in the old
-// epoch, and takes changes of the channels (RB-14): it knows the committed end, and its
-// channel state is the newest. A put is appended only behind the committed marker (RB-7).
+// rollBack switches to the epoch that was won (RB-4). One journal record removes everything above the
+// present committed end (RB-10), and puts the new epoch's marker in its place. This leader continues to
+// deliver what was committed in the old epoch, and accepts changes of the channels (RB-14): it knows the
+// committed end, and its channel state is the newest. A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {
 	old := m.lead
 	m.counters.Rollbacks++
@@ -84,13 +84,13 @@ func (m *Machine) rollBack(e ident.Epoch) {
 	l := m.lead
 	l.afterRollback = true
 	l.held, l.heldBytes = old.held, old.heldBytes
-	m.waitForMarker(old)
+	m.awaitMarker(old)
 }
 
-// waitForMarker lets the pending puts of the old epoch wait for the new one's marker. Its
+// awaitMarker lets the pending puts of the old epoch wait for the new one's marker. Its
 // pending changes are in doubt: their effect is in the snapshot that the new epoch issues,
 // which is not committed yet.
-func (m *Machine) waitForMarker(old *leadership) {
+func (m *Machine) awaitMarker(old *leadership) {
 	l := m.lead
 	l.rolledBack = old.rolledBack
 	for _, p := range old.pending {

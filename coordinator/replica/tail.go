@@ -17,15 +17,15 @@ type tail struct {
 	bytes   int
 }
 
-// keepInTail keeps a new batch in memory for the followers, if there are any.
-func (m *Machine) keepInTail(b queue.Batch) {
+// addToTail keeps a new batch in memory for the followers, if there are any.
+func (m *Machine) addToTail(b queue.Batch) {
 	if len(m.state.Replicas) > 1 {
 		m.log.tail.push(b, m.o.TailBytes)
 	}
 }
 
-// kept gives the batches, oldest first.
-func (t *tail) kept() []queue.Batch { return t.batches[t.head:] }
+// all gives the batches, oldest first.
+func (t *tail) all() []queue.Batch { return t.batches[t.head:] }
 
 // push adds the newest batch, and drops the oldest ones above limit bytes.
 func (t *tail) push(b queue.Batch, limit int) {
@@ -68,7 +68,7 @@ func (t *tail) drop() { *t = tail{} }
 // from gives the batches from offset o on; nil if no batch in the tail begins
 // there.
 func (t *tail) from(o ident.Offset) []queue.Batch {
-	kept := t.kept()
+	kept := t.all()
 	i := sort.Search(len(kept), func(i int) bool { return kept[i].At.Offset >= o })
 	if i < len(kept) && kept[i].At.Offset == o {
 		return kept[i:]

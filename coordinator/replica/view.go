@@ -13,8 +13,8 @@ type View struct {
 	Epoch             ident.Epoch
 	Leader            ident.Node
 	LeaderIncarnation ident.Incarnation
-	Follows           ident.Node // the leader whose appends are taken in Epoch; "": none yet
-	Committed         ident.Position
+	Follows           ident.Node     // the leader whose appends are taken in Epoch; "": none yet
+	Committed         ident.Position // channels deliver up to here
 	End               ident.Position
 	EpochStart        ident.Position // leader: of its epoch
 	StateIssued       uint64         // leader: the newest channel-state version
@@ -56,7 +56,7 @@ func (v *View) Equal(o *View) bool {
 func (m *Machine) View() View {
 	v := View{
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation, Follows: m.follow.leader,
-		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
+		Committed: m.committed, End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
 		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
 		SyncOverdue: m.syncOverdue(), Counters: m.counters,
 	}
@@ -94,9 +94,4 @@ func (m *Machine) Followers(nowMS int64, dst []FollowerView) []FollowerView {
 		dst = append(dst, out)
 	}
 	return dst
-}
-
-// visible is the end up to which channels may deliver: nothing that is not committed.
-func (m *Machine) visible() ident.Position {
-	return m.committed
 }
