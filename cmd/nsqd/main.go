@@ -21,14 +21,6 @@ import (
 )
 
 const (
-	// leaveTimeout bounds the removal of a decommissioned broker's member, to which the other
-	// members of the embedded etcd have to agree.
-	leaveTimeout = 8 * time.Second
-	// transferTimeout and drainTimeout bound a planned stop.
-	transferTimeout = 5 * time.Second
-	drainTimeout    = 5 * time.Second
-	// holdingEvery is how often a process checks that its data path still exists.
-	holdingEvery = time.Second
 	// secondSignalAfter is the least time between two signals: a signal that is sent to a
 	// process and to its group arrives twice.
 	secondSignalAfter = time.Second
@@ -72,12 +64,14 @@ func run(args []string) int {
 	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit())}
+	ctx, fail := context.WithCancelCause(ctx)
+	p := newProcess(o, args, log, fail)
 	err = p.start(ctx, reload)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = p.wait(ctx)
-	} else if ctx.Err() != nil {
-		err = nil // a signal stopped the broker before its start was complete
+	case ctx.Err() != nil: // a signal, or a part that failed, has ended the start
+		err = faultOf(ctx)
 	}
 	exitOnSecondSignal(log)
 	p.stop()

@@ -37,7 +37,7 @@ func (l *loader) noteFile(path string, values map[string]any) {
 		value, ok := values[s.key]
 		if s.flagOnly {
 			if ok && s.noop != "" { // a stock nsqd ignores it, whatever its type is
-				l.warnings = append(l.warnings, fmt.Sprintf("%s: %s has no effect: %s", path, s.key, s.noop))
+				l.warn("%s: %s has no effect: %s", path, s.key, s.noop)
 				delete(values, s.key)
 			} else if ok {
 				l.faults.add(ErrInvalid, "%s: unknown key %q; it is a flag alone", path, s.key)

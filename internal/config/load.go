@@ -221,7 +221,7 @@ func (l *loader) unknownVariables(environ []string) {
 			continue
 		}
 		if near := Nearest(name, names); near != "" && edits(name, near) <= 2 {
-			l.warnings = append(l.warnings, fmt.Sprintf("unknown variable $%s is ignored; did you mean $%s?", name, near))
+			l.warn("unknown variable $%s is ignored; did you mean $%s?", name, near)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func (l *loader) apply() {
 			continue
 		}
 		if s.noop != "" {
-			l.warnings = append(l.warnings, fmt.Sprintf("--%s has no effect: %s", s.flag, s.noop))
+			l.warn("--%s has no effect: %s", s.flag, s.noop)
 		}
 		from := l.origin[s.flag]
 		if err := s.set(strings.Join(texts, ",")); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
@@ -14,26 +15,56 @@ import (
 func (l *loader) validate() {
 	o := &l.options
 	l.validateAddresses(o)
+	l.validateCombinations(o)
 	l.validateClientTLS(o)
-	l.validateStatistics(o)
+	l.validateObserve(o)
 	l.validateBodies(o)
 	l.validateClients(o)
 	l.validateCluster(o)
-	l.validateTimes(o)
+	l.validateExposure(o)
 	l.validateClientExposure(o)
-	l.validateLookupd(o)
 	l.validateTopicDefaults(o)
 }
 
 func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, format, args...) }
 
+func (l *loader) warn(format string, args ...any) {
+	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
+}
+
+// validateCombinations refuses settings that are given without others, or with others that exclude them.
+func (l *loader) validateCombinations(o *Options) {
+	for _, group := range []struct {
+		flags  string
+		values []string
+	}{
+		{"--tls-cert and --tls-key", []string{o.TLSCert, o.TLSKey}},
+		{"--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca", []string{o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA}},
+		{"--etcd-tls-cert and --etcd-tls-key", []string{o.EtcdTLSCert, o.EtcdTLSKey}},
+		{"--etcd-username and --etcd-password-file (or $NSQD_ETCD_PASSWORD)", []string{o.EtcdUsername, o.EtcdPasswordFile + string(o.EtcdPassword)}},
+	} {
+		if n := count(group.values...); n != 0 && n != len(group.values) {
+			l.fault("%s go together", group.flags)
+		}
+	}
+	for _, pair := range []struct {
+		flags string
+		both  bool
+	}{
+		{"--etcd-endpoints (external etcd) and --etcd-initial-cluster (embedded)", len(o.EtcdEndpoints) > 0 && o.EtcdInitialCluster != ""},
+		{"--etcd-password-file and $NSQD_ETCD_PASSWORD", o.EtcdPasswordFile != "" && o.EtcdPassword != ""},
+		{"--cluster-token-file and $NSQD_CLUSTER_TOKEN", o.ClusterTokenFile != "" && o.ClusterToken != ""},
+	} {
+		if pair.both {
+			l.fault("%s exclude each other", pair.flags)
+		}
+	}
+}
+
 func (l *loader) validateClientTLS(o *Options) {
 	if o.TLSClientAuthPolicy != "" && o.TLSRequired == TLSNotRequired {
 		o.TLSRequired = TLSRequiredAll
 		l.origin["tls-required"] = origin{source: "implied by tls_client_auth_policy"}
-	}
-	if (o.TLSCert == "") != (o.TLSKey == "") {
-		l.fault("--tls-cert and --tls-key go together")
 	}
 	if o.TLSRequired != TLSNotRequired && (o.TLSCert == "" || o.TLSKey == "") {
 		l.fault("--tls-required (or --tls-client-auth-policy) requires --tls-cert and --tls-key")
@@ -42,15 +73,23 @@ func (l *loader) validateClientTLS(o *Options) {
 		l.fault("--tls-min-version=%s: TLS 1.0 and 1.1 are broken; leave the setting out (TLS 1.2 and later), or allow them with --insecure-tls", o.TLSMinVersion)
 	}
 	if o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile == "" {
-		l.warnings = append(l.warnings, "--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
+		l.warn("--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
 	}
 }
 
-func (l *loader) validateStatistics(o *Options) {
+func (l *loader) validateObserve(o *Options) {
 	for _, p := range o.E2EPercentiles {
 		if !(p > 0 && p <= 1) { // NaN is neither
 			l.fault("--e2e-processing-latency-percentile=%v: must be above 0 and at most 1", p)
 		}
+	}
+	if o.OTLPEndpoint != "" {
+		if _, _, err := Collector(o.OTLPEndpoint); err != nil {
+			l.fault("--otlp-endpoint: %v", err)
+		}
+	}
+	if !(o.TraceSample >= 0 && o.TraceSample <= 1) {
+		l.fault("--trace-sample=%v must be 0.0 to 1.0", o.TraceSample)
 	}
 }
 
@@ -76,25 +115,25 @@ func (l *loader) validateBodies(o *Options) {
 // validateClients warns about limits that a stock nsqd accepts silently.
 func (l *loader) validateClients(o *Options) {
 	if o.MinOutputBufferTimeout > o.MaxOutputBufferTimeout {
-		l.warnings = append(l.warnings, "--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
+		l.warn("--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
 	}
 	if o.MsgTimeout > o.MaxMsgTimeout {
-		l.warnings = append(l.warnings, "--msg-timeout is above --max-msg-timeout: clients cannot request the default, and TOUCH shortens it")
+		l.warn("--msg-timeout is above --max-msg-timeout: clients cannot request the default, and TOUCH shortens it")
 	}
 	if o.MaxRdyCount == 0 {
-		l.warnings = append(l.warnings, "--max-rdy-count=0: no consumer receives messages")
+		l.warn("--max-rdy-count=0: no consumer receives messages")
 	}
 	if o.HTTPConnectTimeout == 0 || o.HTTPRequestTimeout == 0 {
-		l.warnings = append(l.warnings, "--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits without a limit while the auth service hangs")
+		l.warn("--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits without a limit while the auth service hangs")
+	}
+	if n := len(o.LookupdTCPAddress); n > maxLookupds {
+		l.fault("--lookupd-tcp-address: %d addresses, at most %d", n, maxLookupds)
 	}
 }
 
 func (l *loader) validateCluster(o *Options) {
 	l.validateName("node-name", o.NodeName)
 	l.validateName("cluster-name", o.ClusterName)
-	if len(o.EtcdEndpoints) > 0 && o.EtcdInitialCluster != "" {
-		l.fault("--etcd-endpoints (external etcd) and --etcd-initial-cluster (embedded) exclude each other")
-	}
 	if o.EtcdInitialCluster != "" && !namesMember(o.EtcdInitialCluster, o.NodeName) {
 		l.fault("--etcd-initial-cluster does not name this broker, %q", o.NodeName)
 	}
@@ -119,39 +158,18 @@ func (l *loader) validateCluster(o *Options) {
 		}
 	}
 	if len(o.EtcdEndpoints) > 0 && o.ReplicationFactor == 0 {
-		l.warnings = append(l.warnings, "--etcd-endpoints without --replication-factor: the size of the cluster is unknown, so new topics get one replica")
+		l.warn("--etcd-endpoints without --replication-factor: the size of the cluster is unknown, so new topics get one replica")
 	}
 	if o.ReplicationFactor > 0 && o.MinInSync > o.ReplicationFactor {
 		l.fault("--min-in-sync is above --replication-factor")
 	}
 	l.validateCopies(o)
-	if n := count(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA); n != 0 && n != 3 {
-		l.fault("--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca go together")
-	}
 	if strings.Count(o.RPCTLSName, "*") != 1 {
 		l.fault("--rpc-tls-name=%s must contain one *, which stands for the node name", o.RPCTLSName)
 	}
-	if (o.EtcdTLSCert == "") != (o.EtcdTLSKey == "") {
-		l.fault("--etcd-tls-cert and --etcd-tls-key go together")
+	if o.SessionTTL%time.Second != 0 {
+		l.fault("--session-ttl must be whole seconds: etcd has no finer leases")
 	}
-	if (o.EtcdUsername == "") != (o.EtcdPasswordFile == "" && o.EtcdPassword == "") {
-		l.fault("--etcd-username and --etcd-password-file (or $NSQD_ETCD_PASSWORD) go together")
-	}
-	if o.EtcdPasswordFile != "" && o.EtcdPassword != "" {
-		l.fault("--etcd-password-file and $NSQD_ETCD_PASSWORD exclude each other")
-	}
-	if o.ClusterTokenFile != "" && o.ClusterToken != "" {
-		l.fault("--cluster-token-file and $NSQD_CLUSTER_TOKEN exclude each other")
-	}
-	if o.OTLPEndpoint != "" {
-		if _, _, err := Collector(o.OTLPEndpoint); err != nil {
-			l.fault("--otlp-endpoint: %v", err)
-		}
-	}
-	if !(o.TraceSample >= 0 && o.TraceSample <= 1) {
-		l.fault("--trace-sample=%v must be 0.0 to 1.0", o.TraceSample)
-	}
-	l.validateExposure(o)
 }
 
 // validateCopies warns if more replicas are configured than the cluster has brokers.
@@ -160,9 +178,9 @@ func (l *loader) validateCopies(o *Options) {
 	replicas := o.Replicas(size)
 	switch {
 	case o.MinInSync > replicas && o.ReplicationFactor == 0:
-		l.warnings = append(l.warnings, fmt.Sprintf("--min-in-sync=%d without --replication-factor: new topics get %d replicas, and --min-in-sync=%d", o.MinInSync, replicas, o.InSync(replicas)))
+		l.warn("--min-in-sync=%d without --replication-factor: new topics get %d replicas, and --min-in-sync=%d", o.MinInSync, replicas, o.InSync(replicas))
 	case o.EmbedsEtcd() && replicas > size:
-		l.warnings = append(l.warnings, fmt.Sprintf("--replication-factor=%d, but --etcd-initial-cluster names %d brokers: no topic can be created with fewer brokers than replicas", replicas, size))
+		l.warn("--replication-factor=%d, but --etcd-initial-cluster names %d brokers: no topic can be created with fewer brokers than replicas", replicas, size)
 	}
 }
 
@@ -173,8 +191,8 @@ func (l *loader) validateName(flag, name string) {
 }
 
 // validateExposure refuses ports that would let any host on the network write to the logs of
-// this cluster. The cluster token alone does not protect the RPC port: it proves who begins a
-// connection, and neither hides nor seals what follows.
+// this cluster. The cluster token alone does not protect the RPC port: it authenticates the start of a
+// connection, and neither encrypts nor authenticates what follows.
 func (l *loader) validateExposure(o *Options) {
 	secure := o.Insecure || o.RPCTLSCert != ""
 	l.validateAddress("rpc-address", o.RPCAddress, secure)
@@ -238,8 +256,8 @@ func (l *loader) validateClientExposure(o *Options) {
 		if !given && err == nil && l.servesThisMachine(o) {
 			*port.address = net.JoinHostPort(loopback, number)
 			l.origin[port.flag] = origin{source: "loopback: no client has to authenticate"}
-			l.warnings = append(l.warnings, fmt.Sprintf("--%s is %s, and not %s, because no client has to authenticate: give --require-users, --bootstrap-admin-token-file or --auth-http-address to serve a network, or --%s",
-				port.flag, *port.address, net.JoinHostPort("0.0.0.0", number), port.insecure))
+			l.warn("--%s is %s, and not %s, because no client has to authenticate: give --require-users, --bootstrap-admin-token-file or --auth-http-address to serve a network, or --%s",
+				port.flag, *port.address, net.JoinHostPort("0.0.0.0", number), port.insecure)
 			continue
 		}
 		l.fault("--%s=%s is reachable from the network, and no client has to authenticate: give --require-users (then make the first user: nsqctl user create root --admin), --bootstrap-admin-token-file, "+
@@ -263,20 +281,8 @@ func exposed(address string) bool {
 	return err == nil && !isLoopback(host)
 }
 
-// MaxLookupds bounds the external nsqlookupds: each has a connection and a goroutine.
-const MaxLookupds = 32
-
-func (l *loader) validateLookupd(o *Options) {
-	if n := len(o.LookupdTCPAddress); n > MaxLookupds {
-		l.fault("--lookupd-tcp-address: %d addresses, at most %d", n, MaxLookupds)
-	}
-}
-
-func (l *loader) validateTimes(o *Options) {
-	if o.SessionTTL%1e9 != 0 {
-		l.fault("--session-ttl must be whole seconds: etcd has no finer leases")
-	}
-}
+// maxLookupds bounds the external nsqlookupds: each has a connection and a goroutine.
+const maxLookupds = 32
 
 // namesMember reports whether n1=http://host:port,n2=… has a name.
 func namesMember(cluster, name string) bool {

@@ -137,4 +137,4 @@ func TestArchitectureIsShort(t *testing.T) {
 }
 
 // mostLines is how long docs/ARCHITECTURE.md may be, with its table of buffers.
-const mostLines = 190
+const mostLines = 215
