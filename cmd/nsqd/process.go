@@ -30,6 +30,8 @@ const (
 	// transferTimeout and drainTimeout bound a planned stop.
 	transferTimeout = 5 * time.Second
 	drainTimeout    = 5 * time.Second
+	// seriesPerPartition divides --metrics-max-series: a partition has several series.
+	seriesPerPartition = 10
 	// checkDataPathEvery is how often the process checks that its data path still exists.
 	checkDataPathEvery = time.Second
 )
@@ -73,7 +75,7 @@ func (p *process) start(ctx context.Context, reload <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.metrics, p.events = metrics.New(p.o.MetricsMaxSeries), events.New()
-	p.metrics.LimitPartitions(p.o.MetricsMaxPartitions)
+	p.metrics.LimitPartitions(p.o.MetricsMaxSeries / seriesPerPartition)
 	// 1. The data path, and the files in the settings.
 	if err := p.data.lock(p.o.DataPath); err != nil {
 		return err

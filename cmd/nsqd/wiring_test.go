@@ -24,7 +24,7 @@ import (
 // that checks their effect.
 var elsewhere = map[string]string{
 	"version": "TestRefusals", "check_config": "TestCheckConfig", "http_allowed_host": "TestForeignPages", "audit_file": "TestAuditFile", "bootstrap_admin_token_file": "TestBootstrapToken", "print_config": "TestPrintConfig", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
-	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow", "metrics_max_partitions": "TestMetricsAndLog", "log_format": "TestMetricsAndLog",
+	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow", "log_format": "TestMetricsAndLog",
 	"min_in_sync": "TestBrokersTrustEachOther", "node_name": "TestFlagsShow", "insecure": "TestExposedPorts",
 	"nsqlookupd_tcp_addresses": "TestLookupds", "rpc_address": "TestExposedPorts",
 	"tls_cert": "TestTLS", "tls_key": "TestTLS", "tls_client_auth_policy": "TestTLS", "tls_root_ca_file": "TestTLS", "tls_min_version": "TestTLS",
