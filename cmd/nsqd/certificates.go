@@ -14,8 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/config"
 )
 
-// secret returns a token or password from the environment or from the file; nil without
-// either. White space around it is removed.
+// secret returns a token or password from the environment or from the file; nil without either. White space around it
+// is removed.
 func secret(given config.Secret, file string) ([]byte, error) {
 	if file == "" && given == "" {
 		return nil, nil
@@ -74,8 +74,8 @@ func readCertificate(file string) (*x509.Certificate, error) {
 // certificate names the files of a certificate of this broker, and their settings.
 type certificate struct{ use, certFile, keyFile, certFlag, keyFlag string }
 
-// certificates lists the ends of validity of this broker's certificates by their use, and the reasons why files could not be
-// used now. The broker read them when it started, and still uses what it read.
+// certificates lists the ends of validity of this broker's certificates by their use, and the reasons why files could
+// not be used now. The broker read them when it started, and still uses what it read.
 func certificates(o config.Options) (ends map[string]time.Time, faults map[string]string) {
 	ends, faults = map[string]time.Time{}, map[string]string{}
 	for _, c := range []certificate{

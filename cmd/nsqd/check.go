@@ -29,8 +29,8 @@ func faulty(lines []string) int {
 	return exitUsage
 }
 
-// fileFaults returns the faults of the files in the settings that would prevent a start. It
-// creates and changes nothing.
+// fileFaults returns the faults of the files in the settings that would prevent a start. It creates and changes
+// nothing.
 func fileFaults(o config.Options) (faults []string) {
 	note := func(setting string, err error) {
 		if err != nil {
@@ -60,8 +60,7 @@ func fileFaults(o config.Options) (faults []string) {
 	return faults
 }
 
-// certificateWarnings returns faults of the certificate that other brokers will refuse, and
-// that a start only logs.
+// certificateWarnings returns faults of the certificate that other brokers will refuse, and that a start only logs.
 func certificateWarnings(o config.Options) []string {
 	if err := certificateFault(o.RPCTLSCert, reachable(o.RPCAddress, o.BroadcastAddress)); err != nil {
 		return []string{fmt.Sprintf("other brokers will refuse this one's certificate: %v", err)}

@@ -59,8 +59,8 @@ func (p *process) listen() (err error) {
 	return nil
 }
 
-// answer opens the ports for clients. Until serve is called, requests wait, and are answered
-// with the reason why the broker does not serve yet when they have waited for too long.
+// answer opens the ports for clients. Until serve is called, requests wait, and are answered with the reason why the
+// broker does not serve yet when they have waited for too long.
 func (p *process) answer() {
 	c := &p.clients
 	c.standby = newStandby(p.log, p.metrics, p.o.PutHold)

@@ -80,8 +80,8 @@ func (d *dataPath) check(log logrus.FieldLogger) error {
 	return err
 }
 
-// dataPathFault returns why a directory cannot be the data path, as far as that shows without opening
-// it. A missing one is created at the start.
+// dataPathFault returns why a directory cannot be the data path, as far as that shows without opening it. A missing one
+// is created at the start.
 func dataPathFault(dir string) error {
 	if dir == "" {
 		dir = "."

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// nameLinger is how much longer than its lease the registration of a dead broker may be
-	// visible.
+	// nameLinger is how much longer than its lease the registration of a dead broker may be visible.
 	nameLinger = 2 * time.Second
 	// nameTakenEvery is the pause between two reads of a registration that is about to end.
 	nameTakenEvery = 100 * time.Millisecond
@@ -26,8 +25,8 @@ const (
 	slowMetadata = time.Second
 )
 
-// startEtcd starts the embedded member according to the life cycle of members. It returns when
-// its cluster has a leader and this member votes.
+// startEtcd starts the embedded member according to the life cycle of members. It returns when its cluster has a leader
+// and this member votes.
 func (p *process) startEtcd(ctx context.Context) (err error) {
 	standby := p.clients.standby
 	standby.step("querying the other members of the metadata")
@@ -63,8 +62,8 @@ func (p *process) etcdOptions() etcd.Options {
 	}
 }
 
-// nameTaken refuses to join a cluster in which a live broker has this one's name. The
-// registration of a dead broker ends with its lease.
+// nameTaken refuses to join a cluster in which a live broker has this one's name. The registration of a dead broker
+// ends with its lease.
 func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 	key := metadata.Keys{Cluster: p.o.ClusterName}.Live(ident.Node(p.o.NodeName))
 	for wait := (nameWait{most: p.o.SessionTTL + nameLinger}); ; {
@@ -85,8 +84,8 @@ func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// nameWait measures for how long a registration has outlived its lease. Time under a new leader of the
-// metadata, which restarts all leases, or under a stalled one, which ends none, does not count.
+// nameWait measures for how long a registration has outlived its lease. Time under a new leader of the metadata, which
+// restarts all leases, or under a stalled one, which ends none, does not count.
 type nameWait struct {
 	most  time.Duration
 	term  uint64

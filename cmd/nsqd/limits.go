@@ -10,8 +10,7 @@ const (
 	spareSeats = 32
 	// maxFarewells bounds the refused TCP clients that still read the reason.
 	maxFarewells = 16
-	// addressShare is the part of all connections that one address, or one user, may have: the
-	// others are for others.
+	// addressShare is the part of all connections that one address, or one user, may have: the others are for others.
 	addressShare = 0.9
 	// waitingShare is the part of all connections that may wait for their login, at least manyLogins of them if that is
 	// not more than a half: so many clients may connect at the same moment, after a restart.
@@ -27,8 +26,7 @@ type clientLimits struct {
 	tcpWaiting, httpWaiting     int // before their login
 }
 
-// limitClients divides the files for clients. A limit in the settings that is above what the
-// files leave is that.
+// limitClients divides the files for clients. A limit in the settings that is above what the files leave is that.
 func limitClients(f files, o config.Options) clientLimits {
 	l := clientLimits{tcp: least(f.tcp, o.MaxConnections)}
 	l.spare = min(spareSeats, f.http/4)

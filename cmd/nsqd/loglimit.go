@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxLines is how many lines of one message a second has. Lines differ in their fields, and in
-	// the numbers of their texts; the message is the rest.
+	// maxLines is how many lines of one message a second has. Lines differ in their fields, and in the numbers of their
+	// texts; the message is the rest.
 	maxLines = 20
 	// maxStrangers is how many lines a second all clients together cause that have not logged in.
 	maxStrangers = 5
@@ -24,10 +24,9 @@ const (
 	maxMessages = 500
 )
 
-// limitedFormat leaves lines out that repeat a message too often: a stranger can trigger some, and
-// must not fill the disk with them. The count of the lines that were left out follows with the
-// first line of a later second. Audit lines, which have a limit of their own, and debug lines are
-// never left out.
+// limitedFormat leaves lines out that repeat a message too often: a stranger can trigger some, and must not fill the
+// disk with them. The count of the lines that were left out follows with the first line of a later second. Audit lines,
+// which have a limit of their own, and debug lines are never left out.
 type limitedFormat struct {
 	inner logrus.Formatter
 	now   func() time.Time
@@ -77,8 +76,8 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 	return []byte(redact.Text(b.String())), nil
 }
 
-// count counts a line, and reports whether it is kept. The summary has the lines that were left
-// out in an earlier second.
+// count counts a line, and reports whether it is kept. The summary has the lines that were left out in an earlier
+// second.
 func (f *limitedFormat) count(message string, most int) (summary map[string]int, kept bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

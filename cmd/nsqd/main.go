@@ -1,8 +1,8 @@
-// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol, a replicated log, and
-// metadata in an embedded or external etcd.
+// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol, a replicated log, and metadata in an embedded or
+// external etcd.
 //
-// Exit codes: 0 stopped on request; 1 could not start, or had to stop, with the reason in the
-// log; 2 wrong command line, or --check-config found a fault.
+// Exit codes: 0 stopped on request; 1 could not start, or had to stop, with the reason in the log; 2 wrong command
+// line, or --check-config found a fault.
 package main
 
 import (
@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// secondSignalAfter is the least time between two signals: a signal that is sent to a
-	// process and to its group arrives twice.
+	// secondSignalAfter is the least time between two signals: a signal that is sent to a process and to its group
+	// arrives twice.
 	secondSignalAfter = time.Second
 	// exitUsage is the exit code of a wrong command line.
 	exitUsage = 2
@@ -104,8 +104,8 @@ func refuse(err error) int {
 	return code
 }
 
-// exitOnSecondSignal ends the process at once at a second signal, unless it is only a
-// duplicate of the first. The goroutine ends with the process.
+// exitOnSecondSignal ends the process at once at a second signal, unless it is only a duplicate of the first. The
+// goroutine ends with the process.
 func exitOnSecondSignal(log logrus.FieldLogger) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)

@@ -30,8 +30,7 @@ type metadataStore struct {
 	store  *metadata.Etcd
 }
 
-// openMetadata connects to the external etcd, or starts the embedded member and waits until its
-// cluster has a leader.
+// openMetadata connects to the external etcd, or starts the embedded member and waits until its cluster has a leader.
 func (p *process) openMetadata(ctx context.Context) (err error) {
 	c := metadata.Config{Endpoints: p.o.EtcdEndpoints, Username: p.o.EtcdUsername}
 	if p.o.EmbedsEtcd() {
@@ -58,8 +57,8 @@ func (p *process) openMetadata(ctx context.Context) (err error) {
 	}
 }
 
-// answered reports whether the etcd itself refused a log-in: a fault of the settings does not
-// go away. Any other failure is one of the connection.
+// answered reports whether the etcd itself refused a log-in: a fault of the settings does not go away. Any other
+// failure is one of the connection.
 func answered(err error) bool {
 	_, known := errors.AsType[rpctypes.EtcdError](err)
 	_, remote := status.FromError(err)
@@ -92,8 +91,7 @@ func (p *process) askMetadata(ctx context.Context) error {
 	return err
 }
 
-// whyNoMetadata returns a sentence why the metadata does not answer; err is the error of a
-// request of this broker.
+// whyNoMetadata returns a sentence why the metadata does not answer; err is the error of a request of this broker.
 func (p *process) whyNoMetadata(ctx context.Context, err error) string {
 	if p.meta.etcd != nil {
 		return p.meta.etcd.Missing(ctx)
@@ -105,8 +103,8 @@ func (p *process) whyNoMetadata(ctx context.Context, err error) string {
 	return why
 }
 
-// withoutOwnPorts returns an error as one line, without the local ports of connections, so that
-// the same fault has the same text.
+// withoutOwnPorts returns an error as one line, without the local ports of connections, so that the same fault has the
+// same text.
 func withoutOwnPorts(err error) string {
 	return ownPort.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "")
 }

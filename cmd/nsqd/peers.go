@@ -35,8 +35,8 @@ func (r *peers) load(o config.Options, log logrus.FieldLogger) (err error) {
 	return nil
 }
 
-// loadPeerIdentity reads this broker's certificate for other brokers, and refuses one that they
-// would refuse. identity is nil without TLS.
+// loadPeerIdentity reads this broker's certificate for other brokers, and refuses one that they would refuse. identity
+// is nil without TLS.
 func loadPeerIdentity(o config.Options, log logrus.FieldLogger) (identity *peertls.Identity, names *peertls.Names, err error) {
 	if names, err = peertls.NewNames(o.RPCTLSName, knownBrokers(o)...); err != nil {
 		return nil, nil, fmt.Errorf("--rpc-tls-name: %w", err)
@@ -108,8 +108,7 @@ func externalTLS(o config.Options, log logrus.FieldLogger) (func() *tls.Config, 
 	return i.Config, err
 }
 
-// reachable returns the address at which others reach a listener: the advertised host, if it
-// listens on all interfaces.
+// reachable returns the address at which others reach a listener: the advertised host, if it listens on all interfaces.
 func reachable(address, host string) string {
 	h, port, err := net.SplitHostPort(address)
 	if err != nil {

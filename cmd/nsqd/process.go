@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// leaveTimeout bounds the removal of a decommissioned broker's member, to which the other
-	// members of the embedded etcd have to agree.
+	// leaveTimeout bounds the removal of a decommissioned broker's member, to which the other members of the embedded
+	// etcd have to agree.
 	leaveTimeout = 8 * time.Second
 	// transferTimeout and drainTimeout bound a planned stop.
 	transferTimeout = 5 * time.Second
@@ -68,9 +68,8 @@ func newProcess(o config.Options, args []string, log *logrus.Logger, fail contex
 	return p
 }
 
-// start makes the parts of the broker. It waits for other brokers and for the metadata without
-// a limit; a supervisor sees a healthy process that is not ready. If it fails, stop ends the
-// parts that were made.
+// start makes the parts of the broker. It waits for other brokers and for the metadata without a limit; a supervisor
+// sees a healthy process that is not ready. If it fails, stop ends the parts that were made.
 func (p *process) start(ctx context.Context, reload <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -212,8 +211,8 @@ func (p *process) reloads(asked <-chan os.Signal) {
 	}
 }
 
-// reload (SIGHUP) reads the certificates for clients, the log level and --rpc-tls-allow again,
-// the latter two from the file if there is one.
+// reload (SIGHUP) reads the certificates for clients, the log level and --rpc-tls-allow again, the latter two from the
+// file if there is one.
 func (p *process) reload() {
 	if o, _, err := settings(p.args); err != nil {
 		p.log.WithError(err).Error("cannot reload the settings, the old ones remain in effect")
@@ -234,8 +233,8 @@ func (p *process) reload() {
 	p.log.Info("certificates reloaded")
 }
 
-// stop ends the parts that start has made, in reverse order, with one exception: leaderships are transferred first, while
-// clients are still served.
+// stop ends the parts that start has made, in reverse order, with one exception: leaderships are transferred first,
+// while clients are still served.
 func (p *process) stop() {
 	// 5. No request waits for the start any longer.
 	p.endRunning()
@@ -273,8 +272,8 @@ func (p *process) stop() {
 	p.data.unlock()
 }
 
-// transferLeaderships gives the leaderships of this broker to others. The one of etcd comes first: transferring partitions
-// writes to etcd, and a write during a change of etcd's leader is lost until it is retried.
+// transferLeaderships gives the leaderships of this broker to others. The one of etcd comes first: transferring
+// partitions writes to etcd, and a write during a change of etcd's leader is lost until it is retried.
 func (p *process) transferLeaderships() {
 	if p.meta.etcd != nil {
 		if err := p.meta.etcd.TransferLeadership(); err != nil && !errors.Is(err, etcd.ErrStopped) {

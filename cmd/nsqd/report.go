@@ -56,8 +56,7 @@ type liveConfig struct {
 	lookup *lookup.Registrar
 }
 
-// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions
-// are numbers.
+// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions are numbers.
 func (c *liveConfig) Get(name string) (any, bool) {
 	switch name {
 	case "log_level":

@@ -17,8 +17,7 @@ import (
 // checkMetadataEvery is the pause between checks of the metadata while the broker starts.
 const checkMetadataEvery = 2 * time.Second
 
-// startBroker starts the coordinator. If the metadata fails before the broker is registered,
-// it waits and starts again.
+// startBroker starts the coordinator. If the metadata fails before the broker is registered, it waits and starts again.
 func (p *process) startBroker(ctx context.Context) error {
 	if err := p.trace(); err != nil {
 		return err
@@ -54,8 +53,8 @@ func (p *process) startBroker(ctx context.Context) error {
 	}
 }
 
-// explainStart reports why a start takes long, until the returned function is called: the broker
-// reads its disk, or the metadata does not answer.
+// explainStart reports why a start takes long, until the returned function is called: the broker reads its disk, or the
+// metadata does not answer.
 func (p *process) explainStart(ctx context.Context) (end func()) {
 	const reading = "opening the store, and registering with the cluster"
 	p.clients.standby.step(reading)
@@ -76,10 +75,9 @@ func (p *process) explainStart(ctx context.Context) (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// reusablePort is the port for other brokers as a coordinator uses it. If the coordinator
-// cannot start, Close only ends its use, and the next one gets the same port, which no other
-// process can bind in between. A started coordinator closes the port itself: a closed port is
-// how other brokers notice the death.
+// reusablePort is the port for other brokers as a coordinator uses it. If the coordinator cannot start, Close only ends
+// its use, and the next one gets the same port, which no other process can bind in between. A started coordinator
+// closes the port itself: a closed port is how other brokers notice the death.
 type reusablePort struct {
 	*net.TCPListener
 	given, closed atomic.Bool

@@ -12,8 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/config"
 )
 
-// minBootstrap is the least length of a bootstrap token in bytes: it is compared, not hashed
-// slowly, and is in a file that somebody may have typed.
+// minBootstrap is the least length of a bootstrap token in bytes: it is compared, not hashed slowly, and is in a file
+// that somebody may have typed.
 const minBootstrap = 32
 
 // openUsers makes the register of users. It is empty, and lets no client do anything, until the metadata has answered.

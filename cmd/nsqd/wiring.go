@@ -144,8 +144,8 @@ func (p *process) nodeState() metadata.NodeState {
 	}
 }
 
-// peerAddress returns the address for other brokers: the listening one, or the broadcast
-// address if it listens on all interfaces.
+// peerAddress returns the address for other brokers: the listening one, or the broadcast address if it listens on all
+// interfaces.
 func (p *process) peerAddress() string {
 	return reachable(p.peers.port.Addr().String(), p.o.BroadcastAddress)
 }

@@ -2,9 +2,8 @@ package replica
 
 import "slices"
 
-// Clone copies the machine, for tools that try several continuations of one state. The
-// caller gives the copy its own index and register. Batches are immutable and shared;
-// drafts that wait without an offset are copied.
+// Clone copies the machine, for tools that try several continuations of one state. The caller gives the copy its own
+// index and register. Batches are immutable and shared; drafts that wait without an offset are copied.
 func (m *Machine) Clone(ix Index, reg Register) *Machine {
 	c := *m
 	c.index, c.register, c.out = ix, reg, nil

@@ -5,9 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// answerPublished handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all in
-// the log is answered with their place, or waits for their commit. It reports whether the put is
-// dealt with.
+// answerPublished handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all
+// in the log is answered with their place, or waits for their commit. It reports whether the put is dealt with.
 func (m *Machine) answerPublished(p Put) bool {
 	d := &m.dedupe
 	r := d.Recognise(&p.Draft)
@@ -25,8 +24,8 @@ func (m *Machine) answerPublished(p Put) bool {
 	return false
 }
 
-// newPart is the part of a put that is not in the log, and the place of the put's first message
-// if that is. published has found that some of it is not.
+// newPart is the part of a put that is not in the log, and the place of the put's first message if that is. published
+// has found that some of it is not.
 func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		return draft, 0, false
@@ -38,8 +37,8 @@ func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequ
 	return draft.Keep(func(n int) bool { return r.Fresh[n] }), r.First, r.Any
 }
 
-// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part
-// that was written begins: the first message may have been known before, and stand elsewhere.
+// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part that was written
+// begins: the first message may have been known before, and stand elsewhere.
 func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.Sequence {
 	if draft.Count > 1 && draft.Identified {
 		if r := m.dedupe.Recognise(draft); r.Any {
@@ -48,6 +47,3 @@ func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.S
 	}
 	return batch
 }
-
-// setDedupe takes another window.
-func (m *Machine) setDedupe(ev Dedupe) { m.dedupe.Resize(ev.WindowMS) }

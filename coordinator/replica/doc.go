@@ -1,13 +1,13 @@
-// Package replica is the replication protocol of one partition on one broker, as a
-// pure state machine: Step(event) → effects. It has no goroutine, clock, socket, file,
-// random source or map iteration inside. The daemon runs it with real disks and
-// sockets, the simulator (internal/test/verify/sim) and the model (internal/test/verify/model) with their own.
+// Package replica is the replication protocol of one partition on one broker, as a pure state machine: Step(event) →
+// effects. It has no goroutine, clock, socket, file, random source or map iteration inside. The daemon runs it with
+// real disks and sockets, the simulator (internal/test/verify/sim) and the model (internal/test/verify/model) with
+// their own.
 //
-// It does not place replicas (coordinator/controller/plan), does not talk to the metadata store, but asks
-// for a compare-and-swap, and knows no names of topics, no channels and no clients.
+// It does not place replicas (coordinator/controller/plan), does not talk to the metadata store, but asks for a
+// compare-and-swap, and knows no names of topics, no channels and no clients.
 //
-// DESIGN.md beside this file has the words and the rules by their numbers (AC-4, RB-6, …), and
-// testdata/*.txt shows each rule in a script.
+// DESIGN.md beside this file has the words and the rules by their numbers (AC-4, RB-6, …), and testdata/*.txt shows
+// each rule in a script.
 //
 // # The replicated write
 //

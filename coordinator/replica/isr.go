@@ -7,11 +7,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// nextISR returns the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it
-// differs from the key's: without the members that lag, with the replicas that have caught up, and
-// without those below their disk reserve if the others are enough. If the rest is below the minimum, no
-// member is removed (ID-4): no put could be accepted anyway, and members that do not answer may reach
-// each other, and can only as members replace this leader.
+// nextISR returns the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it differs from the
+// key's: without the members that lag, with the replicas that have caught up, and without those below their disk
+// reserve if the others are enough. If the rest is below the minimum, no member is removed (ID-4): no put could be
+// accepted anyway, and members that do not answer may reach each other, and can only as members replace this leader.
 func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	var lagging []ident.Member
 	for _, x := range m.state.ISR {
@@ -58,8 +57,8 @@ func (m *Machine) withSpace(isr []ident.Member) (n int) {
 	return n
 }
 
-// spared reports whether a follower is sent no batches, because its disk is below its reserve and no commit
-// waits for it (AC-11).
+// spared reports whether a follower is sent no batches, because its disk is below its reserve and no commit waits for
+// it (AC-11).
 func (m *Machine) spared(f *progress) bool {
 	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !hasNode(m.cas.state.ISR, f.node)) &&
 		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return hasNode(p.state.ISR, f.node) })
@@ -77,10 +76,9 @@ func (m *Machine) joining(kept []ident.Member) (joining []ident.Member) {
 	return joining
 }
 
-// lagging reports whether a member is to leave (AC-5): its process is dead, it was silent for
-// T_isr, it has owed an acknowledgement for T_isr, or it came back with another store.
-// A member that comes back restarts neither time: the silence ends when it has answered
-// for T_isr without a break, the debt when it has acknowledged it (AC-8).
+// lagging reports whether a member is to leave (AC-5): its process is dead, it was silent for T_isr, it has owed an
+// acknowledgement for T_isr, or it came back with another store. A member that comes back restarts neither time: the
+// silence ends when it has answered for T_isr without a break, the debt when it has acknowledged it (AC-8).
 func (m *Machine) lagging(x ident.Member) bool {
 	n, f := m.node(x.Node), m.lead.follower(x.Node)
 	if f == nil {
@@ -101,16 +99,15 @@ func (m *Machine) lagging(x ident.Member) bool {
 	}
 }
 
-// responsive reports whether a replica answers as the process that is registered now,
-// does not flap, and would not be removed again at once.
+// responsive reports whether a replica answers as the process that is registered now, does not flap, and would not be
+// removed again at once.
 func (m *Machine) responsive(f *progress) bool {
 	return m.up(f) && !m.node(f.node).flaps(m.nowMS, m.o.ISRMS) && m.fromPresentProcess(f) && f.ack.valid && f.ack.store != 0 &&
 		!m.lagging(ident.Member{Node: f.node, Store: f.ack.store})
 }
 
-// mayJoin reports whether a replica is responsive and holds durably everything that
-// may have been committed: the log up to max(committed end, epoch start), and the
-// channel state of this epoch (RB-13).
+// mayJoin reports whether a replica is responsive and holds durably everything that may have been committed: the log up
+// to max(committed end, epoch start), and the channel state of this epoch (RB-13).
 func (m *Machine) mayJoin(f *progress) bool {
 	return m.responsive(f) && f.ack.end.Offset >= greatest(m.committed, m.lead.start).Offset &&
 		f.ack.state >= max(m.lead.stateCommitted, 1)

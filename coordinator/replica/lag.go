@@ -2,9 +2,9 @@ package replica
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// lag is how long a follower has owed an acknowledgement (AC-5). It has one mark at a
-// time, the end of the log at one moment. A lag counted from the last acknowledgement
-// would miss a follower that acknowledges all the while, but always old puts.
+// lag is how long a follower has owed an acknowledgement (AC-5). It has one mark at a time, the end of the log at one
+// moment. A lag counted from the last acknowledgement would miss a follower that acknowledges all the while, but always
+// old puts.
 type lag struct {
 	mark    ident.Offset // not acknowledged since sinceMS
 	sinceMS int64

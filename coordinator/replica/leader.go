@@ -5,9 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// leadership is one epoch that this machine leads. openEpoch makes it, stepDown or
-// the next epoch ends it. Only Step changes it; the comment of each field names the
-// methods that write it.
+// leadership is one epoch that this machine leads. openEpoch makes it, stepDown or the next epoch ends it. Only Step
+// changes it; the comment of each field names the methods that write it.
 type leadership struct {
 	epoch     ident.Epoch    // openEpoch
 	start     ident.Position // openEpoch: the epoch start, where the marker begins
@@ -41,8 +40,8 @@ type leadership struct {
 	changes        []pendingChange
 }
 
-// becomeLeader opens an epoch that an election gave to this machine. The whole log
-// is kept and the marker comes at its end (RB-5).
+// becomeLeader opens an epoch that an election gave to this machine. The whole log is kept and the marker comes at its
+// end (RB-5).
 func (m *Machine) becomeLeader(e ident.Epoch) {
 	if m.lead != nil {
 		m.stepDown()
@@ -51,10 +50,9 @@ func (m *Machine) becomeLeader(e ident.Epoch) {
 	m.openEpoch(e, m.log.end)
 }
 
-// openEpoch writes the promise, the truncation and the marker as one journal record, and leads
-// from then on; it serves when the marker is committed (EL-4). Nothing is sent before the record is
-// durable (RB-4). An offset is used again only in this higher epoch (RB-9). The channel state is
-// issued again as version (epoch, 1) (RB-12, RB-13).
+// openEpoch writes the promise, the truncation and the marker as one journal record, and leads from then on; it serves
+// when the marker is committed (EL-4). Nothing is sent before the record is durable (RB-4). An offset is used again
+// only in this higher epoch (RB-9). The channel state is issued again as version (epoch, 1) (RB-12, RB-13).
 func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.promised, m.follow = e, following{}
 	draft := queue.Marker()
@@ -80,9 +78,8 @@ func (m *Machine) leadSynced() {
 	}
 }
 
-// stepDown permanently ends the leadership in this process. Puts with an offset are in
-// doubt, for the next leader may commit them (RB-8). Puts without one go to the next
-// leader.
+// stepDown permanently ends the leadership in this process. Puts with an offset are in doubt, for the next leader may
+// commit them (RB-8). Puts without one are sent to the next leader.
 func (m *Machine) stepDown() {
 	l := m.lead
 	if l == nil {
@@ -112,8 +109,8 @@ func (m *Machine) inDoubt(ticket uint64) {
 	}
 }
 
-// commit moves the committed end to the least end that the maximal ISR
-// acknowledged, and answers the puts and changes that it passes.
+// commit moves the committed end to the least end that the maximal ISR acknowledged, and answers the puts and changes
+// that it passes.
 func (m *Machine) commit() {
 	end, state, ok := m.leastAcknowledged()
 	if !ok {
@@ -152,7 +149,7 @@ func (m *Machine) leastAcknowledged() (end ident.Position, state uint64, ok bool
 	return c.result()
 }
 
-// ackOf gives the acknowledgement of a follower; nil if the node is no replica.
+// ackOf returns the acknowledgement of a follower; nil if the node is not a replica.
 func (l *leadership) ackOf(n ident.Node) *ack {
 	if f := l.follower(n); f != nil {
 		return &f.ack
@@ -171,16 +168,16 @@ func (m *Machine) trimTail() {
 	m.log.tail.trimTo(o)
 }
 
-// writable reports whether a put may get an offset now, as far as the replicas answer. The metadata
-// store need not answer (EL-5).
+// writable reports whether a put may get an offset now, as far as the replicas answer. The metadata store need not
+// answer (EL-5).
 func (m *Machine) writable() bool {
 	l := m.lead
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
 }
 
-// accepts reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only
-// the leader's own control batches may, which make room: the member leaves within moments, or this leader does, or
-// the loop refuses the puts (AC-9).
+// accepts reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only the
+// leader's own control batches may, which make room: the member leaves within moments, or this leader does, or the loop
+// refuses the puts (AC-9).
 func (m *Machine) accepts(d *queue.Draft) bool {
 	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.withSpace(m.state.ISR) == len(m.state.ISR))
 }
@@ -208,8 +205,8 @@ func (m *Machine) leadTick() {
 	}
 }
 
-// idle reports that no put and no proposal waits, every follower that answers is
-// caught up, and the ISR need not change.
+// idle reports that no put and no proposal waits, every follower that answers is caught up, and the ISR need not
+// change.
 func (l *leadership) idle(m *Machine) bool {
 	if m.role != Leader || !m.markerCommitted() || len(l.pending)+len(l.held)+len(l.rolledBack)+len(l.unresolved)+len(l.changes) > 0 || l.paused {
 		return false

@@ -8,13 +8,12 @@ import (
 const (
 	// marksInWindow is how often a dedupe window a busy partition writes its identity mark.
 	marksInWindow = 8
-	// markBytes is how far the log of a partition without identities in the window may run ahead of
-	// the mark: a start looks through it.
+	// markBytes is how far the log of a partition without identities in the window may run ahead of the mark: a start
+	// looks through it.
 	markBytes = 64 << 20
 )
 
-// marks keeps the newest identity mark in the journal (DW-3), and what retention must leave for it in the
-// log (DW-5).
+// marks keeps the newest identity mark in the journal (DW-3), and what retention must leave for it in the log (DW-5).
 type marks struct {
 	written   queue.IdentityMark
 	writtenMS int64
@@ -70,8 +69,8 @@ func (k *marks) synced(token uint64) {
 	}
 }
 
-// recordMark writes the identity mark with the first identity of the log; then with a submission that is
-// made anyway, while identities are forgotten; and by itself once the window is empty.
+// recordMark writes the identity mark with the first identity of the log; then with a submission that is made anyway,
+// while identities are forgotten; and by itself once the window is empty.
 func (m *Machine) recordMark() {
 	k, mark := &m.marks, m.dedupe.Mark(m.log.end.Offset, m.nowMS)
 	if mark == (queue.IdentityMark{}) || k.token != 0 {

@@ -18,12 +18,11 @@ type node struct {
 	low         bool              // space: below its disk reserve
 }
 
-// flappingLosses is how many silences, each less than T_isr after the one before, make a
-// node a flapping one.
+// flappingLosses is how many silences, each less than T_isr after the one before, make a node a flapping one.
 const flappingLosses = 2
 
-// silence notes that the node has stopped answering. If it had answered for less than T_isr, the
-// earlier silence continues (AC-8): otherwise a node that answers now and then would never leave the ISR.
+// silence notes that the node has stopped answering. If it had answered for less than T_isr, the earlier silence
+// continues (AC-8): otherwise a node that answers now and then would never leave the ISR.
 func (n *node) silence(nowMS, isrMS int64) {
 	if n.losses == 0 || nowMS-n.changedMS >= isrMS {
 		n.lostMS, n.losses = nowMS, 0
@@ -31,8 +30,8 @@ func (n *node) silence(nowMS, isrMS int64) {
 	n.losses = min(n.losses+1, flappingLosses)
 }
 
-// flaps reports whether the node answers, was silent more than once, and has not answered
-// for T_isr without a break since.
+// flaps reports whether the node answers, was silent more than once, and has not answered for T_isr without a break
+// since.
 func (n *node) flaps(nowMS, isrMS int64) bool {
 	return n.up && n.losses == flappingLosses && nowMS-n.changedMS < isrMS
 }
@@ -100,8 +99,8 @@ func (m *Machine) live(ev Live) {
 	}
 }
 
-// reregister ends a leadership with the incarnation that won it (EL-3), and continues under
-// the next one. 0: there is none yet.
+// reregister ends a leadership with the incarnation that won it (EL-3), and continues under the next one. 0: there is
+// none yet.
 func (m *Machine) reregister(i ident.Incarnation) {
 	if m.lead != nil {
 		m.stepDown()

@@ -24,8 +24,8 @@ type heldPut struct {
 	sinceMS int64
 }
 
-// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as
-// one group, or held while the partition cannot accept them.
+// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held while the
+// partition cannot accept them.
 func (m *Machine) propose(ev Propose) {
 	l := m.lead
 	if l == nil {
@@ -49,9 +49,9 @@ func (m *Machine) propose(ev Propose) {
 	}
 }
 
-// answerRepeat recognises a put of which nothing has to be written. A request id in the log is that of the
-// whole put, so it is looked up before any message id, whatever part of the put has ids (AC-7). The put
-// is answered with the place of its first attempt, or waits for the commit of that.
+// answerRepeat recognises a put of which nothing has to be written. A request id in the log is that of the whole put,
+// so it is looked up before any message id, whatever part of the put has ids (AC-7). The put is answered with the place
+// of its first attempt, or waits for the commit of that.
 func (m *Machine) answerRepeat(p Put) bool {
 	seen, ok := m.recent.Find(p.Draft.Request)
 	if !ok {
@@ -82,8 +82,7 @@ func (m *Machine) await(p pendingPut) {
 	l.pending = slices.Insert(l.pending, i, p)
 }
 
-// appendPut gives a put its place in the log. From here on a failure is not
-// definite without a rollback (AC-2, RB-1).
+// appendPut assigns a put its place in the log. From here on a failure is not definite without a rollback (AC-2, RB-1).
 func (m *Machine) appendPut(p Put) {
 	draft, first, known := p.Draft, ident.Sequence(0), false
 	if draft.Identified {
@@ -129,8 +128,8 @@ func (m *Machine) refuseHeld() {
 	l.held = append(l.held[:0], l.held[n:]...)
 }
 
-// refuse answers a put without an offset, with the numbers that the operator requires: the
-// members that answer, or those that have acknowledged the marker that puts wait for.
+// refuse answers a put without an offset, with the numbers that the operator requires: the members that answer, or
+// those that have acknowledged the marker that puts wait for.
 func (m *Machine) refuse(ticket uint64) {
 	c := Completion{Ticket: ticket, Outcome: NotEnoughReplicas}
 	n := m.liveISR()
@@ -175,8 +174,8 @@ func (m *Machine) overdue(ms int64) bool {
 	return len(p) > 0 && m.nowMS-p[0].sentMS > ms
 }
 
-// giveUpOverdue answers the pending puts whose write deadline and grace time have
-// passed: in doubt. Their batches stay, and may still be committed or rolled back.
+// giveUpOverdue answers the pending puts whose write deadline and grace time have passed: in doubt. Their batches stay,
+// and may still be committed or rolled back.
 func (m *Machine) giveUpOverdue() {
 	l := m.lead
 	keep := l.pending[:0]

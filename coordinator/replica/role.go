@@ -16,15 +16,14 @@ const (
 	Idle Role = iota
 	// Follower takes appends.
 	Follower
-	// Candidate has found the leader gone, and asks the other members before it
-	// proposes itself.
+	// Candidate has found the leader gone, and asks the other members before it proposes itself.
 	Candidate
 	// Electing leads an epoch whose marker is not committed: it serves nothing.
 	Electing
-	// Leader takes puts and delivers. After a rollback it delivers, and takes puts when
-	// its marker is committed (RB-14).
+	// Leader takes puts and delivers. After a rollback it delivers, and takes puts when its marker is committed
+	// (RB-14).
 	Leader
-	// Stopped: the store has failed. The machine acknowledges nothing any more.
+	// Stopped: the store has failed. The machine acknowledges nothing.
 	Stopped
 )
 
@@ -47,14 +46,14 @@ func (m *Machine) observe(s metadata.PartitionState) {
 	m.applyRole()
 }
 
-// applyRole takes the role that the key, as last seen, gives this machine. A leadership
-// belongs to one incarnation and one store (ID-2, ID-3): a restarted broker has another
-// incarnation, and leads nothing before it is elected in a higher epoch.
+// applyRole takes the role that the key, as last seen, gives this machine. A leadership belongs to one incarnation and
+// one store (ID-2, ID-3): a restarted broker has another incarnation, and leads nothing before it is elected in a
+// higher epoch.
 func (m *Machine) applyRole() {
 	s := &m.state
 	mine := s.Leader == m.self.Node && m.registered() && m.isMember() && s.LeaderIncarnation == m.self.Incarnation
 	switch {
-	case mine && m.leads(s.Epoch):
+	case mine && m.lead != nil && m.lead.epoch == s.Epoch:
 		m.syncFollowers()
 	case mine && m.lead != nil && m.lead.rollback && s.Epoch == m.lead.epoch+1:
 		m.rollBack(s.Epoch)
@@ -65,9 +64,6 @@ func (m *Machine) applyRole() {
 		m.becomeFollower()
 	}
 }
-
-// leads reports whether this machine leads that epoch already.
-func (m *Machine) leads(e ident.Epoch) bool { return m.lead != nil && m.lead.epoch == e }
 
 // registered reports whether the node is registered under this machine's incarnation.
 func (m *Machine) registered() bool {

@@ -64,8 +64,8 @@ func (l *loader) noteFile(path string, values map[string]any) {
 	l.unknownKeys(path, values, keys)
 }
 
-// unknownKeys refuses what the file has besides settings. A stock nsqd ignores it silently, and its
-// operator believes in a setting that is not there.
+// unknownKeys refuses what the file has besides settings. A stock nsqd ignores it silently, and its operator believes
+// in a setting that is not there.
 func (l *loader) unknownKeys(path string, values map[string]any, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch values[key].(type) {

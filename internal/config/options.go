@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Options are all settings of a broker, in groups. cmd/nsqd passes a group as it is to the part of the broker that it configures.
-// The tags say:
+// Options are all settings of a broker, in groups. cmd/nsqd passes a group as it is to the part of the broker that it
+// configures. The tags say:
 //
 //	flag     name on the command line; NSQD_<FLAG> in the environment
 //	key      name in the file, unless it is the flag with "_" for "-"
@@ -203,13 +203,13 @@ type Connection struct {
 
 // observe configures logs, traces, metrics and statistics.
 type observe struct {
-	LogLevel             string        `flag:"log-level" default:"info" oneof:"debug,info,warn,warning,error,fatal" help:"least severe messages to log; SIGHUP and PUT /config/log_level change it at run time"`
-	LogFormat            string        `flag:"log-format" default:"text" oneof:"text,json" help:"form of the log's lines: text, as a stock nsqd writes them, or one JSON object a line"`
-	LogPrefix            string        `flag:"log-prefix" default:"[nsqd] " help:"text in front of each log line" when:"several programs write into one log"`
-	LogSlow              time.Duration `flag:"log-slow" default:"1s" min:"0s" help:"log puts and syncs of the journal that take this long, with the stage that was slow; 0: none" when:"the log shows too many slow puts, or too few"`
-	OTLPEndpoint         string        `flag:"otlp-endpoint" default:"" help:"OpenTelemetry collector for traces of puts and deliveries: host:port, http://host:port or https://host:port (OTLP over gRPC; TLS except for http:// and loopback); empty: no traces"`
-	TraceSample          float64       `flag:"trace-sample" default:"0.001" help:"share of the messages without a traceparent that is traced, 0.0 to 1.0; all messages with a sampled traceparent are traced" when:"the collector has room for more traces, or receives too many"`
-	MetricsMaxSeries     int           `flag:"metrics-max-series" default:"10000" min:"0" help:"largest number of topics and channels with series of their own in /metrics, and a tenth as many led partitions; the other topics and channels are summed under one name" when:"Prometheus has room for more series, or receives too many"`
+	LogLevel         string        `flag:"log-level" default:"info" oneof:"debug,info,warn,warning,error,fatal" help:"least severe messages to log; SIGHUP and PUT /config/log_level change it at run time"`
+	LogFormat        string        `flag:"log-format" default:"text" oneof:"text,json" help:"form of the log's lines: text, as a stock nsqd writes them, or one JSON object a line"`
+	LogPrefix        string        `flag:"log-prefix" default:"[nsqd] " help:"text in front of each log line" when:"several programs write into one log"`
+	LogSlow          time.Duration `flag:"log-slow" default:"1s" min:"0s" help:"log puts and syncs of the journal that take this long, with the stage that was slow; 0: none" when:"the log shows too many slow puts, or too few"`
+	OTLPEndpoint     string        `flag:"otlp-endpoint" default:"" help:"OpenTelemetry collector for traces of puts and deliveries: host:port, http://host:port or https://host:port (OTLP over gRPC; TLS except for http:// and loopback); empty: no traces"`
+	TraceSample      float64       `flag:"trace-sample" default:"0.001" help:"share of the messages without a traceparent that is traced, 0.0 to 1.0; all messages with a sampled traceparent are traced" when:"the collector has room for more traces, or receives too many"`
+	MetricsMaxSeries int           `flag:"metrics-max-series" default:"10000" min:"0" help:"largest number of topics and channels with series of their own in /metrics, and a tenth as many led partitions; the other topics and channels are summed under one name" when:"Prometheus has room for more series, or receives too many"`
 	Statsd
 	E2EPercentiles          []float64     `flag:"e2e-processing-latency-percentile" key:"e2e_processing_latency_percentiles" default:"" help:"percentiles (0.0 to 1.0) of the time from put to finish (repeat, or with commas)" when:"dashboards show how long messages wait for their consumers"`
 	E2EProcessingWindowTime time.Duration `flag:"e2e-processing-latency-window-time" default:"10m" min:"1s" help:"time window of these percentiles" when:"the percentiles must follow changes faster, or be smoother"`

@@ -100,8 +100,8 @@ func Defaults() Options {
 	return o
 }
 
-// ByKey returns the value of one setting by its name in the file; it finds no secret, and leaves out the
-// passwords in addresses.
+// ByKey returns the value of one setting by its name in the file; it finds no secret, and leaves out the passwords in
+// addresses.
 func (o Options) ByKey(key string) (any, bool) {
 	for s := range settings(&o) {
 		if s.key == key && !s.envOnly {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
-// validate checks the rules that the tags of one field cannot express. A value that cannot be
-// parsed has its default here; its fault is already noted.
+// validate checks the rules that the tags of one field cannot express. A value that cannot be parsed has its default
+// here; its fault is already noted.
 func (l *loader) validate() {
 	o := &l.options
 	l.validateAddresses(o)
@@ -190,9 +190,9 @@ func (l *loader) validateName(flag, name string) {
 	}
 }
 
-// validateExposure refuses ports that would let any host on the network write to the logs of
-// this cluster. The cluster token alone does not protect the RPC port: it authenticates the start of a
-// connection, and neither encrypts nor authenticates what follows.
+// validateExposure refuses ports that would let any host on the network write to the logs of this cluster. The cluster
+// token alone does not protect the RPC port: it authenticates the start of a connection, and neither encrypts nor
+// authenticates what follows.
 func (l *loader) validateExposure(o *Options) {
 	secure := o.Insecure || o.RPCTLSCert != ""
 	l.validateAddress("rpc-address", o.RPCAddress, secure)
@@ -219,9 +219,8 @@ func (o *Options) authenticates() bool {
 	return o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != ""
 }
 
-// verifiesCertificates reports whether a client needs a certificate signed by
-// --tls-root-ca-file. The system's authorities sign certificates for everyone, so they do not
-// count.
+// verifiesCertificates reports whether a client needs a certificate signed by --tls-root-ca-file. The system's
+// authorities sign certificates for everyone, so they do not count.
 func (o *Options) verifiesCertificates() bool {
 	return o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
 }
@@ -229,9 +228,9 @@ func (o *Options) verifiesCertificates() bool {
 // loopback is the host of a default address if the broker serves only this machine.
 const loopback = "127.0.0.1"
 
-// validateClientExposure refuses ports that would let any host on the network use the cluster.
-// A default address does not mean that the operator wants to serve a network: a single broker
-// whose other settings name no network replaces it by one on loopback.
+// validateClientExposure refuses ports that would let any host on the network use the cluster. A default address does
+// not mean that the operator wants to serve a network: a single broker whose other settings name no network replaces it
+// by one on loopback.
 func (l *loader) validateClientExposure(o *Options) {
 	if o.authenticates() {
 		return
@@ -265,17 +264,16 @@ func (l *loader) validateClientExposure(o *Options) {
 	}
 }
 
-// servesThisMachine reports whether no setting names a network. Then default addresses are
-// narrowed to loopback. Those of a cluster are not, because its clients would find no
-// broker.
+// servesThisMachine reports whether no setting names a network. Then default addresses are narrowed to loopback. Those
+// of a cluster are not, because its clients would find no broker.
 func (l *loader) servesThisMachine(o *Options) bool {
 	_, announced := l.origin["broadcast-address"]
 	return o.EtcdInitialCluster == "" && o.EmbedsEtcd() && len(o.LookupdTCPAddress) == 0 &&
 		(!announced || isLoopback(o.BroadcastAddress)) && !exposed(o.RPCAddress)
 }
 
-// exposed reports whether other machines reach an address: host:port beyond loopback, and not
-// the path of a unix socket.
+// exposed reports whether other machines reach an address: host:port beyond loopback, and not the path of a unix
+// socket.
 func exposed(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && !isLoopback(host)

@@ -6,9 +6,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// CanonicalWriter appends the canonical form of a state machine to B: bytes that are equal for two states that
-// behave alike from then on. The model (internal/test/verify/model) distinguishes visited states by them. A moment
-// is written as its age, and ages beyond the deadline that is compared with them are equal.
+// CanonicalWriter appends the canonical form of a state machine to B: bytes that are equal for two states that behave
+// alike from then on. The model (internal/test/verify/model) distinguishes visited states by them. A moment is written
+// as its age, and ages beyond the deadline that is compared with them are equal.
 type CanonicalWriter struct {
 	B     []byte
 	NowMS int64 // ages are counted up to here
@@ -45,8 +45,8 @@ func (w *CanonicalWriter) Node(n ident.Node) {
 	w.B = append(w.B, n...)
 }
 
-// Age writes how long ago a moment was, up to the deadline that is compared with it; a
-// moment in the future has a negative age.
+// Age writes how long ago a moment was, up to the deadline that is compared with it; a moment in the future has a
+// negative age.
 func (w *CanonicalWriter) Age(ms, deadlineMS int64) {
 	w.B = binary.AppendVarint(w.B, min(w.NowMS-ms, deadlineMS+1))
 }
