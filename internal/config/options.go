@@ -23,11 +23,11 @@ import (
 // The tag group is the title of a group in the help.
 type Options struct {
 	start     `group:"Start and check"`
-	Data      `group:"Data"`
-	Listen    `group:"Listen (host:port, or the path of a unix socket)"`
+	data      `group:"Data"`
+	listen    `group:"Listen (host:port, or the path of a unix socket)"`
 	cluster   `group:"Cluster"`
-	Times     `group:"Times of the cluster (every broker the same)"`
-	NewTopics `group:"New topics"`
+	times     `group:"Times of the cluster (every broker the same)"`
+	newTopics `group:"New topics"`
 	Messages  `group:"Messages"`
 	security  `group:"Security"`
 	limits    `group:"Limits (docs/reference/limits.md has all limits)"`
@@ -43,8 +43,8 @@ type start struct {
 	PrintConfig bool   `flag:"print-config" source:"flag" default:"false" help:"print the effective settings as a TOML file, each with its source, and exit; secrets are omitted"`
 }
 
-// Data configures the data path.
-type Data struct {
+// data configures the data path.
+type data struct {
 	DataPath         string        `flag:"data-path" default:"" help:"directory of all data; empty: the working directory"`
 	MinFreeDiskBytes int64         `flag:"min-free-disk-bytes" default:"268435456" min:"0" help:"refuse puts while fewer bytes than this are free, so that consumers can continue"`
 	MaxDiskBytes     int64         `flag:"max-disk-bytes" default:"0" min:"0" help:"refuse puts while the data uses more bytes than this; 0: no limit"`
@@ -55,8 +55,8 @@ type Data struct {
 	MemQueueSize     int64         `flag:"mem-queue-size" default:"10000" min:"0" help:"undelivered messages of an #ephemeral channel, at least 1; other channels are on disk only" when:"consumers of ephemeral channels fall behind and lose messages"`
 }
 
-// Listen has the addresses of the broker.
-type Listen struct {
+// listen has the addresses of the broker.
+type listen struct {
 	TCPAddress         string   `flag:"tcp-address" default:"0.0.0.0:4150" help:"address of the NSQ protocol"`
 	HTTPAddress        string   `flag:"http-address" default:"0.0.0.0:4151" help:"HTTP API and lookup API; empty: none"`
 	HTTPSAddress       string   `flag:"https-address" default:"0.0.0.0:4152" help:"HTTPS API; only with --tls-cert"`
@@ -99,8 +99,8 @@ type cluster struct {
 	EtcdFoundWithout   []string `flag:"etcd-found-without" default:"" help:"found a new cluster without these members of --etcd-initial-cluster; set it on all other brokers, and only if the named members have never run in the cluster" when:"a host of a new cluster does not start"`
 }
 
-// Times has the timeouts between brokers.
-type Times struct {
+// times has the timeouts between brokers.
+type times struct {
 	SessionTTL          time.Duration `flag:"session-ttl" default:"3s" min:"1s" max:"1m" help:"a broker without contact to etcd for this long counts as dead" when:"slow disks or pauses make brokers count as dead, or a failover must be faster"`
 	EtcdElectionTimeout time.Duration `flag:"etcd-election-timeout" default:"300ms" min:"50ms" max:"10s" help:"silence after which the embedded etcd elects a leader; it sends ten heartbeats in this time" when:"the log shows elections of the embedded etcd without a failure, because the network or the disks are slow"`
 	PeerTimeout         time.Duration `flag:"peer-timeout" default:"500ms" min:"50ms" max:"1m" help:"a broker silent for this long does not count as live; it sends ten heartbeats in this time" when:"the log shows silent brokers without a failure, because they are far apart"`
@@ -110,8 +110,8 @@ type Times struct {
 	PutHold             time.Duration `flag:"put-hold" default:"9s" min:"0s" max:"10m" help:"longest wait of a put, and of any client of a starting broker; keep it below the clients' timeout" when:"the clients' timeout is not 10 s"`
 }
 
-// NewTopics has the options of a topic whose creation does not set them.
-type NewTopics struct {
+// newTopics has the options of a topic whose creation does not set them.
+type newTopics struct {
 	ReplicationFactor   int           `flag:"replication-factor" default:"0" min:"0" max:"7" help:"replicas of each partition of a new topic; 0: the number of brokers in --etcd-initial-cluster, at most 3"`
 	MinInSync           int           `flag:"min-in-sync" default:"0" min:"0" max:"7" help:"least number of in-sync replicas; with fewer, puts are refused; 0: 1 of 1, 2 of 2, 2 of 3"`
 	Durability          string        `flag:"durability" default:"sync" oneof:"sync,replicated" help:"meaning of OK for new topics. sync: on the disk of every in-sync replica; replicated: in the memory of each, and lost if all of them lose power"`
