@@ -22,7 +22,7 @@ import (
 // clients is the side of this broker that faces clients.
 type clients struct {
 	users     *access.Registry
-	memory    *limits.Budget   // for what clients make the broker hold
+	memory    *limits.Budget   // for bodies, unanswered puts, and messages and answers that clients do not read
 	audit     *guard.AuditFile // nil without --audit-file
 	tls       *listen.TLS      // nil without certificates
 	authTLS   *tls.Config      // for auth services

@@ -272,7 +272,7 @@ func (p *process) stop() {
 	p.data.unlock()
 }
 
-// transferLeaderships gives the leaderships of this broker to others. The one of etcd comes first: transferring
+// transferLeaderships gives the leaderships of this broker to others. Leadership of etcd comes first: transferring
 // partitions writes to etcd, and a write during a change of etcd's leader is lost until it is retried.
 func (p *process) transferLeaderships() {
 	if p.meta.etcd != nil {

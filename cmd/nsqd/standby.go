@@ -26,10 +26,10 @@ const (
 	maxReasons = 100
 )
 
-// standby stands in for a broker that reads its disk, or waits for its metadata or for other members. Commands and
-// requests of clients wait in it, as puts do, for at most hold; then they are answered definitely, with the reason.
-// Probes do not wait. From serve on it passes all requests to the broker, also those of earlier connections. It owns
-// the reason, and logs it when it changes.
+// standby replaces a broker that reads its disk, or waits for its metadata or for other members. Commands and requests
+// of clients wait in it, as puts do, for at most hold; then they are answered definitely, with the reason. Probes do
+// not wait. From serve on it passes all requests to the broker, also those of earlier connections. It owns the reason,
+// and logs it when it changes.
 type standby struct {
 	log     logrus.FieldLogger
 	metrics *metrics.Recorder
@@ -69,7 +69,7 @@ func (s *standby) serve(b backends) {
 	s.end()
 }
 
-// end ends all waits: a process that stops does not serve any more.
+// end ends all waits: a process that stops no longer serves.
 func (s *standby) end() { s.once.Do(func() { close(s.over) }) }
 
 // await is the one wait for the start of the broker: of every command and request of a client. It ends when the broker

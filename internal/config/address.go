@@ -49,7 +49,7 @@ func (l *loader) validateAddresses(o *Options) {
 	}
 }
 
-// validateBroadcast checks the host that clients and brokers are told. The ports have settings of their own.
+// validateBroadcast checks the host that other brokers and clients connect to. The ports have settings of their own.
 func (l *loader) validateBroadcast(host string) {
 	ip, err := netip.ParseAddr(host)
 	switch {

@@ -1,4 +1,4 @@
-// Package config holds all settings of a broker: one Options value, read from the command line, the environment
+// Package config reads the settings of a broker: one Options value, read from the command line, the environment
 // (NSQD_…), a TOML file and defaults, in this order of precedence.
 //
 // It opens no file but the configuration file, resolves no names, and imports no other package of Lockstep: each

@@ -70,7 +70,7 @@ func (l *loader) unknownKeys(path string, values map[string]any, keys []string) 
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch values[key].(type) {
 		case map[string]any, []map[string]any:
-			l.faults.add(ErrInvalid, "%s: unknown section [%s]: the settings stand without a section", path, key)
+			l.faults.add(ErrInvalid, "%s: unknown section [%s]: settings have no section", path, key)
 			continue
 		}
 		hint := meant(key, "", keys)

@@ -162,7 +162,7 @@ func malformed(arg string) bool {
 	return name != "" && (name[0] == '-' || name[0] == '=')
 }
 
-// noted is a flag.Value that only notes the text, so that one invalid value does not hide the next.
+// noted is a flag.Value that only records the text, so that all invalid values are reported.
 type noted struct {
 	l *loader
 	s setting
@@ -222,7 +222,7 @@ func (l *loader) unknownVariables(environ []string) {
 	}
 }
 
-// apply parses the noted texts.
+// apply parses the recorded texts.
 func (l *loader) apply() {
 	for s := range settings(&l.options) {
 		texts, ok := l.given[s.flag]

@@ -18,7 +18,7 @@ const printIntro = `# The settings of nsqd in effect, as a file for --config. Th
 `
 
 // Print writes the effective settings as a TOML file. A comment behind each value names its source: default, file,
-// environment or flag. Print never writes a secret: in its place stands a comment, and an address with a password is
+// environment or flag. Print never writes a secret: a comment takes its place, and an address with a password is
 // written without the password. Settings without effect appear only if they were given. The error is that of Load, or
 // of the writer.
 func Print(w io.Writer, src Source) error {

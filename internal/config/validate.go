@@ -11,7 +11,7 @@ import (
 )
 
 // validate checks the rules that the tags of one field cannot express. A value that cannot be parsed has its default
-// here; its fault is already noted.
+// here; its fault is already recorded.
 func (l *loader) validate() {
 	o := &l.options
 	l.validateAddresses(o)
