@@ -14,7 +14,10 @@ func checked(o config.Options, warnings []string) int {
 	if faults := fileFaults(o); len(faults) > 0 {
 		return faulty(faults)
 	}
-	for _, w := range append(warnings, certificateWarnings(o)...) {
+	if err := certificateFault(o.RPCTLSCert, reachable(o.RPCAddress, o.BroadcastAddress)); err != nil { // a start only logs it
+		warnings = append(warnings, fmt.Sprintf("other brokers will refuse this one's certificate: %v", err))
+	}
+	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "nsqd: warning:", redact.Text(w))
 	}
 	fmt.Println("the settings are valid")
@@ -58,12 +61,4 @@ func fileFaults(o config.Options) (faults []string) {
 	}
 	note("--data-path", dataPathFault(o.DataPath))
 	return faults
-}
-
-// certificateWarnings returns faults of the certificate that other brokers will refuse, and that a start only logs.
-func certificateWarnings(o config.Options) []string {
-	if err := certificateFault(o.RPCTLSCert, reachable(o.RPCAddress, o.BroadcastAddress)); err != nil {
-		return []string{fmt.Sprintf("other brokers will refuse this one's certificate: %v", err)}
-	}
-	return nil
 }

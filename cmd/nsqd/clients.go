@@ -95,11 +95,12 @@ func (p *process) serve() {
 	c.consumers = consume.New(p.consumerOptions(), subscribers, p.broker)
 	c.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(c.console.Answer)
+	names := []string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker,
 		Inspector: p.broker, Recovery: p.broker, Tracer: p.broker,
 		Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Recorder: p.metrics, Log: p.log,
-		Users: c.users, Admission: p.peers.admission, Guard: c.guard, Browsers: p.browsers(), Console: c.console,
+		Users: c.users, Admission: p.peers.admission, Guard: c.guard, Browsers: guard.NewBrowsers(append(names, p.o.HTTPAllowedHost...)...), Console: c.console,
 		Memory: c.memory, Consumers: c.consumers, Producers: c.tcp.Producers,
 	}
 	for _, f := range webui.Files() {
@@ -128,10 +129,4 @@ func (c *clients) drain() {
 func (c *clients) count() (consumers, producers, idle int) {
 	consumers, producers, idle = c.tcp.Clients()
 	return consumers + c.consumers.Count(), producers, idle
-}
-
-// browsers has the names of this broker in requests.
-func (p *process) browsers() *guard.Browsers {
-	names := append([]string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}, p.o.HTTPAllowedHost...)
-	return guard.NewBrowsers(names...)
 }

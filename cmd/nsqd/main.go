@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 	"github.com/sirupsen/logrus"
@@ -33,6 +35,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run is the life of the process; every step is undone in reverse order.
 func run(args []string) int {
 	// 1. Settings.
+	build := api.ReadBuild().Describe(metadata.Level)
 	o, warnings, err := settings(args)
 	switch {
 	case errors.Is(err, config.ErrHelp):
@@ -40,7 +43,7 @@ func run(args []string) int {
 	case err != nil:
 		return refuse(err)
 	case o.Version:
-		fmt.Println(versionLines())
+		fmt.Printf("%s\nnsqd v%s (the release of NSQ whose protocol and HTTP API it implements)\n", build, api.Version) // a stock nsqd has the second line
 		return 0
 	case o.CheckConfig:
 		return checked(o, warnings)
@@ -53,7 +56,7 @@ func run(args []string) int {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	log.Info(startLine(o))
+	log.Infof("%s, speaks NSQ %s, durability %s", build, api.Version, o.Durability)
 	logSettings(log, o)
 
 	// 2. Signals: the first one stops the broker as planned, the second at once; SIGHUP

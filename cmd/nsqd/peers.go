@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 
 	"github.com/sirupsen/logrus"
 
@@ -55,12 +54,7 @@ func loadPeerIdentity(o config.Options, log logrus.FieldLogger) (identity *peert
 
 // knownBrokers are the brokers that may reach the embedded etcd, beside its members.
 func knownBrokers(o config.Options) []string {
-	known := append([]string{o.NodeName}, o.RPCTLSAllow...)
-	for member := range strings.SplitSeq(o.EtcdInitialCluster, ",") {
-		if name, _, ok := strings.Cut(strings.TrimSpace(member), "="); ok {
-			known = append(known, name)
-		}
-	}
+	known := slices.Concat([]string{o.NodeName}, o.RPCTLSAllow, o.Members())
 	slices.Sort(known)
 	return slices.Compact(known)
 }

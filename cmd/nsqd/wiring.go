@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -33,17 +32,6 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
-
-// versionLines names the build, and the supported release of NSQ in the form of a stock nsqd.
-func versionLines() string {
-	return fmt.Sprintf("%s\nnsqd v%s (the release of NSQ whose protocol and HTTP API it implements)",
-		api.ReadBuild().Describe(metadata.Level), api.Version)
-}
-
-// startLine is the first line of the log.
-func startLine(o config.Options) string {
-	return fmt.Sprintf("%s, speaks NSQ %s, durability %s", api.ReadBuild().Describe(metadata.Level), api.Version, o.Durability)
-}
 
 func (p *process) serverOptions() listen.Options {
 	l := limitClients(p.files, p.o)

@@ -103,7 +103,7 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	case ChannelsStopped:
 		m.channelsStopped(ev)
 	case Dedupe:
-		m.dedupe.Resize(ev.WindowMS)
+		m.dedupe.LengthMS = ev.WindowMS
 	}
 	m.advance()
 	m.endStep()

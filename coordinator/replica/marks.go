@@ -79,7 +79,7 @@ func (m *Machine) recordMark() {
 	_, some := m.dedupe.Oldest()
 	first := k.written == (queue.IdentityMark{})
 	forgot := mark.Forgotten != k.written.Forgotten
-	late := m.nowMS-k.writtenMS >= m.dedupe.Length()/marksInWindow
+	late := m.nowMS-k.writtenMS >= m.dedupe.LengthMS/marksInWindow
 	far := mark.From-k.written.From >= markBytes && !some
 	if first || forgot && !some || m.wrote() && (forgot && late || far) {
 		m.writeMark(mark)

@@ -8,11 +8,17 @@ import (
 // maxDefaultReplicas is the largest default of the replication factor.
 const maxDefaultReplicas = 3
 
-// ClusterSize is the number of brokers in --etcd-initial-cluster; 1 without it. With an external etcd only the metadata
-// has the number.
-func (o Options) ClusterSize() int {
-	return max(1, len(nonEmpty(strings.Split(o.EtcdInitialCluster, ","))))
+// Members returns the names in --etcd-initial-cluster.
+func (o Options) Members() (names []string) {
+	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
+		name, _, _ := strings.Cut(strings.TrimSpace(member), "=")
+		names = append(names, name)
+	}
+	return names
 }
+
+// ClusterSize is the number of members; 1 without any. With an external etcd only the metadata has the number.
+func (o Options) ClusterSize() int { return max(1, len(o.Members())) }
 
 // Replicas is the replication factor of a new topic in a cluster of that many brokers.
 func (o Options) Replicas(brokers int) int {

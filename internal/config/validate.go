@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,26 +135,24 @@ func (l *loader) validateClients(o *Options) {
 func (l *loader) validateCluster(o *Options) {
 	l.validateName("node-name", o.NodeName)
 	l.validateName("cluster-name", o.ClusterName)
-	if o.EtcdInitialCluster != "" && !namesMember(o.EtcdInitialCluster, o.NodeName) {
+	scheme, members := "http", o.Members()
+	if o.RPCTLSCert != "" {
+		scheme = "https"
+	}
+	if len(members) > 0 && !slices.Contains(members, o.NodeName) {
 		l.fault("--etcd-initial-cluster does not name this broker, %q", o.NodeName)
 	}
-	scheme := "http://"
-	if o.RPCTLSCert != "" {
-		scheme = "https://"
-	}
-	members := map[string]bool{}
-	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
-		name, url, _ := strings.Cut(strings.TrimSpace(member), "=")
-		if name == "" || !isURL(url, true, strings.TrimSuffix(scheme, "://")) {
-			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", redact.Address(strings.TrimSpace(member)), scheme)
+	for i, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
+		member = strings.TrimSpace(member)
+		if _, url, _ := strings.Cut(member, "="); members[i] == "" || !isURL(url, true, scheme) {
+			l.fault("--etcd-initial-cluster: %s must be NAME=%s://host:port (https with --rpc-tls-cert, http without)", redact.Address(member), scheme)
 		}
-		if members[name] {
-			l.fault("--etcd-initial-cluster names %s twice", name)
+		if slices.Contains(members[:i], members[i]) {
+			l.fault("--etcd-initial-cluster names %s twice", members[i])
 		}
-		members[name] = true
 	}
 	for _, absent := range o.EtcdFoundWithout {
-		if absent == o.NodeName || !namesMember(o.EtcdInitialCluster, absent) {
+		if absent == o.NodeName || !slices.Contains(members, absent) {
 			l.fault("--etcd-found-without=%s must name another member of --etcd-initial-cluster", absent)
 		}
 	}
@@ -214,17 +213,6 @@ func (l *loader) validateAddress(flag, address string, secure bool) {
 	}
 }
 
-// authenticates reports whether every client has to authenticate, as far as the settings say.
-func (o *Options) authenticates() bool {
-	return o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != ""
-}
-
-// verifiesCertificates reports whether a client needs a certificate signed by --tls-root-ca-file. The system's
-// authorities sign certificates for everyone, so they do not count.
-func (o *Options) verifiesCertificates() bool {
-	return o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
-}
-
 // loopback is the host of a default address if the broker serves only this machine.
 const loopback = "127.0.0.1"
 
@@ -232,10 +220,11 @@ const loopback = "127.0.0.1"
 // not mean that the operator wants to serve a network: a single broker whose other settings name no network replaces it
 // by one on loopback.
 func (l *loader) validateClientExposure(o *Options) {
-	if o.authenticates() {
-		return
+	if o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != "" {
+		return // every client has to authenticate
 	}
-	certified := o.verifiesCertificates()
+	// The system's authorities sign certificates for everyone, so they do not count.
+	certified := o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
 	for _, port := range []struct {
 		flag     string
 		address  *string
@@ -281,16 +270,6 @@ func exposed(address string) bool {
 
 // maxLookupds bounds the external nsqlookupds: each has a connection and a goroutine.
 const maxLookupds = 32
-
-// namesMember reports whether n1=http://host:port,n2=… has a name.
-func namesMember(cluster, name string) bool {
-	for member := range strings.SplitSeq(cluster, ",") {
-		if n, _, ok := strings.Cut(strings.TrimSpace(member), "="); ok && n == name {
-			return true
-		}
-	}
-	return false
-}
 
 func isLoopback(host string) bool {
 	if host == "localhost" {

@@ -24,7 +24,9 @@ const (
 // leader and follower alike. The identity leaves it when the batch is truncated, or when the window has passed since
 // the leader appended the batch, by the clock of the partition (queue.Clock, DW-2).
 type Window struct {
-	windowMS  int64
+	// LengthMS may be changed at any time. A longer window applies to the identities that are still here. The identities
+	// that a shorter one forgot before are in doubt until the longer one has passed.
+	LengthMS  int64
 	bound     int
 	budget    *Budget // of the broker
 	entries   identities
@@ -38,7 +40,7 @@ type Window struct {
 // NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of the broker
 // is used up.
 func NewWindow(windowMS int64, bound int, b *Budget) Window {
-	return Window{windowMS: windowMS, bound: bound, budget: b}
+	return Window{LengthMS: windowMS, bound: bound, budget: b}
 }
 
 // Release returns the budget. It is the last call.
@@ -190,7 +192,7 @@ func (d *Window) forget(nowMS int64) {
 
 // passed reports whether the window has passed since the append of a batch with this clock.
 func (d *Window) passed(c queue.Clock, nowMS int64) bool {
-	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.windowMS
+	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.LengthMS
 }
 
 // Mark is what a start has to know beside the log, which ends at end (DW-3). The zero value: nothing.
@@ -207,9 +209,6 @@ func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
 
 // Forgotten is the clock of the newest message whose identity was forgotten; 0: none was.
 func (d *Window) Forgotten() queue.Clock { return d.forgotten }
-
-// Length is the length of the window in milliseconds.
-func (d *Window) Length() int64 { return d.windowMS }
 
 func (d *Window) popNewest() {
 	d.entries.popNewest()
@@ -241,7 +240,7 @@ func (d *Window) ReachesBack(nowMS int64) bool {
 // Canonical writes the canonical form.
 func (d *Window) Canonical(w *CanonicalWriter) {
 	w.Flags(d.ticked)
-	w.Num(uint64(d.windowMS), uint64(d.Clock(w.NowMS)), uint64(d.forgotten), uint64(d.below), uint64(d.Len()))
+	w.Num(uint64(d.LengthMS), uint64(d.Clock(w.NowMS)), uint64(d.forgotten), uint64(d.below), uint64(d.Len()))
 	for n := d.entries.first; n < d.entries.next; n++ {
 		e := d.entries.at(n)
 		w.B = append(w.B, e.identity[:]...)
@@ -306,7 +305,3 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	}
 	return r
 }
-
-// Resize takes another length of the window. A longer one holds for the identities that are still here. The identities
-// that a shorter one forgot before are in doubt until the longer one has passed.
-func (d *Window) Resize(windowMS int64) { d.windowMS = windowMS }
