@@ -84,7 +84,7 @@ func (m *Machine) stateFrom(msg *Message) {
 		m.register.Apply(c.Delta)
 		m.writeState(c)
 	default:
-		m.requestSnapshot()
+		m.sendAck(true)
 	}
 }
 

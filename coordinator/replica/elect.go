@@ -45,14 +45,9 @@ func (m *Machine) leaderGone() bool {
 	return n.known && n.incarnation != m.state.LeaderIncarnation
 }
 
-// mayStand reports whether this incarnation is registered and this store is in the ISR (EL-1).
-func (m *Machine) mayStand() bool {
-	return m.registered() && m.isMember()
-}
-
 // campaignStep drives the election. The metadata store's transaction decides it, no vote of another member.
 func (m *Machine) campaignStep() {
-	if !m.leaderGone() || !m.mayStand() {
+	if !m.leaderGone() || !m.registered() || !m.isMember() { // only a registered member stands (EL-1)
 		if m.campaign != nil && m.role == Candidate {
 			m.becomeFollower()
 		}

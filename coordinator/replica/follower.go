@@ -192,9 +192,7 @@ func (m *Machine) followCommitted(c ident.Position) {
 // acknowledge sends the leader the durable and compared end (FO-4), if the promise of its epoch is durable.
 func (m *Machine) acknowledge() { m.sendAck(false) }
 
-// requestSnapshot acknowledges, and asks for a snapshot of the channel state.
-func (m *Machine) requestSnapshot() { m.sendAck(true) }
-
+// sendAck acknowledges, and asks for a snapshot of the channel state if that is missing.
 func (m *Machine) sendAck(needSnapshot bool) {
 	d := m.log.durable
 	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised {

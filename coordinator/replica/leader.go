@@ -13,7 +13,7 @@ type leadership struct {
 	markerEnd ident.Position // openEpoch
 	sinceMS   int64          // openEpoch
 	openToken uint64         // openEpoch: of the submission that switches into the epoch
-	open      bool           // leadSynced: that submission is durable, messages may leave
+	open      bool           // synced: that submission is durable, messages may leave
 
 	followers []progress // syncFollowers: all other replicas, sorted by node
 
@@ -68,14 +68,6 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.register.Unlead() // before the snapshot: a finish after it would be in no version of this epoch
 	m.writeState(queue.StateVersion{Epoch: e, N: 1, Full: true, Delta: m.register.Snapshot()})
 	m.syncFollowers()
-}
-
-// leadSynced lets messages leave once the switch into the epoch is durable.
-func (m *Machine) leadSynced() {
-	l := m.lead
-	if !l.open && m.log.durable.token >= l.openToken {
-		l.open = true
-	}
 }
 
 // stepDown permanently ends the leadership in this process. Puts with an offset are in doubt, for the next leader may

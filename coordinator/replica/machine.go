@@ -179,8 +179,8 @@ func (m *Machine) synced(ev Synced) {
 	}
 	m.log.synced(ev.Token)
 	m.marks.synced(m.log.durable.token)
-	if m.lead != nil {
-		m.leadSynced()
+	if l := m.lead; l != nil { // messages leave once the switch into the epoch is durable (RB-4)
+		l.open = l.open || m.log.durable.token >= l.openToken
 		return
 	}
 	m.acknowledge()
