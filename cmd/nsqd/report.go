@@ -13,14 +13,14 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// report starts the goroutines that report the broker's state: to external nsqlookupds
-// whenever leaderships move, and to statsd. They end with quiet.
+// report starts the goroutines that report the broker's state: to the console's history, to external nsqlookupds
+// whenever leaderships move, and to statsd.
 func (p *process) report() {
-	ctx, quiet := context.WithCancel(context.Background())
-	p.quiet = quiet
+	ctx, cancel := context.WithCancel(context.Background())
+	p.endReports = cancel
 	p.measure()
-	p.reports.Go(func() { p.console.Keep(ctx) })
-	p.reports.Go(func() {
+	p.reporters.Go(func() { p.clients.console.Keep(ctx) })
+	p.reporters.Go(func() {
 		for {
 			select {
 			case <-p.broker.Changed():
@@ -33,17 +33,9 @@ func (p *process) report() {
 	if p.o.StatsdAddress == "" {
 		return
 	}
-	pusher := statsd.New(p.statsdOptions(), p.broker.Stats(), heap)
-	p.reports.Go(func() { pusher.Run(ctx) })
-}
-
-func (p *process) statsdOptions() statsd.Options {
-	return statsd.Options{
-		Address: p.o.StatsdAddress, Prefix: p.o.StatsdPrefix, Interval: p.o.StatsdInterval,
-		Host:       net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort)),
-		PacketSize: p.o.StatsdUDPPacketSize, MemStats: p.o.StatsdMemStats,
-		ExcludeEphemeral: p.o.StatsdExcludeEphemeral, Log: p.log,
-	}
+	host := net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort))
+	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats(), heap, p.log)
+	p.reporters.Go(func() { pusher.Run(ctx) })
 }
 
 // heap returns the figures of the process's memory with the names of stock nsqd.
@@ -64,8 +56,7 @@ type liveConfig struct {
 	lookup *lookup.Registrar
 }
 
-// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions
-// are numbers.
+// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions are numbers.
 func (c *liveConfig) Get(name string) (any, bool) {
 	switch name {
 	case "log_level":

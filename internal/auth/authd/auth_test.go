@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"go.uber.org/goleak"
 )
@@ -25,7 +26,7 @@ const answer = `{"ttl":10,"identity":"me","authorizations":[` +
 	`{"topic":"odd","channels":["x"],"permissions":["publish"]}]}`
 
 func client(method string, addresses ...string) *Client {
-	return New(Options{Addresses: addresses, Method: method, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})
+	return New(config.AuthService{AuthHTTPAddress: addresses, AuthHTTPMethod: method, HTTPConnectTimeout: wait.Limit, HTTPRequestTimeout: wait.Limit}, nil)
 }
 
 func TestAllows(t *testing.T) {

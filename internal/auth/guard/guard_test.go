@@ -23,6 +23,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -91,7 +92,7 @@ func TestAServiceThatIsDownSlowsNobodyDown(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()
 	logger.SetOutput(&log)
-	g := guard.New(guard.Options{Log: logger, External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Log: logger, External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	for range 50 {
 		_, err := g.Login(t.Context(), from("192.0.2.1", "s3cret-of-a-client"))
 		require.ErrorIs(t, err, guard.ErrAuthService)
@@ -106,7 +107,7 @@ func TestALongSecretIsNotLookedAt(t *testing.T) {
 	var queries atomic.Int32
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { queries.Add(1) }))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Log: quiet(), External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	_, err := g.Login(t.Context(), from("192.0.2.1", strings.Repeat("x", 5<<20)))
 	require.ErrorIs(t, err, guard.ErrBadLogin)
 	require.Zero(t, queries.Load())
@@ -142,7 +143,7 @@ func TestAnAuthServiceOpensNoAdministrativeDoor(t *testing.T) {
 		_, _ = io.WriteString(w, `{"ttl":60,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
 	}))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Log: quiet(), External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	s, err := g.Login(t.Context(), from("192.0.2.1", "s"))
 	require.NoError(t, err)
 	for right, want := range map[access.Right]error{

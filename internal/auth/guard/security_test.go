@@ -23,12 +23,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
-	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write docs/reference/rights.md")
@@ -108,7 +108,7 @@ func identities(t *testing.T) (*guard.Guard, *access.Registry, []identity) {
 		columns = append(columns, identity{u.name, token})
 	}
 	columns = append(columns, identity{"administrator", root})
-	g := guard.New(guard.Options{Users: r, Log: quiet(), External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Users: r, Log: quiet(), External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	return g, r, columns
 }
 
@@ -237,7 +237,7 @@ func TestTables(t *testing.T) {
 		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: consume.New(consume.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()
-	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
+	o := httpapi.Options{Messages: config.Messages{MaxMsgSize: 100, MaxBodySize: 100}}
 	text := preface + "## HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
 		"\n## The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +
 		"\n## TCP\n\n" + commands(t, g, columns)
@@ -287,7 +287,7 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 	cluster := edgetest.New()
 	defer cluster.Close()
 	require.NoError(t, cluster.Do(t.Context(), api.CreateTopic{Topic: "t"}))
-	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour},
+	h := httpapi.NSQD(httpapi.Options{Messages: config.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour}},
 		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
 	send := func(column, header string, delay time.Duration) int {
 		m := msgstream.Message{Header: []byte(header), Body: []byte("b")}

@@ -51,7 +51,7 @@ func (a *endpoints) appendBatch(r *http.Request) (any, error) {
 	defer release()
 	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
 	special, err := Records(r.Body, draft, MPubOptions{
-		MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.appendLimit(), DeliverAt: time.Now().Add(a.opts.MaxDeferTimeout).UnixNano(),
+		MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.appendLimit(), DeliverAt: time.Now().Add(a.opts.MaxDefer()).UnixNano(),
 	})
 	if err != nil {
 		return nil, a.bodyFailed(r, bodyFailure(err))

@@ -107,8 +107,8 @@ func (a *endpoints) readConsumption(r *http.Request) (c consumption, err error) 
 	o := &a.opts
 	v := reader{Values: n.values}
 	c.Topic, c.Channel = n.topic, n.channel
-	c.MaxInFlight = v.number("max_in_flight", o.MaxInFlight, o.MaxInFlight)
-	c.most = v.number("max", 1, o.MaxInFlight)
+	c.MaxInFlight = v.number("max_in_flight", int(o.MaxRdyCount), int(o.MaxRdyCount))
+	c.most = v.number("max", 1, int(o.MaxRdyCount))
 	c.wait = v.duration("wait", 0, 0, maxPollWait)
 	c.MsgTimeout = v.duration("msg_timeout", o.MsgTimeout, time.Millisecond, o.MaxMsgTimeout)
 	c.Client.Name = v.Get("client")

@@ -19,6 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -104,7 +105,8 @@ func (s *fuzzed) renew() {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 		Users:   s.users, Consumers: s.polls, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
 	}
-	o := httpapi.Options{Version: "1.3.0", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0), MsgTimeout: time.Second, MaxMsgTimeout: time.Second, MaxReqTimeout: time.Second, MaxInFlight: 5}
+	o := httpapi.Options{Version: "1.3.0", StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 5},
+		Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, MsgTimeout: time.Second, MaxMsgTimeout: time.Second, MaxReqTimeout: time.Second}}
 	s.doors = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
 }
 

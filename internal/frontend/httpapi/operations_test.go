@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -141,7 +142,7 @@ func TestUnknownArgumentsAreRefused(t *testing.T) {
 	r := &replicas{}
 	cluster := edgetest.New()
 	t.Cleanup(cluster.Close)
-	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}, httpapi.Backend{
+	h := httpapi.NSQD(httpapi.Options{Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 100}}, httpapi.Backend{
 		Admin: a, Inspector: r, Recovery: r, Publisher: cluster, Directory: cluster.Directory(), Channels: &askedChannels{},
 	})
 	lookup := httpapi.Lookup(httpapi.Options{}, httpapi.Backend{Admin: a, Directory: cluster.Directory()})

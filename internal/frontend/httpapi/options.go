@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -32,19 +33,8 @@ type Options struct {
 	HTTPSPort        int // for clients that must use TLS
 	StartTime        time.Time
 
-	MaxMsgSize      int64         // bytes
-	MaxBodySize     int64         // bytes
-	MaxDeferTimeout time.Duration // of ?defer=
-
-	MsgTimeout    time.Duration // of a consumer that names none
-	MaxMsgTimeout time.Duration // of ?msg_timeout=
-	MaxReqTimeout time.Duration // of ?delay=
-	MaxInFlight   int           // of one consumer: --max-rdy-count
-
-	MaxHeartbeatInterval   time.Duration
-	MaxOutputBufferSize    int64
-	MaxOutputBufferTimeout time.Duration
-	MaxDeflateLevel        int
+	config.Messages
+	config.Connection
 
 	TopologyZone, TopologyRegion string
 }

@@ -154,7 +154,7 @@ func (a *endpoints) deliverAt(values url.Values) (unixNS int64, err error) {
 		return 0, nil
 	}
 	delay, ok := span(values.Get("defer"))
-	if most := a.opts.MaxDeferTimeout; !ok || delay > most {
+	if most := a.opts.MaxDefer(); !ok || delay > most {
 		return 0, explain(http.StatusBadRequest, "INVALID_DEFER", "defer must be a duration such as 90s, or a number of milliseconds, from 0 to %v (--max-defer-timeout)", most)
 	}
 	if delay == 0 {

@@ -63,7 +63,7 @@ func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error)
 	}
 	creds := c.credentials()
 	creds.Secret = secret
-	ctx, cancel := context.WithTimeout(ctx, c.h.opts.loginTimeout())
+	ctx, cancel := context.WithTimeout(ctx, c.h.opts.LoginTimeout)
 	defer cancel()
 	return c.h.backend.Guard.Login(ctx, creds)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp/compress"
 )
 
@@ -305,7 +306,7 @@ func (c *conn) command(ctx context.Context) error {
 	if string(verb) == "IDENTIFY" {
 		return c.identify(ctx)
 	}
-	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+	if c.h.opts.TLSRequired != config.TLSNotRequired && !c.about.Load().tls {
 		return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
 	}
 	if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {

@@ -79,7 +79,7 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 // checkMagic reads the four bytes that select the protocol.
 func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
-	_ = raw.SetReadDeadline(time.Now().Add(h.opts.loginTimeout())) // a closed socket fails at the read
+	_ = raw.SetReadDeadline(time.Now().Add(h.opts.LoginTimeout)) // a closed socket fails at the read
 	if _, err := io.ReadFull(raw, magic[:]); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			h.backend.Metrics.Refused(metrics.RefusedTCPMagic)

@@ -1,19 +1,17 @@
 package tcp
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // Limits of what a stranger may send.
 const (
-	// defaultLoginTimeout is the default of Options.LoginTimeout.
-	defaultLoginTimeout = 10 * time.Second
 	// maxLoginBody is the largest body of IDENTIFY and AUTH.
 	maxLoginBody = 64 << 10
 	// loginPiece is how much memory a body of IDENTIFY or AUTH has before its bytes are there.
@@ -22,8 +20,6 @@ const (
 	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
 	maxName = 256
 )
-
-func (o *Options) loginTimeout() time.Duration { return cmp.Or(o.LoginTimeout, defaultLoginTimeout) }
 
 // shortened cuts a name of the client at maxName bytes.
 func shortened(name string) string {
@@ -57,7 +53,7 @@ func (c *conn) armLogin() bool {
 		c.settled, c.armed = true, time.Time{}
 		return false
 	}
-	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
+	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.LoginTimeout)) // a closed socket fails at the read
 	c.late = true
 	return true
 }
@@ -66,7 +62,7 @@ func (c *conn) armLogin() bool {
 // rights without a login. It reports false if there is no seat: the client has time to log in. Where TLS is required, a
 // client without it has no rights yet.
 func (c *conn) takeSeat() bool {
-	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+	if c.h.opts.TLSRequired != config.TLSNotRequired && !c.about.Load().tls {
 		return true
 	}
 	g, session := c.h.backend.Guard, c.session.Load()
@@ -96,7 +92,7 @@ func (c *conn) tooLate(read error) error {
 		return nil
 	}
 	c.h.backend.Metrics.Refused(metrics.RefusedTCPLogin)
-	return fatal(codeAuthFirst, "no login within %v", c.h.opts.loginTimeout())
+	return fatal(codeAuthFirst, "no login within %v", c.h.opts.LoginTimeout)
 }
 
 // seat counts the connection for its user, and reports false if the user has as many as it may.

@@ -86,7 +86,7 @@ func (c *conn) dpub(ctx context.Context) error {
 	if !ok {
 		return fatal(codeInvalid, "DPUB could not parse timeout %s", c.params[2])
 	}
-	limit := c.h.opts.maxDefer()
+	limit := c.h.opts.MaxDefer()
 	if ms > uint64(limit/time.Millisecond) {
 		return fatal(codeInvalid, "DPUB timeout %s out of range 0-%d", c.params[2], limit/time.Millisecond)
 	}

@@ -53,8 +53,8 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
-	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.loginTimeout())) // a closed socket fails in the handshake
-	err := conn.HandshakeContext(ctx)                              // its context would close the socket before the error frame is sent
+	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.LoginTimeout)) // a closed socket fails in the handshake
+	err := conn.HandshakeContext(ctx)                            // its context would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {

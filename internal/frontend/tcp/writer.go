@@ -250,7 +250,7 @@ func (w *writer) settleLocked(answered, delivered bool) error {
 		return nil
 	}
 	hold := delivered && !answered && w.outputTimeout > 0 &&
-		w.outputTimeout != StockOutputBufferTimeout && !w.sub.Ordered() && w.granted() > 0
+		w.outputTimeout != stockOutputBufferTimeout && !w.sub.Ordered() && w.granted() > 0
 	if !hold {
 		w.held = false
 		w.flush.Stop()

@@ -26,20 +26,8 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
-
-// Options are the --statsd-* flags.
-type Options struct {
-	Address  string // host:port
-	Prefix   string // may contain %s, which becomes Host
-	Host     string // broadcast_address:http_port
-	Interval time.Duration
-	// PacketSize bounds a packet in bytes; a packet of 508 is fragmented nowhere.
-	PacketSize       int
-	MemStats         bool
-	ExcludeEphemeral bool
-	Log              logrus.FieldLogger
-}
 
 // Memory returns the heap's gauges by their statsd names, and the total of garbage
 // collections.
@@ -53,7 +41,8 @@ type Gauge struct {
 
 // Pusher sends statistics until its context ends.
 type Pusher struct {
-	opts   Options
+	o      config.Statsd
+	log    logrus.FieldLogger
 	stats  api.Stats
 	memory Memory
 	prefix string
@@ -61,21 +50,21 @@ type Pusher struct {
 	since  map[string]uint64 // of counts that continue when the broker leads a topic again; entries stay
 }
 
-// New makes a pusher. memory may be nil.
-func New(o Options, s api.Stats, memory Memory) *Pusher {
-	host := strings.NewReplacer(".", "_", ":", "_").Replace(o.Host)
-	prefix := strings.ReplaceAll(o.Prefix, "%s", host)
+// New makes a pusher. host is broadcast_address:http_port, which replaces %s in the prefix. memory may be nil.
+func New(o config.Statsd, host string, s api.Stats, memory Memory, log logrus.FieldLogger) *Pusher {
+	host = strings.NewReplacer(".", "_", ":", "_").Replace(host)
+	prefix := strings.ReplaceAll(o.StatsdPrefix, "%s", host)
 	if prefix != "" && !strings.HasSuffix(prefix, ".") {
 		prefix += "."
 	}
-	return &Pusher{opts: o, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}, since: map[string]uint64{}}
+	return &Pusher{o: o, log: log, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}, since: map[string]uint64{}}
 }
 
 // Run pushes every interval until ctx ends.
 func (p *Pusher) Run(ctx context.Context) {
-	concurrency.Every(ctx, p.opts.Interval, func() {
+	concurrency.Every(ctx, p.o.StatsdInterval, func() {
 		if err := p.push(ctx); err != nil && ctx.Err() == nil {
-			p.opts.Log.WithError(err).Warn("cannot push to statsd")
+			p.log.WithError(err).Warn("cannot push to statsd")
 		}
 	})
 }
@@ -83,18 +72,18 @@ func (p *Pusher) Run(ctx context.Context) {
 // push sends all lines once. It spreads the packets over the interval, less its last second,
 // so that a burst does not overrun the receiver.
 func (p *Pusher) push(ctx context.Context) error {
-	conn, err := net.Dial("udp", p.opts.Address)
+	conn, err := net.Dial("udp", p.o.StatsdAddress)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return p.send(ctx, conn, pack(p.lines(), p.opts.PacketSize))
+	return p.send(ctx, conn, pack(p.lines(), p.o.StatsdUDPPacketSize))
 }
 
 // send continues after a packet that the daemon refused, because the daemon may be back for the
 // next one. If ctx ends, it sends the remaining packets without a pause.
 func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error {
-	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
+	gap := max(0, p.o.StatsdInterval-time.Second) / time.Duration(max(1, len(packets)))
 	var failed error
 	for i, packet := range packets {
 		if i > 0 {
@@ -135,7 +124,7 @@ func (p *Pusher) lines() []string {
 			p.topic(l, &t)
 		}
 	}
-	if p.opts.MemStats && p.memory != nil {
+	if p.o.StatsdMemStats && p.memory != nil {
 		gauges, collections := p.memory()
 		for _, g := range gauges {
 			l.gauge("mem."+g.Name, g.Value)
@@ -147,7 +136,7 @@ func (p *Pusher) lines() []string {
 }
 
 func (p *Pusher) excluded(name string) bool {
-	return p.opts.ExcludeEphemeral && strings.HasSuffix(name, "#ephemeral")
+	return p.o.StatsdExcludeEphemeral && strings.HasSuffix(name, "#ephemeral")
 }
 
 func (p *Pusher) topic(l *lines, t *api.TopicStats) {
