@@ -126,10 +126,10 @@ func New(o Options) *Admin {
 
 // Do carries out an administrative operation (api.Admin).
 func (a *Admin) Do(ctx context.Context, op api.Operation) error {
-	if op, ok := op.(api.CreateTopic); ok { // its time depends on the number of partitions
+	switch op := op.(type) { // the time of these depends on the number of partitions
+	case api.CreateTopic:
 		return a.Topics.CreateExplicitly(ctx, op)
-	}
-	if op, ok := op.(api.SetPartitions); ok { // likewise
+	case api.SetPartitions:
 		return a.Topics.SetPartitions(ctx, op)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
@@ -141,9 +141,6 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 	case api.SetTopic:
 		return a.Topics.Set(ctx, op)
 	case api.DeleteTopic:
-		if err := op.Validate(); err != nil {
-			return err
-		}
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
 			// nsqadmin's "tombstone node" asks for the deletion of one broker's copy, after the tombstone, and takes any other
 			// answer for a failure of the tombstone, which is in force. All brokers have the same topic.
@@ -181,9 +178,6 @@ func (a *Admin) doChannel(ctx context.Context, op api.Operation) error {
 	case api.PauseChannel:
 		return a.Channels.Pause(ctx, op)
 	case api.OrderChannel:
-		if err := op.Validate(); err != nil {
-			return err
-		}
 		return a.Channels.order(ctx, op.Topic, op.Channel, op.Ordered)
 	case api.SeekChannel:
 		_, err := a.Channels.Seek(ctx, op)
@@ -216,19 +210,25 @@ func (a *Admin) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (ap
 	return a.Channels.FinishElsewhere(ctx, op)
 }
 
-// require refuses a topic that does not exist, and waits for a channel that another
-// broker has just made. Deletion and undelete ask the store anyway.
+// require refuses a topic that does not exist, waits for a channel that another
+// broker has just created, and checks the arguments.
 func (a *Admin) require(ctx context.Context, op api.Operation) error {
-	topic, channel := op.Target()
-	switch op.(type) {
-	case api.DeleteTopic, api.UndeleteTopic, api.PurgeTopic:
+	topic, channel := api.Target(op)
+	bare := op
+	if bad, ok := op.(api.Unreadable); ok {
+		bare = bad.Operation
+	}
+	switch bare.(type) {
+	case api.CreateTopic, api.SetPartitions, api.DeleteTopic, api.UndeleteTopic, api.PurgeTopic: // these read the store
 	default:
 		if err := a.records.requireTopic(ctx, topic); err != nil {
 			return err
 		}
 	}
-	if _, creation := op.(api.CreateChannel); channel == "" || creation {
-		return nil
+	if _, creation := bare.(api.CreateChannel); channel != "" && !creation {
+		if err := a.records.learnChannel(ctx, topic, channel); err != nil {
+			return err
+		}
 	}
-	return a.records.learnChannel(ctx, topic, channel)
+	return api.Validate(op)
 }

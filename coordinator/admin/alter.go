@@ -48,7 +48,7 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	}
 	if nsqd.IsEphemeral(channel) { // it has no key
 		edit(&s)
-		return s, c.leaders.onAll(ctx, t, op(s))
+		return s, c.leaders.onAll(ctx, t, 0, op(s))
 	}
 	s, err = c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { edit(s); return nil })
 	if err == nil { // a topic that grows reads the channel's key before or has its new partitions in its own
@@ -59,7 +59,7 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	}
 	for err == nil {
 		sent, there := op(s), false
-		if err = c.leaders.onAll(ctx, t, sent); err != nil {
+		if err = c.leaders.onAll(ctx, t, 0, sent); err != nil {
 			break
 		}
 		if _, s, there, err = c.channel(ctx, t.ID, channel); !there || op(s) == sent {
@@ -78,7 +78,7 @@ func (c *Channels) PauseTopic(ctx context.Context, op api.PauseTopic) error {
 		if sent = t.Paused; sent {
 			verb = calls.TopicPause
 		}
-		if err = c.leaders.onAll(ctx, t, calls.QueueOp{Verb: verb}); err == nil {
+		if err = c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: verb}); err == nil {
 			t, err = c.topic(ctx, op.Topic)
 		}
 	}
@@ -95,7 +95,7 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 		return api.ErrTopicNotFound
 	}
 	op.ID = c.catalog.Channels(t.ID)[op.Channel].ID
-	return c.leaders.onAll(ctx, t, op)
+	return c.leaders.onAll(ctx, t, 0, op)
 }
 
 // Reposition makes a channel exist, and moves it where it has no consumers: in one partition, or in all

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -43,7 +44,7 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	if err != nil {
 		return err
 	}
-	if _, err := c.topics.Ensure(ctx, topic); err != nil {
+	if err := c.topics.Ensure(ctx, topic); err != nil {
 		return err
 	}
 	if err := c.checkPlace(ctx, topic, channel, from, place); err != nil {
@@ -58,7 +59,7 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 		if !ok {
 			return api.ErrTopicNotFound
 		}
-		return c.leaders.onAll(ctx, t, op)
+		return c.leaders.onAll(ctx, t, 0, op)
 	}
 	for {
 		err := c.create(ctx, topic, op, filter)
@@ -85,7 +86,7 @@ func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, 
 // create makes the channel's key, and the channel at every leader.
 // ErrChannelNotFound: it was deleted.
 func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, filter string) error {
-	t, state, err := c.ensureKey(ctx, topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: op.Ordered, Policy: metadata.ChannelPolicy{Filter: filter}})
+	t, state, err := c.ensureKey(ctx, topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: op.Ordered, Policy: option.Policy{Filter: filter}})
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 		return nil
 	}
 	op.ID, op.From, op.First, op.Ordered, op.Paused = state.ID, state.From, state.First, state.Ordered, state.Paused
-	if err := c.leaders.onAll(ctx, t, op); err != nil {
+	if err := c.leaders.onAll(ctx, t, 0, op); err != nil {
 		return err
 	}
 	c.created.add(t.ID, op.Channel, state.ID)

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -44,12 +43,12 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		compare("ordered", t.Ordered, *op.Ordered)
 	}
 	wanted := t
-	setLimits(&wanted, op.Limits.Change, metadata.Durability(op.Durability))
+	setLimits(&wanted, op.Limits, metadata.Durability(op.Durability))
 	compare("durability", t.Durability, wanted.Durability)
 	is, wants := t.Options.Effective(), wanted.Options.Effective()
 	for i := range option.Topics {
 		r := &option.Topics[i]
-		compare(r.Name, r.Show(is), r.Show(wants))
+		compare(r.Name, r.Show(option.Topic(is)), r.Show(option.Topic(wants)))
 	}
 	if has == nil {
 		return nil
@@ -72,7 +71,7 @@ func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
 // api.ErrConflict; an ephemeral one has no record to compare with.
 func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) error {
 	place, err := nsqd.CheckStart(op.From)
-	if err := errors.Join(op.Validate(), err); err != nil {
+	if err != nil {
 		return err
 	}
 	t, ok := c.catalog.Topic(op.Topic)
@@ -96,7 +95,7 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) e
 		if err := c.checkPlace(ctx, op.Topic, op.Channel, op.From, place); err != nil {
 			return err
 		}
-		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: ordered, Policy: metadata.ChannelPolicy{Filter: op.Filter}})
+		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: ordered, Policy: option.Policy{Filter: op.Filter}})
 		if err == nil {
 			err = channelConflict(state, op)
 		}

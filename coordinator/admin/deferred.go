@@ -25,7 +25,7 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	all := []api.DeferredMessage{}
 	for n := range t.Partitions {
 		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
-		r, err := c.askDeferred(ctx, req)
+		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Deferred, req)
 		if err != nil {
 			return nil, err
 		}
@@ -55,19 +55,14 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	}
 	cancelled := 0
 	for n, seqs := range byPartition {
-		r, err := c.askDeferred(ctx, calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs})
+		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs}
+		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Deferred, req)
 		if err != nil {
 			return cancelled, err
 		}
 		cancelled += r.Cancelled
 	}
 	return cancelled, nil
-}
-
-func (c *Channels) askDeferred(ctx context.Context, req calls.DeferredRequest) (calls.DeferredReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Deferred, req)
 }
 
 // Deferred answers for a partition led here (calls.Deferred).

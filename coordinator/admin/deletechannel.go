@@ -21,7 +21,7 @@ func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 		return api.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) {
-		return c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
+		return c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
 	}
 	s, err := c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { s.Deleting = true; return nil })
 	if errors.Is(err, api.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
@@ -62,7 +62,7 @@ func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.Topi
 // it is being deleted. Several brokers may do it at the same time.
 func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t metadata.TopicState, id uint64) error {
 	for grown := true; grown; {
-		err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id})
+		err := c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id})
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ import (
 
 // SetPartitions raises the number of partitions of a topic.
 func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error {
-	if err := op.Validate(); err != nil {
+	if err := api.Validate(op); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(op.Partitions)*prepareEach)
@@ -175,7 +175,7 @@ func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.To
 			continue
 		}
 		op := calls.QueueOp{Verb: calls.ChannelCreate, Channel: name, ID: s.ID, From: "earliest", First: s.First, Ordered: s.Ordered, Paused: s.Paused}
-		err = t.channels.leaders.onThose(ctx, state, state.Partitions, op)
+		err = t.channels.leaders.onAll(ctx, state, uint16(state.Partitions), op)
 		if err != nil && !errors.Is(err, api.ErrChannelNotFound) { // it is being deleted
 			return err
 		}
@@ -183,5 +183,5 @@ func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.To
 	if now, err := t.topic(ctx, topic); err != nil || !now.Paused {
 		return err
 	}
-	return t.channels.leaders.onThose(ctx, state, state.Partitions, calls.QueueOp{Verb: calls.TopicPause})
+	return t.channels.leaders.onAll(ctx, state, uint16(state.Partitions), calls.QueueOp{Verb: calls.TopicPause})
 }

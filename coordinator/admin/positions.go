@@ -22,7 +22,8 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 	}
 	var all []api.ChannelPosition
 	for n := range t.Partitions {
-		r, err := c.askPositions(ctx, calls.PositionsRequest{Topic: uint64(t.ID), Number: uint16(n)})
+		req := calls.PositionsRequest{Topic: uint64(t.ID), Number: uint16(n)}
+		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Positions, req)
 		if err != nil {
 			return nil, err
 		}
@@ -34,12 +35,6 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 		return cmp.Or(cmp.Compare(x.Channel, y.Channel), cmp.Compare(x.Partition, y.Partition))
 	})
 	return all, nil
-}
-
-func (c *Channels) askPositions(ctx context.Context, req calls.PositionsRequest) (calls.PositionsReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Positions, req)
 }
 
 // positionOf converts an answer for the edges.

@@ -56,8 +56,8 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 	if !ok {
 		return found, api.ErrTopicNotFound
 	}
-	if partition < 0 || partition >= t.Partitions {
-		return found, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
+	if err := checkPartition(t, partition); err != nil {
+		return found, err
 	}
 	found.id = ident.Partition{Topic: t.ID, Number: uint16(partition)}
 	e, err := r.store.Get(ctx, r.keys.Partition(found.id))

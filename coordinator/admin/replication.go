@@ -14,9 +14,6 @@ import (
 // controller then changes one partition after the other: it adds the replicas that
 // lack, drops those that are too many, and raises the minimum when so many are in sync.
 func (t *Topics) SetReplication(ctx context.Context, op api.SetReplication) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		factor := cmp.Or(op.ReplicationFactor, s.ReplicationFactor) // as it is now: asked again, another writer has changed it
 		s.MinInSync = cmp.Or(op.MinInSync, s.MinInSync)

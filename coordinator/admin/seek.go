@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
@@ -18,42 +18,37 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Seek moves a channel in all partitions, or in the one that is named, to a place (api.ParsePlace). It
+// Seek moves a channel in all partitions, or in one, to a place (api.ParsePlace). It
 // returns the effect in messages. With DryRun nothing moves. A sequence beyond the end of one of these
 // partitions is refused before the channel is moved in any.
-func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
-	if err := op.Validate(); err != nil {
-		return api.SeekResult{}, err
-	}
+func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return api.SeekResult{}, api.ErrTopicNotFound
+		return r, api.ErrTopicNotFound
 	}
 	place, err := nsqd.CheckStart(op.To)
 	if err != nil {
-		return api.SeekResult{}, err
+		return r, err
 	}
-	var numbers []uint16
-	switch {
-	case op.Partition >= t.Partitions:
-		return api.SeekResult{}, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
-	case op.Partition >= 0:
-		numbers = append(numbers, uint16(op.Partition))
-	default:
-		numbers = numbersOf(t)
+	numbers := numbersOf(t)
+	if op.Partition >= 0 {
+		if err := checkPartition(t, op.Partition); err != nil {
+			return r, err
+		}
+		numbers = []uint16{uint16(op.Partition)}
 	}
 	s := seeker{
 		leaders: c.leaders, dryRun: op.DryRun,
 		op: calls.QueueOp{Topic: uint64(t.ID), Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
 	}
 	if place.Kind == api.PlaceSequence && !op.DryRun && len(numbers) > 1 {
-		if err := s.check(ctx, numbers); err != nil {
-			return api.SeekResult{}, err
+		if err := s.check(ctx, slices.Clone(numbers)); err != nil {
+			return r, err
 		}
 	}
 	moves, err := s.all(ctx, numbers)
 	if err != nil {
-		return api.SeekResult{}, err
+		return r, err
 	}
 	return resultOf(op.DryRun, moves), nil
 }
@@ -98,56 +93,33 @@ func (s seeker) check(ctx context.Context, numbers []uint16) error {
 	return err
 }
 
-// all asks each leader once for all of its partitions, then for those alone that it has not done.
+// all asks each leader once for all of its partitions, then for those that it has not done.
 func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, error) {
-	moves, unsure := s.together(ctx, numbers)
-	numbers = slices.DeleteFunc(numbers, func(n uint16) bool {
-		return slices.ContainsFunc(moves, func(m api.SeekMove) bool { return m.Partition == int(n) })
+	var mu sync.Mutex
+	var moves []api.SeekMove
+	done, unsure := map[uint16]bool{}, map[uint16]bool{} // unsure: it may have moved, without an answer
+	s.leaders.together(ident.TopicID(s.op.Topic), numbers, func(node ident.Node, numbers []uint16) {
+		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range numbers {
+			unsure[n] = inDoubt(err)
+		}
+		for _, m := range resp.Moves {
+			if unsure[m.Number], done[m.Number] = m.Unsure, !m.Unsure; !m.Unsure {
+				moves = append(moves, moveOf(m))
+			}
+		}
 	})
+	numbers = slices.DeleteFunc(numbers, func(n uint16) bool { return done[n] })
 	left, errs := make([]api.SeekMove, len(numbers)), make([]error, len(numbers))
 	concurrency.Each(len(numbers), api.MaxPartitions, func(i int) { left[i], errs[i] = s.one(ctx, numbers[i], unsure[numbers[i]]) })
-	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
-		return nil, partitionErrors(failed)
+	if err := joined(errs); err != nil {
+		return nil, err
 	}
 	moves = append(moves, left...)
 	slices.SortFunc(moves, func(x, y api.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
 	return moves, nil
-}
-
-// together asks each leader of several partitions for all of them in one call. unsure are the
-// partitions that may have been moved, without an answer.
-func (s seeker) together(ctx context.Context, numbers []uint16) (moves []api.SeekMove, unsure map[uint16]bool) {
-	type answer struct {
-		numbers []uint16
-		moves   []calls.SeekMove
-		err     error
-	}
-	led := s.leaders.byLeader(ident.TopicID(s.op.Topic), numbers)
-	answers := make(chan answer, len(led))
-	for node, numbers := range led {
-		go func() {
-			a := answer{numbers: numbers}
-			if node != "" && len(numbers) > 1 {
-				var resp calls.SeekReply
-				resp, a.err = ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
-				a.moves = resp.Moves
-			}
-			answers <- a
-		}()
-	}
-	unsure = map[uint16]bool{}
-	for range led {
-		a := <-answers
-		for _, n := range a.numbers {
-			unsure[n] = inDoubt(a.err)
-		}
-		for _, m := range a.moves {
-			if unsure[m.Number] = m.Unsure; !m.Unsure {
-				moves = append(moves, moveOf(m))
-			}
-		}
-	}
-	return moves, unsure
 }
 
 // inDoubt reports whether a call that failed may have been carried out.

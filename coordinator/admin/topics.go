@@ -50,8 +50,8 @@ type spec struct {
 	ordered                         *bool // nil: the default
 	explicit                        bool  // asked for by name, not by a put
 	durability                      metadata.Durability
-	options                         option.Change // others than the defaults
-	owner                           string        // whose quota counts it
+	options                         option.Change[option.Topic] // others than the defaults
+	owner                           string                      // whose quota counts it
 }
 
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
@@ -96,25 +96,22 @@ func setDefault[T comparable](v *T, value T) {
 }
 
 // Ensure finds a topic, or makes it with the defaults if that is allowed.
-func (t *Topics) Ensure(ctx context.Context, name string) (metadata.TopicState, error) {
-	if state, ok := t.catalog.Topic(name); ok {
-		return state, nil
+func (t *Topics) Ensure(ctx context.Context, name string) error {
+	if _, ok := t.catalog.Topic(name); ok {
+		return nil
 	}
 	if t.defaults.NoAutoCreate {
-		return metadata.TopicState{}, api.ErrTopicNotFound
+		return api.ErrTopicNotFound
 	}
 	s, err := t.complete(spec{name: name})
-	if err != nil {
-		return metadata.TopicState{}, err
+	if err == nil {
+		_, err = t.create(ctx, s)
 	}
-	return t.create(ctx, s)
+	return err
 }
 
 // CreateExplicitly makes a topic as asked. One that exists and differs is api.ErrConflict.
 func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
 	now, err := t.topic(ctx, op.Topic) // the catalog may lag
 	there := err == nil
 	if there {
@@ -128,7 +125,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 	s, err := t.complete(spec{
 		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
 		ordered: op.Ordered, explicit: true,
-		durability: metadata.Durability(op.Durability), options: op.Limits.Change,
+		durability: metadata.Durability(op.Durability), options: op.Limits,
 	})
 	if err != nil {
 		return err
@@ -175,18 +172,18 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 // Set changes the limits of a topic, and its durability, that are given.
 func (t *Topics) Set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
-	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
+	if err := cmp.Or(validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
 		return err
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that nsqadmin repeats
-		setLimits(&s, op.Limits.Change, durability)
+		setLimits(&s, op.Limits, durability)
 		return s, nil
 	})
 }
 
 // setLimits changes the options that are given, and the durability unless it is "".
-func setLimits(s *metadata.TopicState, c option.Change, d metadata.Durability) {
+func setLimits(s *metadata.TopicState, c option.Change[option.Topic], d metadata.Durability) {
 	s.Durability = cmp.Or(d, s.Durability)
 	c.Apply(&s.Options)
 }

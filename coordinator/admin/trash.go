@@ -62,9 +62,6 @@ func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 // that was deleted. api.ErrConflict: another topic has the name, or the topic is being removed for
 // good. It returns when this broker has seen it.
 func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
 	unlock, err := lock(ctx, t.locks, op.Topic)
 	if err != nil {
 		return err
@@ -157,9 +154,6 @@ func (t *Topics) trashedTopics(ctx context.Context, name string, id ident.TopicI
 
 // Purge permanently removes the trashed topics of a name. With an id it removes the topic of that id only.
 func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
 	found, err := t.trashedTopics(ctx, op.Topic, op.ID)
 	if err != nil {
 		return err

@@ -33,13 +33,13 @@ func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 		size := int64(drafts[i].Size())
 		all, largest = all+size, max(largest, size)
 	}
-	if err := g.admitted(all, largest); err != nil {
+	if err := g.reserve(all, largest); err != nil {
 		return err
 	}
 	s.left, s.results = len(numbers), make([]api.PutResult, len(numbers))
 	puts := make([]*put, 0, len(numbers))
 	for i, number := range numbers {
-		p, err := g.begin(t, t.Partition(number), drafts[i], part{s, i})
+		p, err := g.enqueue(t, t.Partition(number), drafts[i], part{s, i})
 		if err != nil {
 			g.refuse(err, part{s, i})
 			continue

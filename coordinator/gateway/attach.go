@@ -145,7 +145,7 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 	open := &wire.Opening{
 		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
-		Credit: credit, Client: wire.ClientStatsOf(s.client), Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
+		Credit: credit, Client: s.client, Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
 	if h.spareFrom != to {
 		h.dropSpareLocked() // another leader delivers them again

@@ -112,7 +112,7 @@ func (g *Gateway) takeReplies(h wire.Forward, payload []byte) error {
 			continue
 		}
 		if p := q.find(r.Request); p != nil {
-			g.settle(p, r.Attempt, r.Completion())
+			q.complete(p, r.Attempt, r.Completion())
 		}
 	}
 	return nil

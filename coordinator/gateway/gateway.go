@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -17,10 +20,11 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Core is the part of this broker that the gateway uses. All methods may be called from
-// any goroutine. None but EnsureTopic, CreateChannel and RepositionChannel blocks.
+// any goroutine. Only those with a context block.
 type Core interface {
 	// Self is this broker's name.
 	Self() ident.Node
@@ -29,8 +33,8 @@ type Core interface {
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (Topic, bool)
 	// EnsureTopic creates the topic if that is allowed, and returns once the watched
-	// metadata has it.
-	EnsureTopic(ctx context.Context, name string) (Topic, error)
+	// metadata has it. Of several callers one at a time tries it.
+	EnsureTopic(ctx context.Context, name string) error
 	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
@@ -50,6 +54,8 @@ type Core interface {
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
 	// Filter is the text of a channel's filter; "" = it has none, or there is no such channel.
 	Filter(topic ident.TopicID, channel string) string
+	// AskSettle asks the leader of a partition to settle receipts. It blocks.
+	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
 	// ChannelMissing notes that a leader does not have a channel that CreateChannel has
 	// created: the next CreateChannel creates it again.
 	ChannelMissing(topic ident.TopicID, channel string)
@@ -155,7 +161,6 @@ type Gateway struct {
 	asleep   atomic.Bool          // the keeper: a put wakes it
 	budget   *putBudget
 	rates    limits.Rates[ident.TopicID]
-	ensuring singleFlight
 	out      *sender
 	subs     *subscriptions
 	server   *relayServer
@@ -205,9 +210,115 @@ func (g *Gateway) Close() error {
 	close(g.done)
 	g.wg.Wait()
 	for _, q := range g.allQueues() {
-		g.answer(q.abandon())
+		q.giveUp(api.ErrExiting, func(*put) bool { return true })
 	}
 	return nil
+}
+
+// run is the background goroutine, the keeper: started by New, ends with Close. It retries parked
+// puts, gives up late ones, and attaches subscriptions again.
+func (g *Gateway) run() {
+	defer g.wg.Done()
+	timer := time.NewTimer(g.o.Retry)
+	defer timer.Stop()
+	changed := g.core.Changed()
+	for {
+		select {
+		case <-g.done:
+			return
+		case <-changed:
+			changed = g.core.Changed() // first, so that the next change is not missed
+			g.clusterChanged()
+		case <-g.wakeUp:
+		case <-timer.C:
+		}
+		pause, needed := g.runDue()
+		g.asleep.Store(!needed) // before pending is read: a put from now on wakes the keeper
+		if needed || g.pending.N() > 0 {
+			timer.Reset(pause)
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// clusterChanged ends the pauses of parked puts, and gives up the attempts whose leader was
+// replaced.
+func (g *Gateway) clusterChanged() {
+	for _, q := range g.allQueues() {
+		q.retryNow()
+		if to, ok := g.core.Leader(q.id); ok {
+			q.lostAttempts(func(old Leadership) bool {
+				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
+			})
+		}
+		if g.deleted(q) {
+			g.drop(q)
+		}
+	}
+	g.subs.changed()
+}
+
+// runDue does all work that is due. It returns how long run may sleep, and whether
+// there is any work that needs it.
+func (g *Gateway) runDue() (time.Duration, bool) {
+	now, pause := g.now(), g.o.Retry
+	needed := g.subs.runDue(now)
+	needed = g.server.runDue(now) || needed
+	needed = g.budget.admit() || needed
+	if at := time.Duration(g.subs.next.Load()); at > 0 {
+		pause = min(pause, max(at-now, time.Millisecond))
+	}
+	if g.pending.N() == 0 {
+		return pause, needed
+	}
+	for _, q := range g.allQueues() {
+		if at, parked := q.runDue(now); parked && at > now {
+			pause = min(pause, at-now)
+		}
+	}
+	return max(pause, time.Millisecond), true
+}
+
+// answer gives the result of a put to its Answerer, and releases the put's memory.
+func (g *Gateway) answer(a answer) {
+	g.pending.Leave()
+	g.budget.give(int64(a.put.draft.Size()))
+	g.o.Metrics.Answered(a.result.Err)
+	a.put.answerer.Answer(a.result)
+}
+
+// queueOf finds or makes the put queue of a partition.
+func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
+	g.mu.RLock()
+	q := g.mu.queues[id]
+	g.mu.RUnlock()
+	if q != nil {
+		return q
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q = g.mu.queues[id]; q == nil {
+		q = &putQueue{gateway: g, topic: topic, id: id}
+		q.mu.byN = make(map[uint64]*put)
+		g.mu.queues[id] = q
+	}
+	return q
+}
+
+// deleted reports whether the queue's topic was deleted. Another topic may have its name by now.
+func (g *Gateway) deleted(q *putQueue) bool {
+	t, ok := g.core.Topic(q.topic)
+	return !ok || t.ID != q.id.Topic
+}
+
+// drop removes an empty queue of a deleted topic from the table.
+func (g *Gateway) drop(q *putQueue) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q.retire() {
+		delete(g.mu.queues, q.id)
+	}
 }
 
 // HandleFrame takes a frame of ClassForward or ClassRelay from a peer. It is
@@ -252,9 +363,5 @@ func (g *Gateway) now() time.Duration { return time.Since(g.start) }
 func (g *Gateway) allQueues() []*putQueue {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	queues := make([]*putQueue, 0, len(g.mu.queues))
-	for _, q := range g.mu.queues {
-		queues = append(queues, q)
-	}
-	return queues
+	return slices.AppendSeq(make([]*putQueue, 0, len(g.mu.queues)), maps.Values(g.mu.queues))
 }

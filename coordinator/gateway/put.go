@@ -10,10 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// put is one put without an answer. The fields below the empty line are guarded by the
+// put is one unanswered put. The fields below the empty line are guarded by the
 // put queue's lock. The others never change after Publish.
 type put struct {
-	gateway     *Gateway
 	queue       *putQueue
 	draft       queue.Draft
 	answerer    api.Answerer
@@ -21,12 +20,12 @@ type put struct {
 	uncontended bool // no other put was without an answer here when it came
 
 	next, prev *put
-	place      uint64 // counts the queue's puts
+	position   uint64 // in the queue, over all puts that it has had
 	history
 	current Leadership    // the target of the present attempt
 	sent    time.Duration // when
 	local   bool          // the present attempt is a Propose here
-	parked  bool          // no attempt is under way
+	parked  bool          // no attempt is in progress
 	sealed  bool          // the header room was given to a Propose
 	done    bool
 }
@@ -34,9 +33,7 @@ type put struct {
 // Complete takes the outcome of a local attempt. There is at most one local
 // attempt at a time, and it is never given up before it completes: the outcome is that of
 // the present attempt.
-func (p *put) Complete(c replica.Completion) {
-	p.gateway.settle(p, 0, c)
-}
+func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
 
 // history is the record of a put's attempts: a value without clock or lock.
 type history struct {
@@ -137,27 +134,27 @@ type answer struct {
 	result api.PutResult
 }
 
-// putList is an intrusive list, ordered by place; a put is in at most one.
+// putList is an intrusive list, ordered by position; a put is in at most one.
 type putList struct {
 	head, tail *put
 	n          int
 }
 
-// insertOld adds p by its place. The search begins at the head: a put that is parked
+// insertOld adds p by its position. The search begins at the head: a put that is parked
 // again is probably among the oldest.
 func (l *putList) insertOld(p *put) {
 	var after *put
-	for q := l.head; q != nil && q.place < p.place; q = q.next {
+	for q := l.head; q != nil && q.position < p.position; q = q.next {
 		after = q
 	}
 	l.insertAfter(after, p)
 }
 
-// insertNew adds p by its place. The search begins at the tail: a new put is probably the
+// insertNew adds p by its position. The search begins at the tail: a new put is probably the
 // last.
 func (l *putList) insertNew(p *put) {
 	after := l.tail
-	for after != nil && after.place > p.place {
+	for after != nil && after.position > p.position {
 		after = after.prev
 	}
 	l.insertAfter(after, p)

@@ -93,7 +93,7 @@ func TestFinal(t *testing.T) {
 func TestPutListKeepsTheOrder(t *testing.T) {
 	var l putList
 	for i, n := range []uint64{5, 1, 3, 4, 2} {
-		p := &put{place: n}
+		p := &put{position: n}
 		if i%2 == 0 {
 			l.insertOld(p)
 		} else {
@@ -104,7 +104,7 @@ func TestPutListKeepsTheOrder(t *testing.T) {
 	l.remove(l.tail)      // 5
 	var got []uint64
 	for p := l.head; p != nil; p = p.next {
-		got = append(got, p.place)
+		got = append(got, p.position)
 	}
 	require.Equal(t, []uint64{1, 3, 4}, got)
 	require.Equal(t, 3, l.n)

@@ -101,7 +101,7 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 		rs.decline(o, wire.VerbMissing)
 		return
 	}
-	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client.Edge(), credit: min(o.Credit, maxCredit), since: r.g.now()}
+	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit), since: r.g.now()}
 	if !o.Partial {
 		s.client.Edge = from
 	}

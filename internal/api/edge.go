@@ -19,6 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -231,18 +232,8 @@ type ChannelView struct {
 	Filter  string `json:"filter,omitempty"` // its text; see package nsqd/filter
 }
 
-// ChannelPolicy is the treatment of messages that fail, and the filter. The zero value
-// redelivers failed messages for ever, at once, and delivers every message.
-type ChannelPolicy struct {
-	MaxAttempts     uint16  `json:"max_attempts"`
-	DeadLetterTopic string  `json:"dead_letter_topic"`
-	BackoffMS       int64   `json:"retry_backoff_ms"`
-	BackoffFactor   float64 `json:"retry_backoff_factor"`
-	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
-	BackoffJitter   float64 `json:"retry_backoff_jitter"`
-	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
-	Owner           string  `json:"owner,omitempty"`  // the user that set the dead-letter topic, and with whose rights messages go there
-}
+// ChannelPolicy is the treatment of messages that fail, and the filter.
+type ChannelPolicy = option.PolicyView
 
 // DeferredMessage is one delayed message of a channel.
 type DeferredMessage struct {

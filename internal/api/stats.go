@@ -72,7 +72,8 @@ type Percentile struct {
 // OverHTTP is the Version of a client that consumes by HTTP requests.
 const OverHTTP = "HTTP"
 
-// ClientStats is one connection of /stats?format=json.
+// ClientStats is one connection of /stats?format=json. Brokers send it to each other.
+// On the wire, by place: append only.
 type ClientStats struct {
 	ClientID                      string     `json:"client_id"`
 	Hostname                      string     `json:"hostname"`
@@ -111,6 +112,7 @@ type ClientStats struct {
 }
 
 // PubCount counts the messages of a producer to its first topic.
+// On the wire, by place: append only.
 type PubCount struct {
 	Topic string `json:"topic"`
 	Count uint64 `json:"count"`

@@ -15,7 +15,7 @@ type Default struct {
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               string
 	Ordered                                  bool
-	Options                                  Change
+	Options                                  Change[Topic]
 }
 
 // ParseDefault reads "PATTERN:name=value;name=value". The names are those of the flags of
@@ -69,7 +69,7 @@ func (d *Default) set(name, value string) (err error) {
 		}
 		return nil
 	}
-	at := slices.IndexFunc(Topics, func(r Row) bool { return r.Flag() == name })
+	at := slices.IndexFunc(Topics, func(r Row[Topic]) bool { return r.Flag() == name })
 	if at < 0 {
 		names := []string{"partitions", "replication-factor", "min-in-sync", "durability", "ordered"}
 		for i := range Topics {

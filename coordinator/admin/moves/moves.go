@@ -200,9 +200,6 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 // its replicas to the others, one step of a partition at a time. The broker may be stopped
 // permanently once it appears in no partition; then the cluster forgets it.
 func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
 	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
 }
 
@@ -210,9 +207,6 @@ func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
 // requested, moves its replicas; the request is in the broker's key, so it outlives a crash of
 // any broker. The broker stays a member of the cluster.
 func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
 	drain := metadata.DrainLeaders
 	if op.Replicas {
 		drain = metadata.DrainReplicas

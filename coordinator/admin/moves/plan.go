@@ -15,7 +15,7 @@ import (
 // (api.Planner). The controller's own rules give the answer, for the cluster as this broker
 // sees it now; it leaves out the changes that are under way already.
 func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
-	if err := op.Validate(); err != nil {
+	if err := api.Validate(op); err != nil {
 		return api.Plan{}, err
 	}
 	now := m.o.Snapshot()

@@ -135,7 +135,7 @@ type Opening struct {
 	MsgTimeoutMS int64
 	SampleRate   int32
 	Credit       int
-	Client       ClientStats
+	Client       api.ClientStats
 	Ordered      bool // if the channel has to be made
 	Partial      bool // the client is subscribed to this partition alone
 }

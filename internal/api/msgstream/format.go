@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // Magic begins a stream.
@@ -65,22 +66,11 @@ type PartitionInfo struct {
 
 // Channel is a channel of the topic when the export began.
 type Channel struct {
-	Name      string     `json:"channel"`
-	Ordered   bool       `json:"ordered,omitempty"`
-	Paused    bool       `json:"paused,omitempty"`
-	Policy    *Policy    `json:"policy,omitempty"`
-	Positions []Position `json:"positions"`
-}
-
-// Policy is the treatment of messages that fail, with the names and units of GET /v1/channel/policy.
-type Policy struct {
-	MaxAttempts     uint16  `json:"max_attempts"`
-	DeadLetterTopic string  `json:"dead_letter_topic"`
-	BackoffMS       int64   `json:"retry_backoff_ms"`
-	BackoffFactor   float64 `json:"retry_backoff_factor"`
-	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
-	BackoffJitter   float64 `json:"retry_backoff_jitter"`
-	Filter          string  `json:"filter,omitempty"`
+	Name      string             `json:"channel"`
+	Ordered   bool               `json:"ordered,omitempty"`
+	Paused    bool               `json:"paused,omitempty"`
+	Policy    *option.PolicyView `json:"policy,omitempty"` // without its owner
+	Positions []Position         `json:"positions"`
 }
 
 // Position is how far a channel was in one partition: every message below Confirmed was finished,
