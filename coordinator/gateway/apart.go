@@ -10,10 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// publishApart publishes a put of several messages, of which each belongs to the partition of its own
-// identity: published again alone, or in other company, it would not be recognised in any other. So the put
-// becomes one for each of these partitions. Each of them is stored as a whole or not at all, and the answer
-// waits for all.
+// publishApart publishes a put of several messages, each of which belongs to the partition of its own
+// identity: in another partition a repeat of it, alone or in another put, would not be recognised. So the put
+// becomes one for each of these partitions. Each is stored as a whole or not at all, and the answer waits for all.
 func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 	s := &several{answerer: a, of: make([]int, 0, d.Count)}
 	var numbers []int // of the partitions
@@ -53,10 +52,10 @@ func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 	return nil
 }
 
-// several gathers the results of a put that was published in parts, one for each of its partitions.
+// several collects the results of a put that was published in parts, one for each partition.
 type several struct {
 	answerer api.Answerer
-	of       []int // the parts of the messages; the first message is in part 0
+	of       []int // the part of each message; the first message is in part 0
 
 	mu      sync.Mutex
 	left    int // parts without a result
@@ -81,7 +80,7 @@ func (p part) Answer(r api.PutResult) {
 	}
 }
 
-// result is the result of the whole: that of the first message if all are stored.
+// result is the result of the first message if all are stored, otherwise an error.
 func (s *several) result() api.PutResult {
 	whole := s.results[0]
 	stored := 0
@@ -101,7 +100,7 @@ func (s *several) result() api.PutResult {
 	return api.PutResult{Err: &api.EachError{Whole: s.failure(stored), Each: each}}
 }
 
-// failure is the error of the whole. It is definite only if no message is stored.
+// failure is the error of the whole put. It is definite only if no message is stored.
 func (s *several) failure(stored int) (definite error) {
 	for _, r := range s.results {
 		row, ok := outcome.Find(r.Err, outcome.OfPuts)

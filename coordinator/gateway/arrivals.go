@@ -7,20 +7,18 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// arrivals are the deliveries of a stream that the client has not pulled: a queue
-// whose array is reused.
+// arrivals queues the deliveries of a stream that the client has not pulled. It reuses its array.
 type arrivals struct {
 	items []api.Delivery
 	head  int
-	bytes int // that the messages that wait hold
+	bytes int // memory of the waiting messages
 }
 
 func (a *arrivals) len() int { return len(a.items) - a.head }
 
-// waiting lists them; valid until the next change.
+// waiting is valid until the next change.
 func (a *arrivals) waiting() []api.Delivery { return a.items[a.head:] }
 
-// push copies a run of deliveries to the end.
 func (a *arrivals) push(run []api.Delivery) {
 	if a.head > 0 && len(a.items)+len(run) > cap(a.items) {
 		n := copy(a.items, a.waiting())
@@ -31,7 +29,7 @@ func (a *arrivals) push(run []api.Delivery) {
 	a.bytes += size(run)
 }
 
-// deliveryBytes is what a delivery holds beside its message.
+// deliveryBytes is the memory of a delivery without its message.
 const deliveryBytes = 192
 
 // weight is the memory of a delivery in bytes.
@@ -44,7 +42,7 @@ func size(run []api.Delivery) (bytes int) {
 	return bytes
 }
 
-// take appends the first n to dst. The frame of their bodies is free once dst is done.
+// take moves the first n to dst.
 func (a *arrivals) take(n int, dst []api.Delivery) []api.Delivery {
 	first := a.waiting()[:n]
 	dst = append(dst, first...)
@@ -60,7 +58,7 @@ func (a *arrivals) take(n int, dst []api.Delivery) []api.Delivery {
 	return dst
 }
 
-// cut removes the last n.
+// cut removes and returns the last n.
 func (a *arrivals) cut(n int) []api.Delivery {
 	at := len(a.items) - n
 	last := slices.Clone(a.items[at:])
@@ -70,7 +68,7 @@ func (a *arrivals) cut(n int) []api.Delivery {
 	return last
 }
 
-// drop removes one message, if it is there, and returns what it held.
+// drop removes one message, if it is there, and returns its memory.
 func (a *arrivals) drop(seq ident.Sequence) (bytes int) {
 	at := slices.IndexFunc(a.waiting(), func(d api.Delivery) bool { return d.Message.Seq == seq })
 	if at >= 0 {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -23,12 +24,12 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Core is the part of this broker that the gateway uses. All methods may be called from
-// any goroutine. Only those with a context block.
+// Core is the part of this broker that the gateway uses. Any goroutine may call its methods. Only those with a context
+// block.
 type Core interface {
 	// Self is this broker's name.
 	Self() ident.Node
-	// Incarnation is this broker's present registration.
+	// Incarnation is this broker's registration.
 	Incarnation() ident.Incarnation
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (Topic, bool)
@@ -39,10 +40,9 @@ type Core interface {
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
 	Leads(p ident.Partition) bool
-	// Propose posts a put to the core loop. c.Complete is called exactly once.
+	// Propose submits a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c Completer)
-	// Flush must follow Propose when the caller holds no lock any more: it may wait for the
-	// disk.
+	// Flush must follow Propose once the caller has no lock: it may wait for the disk.
 	Flush()
 	// Queue gives the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
@@ -52,11 +52,11 @@ type Core interface {
 	// CreateChannel makes the channel exist cluster-wide and returns once every
 	// partition's leader has replicated its position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
-	// Filter is the text of a channel's filter; "" = it has none, or there is no such channel.
+	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
 	Filter(topic ident.TopicID, channel string) string
 	// AskSettle asks the leader of a partition to settle receipts. It blocks.
 	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
-	// ChannelMissing notes that a leader does not have a channel that CreateChannel has
+	// ChannelMissing reports that a leader does not have a channel that CreateChannel has
 	// created: the next CreateChannel creates it again.
 	ChannelMissing(topic ident.TopicID, channel string)
 	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one
@@ -84,7 +84,7 @@ func (t Topic) Partition(n int) ident.Partition {
 	return ident.Partition{Topic: t.ID, Number: uint16(n)}
 }
 
-// Leadership is the leader of a partition: a broker, the run of its process, the epoch.
+// Leadership is the leader of a partition: a broker, its incarnation, the epoch.
 type Leadership struct {
 	Node        ident.Node
 	Incarnation ident.Incarnation
@@ -98,7 +98,7 @@ type Completer = replica.Completer
 type Transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
-	// Queue is like Send, but the frame leaves with the next Flush. Flush does not block
+	// Queue is like Send, but the frame is sent by the next Flush, which does not block
 	// either. Together they send an uncontended frame without waking a goroutine.
 	Queue(to ident.Node, f rpc.Frame) error
 	Flush(to ident.Node)
@@ -115,50 +115,39 @@ type Options struct {
 	Hold     time.Duration // 3 s: then "not enough replicas" is final
 	Resend   time.Duration // 2 s: an unanswered forward is sent again
 	Retry    time.Duration // 100 ms: longest pause between retries
-	Reclaim  time.Duration // 2 s: a leader keeps the messages of a disconnected edge in flight
-	Bytes    int64         // 256 MiB of puts without an answer; twice that is refused
-	// MaxConsumers is the largest number of subscriptions of one channel at this broker; 0
-	// = no limit.
+	Reclaim  time.Duration // 2 s: the messages of a disconnected edge stay in flight at the leader
+	Bytes    int64         // 256 MiB of unanswered puts; twice that is refused
+	// MaxConsumers bounds the subscriptions of one channel at this broker; 0: no limit.
 	MaxConsumers int
-	Metrics      *metrics.Recorder // nil = nothing is recorded
+	Metrics      *metrics.Recorder // nil: nothing is recorded
 	Log          logrus.FieldLogger
 }
 
 func (o Options) withDefaults() Options {
-	set := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	set(&o.PutLimit, DefaultPutLimit)
-	set(&o.Hold, 3*time.Second)
-	set(&o.Resend, 2*time.Second)
-	set(&o.Retry, 100*time.Millisecond)
-	set(&o.Reclaim, 2*time.Second)
-	if o.Bytes <= 0 {
-		o.Bytes = 256 << 20
-	}
+	o.PutLimit = cmp.Or(o.PutLimit, DefaultPutLimit)
+	o.Hold = cmp.Or(o.Hold, 3*time.Second)
+	o.Resend = cmp.Or(o.Resend, 2*time.Second)
+	o.Retry = cmp.Or(o.Retry, 100*time.Millisecond)
+	o.Reclaim = cmp.Or(o.Reclaim, 2*time.Second)
+	o.Bytes = cmp.Or(o.Bytes, 256<<20)
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
 	}
 	return o
 }
 
-// Gateway is the edge of one broker. Make it with New, end it with Close.
-//
-// It runs two goroutines, the keeper (retries, deadlines, attachments) and the sender
-// (frames to peers), and one for each peer that has streams open here.
+// Gateway is the edge of one broker. New starts it, Close ends it.
 type Gateway struct {
 	core      Core
 	transport Transport
 	o         Options
-	start     time.Time // times are kept as nanoseconds since then
+	start     time.Time // times are relative to it
 
-	requests atomic.Uint64        // the last request number given out
+	requests atomic.Uint64        // the last request number
 	rotation atomic.Uint32        // round robin over partitions
-	pending  concurrency.InFlight // puts without an answer
-	proposed concurrency.InFlight // puts of other brokers' clients that are proposed at this broker
-	asleep   atomic.Bool          // the keeper: a put wakes it
+	pending  concurrency.InFlight // unanswered puts
+	proposed concurrency.InFlight // puts of other brokers' clients that are proposed here
+	asleep   atomic.Bool          // the keeper is: a put wakes it
 	budget   *putBudget
 	rates    limits.Rates[ident.TopicID]
 	out      *sender
@@ -181,7 +170,7 @@ func New(core Core, t Transport, o Options) *Gateway {
 	o = o.withDefaults()
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
-		budget: newPutBudget(o.Bytes),
+		budget: &putBudget{limit: o.Bytes},
 		wakeUp: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)
@@ -194,9 +183,8 @@ func New(core Core, t Transport, o Options) *Gateway {
 	return g
 }
 
-// Close ends all subscriptions, answers every put that is still waiting, and
-// returns when the gateway's goroutines have ended. Completions that come later
-// are ignored.
+// Close ends all subscriptions, answers every waiting put, and
+// returns when the gateway's goroutines have ended. Later completions are ignored.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	if g.mu.closed {
@@ -288,11 +276,16 @@ func (g *Gateway) answer(a answer) {
 	a.put.answerer.Answer(a.result)
 }
 
+// knownQueue is the put queue of a partition; nil: there is none.
+func (g *Gateway) knownQueue(id ident.Partition) *putQueue {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.mu.queues[id]
+}
+
 // queueOf finds or makes the put queue of a partition.
 func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
-	g.mu.RLock()
-	q := g.mu.queues[id]
-	g.mu.RUnlock()
+	q := g.knownQueue(id)
 	if q != nil {
 		return q
 	}
@@ -321,25 +314,25 @@ func (g *Gateway) drop(q *putQueue) {
 	}
 }
 
-// HandleFrame takes a frame of ClassForward or ClassRelay from a peer. It is
+// HandleFrame handles a frame of ClassForward or ClassRelay. It is
 // called on the peer's reader goroutine, in order, and does not block.
-func (g *Gateway) HandleFrame(from ident.Node, inc ident.Incarnation, f rpc.Received) {
+func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Received) {
 	var err error
 	switch f.Class {
 	case rpc.ClassForward:
 		err = g.handleForward(from, f)
 	case rpc.ClassRelay:
-		err = g.handleRelay(from, inc, f)
+		err = g.handleRelay(from, f)
 	default:
 		return
 	}
 	if err != nil {
-		g.o.Log.WithError(err).WithField("node", from).Warn("a peer sent a frame that cannot be decoded: dropped")
+		g.o.Log.WithError(err).WithField("node", from).Warn("frame of a peer dropped: it cannot be decoded")
 	}
 }
 
-// PeerDown notes that a node no longer answers. The gateway retries the puts that the node
-// has not answered, and keeps the node's streams for the reclaim time.
+// PeerDown reports that a node no longer answers. The gateway retries the puts that the node
+// has not answered, and its streams stay for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
 	for _, q := range g.allQueues() {
 		q.lostAttempts(func(to Leadership) bool { return to.Node == node })
@@ -357,7 +350,7 @@ func (g *Gateway) wake() {
 	}
 }
 
-// now is the time since the gateway began: monotonic, so it may be compared.
+// now is the monotonic time since the gateway began.
 func (g *Gateway) now() time.Duration { return time.Since(g.start) }
 
 func (g *Gateway) allQueues() []*putQueue {

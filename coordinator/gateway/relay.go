@@ -9,9 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// handleRelay takes a frame about streams: those that a peer has open here, and
-// those that this broker has open there.
-func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Received) error {
+// handleRelay handles a frame about streams, of the peer's subscriptions here or of this broker's subscriptions there.
+func (g *Gateway) handleRelay(from ident.Node, f rpc.Received) error {
 	var h wire.Relay
 	if err := h.Decode(f.Header); err != nil {
 		return fmt.Errorf("relay header: %w", err)
@@ -50,7 +49,7 @@ func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 // pieceBytes is the size of the pieces into which deliver copies small messages.
 const pieceBytes = 4 << 10
 
-// pieces copies messages out of a frame, a few into each piece of memory.
+// pieces copies messages out of a frame, several into one piece of memory.
 type pieces struct{ rest []byte }
 
 func (p *pieces) copy(b []byte) []byte {
@@ -65,9 +64,8 @@ func (p *pieces) copy(b []byte) []byte {
 	return p.rest[from:len(p.rest):len(p.rest)]
 }
 
-// deliver puts the deliveries of a frame into the buffers of their streams. It copies their messages, unless there is one
-// only: one that waits for its client would otherwise keep all messages of its frame, up to 1 MiB, also those of other
-// clients.
+// deliver adds the deliveries of a frame to the buffers of their streams. It copies their messages, unless there is only
+// one: a message that waits for its client would otherwise keep its whole frame in memory, up to 1 MiB.
 func (s *subscriptions) deliver(payload []byte, count int) error {
 	records, rest, err := wire.Table(payload, count, wire.DeliverySize)
 	if err != nil {
@@ -94,8 +92,8 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 	return nil
 }
 
-// arrive adds deliveries to a stream's buffer. Those of a stream that was given up are
-// dropped. Those that find no memory go back to the leader.
+// arrive adds deliveries to a stream's buffer. Deliveries of an abandoned stream are dropped. Those for which memory is
+// short return to the leader.
 func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	if len(run) == 0 {
 		return
@@ -128,7 +126,7 @@ func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	h.sub.wake()
 }
 
-// handle takes a leader's verb about one of this broker's streams.
+// handle handles a leader's verb about one of this broker's streams.
 func (s *subscriptions) handle(v wire.Verb) {
 	h := s.find(v.Stream)
 	if h == nil {
@@ -150,7 +148,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 	switch {
 	case v.Kind&wire.VerbRefused != 0:
 		v.Kind &^= wire.VerbRefused
-		if h.held[v.Sequence].is(v) { // a finish or requeue left the table when it was sent: a message that is held now came later
+		if h.held[v.Sequence].is(v) { // after a finish or requeue, it would be a later delivery
 			delete(h.held, v.Sequence)
 		}
 		if v.Argument != wire.Unseen { // else the client did not ask for it
@@ -158,7 +156,9 @@ func (s *subscriptions) handle(v wire.Verb) {
 		}
 		sub.wake()
 	case v.Kind == wire.VerbRevoked:
-		h.revokedLocked(v.Sequence)
+		delete(h.held, v.Sequence)
+		sub.freeWaitingLocked(h.remote.buffer.drop(v.Sequence))
+		sub.wake()
 	case v.Kind == wire.VerbDeleted:
 		sub.endLocked()
 	case v.Kind == wire.VerbMissing:
@@ -168,15 +168,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 	}
 }
 
-// revokedLocked drops a delivery that the leader revoked: it timed out, or the channel was
-// emptied.
-func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
-	delete(h.held, seq)
-	h.sub.freeWaitingLocked(h.remote.buffer.drop(seq))
-	h.sub.wake()
-}
-
-// goneLocked notes that the leader has no such stream. A verb that the leader could not
+// goneLocked handles a leader without the stream. A verb that the leader could not
 // carry out comes back in the argument, and is sent again after the next opening.
 func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {

@@ -128,7 +128,7 @@ func TestForwardedPutIsChecked(t *testing.T) {
 
 // TestHangUpEndsTheWait: a client that hangs up does not wait for room any more.
 func TestHangUpEndsTheWait(t *testing.T) {
-	b := newPutBudget(10)
+	b := &putBudget{limit: 10}
 	require.True(t, b.take(10))
 	hungUp := make(chan struct{})
 	close(hungUp)
