@@ -29,7 +29,7 @@ func (b *Broker) Incarnation() ident.Incarnation { return b.session.Newest() }
 func (b core) Topic(name string) (gateway.Topic, bool) {
 	t, ok := b.catalog.Topic(name)
 	return gateway.Topic{
-		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered, Options: t.Options,
+		Name: name, ID: t.ID, Partitions: t.Partitions, Ordered: t.Ordered, Options: t.Options,
 	}, ok
 }
 
@@ -40,8 +40,7 @@ func (b core) EnsureTopic(ctx context.Context, name string) error {
 
 // Leader is the live leader of a partition.
 func (b core) Leader(p ident.Partition) (gateway.Leadership, bool) {
-	l, ok := b.directory.Leader(p)
-	return gateway.Leadership(l), ok
+	return b.directory.Leader(p)
 }
 
 // Leads reports whether this broker serves the partition now.

@@ -10,20 +10,19 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Pause replicates a pause, or its end, at every leader; the key keeps it for partitions
-// that come later.
-func (c *Channels) Pause(ctx context.Context, op api.PauseChannel) error {
+// pause replicates a pause, or its end, at every leader. The key has it for later partitions.
+func (c *Channels) pause(ctx context.Context, op api.PauseChannel) error {
 	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *metadata.ChannelState) { s.Paused = op.Paused }, func(s metadata.ChannelState) calls.QueueOp {
+		verb := calls.ChannelUnpause
 		if s.Paused {
-			return calls.QueueOp{Verb: calls.ChannelPause, Channel: op.Channel, ID: s.ID}
+			verb = calls.ChannelPause
 		}
-		return calls.QueueOp{Verb: calls.ChannelUnpause, Channel: op.Channel, ID: s.ID}
+		return calls.QueueOp{Verb: verb, Channel: op.Channel, ID: s.ID}
 	})
 	return err
 }
 
-// order makes a channel ordered or unordered in the same way. All
-// channels of an ordered topic stay ordered.
+// order makes a channel ordered or unordered. All channels of an ordered topic stay ordered.
 func (c *Channels) order(ctx context.Context, topic, channel string, ordered bool) error {
 	t, _ := c.catalog.Topic(topic)
 	if t.Ordered && !ordered {
@@ -38,9 +37,8 @@ func (c *Channels) order(ctx context.Context, topic, channel string, ordered boo
 	return c.awaitChannel(ctx, t.ID, channel, s.Revision)
 }
 
-// alter changes a channel's key, then the channel at every leader. The key decides: of
-// two operators the one that wrote last may have reached the leaders first, so after the
-// leaders have the change the key is read again, until they have its value.
+// alter changes a channel's key, then the channel at every leader. The key decides: the operator that wrote last may
+// have reached the leaders first, so the key is read again afterwards, until the leaders have its value.
 func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*metadata.ChannelState), op func(metadata.ChannelState) calls.QueueOp) (s metadata.ChannelState, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -51,7 +49,7 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 		return s, c.leaders.onAll(ctx, t, 0, op(s))
 	}
 	s, err = c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { edit(s); return nil })
-	if err == nil { // a topic that grows reads the channel's key before or has its new partitions in its own
+	if err == nil { // if the topic grows, either it reads the new key of the channel, or its own key has the new partitions
 		err = c.awaitChannel(ctx, t.ID, channel, s.Revision)
 		if now, ok := c.catalog.Topic(topic); ok && now.ID == t.ID {
 			t = now
@@ -69,9 +67,9 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	return s, err
 }
 
-// PauseTopic notes the pause in the topic's key, then at every leader, and returns when
-// this broker has it. The key decides, as with channels.
-func (c *Channels) PauseTopic(ctx context.Context, op api.PauseTopic) error {
+// pauseTopic writes the pause to the topic's key, then to every leader, and returns when this broker has it. The key
+// decides, as with channels.
+func (c *Channels) pauseTopic(ctx context.Context, op api.PauseTopic) error {
 	t, err := c.rewriteTopic(ctx, op.Topic, func(t metadata.TopicState) (metadata.TopicState, error) { t.Paused = op.Paused; return t, nil })
 	for sent := !t.Paused; err == nil && sent != t.Paused; {
 		verb := calls.TopicUnpause
@@ -88,7 +86,6 @@ func (c *Channels) PauseTopic(ctx context.Context, op api.PauseTopic) error {
 	return c.awaitTopic(ctx, op.Topic, t.Revision)
 }
 
-// empty finishes all messages of a channel, or of a topic.
 func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -98,8 +95,8 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	return c.leaders.onAll(ctx, t, 0, op)
 }
 
-// Reposition makes a channel exist, and moves it where it has no consumers: in one partition, or in all
-// (−1). A sequence is a place of the one partition; in the others a new channel begins by the rules.
+// Reposition creates a channel unless it exists, and moves it where it has no consumers: in one partition, or in all
+// (−1). A sequence is a position in the one partition; in the others a new channel begins by the rules.
 func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -117,6 +114,6 @@ func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, 
 	if err := c.Create(ctx, topic, channel, begin, ordered); err != nil {
 		return err
 	}
-	_, err = c.Seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
+	_, err = c.seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
 	return err
 }

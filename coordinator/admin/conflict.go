@@ -13,22 +13,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// settings are the effective settings of a topic.
-func settings(name string, t metadata.TopicState) api.TopicSettings {
-	return api.TopicSettings{
-		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-		EffectiveLimits: t.Options.Effective(),
-	}
-}
-
 // Settings are the effective settings of a topic (api.Directory).
 func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
 	s, ok := t.catalog.Topic(name)
-	return settings(name, s), ok
+	return api.TopicSettings{
+		Topic: name, ID: s.ID, Partitions: s.Partitions, ReplicationFactor: s.ReplicationFactor, MinInSync: s.MinInSync,
+		Durability: string(s.Durability), Ordered: s.Ordered, EffectiveLimits: s.Options.Effective(),
+	}, ok
 }
 
-// conflict is the error of a creation that asks for other settings than the topic has. An answer of
-// 200 would say that it has them.
+// conflict is the error of a creation that requests other settings than the topic has.
 func conflict(t metadata.TopicState, op api.CreateTopic) error {
 	var has, asked []string
 	compare := func(name string, is, wants any) {
@@ -57,8 +51,7 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		api.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
 }
 
-// confirm compares an existing topic with the request. From now on it is one that was asked for by name: its deletion
-// is none that nsqadmin repeats.
+// confirm compares an existing topic with the request. Its next deletion is not a repeat by nsqadmin.
 func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		err := conflict(s, op)
@@ -67,9 +60,9 @@ func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
 	})
 }
 
-// CreateExplicitly makes a channel as asked (Create). One that exists and differs is
-// api.ErrConflict; an ephemeral one has no record to compare with.
-func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) error {
+// createExplicitly creates a channel as requested. api.ErrConflict: it exists with other settings. An ephemeral channel
+// has no record to compare with.
+func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) error {
 	place, err := nsqd.CheckStart(op.From)
 	if err != nil {
 		return err
@@ -107,12 +100,12 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) e
 	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
 }
 
-// forgetDeleted compares the catalog's record of a channel with its key. If another broker has deleted the channel, it
-// waits until the catalog has that: a creation is answered by the present metadata.
+// forgetDeleted waits, if another broker has deleted the channel, until the catalog has the deletion: a creation is
+// answered by the present metadata.
 func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.TopicID, channel string) error {
 	known, ok := c.catalog.Channels(t)[channel]
 	if !ok {
-		return nil // it is made by a transaction
+		return nil // a transaction creates it
 	}
 	now, err := c.topic(ctx, topic)
 	if err != nil {

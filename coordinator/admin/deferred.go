@@ -14,8 +14,7 @@ import (
 // maxListed bounds one listing of deferred messages.
 const maxListed = 100_000
 
-// Deferred lists at most limit delayed messages of a channel over all
-// partitions, by deadline (api.Channels).
+// Deferred lists at most limit delayed messages of a channel over all partitions, by deadline (api.Channels).
 func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]api.DeferredMessage, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -38,8 +37,7 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	return all[:min(len(all), limit)], nil
 }
 
-// CancelDeferred finishes delayed messages of a channel and returns how many it
-// were; others are left alone (api.Channels).
+// CancelDeferred finishes delayed messages of a channel and returns their number (api.Channels).
 func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []api.MessageID) (int, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -85,7 +83,6 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	for i, n := range req.Cancel {
 		seqs[i] = ident.Sequence(n)
 	}
-	n, err := p.Queue().CancelDeferred(ctx, req.Channel, seqs)
-	r.Cancelled = n
+	r.Cancelled, err = p.Queue().CancelDeferred(ctx, req.Channel, seqs)
 	return r, queueError(err)
 }

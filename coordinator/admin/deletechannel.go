@@ -14,8 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Delete deletes a channel everywhere.
-func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
+// delete deletes a channel everywhere.
+func (c *Channels) delete(ctx context.Context, topic, channel string) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
 		return api.ErrTopicNotFound
@@ -33,11 +33,11 @@ func (c *Channels) Delete(ctx context.Context, topic, channel string) error {
 	return c.finishDelete(ctx, topic, channel, t, s.ID)
 }
 
-// idleChannel is in the place of the client in the audit when a channel was deleted because nothing used it.
+// idleChannel stands for the client in the audit when an unused channel is deleted.
 var idleChannel = api.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
 
-// DeleteIdle deletes a channel that nothing uses, as it and its topic were read. txn.ErrCompare: one of them
-// has changed, or the fence does not hold. An interrupted deletion continues.
+// DeleteIdle deletes an unused channel, if it and its topic are as they were read. txn.ErrCompare: one of them has
+// changed, or the fence fails. An interrupted deletion is completed.
 func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, s metadata.ChannelState, fence ...metadata.Compare) error {
 	began := !s.Deleting
 	if began {
@@ -58,8 +58,8 @@ func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.Topi
 	return nil
 }
 
-// finishDelete does the rest for the channel whose key has this id and says that
-// it is being deleted. Several brokers may do it at the same time.
+// finishDelete completes the deletion of a channel whose key has this id and is marked. Several brokers may do it
+// concurrently.
 func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t metadata.TopicState, id uint64) error {
 	for grown := true; grown; {
 		err := c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id})
@@ -73,9 +73,8 @@ func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t me
 	return c.catalog.Await(ctx, func() bool { s, ok := c.catalog.Channels(t.ID)[channel]; return !ok || s.ID != id })
 }
 
-// dropKey removes the key. A topic that loses its last channel has no first
-// one: the next begins with the messages that the topic kept. grown: the topic has got
-// partitions since it was asked, whose leaders may have the channel too; the key stays.
+// dropKey removes the key. A topic that loses its last channel has no first one: the next begins with the messages that
+// the topic retained. grown: the topic has new partitions, whose leaders may have the channel too, so the key stays.
 func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked metadata.TopicState, id uint64) (t metadata.TopicState, grown bool, err error) {
 	unlock, err := c.lockKeys(ctx, topic)
 	if err != nil {

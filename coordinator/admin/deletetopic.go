@@ -13,10 +13,10 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// Delete deletes a topic everywhere. It returns when this broker has seen it. The key
-// decides which topic has that name, not the catalog. With a grace (--delete-grace) the topic
-// lies in the trash for that time, unless op.Now is set.
-func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
+// delete deletes a topic everywhere. It returns when the catalog has the deletion. The key decides which topic has that
+// name, not the catalog. With a grace (--delete-grace) the topic stays in the trash for that time, unless op.Now is
+// set.
+func (t *Topics) delete(ctx context.Context, op api.DeleteTopic) error {
 	name := op.Topic
 	state, err := t.topic(ctx, name)
 	gone := errors.Is(err, api.ErrTopicNotFound)
@@ -37,20 +37,18 @@ func (t *Topics) Delete(ctx context.Context, op api.DeleteTopic) error {
 	})
 }
 
-// graced reports whether the deletion of a topic leaves it in the trash. An #ephemeral topic ends
-// with its last channel, as in NSQ.
+// graced reports whether a deleted topic goes to the trash. An #ephemeral topic does not.
 func (t *Topics) graced(name string) bool {
 	return t.defaults.DeleteGrace > 0 && !nsqd.IsEphemeral(name)
 }
 
-// DeleteAsRead permanently deletes a topic as it was read: one that has its name by now is
-// another. It writes the tombstone and removes the partition keys in one transaction, then
-// the channels' keys.
+// DeleteAsRead permanently deletes a topic, but no later topic of its name. It writes the tombstone and removes the
+// partition keys in one transaction, then the channels' keys.
 func (t *Topics) DeleteAsRead(ctx context.Context, name string, state metadata.TopicState) error {
 	return t.deleteBy(ctx, name, state, t.tryDelete)
 }
 
-// deleteBy tries a deletion until its outcome is known. try reports whether it has happened.
+// deleteBy repeats a deletion until its outcome is known. try reports whether it has happened.
 func (t *Topics) deleteBy(ctx context.Context, name string, state metadata.TopicState, try func(context.Context, string, metadata.TopicState) (bool, error)) error {
 	id := state.ID
 	for {
@@ -88,7 +86,7 @@ func (t *Topics) tryDelete(ctx context.Context, name string, state metadata.Topi
 	return true, txn.DeleteAll(ctx, t.store, t.keys.Channels(state.ID))
 }
 
-// deleted is the value of the topic's key from the deletion on.
+// deleted is the value of the key of a deleted topic.
 func deleted(state metadata.TopicState) metadata.TopicState {
 	state.V, state.Deleted, state.DeletedAtMS, state.FirstChannel = metadata.Version, true, time.Now().UnixMilli(), ""
 	return state

@@ -15,7 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// discarded is the record of a replica that an operator gave up.
+// discarded is the audit record of a replica that an operator gave up.
 type discarded struct {
 	V         int         `json:"v"`
 	At        time.Time   `json:"at"`
@@ -25,10 +25,9 @@ type discarded struct {
 	Replica   api.Holding `json:"replica"`
 }
 
-// Discard gives up the replica on one broker that is refused because it holds messages
-// which an unclean recovery has lost (api.Recovery). The broker moves its files to the
-// trash; then the key is written once more, as it is, upon which the broker makes the
-// replica again. An interrupted Discard can be repeated.
+// Discard gives up the replica on one broker that is refused because it has messages that an unclean recovery has lost
+// (api.Recovery). The broker moves its files to the trash. Then the unchanged key is written again, so that the broker
+// creates the replica again. An interrupted Discard can be repeated.
 func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
@@ -59,7 +58,7 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 	return nil
 }
 
-// keeps says why the replica on a broker is not given up; "" if it may be.
+// keeps returns the reason why the replica on a broker is not given up; "": it may be.
 func (r *remains) keeps(on ident.Node) string {
 	switch {
 	case !slices.Contains(r.state.Replicas, on):
@@ -74,7 +73,7 @@ func (r *remains) keeps(on ident.Node) string {
 	return ""
 }
 
-// rewrite puts a partition's key as it is, so that every broker looks at it again.
+// rewrite writes a partition's unchanged key, so that every broker reads it again.
 func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
 	for {
 		e, err := r.store.Get(ctx, r.keys.Partition(id))

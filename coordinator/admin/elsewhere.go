@@ -9,9 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// FinishElsewhere finishes messages of a channel in one partition, because another channel has finished
-// their originals (api.Channels).
-func (c *Channels) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
+// finishElsewhere finishes messages of a channel in one partition, because another channel has finished their originals
+// (api.Channels).
+func (c *Channels) finishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok || t.ID != op.TopicID {
 		return api.FinishedElsewhere{}, api.ErrTopicNotFound

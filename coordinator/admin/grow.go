@@ -15,20 +15,19 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// A topic grows in three steps, so that no message is in a partition before all channels are:
+// A topic grows in three steps, so that a partition has all channels before it has a message:
 //
-//  1. The new partitions get their keys, and the topic's key says so (Growing), in one
-//     transaction. From then on every operation on channels includes them.
-//  2. The leaders of the new partitions create the channels that the topic has, at the start of
+//  1. One transaction writes the keys of the new partitions, and Growing in the topic's
+//     key. From then on every operation on channels includes them.
+//  2. The leaders of the new partitions create the channels of the topic, at the start of
 //     the log.
-//  3. The topic's key gets the new number. Producers' brokers use the new partitions, and
-//     subscriptions attach to them, when they receive that.
+//  3. The topic's key gets the new number. Then brokers publish to the new partitions, and
+//     subscriptions attach to them.
 //
-// A broker that dies in between leaves the topic as it was, with partitions that are not used
-// yet: the same request, at any broker, continues.
+// If the broker dies in between, the topic has unused partitions. The same request, at any broker, continues.
 
-// SetPartitions raises the number of partitions of a topic.
-func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error {
+// setPartitions raises the number of partitions of a topic.
+func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error {
 	if err := api.Validate(op); err != nil {
 		return err
 	}
@@ -54,11 +53,11 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 		return fmt.Errorf("%w: topic %s is about to have %d partitions: request that number again first", api.ErrConflict, op.Topic, state.Growing)
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
-			"let its consumers finish everything while nothing is published, and say reorder=true", api.ErrInvalid, op.Topic)
+			"let its consumers finish everything while nothing is published, and set reorder=true", api.ErrInvalid, op.Topic)
 	case state.Options.Dedupe == option.DedupeContent && !op.Reorder:
 		window := time.Duration(state.DedupeWindow()) * time.Millisecond
-		return fmt.Errorf("%w: topic %s recognises messages by their content, and one that was published less than %s before may go to another partition when it is published again, and be stored again: "+
-			"let nobody publish for %s, and say reorder=true", api.ErrInvalid, op.Topic, window, window)
+		return fmt.Errorf("%w: topic %s recognises messages by their content, and a repeat within %s may go to another partition and be stored again: "+
+			"publish nothing for %s, and set reorder=true", api.ErrInvalid, op.Topic, window, window)
 	}
 	if state.Growing == 0 {
 		done, err := t.quotas.Partitions(ctx, op.Topic, state.Owner, state.Partitions, op.Partitions)
@@ -87,8 +86,8 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 	})
 }
 
-// beginGrowth has brokers prepare the replicas of the new partitions, and writes the keys. It
-// tries again while too few replicas are ready.
+// beginGrowth lets brokers prepare the replicas of the new partitions, and writes the keys. It retries while too few
+// replicas are ready.
 func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state metadata.TopicState) (metadata.TopicState, error) {
 	add := op.Partitions - state.Partitions
 	c := &creation{id: state.ID, first: state.Partitions, spec: spec{
@@ -121,7 +120,7 @@ func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 	}
 }
 
-// tryGrowth writes the keys of the new partitions, if the topic is as it was read.
+// tryGrowth writes the keys of the new partitions, if the topic has not changed.
 func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.TopicState) (next metadata.TopicState, err error) {
 	if c.places == nil {
 		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
@@ -158,8 +157,8 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	return next, err
 }
 
-// fillGrowth creates the topic's channels in its new partitions. A channel that is created or deleted
-// at the same time includes them by its own request.
+// fillGrowth creates the topic's channels in its new partitions. A concurrent creation or deletion of a channel
+// includes them itself.
 func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
 	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// askers bounds the calls that wait for leaders of partitions at the same time: fewer than a
-// connection between brokers serves, so that a topic without its minimum does not
-// block other calls.
+// askers bounds the calls that wait for leaders of partitions at the same time: fewer than a connection between brokers
+// serves, so that a topic without its minimum does not block other calls.
 const askers = 32
 
 // leaders asks the leaders of partitions.
@@ -31,8 +30,8 @@ type leaders struct {
 	slots     chan struct{} // one for each call in progress
 }
 
-// onAll carries out an operation at the leader of every partition from first on, the new ones of a topic that
-// grows included. Each leader is asked once for all of its partitions, then for each partition that is not done.
+// onAll carries out an operation at the leader of every partition from first on, the new ones of a topic that grows
+// included. Each leader is asked once for all of its partitions, then for each partition that is not done.
 func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16, op calls.QueueOp) error {
 	op.Topic = uint64(t.ID)
 	left := numbersOf(t)[first:]
@@ -54,8 +53,8 @@ func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16
 	return joined(errs)
 }
 
-// partitionErrors are the errors of partitions of a topic, one for each.
-// Its text is one line, because it is an answer to a client.
+// partitionErrors are the errors of partitions of a topic, one for each. Its text is one line, because it is an answer
+// to a client.
 type partitionErrors []error
 
 // joined returns the errors that are not nil; nil if there are none.
@@ -116,8 +115,8 @@ func (c *Channels) AskSettle(ctx context.Context, req calls.SettleRequest) (call
 	return askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
 }
 
-// atLeader tries a call at the leader of a partition, and at the next one if the leadership moves,
-// until the call is answered or ctx ends.
+// atLeader tries a call at the leader of a partition, and at the next one if the leadership moves, until the call is
+// answered or ctx ends.
 func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(ident.Node) error) error {
 	err := api.ErrNoLeader
 	by := ""

@@ -10,10 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// SetPolicy changes a channel's policy. Its dead-letter topic is created, with the
-// channel that keeps its messages. It returns when the policy is in force at the
-// leader of every partition; the error says which of them has not confirmed that.
-func (c *Channels) SetPolicy(ctx context.Context, op api.SetPolicy) error {
+// setPolicy changes a channel's policy, and creates its dead-letter topic. It returns when the policy is in force at
+// the leader of every partition; the error names a partition that has not confirmed it.
+func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
 		return api.ErrTopicNotFound
@@ -39,8 +38,8 @@ func (c *Channels) SetPolicy(ctx context.Context, op api.SetPolicy) error {
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
 }
 
-// refuseCycle refuses a dead-letter topic whose messages would come back to the topic of the channel, by the
-// policies that other channels have now: a message that fails everywhere would go round for ever.
+// refuseCycle refuses a dead-letter topic whose messages would return to the topic of the channel by the policies of
+// other channels: a message that fails everywhere would circulate endlessly.
 func (c *Channels) refuseCycle(topic, channel, to string) error {
 	cameFrom := map[string]string{to: ""}
 	for queue := []string{to}; len(queue) > 0; queue = queue[1:] {

@@ -13,8 +13,7 @@ import (
 // maxPositioned bounds the deferred messages of a channel and partition in an answer.
 const maxPositioned = 50_000
 
-// Positions asks the leader of each partition how far its durable channels are, and sorts the
-// answers by channel and partition (api.Channels).
+// Positions lists the positions of the durable channels of a topic, by channel and partition (api.Channels).
 func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPosition, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -37,7 +36,6 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 	return all, nil
 }
 
-// positionOf converts an answer for the edges.
 func positionOf(partition int, x calls.ChannelPosition) api.ChannelPosition {
 	at := api.ChannelPosition{Channel: x.Channel, Partition: partition, Confirmed: ident.Sequence(x.Confirmed), Consumers: x.Consumers}
 	for i := 0; i+1 < len(x.Settled); i += 2 {

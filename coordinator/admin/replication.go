@@ -9,32 +9,22 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// SetReplication changes how many replicas a topic has, and how many of them must
-// be in sync for its puts. It returns when the topic's key has the numbers. The
-// controller then changes one partition after the other: it adds the replicas that
-// lack, drops those that are too many, and raises the minimum when so many are in sync.
-func (t *Topics) SetReplication(ctx context.Context, op api.SetReplication) error {
+// setReplication changes the number of replicas of a topic, and how many of them must be in sync for its puts. It
+// returns when the topic's key has the numbers. The controller then changes one partition after the other: it adds and
+// drops replicas, and raises the minimum when enough are in sync.
+func (t *Topics) setReplication(ctx context.Context, op api.SetReplication) error {
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
-		factor := cmp.Or(op.ReplicationFactor, s.ReplicationFactor) // as it is now: asked again, another writer has changed it
-		s.MinInSync = cmp.Or(op.MinInSync, s.MinInSync)
-		if s.MinInSync > factor {
-			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", api.ErrInvalid, s.MinInSync, factor)
+		before := s.ReplicationFactor
+		s.ReplicationFactor, s.MinInSync = cmp.Or(op.ReplicationFactor, before), cmp.Or(op.MinInSync, s.MinInSync)
+		if s.MinInSync > s.ReplicationFactor {
+			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", api.ErrInvalid, s.MinInSync, s.ReplicationFactor)
 		}
-		return t.withFactor(s, factor)
+		return s, t.enoughBrokers(s.ReplicationFactor, before)
 	})
 }
 
-// withFactor refuses more replicas than there are brokers for.
-func (t *Topics) withFactor(s metadata.TopicState, factor int) (metadata.TopicState, error) {
-	err := t.enoughBrokers(factor, s.ReplicationFactor)
-	if err == nil {
-		s.ReplicationFactor = factor
-	}
-	return s, err
-}
-
-// enoughBrokers refuses a replication factor above the number of brokers that
-// stay; a factor up to allowed is never refused.
+// enoughBrokers refuses a replication factor above the number of brokers that are not being decommissioned. A factor up
+// to allowed is never refused.
 func (t *Topics) enoughBrokers(factor, allowed int) error {
 	staying := 0
 	for _, n := range t.catalog.Nodes() {

@@ -18,10 +18,10 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Seek moves a channel in all partitions, or in one, to a place (api.ParsePlace). It
-// returns the effect in messages. With DryRun nothing moves. A sequence beyond the end of one of these
-// partitions is refused before the channel is moved in any.
-func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
+// seek moves a channel in all partitions, or in one, to a place (api.ParsePlace). It returns the effect in messages.
+// With DryRun nothing moves. A sequence beyond the end of one of these partitions is refused before the channel is
+// moved in any.
+func (c *Channels) seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
 		return r, api.ErrTopicNotFound
@@ -53,7 +53,7 @@ func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (r api.SeekResu
 	return resultOf(op.DryRun, moves), nil
 }
 
-// numbersOf lists the partitions of a topic, the new ones of a topic that grows included.
+// numbersOf lists the partitions of a topic, including the new ones of a topic that grows.
 func numbersOf(t metadata.TopicState) (numbers []uint16) {
 	for n := range t.Span() {
 		numbers = append(numbers, uint16(n))
@@ -61,7 +61,7 @@ func numbersOf(t metadata.TopicState) (numbers []uint16) {
 	return numbers
 }
 
-// resultOf adds the partitions up. A sum is unknown if one of them is.
+// resultOf sums the partitions. A sum is unknown if one of its numbers is.
 func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	skips, repeats := uint64(0), uint64(0)
 	r := api.SeekResult{DryRun: dryRun, Skips: &skips, Repeats: &repeats, Partitions: moves}
@@ -76,17 +76,16 @@ func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	return r
 }
 
-// seeker makes one seek at the leaders of partitions. A seek is idempotent, its counts are not: a seek
-// that is made again counts what the first one left. So the counts of a partition are unknown if an
-// earlier attempt may have moved the channel there.
+// seeker carries out one seek at the leaders of partitions. A seek is idempotent, its counts are not: they are unknown
+// if an earlier attempt may have moved the channel.
 type seeker struct {
 	leaders *leaders
 	op      calls.QueueOp
 	dryRun  bool
 }
 
-// check refuses a sequence that is beyond the end of one of the partitions. It remains a place of all of
-// them until the seek: the committed end does not fall.
+// check refuses a sequence beyond the end of one of the partitions. The result stays true until the seek, because the
+// committed end never falls.
 func (s seeker) check(ctx context.Context, numbers []uint16) error {
 	s.dryRun = true
 	_, err := s.all(ctx, numbers)
@@ -122,7 +121,7 @@ func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, erro
 	return moves, nil
 }
 
-// inDoubt reports whether a call that failed may have been carried out.
+// inDoubt reports whether a failed call may have been carried out.
 func inDoubt(err error) bool { return err != nil && rpc.ClassOf(err) == outcome.ClassInDoubt }
 
 // one asks the leader of one partition, and the next one if the leadership moves.
@@ -137,7 +136,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 			move = moveOf(resp.Moves[0])
 		case err == nil:
 			unsure, err = true, rpc.ErrNotLeader
-		case errors.Is(err, api.ErrInvalid): // of the place: the answer to a client has no names of calls
+		case errors.Is(err, api.ErrInvalid): // the answer to a client has no names of calls
 			if refusal := (*rpc.Error)(nil); errors.As(err, &refusal) {
 				err = refusal
 			}
@@ -151,7 +150,6 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 	return move, err
 }
 
-// moveOf converts an answer for the edges.
 func moveOf(m calls.SeekMove) api.SeekMove {
 	from, to := ident.Sequence(m.From), ident.Sequence(m.To)
 	return api.SeekMove{Partition: int(m.Number), From: &from, To: &to, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
@@ -186,7 +184,7 @@ func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.Se
 	return resp, nil
 }
 
-// seek moves a channel of one partition, or counts. Without a channel it only checks the place.
+// seek moves a channel of one partition, or counts. Without a channel it only checks the position.
 func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp, dryRun bool) (calls.SeekMove, error) {
 	place, err := api.ParsePlace(op.From)
 	if err == nil {

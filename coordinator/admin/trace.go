@@ -69,7 +69,6 @@ func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
 	return r, nil
 }
 
-// readTraced reads the message from the log.
 func readTraced(p *engine.Partition, seq ident.Sequence, r *calls.TraceReply) error {
 	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {

@@ -13,19 +13,17 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// A topic that is deleted with a grace keeps its id. The key of its name says that it is deleted. A
-// key of its id keeps the topic as it was. The keys of its partitions and channels stay as they are.
-// So its replicas continue as before, without puts and deliveries: they catch up, move to other brokers,
-// and elect leaders. An undelete finds them up to date after any failure.
-// To close the replicas and keep their folders was rejected: the in-sync sets in the keys would be
-// those of the deletion, and a broker that was replaced in that time would have taken its replicas along.
+// A topic that is deleted with a grace has the same id. The key of its name is marked as deleted, and a key of its id
+// has the topic's state. The keys of its partitions and channels stay. So its replicas continue without puts and
+// deliveries: they catch up, move to other brokers, and elect leaders. An undelete finds them up to date after any
+// failure. Closing the replicas was rejected: the in-sync sets in the keys would become stale, and the replicas of a
+// broker that is replaced would be lost.
 
-// idle is in the place of the client in the audit and in the trash when a topic was deleted because
-// nothing used it.
+// idle stands for the client in the audit and in the trash when an unused topic is deleted.
 var idle = api.Requester{Identity: "idle", Action: "idle_after"}
 
-// TrashIdle moves a topic that nothing uses into the trash, as it was read. txn.ErrCompare: it has
-// changed, or the fence does not hold, or a deletion has no grace.
+// TrashIdle moves an unused topic into the trash, if it is as it was read. txn.ErrCompare: it has changed, the fence
+// fails, or there is no grace.
 func (t *Topics) TrashIdle(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) error {
 	if !t.graced(name) {
 		return txn.ErrCompare
@@ -41,7 +39,6 @@ func (t *Topics) TrashIdle(ctx context.Context, name string, state metadata.Topi
 	return err
 }
 
-// tryTrash moves a topic into the trash.
 func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.TopicState, fence ...metadata.Compare) (bool, error) {
 	gone := deleted(state)
 	gone.Trashed = true
@@ -58,10 +55,9 @@ func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 	return ok, err
 }
 
-// Undelete brings a topic back from the trash: the one with the id, or the last one with the name
-// that was deleted. api.ErrConflict: another topic has the name, or the topic is being removed for
-// good. It returns when this broker has seen it.
-func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
+// undelete restores a topic from the trash: the one with the id, or the last deleted one of the name. api.ErrConflict:
+// another topic has the name, or the topic is being removed permanently. It returns when the catalog has the topic.
+func (t *Topics) undelete(ctx context.Context, op api.UndeleteTopic) error {
 	unlock, err := lock(ctx, t.locks, op.Topic)
 	if err != nil {
 		return err
@@ -88,7 +84,7 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 		if found, err = t.trashedTopics(ctx, op.Topic, trash.Topic.ID); err != nil && !errors.Is(err, api.ErrTopicNotFound) {
 			return err
 		}
-		if err != nil { // it has left the trash: perhaps by this undelete, whose answer was lost
+		if err != nil { // it has left the trash, perhaps by this undelete, whose answer was lost
 			if now, e := t.topic(ctx, op.Topic); e != nil || now.ID != trash.Topic.ID {
 				return err
 			}
@@ -99,7 +95,7 @@ func (t *Topics) Undelete(ctx context.Context, op api.UndeleteTopic) error {
 	return t.catalog.Await(ctx, func() bool { now, ok := t.catalog.Topic(op.Topic); return ok && now.ID == trash.Topic.ID })
 }
 
-// tryUndelete writes the topic's key again and removes that of the trash, if neither has moved.
+// tryUndelete restores the topic's key and removes the trash key, if neither has changed.
 func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bool, error) {
 	if trash.Purging {
 		return false, fmt.Errorf("%w: topic %s is being removed permanently and can no longer be undeleted", api.ErrConflict, trash.Name)
@@ -134,7 +130,7 @@ func (t *Topics) tryUndelete(ctx context.Context, trash metadata.TrashState) (bo
 func (t *Topics) trashedTopics(ctx context.Context, name string, id ident.TopicID) (found []metadata.TrashState, err error) {
 	entries, _, err := t.store.List(ctx, t.keys.Trashes())
 	if err != nil {
-		return nil, fmt.Errorf("%w: look for topic %s in the trash: %w", api.ErrUnavailable, name, err)
+		return nil, fmt.Errorf("%w: read the trash for topic %s: %w", api.ErrUnavailable, name, err)
 	}
 	for _, e := range entries {
 		trash, err := metadata.DecodeTrash(e)
@@ -152,14 +148,14 @@ func (t *Topics) trashedTopics(ctx context.Context, name string, id ident.TopicI
 	return found, nil
 }
 
-// Purge permanently removes the trashed topics of a name. With an id it removes the topic of that id only.
-func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
+// purge permanently removes the trashed topics of a name. With an id it removes the topic of that id only.
+func (t *Topics) purge(ctx context.Context, op api.PurgeTopic) error {
 	found, err := t.trashedTopics(ctx, op.Topic, op.ID)
 	if err != nil {
 		return err
 	}
 	for _, trash := range found {
-		if err := t.purge(ctx, trash); err != nil {
+		if err := t.purgeOne(ctx, trash); err != nil {
 			return fmt.Errorf("%w: remove topic %s permanently: %w", api.ErrUnavailable, op.Topic, err)
 		}
 	}
@@ -168,9 +164,9 @@ func (t *Topics) Purge(ctx context.Context, op api.PurgeTopic) error {
 	})
 }
 
-// purge permanently removes a topic in the trash. The controller may change its key concurrently: it is read
-// again then. One that is not there any more was removed, or undeleted.
-func (t *Topics) purge(ctx context.Context, trash metadata.TrashState) error {
+// purgeOne permanently removes a topic in the trash. If the controller changes its key concurrently, the key is read
+// again. A missing key means that the topic was removed, or undeleted.
+func (t *Topics) purgeOne(ctx context.Context, trash metadata.TrashState) error {
 	for {
 		err := t.PurgeAsRead(ctx, trash)
 		if !errors.Is(err, txn.ErrCompare) {
@@ -187,11 +183,10 @@ func (t *Topics) purge(ctx context.Context, trash metadata.TrashState) error {
 	}
 }
 
-// PurgeAsRead permanently removes a topic in the trash, as it was read: a topic that was undeleted
-// since then stays. From its first transaction on the topic cannot be undeleted. Then the keys of its
-// channels go, of which there may be more than a transaction takes, and last those of its partitions
-// with the tombstone: a purge that was interrupted is found by the key, and repeated. The compares
-// are made by both transactions.
+// PurgeAsRead permanently removes a topic in the trash, if it is as it was read. After its first transaction the topic
+// cannot be undeleted. Then it removes the keys of its channels, which may exceed a transaction, and finally those of
+// its partitions with the tombstone. An interrupted purge is repeated, because the trash key remains. Both transactions
+// compare the fence.
 func (t *Topics) PurgeAsRead(ctx context.Context, trash metadata.TrashState, fence ...metadata.Compare) error {
 	key := t.keys.Trash(trash.Topic.ID)
 	if !trash.Purging {

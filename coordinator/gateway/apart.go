@@ -10,9 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// publishApart publishes a put of several messages, each of which belongs to the partition of its own
-// identity: in another partition a repeat of it, alone or in another put, would not be recognised. So the put
-// becomes one for each of these partitions. Each is stored as a whole or not at all, and the answer waits for all.
+// publishApart publishes a put of several messages, each of which belongs to the partition of its own identity: in
+// another partition a repeat of it, alone or in another put, would not be recognised. So the put becomes one for each
+// of these partitions. Each is stored as a whole or not at all, and the answer waits for all.
 func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
 	s := &several{answerer: a, of: make([]int, 0, d.Count)}
 	var numbers []int // of the partitions

@@ -59,8 +59,8 @@ func (h *partitionSubscription) attachedLocked(leads bool, to Leadership, known 
 	return false
 }
 
-// attachLocked attaches to the channel of this broker, and reclaims the messages that the
-// client holds: they are in flight to it again.
+// attachLocked attaches to the channel of this broker, and reclaims the messages that the client holds: they are in
+// flight to it again.
 func (h *partitionSubscription) attachLocked(now time.Duration) {
 	s := h.sub
 	channel := findChannel(s.g.core, h.id, s.request.Channel, s.request.Ordered)
@@ -102,8 +102,8 @@ func receiptsOf(verbs []wire.Verb) []nsqd.Receipt {
 	return list
 }
 
-// findChannel looks a channel up here. An ephemeral channel is recreated, or made ordered: it
-// is not replicated, so after a change of leader only its clients are left.
+// findChannel looks a channel up here. An ephemeral channel is recreated, or made ordered: it is not replicated, so
+// after a change of leader only its clients are left.
 func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd.Channel {
 	p, ok := core.Queue(id)
 	if !ok {

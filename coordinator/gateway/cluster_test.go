@@ -364,7 +364,7 @@ func (b *broker) AskSettle(context.Context, calls.SettleRequest) (calls.SettleRe
 	return calls.SettleReply{}, api.ErrUnavailable
 }
 
-func (b *broker) Propose(p ident.Partition, d queue.Draft, c Completer) {
+func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
 	b.loop.post(func() {
 		b.mu.Lock()
 		judge, n := b.judge, b.n

@@ -10,23 +10,23 @@ import (
 // Credit follows demand. RDY is the number of messages that a client may have in flight. It is divided over the streams
 // of its subscription that recently had messages for it, half of it evenly and half in proportion to the finishes:
 // otherwise a backlog in one partition of many would be drained with a fraction of RDY. A stream that had none may send
-// one message, and gets a share when demand is next measured. While the client finishes nothing, a stream with room left
-// has no messages: the other streams get its share, less the messages that are in flight.
+// one message, and gets a share when demand is next measured. While the client finishes nothing, a stream with room
+// left has no messages: the other streams get its share, less the messages that are in flight.
 //
 // A finish travels to the leader, and the next message travels back. To keep a fast client busy during that time, the
-// streams are granted as many additional messages as it finishes in aheadOf. These wait here. A client that takes a second
-// for a message is sent nothing ahead, because another client may be free.
+// streams are granted as many additional messages as it finishes in aheadOf. These wait here. A client that takes a
+// second for a message is sent nothing ahead, because another client may be free.
 //
-// An RDY below the number of partitions still brings one message of each, so that no partition starves. While the client
-// works on as many as RDY allows, these messages would wait while other clients are idle. Such a client is busy, and the
-// messages are returned.
+// An RDY below the number of partitions still brings one message of each, so that no partition starves. While the
+// client works on as many as RDY allows, these messages would wait while other clients are idle. Such a client is busy,
+// and the messages are returned.
 const (
 	aheadOf = 5 * time.Millisecond
 	// Demand is measured at every weighAfter-th finish, at most once per weighEvery.
 	weighEvery = 20 * time.Millisecond
 	weighAfter = 64
-	// waitingBytes bounds the bytes that wait here for a client that does not read, in all streams of its subscription: RDY
-	// counts messages, however large. Beyond it no credit is granted. At most twice as much is stored.
+	// waitingBytes bounds the bytes that wait here for a client that does not read, in all streams of its subscription:
+	// RDY counts messages, however large. Beyond it no credit is granted. At most twice as much is stored.
 	waitingBytes = 4 << 20
 )
 
@@ -62,8 +62,8 @@ func (s *subscription) shareLocked(h *partitionSubscription) int {
 		return min(h.inFlightInactive+1, maxCredit)
 	}
 	whole := s.mu.ready - min(d.inFlightInactive, s.mu.ready) + min(d.ahead, s.mu.ready)
-	// The credit of all streams up to this one, less the credit of those before it: the shares sum to the whole, however
-	// the division rounds.
+	// The credit of all streams up to this one, less the credit of those before it: the shares sum to the whole,
+	// however the division rounds.
 	from, to, of := h.index, h.index+1, d.parts
 	if d.total > 0 {
 		from, to, of = from*d.total+of*h.weightBefore, to*d.total+of*(h.weightBefore+h.weight), 2*of*d.total
@@ -137,8 +137,8 @@ func (h *partitionSubscription) hasRoomLocked() bool {
 	return h.local != nil || h.remote != nil && h.sentLocked() < h.remote.credit
 }
 
-// refreshCredit measures demand and sends every credit again, because the last frame
-// may have been lost. Messages that were sent ahead of a client that has stopped are returned.
+// refreshCredit measures demand and sends every credit again, because the last frame may have been lost. Messages that
+// were sent ahead of a client that has stopped are returned.
 func (s *subscription) refreshCredit(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *subscription) refreshCredit(now time.Duration) {
 	}
 }
 
-// touchWaitingLocked restarts the timeouts of the messages that wait here: the client's time begins when it gets
-// the message.
+// touchWaitingLocked restarts the timeouts of the messages that wait here: the client's time begins when it gets the
+// message.
 func (h *partitionSubscription) touchWaitingLocked() {
 	r := h.remote
 	if r == nil {

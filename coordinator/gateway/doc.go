@@ -1,15 +1,15 @@
 // Package gateway lets any broker serve any topic. It forwards puts for partitions that are led elsewhere, and relays
-// subscriptions on channels that are served elsewhere. It implements api.Publisher, api.Subscribers and api.Receipts over
-// the Core (the partitions of this broker and the watched metadata) and a Transport to the other brokers.
+// subscriptions on channels that are served elsewhere. It implements api.Publisher, api.Subscribers and api.Receipts
+// over the Core (the partitions of this broker and the watched metadata) and a Transport to the other brokers.
 //
-// It elects no leader, stores nothing, and has no sockets of clients. It never invents an outcome: the answer "not stored"
-// is given only if no attempt of a put can have been written. Package outcome has the table of the answers, package wire
-// the frames between the gateways of two brokers.
+// It elects no leader, stores nothing, and has no sockets of clients. It never invents an outcome: the answer "not
+// stored" is given only if no attempt of a put can have been written. Package outcome has the table of the answers,
+// package wire the frames between the gateways of two brokers.
 //
 // # A put
 //
-// publish.go chooses the partition and adds the put to its putQueue. From then on the queue has the put: it sends the put
-// to the leader (pump), judges the outcome (complete), retries, and answers.
+// publish.go chooses the partition and adds the put to its putQueue. From then on the queue has the put: it sends the
+// put to the leader (pump), judges the outcome (complete), retries, and answers.
 //
 // # Invariants
 //
@@ -43,7 +43,6 @@
 //	sender   1, sends puts, answers and verbs to the gateways of other brokers
 //	session  1 for each broker with streams here (relaySession): pulls and sends their deliveries
 //
-// New starts the first two, the first opening of a broker starts its session; Close ends and
-// waits for all. Any other work is done in the goroutine of the caller: a client's reader or
-// writer, a reader of rpc, the holder of a run lock.
+// New starts the first two, the first opening of a broker starts its session; Close ends and waits for all. Any other
+// work is done in the goroutine of the caller: a client's reader or writer, a reader of rpc, the holder of a run lock.
 package gateway

@@ -17,8 +17,8 @@ type forwarded struct {
 	record  wire.Put
 }
 
-// Complete sends the outcome back. If this broker does not lead and its metadata has a
-// higher epoch than the sender's, the leadership goes with it.
+// Complete sends the outcome back. If this broker does not lead and its metadata has a higher epoch than the sender's,
+// the leadership goes with it.
 func (f *forwarded) Complete(c replica.Completion) {
 	r := wire.Reply{
 		Request: f.record.Request, Partition: f.record.Partition,
@@ -51,8 +51,8 @@ func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
 	return fmt.Errorf("%w: forward kind %d", wire.ErrFrame, h.Kind)
 }
 
-// proposeAll proposes the puts of one frame in order. Each is decoded as a check, because a
-// batch that followers must refuse would block the partition.
+// proposeAll proposes the puts of one frame in order. Each is decoded as a check, because a batch that followers must
+// refuse would block the partition.
 func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 	records, rest, err := wire.Table(payload, count, wire.PutSize)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
@@ -33,34 +34,32 @@ type Core interface {
 	Incarnation() ident.Incarnation
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (Topic, bool)
-	// EnsureTopic creates the topic if that is allowed, and returns once the watched
-	// metadata has it. Of several callers one at a time tries it.
+	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several
+	// callers one at a time tries it.
 	EnsureTopic(ctx context.Context, name string) error
 	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
 	Leads(p ident.Partition) bool
 	// Propose submits a put to the core loop. c.Complete is called exactly once.
-	Propose(p ident.Partition, d queue.Draft, c Completer)
+	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
 	// Flush must follow Propose once the caller has no lock: it may wait for the disk.
 	Flush()
 	// Queue gives the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
-	// Changed is closed at the next change of the metadata, of a leadership or of the
-	// peers.
+	// Changed is closed at the next change of the metadata, of a leadership or of the peers.
 	Changed() <-chan struct{}
-	// CreateChannel makes the channel exist cluster-wide and returns once every
-	// partition's leader has replicated its position. Idempotent.
+	// CreateChannel makes the channel exist cluster-wide and returns once every partition's leader has replicated its
+	// position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
 	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
 	Filter(topic ident.TopicID, channel string) string
 	// AskSettle asks the leader of a partition to settle receipts. It blocks.
 	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
-	// ChannelMissing reports that a leader does not have a channel that CreateChannel has
-	// created: the next CreateChannel creates it again.
+	// ChannelMissing reports that a leader does not have a channel that CreateChannel has created: the next
+	// CreateChannel creates it again.
 	ChannelMissing(topic ident.TopicID, channel string)
-	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one
-	// partition or in all (-1).
+	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one partition or in all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error
 }
 
@@ -69,7 +68,6 @@ type Topic struct {
 	Name       string
 	ID         ident.TopicID
 	Partitions int
-	Paused     bool
 	Ordered    bool
 	Options    option.Topic
 }
@@ -84,22 +82,15 @@ func (t Topic) Partition(n int) ident.Partition {
 	return ident.Partition{Topic: t.ID, Number: uint16(n)}
 }
 
-// Leadership is the leader of a partition: a broker, its incarnation, the epoch.
-type Leadership struct {
-	Node        ident.Node
-	Incarnation ident.Incarnation
-	Epoch       ident.Epoch
-}
-
-// Completer receives the outcome of one proposal. Complete must not block.
-type Completer = replica.Completer
+// Leadership is the leader of a partition.
+type Leadership = catalog.Leadership
 
 // Transport carries frames to other brokers; rpc.Transport is one.
 type Transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
-	// Queue is like Send, but the frame is sent by the next Flush, which does not block
-	// either. Together they send an uncontended frame without waking a goroutine.
+	// Queue is like Send, but the frame is sent by the next Flush, which does not block either. Together they send an
+	// uncontended frame without waking a goroutine.
 	Queue(to ident.Node, f rpc.Frame) error
 	Flush(to ident.Node)
 	// Up reports whether the node answers at present.
@@ -183,8 +174,8 @@ func New(core Core, t Transport, o Options) *Gateway {
 	return g
 }
 
-// Close ends all subscriptions, answers every waiting put, and
-// returns when the gateway's goroutines have ended. Later completions are ignored.
+// Close ends all subscriptions, answers every waiting put, and returns when the gateway's goroutines have ended. Later
+// completions are ignored.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	if g.mu.closed {
@@ -203,8 +194,8 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// run is the background goroutine, the keeper: started by New, ends with Close. It retries parked
-// puts, gives up late ones, and attaches subscriptions again.
+// run is the background goroutine, the keeper: started by New, ends with Close. It retries parked puts, gives up late
+// ones, and attaches subscriptions again.
 func (g *Gateway) run() {
 	defer g.wg.Done()
 	timer := time.NewTimer(g.o.Retry)
@@ -230,8 +221,7 @@ func (g *Gateway) run() {
 	}
 }
 
-// clusterChanged ends the pauses of parked puts, and gives up the attempts whose leader was
-// replaced.
+// clusterChanged ends the pauses of parked puts, and gives up the attempts whose leader was replaced.
 func (g *Gateway) clusterChanged() {
 	for _, q := range g.allQueues() {
 		q.retryNow()
@@ -247,8 +237,7 @@ func (g *Gateway) clusterChanged() {
 	g.subs.changed()
 }
 
-// runDue does all work that is due. It returns how long run may sleep, and whether
-// there is any work that needs it.
+// runDue does all work that is due. It returns how long run may sleep, and whether there is any work that needs it.
 func (g *Gateway) runDue() (time.Duration, bool) {
 	now, pause := g.now(), g.o.Retry
 	needed := g.subs.runDue(now)
@@ -314,8 +303,8 @@ func (g *Gateway) drop(q *putQueue) {
 	}
 }
 
-// HandleFrame handles a frame of ClassForward or ClassRelay. It is
-// called on the peer's reader goroutine, in order, and does not block.
+// HandleFrame handles a frame of ClassForward or ClassRelay. It is called on the peer's reader goroutine, in order, and
+// does not block.
 func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Received) {
 	var err error
 	switch f.Class {
@@ -331,8 +320,8 @@ func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 	}
 }
 
-// PeerDown reports that a node no longer answers. The gateway retries the puts that the node
-// has not answered, and its streams stay for the reclaim time.
+// PeerDown reports that a node no longer answers. The gateway retries the puts that the node has not answered, and its
+// streams stay for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
 	for _, q := range g.allQueues() {
 		q.lostAttempts(func(to Leadership) bool { return to.Node == node })

@@ -21,7 +21,7 @@ var somewhere = ident.Partition{Topic: 0x0102030405060708, Number: 0x1112}
 // idle is a Core that takes nothing; only the frames' decoding is under test.
 type idle struct{ *broker }
 
-func (idle) Propose(_ ident.Partition, _ queue.Draft, c Completer) {
+func (idle) Propose(_ ident.Partition, _ queue.Draft, c replica.Completer) {
 	c.Complete(replica.Completion{Outcome: replica.NotLeader})
 }
 

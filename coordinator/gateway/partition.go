@@ -12,9 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// partitionSubscription is a subscription's share in one partition. At most one of
-// local and remote is set. If neither is, no leader is known here.
-// All fields are guarded by the subscription's lock.
+// partitionSubscription is a subscription's share in one partition. At most one of local and remote is set. If neither
+// is, no leader is known here. All fields are guarded by the subscription's lock.
 type partitionSubscription struct {
 	sub  *subscription
 	id   ident.Partition
@@ -24,8 +23,8 @@ type partitionSubscription struct {
 	local   *local
 	remote  *remote
 	last    uint64 // the stream opened last: the next one replaces it
-	// spare is the buffer of a stream whose connection broke. If the same leader serves
-	// the next stream, its deliveries stay valid, with their attempts.
+	// spare is the buffer of a stream whose connection broke. If the same leader serves the next stream, its deliveries
+	// stay valid, with their attempts.
 	spare            arrivals
 	spareFrom        Leadership
 	pause            time.Duration // between attachments that fail; doubles
@@ -190,8 +189,8 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	return nil
 }
 
-// settleLocked carries out a verb on the delivery that it names, if the channel is served here. Otherwise the caller asks
-// the leader.
+// settleLocked carries out a verb on the delivery that it names, if the channel is served here. Otherwise the caller
+// asks the leader.
 func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	held, ok := h.held[v.Sequence]
 	switch {

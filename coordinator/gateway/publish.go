@@ -16,10 +16,9 @@ const maxProbes = 32
 
 var _ api.Publisher = (*Gateway)(nil)
 
-// Admit waits until the unanswered puts leave room for bytes more, and
-// until the topic exists. It reserves nothing: Publish counts the puts, so a client that
-// disconnects after Admit costs nothing. Connections that were admitted together may exceed
-// the limit by one body each. At twice the limit Publish refuses.
+// Admit waits until the unanswered puts leave room for bytes more, and until the topic exists. It reserves nothing:
+// Publish counts the puts, so a client that disconnects after Admit costs nothing. Connections that were admitted
+// together may exceed the limit by one body each. At twice the limit Publish refuses.
 func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	err := g.budget.wait(ctx, g.done, int64(bytes))
 	if err == nil {
@@ -72,9 +71,8 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	g.refuse(err, a)
 }
 
-// PublishTo publishes a put of this broker's own to the partition with this number, if the
-// topic has it. It is exempt from the topic's publish rate: dead letters must not
-// accumulate because of a busy producer.
+// PublishTo publishes a put of this broker's own to the partition with this number, if the topic has it. It is exempt
+// from the topic's publish rate: dead letters must not accumulate because of a busy producer.
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
 	var err error = errTopicDeleted{}
 	if t, ok := g.core.Topic(topic); ok {
@@ -83,9 +81,8 @@ func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft,
 	g.refuse(err, a)
 }
 
-// PublishAll publishes messages of this broker's own to a topic, each to the partition with its
-// number (nil: to any), and returns the error of each: at the latest after the put
-// limit, or at Close.
+// PublishAll publishes messages of this broker's own to a topic, each to the partition with its number (nil: to any),
+// and returns the error of each: at the latest after the put limit, or at Close.
 func (g *Gateway) PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error {
 	errs, results := make([]error, len(messages)), make([]putResult, len(messages))
 	for i, m := range messages {
@@ -126,8 +123,8 @@ func (g *Gateway) refuse(err error, a api.Answerer) {
 	}
 }
 
-// publish chooses a partition and adds the put to its queue, which answers it. An error means that the put
-// was not accepted: nothing was stored.
+// publish chooses a partition and adds the put to its queue, which answers it. An error means that the put was not
+// accepted: nothing was stored.
 func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.Answerer) error {
 	if t.Partitions == 0 {
 		return api.ErrNoLeader
@@ -192,9 +189,9 @@ func (g *Gateway) enqueue(t Topic, to ident.Partition, d queue.Draft, a api.Answ
 	return p, nil
 }
 
-// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is the partition of
-// the first message's identity, so that a repeat at any broker finds it. Any other put
-// goes round robin over the partitions that are led here, else over those with a leader.
+// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is the partition of the first
+// message's identity, so that a repeat at any broker finds it. Any other put goes round robin over the partitions that
+// are led here, else over those with a leader.
 func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
 	if t.Partitions == 1 {
 		return t.Partition(0)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// put is one unanswered put. The fields below the empty line are guarded by the
-// put queue's lock. The others never change after Publish.
+// put is one unanswered put. The fields below the empty line are guarded by the put queue's lock. The others never
+// change after Publish.
 type put struct {
 	queue       *putQueue
 	draft       queue.Draft

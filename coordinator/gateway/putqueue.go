@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// queueWindow is how many positions a put may be ahead of the oldest one in flight.
-	// A leader recognises the last 4096 requests of a producer. If an answer is
-	// lost while later puts flow, the repeat of its put must still be among them.
+	// queueWindow is how many positions a put may be ahead of the oldest one in flight. A leader recognises the last
+	// 4096 requests of a producer. If an answer is lost while later puts flow, the repeat of its put must still be
+	// among them.
 	queueWindow = 2048
-	// firstPause is the pause after the first attempt without success. It doubles up
-	// to Options.Retry, and starts again at each change of the cluster.
+	// firstPause is the pause after the first attempt without success. It doubles up to Options.Retry, and starts again
+	// at each change of the cluster.
 	firstPause = 5 * time.Millisecond
 )
 
-// putQueue has the unanswered puts of one partition: it sends each to the leader, until it
-// answers the put. The goroutines that
-// publish to it and the keeper pump it, one at a time, so the order is kept.
+// putQueue has the unanswered puts of one partition: it sends each to the leader, until it answers the put. The
+// goroutines that publish to it and the keeper pump it, one at a time, so the order is kept.
 type putQueue struct {
 	gateway *Gateway
 	topic   string
@@ -34,8 +33,7 @@ type putQueue struct {
 		inFlight putList // with an attempt in progress
 		byN      map[uint64]*put
 		pumping  bool
-		// suspect: no leader accepted the last attempt. One put is tried
-		// at a time until a leader accepts it.
+		// suspect: no leader accepted the last attempt. One put is tried at a time until a leader accepts it.
 		suspect bool
 		pause   time.Duration
 		nextTry time.Duration
@@ -96,8 +94,8 @@ func (q *putQueue) pump() {
 	}
 }
 
-// route is where the puts go now; false: there is no leader that can be reached. A peer's hint counts while its epoch is
-// higher than that of the metadata here.
+// route is where the puts go now; false: there is no leader that can be reached. A peer's hint counts while its epoch
+// is higher than that of the metadata here.
 func (q *putQueue) route() (to Leadership, local, ok bool) {
 	g := q.gateway
 	if g.core.Leads(q.id) {
@@ -194,8 +192,7 @@ func (q *putQueue) unsent(p *put, n uint32) {
 	}
 }
 
-// lostAttempts gives up the forwarded attempts whose target is gone. Their puts may
-// have been written.
+// lostAttempts gives up the forwarded attempts whose target is gone. Their puts may have been written.
 func (q *putQueue) lostAttempts(gone func(to Leadership) bool) {
 	q.giveUpAttempts(func(p *put) bool { return gone(p.current) })
 }

@@ -18,8 +18,8 @@ import (
 const (
 	// settleTimeout bounds the wait for the leaders of receipts: as long as a put waits.
 	settleTimeout = 10 * time.Second
-	// A new leader has the deliveries of an earlier one when their edges have reclaimed them: within
-	// milliseconds, if the edges live.
+	// A new leader has the deliveries of an earlier one when their edges have reclaimed them: within milliseconds, if
+	// the edges live.
 	awaitReclaim = 2 * time.Second
 	reclaimPause = 50 * time.Millisecond
 )
@@ -113,8 +113,8 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 		case errors.Is(err, api.ErrNotOwner), errors.Is(err, api.ErrNotInFlight):
 			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, api.ErrNotOwner), Again: c.Awaited(receipt)})
 		case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
-			// The next leader is asked. It refuses a finish that was carried out here: the client sees a refusal, and loses
-			// nothing.
+			// The next leader is asked. It refuses a finish that was carried out here: the client sees a refusal, and
+			// loses nothing.
 			return reply, fmt.Errorf("%w: %w", rpc.ErrNotLeader, err)
 		case errors.Is(err, nsqd.ErrDeleted):
 			return reply, fmt.Errorf("%w: %w", api.ErrChannelNotFound, err)

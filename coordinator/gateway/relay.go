@@ -64,8 +64,8 @@ func (p *pieces) copy(b []byte) []byte {
 	return p.rest[from:len(p.rest):len(p.rest)]
 }
 
-// deliver adds the deliveries of a frame to the buffers of their streams. It copies their messages, unless there is only
-// one: a message that waits for its client would otherwise keep its whole frame in memory, up to 1 MiB.
+// deliver adds the deliveries of a frame to the buffers of their streams. It copies their messages, unless there is
+// only one: a message that waits for its client would otherwise keep its whole frame in memory, up to 1 MiB.
 func (s *subscriptions) deliver(payload []byte, count int) error {
 	records, rest, err := wire.Table(payload, count, wire.DeliverySize)
 	if err != nil {
@@ -168,8 +168,8 @@ func (s *subscriptions) handle(v wire.Verb) {
 	}
 }
 
-// goneLocked handles a leader without the stream. A verb that the leader could not
-// carry out comes back in the argument, and is sent again after the next opening.
+// goneLocked handles a leader without the stream. A verb that the leader could not carry out comes back in the
+// argument, and is sent again after the next opening.
 func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
 		back := v

@@ -83,8 +83,8 @@ func (r *relayServer) all() []*relaySession {
 	return slices.Collect(maps.Values(r.mu.sessions))
 }
 
-// open attaches a stream and reclaims the messages that its client holds. It answers
-// "gone", "missing" or "deleted" if it cannot.
+// open attaches a stream and reclaims the messages that its client holds. It answers "gone", "missing" or "deleted" if
+// it cannot.
 func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 	rs := r.session(from)
 	if rs == nil {
@@ -200,9 +200,9 @@ func (r *relayServer) peerDown(node ident.Node) {
 	}
 }
 
-// runDue releases the messages that disconnected edges have not reclaimed in time, and ends
-// streams whose edges are silent: the close of a stream is lost if the edge counts this broker as down. It reports
-// whether there are any streams.
+// runDue releases the messages that disconnected edges have not reclaimed in time, and ends streams whose edges are
+// silent: the close of a stream is lost if the edge counts this broker as down. It reports whether there are any
+// streams.
 func (r *relayServer) runDue(now time.Duration) (any bool) {
 	for _, rs := range r.all() {
 		any = rs.expire(now) || any

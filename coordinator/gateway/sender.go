@@ -16,8 +16,8 @@ import (
 // windowPause is how long a relay frame waits for room in the peer's window before the next try.
 const windowPause = 2 * time.Millisecond
 
-// sender collects the puts, answers and verbs for each peer and sends them in few frames:
-// while one round is encoded, the next is collected. New starts its goroutine, which ends with Close.
+// sender collects the puts, answers and verbs for each peer and sends them in few frames: while one round is encoded,
+// the next is collected. New starts its goroutine, which ends with Close.
 type sender struct {
 	g      *Gateway
 	wakeUp chan struct{}          // capacity 1
@@ -224,8 +224,8 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Forward{Kind: wire.FramePuts, Count: n}, Payload: pieces}
 }
 
-// sendReplies returns the answers that have to wait for the window. Without a connection
-// they are dropped: the edge sends its puts again.
+// sendReplies returns the answers that have to wait for the window. Without a connection they are dropped: the edge
+// sends its puts again.
 func (s *sender) sendReplies(to ident.Node, replies []wire.Reply, hints []wire.Hint) (left []wire.Reply) {
 	for len(replies) > 0 {
 		n := min(len(replies), wire.MaxItems)
@@ -248,8 +248,8 @@ func replyFrame(replies []wire.Reply, hints []wire.Hint) rpc.Frame {
 	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
 }
 
-// sendRelay sends items in order, and returns those that have to wait for the window.
-// Without a connection the subscriptions take them back.
+// sendRelay sends items in order, and returns those that have to wait for the window. Without a connection the
+// subscriptions take them back.
 func (s *sender) sendRelay(to ident.Node, items []relayItem) (left []relayItem) {
 	for len(items) > 0 {
 		n, frame := relayFrame(items)

@@ -14,18 +14,15 @@ import (
 )
 
 const (
-	// pullBatch bounds the deliveries of one stream in one round, so that every stream is
-	// served.
+	// pullBatch bounds the deliveries of one stream in one round, so that every stream is served.
 	pullBatch = 128
-	// answerPause is how long a stream waits for a verb of its edge after waitingBytes
-	// were sent without one. Credit counts messages: until the edge lowers it because of large ones,
-	// hundreds of megabytes may be in flight.
+	// answerPause is how long a stream waits for a verb of its edge after waitingBytes were sent without one. Credit
+	// counts messages: until the edge lowers it because of large ones, hundreds of megabytes may be in flight.
 	answerPause = 10 * time.Millisecond
 )
 
-// relaySession has all streams that one other broker has opened at this one. The first
-// opening starts its goroutine, which ends when the gateway closes. It alone
-// pulls and sends the deliveries of these streams.
+// relaySession has all streams that one other broker has opened at this one. The first opening starts its goroutine,
+// which ends when the gateway closes. It alone pulls and sends the deliveries of these streams.
 type relaySession struct {
 	g      *Gateway
 	node   ident.Node
@@ -152,8 +149,8 @@ func (rs *relaySession) credit(s *stream) (credit int, known bool) {
 	return s.credit, rs.mu.streams[s.id] == s
 }
 
-// sendRevoked names the deliveries that timed out or could not be reclaimed. It is sent in
-// order with the deliveries: a second delivery must not overtake the end of the first.
+// sendRevoked names the deliveries that timed out or could not be reclaimed. It is sent in order with the deliveries: a
+// second delivery must not overtake the end of the first.
 func (rs *relaySession) sendRevoked(s *stream) bool {
 	rs.revoked = s.channel.Revoked(s.subscriber, append(rs.revoked[:0], s.refused...))
 	s.refused = nil
@@ -205,8 +202,8 @@ func (rs *relaySession) flush() bool {
 	return rs.send(rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: payload})
 }
 
-// send waits for room in the peer's window; false: the connection is broken. The pulled
-// messages stay in flight until the edge opens its streams again or the reclaim time ends.
+// send waits for room in the peer's window; false: the connection is broken. The pulled messages stay in flight until
+// the edge opens its streams again or the reclaim time ends.
 func (rs *relaySession) send(f rpc.Frame) bool {
 	for {
 		err := rs.g.transport.Send(rs.node, f)
@@ -256,15 +253,14 @@ func (rs *relaySession) setCredit(id uint64, credit int) bool {
 	return true
 }
 
-// decline answers an opening with the reason for its refusal. The messages of the
-// stream that it replaces are released.
+// decline answers an opening with the reason for its refusal. The messages of the stream that it replaces are released.
 func (rs *relaySession) decline(o *wire.Opening, why wire.VerbKind) {
 	rs.drop(o.Replaces, wire.LeaveWithdrawn)
 	rs.sendVerb(wire.Verb{Kind: why, Stream: o.Stream})
 }
 
-// succeed replaces an earlier stream of the same subscription by a new one, with the
-// messages that its client holds. It returns the messages that cannot be reclaimed.
+// succeed replaces an earlier stream of the same subscription by a new one, with the messages that its client holds. It
+// returns the messages that cannot be reclaimed.
 func (rs *relaySession) succeed(replaces uint64, s *stream, held []wire.Verb) []ident.Sequence {
 	old := rs.remove(replaces)
 	if old != nil && old.channel == s.channel {
@@ -312,8 +308,8 @@ func (rs *relaySession) disconnect() {
 	}
 }
 
-// expire disconnects the streams of an edge that was silent for too long, and drops streams that
-// were disconnected for too long. It reports whether any stream is left.
+// expire disconnects the streams of an edge that was silent for too long, and drops streams that were disconnected for
+// too long. It reports whether any stream is left.
 func (rs *relaySession) expire(now time.Duration) bool {
 	rs.mu.Lock()
 	var late []uint64

@@ -14,23 +14,20 @@ import (
 const (
 	// maxCredit bounds one stream's deliveries in flight, however large RDY is.
 	maxCredit = 1 << 16
-	// refusals bounds the late refusals that wait for the connection. More are dropped: a
-	// redelivery tells the client the same.
+	// refusals bounds the late refusals that wait for the connection. More are dropped: a redelivery tells the client
+	// the same.
 	refusals = 64
-	// sweepGrace is how long after its timeout a delivery is forgotten here, if
-	// the leader did not revoke it.
+	// sweepGrace is how long after its timeout a delivery is forgotten here, if the leader did not revoke it.
 	sweepGrace = time.Second
 	// touchPause is the least time between two touches of a message that are sent to its leader.
 	touchPause = 10 * time.Millisecond
-	// missingGrace is how long a leader may be without the channel before
-	// the subscription ends.
+	// missingGrace is how long a leader may be without the channel before the subscription ends.
 	missingGrace = 2 * time.Second
-	// firstAttach and maxAttach bound the pause between attachments that fail
-	// while nothing in the cluster changes.
+	// firstAttach and maxAttach bound the pause between attachments that fail while nothing in the cluster changes.
 	firstAttach = 10 * time.Millisecond
 	maxAttach   = 500 * time.Millisecond
-	// pullBytes ends a Pull: its messages stay in memory until the client has read them,
-	// and RDY counts messages, however large.
+	// pullBytes ends a Pull: its messages stay in memory until the client has read them, and RDY counts messages,
+	// however large.
 	pullBytes = limits.Free
 	// dryPause is how long messages of this broker are not pulled after memory was short.
 	dryPause = 100 * time.Millisecond
@@ -47,8 +44,7 @@ type subscription struct {
 	refused chan api.Refusal
 	ended   chan struct{}
 
-	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may
-	// read a disk, is called without it.
+	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may read a disk, is called without it.
 	mu struct {
 		sync.Mutex
 		over       bool
@@ -185,8 +181,8 @@ func (s *subscription) handle(id api.MessageID, v wire.Verb) error {
 	})
 }
 
-// at calls do with the partition and the sequence of a message, under the lock. api.ErrNotInFlight: this subscription does
-// not have the partition.
+// at calls do with the partition and the sequence of a message, under the lock. api.ErrNotInFlight: this subscription
+// does not have the partition.
 func (s *subscription) at(id api.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
 	place, ok := api.ParseMessageID(id)
 	if !ok || place.Nonce != api.NonceOf(s.topic.ID) {
@@ -283,8 +279,8 @@ func (s *subscription) wake() {
 	}
 }
 
-// reconcile attaches every partition where it is served. changed: the cluster has
-// changed, so failed attachments are retried at once.
+// reconcile attaches every partition where it is served. changed: the cluster has changed, so failed attachments are
+// retried at once.
 func (s *subscription) reconcile(changed bool) {
 	t, ok := s.g.core.Topic(s.request.Topic)
 	now := s.g.now()

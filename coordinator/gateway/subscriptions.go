@@ -15,8 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// keepAlive is how often a stream's credit is sent again. A leader without the stream
-// answers "gone", so a lost frame does no harm for longer.
+// keepAlive is how often a stream's credit is sent again. A leader without the stream answers "gone", so a lost frame
+// does no harm for longer.
 const keepAlive = time.Second
 
 // forgottenAfter is how long a stream without a credit from its edge stays connected.
@@ -184,8 +184,7 @@ func (s *subscriptions) scheduleAt(at time.Duration) {
 	}
 }
 
-// unsent takes back the finishes and requeues that were not sent: they are sent again after the
-// next opening.
+// unsent takes back the finishes and requeues that were not sent: they are sent again after the next opening.
 func (s *subscriptions) unsent(items []relayItem) {
 	for _, item := range items {
 		id := item.Stream

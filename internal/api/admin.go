@@ -10,19 +10,19 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
-// Admin carries out administrative operations, each the same on every broker. It returns
-// after the change is replicated. Errors wrap ErrTopicNotFound, ErrChannelNotFound,
-// ErrBrokerNotFound, ErrInvalid, ErrConflict, ErrUnavailable.
+// Admin carries out administrative operations, each the same on every broker. It returns after the change is
+// replicated. Errors wrap ErrTopicNotFound, ErrChannelNotFound, ErrBrokerNotFound, ErrInvalid, ErrConflict,
+// ErrUnavailable.
 type Admin interface {
 	Do(ctx context.Context, op Operation) error
 }
 
-// Operation is one administrative operation: a value of one of the types below. It is
-// idempotent. Its fields Topic and Channel, if it has them, are its target.
+// Operation is one administrative operation: a value of one of the types below. It is idempotent. Its fields Topic and
+// Channel, if it has them, are its target.
 type Operation any
 
-// Unreadable is an operation with an argument that could not be read. Do reports a topic or a channel that does not exist
-// before Err.
+// Unreadable is an operation with an argument that could not be read. Do reports a topic or a channel that does not
+// exist before Err.
 type Unreadable struct {
 	Operation
 	Err error
@@ -42,8 +42,8 @@ func Target(op Operation) (topic, channel string) {
 	return field("Topic"), field("Channel")
 }
 
-// Validate returns the first argument that is missing or wrong, whatever the state of the cluster. Values that depend on the
-// cluster, or on its defaults, are checked by the broker.
+// Validate returns the first argument that is missing or wrong, whatever the state of the cluster. Values that depend
+// on the cluster, or on its defaults, are checked by the broker.
 func Validate(op Operation) error {
 	require := func(given bool, names string) error {
 		if given {
@@ -83,8 +83,8 @@ func validFilter(text string) error {
 	return nil
 }
 
-// CreateTopic creates a topic. 0 and nil take the broker's default. If the topic exists with other
-// settings than the given ones, the error is ErrConflict.
+// CreateTopic creates a topic. 0 and nil take the broker's default. If the topic exists with other settings than the
+// given ones, the error is ErrConflict.
 type CreateTopic struct {
 	Topic                                    string
 	Partitions, ReplicationFactor, MinInSync int
@@ -93,8 +93,7 @@ type CreateTopic struct {
 	Limits                                   option.Change[option.Topic]
 }
 
-// SetTopic changes the options and the durability of a topic. SetReplication and SetPartitions change
-// the rest.
+// SetTopic changes the options and the durability of a topic. SetReplication and SetPartitions change the rest.
 type SetTopic struct {
 	Topic      string
 	Durability string // "sync", "replicated"; "": unchanged
@@ -104,18 +103,18 @@ type SetTopic struct {
 // EffectiveLimits are the options that a topic has; TopicView and TopicSettings contain them.
 type EffectiveLimits = option.Effective
 
-// DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be
-// undeleted for that time, unless Now is set. BrokerByBroker says that the client asks all brokers one
-// after the other, as nsqadmin does. A topic that a put has recreated since the first request is not deleted then,
-// and a broker that is tombstoned for the topic deletes nothing.
+// DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be undeleted for that time,
+// unless Now is set. BrokerByBroker says that the client asks all brokers one after the other, as nsqadmin does. A
+// topic that a put has recreated since the first request is not deleted then, and a broker that is tombstoned for the
+// topic deletes nothing.
 type DeleteTopic struct {
 	Topic          string
 	Now            bool
 	BrokerByBroker bool
 }
 
-// UndeleteTopic restores a deleted topic within its grace: the one with the id, or without an id the
-// last deleted one of the name. ErrConflict: another topic has the name.
+// UndeleteTopic restores a deleted topic within its grace: the one with the id, or without an id the last deleted one
+// of the name. ErrConflict: another topic has the name.
 type UndeleteTopic struct {
 	Topic string
 	ID    ident.TopicID
@@ -130,8 +129,7 @@ type PurgeTopic struct {
 // EmptyTopic drops the messages that no channel has received.
 type EmptyTopic struct{ Topic string }
 
-// PauseTopic pauses a topic, so that its channels receive no later messages, or unpauses
-// it.
+// PauseTopic pauses a topic, so that its channels receive no later messages, or unpauses it.
 type PauseTopic struct {
 	Topic  string
 	Paused bool
@@ -144,16 +142,15 @@ type MoveReplica struct {
 	From, To  ident.Node
 }
 
-// SetReplication changes the number of replicas of a topic, and the number of them that
-// must be in sync for a put; 0: unchanged.
+// SetReplication changes the number of replicas of a topic, and the number of them that must be in sync for a put; 0:
+// unchanged.
 type SetReplication struct {
 	Topic                        string
 	ReplicationFactor, MinInSync int
 }
 
-// SetPartitions raises the number of partitions of a topic; it never lowers the number. Reorder
-// permits it for a topic that is ordered or recognises content, although keys and contents may then
-// move to other partitions.
+// SetPartitions raises the number of partitions of a topic; it never lowers the number. Reorder permits it for a topic
+// that is ordered or recognises content, although keys and contents may then move to other partitions.
 type SetPartitions struct {
 	Topic      string
 	Partitions int
@@ -169,15 +166,15 @@ type Decommission struct {
 	Cancel bool
 }
 
-// Drain moves the leaderships of a broker away, and its replicas if requested. The broker gets no
-// new ones until the drain is cancelled. It stays a member of the cluster.
+// Drain moves the leaderships of a broker away, and its replicas if requested. The broker gets no new ones until the
+// drain is cancelled. It stays a member of the cluster.
 type Drain struct {
 	Node             ident.Node
 	Replicas, Cancel bool
 }
 
-// CreateChannel creates a channel. If the channel exists with a From, Ordered or Filter other
-// than the given one, the error is ErrConflict.
+// CreateChannel creates a channel. If the channel exists with a From, Ordered or Filter other than the given one, the
+// error is ErrConflict.
 type CreateChannel struct {
 	Topic, Channel string
 	From           string // earliest | latest | <time> | <sequence>; "": by the rules

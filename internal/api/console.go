@@ -10,8 +10,8 @@ import (
 type TopicSample struct {
 	Topic string
 	Led   int // partitions of the topic that the broker leads
-	// Leadership changes with the set of led partitions and with their epochs. Counts of two
-	// samples may be subtracted only if it is equal in both.
+	// Leadership changes with the set of led partitions and with their epochs. Counts of two samples may be subtracted
+	// only if it is equal in both.
 	Leadership    uint64
 	Messages      uint64 // since the topic was made
 	Put, PutBytes uint64 // committed by this process
@@ -79,8 +79,8 @@ type FaultSample struct {
 	HeldPolicies          []HeldPolicy  // of channels whose topics this broker leads, by topic and channel
 }
 
-// HeldPolicy is a policy whose owner may not publish to the dead-letter topic any more. The dead messages of the channel
-// are held until it may, or until another user sets the policy.
+// HeldPolicy is a policy whose owner may not publish to the dead-letter topic any more. The dead messages of the
+// channel are held until it may, or until another user sets the policy.
 type HeldPolicy struct {
 	Topic           string `json:"topic"`
 	Channel         string `json:"channel"`

@@ -1,7 +1,6 @@
-// Package api declares the part of the cluster that the client-facing packages
-// (internal/frontend/listen, internal/frontend/tcp, internal/frontend/httpapi, internal/frontend/lookup) use,
-// as small interfaces and plain values. The coordinator implements them; tests
-// fake them. The package holds no logic but the checks of single values.
+// Package api declares the part of the cluster that the client-facing packages (internal/frontend/listen,
+// internal/frontend/tcp, internal/frontend/httpapi, internal/frontend/lookup) use, as small interfaces and plain
+// values. The coordinator implements them; tests fake them. The package holds no logic but the checks of single values.
 //
 // # Invariants every implementation keeps
 //
@@ -23,8 +22,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The errors with which the cluster answers. Package outcome has their texts and meanings.
-// The packages of the edge use them under these names.
+// The errors with which the cluster answers. Package outcome has their texts and meanings. The packages of the edge use
+// them under these names.
 var (
 	ErrNotEnough       = outcome.ErrNotEnough
 	ErrRolledBack      = outcome.ErrRolledBack
@@ -55,8 +54,7 @@ var (
 // ErrNoPartition names a partition that the topic does not have; its number follows.
 var ErrNoPartition = fmt.Errorf("%w: the topic has no partition", ErrInvalid)
 
-// NotEnough is ErrNotEnough with its numbers: InSync in-sync replicas answer, and a put
-// requires Minimum of them.
+// NotEnough is ErrNotEnough with its numbers: InSync in-sync replicas answer, and a put requires Minimum of them.
 type NotEnough struct{ InSync, Minimum int }
 
 // Error begins as ErrNotEnough does; clients compare the beginning.
@@ -69,33 +67,32 @@ func (e NotEnough) Is(target error) bool { return target == ErrNotEnough }
 
 // Publisher takes puts for any topic, also for topics that other brokers lead.
 type Publisher interface {
-	// Admit is called before a body is read. It blocks for back-pressure, and creates the
-	// topic if it does not exist and may be created. bytes is the body's size.
+	// Admit is called before a body is read. It blocks for back-pressure, and creates the topic if it does not exist
+	// and may be created. bytes is the body's size.
 	Admit(ctx context.Context, topic string, bytes int) error
-	// Publish takes one put. The caller cannot distinguish local, forwarded, held and
-	// retried puts. Publish fills in the request id. key nil = any partition.
+	// Publish takes one put. The caller cannot distinguish local, forwarded, held and retried puts. Publish fills in
+	// the request id. key nil = any partition.
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
-	// PublishAt is Publish to the partition with this number. ErrNoPartition: the topic does not
-	// have it.
+	// PublishAt is Publish to the partition with this number. ErrNoPartition: the topic does not have it.
 	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
 }
 
 // Answerer receives the answer to one put, once. Answer must not block.
 type Answerer interface{ Answer(r PutResult) }
 
-// PutResult is the fate of one put. Err is nil (committed) or wraps one of the
-// errors above. ID and Sequence are the first message's, valid when Err is nil.
+// PutResult is the fate of one put. Err is nil (committed) or wraps one of the errors above. ID and Sequence are the
+// first message's, valid when Err is nil.
 type PutResult struct {
 	ID       MessageID
 	Sequence ident.Sequence
 	Err      error
-	// Duplicate: every message of the put was published before, with the same message id. ID and
-	// Sequence are those of the first put.
+	// Duplicate: every message of the put was published before, with the same message id. ID and Sequence are those of
+	// the first put.
 	Duplicate bool
 }
 
-// EachError is the error of a put whose messages were stored in part: those of a topic that recognises
-// content go to the partitions of their own.
+// EachError is the error of a put whose messages were stored in part: those of a topic that recognises content go to
+// the partitions of their own.
 type EachError struct {
 	Whole error   // in doubt, unless nothing is stored
 	Each  []error // of the messages, in their order; nil: stored
@@ -124,61 +121,58 @@ type SubscribeRequest struct {
 	Ordered        bool
 	MsgTimeoutMS   int64
 	SampleRate     int32 // 0 = off; NSQ: keep if rand(0..99) <= rate
-	// Filter is the filter that the client requires. If the channel has another one, the error
-	// is ErrFilter. "": the client requires none.
+	// Filter is the filter that the client requires. If the channel has another one, the error is ErrFilter. "": the
+	// client requires none.
 	Filter string
-	// Client describes the connection for /stats; called at any time, from any
-	// goroutine.
+	// Client describes the connection for /stats; called at any time, from any goroutine.
 	Client func() ClientStats
 	// Memory is the share that messages count against until the client has read them.
 	Memory limits.Share
 }
 
-// Subscription is one consumer's view of a channel over all partitions. Pull,
-// Finish, Requeue and Touch may be called by different goroutines.
+// Subscription is one consumer's view of a channel over all partitions. Pull, Finish, Requeue and Touch may be called
+// by different goroutines.
 type Subscription interface {
-	// Wake receives (capacity 1, edge-triggered, never lost) when Pull may find
-	// something.
+	// Wake receives (capacity 1, edge-triggered, never lost) when Pull may find something.
 	Wake() <-chan struct{}
-	// Pull appends at most credit deliveries to dst: in flight to this
-	// subscription from now on. It finds fewer if their bytes are many, or the client's share of the memory is used up.
+	// Pull appends at most credit deliveries to dst: in flight to this subscription from now on. It finds fewer if
+	// their bytes are many, or the client's share of the memory is used up.
 	Pull(credit int, dst []Delivery) []Delivery
 	// Written says that the caller no longer holds these deliveries of Pull: they are written, or given back. Each is
 	// reported once.
 	Written(list []Delivery)
-	// Finish, Requeue and Touch are about the last delivery of the message that Pull has returned.
-	// Errors: ErrNotInFlight, ErrNotOwner.
+	// Finish, Requeue and Touch are about the last delivery of the message that Pull has returned. Errors:
+	// ErrNotInFlight, ErrNotOwner.
 	Finish(id MessageID) error
 	Requeue(id MessageID, delayMS int64) error
 	Touch(id MessageID) error
-	// Settle carries a verb out on one delivery, and returns when it is done. ErrNotOwner: this
-	// subscription has a later delivery of the message. ErrNotInFlight: only the leader of the message
-	// can say more (Receipts).
+	// Settle carries a verb out on one delivery, and returns when it is done. ErrNotOwner: this subscription has a
+	// later delivery of the message. ErrNotInFlight: only the leader of the message can say more (Receipts).
 	Settle(r Receipt, do Settlement) error
 	// InFlight is the number of deliveries neither finished, requeued nor timed out.
 	InFlight() int
-	// Ordered reports whether the subscription or its topic asked for an ordered channel: the next message of a partition
-	// comes after the finish of this one.
+	// Ordered reports whether the subscription or its topic asked for an ordered channel: the next message of a
+	// partition comes after the finish of this one.
 	Ordered() bool
 	// Oldest is the delivery in flight that the client has held longest; nil if there is none. It looks at all of them.
 	Oldest() *HeldMessage
 	// SetReady sets the credit that the consumer grants (RDY), for relays and stats.
 	SetReady(n int)
-	// Refused receives late refusals, from a leader on another broker. The connection
-	// answers them with E_FIN_FAILED, E_REQ_FAILED or E_TOUCH_FAILED. Never closed.
+	// Refused receives late refusals, from a leader on another broker. The connection answers them with E_FIN_FAILED,
+	// E_REQ_FAILED or E_TOUCH_FAILED. Never closed.
 	Refused() <-chan Refusal
 	// Closed is closed when the channel was deleted: the connection must end.
 	Closed() <-chan struct{}
-	// Close ends the subscription. With requeue the messages in flight are requeued at
-	// once, otherwise they wait for their timeouts.
+	// Close ends the subscription. With requeue the messages in flight are requeued at once, otherwise they wait for
+	// their timeouts.
 	Close(requeue bool)
-	// Withdraw is Close when the client is not the cause: the messages in flight are
-	// requeued at once, and their deliveries do not count as attempts.
+	// Withdraw is Close when the client is not the cause: the messages in flight are requeued at once, and their
+	// deliveries do not count as attempts.
 	Withdraw()
 }
 
-// Delivery is one message on its way to a consumer. Message.Attempts counts
-// from 1. No other delivery of the partition has the same epoch and number.
+// Delivery is one message on its way to a consumer. Message.Attempts counts from 1. No other delivery of the partition
+// has the same epoch and number.
 type Delivery struct {
 	ID        MessageID
 	Partition ident.Partition
@@ -207,23 +201,21 @@ type Channels interface {
 	Policy(topic, channel string) (ChannelPolicy, error)
 	// Deferred lists at most limit delayed messages, by deadline.
 	Deferred(ctx context.Context, topic, channel string, limit int) ([]DeferredMessage, error)
-	// CancelDeferred finishes delayed messages and returns their number. It does not change
-	// messages that are no longer delayed.
+	// CancelDeferred finishes delayed messages and returns their number. It does not change messages that are no longer
+	// delayed.
 	CancelDeferred(ctx context.Context, topic, channel string, ids []MessageID) (int, error)
 	// Positions lists the position of each durable channel of a topic in each partition.
 	Positions(ctx context.Context, topic string) ([]ChannelPosition, error)
 	// Seek moves a channel, or counts what the move would do (SeekChannel.DryRun).
 	Seek(ctx context.Context, op SeekChannel) (SeekResult, error)
-	// FinishElsewhere finishes messages of a channel without consumers, because another channel has
-	// finished their originals. It moves no channel back, and keeps the deferred messages of the channel.
+	// FinishElsewhere finishes messages of a channel without consumers, because another channel has finished their
+	// originals. It moves no channel back, and keeps the deferred messages of the channel.
 	FinishElsewhere(ctx context.Context, op FinishElsewhere) (FinishedElsewhere, error)
-	// Redrive moves up to limit messages back from the channel's dead-letter
-	// topic and returns how many.
+	// Redrive moves up to limit messages back from the channel's dead-letter topic and returns how many.
 	Redrive(ctx context.Context, topic, channel string, limit int) (int, error)
 }
 
-// ChannelView is a channel by its record in the metadata. Ephemeral channels have no
-// record: /stats shows them.
+// ChannelView is a channel by its record in the metadata. Ephemeral channels have no record: /stats shows them.
 type ChannelView struct {
 	Channel string `json:"channel"`
 	Ordered bool   `json:"ordered"`
@@ -243,9 +235,8 @@ type DeferredMessage struct {
 	Attempts   uint16 `json:"attempts"`
 }
 
-// ChannelPosition is the position of one channel in one partition. Every message below
-// Confirmed is finished, or in Deferred. So is every message in Settled, which lists ranges
-// above Confirmed.
+// ChannelPosition is the position of one channel in one partition. Every message below Confirmed is finished, or in
+// Deferred. So is every message in Settled, which lists ranges above Confirmed.
 type ChannelPosition struct {
 	Channel   string             `json:"channel"`
 	Partition int                `json:"partition"`
@@ -255,8 +246,8 @@ type ChannelPosition struct {
 	Consumers int                `json:"consumers"`
 }
 
-// SeekResult is the effect of a seek in messages. A number is null if it is unknown: the channel
-// moved, but the answer of a leader was lost.
+// SeekResult is the effect of a seek in messages. A number is null if it is unknown: the channel moved, but the answer
+// of a leader was lost.
 type SeekResult struct {
 	DryRun     bool       `json:"dry_run"` // nothing has moved
 	Skips      *uint64    `json:"skips"`   // not finished, and not delivered any more
@@ -274,8 +265,8 @@ type SeekMove struct {
 	Stays     bool            `json:"stays,omitempty"` // SeekChannel.Idle, and the channel has consumers
 }
 
-// FinishElsewhere names messages of one partition that are finished for a channel: the spans are of a topic
-// with this id, and another topic of the name is ErrTopicNotFound.
+// FinishElsewhere names messages of one partition that are finished for a channel: the spans are of a topic with this
+// id, and another topic of the name is ErrTopicNotFound.
 type FinishElsewhere struct {
 	Topic, Channel string
 	TopicID        ident.TopicID
@@ -303,31 +294,27 @@ type DeferredPosition struct {
 	Attempts   uint16         `json:"attempts,omitempty"`
 }
 
-// Stats gives the queues that this broker leads. Only leaders report: tools that sum over
-// brokers would count each message once per replica otherwise.
+// Stats gives the queues that this broker leads. Only leaders report: tools that sum over brokers would count each
+// message once per replica otherwise.
 type Stats interface {
-	// Topics returns them sorted by name, channels sorted too. Empty filters
-	// select all.
+	// Topics returns them sorted by name, channels sorted too. Empty filters select all.
 	Topics(topic, channel string, includeClients bool) []TopicStats
-	// Health is nil, or the reason why the broker cannot store messages (the text after
-	// "NOK - ").
+	// Health is nil, or the reason why the broker cannot store messages (the text after "NOK - ").
 	Health() error
 }
 
 // Directory answers the lookup API from the broker's watch of the metadata.
 type Directory interface {
-	// Lookup returns the channels and the producers of a topic: each
-	// partition's leader and a live in-sync follower. ErrTopicNotFound. Waits up
-	// to 1.5 s while a partition has no leader.
+	// Lookup returns the channels and the producers of a topic: each partition's leader and a live in-sync follower.
+	// ErrTopicNotFound. Waits up to 1.5 s while a partition has no leader.
 	Lookup(ctx context.Context, topic string) (channels []string, producers []Producer, err error)
-	// Leaders lists the brokers that lead the partitions of a topic; partitions without a live
-	// leader are left out. It waits as Lookup does.
+	// Leaders lists the brokers that lead the partitions of a topic; partitions without a live leader are left out. It
+	// waits as Lookup does.
 	Leaders(ctx context.Context, topic string) ([]PartitionLeader, error)
 	Topics() []string
 	Channels(topic string) []string
 	Nodes() []NodeEntry
-	// Tombstone hides a node ("broadcast_address:http_port") from Lookup of a
-	// topic for the tombstone lifetime.
+	// Tombstone hides a node ("broadcast_address:http_port") from Lookup of a topic for the tombstone lifetime.
 	Tombstone(topic, node string) error
 	// TopicSettings are the effective settings of a topic; false if there is none.
 	TopicSettings(topic string) (TopicSettings, bool)
@@ -377,13 +364,12 @@ type ClusterView struct {
 	Self       ident.Node    `json:"self"`
 	Level      int           `json:"feature_level"` // that all brokers have, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
-	// MetadataUnheardMS is for how long the metadata has not answered this broker; 0 if it
-	// answers.
+	// MetadataUnheardMS is for how long the metadata has not answered this broker; 0 if it answers.
 	MetadataUnheardMS int64 `json:"metadata_unheard_ms"`
 }
 
-// InSync gives the smallest in-sync set of a topic's partitions and the number of
-// their replicas; zeroes if there is no such topic.
+// InSync gives the smallest in-sync set of a topic's partitions and the number of their replicas; zeroes if there is no
+// such topic.
 func (v ClusterView) InSync(topic string) (least, replicas int) {
 	for _, x := range v.Topics {
 		if x.Topic != topic {
@@ -438,11 +424,11 @@ type BrokerView struct {
 	Leaving      bool              `json:"leaving"`                    // it is being decommissioned: its replicas go to others
 	Drain        string            `json:"drain,omitempty"`            // "leaders" or "replicas": the broker gives them up and gets no new ones
 	Level        int               `json:"feature_level"`              // of its build
-	// Silent: it is not registered, and its address neither answers nor refuses connections. The process hangs, or its host
-	// is off or cut off.
+	// Silent: it is not registered, and its address neither answers nor refuses connections. The process hangs, or its
+	// host is off or cut off.
 	Silent bool `json:"silent,omitempty"`
-	// Hangs: the broker itself reported that its disk or a core loop is stuck, or that its store
-	// has failed, and has not reconnected since.
+	// Hangs: the broker itself reported that its disk or a core loop is stuck, or that its store has failed, and has
+	// not reconnected since.
 	Hangs    bool `json:"hangs,omitempty"`
 	LowSpace bool `json:"low_space"` // it is below its disk reserve: it leaves the in-sync sets whose other members satisfy the minimum
 }
@@ -484,15 +470,14 @@ type TrashedTopic struct {
 	Bytes       int64         `json:"bytes"`    // of one copy of the log
 	// Incomplete: the leader of a partition did not answer, so that messages and bytes are without it.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// RemainingMS is how much of the grace is left, and UntilMS the time of day at which it ends if a
-	// controller is there all the time. It never ends before that.
+	// RemainingMS is how much of the grace is left, and UntilMS the time of day at which it ends if a controller is
+	// there all the time. It never ends before that.
 	RemainingMS int64 `json:"remaining_ms"`
 	UntilMS     int64 `json:"until_ms"`
 	Purging     bool  `json:"purging,omitempty"` // it is being removed permanently
 }
 
-// PartitionView is one partition of the cluster view. Offsets and the sequence are those of the leader's
-// last report.
+// PartitionView is one partition of the cluster view. Offsets and the sequence are those of the leader's last report.
 type PartitionView struct {
 	Partition         int            `json:"partition"`
 	Leader            ident.Node     `json:"leader"`
@@ -510,8 +495,8 @@ type PartitionView struct {
 	Target          []ident.Node `json:"target,omitempty"` // the replicas that it is to have, while they are moved
 }
 
-// DamageView is a place of one replica that cannot be read and was not repaired
-// yet. Sequences are 0 if the commit log does not have them.
+// DamageView is a place of one replica that cannot be read and was not repaired yet. Sequences are 0 if the commit log
+// does not have them.
 type DamageView struct {
 	Node          ident.Node     `json:"node"`
 	From          ident.Offset   `json:"from_offset"`

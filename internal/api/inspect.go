@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Inspector reads replicas and changes no channel. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid
-// and ErrUnavailable.
+// Inspector reads replicas and changes no channel. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid and
+// ErrUnavailable.
 type Inspector interface {
 	// Peek reads messages, also of a replica on another broker.
 	Peek(ctx context.Context, r PeekRequest) (Peeked, error)
@@ -16,8 +16,8 @@ type Inspector interface {
 	Digest(r DigestRequest) (Digest, error)
 }
 
-// PeekRequest asks for committed messages of a replica, from a place on: earliest,
-// latest, a unix time in ns or a sequence.
+// PeekRequest asks for committed messages of a replica, from a place on: earliest, latest, a unix time in ns or a
+// sequence.
 type PeekRequest struct {
 	Topic     string
 	Partition uint16
@@ -25,20 +25,19 @@ type PeekRequest struct {
 	Limit     int
 	// Node names the broker whose replica is read; "" = any that has one.
 	Node ident.Node
-	// Uncommitted reads to the end of the replica's log: messages that no channel delivers,
-	// of a replica that is refused or has no leader. Only with Node.
+	// Uncommitted reads to the end of the replica's log: messages that no channel delivers, of a replica that is
+	// refused or has no leader. Only with Node.
 	Uncommitted bool
-	// Leader: the broker answers only while it serves as the leader, so that no committed message is missing.
-	// After a start or an election a replica may not know yet that its newest messages are committed.
+	// Leader: the broker answers only while it serves as the leader, so that no committed message is missing. After a
+	// start or an election a replica may not know yet that its newest messages are committed.
 	Leader bool
 }
 
-// Peeked are messages of a replica, consumed or not. Start is the first message
-// retained, End the one after the last committed (with Uncommitted: after the last);
-// Next is where the following answer begins. Mark and NextMark identify the log up to the message before the
-// first one that was asked for, and up to the message before Next: two logs with equal marks at a sequence have
-// the same messages below it. A log that was cut and continued has other marks. "": the log does not have that
-// message.
+// Peeked are messages of a replica, consumed or not. Start is the first message retained, End the one after the last
+// committed (with Uncommitted: after the last); Next is where the following answer begins. Mark and NextMark identify
+// the log up to the message before the first one that was asked for, and up to the message before Next: two logs with
+// equal marks at a sequence have the same messages below it. A log that was cut and continued has other marks. "": the
+// log does not have that message.
 type Peeked struct {
 	Start    ident.Sequence  `json:"start"`
 	End      ident.Sequence  `json:"end"`
@@ -48,8 +47,7 @@ type Peeked struct {
 	NextMark string          `json:"next_mark,omitempty"`
 }
 
-// PeekedMessage is one message. Body is set if it is text, else Bytes (base64 in
-// JSON).
+// PeekedMessage is one message. Body is set if it is text, else Bytes (base64 in JSON).
 type PeekedMessage struct {
 	ID        string          `json:"id"`
 	Partition uint16          `json:"partition"`
@@ -60,8 +58,8 @@ type PeekedMessage struct {
 	Body      string          `json:"body,omitempty"`
 	Bytes     []byte          `json:"body_base64,omitempty"`
 	Trace     uint64          `json:"trace,omitempty"`
-	// HeaderBytes is the header as it is stored, if Header cannot be that: JSON that is encoded
-	// again loses its white space.
+	// HeaderBytes is the header as it is stored, if Header cannot be that: JSON that is encoded again loses its white
+	// space.
 	HeaderBytes []byte `json:"header_base64,omitempty"`
 }
 
@@ -72,9 +70,8 @@ type DigestRequest struct {
 	From      int64
 }
 
-// Digest lists the batches on a replica's disk up to its committed end. Equal digests mean
-// equal bytes, because each batch's checksum covers its predecessor's. Next is where the
-// following digest begins; at Committed nothing is left.
+// Digest lists the batches on a replica's disk up to its committed end. Equal digests mean equal bytes, because each
+// batch's checksum covers its predecessor's. Next is where the following digest begins; at Committed nothing is left.
 type Digest struct {
 	Node      ident.Node    `json:"node"`
 	Store     ident.StoreID `json:"store"`

@@ -12,9 +12,8 @@ import (
 //
 // It does not decide whether a message exists: that is known at the partition alone.
 //
-// Invariants: the id is the same on every replica. After a topic was deleted and created again, the nonce
-// differs, so a late finish from before cannot hit a message of the new topic. Of and Parse are inverse for
-// every place in range.
+// Invariants: the id is the same on every replica. After a topic was deleted and created again, the nonce differs, so a
+// late finish from before cannot hit a message of the new topic. Of and Parse are inverse for every place in range.
 //
 // It has no state and no goroutines; any goroutine may call it.
 
@@ -29,8 +28,8 @@ const (
 
 const hexDigits = "0123456789abcdef"
 
-// MessagePlace is the content of a message id: the place of the message. The id belongs to a topic only if
-// NonceOf equals Nonce(topic).
+// MessagePlace is the content of a message id: the place of the message. The id belongs to a topic only if NonceOf
+// equals Nonce(topic).
 type MessagePlace struct {
 	Nonce     uint16
 	Partition uint16

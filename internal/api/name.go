@@ -11,8 +11,7 @@ const DeadLetterChannel = "redrive"
 // EphemeralSuffix marks channels and topics that live as long as their clients.
 const EphemeralSuffix = "#ephemeral"
 
-// ValidName reports whether s may name a topic or a channel:
-// [.a-zA-Z0-9_-]+(#ephemeral)? of at most 64 bytes.
+// ValidName reports whether s may name a topic or a channel: [.a-zA-Z0-9_-]+(#ephemeral)? of at most 64 bytes.
 func ValidName(s string) bool {
 	base := strings.TrimSuffix(s, EphemeralSuffix)
 	return len(s) <= maxNameLength && base != "" && strings.IndexFunc(base, notInName) < 0

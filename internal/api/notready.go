@@ -1,7 +1,7 @@
 package api
 
-// NotReadyHeader marks an HTTP answer of a broker that does not serve yet: it has done
-// nothing with the request, and another broker may be asked.
+// NotReadyHeader marks an HTTP answer of a broker that does not serve yet: it has done nothing with the request, and
+// another broker may be asked.
 const NotReadyHeader = "Lockstep-Not-Ready"
 
 // IsProbe reports whether a path is a probe of a supervisor or a load balancer. Its answer is one sentence, discloses

@@ -30,8 +30,8 @@ type Place struct {
 	Time     time.Time      // of PlaceTime
 }
 
-// leastUnixNS separates the two meanings of a number: from here on it is a time in ns. The number is March 1973 in
-// ns. It is above every present time in µs, so that a time in another unit is a sequence, and beyond the end.
+// leastUnixNS separates the two meanings of a number: from here on it is a time in ns. The number is March 1973 in ns.
+// It is above every present time in µs, so that a time in another unit is a sequence, and beyond the end.
 const leastUnixNS = 100_000_000_000_000_000
 
 // ParsePlace reads a place. Errors wrap ErrInvalid.

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Planner reports what an operation on the placement (Balance, MoveReplica, Decommission, Drain)
-// would change, and changes nothing. Errors as Admin.
+// Planner reports what an operation on the placement (Balance, MoveReplica, Decommission, Drain) would change, and
+// changes nothing. Errors as Admin.
 type Planner interface {
 	Plan(ctx context.Context, op Operation) (Plan, error)
 }

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable escapes the characters of a text that a terminal would obey, and those that would
-// begin a line of their own. Texts of log lines, and of the tools that show them, go through
-// it: a part of them may be a stranger's.
+// Printable escapes the characters of a text that a terminal would obey, and those that would begin a line of their
+// own. Texts of log lines, and of the tools that show them, go through it: a part of them may be a stranger's.
 func Printable(text string) string {
 	if IsPrintable(text) {
 		return text

@@ -2,8 +2,7 @@ package api
 
 import "context"
 
-// Requester is the client that asked for an operation: quotas count for its user, and the
-// audit names it.
+// Requester is the client that asked for an operation: quotas count for its user, and the audit names it.
 type Requester struct {
 	// User is a user of the cluster whose quota counts; "" = no quota of a user applies.
 	User     string
@@ -17,8 +16,8 @@ type Requester struct {
 
 type requesterKey struct{}
 
-// WithRequester attaches the client to a context. The function is called by the goroutine of
-// the request, and only when something is created: a put to a topic that exists costs nothing.
+// WithRequester attaches the client to a context. The function is called by the goroutine of the request, and only when
+// something is created: a put to a topic that exists costs nothing.
 func WithRequester(ctx context.Context, who func() Requester) context.Context {
 	return context.WithValue(ctx, requesterKey{}, who)
 }

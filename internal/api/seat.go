@@ -2,9 +2,9 @@ package api
 
 import "context"
 
-// Seat admits the connection of a client to the seats of those that have logged in, or, if loggedIn is false, of those that
-// have rights without a login. Until then the connection may have to give way to another one. It reports
-// false if there is no seat.
+// Seat admits the connection of a client to the seats of those that have logged in, or, if loggedIn is false, of those
+// that have rights without a login. Until then the connection may have to give way to another one. It reports false if
+// there is no seat.
 type Seat func(loggedIn bool) bool
 
 // LogStranger is the field of log lines that a client can cause before its login. All of them together have a limit.

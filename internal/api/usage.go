@@ -17,7 +17,6 @@ type LimitView struct {
 type LimitsView struct {
 	Topics     LimitView `json:"topics"`
 	Partitions LimitView `json:"partitions"` // topics in the trash included
-	// Channels are the durable ones of one topic; used are those of the topic that has the most of
-	// them.
+	// Channels are the durable ones of one topic; used are those of the topic that has the most of them.
 	Channels LimitView `json:"channels_of_a_topic"`
 }

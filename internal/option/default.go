@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Default is one value of --topic-default: the defaults of new topics with matching names. 0, "" and false leave
-// the broker's own default.
+// Default is one value of --topic-default: the defaults of new topics with matching names. 0, "" and false leave the
+// broker's own default.
 type Default struct {
 	Pattern                                  string // path.Match
 	Partitions, ReplicationFactor, MinInSync int
@@ -18,8 +18,7 @@ type Default struct {
 	Options                                  Change[Topic]
 }
 
-// ParseDefault reads "PATTERN:name=value;name=value". The names are those of the flags of
-// "nsqctl topic create".
+// ParseDefault reads "PATTERN:name=value;name=value". The names are those of the flags of "nsqctl topic create".
 func ParseDefault(text string) (d Default, err error) {
 	pattern, rest, _ := strings.Cut(text, ":")
 	d.Pattern = pattern

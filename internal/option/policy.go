@@ -16,8 +16,8 @@ type Policy struct {
 	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
 	Backoff         Backoff `json:"retry_backoff,omitzero"`
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
-	// Owner is the user that set the dead-letter topic. The policy publishes there with the rights of this user. "": rights
-	// were not enforced, or an authorization service knew the client. Owner is no option.
+	// Owner is the user that set the dead-letter topic. The policy publishes there with the rights of this user. "":
+	// rights were not enforced, or an authorization service knew the client. Owner is no option.
 	Owner string `json:"owner,omitempty"`
 }
 

@@ -1,9 +1,9 @@
-// Package option has the options of a topic and of a channel's policy: for each a struct that is stored, and a table with
-// one row for each option. HTTP arguments, flags, --topic-default, the console's fields, merging and validation follow the
-// table.
+// Package option has the options of a topic and of a channel's policy: for each a struct that is stored, and a table
+// with one row for each option. HTTP arguments, flags, --topic-default, the console's fields, merging and validation
+// follow the table.
 //
-// A new topic option is a field of Topic, the same field of Effective, and a row of Topics. The compiler compares the two
-// structs (Topic.Effective), and TestEveryFieldHasARow compares the struct with the table.
+// A new topic option is a field of Topic, the same field of Effective, and a row of Topics. The compiler compares the
+// two structs (Topic.Effective), and TestEveryFieldHasARow compares the struct with the table.
 //
 // # Goroutines
 //

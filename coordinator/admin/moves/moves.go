@@ -17,12 +17,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// transactions is how many of one operation are under way at once: etcd writes
-// those that come together with one sync.
+// transactions is how many transactions of one operation run at once: etcd writes them with one sync.
 const transactions = 16
 
-// Moves says where replicas are to lie. The controller brings each partition there, one
-// step at a time.
+// Moves decides the placement of replicas. The controller carries it out, step by step.
 type Moves struct {
 	o       Options
 	store   metadata.Store
@@ -30,7 +28,7 @@ type Moves struct {
 	catalog *catalog.Catalog
 }
 
-// Options are all required but Low.
+// Options are all required, except Low.
 type Options struct {
 	Store   metadata.Store
 	Keys    metadata.Keys
@@ -49,10 +47,26 @@ func New(o Options) *Moves {
 	return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog}
 }
 
-// Move asks for a replica of one partition on another broker than now, at the same place in the
-// list. It returns when that is written. The controller then adds the new replica, waits until it is
-// in sync, transfers the leadership if the old one has it, and drops the old one.
-func (m *Moves) Move(ctx context.Context, op api.MoveReplica) error {
+// Do carries out an operation on the placement; api.ErrInvalid: it is none. A decommissioned broker may be stopped
+// permanently once it appears in no partition; then the cluster forgets it.
+func (m *Moves) Do(ctx context.Context, op api.Operation) error {
+	switch op := op.(type) {
+	case api.MoveReplica:
+		return m.move(ctx, op)
+	case api.Balance:
+		return m.balance(ctx)
+	case api.Decommission:
+		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
+	case api.Drain:
+		return m.drain(ctx, op)
+	}
+	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
+}
+
+// move replaces a replica of one partition by one on another broker, at the same position in the list. It returns when
+// that is written. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
+// necessary, and drops the old one.
+func (m *Moves) move(ctx context.Context, op api.MoveReplica) error {
 	id, change, err := m.moved(op)
 	if err != nil {
 		return err
@@ -91,7 +105,7 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	}, nil
 }
 
-// mayReceive reports whether replicas may be put on a broker.
+// mayReceive returns the reason why a broker gets no replicas; nil: it may.
 func (m *Moves) mayReceive(n ident.Node) error {
 	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
@@ -112,9 +126,9 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	return nil
 }
 
-// Balance spreads the replicas of all topics, and their preferred leaders, over
-// the brokers that run. A partition that is on its way already keeps its target.
-func (m *Moves) Balance(ctx context.Context) error {
+// balance spreads the replicas of all topics, and their preferred leaders, over the running brokers. A partition that
+// is being moved already has its target.
+func (m *Moves) balance(ctx context.Context) error {
 	aims := m.balanced()
 	ids := slices.SortedFunc(maps.Keys(aims), func(a, b ident.Partition) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
@@ -135,10 +149,10 @@ func (m *Moves) Balance(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// aim is where a partition's replicas are to lie, and where they are to lie after a change.
+// aim is the replicas that a partition is to have, before and after a change.
 type aim struct{ before, after []ident.Node }
 
-// balanced gives the partitions that a balance moves.
+// balanced returns the partitions that a balance changes.
 func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node
@@ -167,9 +181,8 @@ func aimed(s metadata.PartitionState) []ident.Node {
 	return s.Replicas
 }
 
-// aim writes down which replicas a partition is to have, and returns when this
-// broker has it. change is asked again when another writer was faster; a target that it
-// leaves as it was is not written.
+// aim writes the replicas that a partition is to have, and returns when this broker's catalog has them. change is
+// called again when another writer was faster. An unchanged target is not written.
 func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []ident.Node) ([]ident.Node, error)) error {
 	key := m.keys.Partition(p)
 	s, _ := m.catalog.Partition(p)
@@ -196,17 +209,9 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 	}
 }
 
-// Decommission marks a broker as leaving, or as staying after all. The controller moves
-// its replicas to the others, one step of a partition at a time. The broker may be stopped
-// permanently once it appears in no partition; then the cluster forgets it.
-func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
-	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
-}
-
-// Drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if
-// requested, moves its replicas; the request is in the broker's key, so it outlives a crash of
-// any broker. The broker stays a member of the cluster.
-func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
+// drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if requested, moves its
+// replicas. The request is in the broker's key, so it survives a crash of any broker.
+func (m *Moves) drain(ctx context.Context, op api.Drain) error {
 	drain := metadata.DrainLeaders
 	if op.Replicas {
 		drain = metadata.DrainReplicas
@@ -217,9 +222,9 @@ func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
 	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 }
 
-// otherLeader refuses to drain the last broker that may lead. The keys decide, not the catalog:
-// another drain may have been requested a moment ago. The compare holds while a broker that may lead
-// stays one: of two drains at the same time that would leave none, one fails.
+// otherLeader refuses to drain the last broker that may lead. It reads the keys, because the catalog may lag behind
+// another drain. The compare fails once the other broker may not lead: of two concurrent drains that would leave none,
+// one fails.
 func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metadata.Compare, err error) {
 	entries, _, err := m.store.List(ctx, m.keys.Nodes())
 	if err != nil {
@@ -237,8 +242,8 @@ func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metad
 	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", api.ErrInvalid, than)
 }
 
-// editNode changes the permanent key of a broker, and returns when it is written. requires, if not
-// nil, gives a condition of the change, or refuses it.
+// editNode changes the permanent key of a broker, and returns when it is written. requires, unless nil, adds a
+// condition to the change, or refuses it.
 func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.NodeState), requires func(context.Context, ident.Node) (metadata.Compare, error)) error {
 	key := m.keys.Node(n)
 	for {

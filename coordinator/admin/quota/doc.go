@@ -1,9 +1,9 @@
-// Package quota refuses creations beyond the limits of the cluster, of a topic or of a user: topics, partitions
-// and channels.
+// Package quota refuses creations beyond the limits of the cluster, of a topic or of a user: topics, partitions and
+// channels.
 //
-// It counts the watched metadata (coordinator/metadata/catalog), and the creations and growths under way on this broker. It creates
-// nothing, and does not limit rates of messages or connections (internal/auth/guard, internal/auth/limits), but that at which a user
-// with a quota creates topics.
+// It counts the watched metadata (coordinator/metadata/catalog), and the creations and growths under way on this
+// broker. It creates nothing, and does not limit rates of messages or connections (internal/auth/guard,
+// internal/auth/limits), but that at which a user with a quota creates topics.
 //
 // # Invariants
 //

@@ -43,8 +43,7 @@ const (
 	FrameVerbs   FrameKind = 5
 )
 
-// Forward is the header of ClassForward; hints come with replies.
-// On the wire, by place: append only.
+// Forward is the header of ClassForward; hints come with replies. On the wire, by place: append only.
 type Forward struct {
 	Kind  FrameKind
 	Count int
@@ -69,8 +68,8 @@ func (h *Forward) Decode(b []byte) (err error) {
 	return err
 }
 
-// appendHeader encodes the beginning of every header: the kind as a byte, the count as
-// uvarint. A struct that few frames need follows as msgpack.
+// appendHeader encodes the beginning of every header: the kind as a byte, the count as uvarint. A struct that few
+// frames need follows as msgpack.
 func appendHeader(b []byte, k FrameKind, count int) []byte {
 	return binary.AppendUvarint(append(b, byte(k)), uint64(count))
 }
@@ -86,8 +85,7 @@ func cutHeader(b []byte) (k FrameKind, count int, rest []byte, err error) {
 	return FrameKind(b[0]), int(n), b[1+size:], nil
 }
 
-// Hint is the leadership of a partition that the sender of a NotLeader has.
-// On the wire, by place: append only.
+// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by place: append only.
 type Hint struct {
 	Topic       uint64
 	Partition   uint16
@@ -96,9 +94,8 @@ type Hint struct {
 	Epoch       uint64
 }
 
-// Relay is the header of ClassRelay. Open is set with FrameOpen; the
-// table then lists the messages that the subscription holds.
-// On the wire, by place: append only.
+// Relay is the header of ClassRelay. Open is set with FrameOpen; the table then lists the messages that the
+// subscription holds. On the wire, by place: append only.
 type Relay struct {
 	Kind  FrameKind
 	Count int
@@ -123,8 +120,7 @@ func (h *Relay) Decode(b []byte) (err error) {
 	return err
 }
 
-// Opening asks a leader for a stream.
-// On the wire, by place: append only.
+// Opening asks a leader for a stream. On the wire, by place: append only.
 type Opening struct {
 	Stream       uint64
 	Replaces     uint64 // the stream that it replaces; 0 = none
@@ -140,8 +136,7 @@ type Opening struct {
 	Partial      bool // the client is subscribed to this partition alone
 }
 
-// Put is one forwarded put.
-// On the wire, by place: append only.
+// Put is one forwarded put. On the wire, by place: append only.
 type Put struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -192,8 +187,7 @@ func DecodePut(b []byte) Put {
 	}
 }
 
-// Reply is the answer to one forwarded put.
-// On the wire, by place: append only.
+// Reply is the answer to one forwarded put. On the wire, by place: append only.
 type Reply struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -205,8 +199,8 @@ type Reply struct {
 // shortageBits is where the minimum lies in the result of "not enough replicas".
 const shortageBits = 32
 
-// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of
-// "not enough replicas" the two numbers, the minimum in the upper half.
+// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
+// two numbers, the minimum in the upper half.
 func ResultOf(c replica.Completion) ident.Sequence {
 	if c.Outcome == replica.NotEnoughReplicas {
 		return ident.Sequence(uint64(c.Minimum)<<shortageBits | uint64(uint32(c.InSync)))
@@ -247,8 +241,7 @@ func DecodeReply(b []byte) Reply {
 	}
 }
 
-// VerbKind is the kind of a statement about one stream or one delivery. The numbers
-// are on the wire.
+// VerbKind is the kind of a statement about one stream or one delivery. The numbers are on the wire.
 type VerbKind uint8
 
 // The verbs, each with its direction and its argument.
@@ -267,8 +260,8 @@ const (
 	VerbRefused VerbKind = 16
 )
 
-// Unseen is the argument of a requeue of a message that was not sent to the client: the
-// delivery does not count as an attempt.
+// Unseen is the argument of a requeue of a message that was not sent to the client: the delivery does not count as an
+// attempt.
 const Unseen = -1
 
 // Left is the argument of a requeue of a message whose client has left.
@@ -290,8 +283,8 @@ func (k VerbKind) String() string {
 	return fmt.Sprintf("verb(%d)", uint8(k))
 }
 
-// Leaving is the fate of the messages that a stream has in flight when it ends. The
-// numbers are arguments of VerbClose on the wire.
+// Leaving is the fate of the messages that a stream has in flight when it ends. The numbers are arguments of VerbClose
+// on the wire.
 type Leaving int64
 
 // The ends of a stream.
@@ -301,8 +294,7 @@ const (
 	LeaveWithdrawn Leaving = 2 // as before, but the client is not the cause: no attempt is counted
 )
 
-// Verb is one statement about a stream.
-// On the wire, by place: append only.
+// Verb is one statement about a stream. On the wire, by place: append only.
 type Verb struct {
 	Kind     VerbKind
 	Stream   uint64
@@ -344,8 +336,7 @@ func DecodeVerb(b []byte) Verb {
 	}
 }
 
-// AppendDelivery appends a record of DeliverySize bytes. The caller sends the header and
-// the body of the message.
+// AppendDelivery appends a record of DeliverySize bytes. The caller sends the header and the body of the message.
 func AppendDelivery(b []byte, stream uint64, d *api.Delivery) []byte {
 	le, m := binary.LittleEndian, &d.Message
 	b = le.AppendUint64(b, stream)
@@ -360,8 +351,8 @@ func AppendDelivery(b []byte, stream uint64, d *api.Delivery) []byte {
 	return le.AppendUint64(b, d.Number)
 }
 
-// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The
-// stream fills in the partition and the id.
+// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The stream fills in the partition
+// and the id.
 func DecodeDelivery(b, rest []byte) (stream uint64, d api.Delivery, after []byte, err error) {
 	le := binary.LittleEndian
 	header, body := uint64(le.Uint32(b[40:])), uint64(le.Uint32(b[44:]))

@@ -16,8 +16,8 @@ const Magic = "LOCKSTEP-EXPORT 1\n"
 // ContentType is that of the body of POST /v1/topic/append.
 const ContentType = "application/x-lockstep-messages"
 
-// HeaderOrigin is the field of a message's header that names the message of another cluster of which
-// it is a copy: Origin.String.
+// HeaderOrigin is the field of a message's header that names the message of another cluster of which it is a copy:
+// Origin.String.
 const HeaderOrigin = "##origin"
 
 // HeaderOriginTime is the field with Origin.TimeNS.
@@ -73,8 +73,7 @@ type Channel struct {
 	Positions []Position         `json:"positions"`
 }
 
-// Position is how far a channel was in one partition: every message below Confirmed was finished,
-// or is in Deferred.
+// Position is how far a channel was in one partition: every message below Confirmed was finished, or is in Deferred.
 type Position struct {
 	Partition int        `json:"partition"`
 	Confirmed uint64     `json:"confirmed"`
@@ -99,8 +98,8 @@ type Deferred struct {
 
 // Message is one message with its place in the source.
 type Message struct {
-	// DeferredOnly: the log of the topic did not have the message any more. It is in the stream
-	// because a channel had deferred it.
+	// DeferredOnly: the log of the topic did not have the message any more. It is in the stream because a channel had
+	// deferred it.
 	DeferredOnly bool
 	Partition    uint16
 	Sequence     uint64
@@ -118,10 +117,9 @@ type End struct {
 	Partitions []PartitionEnd `json:"partitions"`
 }
 
-// PartitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the
-// length of the body (8 bytes, big-endian) and the body, in the order of the stream. Messages that are
-// DeferredOnly, and copies for one channel (Origin), count for neither: the digest of an imported
-// topic is that of the stream.
+// PartitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the length of the body
+// (8 bytes, big-endian) and the body, in the order of the stream. Messages that are DeferredOnly, and copies for one
+// channel (Origin), count for neither: the digest of an imported topic is that of the stream.
 type PartitionEnd struct {
 	Partition int    `json:"partition"`
 	Messages  int64  `json:"messages"`
@@ -140,8 +138,7 @@ func sum(before uint32, head, payload []byte) uint32 {
 // errTooBig means that a message does not fit a record.
 var errTooBig = errors.New("msgstream: the message is too big for a stream")
 
-// AppendMessage appends a message as one record, after a record with the checksum `before`, and
-// returns its checksum.
+// AppendMessage appends a message as one record, after a record with the checksum `before`, and returns its checksum.
 func AppendMessage(b []byte, before uint32, m *Message) ([]byte, uint32, error) {
 	length := messageHead + len(m.Header) + len(m.Body)
 	if len(m.Header) > 0xffff || length > maxRecord {

@@ -10,9 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Origin names a message of another cluster. Channel is the one channel that the copy is for; "" =
-// all channels. TimeNS is when it was published, unix ns, and 0 if that is not known: of two messages with one
-// sequence, as a log has them that was restored from a backup, it tells which one is meant.
+// Origin names a message of another cluster. Channel is the one channel that the copy is for; "" = all channels. TimeNS
+// is when it was published, unix ns, and 0 if that is not known: of two messages with one sequence, as a log has them
+// that was restored from a backup, it tells which one is meant.
 type Origin struct {
 	Cluster   string // for people: the topic id alone tells topics apart
 	TopicID   ident.TopicID
@@ -22,8 +22,8 @@ type Origin struct {
 	TimeNS    int64
 }
 
-// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time
-// is a field of its own (HeaderOriginTime).
+// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time is a
+// field of its own (HeaderOriginTime).
 func (o Origin) String() string {
 	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
 	if o.Channel != "" {
@@ -79,8 +79,8 @@ func OriginOf(header []byte) (Origin, bool) {
 	return o, ok
 }
 
-// WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel.
-// The other fields stay as they are, byte by byte. A header that is no JSON object is replaced.
+// WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel. The other fields
+// stay as they are, byte by byte. A header that is no JSON object is replaced.
 func WithOrigin(header []byte, o Origin) []byte {
 	added := []string{HeaderOrigin, o.String()}
 	if o.TimeNS != 0 {

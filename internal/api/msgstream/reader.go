@@ -22,8 +22,7 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("the stream is damaged at byte %d (record %d): %s", d.Offset, d.Record, d.Reason)
 }
 
-// Record is one record of a stream. Exactly one field is set, and it is valid until the next call
-// of Next.
+// Record is one record of a stream. Exactly one field is set, and it is valid until the next call of Next.
 type Record struct {
 	Info    *Info
 	Channel *Channel
@@ -48,8 +47,8 @@ type Reader struct {
 // NewReader returns the reader of a stream.
 func NewReader(in io.Reader) *Reader { return &Reader{in: in, next: map[uint16]uint64{}} }
 
-// NewMessageReader returns the reader of message records alone, as AppendMessage makes them, the
-// first one after the checksum 0. Next returns io.EOF behind the last one.
+// NewMessageReader returns the reader of message records alone, as AppendMessage makes them, the first one after the
+// checksum 0. Next returns io.EOF behind the last one.
 func NewMessageReader(in io.Reader) *Reader {
 	return &Reader{in: in, record: 1, bare: true, next: map[uint16]uint64{}}
 }

@@ -18,14 +18,12 @@ const (
 	InDoubt Outcome = 6
 	// TopicFull: the core loop refused the put, because the topic has reached a limit.
 	TopicFull Outcome = 7
-	// DiskFull: the core loop refused the put, because an ISR member is below its disk
-	// reserve.
+	// DiskFull: the core loop refused the put, because an ISR member is below its disk reserve.
 	DiskFull Outcome = 8
-	// Repeated: all messages of the put were published before, with the same ids; the first
-	// place is the answer.
+	// Repeated: all messages of the put were published before, with the same ids; the first place is the answer.
 	Repeated Outcome = 9
-	// BelowWindow: the partition does not know the ids of all messages within the dedupe
-	// window, so that a message of this put may be stored already. Nothing was written.
+	// BelowWindow: the partition does not know the ids of all messages within the dedupe window, so that a message of
+	// this put may be stored already. Nothing was written.
 	BelowWindow Outcome = 10
 	// WindowFull: the dedupe window of the partition has as many ids as are allowed.
 	WindowFull Outcome = 11
@@ -35,8 +33,8 @@ const (
 
 // The answers to a put. The texts follow "E_PUB_FAILED PUB failed " on TCP.
 var (
-	// ErrNotLeader: the broker that was asked does not lead the partition; nothing was
-	// written. It is an answer to brokers only.
+	// ErrNotLeader: the broker that was asked does not lead the partition; nothing was written. It is an answer to
+	// brokers only.
 	ErrNotLeader = errors.New("not the leader")
 	// ErrNotEnough: nothing was written. It may be wrapped to add "(1 of 2)".
 	ErrNotEnough = errors.New("not enough in-sync replicas, not stored")
@@ -56,16 +54,14 @@ var (
 	ErrBusy = errors.New("too many puts waiting, not stored")
 	// ErrTooBig: the put is larger than any batch; nothing was stored.
 	ErrTooBig = errors.New("too big, not stored")
-	// ErrRateLimited: the publish rate of the user or of the topic is used up at this broker;
-	// nothing was stored.
+	// ErrRateLimited: the publish rate of the user or of the topic is used up at this broker; nothing was stored.
 	ErrRateLimited = errors.New("rate limited, not stored")
-	// ErrBelowWindow: a put with a message id, and the partition does not know all ids of the
-	// dedupe window: the message may have been stored before.
+	// ErrBelowWindow: a put with a message id, and the partition does not know all ids of the dedupe window: the
+	// message may have been stored before.
 	ErrBelowWindow = errors.New("in doubt, may be stored before: the dedupe window does not reach back")
 	// ErrWindowFull: the dedupe window has as many ids as are allowed; nothing was stored.
 	ErrWindowFull = errors.New("too many message ids in the dedupe window, not stored")
-	// ErrNotReady: the broker does not serve yet; nothing was done. It is wrapped with the
-	// reason.
+	// ErrNotReady: the broker does not serve yet; nothing was done. It is wrapped with the reason.
 	ErrNotReady = errors.New("not ready")
 )
 
@@ -87,42 +83,37 @@ var (
 	ErrBrokerNotFound = errors.New("broker not found")
 	// ErrInvalid: an argument is wrong. It is wrapped with the argument.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrConflict: the topic or channel exists with other settings. It is wrapped with the
-	// effective ones.
+	// ErrConflict: the topic or channel exists with other settings. It is wrapped with the effective ones.
 	ErrConflict = errors.New("it exists with other settings")
-	// ErrFilter: the channel does not have the filter that a client requires. It is wrapped with
-	// both.
+	// ErrFilter: the channel does not have the filter that a client requires. It is wrapped with both.
 	ErrFilter = errors.New("the channel does not have the filter")
 	// ErrTooManyClients: the channel has as many consumers here as are allowed.
 	ErrTooManyClients = errors.New("too many consumers")
-	// ErrQuota: the cluster, the topic or the user has as many topics, partitions or channels
-	// as are allowed. It is wrapped with the numbers. A put or subscription that would
-	// create a topic is answered with it, too.
+	// ErrQuota: the cluster, the topic or the user has as many topics, partitions or channels as are allowed. It is
+	// wrapped with the numbers. A put or subscription that would create a topic is answered with it, too.
 	ErrQuota = errors.New("quota reached, nothing stored")
-	// ErrUnavailable: the cluster cannot do this now. It is wrapped with the part that is
-	// missing: the metadata, a leader, brokers.
+	// ErrUnavailable: the cluster cannot do this now. It is wrapped with the part that is missing: the metadata, a
+	// leader, brokers.
 	ErrUnavailable = errors.New("the cluster cannot do this now")
 )
 
-// The labels of puts_total. LabelRefused counts every answer without a label of its own:
-// the topic cannot be made, too many puts wait, the broker stops.
+// The labels of puts_total. LabelRefused counts every answer without a label of its own: the topic cannot be made, too
+// many puts wait, the broker stops.
 const (
 	labelOK      = "ok"
 	LabelRefused = "refused"
 )
 
-// HTTP answers of several rows. The numbers are net/http's: the packages that decide do
-// not import it.
+// HTTP answers of several rows. The numbers are net/http's: the packages that decide do not import it.
 var (
 	retryLater = HTTP{Status: 503, RetryAfter: true}
 	mayBeThere = HTTP{Status: 504}
 	tooFast    = HTTP{Status: 429, RetryAfter: true}
 )
 
-// rows is the table; it never changes. An error that wraps several sentinels takes the
-// first row that matches: an answer to a put before the reason why the cluster could not
-// give another, ErrUnavailable before the reason that it wraps. (Between brokers the
-// lowest code counts: package rpc.)
+// rows is the table; it never changes. An error that wraps several sentinels takes the first row that matches: an
+// answer to a put before the reason why the cluster could not give another, ErrUnavailable before the reason that it
+// wraps. (Between brokers the lowest code counts: package rpc.)
 var rows = []Row{
 	{Outcome: Committed, Effect: Commits, Label: labelOK},
 	{Outcome: Duplicate, Effect: Commits, Label: labelOK},
