@@ -15,8 +15,9 @@ const Version = "1.3.0"
 // unreleased is the version of builds that were given none.
 const unreleased = "0.1.0-dev"
 
-// product is the version of a release. Only the linker sets it: -ldflags "-X
-// github.com/lockstepmq/lockstep/internal/api.product=1.2.3".
+// product is the version of a release. Only the linker sets it:
+//
+//	-ldflags "-X github.com/lockstepmq/lockstep/internal/api.product=1.2.3"
 var product string
 
 // Build names a build of Lockstep.

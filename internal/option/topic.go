@@ -63,7 +63,7 @@ var Topics = []Row[Topic]{
 	{Name: "retention_time", Kind: Duration, Zero: "none", field: func(t *Topic) any { return &t.RetentionMS },
 		Label: "Retention", Help: "keep finished messages for replay for this time, such as 24h"},
 	{Name: "retention_bytes", Kind: Bytes, Zero: "no limit", field: func(t *Topic) any { return &t.RetentionBytes },
-		Label: "Retention size, bytes", Help: "keep this many bytes of finished messages of a partition for replay"},
+		Label: "Retention size, bytes", Help: "keep up to this many bytes of finished messages for replay, also without a retention time; 0 = no limit"},
 	{Name: "max_bytes", Kind: Bytes, Zero: "no limit", field: func(t *Topic) any { return &t.MaxBytes },
 		Label: "Size limit, bytes", Help: "refuse messages while more bytes are unfinished; 0 = no limit"},
 	{Name: "message_ttl", Kind: Duration, Zero: "no limit", field: func(t *Topic) any { return &t.TTLMS },
