@@ -38,7 +38,7 @@ func (f *forwarded) Complete(c replica.Completion) {
 
 // handleForward handles puts to propose here, or answers to forwarded puts.
 func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
-	var h wire.Forward
+	var h wire.Header
 	if err := h.Decode(f.Header); err != nil {
 		return fmt.Errorf("forward header: %w", err)
 	}
@@ -92,7 +92,7 @@ func check(d queue.Draft) error {
 }
 
 // takeReplies completes the puts that a peer answers.
-func (g *Gateway) takeReplies(h wire.Forward, payload []byte) error {
+func (g *Gateway) takeReplies(h wire.Header, payload []byte) error {
 	records, _, err := wire.Table(payload, h.Count, wire.ReplySize)
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func TestEveryOutcomeSettlesAPut(t *testing.T) {
 		}
 		r := wire.Reply{Attempt: 1, Outcome: row.Outcome}
 		require.Equal(t, r, wire.DecodeReply(wire.AppendReply(nil, r)))
-		require.NoError(t, new(Gateway).takeReplies(wire.Forward{Count: 1}, wire.AppendReply(nil, r)), "outcome %d", row.Outcome)
+		require.NoError(t, new(Gateway).takeReplies(wire.Header{Count: 1}, wire.AppendReply(nil, r)), "outcome %d", row.Outcome)
 	}
 	require.Len(t, seen, int(outcome.Doubts))
 }

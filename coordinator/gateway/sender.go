@@ -221,7 +221,7 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 		pieces = append(pieces, s.room, payload)
 	}
 	pieces[0] = records
-	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Forward{Kind: wire.FramePuts, Count: n}, Payload: pieces}
+	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Header{Kind: wire.FramePuts, Count: n}, Payload: pieces}
 }
 
 // sendReplies returns the answers that have to wait for the window. Without a connection they are dropped: the edge
@@ -244,7 +244,7 @@ func replyFrame(replies []wire.Reply, hints []wire.Hint) rpc.Frame {
 	for _, r := range replies {
 		records = wire.AppendReply(records, r)
 	}
-	header := wire.Forward{Kind: wire.FrameReplies, Count: len(replies), Hints: hints}
+	header := wire.Header{Kind: wire.FrameReplies, Count: len(replies), Hints: hints}
 	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
 }
 
@@ -273,7 +273,7 @@ func relayFrame(items []relayItem) (int, rpc.Frame) {
 		for _, v := range first.held {
 			records = wire.AppendVerb(records, v)
 		}
-		header := wire.Relay{Kind: wire.FrameOpen, Count: len(first.held), Open: first.opening}
+		header := wire.Header{Kind: wire.FrameOpen, Count: len(first.held), Open: first.opening}
 		return 1, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
 	}
 	n := 0
@@ -282,6 +282,6 @@ func relayFrame(items []relayItem) (int, rpc.Frame) {
 		records = wire.AppendVerb(records, items[n].Verb)
 		n++
 	}
-	header := wire.Relay{Kind: wire.FrameVerbs, Count: n}
+	header := wire.Header{Kind: wire.FrameVerbs, Count: n}
 	return n, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
 }

@@ -110,7 +110,7 @@ func TestForwardedPutIsChecked(t *testing.T) {
 				Count: 1, CRC: d.PayloadCRC, Length: uint32(len(d.Bytes) - queue.HeaderSize),
 			}
 			change(&r)
-			h, err := rpc.Marshal(wire.Forward{Kind: wire.FramePuts, Count: 1})
+			h, err := rpc.Marshal(wire.Header{Kind: wire.FramePuts, Count: 1})
 			require.NoError(t, err)
 			before := w.brokers["n1"].proposed()
 			w.brokers["n1"].gw.HandleFrame("n2", 101, rpc.Received{Class: rpc.ClassForward, Header: h, Payload: append(wire.AppendPut(nil, r), d.Bytes...)})

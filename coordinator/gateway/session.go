@@ -164,7 +164,7 @@ func (rs *relaySession) sendRevoked(s *stream) bool {
 	for _, seq := range rs.revoked {
 		table = wire.AppendVerb(table, wire.Verb{Kind: wire.VerbRevoked, Stream: s.id, Sequence: seq})
 	}
-	header := wire.Relay{Kind: wire.FrameVerbs, Count: len(rs.revoked)}
+	header := wire.Header{Kind: wire.FrameVerbs, Count: len(rs.revoked)}
 	return rs.send(rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{table}})
 }
 
@@ -194,7 +194,7 @@ func (rs *relaySession) flush() bool {
 	if rs.count == 0 {
 		return true
 	}
-	header := wire.Relay{Kind: wire.FrameDeliver, Count: rs.count}
+	header := wire.Header{Kind: wire.FrameDeliver, Count: rs.count}
 	payload := slices.Insert(rs.pieces, 0, rs.records)
 	n := len(payload)
 	rs.records, rs.pieces = make([]byte, 0, len(rs.records)), make([][]byte, 0, n+1)

@@ -17,7 +17,7 @@
 //
 // # Frames
 //
-// The header of a frame is Forward or Relay. The payload begins with a table of Count fixed records. The bytes that the
+// The header of a frame is a Header. The payload begins with a table of Count fixed records. The bytes that the
 // records describe follow in the same order. All integers are little-endian.
 //
 // ClassForward, puts: 52 bytes a record; then for each put 80 zero bytes (room for the batch header, so that the leader

@@ -43,46 +43,47 @@ const (
 	FrameVerbs   FrameKind = 5
 )
 
-// Forward is the header of ClassForward; hints come with replies. On the wire, by place: append only.
-type Forward struct {
+// Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
+// msgpack.
+// On the wire, by place: append only.
+type Header struct {
 	Kind  FrameKind
 	Count int
-	Hints []Hint
+	Hints []Hint   // only with FrameReplies
+	Open  *Opening // only with FrameOpen; the table lists the messages that the client holds
 }
 
 // AppendBinary implements encoding.BinaryAppender.
-func (h Forward) AppendBinary(b []byte) ([]byte, error) {
-	b = appendHeader(b, h.Kind, h.Count)
-	if len(h.Hints) == 0 {
-		return b, nil
+func (h Header) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.AppendUvarint(append(b, byte(h.Kind)), uint64(h.Count))
+	var more []byte
+	var err error
+	switch {
+	case h.Open != nil:
+		more, err = rpc.Marshal(h.Open)
+	case len(h.Hints) > 0:
+		more, err = rpc.Marshal(h.Hints)
 	}
-	more, err := rpc.Marshal(h.Hints)
 	return append(b, more...), err
 }
 
 // Decode reads a header that a peer has sent.
-func (h *Forward) Decode(b []byte) (err error) {
-	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
-		err = rpc.Unmarshal(b, &h.Hints)
-	}
-	return err
-}
-
-// appendHeader encodes the beginning of every header: the kind as a byte, the count as uvarint. A struct that few
-// frames need follows as msgpack.
-func appendHeader(b []byte, k FrameKind, count int) []byte {
-	return binary.AppendUvarint(append(b, byte(k)), uint64(count))
-}
-
-func cutHeader(b []byte) (k FrameKind, count int, rest []byte, err error) {
+func (h *Header) Decode(b []byte) error {
 	if len(b) == 0 {
-		return 0, 0, nil, fmt.Errorf("%w: no header", ErrFrame)
+		return fmt.Errorf("%w: no header", ErrFrame)
 	}
 	n, size := binary.Uvarint(b[1:])
 	if size <= 0 || n > math.MaxInt32 {
-		return 0, 0, nil, fmt.Errorf("%w: count of kind %d", ErrFrame, b[0])
+		return fmt.Errorf("%w: count of kind %d", ErrFrame, b[0])
 	}
-	return FrameKind(b[0]), int(n), b[1+size:], nil
+	h.Kind, h.Count = FrameKind(b[0]), int(n)
+	switch b = b[1+size:]; {
+	case len(b) == 0:
+		return nil
+	case h.Kind == FrameOpen:
+		return rpc.Unmarshal(b, &h.Open)
+	}
+	return rpc.Unmarshal(b, &h.Hints)
 }
 
 // Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by place: append only.
@@ -92,32 +93,6 @@ type Hint struct {
 	Node        string
 	Incarnation int64
 	Epoch       uint64
-}
-
-// Relay is the header of ClassRelay. Open is set with FrameOpen; the table then lists the messages that the
-// subscription holds. On the wire, by place: append only.
-type Relay struct {
-	Kind  FrameKind
-	Count int
-	Open  *Opening
-}
-
-// AppendBinary implements encoding.BinaryAppender.
-func (h Relay) AppendBinary(b []byte) ([]byte, error) {
-	b = appendHeader(b, h.Kind, h.Count)
-	if h.Open == nil {
-		return b, nil
-	}
-	more, err := rpc.Marshal(h.Open)
-	return append(b, more...), err
-}
-
-// Decode reads a header that a peer has sent.
-func (h *Relay) Decode(b []byte) (err error) {
-	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
-		err = rpc.Unmarshal(b, &h.Open)
-	}
-	return err
 }
 
 // Opening asks a leader for a stream. On the wire, by place: append only.
