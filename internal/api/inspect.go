@@ -16,28 +16,25 @@ type Inspector interface {
 	Digest(r DigestRequest) (Digest, error)
 }
 
-// PeekRequest asks for committed messages of a replica, from a place on: earliest, latest, a unix time in ns or a
-// sequence.
+// PeekRequest asks for committed messages of a replica.
 type PeekRequest struct {
 	Topic     string
 	Partition uint16
-	From      string
+	From      string // earliest, latest, a unix time in ns or a sequence
 	Limit     int
-	// Node names the broker whose replica is read; "" = any that has one.
-	Node ident.Node
-	// Uncommitted reads to the end of the replica's log: messages that no channel delivers, of a replica that is
-	// refused or has no leader. Only with Node.
+	Node      ident.Node // whose replica is read; "": any
+	// Uncommitted reads to the end of the replica's log, also of a replica that is refused or has no leader. Only with
+	// Node.
 	Uncommitted bool
-	// Leader: the broker answers only while it serves as the leader, so that no committed message is missing. After a
-	// start or an election a replica may not know yet that its newest messages are committed.
+	// Leader: the broker answers only while it leads, so that no committed message is missing. Another replica may not
+	// have the committed end yet.
 	Leader bool
 }
 
-// Peeked are messages of a replica, consumed or not. Start is the first message retained, End the one after the last
-// committed (with Uncommitted: after the last); Next is where the following answer begins. Mark and NextMark identify
-// the log up to the message before the first one that was asked for, and up to the message before Next: two logs with
-// equal marks at a sequence have the same messages below it. A log that was cut and continued has other marks. "": the
-// log does not have that message.
+// Peeked are messages of a replica, consumed or not. Start is the first retained message, End is behind the last
+// committed one (with Uncommitted: the last one), Next is where the following answer begins. Mark identifies the log
+// below the first requested message, NextMark below Next: logs with equal marks at a sequence have the same messages
+// below it. "": the log does not have that message.
 type Peeked struct {
 	Start    ident.Sequence  `json:"start"`
 	End      ident.Sequence  `json:"end"`
@@ -47,7 +44,7 @@ type Peeked struct {
 	NextMark string          `json:"next_mark,omitempty"`
 }
 
-// PeekedMessage is one message. Body is set if it is text, else Bytes (base64 in JSON).
+// PeekedMessage is one message. Body is set if it is text, otherwise Bytes.
 type PeekedMessage struct {
 	ID        string          `json:"id"`
 	Partition uint16          `json:"partition"`
@@ -58,8 +55,7 @@ type PeekedMessage struct {
 	Body      string          `json:"body,omitempty"`
 	Bytes     []byte          `json:"body_base64,omitempty"`
 	Trace     uint64          `json:"trace,omitempty"`
-	// HeaderBytes is the header as it is stored, if Header cannot be that: JSON that is encoded again loses its white
-	// space.
+	// HeaderBytes is the stored header, if Header differs: JSON loses its white space.
 	HeaderBytes []byte `json:"header_base64,omitempty"`
 }
 
@@ -71,7 +67,7 @@ type DigestRequest struct {
 }
 
 // Digest lists the batches on a replica's disk up to its committed end. Equal digests mean equal bytes, because each
-// batch's checksum covers its predecessor's. Next is where the following digest begins; at Committed nothing is left.
+// batch's checksum covers its predecessor's. The following digest begins at Next; the last one ends at Committed.
 type Digest struct {
 	Node      ident.Node    `json:"node"`
 	Store     ident.StoreID `json:"store"`
@@ -95,7 +91,7 @@ type BatchDigest struct {
 	CRC    uint32 `json:"crc"`
 }
 
-// Tracer gives the state of one message, from the log and the channels of its leader. Nothing is recorded for it.
+// Tracer finds the state of one message in the log and the channels of its leader.
 type Tracer interface {
 	// Trace errors wrap ErrTopicNotFound, ErrInvalid and ErrUnavailable.
 	Trace(ctx context.Context, topic string, id MessageID) (MessageTrace, error)
@@ -115,7 +111,7 @@ const (
 	TraceWaiting  = "waiting"            // for a consumer
 	TraceInFlight = "in flight"
 	TraceDeferred = "deferred"            // until its deadline
-	TraceSkipped  = "not for the channel" // its filter rejects the message, or the message is for another channel alone
+	TraceSkipped  = "not for the channel" // the filter rejects it, or it is for another channel alone
 	TraceDying    = "moving to the dead letters"
 	TraceFinished = "finished" // by a consumer, the dead letters, empty, seek, or because of its time to live
 )

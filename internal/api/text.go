@@ -11,7 +11,7 @@ import (
 // maxNameLength bounds a topic's or channel's name, suffix included.
 const maxNameLength = 64
 
-// DeadLetterChannel is the channel of a dead-letter topic that keeps the dead letters until they are moved back.
+// DeadLetterChannel is the channel of a dead-letter topic that retains the dead letters until they are moved back.
 const DeadLetterChannel = "redrive"
 
 // EphemeralSuffix marks channels and topics that live as long as their clients.
@@ -31,16 +31,15 @@ func notInName(r rune) bool {
 	return r != '.' && r != '_' && r != '-'
 }
 
-// NotReadyHeader marks an HTTP answer of a broker that does not serve yet: it has done nothing with the request, and
-// another broker may be asked.
+// NotReadyHeader marks an HTTP answer of a broker that does not serve yet and has ignored the request.
 const NotReadyHeader = "Lockstep-Not-Ready"
 
-// IsProbe reports whether a path is a probe of a supervisor or a load balancer. Its answer is one sentence, discloses
-// nothing, and does not wait, whatever the broker does.
+// IsProbe reports whether a path is a probe of a supervisor or a load balancer. Its answer discloses nothing, and does
+// not wait.
 func IsProbe(path string) bool { return path == "/ping" || path == "/healthz" || path == "/readyz" }
 
-// Printable escapes the characters of a text that a terminal would obey, and those that would begin a line of their
-// own. Texts of log lines, and of the tools that show them, go through it: a part of them may be a stranger's.
+// Printable escapes control characters and line breaks, because parts of log lines, and of the output of tools, come
+// from clients.
 func Printable(text string) string {
 	if IsPrintable(text) {
 		return text
@@ -60,7 +59,7 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// IsPrintable reports whether Printable leaves a text as it is.
+// IsPrintable reports whether Printable leaves a text unchanged.
 func IsPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
