@@ -31,23 +31,23 @@ const (
 	MaxName  = 128     // length of a topic's or channel's name in an opening
 )
 
-// FrameKind is the kind of the records in the payload's table. The numbers are on the wire.
-type FrameKind uint8
+// frameKind is the kind of the records in the payload's table. The numbers are on the wire.
+type frameKind uint8
 
 // FramePuts and FrameReplies are kinds of ClassForward, the others of ClassRelay.
 const (
-	FramePuts    FrameKind = 1
-	FrameReplies FrameKind = 2
-	FrameOpen    FrameKind = 3
-	FrameDeliver FrameKind = 4
-	FrameVerbs   FrameKind = 5
+	FramePuts    frameKind = 1
+	FrameReplies frameKind = 2
+	FrameOpen    frameKind = 3
+	FrameDeliver frameKind = 4
+	FrameVerbs   frameKind = 5
 )
 
 // Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
 // msgpack.
 // On the wire, by place: append only.
 type Header struct {
-	Kind  FrameKind
+	Kind  frameKind
 	Count int
 	Hints []Hint   // only with FrameReplies
 	Open  *Opening // only with FrameOpen; the table lists the messages that the client holds
@@ -76,7 +76,7 @@ func (h *Header) Decode(b []byte) error {
 	if size <= 0 || n > math.MaxInt32 {
 		return fmt.Errorf("%w: count of kind %d", ErrFrame, b[0])
 	}
-	h.Kind, h.Count = FrameKind(b[0]), int(n)
+	h.Kind, h.Count = frameKind(b[0]), int(n)
 	switch b = b[1+size:]; {
 	case len(b) == 0:
 		return nil
@@ -297,8 +297,8 @@ func AppendVerb(b []byte, v Verb) []byte {
 	return le.AppendUint64(b, v.Number)
 }
 
-// DecodeVerb reads a record of VerbSize bytes.
-func DecodeVerb(b []byte) Verb {
+// decodeVerb reads a record of VerbSize bytes.
+func decodeVerb(b []byte) Verb {
 	le := binary.LittleEndian
 	return Verb{
 		Stream:   le.Uint64(b),
@@ -368,7 +368,7 @@ func DecodeVerbs(payload []byte, count int) ([]Verb, error) {
 	}
 	out := make([]Verb, 0, count)
 	for ; len(records) > 0; records = records[VerbSize:] {
-		out = append(out, DecodeVerb(records))
+		out = append(out, decodeVerb(records))
 	}
 	return out, nil
 }

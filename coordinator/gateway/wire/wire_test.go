@@ -44,7 +44,7 @@ func TestRecordsHaveTheirBytes(t *testing.T) {
 	v := Verb{Kind: VerbRequeue, Stream: 0xa1, Sequence: 0xa2, Argument: 0xa3, Epoch: 0xa4, Number: 0xa5, Attempts: 0xa6}
 	require.Equal(t, "a100000000000000"+"a200000000000000"+"a300000000000000"+"a4000000"+"02"+"00"+"a600"+"a500000000000000",
 		hex.EncodeToString(AppendVerb(nil, v)))
-	require.Equal(t, v, DecodeVerb(AppendVerb(nil, v)))
+	require.Equal(t, v, decodeVerb(AppendVerb(nil, v)))
 
 	d := api.Delivery{Epoch: 0xa3, Number: 0xa7, Message: queue.Message{
 		Seq: 0xa2, Time: 0xa4, Trace: 0xa5, Header: []byte("h"), Body: []byte("bo"), Attempts: 0xa6,
@@ -81,7 +81,7 @@ func TestGoldenBytes(t *testing.T) {
 		{Value: &Opening{}, Golden: "9c010203a2733405a27336070809dc001da3733130a3733131a3733132a37331330e0f101112131415161718c3c3a3733237c3a3733239a3733330a3733331a37333329192a373333322c3a3733336a3733337a3733338c3c3c3"},
 		{Value: &Put{}, Golden: "01000000000000000200000000000000030000000000000005000000000000000600000007000000080000000900000004000100", Own: own(AppendPut, DecodePut)},
 		{Value: &Reply{}, Golden: "01000000000000000200000000000000030000000000000005000000000000000600000004000700", Own: own(AppendReply, DecodeReply)},
-		{Value: &Verb{}, Golden: "02000000000000000300000000000000050000000000000004000000010007000600000000000000", Own: own(AppendVerb, DecodeVerb)},
+		{Value: &Verb{}, Golden: "02000000000000000300000000000000050000000000000004000000010007000600000000000000", Own: own(AppendVerb, decodeVerb)},
 		{Value: &api.ClientStats{}, Golden: goldenClient},
 		{Value: &api.PubCount{}, Golden: "92a2733102"},
 	})
@@ -104,7 +104,7 @@ func TestHeadersGoOverTheWireUnchanged(t *testing.T) {
 		require.NoError(t, got.Decode(b))
 		require.Equal(t, want, got)
 	}
-	encoded := func(k FrameKind, count int) []byte {
+	encoded := func(k frameKind, count int) []byte {
 		b, err := Header{Kind: k, Count: count}.AppendBinary(nil)
 		require.NoError(t, err)
 		return b

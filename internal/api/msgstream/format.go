@@ -16,21 +16,21 @@ const Magic = "LOCKSTEP-EXPORT 1\n"
 // ContentType is that of the body of POST /v1/topic/append.
 const ContentType = "application/x-lockstep-messages"
 
-// HeaderOrigin is the field of a message's header that names the message of another cluster of which it is a copy:
+// headerOrigin is the field of a message's header that names the message of another cluster of which it is a copy:
 // Origin.String.
-const HeaderOrigin = "##origin"
+const headerOrigin = "##origin"
 
-// HeaderOriginTime is the field with Origin.TimeNS.
-const HeaderOriginTime = "##origin_time"
+// headerOriginTime is the field with Origin.TimeNS.
+const headerOriginTime = "##origin_time"
 
-// Kind numbers the records of a stream. The numbers are in files: append only.
-type Kind uint8
+// recordKind numbers the records of a stream. The numbers are in files: append only.
+type recordKind uint8
 
 const (
-	KindInfo    Kind = 1 // JSON: Info; the first record
-	KindChannel Kind = 2 // JSON: Channel; between Info and the messages
-	KindMessage Kind = 3 // Message
-	KindEnd     Kind = 4 // JSON: End; the last record
+	kindInfo    recordKind = 1 // JSON: Info; the first record
+	kindChannel recordKind = 2 // JSON: Channel; between Info and the messages
+	kindMessage recordKind = 3 // Message
+	kindEnd     recordKind = 4 // JSON: End; the last record
 )
 
 // MessageOverhead is the size of a message record beside its header and body.
@@ -135,7 +135,6 @@ func sum(before uint32, head, payload []byte) uint32 {
 	return crc32.Update(crc, castagnoli, payload)
 }
 
-// errTooBig means that a message does not fit a record.
 var errTooBig = errors.New("msgstream: the message is too big for a stream")
 
 // AppendMessage appends a message as one record, after a record with the checksum `before`, and returns its checksum.
@@ -145,7 +144,7 @@ func AppendMessage(b []byte, before uint32, m *Message) ([]byte, uint32, error) 
 		return b, before, errTooBig
 	}
 	at := len(b)
-	b = append(b, byte(KindMessage))
+	b = append(b, byte(kindMessage))
 	b = binary.BigEndian.AppendUint32(b, uint32(length))
 	var flags byte
 	if m.DeferredOnly {
@@ -164,7 +163,7 @@ func AppendMessage(b []byte, before uint32, m *Message) ([]byte, uint32, error) 
 	return binary.BigEndian.AppendUint32(b, crc), crc, nil
 }
 
-// decodeMessage decodes the payload of a message, which stays part of it.
+// decodeMessage decodes the payload of a message, and shares its memory.
 func decodeMessage(p []byte) (m Message, err error) {
 	if len(p) < messageHead {
 		return m, fmt.Errorf("a message of %d bytes", len(p))

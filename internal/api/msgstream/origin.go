@@ -23,7 +23,7 @@ type Origin struct {
 }
 
 // String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time is a
-// field of its own (HeaderOriginTime).
+// field of its own (headerOriginTime).
 func (o Origin) String() string {
 	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
 	if o.Channel != "" {
@@ -32,8 +32,8 @@ func (o Origin) String() string {
 	return text
 }
 
-// ParseOrigin reads what String has written. The name of a cluster may have colons.
-func ParseOrigin(text string) (o Origin, ok bool) {
+// parseOrigin reads what String has written. The name of a cluster may have colons.
+func parseOrigin(text string) (o Origin, ok bool) {
 	rest, tail, ok := cutLast(text)
 	if !ok {
 		return Origin{}, false
@@ -64,16 +64,16 @@ func cutLast(text string) (before, after string, found bool) {
 
 // OriginOf reads the origin from the header of a message.
 func OriginOf(header []byte) (Origin, bool) {
-	if !bytes.Contains(header, []byte(HeaderOrigin)) {
+	if !bytes.Contains(header, []byte(headerOrigin)) {
 		return Origin{}, false
 	}
 	fields := map[string]json.RawMessage{}
 	var text string
-	if json.Unmarshal(header, &fields) != nil || json.Unmarshal(fields[HeaderOrigin], &text) != nil {
+	if json.Unmarshal(header, &fields) != nil || json.Unmarshal(fields[headerOrigin], &text) != nil {
 		return Origin{}, false
 	}
-	o, ok := ParseOrigin(text)
-	if _, there := fields[HeaderOriginTime]; ok && there && json.Unmarshal(fields[HeaderOriginTime], &text) == nil {
+	o, ok := parseOrigin(text)
+	if _, there := fields[headerOriginTime]; ok && there && json.Unmarshal(fields[headerOriginTime], &text) == nil {
 		o.TimeNS, _ = strconv.ParseInt(text, 10, 64) // 0: not known
 	}
 	return o, ok
@@ -82,9 +82,9 @@ func OriginOf(header []byte) (Origin, bool) {
 // WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel. The other fields
 // stay as they are, byte by byte. A header that is no JSON object is replaced.
 func WithOrigin(header []byte, o Origin) []byte {
-	added := []string{HeaderOrigin, o.String()}
+	added := []string{headerOrigin, o.String()}
 	if o.TimeNS != 0 {
-		added = append(added, HeaderOriginTime, strconv.FormatInt(o.TimeNS, 10))
+		added = append(added, headerOriginTime, strconv.FormatInt(o.TimeNS, 10))
 	}
 	if o.Channel != "" {
 		added = append(added, headerOnlyChannel, o.Channel)
