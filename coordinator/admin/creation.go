@@ -64,18 +64,11 @@ func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 		return err
 	}
 	defer leave()
-	if c.places == nil {
-		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
-			return err
-		}
-		t.leadersFirst(c.places)
+	if err := t.ready(ctx, c); err != nil {
+		return err
 	}
-	t.awaitPeers(ctx, c.places)
-	c.stores = t.prepare(ctx, c)
 	puts, err := t.puts(c, old)
 	if err != nil {
-		c.places = nil // perhaps other brokers can
 		return err
 	}
 	if old.Deleted && !old.Trashed { // without its key, channels that an interrupted deletion left would never be found
@@ -86,6 +79,20 @@ func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 	err = t.write(ctx, c, old.Revision, puts)
 	c.written = c.written || err == nil || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	return err
+}
+
+// ready chooses brokers, unless an earlier attempt has, and lets them prepare replicas.
+func (t *Topics) ready(ctx context.Context, c *creation) (err error) {
+	if c.places == nil {
+		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
+		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
+			return err
+		}
+		t.leadersFirst(c.places)
+	}
+	t.awaitPeers(ctx, c.places)
+	c.stores = t.prepare(ctx, c)
+	return nil
 }
 
 // leadersFirst moves brokers that are drained, or below their disk reserve, behind the others: the first replica is the
@@ -209,6 +216,7 @@ func (t *Topics) partitionPuts(c *creation, puts []metadata.Put) ([]metadata.Put
 		n := c.first + i
 		state := t.firstState(c, n, nodes)
 		if len(state.ISR) < c.spec.minInSync {
+			c.places = nil // the next attempt chooses again
 			return nil, fmt.Errorf("%d of %d replicas of partition %d are ready", len(state.ISR), c.spec.minInSync, n)
 		}
 		key := t.keys.Partition(ident.Partition{Topic: c.id, Number: uint16(n)})
@@ -254,8 +262,8 @@ func (t *Topics) write(ctx context.Context, c *creation, revision int64, puts []
 	ok, _, err := t.store.Txn(short, []metadata.Compare{{Key: key, Create: -1, Mod: revision}}, puts)
 	cancel()
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
-		return fmt.Errorf("%w: %d partitions are written in one transaction, raise --max-txn-ops of etcd to %d: %w",
-			api.ErrInvalid, c.spec.partitions, metadata.EmbeddedMaxTxn, err)
+		return fmt.Errorf("%w: one transaction writes %s, raise --max-txn-ops of etcd to %d: %w",
+			api.ErrInvalid, plural(c.spec.partitions, "partition"), metadata.EmbeddedMaxTxn, err)
 	}
 	if err == nil && ok {
 		return nil

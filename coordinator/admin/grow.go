@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -46,11 +45,11 @@ func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 	case op.Partitions > api.MaxPartitions:
 		return fmt.Errorf("%w: partitions must be at most %d", api.ErrInvalid, api.MaxPartitions)
 	case op.Partitions < state.Partitions:
-		return fmt.Errorf("%w: topic %s has %d partitions, and the number is never lowered", api.ErrInvalid, op.Topic, state.Partitions)
+		return fmt.Errorf("%w: topic %s has %s, and the number is never lowered", api.ErrInvalid, op.Topic, plural(state.Partitions, "partition"))
 	case op.Partitions == state.Partitions && state.Growing == 0:
 		return nil
 	case state.Growing != 0 && state.Growing != op.Partitions:
-		return fmt.Errorf("%w: topic %s is about to have %d partitions: request that number again first", api.ErrConflict, op.Topic, state.Growing)
+		return fmt.Errorf("%w: topic %s is about to have %s: request that number again first", api.ErrConflict, op.Topic, plural(state.Growing, "partition"))
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
 			"let its consumers finish everything while nothing is published, and set reorder=true", api.ErrInvalid, op.Topic)
@@ -73,7 +72,7 @@ func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error 
 		return err
 	}
 	if err := t.fillGrowth(ctx, op.Topic, state); err != nil {
-		return fmt.Errorf("%w; topic %s has %d partitions until the same request succeeds", err, op.Topic, state.Partitions)
+		return fmt.Errorf("%w; topic %s has %s until the same request succeeds", err, op.Topic, plural(state.Partitions, "partition"))
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		if s.ID != state.ID {
@@ -122,21 +121,14 @@ func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 
 // tryGrowth writes the keys of the new partitions, if the topic has not changed.
 func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.TopicState) (next metadata.TopicState, err error) {
-	if c.places == nil {
-		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
-			return state, err
-		}
-		t.leadersFirst(c.places)
+	if err := t.ready(ctx, c); err != nil {
+		return state, err
 	}
-	t.awaitPeers(ctx, c.places)
-	c.stores = t.prepare(ctx, c)
 	next = state
 	next.V, next.Growing = metadata.Version, c.first+c.spec.partitions
 	key := t.keys.Topic(c.spec.name)
 	puts, err := t.partitionPuts(c, []metadata.Put{{Key: key, Value: metadata.Encode(next)}})
 	if err != nil {
-		c.places = nil // perhaps other brokers can
 		return state, err
 	}
 	compares := []metadata.Compare{{Key: key, Create: -1, Mod: state.Revision}}
@@ -147,7 +139,7 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	defer cancel()
 	ok, revision, err := t.store.Txn(short, compares, puts)
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
-		return state, fmt.Errorf("%w: %d partitions are written in one transaction: %w", api.ErrInvalid, len(puts)-1, err)
+		return state, fmt.Errorf("%w: one transaction writes %s: %w", api.ErrInvalid, plural(len(puts)-1, "partition"), err)
 	}
 	c.written = c.written || ok || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	if err == nil && !ok {

@@ -66,13 +66,18 @@ func joined(errs []error) error {
 }
 
 func (e partitionErrors) Error() string {
-	switch len(e) {
-	case 1:
+	if len(e) == 1 {
 		return e[0].Error()
-	case 2:
-		return fmt.Sprintf("%v (and 1 more partition)", e[0])
 	}
-	return fmt.Sprintf("%v (and %d more partitions)", e[0], len(e)-1)
+	return fmt.Sprintf("%v (and %s)", e[0], plural(len(e)-1, "more partition"))
+}
+
+// plural returns a number with its noun: 1 partition, 2 partitions.
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func (e partitionErrors) Unwrap() []error { return e }
