@@ -59,11 +59,15 @@ func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 		c.begin()
 		return fmt.Errorf("%d of %d brokers are live", live, c.spec.minInSync)
 	}
-	ctx, leave, err := t.enter(ctx, c)
-	if err != nil {
-		return err
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	defer leave()
+	defer func() { <-t.slots }()
+	c.begin()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(c.began.Add(c.hold)))
+	defer cancel()
 	if err := t.ready(ctx, c); err != nil {
 		return err
 	}
@@ -107,18 +111,6 @@ func (t *Topics) leadersFirst(places [][]ident.Node) {
 	for _, nodes := range places {
 		slices.SortStableFunc(nodes, func(a, b ident.Node) int { return cmp.Compare(rank(a), rank(b)) })
 	}
-}
-
-// enter waits for one of the makers' slots, and bounds the time of the attempts.
-func (t *Topics) enter(ctx context.Context, c *creation) (context.Context, func(), error) {
-	select {
-	case t.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx, nil, ctx.Err()
-	}
-	c.begin()
-	ctx, cancel := context.WithTimeout(ctx, time.Until(c.began.Add(c.hold)))
-	return ctx, func() { cancel(); <-t.slots }, nil
 }
 
 // awaitPeers waits briefly for the connections to the chosen brokers that are registered: right after a start they are

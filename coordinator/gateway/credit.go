@@ -157,14 +157,8 @@ func (s *subscription) refreshCredit(now time.Duration) {
 // touchWaitingLocked restarts the timeouts of the messages that wait here: the client's time begins when it gets the
 // message.
 func (h *partitionSubscription) touchWaitingLocked() {
-	r := h.remote
-	if r == nil {
-		return
-	}
-	for _, d := range r.buffer.waiting() {
-		v := wire.VerbOf(wire.VerbTouch, r.stream, &d)
-		v.Argument = wire.Unseen
-		h.sub.g.out.sendVerb(r.to.Node, v)
+	if h.remote != nil {
+		h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
 	}
 }
 
@@ -194,14 +188,14 @@ func (h *partitionSubscription) giveBackLocked() {
 func (h *partitionSubscription) returnLocked(n int) {
 	last := h.remote.buffer.cut(n)
 	h.sub.freeWaitingLocked(size(last))
-	h.sendBackLocked(last)
+	h.sendUnseenLocked(wire.VerbRequeue, last)
 }
 
-// sendBackLocked returns messages that the client has not seen to the leader.
-func (h *partitionSubscription) sendBackLocked(list []api.Delivery) {
+// sendUnseenLocked sends a verb about messages that the client has not seen to the leader.
+func (h *partitionSubscription) sendUnseenLocked(kind wire.VerbKind, list []api.Delivery) {
 	r := h.remote
 	for _, d := range list {
-		v := wire.VerbOf(wire.VerbRequeue, r.stream, &d)
+		v := wire.VerbOf(kind, r.stream, &d)
 		v.Argument = wire.Unseen
 		h.sub.g.out.sendVerb(r.to.Node, v)
 	}

@@ -119,7 +119,7 @@ func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	switch {
 	case fit < len(run):
 		h.narrowLocked(short)
-		h.sendBackLocked(run[fit:])
+		h.sendUnseenLocked(wire.VerbRequeue, run[fit:])
 	case h.sub.mu.waiting > waitingBytes:
 		h.setCreditLocked(h.sub.creditLocked(h))
 	}

@@ -97,7 +97,7 @@ func nothing(string, string) bool { return false }
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	if err := q.addTopic(who, name, partitions); err != nil {
-		q.refused(who, "create topic "+name, err)
+		q.record(who, "create topic "+name, err)
 		return nil, err
 	}
 	return func() { q.doneTopic(name) }, nil
@@ -194,7 +194,7 @@ func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(
 	}
 	who, key := api.RequesterOf(ctx), pendingKey{topic, channel}
 	if first, err = q.addChannel(who, key, t); err != nil {
-		q.refused(who, "create channel "+topic+"/"+channel, err)
+		q.record(who, "create channel "+topic+"/"+channel, err)
 		return nil, false, err
 	}
 	return func() { q.doneChannel(key) }, first, nil
@@ -277,8 +277,8 @@ func (q *Quotas) Ephemeral(channels []string, channel string) error {
 	return over(n, 1, q.limits.Channels, "ephemeral channels (--max-channels)", "the topic")
 }
 
-// refused records a refusal, unless the request itself is audited.
-func (q *Quotas) refused(who api.Requester, what string, err error) {
+// record records a change or a refusal (err), unless the request itself is audited.
+func (q *Quotas) record(who api.Requester, what string, err error) {
 	if who.Identity != "" && !who.Audited {
 		q.note(who, what, err)
 	}
@@ -287,7 +287,5 @@ func (q *Quotas) refused(who api.Requester, what string, err error) {
 // Implied records a change that no request asked for by name: a put or a subscription created something, or an unused
 // topic was deleted.
 func (q *Quotas) Implied(ctx context.Context, what string) {
-	if who := api.RequesterOf(ctx); who.Identity != "" && !who.Audited {
-		q.note(who, what, nil)
-	}
+	q.record(api.RequesterOf(ctx), what, nil)
 }
