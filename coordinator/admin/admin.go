@@ -108,14 +108,11 @@ func New(o Options) *Admin {
 	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
 	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
-	a.Topics = &Topics{
-		records: r, caller: o.Caller, up: o.Up, low: o.Low, defaults: o.Defaults, channels: a.Channels,
-		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
-	}
+	a.Topics = &Topics{records: r, o: o, channels: a.Channels, quotas: q, locks: locks, slots: make(chan struct{}, makers)}
 	a.Channels.topics = a.Topics
 	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, Low: o.Low})
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
-	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
+	a.Recovery = &Recovery{records: r, o: o}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}
 	return a
 }

@@ -89,7 +89,7 @@ func (t *Topics) try(ctx context.Context, c *creation, old metadata.TopicState) 
 func (t *Topics) ready(ctx context.Context, c *creation) (err error) {
 	if c.places == nil {
 		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
+		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.o.Low), wish); err != nil {
 			return err
 		}
 		t.leadersFirst(c.places)
@@ -103,7 +103,7 @@ func (t *Topics) ready(ctx context.Context, c *creation) (err error) {
 // preferred leader. Such brokers are chosen only if there are too few others.
 func (t *Topics) leadersFirst(places [][]ident.Node) {
 	rank := func(n ident.Node) int {
-		if t.catalog.Drain(n) != "" || t.low(n) {
+		if t.catalog.Drain(n) != "" || t.o.Low(n) {
 			return 1
 		}
 		return 0
@@ -120,7 +120,7 @@ func (t *Topics) awaitPeers(ctx context.Context, places [][]ident.Node) {
 	defer cancel()
 	_ = t.catalog.Await(ctx, func() bool {
 		for n := range byNode(places, 0) {
-			if _, live := t.catalog.LiveNode(n); live && !t.up(n) {
+			if _, live := t.catalog.LiveNode(n); live && !t.o.Up(n) {
 				return false
 			}
 		}
@@ -141,9 +141,9 @@ func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
 		}
 		asked.Go(func() {
 			req := calls.PrepareRequest{Name: c.spec.name, Topic: uint64(c.id), Partitions: numbers, Durability: string(c.spec.durability)}
-			resp, err := calls.Prepare.Ask(ctx, t.caller, node, req)
+			resp, err := calls.Prepare.Ask(ctx, t.o.Caller, node, req)
 			if err != nil || len(resp.Stores) != len(numbers) {
-				t.log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
+				t.o.Log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
 				return
 			}
 			mu.Lock()
@@ -170,7 +170,7 @@ func (t *Topics) release(ctx context.Context, c *creation) {
 		for n := range stores {
 			req.Partitions = append(req.Partitions, uint16(n))
 		}
-		_, _ = calls.Release.Ask(ctx, t.caller, node, req) // a failure leaves an empty folder
+		_, _ = calls.Release.Ask(ctx, t.o.Caller, node, req) // a failure leaves an empty folder
 	}
 }
 
@@ -190,7 +190,7 @@ func byNode(places [][]ident.Node, first int) map[ident.Node][]uint16 {
 func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, error) {
 	s := c.spec
 	state := metadata.TopicState{V: metadata.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
-		MinInSync: s.minInSync, Durability: s.durability, Ordered: *s.ordered, Options: t.defaults.of(s.name).Options, Owner: s.owner}
+		MinInSync: s.minInSync, Durability: s.durability, Ordered: *s.ordered, Options: t.o.Defaults.of(s.name).Options, Owner: s.owner}
 	setLimits(&state, s.options, s.durability)
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // nsqadmin may repeat the deletion at another broker
@@ -232,7 +232,7 @@ func (t *Topics) firstState(c *creation, n int, nodes []ident.Node) metadata.Par
 		}
 		incarnations[node] = r.Incarnation
 		all = append(all, ident.Member{Node: node, Store: st})
-		if !t.low(node) {
+		if !t.o.Low(node) {
 			roomy = append(roomy, ident.Member{Node: node, Store: st})
 		}
 	}

@@ -45,7 +45,7 @@ func (t *Topics) tryTrash(ctx context.Context, name string, state metadata.Topic
 	gone.Trashed = true
 	who := api.RequesterOf(ctx)
 	trash := metadata.TrashState{
-		V: metadata.Version, Name: name, Topic: state, GraceMS: t.defaults.DeleteGrace.Milliseconds(), By: who.Identity, DeletedAtMS: gone.DeletedAtMS,
+		V: metadata.Version, Name: name, Topic: state, GraceMS: t.o.Defaults.DeleteGrace.Milliseconds(), By: who.Identity, DeletedAtMS: gone.DeletedAtMS,
 	}
 	trash.Topic.V, trash.Topic.DeletedAtMS = metadata.Version, 0
 	puts := []metadata.Put{
@@ -222,7 +222,7 @@ func (t *Topics) delete(ctx context.Context, op api.DeleteTopic) error {
 	case err != nil:
 		return err
 	case again && op.BrokerByBroker:
-		t.log.WithField("topic", name).Warnf("topic not deleted: it was deleted less than %s ago, and a put has created it again since. The request counts as a repeat of that deletion, because nsqadmin asks every broker. To delete the new topic, repeat the request here or use nsqctl topic delete", deleteRepeat)
+		t.o.Log.WithField("topic", name).Warnf("topic not deleted: it was deleted less than %s ago, and a put has created it again since. The request counts as a repeat of that deletion, because nsqadmin asks every broker. To delete the new topic, repeat the request here or use nsqctl topic delete", deleteRepeat)
 		return nil
 	}
 	if op.Now || !t.graced(name) {
@@ -235,7 +235,7 @@ func (t *Topics) delete(ctx context.Context, op api.DeleteTopic) error {
 
 // graced reports whether a deleted topic goes to the trash. An #ephemeral topic does not.
 func (t *Topics) graced(name string) bool {
-	return t.defaults.DeleteGrace > 0 && !nsqd.IsEphemeral(name)
+	return t.o.Defaults.DeleteGrace > 0 && !nsqd.IsEphemeral(name)
 }
 
 // DeleteAsRead permanently deletes a topic, but no later topic of its name. It writes the tombstone and removes the

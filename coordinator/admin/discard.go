@@ -39,7 +39,7 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 	h, there := found.holding(on)
 	if there {
 		req := calls.DiscardRequest{Topic: uint64(found.id.Topic), Number: found.id.Number, Store: uint64(h.Store)}
-		if _, err := calls.Discard.Ask(ctx, r.caller, on, req); err != nil {
+		if _, err := calls.Discard.Ask(ctx, r.o.Caller, on, req); err != nil {
 			if !errors.Is(err, api.ErrInvalid) {
 				err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, on, err)
 			}
@@ -47,13 +47,13 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 		}
 	}
 	now := time.Now().UTC()
-	record := discarded{V: metadata.Version, At: now, By: r.self, Topic: topic, Partition: partition, Replica: h}
+	record := discarded{V: metadata.Version, At: now, By: r.o.Self, Topic: topic, Partition: partition, Replica: h}
 	name := fmt.Sprintf("%s-discard-%s", now.Format("20060102T150405.000"), found.id)
 	puts := []metadata.Put{{Key: r.keys.Audit(name), Value: metadata.Encode(record)}}
 	if err := r.rewrite(ctx, found.id, puts); err != nil {
 		return err
 	}
-	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
+	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
 		Warn("replica discarded: it is in the trash and will be copied again")
 	return nil
 }

@@ -92,7 +92,7 @@ func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 	c := &creation{id: state.ID, first: state.Partitions, spec: spec{
 		name: op.Topic, partitions: add, replicas: state.ReplicationFactor, minInSync: state.MinInSync, durability: state.Durability,
 	}}
-	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
+	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
 		next, err := t.tryGrowth(ctx, c, state)
 		if err == nil {

@@ -25,10 +25,7 @@ const (
 // Recovery recovers partitions whose in-sync set is lost (api.Recovery).
 type Recovery struct {
 	*records
-	self      ident.Node
-	directory Directory
-	caller    calls.Caller
-	log       logrus.FieldLogger
+	o Options
 }
 
 // remains is the state of a partition, with everything that a transaction has to compare.
@@ -66,7 +63,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 		return found, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	found.Epoch = found.state.Epoch
-	if l, ok := r.directory.Leader(found.id); ok {
+	if l, ok := r.o.Directory.Leader(found.id); ok {
 		found.Leader = l.Node
 	}
 	r.collectHoldings(ctx, &found)
@@ -87,7 +84,7 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 	answers := make([]*calls.DigestReply, len(nodes))
 	concurrency.Each(len(nodes), recoverCalls, func(i int) {
 		beyond := calls.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
-		if d, err := calls.Digest.Ask(ctx, r.caller, nodes[i], beyond); err == nil {
+		if d, err := calls.Digest.Ask(ctx, r.o.Caller, nodes[i], beyond); err == nil {
 			answers[i] = &d
 		}
 	})
@@ -186,7 +183,7 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 		next.Epoch, next.Leader, next.LeaderIncarnation = found.newest()+1, from, found.runs[from]
 	}
 	now := time.Now().UTC()
-	record := audit{V: metadata.Version, At: now, By: r.self, From: h, Before: found.state, Remains: found.Remains}
+	record := audit{V: metadata.Version, At: now, By: r.o.Self, From: h, Before: found.state, Remains: found.Remains}
 	name := fmt.Sprintf("%s-recover-%s", now.Format("20060102T150405.000"), found.id)
 	ok, rev, err := r.store.Txn(ctx, r.conditions(&found), []metadata.Put{
 		{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, {Key: r.keys.Audit(name), Value: metadata.Encode(record)},
@@ -197,7 +194,7 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 	if err != nil {
 		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
 	}
-	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
+	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
 		Error("partition recovered uncleanly: acknowledged messages after its new end are lost")
 	return found.Remains, r.catalog.Await(ctx, func() bool { s, there := r.catalog.Partition(found.id); return !there || s.Revision >= rev })
 }

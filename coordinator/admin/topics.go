@@ -16,8 +16,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/rpc/calls"
-	"github.com/sirupsen/logrus"
 )
 
 const (
@@ -30,16 +28,11 @@ const (
 // Topics creates, changes and deletes topics.
 type Topics struct {
 	*records
-	caller   calls.Caller
-	up       func(ident.Node) bool
-	low      func(ident.Node) bool // below its disk reserve
-	defaults Defaults
+	o        Options
 	channels *Channels
 	quotas   *quota.Quotas
 	locks    *txn.KeyedLock // by name, while a topic is created
 	slots    chan struct{}  // one for each topic that is being created
-	group    *concurrency.Group
-	log      logrus.FieldLogger
 }
 
 // spec describes a topic that is to be created.
@@ -64,7 +57,7 @@ func DefaultMinInSync(replicationFactor int) int {
 
 // complete fills in the defaults and checks; errors wrap api.ErrInvalid.
 func (t *Topics) complete(s spec) (spec, error) {
-	d := t.defaults.of(s.name)
+	d := t.o.Defaults.of(s.name)
 	setDefault(&s.partitions, d.Partitions)
 	if s.replicas == 0 {
 		s.replicas = d.ReplicationFactor
@@ -99,7 +92,7 @@ func (t *Topics) Ensure(ctx context.Context, name string) error {
 	if _, ok := t.catalog.Topic(name); ok {
 		return nil
 	}
-	if t.defaults.NoAutoCreate {
+	if t.o.Defaults.NoAutoCreate {
 		return api.ErrTopicNotFound
 	}
 	s, err := t.complete(spec{name: name})
@@ -133,7 +126,7 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 		if err := t.mayHave(op.Limits.Values); err != nil {
 			return err
 		}
-		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default number is awaited
+		if err := t.enoughBrokers(s.replicas, t.o.Defaults.of(s.name).ReplicationFactor); err != nil { // the default number is awaited
 			return err
 		}
 	}
@@ -142,7 +135,7 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 
 // mayHave refuses options that require a --delete-grace if there is none.
 func (t *Topics) mayHave(o metadata.TopicOptions) error {
-	if r := o.NeedsGrace(); r != nil && t.defaults.DeleteGrace == 0 {
+	if r := o.NeedsGrace(); r != nil && t.o.Defaults.DeleteGrace == 0 {
 		return fmt.Errorf("%w: %s requires a --delete-grace: %s", api.ErrInvalid, r.Name, r.Grace)
 	}
 	return nil
@@ -213,12 +206,12 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 	s.owner = api.RequesterOf(ctx).User
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
-	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}
+	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.o.Defaults.Hold + time.Duration(s.partitions)*prepareEach}
 	if time.Since(came) > txn.Retry { // another caller has tried it
 		c.began = came
 	}
 	known := t.knownChannels(ctx, s.name)
-	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
+	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
 		old, there := t.catalog.Record(s.name) // read once: the write replaces the record that was checked
 		if there && !old.Deleted {
@@ -244,12 +237,12 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 // knownChannels are the channels that a new topic is to have before its first message, because only a topic's first
 // channel begins with the retained messages: lookupd has them, and their consumers have not connected yet.
 func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
-	if t.defaults.KnownChannels == nil {
+	if t.o.Defaults.KnownChannels == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
 	defer cancel()
-	return slices.DeleteFunc(t.defaults.KnownChannels(ctx, topic), func(channel string) bool {
+	return slices.DeleteFunc(t.o.Defaults.KnownChannels(ctx, topic), func(channel string) bool {
 		return !api.ValidName(channel) || nsqd.IsEphemeral(channel)
 	})
 }
@@ -258,7 +251,7 @@ func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
 func (t *Topics) createKnown(ctx context.Context, topic string, channels []string) {
 	for _, channel := range channels {
 		if err := t.channels.Create(ctx, topic, channel, "earliest", false); err != nil {
-			t.log.WithError(err).WithField("topic", topic).WithField("channel", channel).
+			t.o.Log.WithError(err).WithField("topic", topic).WithField("channel", channel).
 				Warn("channel of lookupd not created")
 		}
 	}

@@ -21,12 +21,7 @@ import (
 const transactions = 16
 
 // Moves decides the placement of replicas. The controller carries it out, step by step.
-type Moves struct {
-	o       Options
-	store   metadata.Store
-	keys    metadata.Keys
-	catalog *catalog.Catalog
-}
+type Moves struct{ o Options }
 
 // Options are all required, except Low.
 type Options struct {
@@ -44,7 +39,7 @@ func New(o Options) *Moves {
 	if o.Low == nil {
 		o.Low = func(ident.Node) bool { return false }
 	}
-	return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog}
+	return &Moves{o: o}
 }
 
 // Do carries out an operation on the placement; api.ErrInvalid: it is none. A decommissioned broker may be stopped
@@ -76,7 +71,7 @@ func (m *Moves) move(ctx context.Context, op api.MoveReplica) error {
 
 // moved checks a move, and returns its partition and the change of its replicas.
 func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
-	t, ok := m.catalog.Topic(op.Topic)
+	t, ok := m.o.Catalog.Topic(op.Topic)
 	if !ok {
 		return id, nil, api.ErrTopicNotFound
 	}
@@ -86,7 +81,7 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	if err := m.mayReceive(op.To); err != nil {
 		return id, nil, err
 	}
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == op.From }) {
+	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == op.From }) {
 		return id, nil, fmt.Errorf("%w: %q", api.ErrBrokerNotFound, op.From)
 	}
 	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
@@ -107,17 +102,17 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 
 // mayReceive returns the reason why a broker gets no replicas; nil: it may.
 func (m *Moves) mayReceive(n ident.Node) error {
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
+	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 	}
-	r, live := m.catalog.LiveNode(n)
+	r, live := m.o.Catalog.LiveNode(n)
 	if !live || r.Transferring {
 		return fmt.Errorf("%w: broker %q does not run", api.ErrInvalid, n)
 	}
-	if m.catalog.Leaving(n) {
+	if m.o.Catalog.Leaving(n) {
 		return fmt.Errorf("%w: broker %q is being decommissioned", api.ErrInvalid, n)
 	}
-	if m.catalog.Drain(n) != "" {
+	if m.o.Catalog.Drain(n) != "" {
 		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", api.ErrInvalid, n, n)
 	}
 	if m.o.Low(n) {
@@ -156,12 +151,12 @@ type aim struct{ before, after []ident.Node }
 func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node
-	for _, p := range m.catalog.Partitions() {
-		if s, ok := m.catalog.Partition(p); ok {
+	for _, p := range m.o.Catalog.Partitions() {
+		if s, ok := m.o.Catalog.Partition(p); ok {
 			ids, before = append(ids, p), append(before, aimed(s))
 		}
 	}
-	after := plan.Balance(slices.DeleteFunc(m.catalog.Candidates(0, m.o.Low), func(c plan.Broker) bool {
+	after := plan.Balance(slices.DeleteFunc(m.o.Catalog.Candidates(0, m.o.Low), func(c plan.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
 	out := map[ident.Partition]aim{}
@@ -184,21 +179,21 @@ func aimed(s metadata.PartitionState) []ident.Node {
 // aim writes the replicas that a partition is to have, and returns when this broker's catalog has them. change is
 // called again when another writer was faster. An unchanged target is not written.
 func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []ident.Node) ([]ident.Node, error)) error {
-	key := m.keys.Partition(p)
-	s, _ := m.catalog.Partition(p)
+	key := m.o.Keys.Partition(p)
+	s, _ := m.o.Catalog.Partition(p)
 	for {
 		target, err := change(aimed(s))
 		if err != nil || slices.Equal(target, aimed(s)) {
 			return err
 		}
 		s.V, s.Target = metadata.Version, target
-		ok, rev, err := txn.Try(ctx, m.store, []metadata.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(s)}})
+		ok, rev, err := txn.Try(ctx, m.o.Store, []metadata.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(s)}})
 		if err == nil && ok {
-			return m.catalog.Await(ctx, func() bool { now, there := m.catalog.Partition(p); return !there || now.Revision >= rev })
+			return m.o.Catalog.Await(ctx, func() bool { now, there := m.o.Catalog.Partition(p); return !there || now.Revision >= rev })
 		}
 		var e metadata.Entry
 		if err == nil {
-			e, err = m.store.Get(ctx, key)
+			e, err = m.o.Store.Get(ctx, key)
 		}
 		if err == nil {
 			s, err = metadata.DecodePartition(e)
@@ -226,7 +221,7 @@ func (m *Moves) drain(ctx context.Context, op api.Drain) error {
 // another drain. The compare fails once the other broker may not lead: of two concurrent drains that would leave none,
 // one fails.
 func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metadata.Compare, err error) {
-	entries, _, err := m.store.List(ctx, m.keys.Nodes())
+	entries, _, err := m.o.Store.List(ctx, m.o.Keys.Nodes())
 	if err != nil {
 		return compare, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
@@ -235,7 +230,7 @@ func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metad
 		if err != nil {
 			return compare, err
 		}
-		if _, runs := m.catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
+		if _, runs := m.o.Catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
 			return metadata.Compare{Key: e.Key, Create: -1, Mod: e.Mod}, nil
 		}
 	}
@@ -245,9 +240,9 @@ func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metad
 // editNode changes the permanent key of a broker, and returns when it is written. requires, unless nil, adds a
 // condition to the change, or refuses it.
 func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.NodeState), requires func(context.Context, ident.Node) (metadata.Compare, error)) error {
-	key := m.keys.Node(n)
+	key := m.o.Keys.Node(n)
 	for {
-		e, err := m.store.Get(ctx, key)
+		e, err := m.o.Store.Get(ctx, key)
 		if errors.Is(err, metadata.ErrNotFound) {
 			return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 		}
@@ -272,7 +267,7 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.
 			}
 			compares = append(compares, c)
 		}
-		if _, _, err = txn.Try(ctx, m.store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
+		if _, _, err = txn.Try(ctx, m.o.Store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
 			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 	}

@@ -25,14 +25,14 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 	without, with := plan.Foresee(now), plan.Foresee(then.Snapshot)
 	p := api.Plan{Steps: []api.PlanStep{}, Blocked: []string{}}
 	loads := map[ident.Node]*api.PlanBroker{}
-	for _, n := range m.catalog.Nodes() {
+	for _, n := range m.o.Catalog.Nodes() {
 		loads[n.Name] = &api.PlanBroker{Broker: n.Name}
 	}
 	for i, x := range now.Partitions {
 		was, will := without[i].State, with[i].State
 		count(loads, x.State, func(b *api.PlanBroker) (replicas, leads *int) { return &b.Replicas, &b.Leads })
 		count(loads, will, func(b *api.PlanBroker) (replicas, leads *int) { return &b.ReplicasAfter, &b.LeadsAfter })
-		name, _ := m.catalog.Name(x.ID.Topic)
+		name, _ := m.o.Catalog.Name(x.ID.Topic)
 		if blocked := then.keeps(will); blocked != "" {
 			p.Blocked = append(p.Blocked, fmt.Sprintf("%s/%d %s", name, x.ID.Number, blocked))
 		}
@@ -44,7 +44,7 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 			Leader: x.State.Leader, LeaderAfter: will.Leader,
 		})
 	}
-	for _, n := range m.catalog.Nodes() {
+	for _, n := range m.o.Catalog.Nodes() {
 		p.Brokers = append(p.Brokers, *loads[n.Name])
 	}
 	slices.SortFunc(p.Steps, func(a, b api.PlanStep) int { return a.Compare(b) })
@@ -123,7 +123,7 @@ func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (
 
 // without removes a broker from the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
+	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 	}
 	runs := slices.ContainsFunc(w.Live, func(b plan.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
