@@ -66,6 +66,7 @@ staticcheck:
 # The documents that a test of each package compares with the code.
 reference: ## write the generated documents again: docs/reference, docs/metrics.md, packaging/nsqd.toml
 	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
+	$(GO) test -count=1 ./internal/option -run ConsoleFields -rewrite
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
 	$(GO) test -count=1 ./internal/frontend/httpapi -run OpenAPI -rewrite
 	$(GO) test -count=1 ./internal/frontend/tcp -run 'Reference|TestErrors' -rewrite

@@ -5,9 +5,9 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // core is the broker as the gateway uses it: gateway.Core. Puts go to the engine without a
@@ -28,32 +28,19 @@ func (b *Broker) Incarnation() ident.Incarnation { return b.session.Newest() }
 // Topic finds a topic in the watched metadata.
 func (b core) Topic(name string) (gateway.Topic, bool) {
 	t, ok := b.catalog.Topic(name)
-	if !ok {
-		return gateway.Topic{}, false
-	}
-	return topicOf(name, t), true
-}
-
-func topicOf(name string, t metadata.TopicState) gateway.Topic {
 	return gateway.Topic{
-		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered,
-		Options: t.Options,
-	}
+		Name: name, ID: t.ID, Partitions: t.Partitions, Ordered: t.Ordered, Options: t.Options,
+	}, ok
 }
 
 // EnsureTopic finds a topic, or makes it with the defaults if that is allowed.
-func (b core) EnsureTopic(ctx context.Context, name string) (gateway.Topic, error) {
-	t, err := b.admin.Topics.Ensure(ctx, name)
-	if err != nil {
-		return gateway.Topic{}, err
-	}
-	return topicOf(name, t), nil
+func (b core) EnsureTopic(ctx context.Context, name string) error {
+	return b.admin.Topics.Ensure(ctx, name)
 }
 
 // Leader is the live leader of a partition.
 func (b core) Leader(p ident.Partition) (gateway.Leadership, bool) {
-	l, ok := b.directory.Leader(p)
-	return gateway.Leadership(l), ok
+	return b.directory.Leader(p)
 }
 
 // Leads reports whether this broker serves the partition now.
@@ -82,6 +69,11 @@ func (b core) CreateChannel(ctx context.Context, topic, channel, from string, or
 // Filter is the filter in a channel's key.
 func (b core) Filter(t ident.TopicID, channel string) string {
 	return b.catalog.Channels(t)[channel].Policy.Filter
+}
+
+// AskSettle settles receipts at the leader of their partition.
+func (b core) AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error) {
+	return b.admin.Channels.AskSettle(ctx, req)
 }
 
 // ChannelMissing has the next CreateChannel ask the leaders again.

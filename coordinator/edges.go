@@ -72,7 +72,7 @@ func (b *Broker) Positions(ctx context.Context, topic string) ([]api.ChannelPosi
 
 // Settle carries a verb out on deliveries by their receipts (api.Receipts).
 func (b *Broker) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []api.Receipt) []error {
-	return b.admin.Channels.Settle(ctx, topic, channel, do, list)
+	return b.gateway.Settle(ctx, topic, channel, do, list)
 }
 
 // Trace gives the state of one message (api.Tracer).

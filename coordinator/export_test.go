@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -15,6 +16,9 @@ import (
 // Topic finds a topic.
 func (b *Broker) Topic(name string) (gateway.Topic, bool) { return core{b, b.engine}.Topic(name) }
 
+// Paused reports whether the catalog has a topic as paused.
+func (b *Broker) Paused(topic string) bool { t, _ := b.catalog.Topic(topic); return t.Paused }
+
 // Leads reports whether the broker serves a partition.
 func (b *Broker) Leads(p ident.Partition) bool { return core{b, b.engine}.Leads(p) }
 
@@ -22,7 +26,7 @@ func (b *Broker) Leads(p ident.Partition) bool { return core{b, b.engine}.Leads(
 func (b *Broker) Queue(p ident.Partition) (*nsqd.Partition, bool) { return core{b, b.engine}.Queue(p) }
 
 // ProposePut submits a put.
-func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c gateway.Completer) {
+func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c replica.Completer) {
 	core{b, b.engine}.Propose(p, d, c)
 }
 

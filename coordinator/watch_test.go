@@ -37,7 +37,7 @@ func TestBrokerReceivesChangesWhileItTrashesATopic(t *testing.T) {
 		c.do("n1", "topic.delete", "old", "", nil)
 		<-trashing
 		c.do("n1", "topic.pause", other, "", nil)
-		c.eventually(func() bool { topic, _ := c.nodes["n2"].Topic(other); return topic.Paused }, "n2 hears nothing")
+		c.eventually(func() bool { return c.nodes["n2"].Paused(other) }, "n2 hears nothing")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -27,7 +28,7 @@ var failures = map[string]struct {
 		r.tick(60_000)
 	}},
 	"returned": {0, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Return(s, c.of(0, 0))) }},
-	"back-off": {400, Policy{Backoff: Backoff{BaseMS: 400}}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
+	"back-off": {400, Policy{Backoff: option.Backoff{BaseMS: 400}}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
 		require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	}},
 }

@@ -9,10 +9,11 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // policies are the policies of the reference runs.
-var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
+var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: option.Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
 
 // retry is the state of a message after a failed delivery.
 func (r *reference) retry(seq int, delayMS int64) {

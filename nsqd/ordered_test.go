@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // An ordered channel has at most one message in flight, deliveries of an earlier leader included.
@@ -84,7 +85,7 @@ func TestOrderedChannelWaitsForInheritedState(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	for name, policy := range map[string]Policy{
 		"requeue": {},
-		"backoff": {Backoff: Backoff{BaseMS: 5000}},
+		"backoff": {Backoff: option.Backoff{BaseMS: 5000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			delay := int64(5000)

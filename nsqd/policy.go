@@ -3,6 +3,7 @@ package nsqd
 import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
@@ -19,7 +20,7 @@ type Policy struct {
 	DeadLetters bool
 	// Backoff is the least delay before a message is delivered again. An ordered channel waits for
 	// it: no later message overtakes.
-	Backoff Backoff
+	Backoff option.Backoff
 	// Filter is the text of a filter (package nsqd/filter). The channel finishes the messages that it
 	// rejects instead of delivering them. "": it delivers all messages.
 	Filter string

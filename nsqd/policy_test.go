@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -188,7 +189,7 @@ func TestManyDeadMessagesComeInParts(t *testing.T) {
 func TestBackoffDelaysRedelivery(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
-	c.SetPolicy(Policy{Backoff: Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
+	c.SetPolicy(Policy{Backoff: option.Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
 	r.publish("m")
 	s := subscribe(t, c)
 	for _, wait := range []int64{100, 300, 500, 500} {
@@ -203,7 +204,7 @@ func TestBackoffDelaysRedelivery(t *testing.T) {
 	r.tick(9_999)
 	require.Empty(t, c.Pull(s, 1, nil), "the consumer asked for more")
 	for range 100 {
-		d := Backoff{BaseMS: 1000, Jitter: 0.5}.DelayMS(1)
+		d := option.Backoff{BaseMS: 1000, Jitter: 0.5}.DelayMS(1)
 		require.True(t, d >= 500 && d <= 1000, "%d", d)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 func newChannel(t *cli.Target) *cobra.Command {
@@ -67,11 +68,9 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", cli.Places+"; default: the first channel of a topic begins with its first message, any other with the next message")
 	cmd.Flags().BoolVar(&ordered, "ordered", false, "ordered: one message in flight per partition")
-	cmd.Flags().StringVar(&filter, "filter", "", filterHelp)
+	cmd.Flags().StringVar(&filter, "filter", "", option.FilterHelp)
 	return cmd
 }
-
-const filterHelp = "deliver only messages that meet a condition: tag=VALUE, header:NAME=VALUE, ^= prefix, *= glob, ~= RE2, ! opposite"
 
 func newChannelOrder(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
@@ -156,17 +155,15 @@ finished, until "channel seek" moves the channel back.`,
   nsqctl channel policy orders europe --filter ''`,
 		Args: cobra.ExactArgs(2),
 	}
-	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff", "filter"}
-	cmd.Flags().String(settings[0], "", "attempts after which a message becomes a dead letter; 0 = no limit")
-	cmd.Flags().String(settings[1], "", "topic of the dead letters; it is created")
-	cmd.Flags().String(settings[2], "", "least delay before a redelivery: base[,factor[,max[,jitter]]]")
-	cmd.Flags().String(settings[3], "", filterHelp+"; '' = every message")
+	for _, r := range option.Policies {
+		cmd.Flags().String(r.Flag(), "", r.Help)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q, set := channelArgs(args), false
-		for _, s := range settings {
-			if cmd.Flags().Changed(s) {
-				v, _ := cmd.Flags().GetString(s)
-				q.Set(underscored(s), v)
+		for _, r := range option.Policies {
+			if cmd.Flags().Changed(r.Flag()) {
+				v, _ := cmd.Flags().GetString(r.Flag())
+				q.Set(r.Name, v)
 				set = true
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -181,11 +180,12 @@ func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
 }
 
 func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {
-	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s%s%s\n",
-		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
-		cli.Mark(x.Dedupe == option.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
-		cli.Mark(x.IdleMS > 0, fmt.Sprintf(", deleted when idle for %s", time.Duration(x.IdleMS)*time.Millisecond)),
-		cli.Mark(x.ChannelIdleMS > 0, fmt.Sprintf(", channels announced when idle for %s and deleted later", time.Duration(x.ChannelIdleMS)*time.Millisecond)))
+	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s",
+		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"))
+	for _, option := range x.Differing() {
+		fmt.Fprintf(out, ", %s", option)
+	}
+	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	clustercmd.PrintTopics(w, v, []api.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {

@@ -66,12 +66,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Meta: p.meta.store, Members: p.members(), Listen: p.peers.port, TLS: p.peers.tls(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
 		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
-		TopicOptions: metadata.TopicOptions{
-			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
-			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes, IdleMS: o.TopicIdleAfter.Milliseconds(),
-			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
-		},
-		Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
+		TopicOptions: o.TopicOptions(), Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
 		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.clients.guard.Note, MayPublish: p.mayPublish,
 		Hold: o.LeaderHold,
 		Replica: replica.Options{

@@ -14,8 +14,7 @@ import (
 // maxListed bounds one listing of deferred messages.
 const maxListed = 100_000
 
-// Deferred lists at most limit delayed messages of a channel over all
-// partitions, by deadline (api.Channels).
+// Deferred lists at most limit delayed messages of a channel over all partitions, by deadline (api.Channels).
 func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]api.DeferredMessage, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -25,7 +24,7 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	all := []api.DeferredMessage{}
 	for n := range t.Partitions {
 		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
-		r, err := c.askDeferred(ctx, req)
+		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Deferred, req)
 		if err != nil {
 			return nil, err
 		}
@@ -38,8 +37,7 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	return all[:min(len(all), limit)], nil
 }
 
-// CancelDeferred finishes delayed messages of a channel and returns how many it
-// were; others are left alone (api.Channels).
+// CancelDeferred finishes delayed messages of a channel and returns their number (api.Channels).
 func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []api.MessageID) (int, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -55,19 +53,14 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	}
 	cancelled := 0
 	for n, seqs := range byPartition {
-		r, err := c.askDeferred(ctx, calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs})
+		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs}
+		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Deferred, req)
 		if err != nil {
 			return cancelled, err
 		}
 		cancelled += r.Cancelled
 	}
 	return cancelled, nil
-}
-
-func (c *Channels) askDeferred(ctx context.Context, req calls.DeferredRequest) (calls.DeferredReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Deferred, req)
 }
 
 // Deferred answers for a partition led here (calls.Deferred).
@@ -90,7 +83,6 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	for i, n := range req.Cancel {
 		seqs[i] = ident.Sequence(n)
 	}
-	n, err := p.Queue().CancelDeferred(ctx, req.Channel, seqs)
-	r.Cancelled = n
+	r.Cancelled, err = p.Queue().CancelDeferred(ctx, req.Channel, seqs)
 	return r, queueError(err)
 }

@@ -96,7 +96,8 @@ func TestErrorsOfPartitionsAreOneLine(t *testing.T) {
 	one := fmt.Errorf("partition 1: %w", api.ErrNoLeader)
 	require.EqualError(t, partitionErrors{one}, one.Error())
 	two := partitionErrors{one, api.ErrNotEnough, errors.New("line")}
-	require.EqualError(t, two, one.Error()+" (and 2 partitions more)")
+	require.EqualError(t, two[:2], one.Error()+" (and 1 more partition)")
+	require.EqualError(t, two, one.Error()+" (and 2 more partitions)")
 	require.ErrorIs(t, two, api.ErrNoLeader)
 	require.ErrorIs(t, two, api.ErrNotEnough)
 }

@@ -13,8 +13,7 @@ import (
 // maxPositioned bounds the deferred messages of a channel and partition in an answer.
 const maxPositioned = 50_000
 
-// Positions asks the leader of each partition how far its durable channels are, and sorts the
-// answers by channel and partition (api.Channels).
+// Positions lists the positions of the durable channels of a topic, by channel and partition (api.Channels).
 func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPosition, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -22,7 +21,8 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 	}
 	var all []api.ChannelPosition
 	for n := range t.Partitions {
-		r, err := c.askPositions(ctx, calls.PositionsRequest{Topic: uint64(t.ID), Number: uint16(n)})
+		req := calls.PositionsRequest{Topic: uint64(t.ID), Number: uint16(n)}
+		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Positions, req)
 		if err != nil {
 			return nil, err
 		}
@@ -36,13 +36,6 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 	return all, nil
 }
 
-func (c *Channels) askPositions(ctx context.Context, req calls.PositionsRequest) (calls.PositionsReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Positions, req)
-}
-
-// positionOf converts an answer for the edges.
 func positionOf(partition int, x calls.ChannelPosition) api.ChannelPosition {
 	at := api.ChannelPosition{Channel: x.Channel, Partition: partition, Confirmed: ident.Sequence(x.Confirmed), Consumers: x.Consumers}
 	for i := 0; i+1 < len(x.Settled); i += 2 {

@@ -21,10 +21,8 @@ func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (o
 	if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
 		return out, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
 	req := calls.TraceRequest{Topic: uint64(t.ID), Number: place.Partition, Sequence: place.Sequence}
-	r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Trace, req)
+	r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Trace, req)
 	if err != nil {
 		return out, err
 	}
@@ -71,7 +69,6 @@ func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
 	return r, nil
 }
 
-// readTraced reads the message from the log.
 func readTraced(p *engine.Partition, seq ident.Sequence, r *calls.TraceReply) error {
 	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {

@@ -82,7 +82,7 @@ func newTable(r Components) *table {
 		return r.Queues.Trace(req)
 	})
 	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
-		return r.Queues.Settle(req)
+		return r.Gateway.SettleLed(req)
 	})
 	on(t, calls.Ends, func(context.Context, ident.Node, calls.None) (calls.EndsReply, error) {
 		return r.Inspector.Ends(), nil

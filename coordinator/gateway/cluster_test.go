@@ -25,6 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -331,8 +332,9 @@ func (b *broker) Topic(name string) (Topic, bool) {
 	return t, ok
 }
 
-func (b *broker) EnsureTopic(_ context.Context, name string) (Topic, error) {
-	return b.w.topic(name, b.name), nil
+func (b *broker) EnsureTopic(_ context.Context, name string) error {
+	b.w.topic(name, b.name)
+	return nil
 }
 
 func (b *broker) Leader(p ident.Partition) (Leadership, bool) {
@@ -358,7 +360,11 @@ func (b *broker) Changed() <-chan struct{} {
 
 func (b *broker) Flush() {}
 
-func (b *broker) Propose(p ident.Partition, d queue.Draft, c Completer) {
+func (b *broker) AskSettle(context.Context, calls.SettleRequest) (calls.SettleReply, error) {
+	return calls.SettleReply{}, api.ErrUnavailable
+}
+
+func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
 	b.loop.post(func() {
 		b.mu.Lock()
 		judge, n := b.judge, b.n

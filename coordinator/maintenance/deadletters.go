@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/sirupsen/logrus"
@@ -147,7 +148,7 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 
 // may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
 // the broker's.
-func (d *DeadLetters) may(p metadata.ChannelPolicy) bool {
+func (d *DeadLetters) may(p option.Policy) bool {
 	return p.DeadLetterTopic == "" || p.Owner == "" || d.o.MayPublish == nil || d.o.MayPublish(p.Owner, p.DeadLetterTopic)
 }
 

@@ -261,33 +261,12 @@ type ChannelState struct {
 	// channel.
 	Deleting bool `json:"deleting,omitempty"`
 
-	Policy ChannelPolicy `json:"policy,omitzero"`
+	Policy option.Policy `json:"policy,omitzero"`
 
 	// Owner is the user who created the channel and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
 
 	Revision int64 `json:"-"`
-}
-
-// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come
-// again for ever, and every message is delivered.
-type ChannelPolicy struct {
-	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
-	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
-	Backoff         Backoff `json:"retry_backoff,omitzero"`
-	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
-	// Owner is the user that set the dead-letter topic: the policy publishes there with its rights. "": none,
-	// as no rights were enforced, or an auth service knew the client.
-	Owner string `json:"owner,omitempty"`
-}
-
-// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max,
-// shortened at random by up to the share jitter. Base 0 = none.
-type Backoff struct {
-	BaseMS int64   `json:"base_ms,omitempty"`
-	Factor float64 `json:"factor,omitempty"`
-	MaxMS  int64   `json:"max_ms,omitempty"`
-	Jitter float64 `json:"jitter,omitempty"`
 }
 
 // NodeState is the value of nodes/<n> and live/<n> (version 1).

@@ -10,14 +10,14 @@ import (
 type TopicSample struct {
 	Topic string
 	Led   int // partitions of the topic that the broker leads
-	// Leadership changes with the set of led partitions and with their epochs. Counts of two
-	// samples may be subtracted only if it is equal in both.
+	// Leadership changes with the led partitions and their epochs. Counts of samples with different ones are not
+	// comparable.
 	Leadership    uint64
-	Messages      uint64 // since the topic was made
+	Messages      uint64 // since the creation of the topic
 	Put, PutBytes uint64 // committed by this process
 	Depth         int64  // messages that no channel has received
 	Paused        bool
-	KeptBytes     int64 // of the logs, one copy of each, as retained for replay and for channels
+	KeptBytes     int64 // of one copy of the logs
 	Channels      []ChannelSample
 }
 
@@ -70,17 +70,16 @@ type DiskSample struct {
 	FreeKnown            bool
 }
 
-// FaultSample is what one broker has noticed of its own faults.
+// FaultSample has the faults of one broker.
 type FaultSample struct {
-	Corrupt uint64 // connections of other brokers that were closed because of a wrong checksum
-	// For how long the present write of the journal, and pass of a core loop, has been under way.
-	JournalBusy, LoopBusy time.Duration
-	IdleChannels          []IdleChannel // that this broker, as the controller, will delete; the first one first
-	HeldPolicies          []HeldPolicy  // of channels whose topics this broker leads, by topic and channel
+	Corrupt               uint64        // connections of other brokers that were closed because of a wrong checksum
+	JournalBusy, LoopBusy time.Duration // duration of the present write of the journal, and pass of a core loop
+	IdleChannels          []IdleChannel // that this broker, as the controller, will delete, in this order
+	HeldPolicies          []HeldPolicy  // of channels of topics that this broker leads, by topic and channel
 }
 
-// HeldPolicy is a policy whose owner may not publish to the dead-letter topic any more. The dead messages of the channel
-// are held until it may, or until another user sets the policy.
+// HeldPolicy is a policy whose owner may no longer publish to the dead-letter topic. The channel retains its dead
+// messages until the owner may, or another user sets the policy.
 type HeldPolicy struct {
 	Topic           string `json:"topic"`
 	Channel         string `json:"channel"`
@@ -88,15 +87,15 @@ type HeldPolicy struct {
 	Owner           string `json:"owner"`
 }
 
-// IdleChannel is a channel that is deleted if nothing uses it before a time.
+// IdleChannel is a channel that is to be deleted because it is unused.
 type IdleChannel struct {
 	Topic       string `json:"topic"`
 	Channel     string `json:"channel"`
-	IdleMS      int64  `json:"idle_ms"`       // nothing has used it for at least this time
-	DeletesAtMS int64  `json:"deletes_at_ms"` // unix ms, by the clock of the controller: it is not deleted before
+	IdleMS      int64  `json:"idle_ms"`       // unused for at least this time
+	DeletesAtMS int64  `json:"deletes_at_ms"` // unix ms, by the controller's clock: not deleted before
 }
 
-// PlacedDamage is a damaged place of a replica.
+// PlacedDamage is a damaged range of a partition's replica.
 type PlacedDamage struct {
 	Topic     string     `json:"topic"`
 	Partition int        `json:"partition"`
@@ -107,7 +106,7 @@ type PlacedDamage struct {
 type ConsumerStats struct {
 	ClientStats
 	LastActivity time.Time
-	Oldest       *HeldMessage // in flight; nil = it holds none
+	Oldest       *HeldMessage // in flight; nil: none
 }
 
 // HeldMessage is a message in flight to a client.
@@ -115,5 +114,5 @@ type HeldMessage struct {
 	ID        MessageID
 	Partition uint16
 	Attempts  uint16        // this delivery included
-	For       time.Duration // since the delivery; a touch does not change it
+	For       time.Duration // since the delivery
 }

@@ -117,14 +117,14 @@ type newTopics struct {
 	Durability          string        `flag:"durability" default:"sync" oneof:"sync,replicated" help:"meaning of OK for new topics. sync: on the disk of every in-sync replica; replicated: in the memory of each, and lost if all of them lose power"`
 	Partitions          int           `flag:"partitions" default:"1" min:"1" max:"1024" help:"partitions of a new topic, if its creation does not set them"`
 	AutoCreateTopics    bool          `flag:"auto-create-topics" default:"true" help:"create a topic at its first put or subscription" when:"only administrators may create topics"`
-	TopicDefault        []string      `flag:"topic-default" default:"" help:"defaults of new topics whose names match a pattern, such as orders.*:partitions=8;retention-time=24h (repeat; the first match counts; the names are the flags of nsqctl topic create)"`
-	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" help:"refuse puts to a topic with more unfinished bytes than this (default for new topics); 0: no limit" when:"a topic without consumers must not fill the disk"`
-	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" max:"1099511627776" help:"messages a second that clients of this broker may publish to a topic; further puts are refused (default for new topics); 0: no limit" when:"one producer must not take the whole broker"`
-	TopicMaxPutBytes    int64         `flag:"topic-max-put-bytes-rate" default:"0" min:"0" max:"1099511627776" help:"bytes a second that clients of this broker may publish to a topic; further puts are refused (default for new topics); 0: no limit" when:"one producer must not take the whole network"`
-	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" help:"keep finished messages this long (default for new topics)" when:"consumers replay messages"`
-	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" help:"keep at most this many bytes of finished messages (default for new topics)" when:"kept messages must not fill the disk"`
-	TopicIdleAfter      time.Duration `flag:"topic-idle-after" default:"0s" min:"0s" help:"delete a topic that has had no put, no consumer and no unfinished message for this long; it can be undeleted for --delete-grace (default for new topics); 0: never" when:"clients create topics with temporary names"`
-	ChannelIdleAfter    time.Duration `flag:"channel-idle-after" default:"0s" min:"0s" help:"announce a channel that has had no consumer and no operation for this long, and delete it with its messages after --delete-grace (default for new topics); 0: never" when:"consumers leave channels behind"`
+	TopicDefault        []string      `flag:"topic-default" default:"" help:"defaults of new topics whose names match a pattern, in place of those of all topics, such as orders.*:partitions=8;retention-time=24h (repeat; the first that matches counts; the names are the flags of nsqctl topic create)"`
+	TopicMaxBytes       int64         `flag:"topic-max-bytes" default:"0" min:"0" option:"max_bytes" when:"a topic without consumers must not fill the disk"`
+	TopicMaxPutRate     int64         `flag:"topic-max-put-rate" default:"0" min:"0" option:"max_put_rate" when:"one producer must not take the whole broker"`
+	TopicMaxPutBytes    int64         `flag:"topic-max-put-bytes-rate" default:"0" min:"0" option:"max_put_bytes_rate" when:"one producer must not take the whole network"`
+	TopicRetention      time.Duration `flag:"topic-retention" default:"0s" min:"0s" option:"retention_time" when:"consumers replay messages"`
+	TopicRetentionBytes int64         `flag:"topic-retention-bytes" default:"0" min:"0" option:"retention_bytes" when:"kept messages must not fill the disk"`
+	TopicIdleAfter      time.Duration `flag:"topic-idle-after" default:"0s" min:"0s" option:"idle_after" when:"clients create topics with temporary names"`
+	ChannelIdleAfter    time.Duration `flag:"channel-idle-after" default:"0s" min:"0s" option:"channel_idle_after" when:"consumers leave channels behind"`
 }
 
 // Messages limits messages, their timeouts and delays.

@@ -8,7 +8,10 @@ import (
 	"iter"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // setting is one field of Options with the values of its tags.
@@ -21,7 +24,8 @@ type setting struct {
 	flagOnly       bool   // neither in the environment nor in the file
 	envOnly        bool   // a secret: only in the environment
 	min, max       string
-	oneof          []string // nil: any
+	oneof          []string                  // nil: any
+	option         *option.Row[option.Topic] // the setting is the default of this topic option; nil: of none
 	value          reflect.Value
 }
 
@@ -53,6 +57,10 @@ func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	s := setting{
 		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"), when: tag.Get("when"),
 		noop: tag.Get("noop"), flagOnly: tag.Get("source") == "flag", envOnly: tag.Get("source") == "environment", min: tag.Get("min"), max: tag.Get("max"), value: v,
+	}
+	if at := slices.IndexFunc(option.Topics, func(r option.Row[option.Topic]) bool { return r.Name == tag.Get("option") }); at >= 0 {
+		s.option = &option.Topics[at]
+		s.help = s.option.Help + " (default for new topics)"
 	}
 	if s.key == "" {
 		s.key = strings.ReplaceAll(s.flag, "-", "_")

@@ -12,7 +12,7 @@ func (c *Catalog) Policy(t ident.TopicID, channel string) nsqd.Policy {
 	return nsqd.Policy{
 		MaxAttempts: p.MaxAttempts,
 		DeadLetters: p.DeadLetterTopic != "",
-		Backoff:     nsqd.Backoff{BaseMS: p.Backoff.BaseMS, MaxMS: p.Backoff.MaxMS, Factor: p.Backoff.Factor, Jitter: p.Backoff.Jitter},
+		Backoff:     p.Backoff,
 		Filter:      p.Filter,
 		Revision:    s.Revision,
 		Channel:     s.ID,

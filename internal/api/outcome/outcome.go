@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to
-// forwarded puts. 0 means none.
+// Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to forwarded puts. 0 means none.
 type Outcome uint8
 
 // Code is the stable number of an error in the calls between brokers. 0 means none.
@@ -43,8 +42,8 @@ func (c Class) String() string {
 	return [...]string{"retry here", "retry elsewhere", "leave isr", "definite", "in doubt", "rolled back"}[c-1]
 }
 
-// Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge
-// that has an earlier attempt in doubt takes a definite outcome for Again.
+// Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge that has an earlier
+// attempt in doubt takes a definite outcome for Again.
 type Effect uint8
 
 // The effects of an Outcome.
@@ -116,8 +115,8 @@ func (o Outcome) Row() Row {
 	return byOutcome[o]
 }
 
-// Find returns the row of an error among those of some uses: the first whose sentinel the
-// error wraps; false if there is none.
+// Find returns the row of an error among those of some uses: the first whose sentinel the error wraps; false if there
+// is none.
 func Find(err error, uses Uses) (Row, bool) {
 	for _, r := range rows {
 		if r.Err != nil && r.Uses&uses != 0 && errors.Is(err, r.Err) {

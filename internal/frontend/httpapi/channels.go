@@ -54,7 +54,11 @@ func (a *endpoints) seek(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.b.Channels.Seek(r.Context(), readSeek(n))
+	op := readSeek(n)
+	if seek, ok := op.(api.SeekChannel); ok {
+		return a.b.Channels.Seek(r.Context(), seek)
+	}
+	return nil, a.b.Admin.Do(r.Context(), op)
 }
 
 // finishElsewhere: POST /v1/channel/finish?topic=&topic_id=&channel=&partition=&span=; span may be repeated.

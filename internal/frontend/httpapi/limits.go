@@ -1,40 +1,33 @@
 package httpapi
 
-import (
-	"net/url"
-
-	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/option"
-)
+import "github.com/lockstepmq/lockstep/internal/option"
 
 // argsLimits are the arguments of /topic/create and /v1/topic/set that set options of the topic.
 var argsLimits = describeOptions(option.Topics)
 
-func describeOptions(rows []option.Row) (described []Argument) {
+// describeOptions returns the arguments that a table of options describes.
+func describeOptions[T any](rows []option.Row[T]) (described []Argument) {
 	for _, r := range rows {
 		kind := Number
 		switch r.Kind {
 		case option.Duration:
 			kind = Duration
-		case option.Choice:
+		case option.Choice, option.Text, option.Delays:
 			kind = Text
 		}
-		described = append(described, Argument{Name: r.Name, Kind: kind, Help: r.Argument})
+		described = append(described, Argument{Name: r.Name, Kind: kind, Help: r.Help})
 	}
 	return described
 }
 
-// readLimits reads the arguments of argsLimits. A missing or empty one gives no value.
-func readLimits(values url.Values) (l api.TopicLimits) {
-	a := arguments{Values: values}
+// readOptions reads the arguments of argsLimits. A missing or empty one gives no value.
+func readOptions(a *arguments, values *option.Change[option.Topic]) {
 	for i := range option.Topics {
 		r := &option.Topics[i]
 		if text := a.Get(r.Name); text != "" {
-			if err := l.Read(r, text); err != nil {
+			if err := values.Read(r, text); err != nil {
 				a.fail("%s %w", r.Name, err)
 			}
 		}
 	}
-	l.Malformed = a.err
-	return l
 }

@@ -10,6 +10,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
+// operation returns the operation that was read, or one that answers the first argument that could not be read.
+func (a *arguments) operation(op api.Operation) api.Operation {
+	if a.err != nil {
+		return api.Unreadable{Operation: op, Err: a.err}
+	}
+	return op
+}
+
 // arguments reads the arguments of an operation. A missing or empty argument leaves its target
 // unchanged. err keeps the first argument that cannot be read.
 type arguments struct {
@@ -85,21 +93,21 @@ func (a *arguments) topicID(name string, to *ident.TopicID) {
 
 func readCreateTopic(topic string, values url.Values) api.Operation {
 	o := api.CreateTopic{Topic: topic}
-	o.Limits = readLimits(values)
 	a := arguments{Values: values}
 	a.choice("ordered", &o.Ordered)
 	a.positive("partitions", &o.Partitions)
 	a.positive("replication_factor", &o.ReplicationFactor)
 	a.positive("min_in_sync", &o.MinInSync)
 	o.Durability = a.Get("durability")
-	o.Malformed = a.err
-	return o
+	readOptions(&a, &o.Limits)
+	return a.operation(o)
 }
 
 func readSetTopic(topic string, values url.Values) api.Operation {
 	o := api.SetTopic{Topic: topic, Durability: values.Get("durability")}
-	o.Limits = readLimits(values)
-	return o
+	a := arguments{Values: values}
+	readOptions(&a, &o.Limits)
+	return a.operation(o)
 }
 
 // readDeleteTopic reads a deletion. byBroker: the request came from NSQ's tools.
@@ -107,24 +115,21 @@ func readDeleteTopic(topic string, values url.Values, byBroker bool) api.Operati
 	o := api.DeleteTopic{Topic: topic, BrokerByBroker: byBroker}
 	a := arguments{Values: values}
 	a.boolean("now", &o.Now)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readUndelete(topic string, values url.Values) api.Operation {
 	o := api.UndeleteTopic{Topic: topic}
 	a := arguments{Values: values}
 	a.topicID("id", &o.ID)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readPurge(topic string, values url.Values) api.Operation {
 	o := api.PurgeTopic{Topic: topic}
 	a := arguments{Values: values}
 	a.topicID("id", &o.ID)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readMove(topic string, values url.Values) api.Operation {
@@ -141,8 +146,7 @@ func readReplication(topic string, values url.Values) api.Operation {
 	a := arguments{Values: values}
 	a.positive("replication_factor", &o.ReplicationFactor)
 	a.positive("min_in_sync", &o.MinInSync)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readPartitions(topic string, values url.Values) api.Operation {
@@ -150,16 +154,14 @@ func readPartitions(topic string, values url.Values) api.Operation {
 	a := arguments{Values: values}
 	a.positive("partitions", &o.Partitions)
 	a.boolean("reorder", &o.Reorder)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readDecommission(values url.Values) api.Operation {
 	o := api.Decommission{Node: ident.Node(values.Get("node"))}
 	a := arguments{Values: values}
 	a.boolean("cancel", &o.Cancel)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readDrain(values url.Values) api.Operation {
@@ -167,16 +169,14 @@ func readDrain(values url.Values) api.Operation {
 	a := arguments{Values: values}
 	a.boolean("replicas", &o.Replicas)
 	a.boolean("cancel", &o.Cancel)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readCreateChannel(n names) api.Operation {
 	o := api.CreateChannel{Topic: n.topic, Channel: n.channel, From: n.values.Get("from"), Filter: n.values.Get("filter")}
 	a := arguments{Values: n.values}
 	a.choice("ordered", &o.Ordered)
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }
 
 func readPause(paused bool) func(names) api.Operation {
@@ -185,59 +185,39 @@ func readPause(paused bool) func(names) api.Operation {
 	}
 }
 
-func readSeek(n names) api.SeekChannel {
+func readSeek(n names) api.Operation {
 	o := api.SeekChannel{Topic: n.topic, Channel: n.channel, To: n.values.Get("to"), Partition: -1}
-	if text := n.values.Get("partition"); text != "" {
+	a := arguments{Values: n.values}
+	if text := a.Get("partition"); text != "" {
 		p, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			o.Malformed = fmt.Errorf("%w: partition must be a number", api.ErrInvalid)
+			a.fail("partition must be a number")
 		}
 		o.Partition = int(p)
 	}
-	a := arguments{Values: n.values}
 	a.boolean("dry_run", &o.DryRun)
-	if o.Malformed == nil {
-		o.Malformed = a.err
-	}
-	return o
+	return a.operation(o)
 }
 
 func readOrder(n names) api.Operation {
-	ordered, err := strconv.ParseBool(n.values.Get("order"))
+	a := arguments{Values: n.values}
+	ordered, err := strconv.ParseBool(a.Get("order"))
 	if err != nil {
-		err = fmt.Errorf("%w: order must be true or false", api.ErrInvalid)
+		a.fail("order must be true or false")
 	}
-	return api.OrderChannel{Topic: n.topic, Channel: n.channel, Ordered: ordered, Malformed: err}
+	return a.operation(api.OrderChannel{Topic: n.topic, Channel: n.channel, Ordered: ordered})
 }
 
-// readPolicy reads max_attempts, dead_letter_topic, retry_backoff and filter. An empty argument
-// clears its part.
+// readPolicy reads the options of a policy. An empty argument clears its option.
 func readPolicy(n names) api.Operation {
 	o := api.SetPolicy{Topic: n.topic, Channel: n.channel}
 	a := arguments{Values: n.values}
-	if a.Has("max_attempts") {
-		v, err := strconv.ParseUint("0"+a.Get("max_attempts"), 10, 16)
-		if err != nil {
-			a.fail("max_attempts must be 0 to 65535")
+	for i := range option.Policies {
+		if r := &option.Policies[i]; a.Has(r.Name) {
+			if err := o.Policy.Read(r, a.Get(r.Name)); err != nil {
+				a.fail("%s %w", r.Name, err)
+			}
 		}
-		attempts := uint16(v)
-		o.MaxAttempts = &attempts
 	}
-	if a.Has("dead_letter_topic") {
-		name := a.Get("dead_letter_topic")
-		o.DeadLetterTopic = &name
-	}
-	if a.Has("filter") {
-		text := a.Get("filter")
-		o.Filter = &text
-	}
-	if a.Has("retry_backoff") {
-		b, err := api.ParseBackoff(a.Get("retry_backoff"))
-		if err != nil && a.err == nil {
-			a.err = err
-		}
-		o.Backoff = &b
-	}
-	o.Malformed = a.err
-	return o
+	return a.operation(o)
 }

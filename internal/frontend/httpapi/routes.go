@@ -7,6 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // Description describes a route for its clients. The door takes the names of the arguments from
@@ -65,9 +66,6 @@ func milliseconds(name, help string) Argument {
 	return Argument{Name: name, Kind: Milliseconds, Help: help}
 }
 
-// helpFilter is the help of an argument that package nsqd/filter reads.
-const helpFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, ^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
-
 // Arguments of several routes.
 var (
 	argTopic     = text("topic", "the topic").must()
@@ -101,7 +99,7 @@ var (
 		argTopic, argChannel,
 		text("from", "the beginning of a new channel, as to= of /v1/channel/seek: "+api.Places),
 		boolean("ordered", "one message of a partition is in flight at a time"),
-		text("filter", helpFilter),
+		text("filter", option.FilterHelp),
 	}
 	argsRecovery = []Argument{
 		argTopic, argPartition,
@@ -359,14 +357,9 @@ var routes = map[string]Description{
 		Reply: api.FinishedElsewhere{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_PARTITION", "INVALID_ARG_TOPIC_ID"}, errsNames...),
 	},
 	http.MethodPost + " /v1/channel/policy": {
-		Summary: "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",
-		Arguments: []Argument{
-			argTopic, argChannel, number("max_attempts", "after this many attempts a message goes to the dead-letter topic, or is dropped; 0: no limit"),
-			text("dead_letter_topic", "the topic for messages that are given up; takes the right to publish there"),
-			text("retry_backoff", "BASE[,FACTOR[,MAX[,JITTER]]], such as 1s,2,5m,0.2: the delay before each further attempt"),
-			text("filter", helpFilter),
-		},
-		Uses: outcome.OfRequests, Codes: errsNames,
+		Summary:   "Change the treatment of messages that fail, and the filter. A missing part stays, an empty one is cleared.",
+		Arguments: slices.Concat([]Argument{argTopic, argChannel}, describeOptions(option.Policies)),
+		Uses:      outcome.OfRequests, Codes: errsNames,
 	},
 	http.MethodGet + " /v1/channel/policy":           {Summary: "The treatment of messages that fail, and the filter.", Arguments: []Argument{argTopic, argChannel}, Reply: api.ChannelPolicy{}, Uses: outcome.OfRequests, Codes: errsNames},
 	http.MethodGet + " /v1/channel/deferred":         {Summary: "Messages that wait for their time, by deadline.", Arguments: []Argument{argTopic, argChannel, number("limit", "at most this many (1000)")}, Reply: deferredReply{}, Uses: outcome.OfRequests, Codes: append([]string{"INVALID_ARG_LIMIT"}, errsNames...)},

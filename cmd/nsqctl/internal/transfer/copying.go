@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 const (
@@ -40,11 +41,12 @@ func readChannels(ctx context.Context, c *brokerapi.Client, topic string) ([]msg
 	}
 	var all []msgstream.Channel
 	for _, x := range v.Channels {
-		ch := msgstream.Channel{Name: x.Channel, Ordered: x.Ordered, Paused: x.Paused, Policy: &msgstream.Policy{}}
+		ch := msgstream.Channel{Name: x.Channel, Ordered: x.Ordered, Paused: x.Paused, Policy: &option.PolicyView{}}
 		if err := c.GetAny(ctx, "/v1/channel/policy", url.Values{"topic": {topic}, "channel": {x.Channel}}, ch.Policy); err != nil {
 			return nil, err
 		}
-		if *ch.Policy == (msgstream.Policy{}) {
+		ch.Policy.Owner = ""
+		if *ch.Policy == (option.PolicyView{}) {
 			ch.Policy = nil
 		}
 		for _, p := range positions {
@@ -132,7 +134,7 @@ func ensureCopiedChannel(ctx context.Context, c *brokerapi.Client, topic string,
 }
 
 // policyArguments are those of POST /v1/channel/policy.
-func policyArguments(name url.Values, p msgstream.Policy) url.Values {
+func policyArguments(name url.Values, p option.PolicyView) url.Values {
 	q := url.Values{"topic": name["topic"], "channel": name["channel"], "max_attempts": {fmt.Sprint(p.MaxAttempts)}}
 	if p.DeadLetterTopic != "" {
 		q.Set("dead_letter_topic", p.DeadLetterTopic)

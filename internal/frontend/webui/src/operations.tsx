@@ -2,6 +2,7 @@
 import { address, get, post, useData } from "./api";
 import { Action, type Field, type Values } from "./action";
 import { count, plural } from "./format";
+import { type TopicOption, topicOptions } from "./options";
 import { to } from "./route";
 import type { Channel, Plan, Policy, SeekResult, Settings, Topic, TopicList } from "./types";
 import { Loaded, Table } from "./ui";
@@ -40,16 +41,11 @@ const topicFields: Field[] = [
   { name: "ordered", label: "Order", options: [["", "the default"], ["true", "ordered"], ["false", "not ordered"]] },
   { name: "durability", label: "Durability", options: [["", "the default"], ["sync", "sync: on disk before the answer"], ["replicated", "replicated: in memory of all in-sync replicas"]] },
 ];
-const limitFields = (s?: Settings): Field[] => [
-  { name: "retention_time", label: "Retention", hint: "A duration such as 24h; 0s: none.", value: s ? `${s.retention_ms / 1000}s` : "" },
-  { name: "retention_bytes", label: "Retention size, bytes", number: true, hint: "0: no limit.", value: s ? String(s.retention_bytes) : "" },
-  { name: "max_bytes", label: "Size limit, bytes", number: true, hint: "0: no limit.", value: s ? String(s.max_bytes) : "" },
-  { name: "message_ttl", label: "Message TTL", hint: "A duration such as 1h; 0s: no limit.", value: s ? `${(s.message_ttl_ms ?? 0) / 1000}s` : "" },
-  { name: "max_put_rate", label: "Max throughput per broker, messages/s", number: true, hint: "0: no limit.", value: s ? String(s.max_put_rate) : "" },
-  { name: "max_put_bytes_rate", label: "Max throughput per broker, bytes/s", number: true, hint: "0: no limit.", value: s ? String(s.max_put_bytes_rate) : "" },
-  { name: "idle_after", label: "Delete when unused for", hint: "A duration such as 720h, 1m or more; 0s: never.", value: s ? `${s.idle_after_ms / 1000}s` : "" },
-  { name: "channel_idle_after", label: "Delete channels when unused for", hint: "With their messages, after a warning for the brokers' grace. A duration such as 720h, 1m or more; 0s: never.", value: s ? `${(s.channel_idle_after_ms ?? 0) / 1000}s` : "" },
-];
+function optionField(o: TopicOption, s?: Settings): Field {
+  const now = s ? (s as unknown as Record<string, string | number>)[o.view] : undefined;
+  const value = now === undefined ? "" : o.kind === "duration" ? `${Number(now) / 1000}s` : String(now);
+  return { name: o.name, label: o.label, hint: o.hint, value, number: o.kind === "number", options: o.choices?.map(c => [c, c]) };
+}
 
 export function CreateTopic({ done }: { done?: (topic: string) => void }) {
   return <Action label="Create a topic" title="Create a topic" text="A topic with its partitions and replicas. If the topic exists with other settings, the request is refused and nothing changes."
@@ -59,7 +55,7 @@ export function CreateTopic({ done }: { done?: (topic: string) => void }) {
 
 export function TopicLimits({ topic, settings }: { topic: string; settings?: Settings }) {
   return <Action label="Limits" button="Change the limits" title={`Limits of ${topic}`} text="Retention, size and throughput limits. An empty field leaves the setting unchanged."
-    fields={limitFields(settings)} run={async v => { await post("v1/topic/set", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
+    fields={topicOptions.map(o => optionField(o, settings))} run={async v => { await post("v1/topic/set", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
 }
 
 export function PauseTopic({ topic, paused }: { topic: string; paused: boolean }) {

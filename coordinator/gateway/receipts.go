@@ -1,4 +1,4 @@
-package admin
+package gateway
 
 import (
 	"context"
@@ -11,22 +11,23 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
+	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 const (
 	// settleTimeout bounds the wait for the leaders of receipts: as long as a put waits.
 	settleTimeout = 10 * time.Second
-	// A new leader has the deliveries of an earlier one when their edges have reclaimed them: within
-	// milliseconds, if the edges live.
+	// A new leader has the deliveries of an earlier one when their edges have reclaimed them: within milliseconds, if
+	// the edges live.
 	awaitReclaim = 2 * time.Second
 	reclaimPause = 50 * time.Millisecond
 )
 
 // Settle carries a verb out on deliveries of a channel, whichever broker made them (api.Receipts).
-func (c *Channels) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []api.Receipt) []error {
+func (g *Gateway) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []api.Receipt) []error {
 	errs := make([]error, len(list))
-	t, ok := c.catalog.Topic(topic)
+	t, ok := g.core.Topic(topic)
 	byPartition := map[uint16][]int{} // indices of list
 	for i := range list {
 		place, valid := api.ParseMessageID(list[i].ID)
@@ -44,15 +45,15 @@ func (c *Channels) Settle(ctx context.Context, topic, channel string, do api.Set
 	var asked sync.WaitGroup
 	for n, indices := range byPartition {
 		req := calls.SettleRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Verb: string(do.Verb), DelayMS: do.DelayMS}
-		asked.Go(func() { c.settlePartition(ctx, req, list, indices, errs) })
+		asked.Go(func() { g.settlePartition(ctx, req, list, indices, errs) })
 	}
 	asked.Wait()
 	return errs
 }
 
 // settlePartition settles the receipts with these indices at the leader of their partition. Receipts of deliveries that
-// a new leader may still get are sent again.
-func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest, list []api.Receipt, indices []int, errs []error) {
+// a new leader may still reclaim are sent again.
+func (g *Gateway) settlePartition(ctx context.Context, req calls.SettleRequest, list []api.Receipt, indices []int, errs []error) {
 	began := time.Now()
 	for len(indices) > 0 {
 		req.Receipts = req.Receipts[:0]
@@ -60,7 +61,7 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 			place, _ := api.ParseMessageID(list[i].ID) // it was valid
 			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Delivery: list[i].Number})
 		}
-		r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
+		r, err := g.core.AskSettle(ctx, req)
 		if err != nil {
 			for _, i := range indices {
 				errs[i] = err
@@ -91,13 +92,16 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 	}
 }
 
-// Settle answers for a partition led here (calls.Settle).
-func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err error) {
-	p, err := q.led(req.Partition())
-	if err != nil {
-		return reply, err
+// SettleLed settles receipts of a partition that is led here (calls.Settle).
+func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, err error) {
+	p, ok := g.core.Queue(req.Partition())
+	if !ok {
+		return reply, rpc.ErrNoPartition
 	}
-	c, ok := p.Queue().Channel(req.Channel)
+	if !g.core.Leads(req.Partition()) {
+		return reply, rpc.ErrNotLeader
+	}
+	c, ok := p.Channel(req.Channel)
 	if !ok {
 		return reply, api.ErrChannelNotFound
 	}
@@ -108,10 +112,14 @@ func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err e
 		case err == nil:
 		case errors.Is(err, api.ErrNotOwner), errors.Is(err, api.ErrNotInFlight):
 			reply.Refused = append(reply.Refused, calls.SettleRefusal{Index: i, Owner: errors.Is(err, api.ErrNotOwner), Again: c.Awaited(receipt)})
+		case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
+			// The next leader is asked. It refuses a finish that was carried out here: the client sees a refusal, and
+			// loses nothing.
+			return reply, fmt.Errorf("%w: %w", rpc.ErrNotLeader, err)
+		case errors.Is(err, nsqd.ErrDeleted):
+			return reply, fmt.Errorf("%w: %w", api.ErrChannelNotFound, err)
 		default:
-			// Of the verbs a finish that is repeated after a change of leader is refused, and its message is finished:
-			// the client sees a refusal, and loses nothing.
-			return reply, queueError(err)
+			return reply, err
 		}
 	}
 	return reply, nil
