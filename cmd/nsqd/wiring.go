@@ -227,13 +227,14 @@ func (p *process) serve() {
 	p.consumers = consume.New(p.consumerOptions(), subscribers, p.broker)
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
+	page := http.NewServeMux()
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Admission: p.admission, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
+		Users: p.users, Admission: p.admission, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker, Page: page,
 	}
 	for _, f := range webui.Files() {
-		backend.Routes = append(backend.Routes, httpapi.Route{Method: http.MethodGet, Path: f.Path, Handler: f})
+		page.Handle(f.Path, f)
 	}
 	options := p.httpOptions()
 	p.standby.serve(backends{

@@ -83,7 +83,7 @@ func explain(status int, code, format string, args ...any) error {
 type errorReply struct {
 	Message string `json:"message"`          // a code, or a sentence
 	Detail  string `json:"detail,omitempty"` // the sentence to a code
-	File    string `json:"file,omitempty"`   // that has what the request lacks
+	File    string `json:"file,omitempty"`   // has the secret that the request lacks
 }
 
 func (f *failure) body() errorReply {

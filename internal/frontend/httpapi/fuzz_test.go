@@ -70,7 +70,7 @@ type fuzzed struct {
 	cluster *edgetest.Cluster
 	polls   *consume.Sessions
 	doors   [2]http.Handler
-	rules   [2][]httpapi.Rule
+	rules   [2][]httpapi.Route
 	served  int
 }
 
@@ -78,7 +78,7 @@ type fuzzed struct {
 const keptCluster = 2048
 
 func newFuzzed(f testing.TB) *fuzzed {
-	s := &fuzzed{rules: [2][]httpapi.Rule{httpapi.NSQDRules(), httpapi.LookupRules()}}
+	s := &fuzzed{rules: [2][]httpapi.Route{httpapi.Routes(), httpapi.LookupRoutes()}}
 	s.users, s.root = someUsers(f)
 	s.renew()
 	f.Cleanup(func() {
@@ -130,7 +130,7 @@ func someUsers(f testing.TB) (users *access.Registry, root string) {
 
 // route is a rule with the handler that serves it.
 type route struct {
-	httpapi.Rule
+	httpapi.Route
 	door http.Handler
 }
 

@@ -59,12 +59,6 @@ type Config interface {
 	SetLogLevel(level string) error
 }
 
-// Route is one additional endpoint.
-type Route struct {
-	Method, Path string
-	Handler      http.Handler
-}
-
 // Backend is the broker as the API needs it.
 type Backend struct {
 	Publisher api.Publisher
@@ -80,7 +74,7 @@ type Backend struct {
 	Producers func() []api.ClientStats // connections that publish; nil = none
 	Config    Config                   // nil = no options
 	Metrics   http.Handler             // GET /metrics; nil = 404
-	Routes    []Route                  // each needs a rule in rights.go
+	Page      http.Handler             // the files of the console, below /ui; nil = 404
 	Users     *access.Registry         // nil = users cannot be administered
 	Admission *admission.Registry      // nil = no broker is invited
 	Guard     *guard.Guard             // nil = everybody may do everything

@@ -5,15 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
-
-// endpoint handles a request. The reply is a string (sent as text), nil (empty body) or any
-// other value (sent as JSON). Errors are *failure or those of internal/api.
-type endpoint func(r *http.Request) (reply any, err error)
 
 // failure is an answer other than 200.
 type failure struct {
@@ -21,23 +16,16 @@ type failure struct {
 	message    string
 	detail     string // "": that of details
 	retryAfter bool
-	file       string // that has what the request lacks; "" = none
+	file       string // has the secret that the request lacks; "": none
 }
 
 func (f *failure) Error() string { return f.message }
 
 func fail(status int, message string) error { return &failure{status: status, message: message} }
 
-// serve returns the handler of an endpoint.
-func (a *endpoints) serve(e endpoint) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		reply, err := e(r)
-		if err != nil {
-			a.refuse(w, r, err)
-			return
-		}
-		respond(w, http.StatusOK, reply)
-	}
+// unavailable is the answer 503 to a request that may be repeated.
+func unavailable(message string) error {
+	return &failure{status: http.StatusServiceUnavailable, message: message, retryAfter: true}
 }
 
 // refuse sends the answer to an error.
@@ -101,53 +89,4 @@ func respond(w http.ResponseWriter, status int, reply any) {
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may have left
-}
-
-// plain returns a handler that sends text without the API's header.
-func plain(text func() (int, string)) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		status, body := text()
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body)) // the client may have left
-	}
-}
-
-// query parses the query string.
-func query(r *http.Request) (url.Values, error) {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_REQUEST") // the error names functions of Go
-	}
-	return values, nil
-}
-
-// required returns an argument that must be present; it may be empty.
-func required(values url.Values, name, missing string) (string, error) {
-	v, ok := values[name]
-	if !ok {
-		return "", fail(http.StatusBadRequest, missing)
-	}
-	return v[0], nil
-}
-
-// topicOf returns the query and its topic, which must be present. As in NSQ the name is not
-// checked: an invalid name is a topic that is not found.
-func topicOf(r *http.Request) (topic string, values url.Values, err error) {
-	if values, err = query(r); err != nil {
-		return "", nil, err
-	}
-	topic, err = required(values, "topic", "MISSING_ARG_TOPIC")
-	return topic, values, err
-}
-
-// flag reads true, 1, false or 0; any other value is the default.
-func flag(values url.Values, name string, byDefault bool) bool {
-	switch values.Get(name) {
-	case "true", "1":
-		return true
-	case "false", "0":
-		return false
-	}
-	return byDefault
 }
