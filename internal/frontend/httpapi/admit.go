@@ -44,8 +44,8 @@ func (a *endpoints) admit(q *request) (*guard.Session, error) {
 // errTooManyStrangers refuses a request that requires no login: too many connections have none.
 var errTooManyStrangers error = &failure{status: http.StatusServiceUnavailable, message: "TOO_MANY_CONNECTIONS", retryAfter: true}
 
-// session logs the client of a request in: by its secret, else by the cookie of its browser, else by its certificate. While
-// rights are not enforced, secrets are ignored: clients may have one before the first user is created.
+// session logs the client of a request in: by its secret, else by the cookie of its browser, else by its certificate.
+// While rights are not enforced, secrets are ignored: clients may have one before the first user is created.
 func (a *endpoints) session(r *http.Request) (*guard.Session, error) {
 	s, err := a.loginOf(r)
 	if err == nil && s.LoggedIn() {

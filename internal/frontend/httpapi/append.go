@@ -23,8 +23,8 @@ type appended struct {
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
-// appendBatch stores messages as a whole, in their order, in one partition. If the first message is a copy (##origin), a
-// repeat within the dedupe window is recognised.
+// appendBatch stores messages as a whole, in their order, in one partition. If the first message is a copy (##origin),
+// a repeat within the dedupe window is recognised.
 func (a *endpoints) appendBatch(q *request) (any, error) {
 	partition, id, limit := q.partition(), q.topicID("topic_id"), a.appendLimit()
 	if q.err != nil {
@@ -66,8 +66,8 @@ func (a *endpoints) appendLimit() int64 {
 	return max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
 }
 
-// isTopic returns an error unless there is a topic of that name, and with that id unless it is 0. A topic that is deleted and
-// created again has another id.
+// isTopic returns an error unless there is a topic of that name, and with that id unless it is 0. A topic that is
+// deleted and created again has another id.
 func (a *endpoints) isTopic(name string, id ident.TopicID) error {
 	if settings, ok := a.b.Directory.TopicSettings(name); !ok || id != 0 && settings.ID != id {
 		return api.ErrTopicNotFound
@@ -75,9 +75,9 @@ func (a *endpoints) isTopic(name string, id ident.TopicID) error {
 	return nil
 }
 
-// mayReserve refuses a client without the right to administer the topic. That right is required to set what copies have: a
-// header that begins with ##, or a delay beyond that of ?defer=. With such a header a client could withhold a message from
-// all channels but one, or pass it off as a copy.
+// mayReserve refuses a client without the right to administer the topic. That right is required to set what copies
+// have: a header that begins with ##, or a delay beyond that of ?defer=. With such a header a client could withhold a
+// message from all channels but one, or pass it off as a copy.
 func mayReserve(q *request) error {
 	s := identityOf(q.Request)
 	if s == nil {

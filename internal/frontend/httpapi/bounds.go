@@ -15,13 +15,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// The memory of a client (package limits) bounds the bodies of its requests until they are answered, and its answers until
-// they are read.
+// The memory of a client (package limits) bounds the bodies of its requests until they are answered, and its answers
+// until they are read.
 //
 // Invariants
 //
-//  1. A large answer is written only with memory reserved for it. If there is none, the client gets the reason, as long as
-//     the answer has not begun.
+//  1. A large answer is written only with memory reserved for it. If there is none, the client gets the reason, as long
+//     as the answer has not begun.
 //  2. A status is not sent before there is memory for the first bytes after it.
 
 // shareOf returns the client's share of the memory: that of its user, or of its address if it has not logged in.
@@ -33,8 +33,8 @@ func (a *endpoints) shareOf(r *http.Request) limits.Share {
 	return a.b.Memory.Share(guard.Network(host))
 }
 
-// reserve reserves memory for a body, whose size is at most limit. It waits as limits.Share does. The caller calls release
-// when the request is answered.
+// reserve reserves memory for a body, whose size is at most limit. It waits as limits.Share does. The caller calls
+// release when the request is answered.
 func (a *endpoints) reserve(r *http.Request, limit int64) (release func(), err error) {
 	share, size := a.shareOf(r), int(r.ContentLength)
 	if size < 0 {
@@ -74,8 +74,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // errMemory is the reason why an answer is not written.
 var errMemory = errors.New("the memory for answers that this client has not read is used up: read the other answers to their end")
 
-// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot hold more. It
-// delays the status until there is memory for the body.
+// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot hold more.
+// It delays the status until there is memory for the body.
 type boundedWriter struct {
 	http.ResponseWriter
 	r      *http.Request
@@ -126,8 +126,8 @@ func (w *boundedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// reserve reserves memory for a part of the answer. An answer that has not begun does not wait: it is in memory as a whole,
-// and any number of them could wait.
+// reserve reserves memory for a part of the answer. An answer that has not begun does not wait: it is in memory as a
+// whole, and any number of them could wait.
 func (w *boundedWriter) reserve(bytes int) bool {
 	if !w.begun {
 		return w.share.Try(limits.Replies, bytes)

@@ -83,8 +83,8 @@ var channelRoutes = slices.Concat([]Route{
 // alsoNeeds returns a route that requires further rights.
 func alsoNeeds(also func(url.Values) []guard.Need, r Route) Route { r.also = also; return r }
 
-// deadLetters: messages of a channel go to the topic that its policy names, so the client that sets it needs the right to
-// publish there.
+// deadLetters: messages of a channel go to the topic that its policy names, so the client that sets it needs the right
+// to publish there.
 func deadLetters(values url.Values) []guard.Need {
 	if topic := values.Get("dead_letter_topic"); topic != "" {
 		return []guard.Need{{Right: access.Publish, Topic: topic}}

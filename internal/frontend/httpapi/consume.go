@@ -271,8 +271,8 @@ func settle(verb api.Verb, reply func(done int) any) endpoint {
 	}
 }
 
-// answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does not
-// help, 503 if it may.
+// answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does
+// not help, 503 if it may.
 func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []string, errs []error) {
 	var refused []refusal
 	status := http.StatusOK

@@ -18,8 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// The media types of the answers to POST /v1/consume: a JSON object, a body of several parts, or server-sent events.
-// In each form a message has its whole body, as text only if that is valid UTF-8 and base64 is not requested.
+// The media types of the answers to POST /v1/consume: a JSON object, a body of several parts, or server-sent events. In
+// each form a message has its whole body, as text only if that is valid UTF-8 and base64 is not requested.
 const (
 	mediaJSON   = "application/json"
 	mediaMixed  = "multipart/mixed"

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
-// details are the sentences beside the codes of failures, for people; the codes are a contract with NSQ's
-// tools and with scripts. An endpoint that knows more says it with explain.
+// details are the sentences beside the codes of failures, for people; the codes are a contract with NSQ's tools and
+// with scripts. An endpoint that knows more says it with explain.
 var details = map[string]string{
 	"BAD_BODY":                         "the body cannot be read, or its length prefixes do not fit it",
 	"BAD_MESSAGE":                      "a message in the body is empty, or its length prefix does not fit the body",

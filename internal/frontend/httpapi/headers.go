@@ -14,12 +14,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// headersName is the HTTP header with the headers of a message: one JSON object of strings. Single
-// HTTP headers were rejected, because their names lose their case.
+// headersName is the HTTP header with the headers of a message: one JSON object of strings. Single HTTP headers were
+// rejected, because their names lose their case.
 const headersName = "X-Nsq-Headers"
 
-// messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. Of the
-// reserved names X-Nsq-Headers may have the tag alone: the others have arguments of their own.
+// messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. Of the reserved names
+// X-Nsq-Headers may have the tag alone: the others have arguments of their own.
 func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 	ttl, err := ttlHeader(values)
 	given := r.Header.Values(headersName)

@@ -137,9 +137,9 @@ func (a *endpoints) trace(q *request) (any, error) {
 	return a.b.Tracer.Trace(q.Context(), q.topic(), ids[0])
 }
 
-// recover lists the replicas of a partition and their state (GET). With from= and confirm=<topic>/<partition> it makes the
-// replica of that broker the leader. With discard= and confirm= it gives up the replica of that broker, which was refused
-// after such a recovery.
+// recover lists the replicas of a partition and their state (GET). With from= and confirm=<topic>/<partition> it makes
+// the replica of that broker the leader. With discard= and confirm= it gives up the replica of that broker, which was
+// refused after such a recovery.
 func (a *endpoints) recover(q *request) (any, error) {
 	ctx, cancel := context.WithTimeout(q.Context(), recoverTimeout)
 	defer cancel()

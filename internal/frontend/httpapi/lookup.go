@@ -83,8 +83,8 @@ func (a *endpoints) lookup(q *request) (any, error) {
 	return lookupReply{list(channels), list(producers)}, err
 }
 
-// lookupPartitions names only leaders as producers: a client would also subscribe, without a partition, to a producer that
-// leads none.
+// lookupPartitions names only leaders as producers: a client would also subscribe, without a partition, to a producer
+// that leads none.
 func (a *endpoints) lookupPartitions(q *request) (any, error) {
 	leaders, err := a.b.Directory.Leaders(q.Context(), q.topic())
 	if err != nil {

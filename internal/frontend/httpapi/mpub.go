@@ -25,8 +25,8 @@ var (
 	errRead       = fail(http.StatusInternalServerError, "INTERNAL_ERROR") // the connection failed
 )
 
-// decoder decodes the body of one POST /mpub into a draft. It uses at most the memory that the limits allow, whatever sizes
-// the body announces. Length-prefixed messages without a header and a deadline are read directly into the batch.
+// decoder decodes the body of one POST /mpub into a draft. It uses at most the memory that the limits allow, whatever
+// sizes the body announces. Length-prefixed messages without a header and a deadline are read directly into the batch.
 type decoder struct {
 	putArguments
 	maxMsgSize, maxBodySize int64
@@ -58,8 +58,7 @@ func (m *decoder) lines() error {
 	}
 }
 
-// line reads one line without its newline. It stops at the first limit, so that an endless
-// line uses bounded memory.
+// line reads one line without its newline. It stops at the first limit, so that an endless line uses bounded memory.
 func (m *decoder) line() ([]byte, error) {
 	line := m.scratch[:0]
 	for {
@@ -120,8 +119,7 @@ func (m *decoder) binary() error {
 	return nil
 }
 
-// message reads one message. Without a deadline and a header it reads directly into the
-// batch.
+// message reads one message. Without a deadline and a header it reads directly into the batch.
 func (m *decoder) message(size int) error {
 	if m.deliverAt == 0 && m.header == nil { // an id is in the header
 		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
@@ -147,7 +145,8 @@ func (m *decoder) size() (int32, error) {
 	return int32(binary.BigEndian.Uint32(b[:])), err
 }
 
-// records adds the message records of an append (package msgstream). special: a header may have a field that begins with
+// records adds the message records of an append (package msgstream). special: a header may have a field that begins
+// with
 // ##, or a message is due after latest. Errors: those of a body, api.ErrInvalid.
 func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize, latest int64) (special bool, err error) {
 	limited := &io.LimitedReader{R: body, N: maxBodySize + 1}
@@ -186,7 +185,8 @@ func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize,
 	}
 }
 
-// identityOfCopy returns the identity of a put that begins with the copy of a message; false: the header names no origin.
+// identityOfCopy returns the identity of a put that begins with the copy of a message; false: the header names no
+// origin.
 func identityOfCopy(header []byte) (queue.Identity, bool) {
 	o, ok := msgstream.OriginOf(header)
 	if !ok {

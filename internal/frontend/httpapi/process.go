@@ -137,8 +137,8 @@ func (a *endpoints) ready(*request) (any, error) {
 }
 
 // NotReady is the handler of every port of a broker that does not serve yet. The process is healthy (/healthz). /ping,
-// /readyz and every other path answer with the reason of the wait. No request has an effect, so the client may send it to
-// another broker (api.NotReadyHeader).
+// /readyz and every other path answer with the reason of the wait. No request has an effect, so the client may send it
+// to another broker (api.NotReadyHeader).
 func NotReady(why func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {

@@ -161,8 +161,8 @@ func (a *endpoints) deliverAt(values url.Values) (unixNS int64, err error) {
 	return time.Now().Add(delay).UnixNano(), nil
 }
 
-// ttlHeader converts ?ttl= into the header with the time to live of a message; nil = no limit. A number without a unit is
-// refused: seconds that were read as milliseconds would lose the message.
+// ttlHeader converts ?ttl= into the header with the time to live of a message; nil = no limit. A number without a unit
+// is refused: seconds that were read as milliseconds would lose the message.
 func ttlHeader(values url.Values) ([]byte, error) {
 	if !values.Has("ttl") {
 		return nil, nil
@@ -175,8 +175,8 @@ func ttlHeader(values url.Values) ([]byte, error) {
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil
 }
 
-// headerMessageID names a put: one that is published again with the same id within the dedupe window is not stored again.
-// headerDuplicate says so in the answer.
+// headerMessageID names a put: one that is published again with the same id within the dedupe window is not stored
+// again. headerDuplicate says so in the answer.
 const (
 	headerMessageID = "X-Nsq-Message-Id"
 	headerDuplicate = "X-Nsq-Duplicate"
@@ -229,8 +229,8 @@ func (a *endpoints) publish(q *request, draft *queue.DraftBuilder, send func(que
 	return result, result.Err
 }
 
-// putFailure is the answer of the table of outcomes: 503 if nothing is stored and a retry may succeed, 404 if the topic does
-// not exist and may not be created, 504 if the put may be stored. An error without a row is answered 503.
+// putFailure is the answer of the table of outcomes: 503 if nothing is stored and a retry may succeed, 404 if the topic
+// does not exist and may not be created, 504 if the put may be stored. An error without a row is answered 503.
 func putFailure(err error) error {
 	row, ok := outcome.Find(err, outcome.OfPuts)
 	if !ok {

@@ -65,7 +65,8 @@ func (a Argument) orElse(invalid string) Argument { a.invalid = invalid; return 
 const helpFilter = "deliver only messages that meet a condition: tag=VALUE or header:NAME=VALUE, " +
 	"^= for a prefix, *= for a glob, ~= for RE2, ! before it for the opposite"
 
-// Arguments of several routes. A topic that is only looked up may have any name, as in nsqd: an invalid one is not found.
+// Arguments of several routes. A topic that is only looked up may have any name, as in nsqd: an invalid one is not
+// found.
 var (
 	argTopic     = Argument{Name: "topic", Kind: kindText, Help: "the topic", Required: true, missing: "MISSING_ARG_TOPIC"}
 	argTopicName = Argument{Name: "topic", Kind: kindName, Help: "the topic", Required: true, missing: "MISSING_ARG_TOPIC", invalid: "INVALID_ARG_TOPIC"}
@@ -90,8 +91,8 @@ func (r *Route) argument(name string) *Argument {
 // isCode reports whether the message of a refusal is a code, not a sentence.
 func isCode(message string) bool { return message != "" && message == strings.ToUpper(message) }
 
-// request is a request with its arguments. A getter whose argument cannot be read notes that in err, unless an earlier one
-// did.
+// request is a request with its arguments. A getter whose argument cannot be read notes that in err, unless an earlier
+// one did.
 type request struct {
 	*http.Request
 	route  *Route
@@ -327,8 +328,8 @@ func (q *request) duration(name string, byDefault, least, most time.Duration) ti
 	return d
 }
 
-// span reads a duration: 90s, or a number of milliseconds, as in nsqd. It is not negative. A number of milliseconds beyond
-// 292 years is the longest duration.
+// span reads a duration: 90s, or a number of milliseconds, as in nsqd. It is not negative. A number of milliseconds
+// beyond 292 years is the longest duration.
 func span(text string) (time.Duration, bool) {
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, ms >= 0

@@ -23,8 +23,8 @@ type Route struct {
 	Audited   bool
 	Summary   string
 	Arguments []Argument
-	// Lenient: unknown arguments are ignored, as in nsqd. Otherwise they are refused, because a request with a
-	// mistyped argument would be answered with 200 and not have the requested effect.
+	// Lenient: unknown arguments are ignored, as in nsqd. Otherwise they are refused, because a request with a mistyped
+	// argument would be answered with 200 and not have the requested effect.
 	Lenient bool
 	Body    string // what the body of the request is; "": it is not read
 	// Reply is a value of the type of the answer 200: a string is text, nil is an empty body, anything else is JSON.
@@ -74,7 +74,8 @@ func (r Route) reads(body string) Route { r.Body = body; return r }
 
 func (r Route) fails(codes ...string) Route { r.codes = codes; return r }
 
-// atLookup also serves the route at the lookup port, there by another endpoint, and with other arguments if they are given.
+// atLookup also serves the route at the lookup port, there by another endpoint, and with other arguments if they are
+// given.
 func (r Route) atLookup(e endpoint, arguments ...Argument) Route {
 	r.lookup, r.lookupArguments = e, arguments
 	return r
@@ -91,8 +92,8 @@ func ifHas(part func(*Backend) bool, routes ...Route) []Route {
 	return routes
 }
 
-// Routes are the routes of a broker's HTTP port: nsqd's API, the endpoints of nsqlookupd that nsqd does not have, and the
-// cluster's own endpoints.
+// Routes are the routes of a broker's HTTP port: nsqd's API, the endpoints of nsqlookupd that nsqd does not have, and
+// the cluster's own endpoints.
 func Routes() []Route {
 	return slices.Concat(lookupRoutes, processRoutes, statsRoutes, publishRoutes, consumerRoutes, topicRoutes, channelRoutes,
 		brokerRoutes, planRoutes, invitationRoutes, replicaRoutes, recoveryRoutes, userRoutes, sessionRoutes, consoleRoutes, profileRoutes)

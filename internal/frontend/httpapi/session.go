@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
-// cookieName is the name of the cookie of a browser that has signed in. The prefix makes the browser refuse one that another
-// host, or a page without TLS, sets.
+// cookieName is the name of the cookie of a browser that has signed in. The prefix makes the browser refuse one that
+// another host, or a page without TLS, sets.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return "__Host-lockstep_session"
@@ -20,8 +20,8 @@ func cookieName(r *http.Request) string {
 	return "lockstep_session"
 }
 
-// sessionRoutes are those at which a browser signs in and out. They require no right; the endpoints note the sign-ins in the
-// audit.
+// sessionRoutes are those at which a browser signs in and out. They require no right; the endpoints note the sign-ins
+// in the audit.
 var sessionRoutes = ifHas(func(b *Backend) bool { return b.Guard != nil },
 	get("/v1/session", access.Open, (*endpoints).currentSession, "The client of this request, for a page: its identity, and whether it may "+
 		"observe and administer.").replies(SessionView{}).local(),
@@ -121,8 +121,8 @@ func (a *endpoints) signOut(q *request) (any, error) {
 	}), nil
 }
 
-// cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page
-// of another site sends it.
+// cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page of another site
+// sends it.
 func (a *endpoints) cookie(r *http.Request, value string, age int) *http.Cookie {
 	return &http.Cookie{Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
 }

@@ -138,8 +138,8 @@ func (a *endpoints) setTopic(q *request) (any, error) {
 	return a.settings(q.topic()), nil
 }
 
-// acceptOfNSQ is in the Accept header of the requests of NSQ's own tools. nsqadmin carries an operation out by a request to
-// every broker that has the topic.
+// acceptOfNSQ is in the Accept header of the requests of NSQ's own tools. nsqadmin carries an operation out by a
+// request to every broker that has the topic.
 const acceptOfNSQ = "application/vnd.nsq"
 
 func readDeleteTopic(q *request) api.Operation {

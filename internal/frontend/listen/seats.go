@@ -21,8 +21,8 @@ const (
 // for those who log in.
 const anonymousShare = 10
 
-// seats counts the open connections of one kind, in total and of each address. A connection
-// above a limit is refused instead of waiting: its client can connect to another broker.
+// seats counts the open connections of one kind, in total and of each address. A connection above a limit is refused
+// instead of waiting: its client can connect to another broker.
 //
 // Where clients log in, a connection occupies one of a few waiting seats until its login. It is closed when the waiting
 // seats, or all seats, are taken: see package crowd. So clients without a login, from however many addresses, neither
@@ -72,7 +72,8 @@ func (s *seats) take(conn net.Conn) (*seat, verdict) {
 	return t, v
 }
 
-// seat counts a connection. out is the connection to close for it; nil = none. few: the waiting connections are limited.
+// seat counts a connection. out is the connection to close for it; nil = none. few: the waiting connections are
+// limited.
 func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,9 +106,9 @@ func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	return out, admitted
 }
 
-// admit takes a connection out of those that wait: its client has logged in, or has rights without a login. It
-// reports false if the connection has given way, or if too many clients have rights without a login. A second
-// call changes nothing, unless the client has logged in since the first.
+// admit takes a connection out of those that wait: its client has logged in, or has rights without a login. It reports
+// false if the connection has given way, or if too many clients have rights without a login. A second call changes
+// nothing, unless the client has logged in since the first.
 func (t *seat) admit(loggedIn bool) bool {
 	s := t.seats
 	s.mu.Lock()

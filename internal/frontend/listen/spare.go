@@ -15,10 +15,9 @@ import (
 // spareTime is how long a connection above the limits may take for its request and the answer.
 const spareTime = 5 * time.Second
 
-// httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a
-// few spare seats: there it is served one request, a probe, or the answer that there are too
-// many connections. When the spare seats are taken, the oldest spare connection is closed, so
-// that silent clients cannot keep a probe out.
+// httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a few spare seats: there
+// it is served one request, a probe, or the answer that there are too many connections. When the spare seats are taken,
+// the oldest spare connection is closed, so that silent clients cannot keep a probe out.
 type httpSeats struct {
 	*seats
 	spare   int
@@ -27,8 +26,7 @@ type httpSeats struct {
 	above   *list.List // of *guest, the oldest first
 }
 
-// guest is a connection at an HTTP port. The server's goroutine of the connection, and the
-// listener's, use it.
+// guest is a connection at an HTTP port. The server's goroutine of the connection, and the listener's, use it.
 type guest struct {
 	net.Conn
 	seats *httpSeats
@@ -56,8 +54,7 @@ func (h *httpSeats) welcome(conn net.Conn) net.Conn {
 	return g
 }
 
-// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil if
-// a seat was free.
+// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil if a seat was free.
 func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,8 +83,8 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline are without effect on a spare seat: its
-// time is fixed when it is taken.
+// SetDeadline, SetReadDeadline and SetWriteDeadline are without effect on a spare seat: its time is fixed when it is
+// taken.
 func (g *guest) SetDeadline(t time.Time) error {
 	if g.above != admitted {
 		return nil
@@ -111,8 +108,7 @@ func (g *guest) SetWriteDeadline(t time.Time) error {
 	return g.Conn.SetWriteDeadline(t)
 }
 
-// expired reports whether a deadline only interrupts a read: net/http does that with a time
-// long past.
+// expired reports whether a deadline only interrupts a read: net/http does that with a time long past.
 func expired(t time.Time) bool { return !t.IsZero() && t.Before(time.Now()) }
 
 // CloseWrite closes the sending direction, for the linger of net/http.
@@ -155,8 +151,8 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return api.WithSeat(ctx, g.seat.admit)
 }
 
-// refuseGuests serves the requests of connections within the limits, and probes of the others.
-// All other requests are answered with 503 before the broker looks at them.
+// refuseGuests serves the requests of connections within the limits, and probes of the others. All other requests are
+// answered with 503 before the broker looks at them.
 func refuseGuests(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		above, _ := r.Context().Value(guestKey{}).(verdict)

@@ -23,10 +23,9 @@ const (
 	maxChannels = 256
 )
 
-// Channels queries every daemon over HTTP for the channels of a topic, which must exist before
-// the first message of a new topic. It returns the sorted channels of all answers, even if
-// some daemons did not answer: valid names alone, and maxChannels at most. It follows no
-// redirect: a daemon would direct the broker's requests to another service.
+// Channels queries every daemon over HTTP for the channels of a topic, which must exist before the first message of a
+// new topic. It returns the sorted channels of all answers, even if some daemons did not answer: valid names alone, and
+// maxChannels at most. It follows no redirect: a daemon would direct the broker's requests to another service.
 func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error) {
 	dialer := &net.Dialer{Timeout: orDefault(r.opts.ConnectTimeout, 2*time.Second)}
 	client := &http.Client{

@@ -19,8 +19,7 @@ const (
 	maxRetry        = 15 * time.Second
 )
 
-// peer is the connection to one nsqlookupd. All but the last group of fields belongs to its
-// goroutine.
+// peer is the connection to one nsqlookupd. All but the last group of fields belongs to its goroutine.
 type peer struct {
 	opts       Options
 	address    string

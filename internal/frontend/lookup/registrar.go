@@ -29,8 +29,7 @@ type Identity struct {
 	TopologyRegion   string `json:"topology_region"`
 }
 
-// Source returns the topics to register: the channels of each topic that this broker leads.
-// Any goroutine may call it.
+// Source returns the topics to register: the channels of each topic that this broker leads. Any goroutine may call it.
 type Source func() map[string][]string
 
 // FromStats returns the Source of the topics that a broker leads.
@@ -52,11 +51,10 @@ func FromStats(s api.Stats) Source {
 type Options struct {
 	Identity Identity
 	Source   Source
-	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often
-	// an idle connection is used (default 15 s).
+	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often an idle connection is
+	// used (default 15 s).
 	Refresh, Ping time.Duration
-	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP
-	// exchange has one second.
+	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP exchange has one second.
 	ConnectTimeout, RequestTimeout time.Duration
 	Log                            logrus.FieldLogger
 }
@@ -107,8 +105,8 @@ func Validate(addresses []string) error {
 	return nil
 }
 
-// validEndpoint reports whether a host is an address or a name of DNS, and the port is one. A
-// daemon that names itself host/path or user@host would direct the broker's requests.
+// validEndpoint reports whether a host is an address or a name of DNS, and the port is one. A daemon that names itself
+// host/path or user@host would direct the broker's requests.
 func validEndpoint(host string, port int) bool {
 	if port < 1 || port > 65535 || host == "" || len(host) > maxHost {
 		return false
@@ -124,8 +122,8 @@ func validEndpoint(host string, port int) bool {
 // maxHost is the longest name of DNS.
 const maxHost = 253
 
-// SetAddresses replaces the daemons. It closes the connections to those that are not named,
-// which removes their registrations of this broker.
+// SetAddresses replaces the daemons. It closes the connections to those that are not named, which removes their
+// registrations of this broker.
 func (r *Registrar) SetAddresses(addresses []string) {
 	configured := map[string]bool{}
 	r.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// about describes a client for /stats: the values of its IDENTIFY and the negotiated ones. It
-// is immutable; the reader publishes a new one for each change.
+// about describes a client for /stats: the values of its IDENTIFY and the negotiated ones. It is immutable; the reader
+// publishes a new one for each change.
 type about struct {
 	clientID, hostname, userAgent, remote string
 	region, zone                          string
@@ -38,8 +38,8 @@ func (c *conn) describe(change func(*about)) {
 	c.about.Store(&next)
 }
 
-// countPublished adds the messages of a put to c.topic to the counter in /stats. As in stock
-// NSQ the counter covers only the first topic of a connection.
+// countPublished adds the messages of a put to c.topic to the counter in /stats. As in stock NSQ the counter covers
+// only the first topic of a connection.
 func (c *conn) countPublished(n int) {
 	p := c.published.Load()
 	if p == nil {

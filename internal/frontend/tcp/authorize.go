@@ -53,8 +53,8 @@ func (c *conn) auth(ctx context.Context) error {
 // errNoAuthService ends the connection of a client whose rights cannot be determined.
 var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
-// login gives the session of a secret. Clients that must send some secret, because the
-// broker says that it requires one, send a word for what they have been without it.
+// login gives the session of a secret. Clients that must send some secret, because the broker says that it requires
+// one, send a word for what they have been without it.
 func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
 	const certificate = "certificate"
 	before := c.session.Load()
@@ -94,8 +94,7 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	return c.respond(ctx, reply)
 }
 
-// begin takes the identity that the client has without a secret: at the start, and when it
-// has shown a certificate.
+// begin takes the identity that the client has without a secret: at the start, and when it has shown a certificate.
 func (c *conn) begin() {
 	if g := c.h.backend.Guard; g != nil {
 		c.session.Store(g.Begin(c.credentials()))
@@ -123,9 +122,8 @@ func (c *conn) credentials() guard.Credentials {
 	return r
 }
 
-// authorize checks that the client may run a command. An empty channel means publishing.
-// While the users are unknown, nothing is allowed: the command is read to its end and answered
-// with "not ready".
+// authorize checks that the client may run a command. An empty channel means publishing. While the users are unknown,
+// nothing is allowed: the command is read to its end and answered with "not ready".
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
 	c.unjudged, c.verb = nil, verb
 	if c.h.backend.Guard == nil {
@@ -159,8 +157,8 @@ func need(topic, channel string) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
 }
 
-// authorizeReserved checks a put with a header that takes the right to administer the topic
-// (api.TakesAdminister). A put of a client that could not be judged is refused as that.
+// authorizeReserved checks a put with a header that takes the right to administer the topic (api.TakesAdminister). A
+// put of a client that could not be judged is refused as that.
 func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	if c.h.backend.Guard == nil || c.unjudged != nil {
 		return nil
@@ -177,8 +175,7 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
 }
 
-// requester describes the client where a command of it creates something. The reader calls
-// it.
+// requester describes the client where a command of it creates something. The reader calls it.
 func (c *conn) requester() api.Requester {
 	session := c.session.Load()
 	if session == nil {
@@ -187,8 +184,8 @@ func (c *conn) requester() api.Requester {
 	return session.Requester(c.verb)
 }
 
-// authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is
-// reported first, as in stock NSQ.
+// authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is reported first, as in
+// stock NSQ.
 func (c *conn) authorizePut(ctx context.Context, verb string, size int) error {
 	err := c.authorize(ctx, verb, c.topic, "")
 	if err == nil {

@@ -22,8 +22,8 @@ const (
 	stateClosing    int32 = 4
 )
 
-// lingerTime is how long the broker keeps reading after it ends a connection with an error.
-// Without it the client might receive a reset in place of the error frame.
+// lingerTime is how long the broker keeps reading after it ends a connection with an error. Without it the client might
+// receive a reset in place of the error frame.
 const lingerTime = time.Second
 
 // conn is the connection of one client. Fields without a comment belong to the reader.
@@ -117,8 +117,8 @@ func newConn(h *Handler, raw net.Conn) *conn {
 	return c
 }
 
-// creditReader wakes the writer before the reader blocks in a read. All credit of one burst of
-// commands is then used by one burst of messages.
+// creditReader wakes the writer before the reader blocks in a read. All credit of one burst of commands is then used by
+// one burst of messages.
 type creditReader struct {
 	c   *conn
 	src io.Reader
@@ -150,8 +150,8 @@ func (c *conn) serve(server context.Context) {
 	defer cancel()
 	ctx = api.WithRequester(ctx, c.requester)
 	written := make(chan struct{})
-	// The writer: started here; ends with the last answer, a failed write or the end of ctx;
-	// owns the pulling of messages.
+	// The writer: started here; ends with the last answer, a failed write or the end of ctx; owns the pulling of
+	// messages.
 	go func() {
 		defer close(written)
 		defer cancel() // ends every wait of the reader
@@ -175,8 +175,7 @@ func (c *conn) serve(server context.Context) {
 	}
 }
 
-// lastAnswer ends the connection after the answers of all earlier commands, with an error
-// frame if err has one.
+// lastAnswer ends the connection after the answers of all earlier commands, with an error frame if err has one.
 func lastAnswer(err error) answer {
 	if cmd := (*commandError)(nil); errors.As(err, &cmd) {
 		return answer{kind: frameError, text: []byte(cmd.text), last: true, half: true}
@@ -212,8 +211,7 @@ func (c *conn) read(ctx context.Context) error {
 	return nil
 }
 
-// refuse answers a failed command if the connection stays open; otherwise it returns the
-// error.
+// refuse answers a failed command if the connection stays open; otherwise it returns the error.
 func (c *conn) refuse(ctx context.Context, err error) error {
 	cmd := (*commandError)(nil)
 	if !errors.As(err, &cmd) {
@@ -226,9 +224,8 @@ func (c *conn) refuse(ctx context.Context, err error) error {
 	return err
 }
 
-// arm sets the read deadline of the next command. The deadline includes the time of a partial
-// command. While commands are pipelined arm renews it rarely, because each renewal is a system
-// call.
+// arm sets the read deadline of the next command. The deadline includes the time of a partial command. While commands
+// are pipelined arm renews it rarely, because each renewal is a system call.
 func (c *conn) arm() {
 	if !c.settled && c.armLogin() {
 		if c.stopping.Load() || c.revoked.Load() {
@@ -271,8 +268,8 @@ func (c *conn) dismiss() {
 	c.stop()
 }
 
-// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer
-// finishes its messages and closes the connection. It returns false for all other clients.
+// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer finishes its messages
+// and closes the connection. It returns false for all other clients.
 func (c *conn) announceClose() bool {
 	agent := c.about.Load().userAgent
 	if !strings.HasPrefix(agent, "go-nsq/") && !strings.HasPrefix(agent, "lockstep-go/") ||
@@ -295,8 +292,8 @@ func (c *conn) respond(ctx context.Context, text []byte) error {
 	return c.fifo.add(ctx, answer{text: text})
 }
 
-// command runs the command in c.params. A *commandError is sent to the client; any other error
-// closes the connection without a frame.
+// command runs the command in c.params. A *commandError is sent to the client; any other error closes the connection
+// without a frame.
 func (c *conn) command(ctx context.Context) error {
 	verb := c.params[0]
 	if !c.start.serves {

@@ -26,8 +26,7 @@ const (
 	codeInvalidTrace    = "INVALID_TRACE_ID"
 )
 
-// commandError is the answer to a command that failed. If open is set the connection stays
-// usable; otherwise it ends.
+// commandError is the answer to a command that failed. If open is set the connection stays usable; otherwise it ends.
 type commandError struct {
 	text string
 	open bool

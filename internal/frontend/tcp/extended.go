@@ -8,10 +8,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The extensions of the replicated fork of NSQ that this broker supports: SUB_ORDERED,
-// SUB_ADVANCED, PUB_EXT, MPUB_EXT, PUB_TRACE, MPUB_TRACE, and "extend_support" in IDENTIFY. A
-// client that uses none of them receives stock frames. The kind of the header that follows the
-// id in an extended message:
+// The extensions of the replicated fork of NSQ that this broker supports: SUB_ORDERED, SUB_ADVANCED, PUB_EXT, MPUB_EXT,
+// PUB_TRACE, MPUB_TRACE, and "extend_support" in IDENTIFY. A client that uses none of them receives stock frames. The
+// kind of the header that follows the id in an extended message:
 const (
 	extNone = 0
 	extJSON = 4
@@ -24,8 +23,7 @@ type format struct {
 	fenced     bool // SUB_ORDERED: the header includes the fencing token
 }
 
-// extendedLocked writes a message with the extensions of the client between its id and its
-// body.
+// extendedLocked writes a message with the extensions of the client between its id and its body.
 func (o *output) extendedLocked(d *api.Delivery) error {
 	var extra []byte
 	if o.format.extended {

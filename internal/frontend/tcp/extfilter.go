@@ -6,11 +6,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// extFilter is the filter that a client of the replicated fork asks for in IDENTIFY. There it is a
-// setting of the consumer: the messages that no consumer of a channel takes stay. Here a filter is a
-// setting of the channel, so that consumers of one channel do not finish each other's messages. A
-// client that asks for a filter may subscribe to a channel that has the same one; any other SUB is
-// refused, and the connection stays.
+// extFilter is the filter that a client of the replicated fork asks for in IDENTIFY. There it is a setting of the
+// consumer: the messages that no consumer of a channel takes stay. Here a filter is a setting of the channel, so that
+// consumers of one channel do not finish each other's messages. A client that asks for a filter may subscribe to a
+// channel that has the same one; any other SUB is refused, and the connection stays.
 type extFilter struct {
 	Type    int    `json:"type"`
 	Inverse bool   `json:"inverse"`
@@ -25,8 +24,8 @@ const (
 	extFilterGlob   = 3
 )
 
-// filter is the text of the filter that the client asks for, as a channel's policy has it; "" = it
-// asks for none. refused says why no channel can have it.
+// filter is the text of the filter that the client asks for, as a channel's policy has it; "" = it asks for none.
+// refused says why no channel can have it.
 func (id *identity) filter() (text, refused string) {
 	f := &id.ExtFilter
 	switch {

@@ -28,9 +28,9 @@ type trace struct {
 	size int // of the bodies, bytes
 }
 
-// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8
-// sequence, 4 size. In place of the fork's byte offset and size on disk this broker sends the
-// sequence and the size of the bodies, as in the messages of SUB_ADVANCED.
+// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8 sequence, 4 size. In place of
+// the fork's byte offset and size on disk this broker sends the sequence and the size of the bodies, as in the messages
+// of SUB_ADVANCED.
 const answerSize = 2 + 8 + 8 + 8 + 4
 
 func (t *trace) answer(r api.PutResult) []byte {
@@ -42,8 +42,7 @@ func (t *trace) answer(r api.PutResult) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(t.size))
 }
 
-// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the
-// command.
+// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the command.
 func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
 	if err := c.readPartition(verb); err != nil {
 		return err
@@ -115,8 +114,8 @@ func (c *conn) readPartition(verb string) error {
 	return nil
 }
 
-// partitionAt is the partition in a parameter: its number, or -1 if there is none. Stock clients send no
-// such parameter, and stock NSQ ignores any.
+// partitionAt is the partition in a parameter: its number, or -1 if there is none. Stock clients send no such
+// parameter, and stock NSQ ignores any.
 func (c *conn) partitionAt(i int) int {
 	if len(c.params) <= i {
 		return -1

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// subscribeOrdered: SUB_ORDERED <topic> <channel> [partition]\n. The channel has one message
-// in flight for each partition.
+// subscribeOrdered: SUB_ORDERED <topic> <channel> [partition]\n. The channel has one message in flight for each
+// partition.
 func (c *conn) subscribeOrdered(ctx context.Context) error {
 	const verb = "SUB_ORDERED"
 	if c.sampleRate > 0 {
@@ -20,8 +20,8 @@ func (c *conn) subscribeOrdered(ctx context.Context) error {
 	return c.attachPositioned(ctx, verb, api.SubscribeRequest{Ordered: true}, c.params[min(3, len(c.params)):])
 }
 
-// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n. The start
-// position applies only if the channel has no consumers.
+// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n. The start position applies only if the
+// channel has no consumers.
 func (c *conn) subscribeAdvanced(ctx context.Context) error {
 	const verb = "SUB_ADVANCED"
 	params, r := c.params[min(3, len(c.params)):], api.SubscribeRequest{}
@@ -39,8 +39,7 @@ func (c *conn) subscribeAdvanced(ctx context.Context) error {
 	return c.attachPositioned(ctx, verb, r, params)
 }
 
-// attachPositioned subscribes to messages with their position, of one partition if params name
-// it.
+// attachPositioned subscribes to messages with their position, of one partition if params name it.
 func (c *conn) attachPositioned(ctx context.Context, verb string, r api.SubscribeRequest, params [][]byte) error {
 	r.Partition = -1
 	if len(params) > 0 && string(params[0]) != "-1" {

@@ -10,9 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// fifo keeps the answers of one connection in the order of its commands. The reader appends,
-// the Publisher sets the results of puts in any order, and the writer takes complete answers
-// from the front.
+// fifo keeps the answers of one connection in the order of its commands. The reader appends, the Publisher sets the
+// results of puts in any order, and the writer takes complete answers from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
 	wake                 chan struct{}         // capacity 1: an answer may be ready for the writer
@@ -69,8 +68,8 @@ func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect 
 // answerBytes is the memory of an answer without its text.
 const answerBytes = 256
 
-// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The
-// caller must have the slot answered exactly once. The slot takes the memory of the put's body over.
+// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The caller must have the slot
+// answered exactly once. The slot takes the memory of the put's body over.
 func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*slot, error) {
 	cost := answerBytes
 	if body.bytes == 0 {
@@ -90,8 +89,8 @@ func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*s
 	return s, nil
 }
 
-// add appends a complete answer. It waits for room: a client that causes errors and does not
-// read them must not fill the memory.
+// add appends a complete answer. It waits for room: a client that causes errors and does not read them must not fill
+// the memory.
 func (f *fifo) add(ctx context.Context, a answer) error {
 	cost := answerBytes + len(a.text)
 	err := f.waitFor(ctx, func() bool { return f.takeLocked(cost) })
@@ -101,8 +100,7 @@ func (f *fifo) add(ctx context.Context, a answer) error {
 	return err
 }
 
-// push appends a complete answer without waiting for room. It is for answers whose number the
-// client cannot increase.
+// push appends a complete answer without waiting for room. It is for answers whose number the client cannot increase.
 func (f *fifo) push(a answer) { f.append(a, 0) }
 
 // append appends a complete answer whose memory is counted.
@@ -131,8 +129,8 @@ func (f *fifo) takeLocked(cost int) bool {
 	return f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes && f.mu.memory.Take(cost)
 }
 
-// waitFor waits until condition holds; the writer makes it true by taking answers. Only the
-// reader waits, and only the reader could make it false again.
+// waitFor waits until condition holds; the writer makes it true by taking answers. Only the reader waits, and only the
+// reader could make it false again.
 func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	for {
 		f.mu.Lock()
@@ -232,9 +230,8 @@ func (f *fifo) freeLocked(s *slot) {
 	}
 }
 
-// Answer sets the result of the put and wakes the writer if the slot is at the front. If the
-// answer is OK and no other put is unanswered, Answer writes it inline: waking a goroutine
-// takes longer. Answer never blocks.
+// Answer sets the result of the put and wakes the writer if the slot is at the front. If the answer is OK and no other
+// put is unanswered, Answer writes it inline: waking a goroutine takes longer. Answer never blocks.
 func (s *slot) Answer(r api.PutResult) {
 	f := s.fifo
 	uncontended := f.owed.Leave()

@@ -1,8 +1,7 @@
 package tcp
 
-// A Scanner reads the usual form of JSON objects without encoding/json: ASCII names without escapes, strings
-// without escapes, and integers of at most 15 digits. It refuses nothing: its caller asks encoding/json about any other
-// form.
+// A Scanner reads the usual form of JSON objects without encoding/json: ASCII names without escapes, strings without
+// escapes, and integers of at most 15 digits. It refuses nothing: its caller asks encoding/json about any other form.
 
 import "unicode/utf8"
 

@@ -57,8 +57,8 @@ func New(o Options, b Backend) *Handler {
 	return h
 }
 
-// Serve handles one client until the client closes, a command fails or ctx ends. It closes
-// raw. Both goroutines of the connection have ended when it returns.
+// Serve handles one client until the client closes, a command fails or ctx ends. It closes raw. Both goroutines of the
+// connection have ended when it returns.
 func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	defer func() { _ = raw.Close() }()
 	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -105,8 +105,7 @@ func (h *Handler) farewell(raw net.Conn, text string) {
 	}
 }
 
-// Refuse notifies a client that there are too many connections, and closes raw within a few
-// seconds.
+// Refuse notifies a client that there are too many connections, and closes raw within a few seconds.
 func (h *Handler) Refuse(ctx context.Context, raw net.Conn, why string) {
 	defer func() { _ = raw.Close() }()
 	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
@@ -149,8 +148,8 @@ func (h *Handler) Connections() int {
 	return len(h.mu.conns)
 }
 
-// Clients counts the clients by what they do: those that have subscribed, of the others those that
-// have published, and the rest.
+// Clients counts the clients by what they do: those that have subscribed, of the others those that have published, and
+// the rest.
 func (h *Handler) Clients() (consumers, producers, idle int) {
 	for _, c := range h.snapshot() {
 		switch {
@@ -176,10 +175,10 @@ func (h *Handler) Producers() []api.ClientStats {
 	return out
 }
 
-// Stop ends all connections in order: it admits no new connection and no further command, and
-// every put that was read is answered. The consumers that understand CLOSE_WAIT receive it
-// first, so that they finish their messages and close. Stop returns when no connection is left
-// or when ctx ends. The end of the context of Serve closes the remaining ones at once.
+// Stop ends all connections in order: it admits no new connection and no further command, and every put that was read
+// is answered. The consumers that understand CLOSE_WAIT receive it first, so that they finish their messages and close.
+// Stop returns when no connection is left or when ctx ends. The end of the context of Serve closes the remaining ones
+// at once.
 func (h *Handler) Stop(ctx context.Context) {
 	h.mu.Lock()
 	h.mu.stopping = true

@@ -85,8 +85,8 @@ func anyHeader(verb string, b []byte) (h header, err error) {
 	return h, nil
 }
 
-// readNamed checks the fields that the broker interprets. Without the check an unreadable one
-// would be ignored, and the answer would be OK.
+// readNamed checks the fields that the broker interprets. Without the check an unreadable one would be ignored, and the
+// answer would be OK.
 func (h *header) readNamed(verb string, fields map[string]any) error {
 	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
 		given, there := fields[name]
@@ -113,8 +113,7 @@ func (h *header) readNamed(verb string, fields map[string]any) error {
 	return nil
 }
 
-// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the puts
-// after it.
+// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the puts after it.
 func (h *header) readSequence(verb string, fields map[string]any) error {
 	given, there := fields[queue.HeaderSequence]
 	if !there {
@@ -131,10 +130,9 @@ func (h *header) readSequence(verb string, fields map[string]any) error {
 	return nil
 }
 
-// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of
-// the command: one object, whose names are ASCII without escapes, and whose values are strings without
-// escapes or integers of at most 15 digits. It refuses nothing: ok is false for any other header, and
-// anyHeader decides.
+// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of the command: one
+// object, whose names are ASCII without escapes, and whose values are strings without escapes or integers of at most 15
+// digits. It refuses nothing: ok is false for any other header, and anyHeader decides.
 func flatHeader(b []byte) (h header, ok bool) {
 	s := Scanner{Rest: b}
 	if !s.Next('{') {

@@ -70,8 +70,8 @@ type tuning struct {
 	sampleRate    int32
 }
 
-// identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an
-// upgrade changes the stream, and no answer may be in it.
+// identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an upgrade changes the stream, and
+// no answer may be in it.
 func (c *conn) identify(ctx context.Context) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot IDENTIFY in current state")
@@ -168,8 +168,8 @@ func (c *conn) tune(id *identity) (t tuning, err error) {
 	return t, nil
 }
 
-// choose converts a client's milliseconds into a duration: -1 is off (0), 0 keeps the previous
-// value, any other number must lie within the bounds.
+// choose converts a client's milliseconds into a duration: -1 is off (0), 0 keeps the previous value, any other number
+// must lie within the bounds.
 func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case ms == -1:
@@ -182,8 +182,7 @@ func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// negotiate selects the features of the connection. It returns nil if the client has requested
-// no negotiation.
+// negotiate selects the features of the connection. It returns nil if the client has requested no negotiation.
 func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 	if !id.FeatureNegotiation {
 		return nil, nil

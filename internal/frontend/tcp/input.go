@@ -10,9 +10,8 @@ import (
 const (
 	// maxLine is the longest command line, its newline included.
 	maxLine = 16 << 10
-	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that
-	// one read returns more pipelined puts. Before the first command that takes a right it
-	// grows to maxLine.
+	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that one read returns more
+	// pipelined puts. Before the first command that takes a right it grows to maxLine.
 	minInput = 4 << 10
 	maxInput = 128 << 10
 )
@@ -20,9 +19,8 @@ const (
 // errLineTooLong ends a connection without an error frame, as in stock NSQ.
 var errLineTooLong = errors.New("protocol: command line is too long")
 
-// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and
-// it shows its content, so that pipelined puts can be gathered. The returned slices are valid
-// until the next call.
+// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and it shows its content, so
+// that pipelined puts can be gathered. The returned slices are valid until the next call.
 type input struct {
 	src  io.Reader
 	buf  []byte
@@ -98,8 +96,8 @@ func (in *input) fill() error {
 
 const maxEmptyReads = 100
 
-// read fills dst. If the unbuffered part is large it is read directly from the source into
-// dst: one copy from the socket to the batch.
+// read fills dst. If the unbuffered part is large it is read directly from the source into dst: one copy from the
+// socket to the batch.
 func (in *input) read(dst []byte) error {
 	n := copy(dst, in.buffered())
 	in.discard(n)

@@ -47,15 +47,14 @@ func (c *conn) logEnd() {
 	c.log().WithFields(fields).Info("client disconnected")
 }
 
-// named are the codes whose texts have nothing but valid names and limits. The text of any other
-// error may quote bytes of the client, which may be a part of a message or a secret: it is not
-// logged.
+// named are the codes whose texts have nothing but valid names and limits. The text of any other error may quote bytes
+// of the client, which may be a part of a message or a secret: it is not logged.
 var named = map[string]bool{
 	codeSubFailed: true, codeUnauthorized: true, codeAuthFirst: true, codeAuthDisabled: true,
 }
 
-// logRefusal writes the line of a command that was refused. Refusals that leave the connection open,
-// such as a late FIN, may be many: they are at level debug.
+// logRefusal writes the line of a command that was refused. Refusals that leave the connection open, such as a late
+// FIN, may be many: they are at level debug.
 func (c *conn) logRefusal(e *commandError) {
 	code, _, _ := strings.Cut(e.text, " ")
 	line := c.log().WithField("code", code)

@@ -18,8 +18,8 @@ const (
 	maxLoginBody = 64 << 10
 	// loginPiece is how much memory a body of IDENTIFY or AUTH has before its bytes are there.
 	loginPiece = 4 << 10
-	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent,
-	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
+	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent, region, zone), in bytes;
+	// the rest is cut off. Stock clients stay far below.
 	maxName = 256
 )
 
@@ -33,9 +33,9 @@ func shortened(name string) string {
 	return strings.Clone(strings.ToValidUTF8(name[:maxName], ""))
 }
 
-// armLogin sets the read deadline of a client that has no rights yet, and reports false for all
-// other clients. The deadline counts from the start of the connection, or from the moment when the
-// users are known: no number of commands extends it. A client that has once had rights is not asked again: its commands are.
+// armLogin sets the read deadline of a client that has no rights yet, and reports false for all other clients. The
+// deadline counts from the start of the connection, or from the moment when the users are known: no number of commands
+// extends it. A client that has once had rights is not asked again: its commands are.
 func (c *conn) armLogin() bool {
 	g := c.h.backend.Guard
 	switch {
@@ -89,8 +89,7 @@ func (c *conn) takeSeat() bool {
 // errTooManyStrangers ends the connection of a client that has not logged in.
 var errTooManyStrangers = fatal(codeTooMany, "this broker has as many clients without a login as it may; log in, or try another broker")
 
-// tooLate is the error of a client that did not log in within its time; nil for any other
-// failed read.
+// tooLate is the error of a client that did not log in within its time; nil for any other failed read.
 func (c *conn) tooLate(read error) error {
 	if !c.late || c.settled || c.stopping.Load() || c.revoked.Load() || !errors.Is(read, os.ErrDeadlineExceeded) {
 		return nil

@@ -35,8 +35,8 @@ func (r *room) release() {
 	*r = room{}
 }
 
-// reserve reserves the memory of the body of a put, and bounds the time of its arrival, until arrived is called. After an
-// error nothing of the put is stored.
+// reserve reserves the memory of the body of a put, and bounds the time of its arrival, until arrived is called. After
+// an error nothing of the put is stored.
 func (c *conn) reserve(ctx context.Context, size int) error {
 	if size <= limits.Free {
 		return nil

@@ -10,9 +10,8 @@ import (
 // maxBodyHint bounds the memory that is allocated for an announced length, in bytes.
 const maxBodyHint = 256 << 10
 
-// mpub: MPUB <topic>\n, body size, count, then count messages. One invalid message refuses the
-// whole put. Only the sizes of the messages steer the parse; the size of the body is checked
-// for its range.
+// mpub: MPUB <topic>\n, body size, count, then count messages. One invalid message refuses the whole put. Only the
+// sizes of the messages steer the parse; the size of the body is checked for its range.
 func (c *conn) mpub(ctx context.Context) error {
 	c.partition = c.partitionAt(2)
 	draft, err := c.multi(ctx, "MPUB", func(draft *queue.DraftBuilder, size int) error {
@@ -27,8 +26,8 @@ func (c *conn) mpub(ctx context.Context) error {
 	return c.publish(ctx, "MPUB", 1, draft)
 }
 
-// multi reads an MPUB of any form; add reads one message. A nil draft means that the put was
-// not admitted and is answered.
+// multi reads an MPUB of any form; add reads one message. A nil draft means that the put was not admitted and is
+// answered.
 func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	if len(c.params) < 2 {
 		return nil, fatal(codeInvalid, "%s insufficient number of parameters", verb)

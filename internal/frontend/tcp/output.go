@@ -35,8 +35,8 @@ var (
 	responseCloseWait = []byte("CLOSE_WAIT")
 )
 
-// output is the write side of a connection: a buffer, an optional compressor, optional TLS,
-// and the socket. Every use holds mu.
+// output is the write side of a connection: a buffer, an optional compressor, optional TLS, and the socket. Every use
+// holds mu.
 type output struct {
 	mu       sync.Mutex
 	conn     net.Conn
@@ -66,8 +66,8 @@ func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
 	return o
 }
 
-// switchLocked switches to another connection or compressor. The buffer must have been
-// flushed. The memory of the compressor before it is given back: a client may repeat IDENTIFY.
+// switchLocked switches to another connection or compressor. The buffer must have been flushed. The memory of the
+// compressor before it is given back: a client may repeat IDENTIFY.
 func (o *output) switchLocked(conn net.Conn, compress flusher) {
 	o.parkLocked()
 	o.conn, o.compress, o.sink, o.buf, o.direct = conn, compress, io.Writer(conn), nil, nil
@@ -78,9 +78,9 @@ func (o *output) switchLocked(conn net.Conn, compress flusher) {
 	}
 }
 
-// resizeLocked changes the size of the buffer, which must have been flushed. A client that
-// requests no buffer gets the default size: a burst is flushed at its end in any case, and
-// with a buffer the header and the body of a message are one write.
+// resizeLocked changes the size of the buffer, which must have been flushed. A client that requests no buffer gets the
+// default size: a burst is flushed at its end in any case, and with a buffer the header and the body of a message are
+// one write.
 func (o *output) resizeLocked(size int) {
 	if size == unbuffered {
 		size = defaultOutputBuffer
@@ -152,8 +152,8 @@ func (o *output) writeLocked(header, body []byte) error {
 // frameOK is the answer to most puts.
 var frameOK = append([]byte{0, 0, 0, 6, 0, 0, 0, byte(frameResponse)}, responseOK...)
 
-// okDirectLocked writes OK without blocking. Bytes that the socket does not take remain in the
-// buffer, and the writer has to flush it. The buffer must be empty before.
+// okDirectLocked writes OK without blocking. Bytes that the socket does not take remain in the buffer, and the writer
+// has to flush it. The buffer must be empty before.
 func (o *output) okDirectLocked() error {
 	o.armLocked() // an expired deadline would fail the write
 	n := o.direct.Write(net.Buffers{frameOK})
@@ -195,8 +195,8 @@ func (o *output) armLocked() {
 	}
 }
 
-// parkLocked gives the memory of the compressor back, until the next write. An idle client
-// would hold up to a megabyte of it otherwise, before it has logged in.
+// parkLocked gives the memory of the compressor back, until the next write. An idle client would hold up to a megabyte
+// of it otherwise, before it has logged in.
 func (o *output) parkLocked() {
 	if p, ok := o.compress.(interface{ Park() }); ok {
 		p.Park()
@@ -210,8 +210,8 @@ func (o *output) park() {
 	o.parkLocked()
 }
 
-// closeWriteLocked closes the sending direction only. The client can then read the error
-// frame; a full close might send a reset first.
+// closeWriteLocked closes the sending direction only. The client can then read the error frame; a full close might send
+// a reset first.
 func (o *output) closeWriteLocked() {
 	if half, ok := o.conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // the connection is closed next in any case

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// decimal reads [0-9]*. Like stock NSQ it reads the empty string as 0. A number beyond 64 bits is the
-// largest one, so that every limit refuses it or holds it; stock NSQ wraps, which makes 2^64 milliseconds
-// none.
+// decimal reads [0-9]*. Like stock NSQ it reads the empty string as 0. A number beyond 64 bits is the largest one, so
+// that every limit refuses it or holds it; stock NSQ wraps, which makes 2^64 milliseconds none.
 func decimal(b []byte) (n uint64, ok bool) {
 	for _, d := range b {
 		if d < '0' || d > '9' {
@@ -22,12 +21,12 @@ func decimal(b []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// maxParams is more than any command has. Further parts of a line stay in the last one: a
-// line of spaces would cost 24 bytes for each of them, for as long as the connection stays.
+// maxParams is more than any command has. Further parts of a line stay in the last one: a line of spaces would cost 24
+// bytes for each of them, for as long as the connection stays.
 const maxParams = 16
 
-// splitParams splits a line at every single space and appends the parts to dst: two
-// consecutive spaces make an empty parameter.
+// splitParams splits a line at every single space and appends the parts to dst: two consecutive spaces make an empty
+// parameter.
 func splitParams(line []byte, dst [][]byte) [][]byte {
 	for len(dst) < maxParams {
 		i := bytes.IndexByte(line, ' ')

@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pipelined PUBs of one topic that are already in the buffer become one put. The reader never
-// waits for more of them.
+// Pipelined PUBs of one topic that are already in the buffer become one put. The reader never waits for more of them.
 const (
 	maxRunMessages = 256
 	maxRunBytes    = 1 << 20
@@ -133,8 +132,8 @@ func (c *conn) scratchOf(size int) []byte {
 	return b[:size]
 }
 
-// receive reads the body of a put and waits for its admission, in the order that admitsEarly
-// selects. It reads the body of a refused put too, so that the next command is found.
+// receive reads the body of a put and waits for its admission, in the order that admitsEarly selects. It reads the body
+// of a refused put too, so that the next command is found.
 func (c *conn) receive(ctx context.Context, size int, read func() error) (refused, err error) {
 	early := c.admitsEarly(size)
 	if early {
@@ -156,16 +155,15 @@ func (c *conn) receive(ctx context.Context, size int, read func() error) (refuse
 	return refused, nil
 }
 
-// admitsEarly reports whether a put to c.topic is admitted before its body is read. Admission
-// creates the topic, and a partial put must not create one. So the body must have arrived, or
-// this connection must have published to the topic before. Waiting for room before reading
-// saves the memory of the body.
+// admitsEarly reports whether a put to c.topic is admitted before its body is read. Admission creates the topic, and a
+// partial put must not create one. So the body must have arrived, or this connection must have published to the topic
+// before. Waiting for room before reading saves the memory of the body.
 func (c *conn) admitsEarly(size int) bool {
 	return len(c.in.buffered()) >= size || c.admitted == c.topic
 }
 
-// admit waits for room for a put to c.topic. The wait may outlast the client's read deadline,
-// so the deadline is renewed.
+// admit waits for room for a put to c.topic. The wait may outlast the client's read deadline, so the deadline is
+// renewed.
 func (c *conn) admit(ctx context.Context, size int) error {
 	if c.unjudged != nil {
 		return guard.NotStored(c.unjudged)
@@ -218,8 +216,8 @@ func (c *conn) messageSize(verb string) (int, error) {
 	return int(size), nil
 }
 
-// pubRun counts the complete PUBs to the current topic in the buffer, one after the other,
-// beginning with the one whose body comes next. It also returns the bytes of their bodies.
+// pubRun counts the complete PUBs to the current topic in the buffer, one after the other, beginning with the one whose
+// body comes next. It also returns the bytes of their bodies.
 func (c *conn) pubRun(first int) (count, total int) {
 	rest := c.in.buffered()
 	count, total = 1, first
@@ -237,8 +235,8 @@ func (c *conn) pubRun(first int) (count, total int) {
 	return count, total
 }
 
-// sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b.
-// It returns the size of its body (0 = no such PUB) and of the bytes before the body.
+// sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b. It returns the size of
+// its body (0 = no such PUB) and of the bytes before the body.
 func (c *conn) sameTopicPub(b []byte) (size, head int) {
 	head = len("PUB ") + len(c.topic) + 1 + 4
 	if len(b) <= head || !bytes.HasPrefix(b, pubPrefix) ||
@@ -274,8 +272,7 @@ func (c *conn) skipRun(count, size int) error {
 	return nil
 }
 
-// publish passes the put to the Publisher. The Publisher answers later, into the reserved
-// slot.
+// publish passes the put to the Publisher. The Publisher answers later, into the reserved slot.
 func (c *conn) publish(ctx context.Context, verb string, answers int, draft *queue.DraftBuilder) error {
 	return c.publishKeyed(ctx, answer{put: verb, count: answers}, nil, draft)
 }
@@ -298,8 +295,8 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 	return nil
 }
 
-// allowPut returns the refusal of a put if the publish rate of the client's user is used
-// up. The bytes are counted after decompression.
+// allowPut returns the refusal of a put if the publish rate of the client's user is used up. The bytes are counted
+// after decompression.
 func (c *conn) allowPut(draft *queue.DraftBuilder) error {
 	if c.h.backend.Guard == nil {
 		return nil
@@ -307,8 +304,8 @@ func (c *conn) allowPut(draft *queue.DraftBuilder) error {
 	return c.session.Load().AllowPut(draft.Count(), draft.Size())
 }
 
-// refusePut answers puts that were not admitted. Their bodies were read or skipped, so the
-// connection stays open; missing is the error if that failed.
+// refusePut answers puts that were not admitted. Their bodies were read or skipped, so the connection stays open;
+// missing is the error if that failed.
 func (c *conn) refusePut(ctx context.Context, verb string, count int, missing, reason error) error {
 	if missing != nil {
 		return missing

@@ -8,8 +8,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// recheckEvery separates the checks of live subscriptions where no change of the users
-// calls for one: an answer of an auth service runs out.
+// recheckEvery separates the checks of live subscriptions where no change of the users calls for one: an answer of an
+// auth service runs out.
 const recheckEvery = 5 * time.Second
 
 // subscribed names what a connection consumes.
@@ -18,9 +18,8 @@ type subscribed struct {
 	wait           *metrics.Wait
 }
 
-// Recheck ends the subscriptions of clients that have lost their right: at once when the
-// users change, and within recheckEvery of the end of an auth service's answer. It runs
-// until ctx ends.
+// Recheck ends the subscriptions of clients that have lost their right: at once when the users change, and within
+// recheckEvery of the end of an auth service's answer. It runs until ctx ends.
 func (h *Handler) Recheck(ctx context.Context) {
 	if h.backend.Guard == nil {
 		return
@@ -39,8 +38,8 @@ func (h *Handler) Recheck(ctx context.Context) {
 	}
 }
 
-// recheckAll checks every subscription. An auth service that gives no usable answer ends one only when
-// the last answer about its client does not hold any more.
+// recheckAll checks every subscription. An auth service that gives no usable answer ends one only when the last answer
+// about its client does not hold any more.
 func (h *Handler) recheckAll(ctx context.Context) {
 	for _, c := range h.snapshot() {
 		of := c.consumes.Load()

@@ -2,15 +2,15 @@ package tcp
 
 import "github.com/lockstepmq/lockstep/internal/auth/access"
 
-// Rule says which right a command takes. FIN, REQ, TOUCH, RDY and CLS take none: they work
-// on a subscription that was allowed.
+// Rule says which right a command takes. FIN, REQ, TOUCH, RDY and CLS take none: they work on a subscription that was
+// allowed.
 type Rule struct {
 	Command string
 	Right   access.Right
 }
 
-// Rules are the rights of all commands, for docs/reference/rights.md. A test holds them against
-// what the connection understands, and against what it refuses.
+// Rules are the rights of all commands, for docs/reference/rights.md. A test holds them against what the connection
+// understands, and against what it refuses.
 func Rules() []Rule {
 	return []Rule{
 		{"IDENTIFY", access.Open}, {"AUTH", access.Open}, {"NOP", access.Open},

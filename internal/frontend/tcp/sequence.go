@@ -6,8 +6,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// A client may name itself with "producer_id" in IDENTIFY and number its messages with ##seq. Name and
-// number then stand for an id (docs/adr/0014).
+// A client may name itself with "producer_id" in IDENTIFY and number its messages with ##seq. Name and number then
+// stand for an id (docs/adr/0014).
 
 // name takes the producer_id of an IDENTIFY. A later IDENTIFY without one leaves it.
 func (c *conn) name(id *identity) error {

@@ -21,9 +21,9 @@ func (s *started) next(pipelined bool) {
 }
 
 // awaitStart holds a command while the broker does not serve yet, as it holds a put: the client sees a pause and no
-// error, and its further bytes stay in the socket. Pipelined commands share one limit, as do IDENTIFY, whose
-// answer has no place for a reason, and the command after it. After the limit the command is answered with the
-// reason. Once the broker serves, the check is skipped.
+// error, and its further bytes stay in the socket. Pipelined commands share one limit, as do IDENTIFY, whose answer has
+// no place for a reason, and the command after it. After the limit the command is answered with the reason. Once the
+// broker serves, the check is skipped.
 func (c *conn) awaitStart(ctx context.Context) {
 	verb, await := string(c.params[0]), c.h.backend.Await
 	if verb == "NOP" {

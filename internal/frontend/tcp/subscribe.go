@@ -176,16 +176,14 @@ func (c *conn) messageID(verb string, params int) (id api.MessageID, err error) 
 	return id, nil
 }
 
-// credited records that a message is no longer in flight. The writer is woken when the burst
-// of commands is over.
+// credited records that a message is no longer in flight. The writer is woken when the burst of commands is over.
 func (c *conn) credited() {
 	if c.starved.Load() {
 		c.unsignalled = true
 	}
 }
 
-// failed is the answer to a FIN, REQ or TOUCH of a message that is not in flight. The
-// connection stays open.
+// failed is the answer to a FIN, REQ or TOUCH of a message that is not in flight. The connection stays open.
 func failed(verb string, id api.MessageID, err error) error {
 	return &commandError{text: failedText(verb, id[:], err), open: true}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it,
-// with an OK after each step. It holds output.mu, so the writer waits until it is complete.
+// upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it, with an OK after each step.
+// It holds output.mu, so the writer waits until it is complete.
 func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error {
 	o := c.out
 	o.mu.Lock()
@@ -48,8 +48,8 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 	return c.startCompressionLocked(reply)
 }
 
-// startTLSLocked treats the bytes that were read behind IDENTIFY as the beginning of the
-// handshake: clear text never becomes a command inside TLS.
+// startTLSLocked treats the bytes that were read behind IDENTIFY as the beginning of the handshake: clear text never
+// becomes a command inside TLS.
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)

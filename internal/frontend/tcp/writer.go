@@ -8,8 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// maxBurst bounds the messages of one burst, so that answers do not wait behind a long
-// backlog.
+// maxBurst bounds the messages of one burst, so that answers do not wait behind a long backlog.
 const maxBurst = 256
 
 // maxAnswers bounds the answers of one burst: they are in memory until the client has read them.
@@ -32,8 +31,8 @@ type writer struct {
 	closed        <-chan struct{}
 }
 
-// write sends answers, messages and heartbeats until the last answer, a failed write, the
-// deletion of the channel, or the end of ctx.
+// write sends answers, messages and heartbeats until the last answer, a failed write, the deletion of the channel, or
+// the end of ctx.
 func (c *conn) write(ctx context.Context) {
 	w := &writer{c: c, outputTimeout: c.h.opts.OutputBufferTimeout, flush: time.NewTimer(time.Hour)}
 	w.flush.Stop()
@@ -59,8 +58,8 @@ func (c *conn) write(ctx context.Context) {
 	}
 }
 
-// wait blocks until there is something to write; an error ends the connection. Settings come first: they
-// hold for all that is written after the answer to IDENTIFY.
+// wait blocks until there is something to write; an error ends the connection. Settings come first: they hold for all
+// that is written after the answer to IDENTIFY.
 func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	select {
 	case s := <-w.c.settings:
@@ -122,9 +121,8 @@ func (w *writer) burst() (last bool, err error) {
 	return false, w.settleLocked(len(w.answers) > 0 || o.kept, n > 0)
 }
 
-// answerDirect writes the answer of an uncontended put in the goroutine that answers it. It
-// returns false if that answer is not a plain OK, if the writer is writing or has other bytes
-// to send. It does not block.
+// answerDirect writes the answer of an uncontended put in the goroutine that answers it. It returns false if that
+// answer is not a plain OK, if the writer is writing or has other bytes to send. It does not block.
 func (c *conn) answerDirect() bool {
 	o := c.out
 	if !o.mu.TryLock() {
@@ -206,8 +204,8 @@ func (w *writer) deliverLocked() (int, error) {
 	return n, nil
 }
 
-// record adds a burst to the metrics: its duration, and how long its first message waited in
-// the log if this is its first delivery.
+// record adds a burst to the metrics: its duration, and how long its first message waited in the log if this is its
+// first delivery.
 func (w *writer) record(began time.Time) {
 	if len(w.deliveries) == 0 {
 		return
@@ -219,9 +217,8 @@ func (w *writer) record(began time.Time) {
 	}
 }
 
-// credit returns how many messages may be pulled. If it is 0, the reader wakes the writer at
-// the next FIN, REQ or RDY. The writer sets the flag before it checks again, so that no
-// wake-up is lost.
+// credit returns how many messages may be pulled. If it is 0, the reader wakes the writer at the next FIN, REQ or RDY.
+// The writer sets the flag before it checks again, so that no wake-up is lost.
 func (w *writer) credit() int {
 	if n := w.granted(); n > 0 {
 		w.c.starved.Store(false)
@@ -239,12 +236,11 @@ func (w *writer) granted() int {
 	return max(0, ready-w.sub.InFlight())
 }
 
-// settleLocked decides when the buffered bytes are flushed. Answers are flushed at once.
-// Messages are flushed with their burst, unless the client or the operator has configured an
-// output buffer timeout. With one, messages stay in the buffer for that time, or until the
-// credit is used up. The stock default is not applied: it would only add up to 250 ms to each
-// message. Nor is any applied to an ordered channel, as in the fork: each message would wait
-// for the whole timeout, because the next one cannot fill the buffer.
+// settleLocked decides when the buffered bytes are flushed. Answers are flushed at once. Messages are flushed with
+// their burst, unless the client or the operator has configured an output buffer timeout. With one, messages stay in
+// the buffer for that time, or until the credit is used up. The stock default is not applied: it would only add up to
+// 250 ms to each message. Nor is any applied to an ordered channel, as in the fork: each message would wait for the
+// whole timeout, because the next one cannot fill the buffer.
 func (w *writer) settleLocked(answered, delivered bool) error {
 	if !answered && !delivered {
 		return nil

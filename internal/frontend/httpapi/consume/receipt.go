@@ -21,7 +21,8 @@ type Receipt struct {
 // maxReceipt bounds the text of a receipt, in bytes.
 const maxReceipt = 16 + 1 + 16 + 1 + 16 + 1 + 16
 
-// AppendText appends the text for clients: message id, number of the delivery, epoch and session, as hexadecimal numbers.
+// AppendText appends the text for clients: message id, number of the delivery, epoch and session, as hexadecimal
+// numbers.
 func (r Receipt) AppendText(b []byte) []byte {
 	b = append(append(b, r.ID[:]...), '-')
 	b = append(strconv.AppendUint(b, r.Number, 16), '-')

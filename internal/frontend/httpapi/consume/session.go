@@ -317,8 +317,8 @@ func (x *session) settle(do api.Settlement, r api.Receipt) (err error) {
 	return err
 }
 
-// observer is implemented by subscriptions that record their deliveries, as tracing does. Settled reports that a verb was
-// carried out on a delivery, also if its leader on another broker did it.
+// observer is implemented by subscriptions that record their deliveries, as tracing does. Settled reports that a verb
+// was carried out on a delivery, also if its leader on another broker did it.
 type observer interface {
 	Settled(id api.MessageID, verb api.Verb)
 }

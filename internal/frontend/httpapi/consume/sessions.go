@@ -17,8 +17,8 @@ const (
 	// lingerTime is how long a session keeps its credit after a poll, so that a client that polls again at once finds
 	// messages here.
 	lingerTime = 50 * time.Millisecond
-	// minWait is the least wait of a poll: a leader on another broker sends messages only after it
-	// has received the credit.
+	// minWait is the least wait of a poll: a leader on another broker sends messages only after it has received the
+	// credit.
 	minWait = 250 * time.Millisecond
 	// gatherTime is how long a poll waits for more messages after its first ones.
 	gatherTime = 2 * time.Millisecond
@@ -33,14 +33,13 @@ var ErrBusy = errors.New("the memory for messages that this client has not read 
 
 // Options hold the limits of sessions.
 type Options struct {
-	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of
-	// one user; 0 = no limit. A session outlives its polls, so one connection could otherwise open
-	// all of them.
+	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of one user; 0 = no
+	// limit. A session outlives its polls, so one connection could otherwise open all of them.
 	MaxSessions, MaxPerClient int
 	// Memory bounds the messages that wait for clients, or are being written; nil = no limit.
 	Memory *limits.Budget
-	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream whose
-	// client disconnects.
+	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream
+	// whose client disconnects.
 	RequeueOnDisconnect bool
 	Metrics             *metrics.Recorder // nil = nothing is recorded
 }
@@ -157,8 +156,8 @@ func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Dura
 	return b, s.reason(err)
 }
 
-// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. send
-// receives nil as a sign of life.
+// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. send receives nil as a
+// sign of life.
 func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, send func(*Batch) error) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -304,8 +303,7 @@ func (s *Sessions) find(number uint64, topic, channel string) *session {
 	return x
 }
 
-// Settle executes a verb on deliveries of a channel. It returns one error for each receipt, as
-// api.Receipts does.
+// Settle executes a verb on deliveries of a channel. It returns one error for each receipt, as api.Receipts does.
 func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []Receipt) []error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -341,8 +339,8 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Set
 	return errs
 }
 
-// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not
-// answer waits for its timeout.
+// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not answer
+// waits for its timeout.
 func (s *Sessions) requeue(b *Batch) {
 	list := make([]Receipt, len(b.Deliveries))
 	for i := range list {

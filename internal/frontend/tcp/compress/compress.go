@@ -23,8 +23,8 @@ const (
 	chunkPlain      = 0x01
 )
 
-// Snappy compresses each write by itself, so that it keeps no memory between writes, unlike
-// the library's writer: output.buf gathers small writes before it.
+// Snappy compresses each write by itself, so that it keeps no memory between writes, unlike the library's writer:
+// output.buf gathers small writes before it.
 type Snappy struct {
 	to      io.Writer
 	started bool
@@ -59,8 +59,8 @@ func (w *Snappy) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// snappyChunk appends a block to b, whose capacity suffices. A block that would not shrink by an
-// eighth is appended as it is.
+// snappyChunk appends a block to b, whose capacity suffices. A block that would not shrink by an eighth is appended as
+// it is.
 func snappyChunk(b, block []byte) []byte {
 	sum := crc32.Checksum(block, castagnoli)
 	sum = (sum>>15 | sum<<17) + 0xa282ead8 // the mask of the format
@@ -80,9 +80,8 @@ func snappyChunk(b, block []byte) []byte {
 // Flush does nothing: every write is complete.
 func (w *Snappy) Flush() error { return nil }
 
-// Deflate has a compressor only while the client is busy. Between two flushes the stream
-// stands at the boundary of a block and of a byte, so that another compressor can continue it: it
-// refers to nothing that was sent before.
+// Deflate has a compressor only while the client is busy. Between two flushes the stream stands at the boundary of a
+// block and of a byte, so that another compressor can continue it: it refers to nothing that was sent before.
 type Deflate struct {
 	to    io.Writer
 	level int
@@ -91,8 +90,8 @@ type Deflate struct {
 	z     *flate.Writer // nil = parked
 }
 
-// NewDeflate makes a writer of deflate at a level of 1 to 9. The memory of its compressor counts against the share that the
-// client has when the compressor begins.
+// NewDeflate makes a writer of deflate at a level of 1 to 9. The memory of its compressor counts against the share that
+// the client has when the compressor begins.
 func NewDeflate(to io.Writer, level int, share *atomic.Pointer[limits.Share]) *Deflate {
 	return &Deflate{to: to, level: level, share: share}
 }

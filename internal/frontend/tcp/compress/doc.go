@@ -1,8 +1,8 @@
-// Package compress has the compressors of the NSQ protocol: snappy and deflate, for connections that are idle most of the
-// time.
+// Package compress has the compressors of the NSQ protocol: snappy and deflate, for connections that are idle most of
+// the time.
 //
-// It bounds what the input of a client decompresses to, and decompresses nothing itself. A writer belongs to one connection, and its methods are called under the lock of the
-// connection's output.
+// It bounds what the input of a client decompresses to, and decompresses nothing itself. A writer belongs to one
+// connection, and its methods are called under the lock of the connection's output.
 //
 // # Invariants
 //

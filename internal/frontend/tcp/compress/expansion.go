@@ -8,11 +8,11 @@ import (
 const (
 	// freeExpansion is how many bytes the input of a client may become in any case.
 	freeExpansion = 1 << 20
-	// strangersRatio is how many bytes more each compressed byte may become before one of the client's commands
-	// was allowed.
+	// strangersRatio is how many bytes more each compressed byte may become before one of the client's commands was
+	// allowed.
 	strangersRatio = 16
-	// MaxRatio is how many bytes more each compressed byte may become afterwards, over the whole connection. Texts become
-	// 5 to 30. A byte of deflate may become a thousand, and all of them would be stored.
+	// MaxRatio is how many bytes more each compressed byte may become afterwards, over the whole connection. Texts
+	// become 5 to 30. A byte of deflate may become a thousand, and all of them would be stored.
 	MaxRatio = 64
 )
 
@@ -24,8 +24,8 @@ func (e *TooMuch) Error() string {
 	return fmt.Sprintf("%d compressed bytes become more than %d, above %d times as many", e.In, e.Out, e.Out/max(e.In, 1))
 }
 
-// Expansion bounds what compressed input of a client becomes, when it is decompressed. It reads the compressed bytes, and
-// wraps the decompressor. One goroutine uses it.
+// Expansion bounds what compressed input of a client becomes, when it is decompressed. It reads the compressed bytes,
+// and wraps the decompressor. One goroutine uses it.
 type Expansion struct {
 	vouched *bool
 	src     io.Reader
