@@ -179,7 +179,7 @@ func right(r access.Right) string {
 // commands asks for every command with every identity.
 func commands(t *testing.T, g *guard.Guard, columns []identity) string {
 	var all rows
-	for _, rule := range tcp.Rules() {
+	for _, rule := range tcp.Commands() {
 		var b strings.Builder
 		for _, c := range columns {
 			s := g.Begin(from("192.0.2.1", ""))
@@ -198,7 +198,7 @@ func commands(t *testing.T, g *guard.Guard, columns []identity) string {
 				b.WriteString(" no |")
 			}
 		}
-		all.add(right(rule.Right), b.String(), "`"+rule.Command+"`")
+		all.add(right(rule.Right), b.String(), "`"+rule.Name+"`")
 	}
 	return all.table(columns)
 }

@@ -228,6 +228,7 @@ func responses(route httpapi.Route, s schemas) map[string]any {
 	}
 	if route.Path == "/pub" || route.Path == "/mpub" {
 		add(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+		add(http.StatusRequestEntityTooLarge, "HEADERS_TOO_BIG")
 	}
 	if route.Path == "/mpub" {
 		for _, message := range []string{"BODY_TOO_BIG", "BAD_BODY", "BAD_MESSAGE"} {

@@ -25,7 +25,7 @@ var (
 	}
 	argsAppend = []Argument{argNewTopic, argTopicID, argPartition}
 	argBinary  = boolArg("binary", "the body is the number of messages, and each message behind its size; numbers are 4 bytes, big-endian")
-	putCodes   = []string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "HEADERS_TOO_BIG"}
+	putCodes   = []string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "INVALID_MESSAGE_ID"}
 )
 
 // publishRoutes are those by which clients publish.

@@ -15,14 +15,14 @@ import (
 type known struct{ identity, url string }
 
 // auth: AUTH\n, then the secret.
-func (c *conn) auth(ctx context.Context) error {
+func (c *conn) auth(ctx context.Context, verb string) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot AUTH in current state")
 	}
 	if len(c.params) != 1 {
 		return fatal(codeInvalid, "AUTH invalid number of parameters")
 	}
-	secret, err := c.readBody("AUTH")
+	secret, err := c.readBody(verb)
 	if err != nil {
 		return err
 	}
@@ -182,17 +182,4 @@ func (c *conn) requester() api.Requester {
 		return api.Requester{Remote: c.about.Load().remote, Action: c.verb}
 	}
 	return session.Requester(c.verb)
-}
-
-// authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is reported first, as in
-// stock NSQ.
-func (c *conn) authorizePut(ctx context.Context, verb string, size int) error {
-	err := c.authorize(ctx, verb, c.topic, "")
-	if err == nil {
-		return nil
-	}
-	if c.in.skip(int64(size)) != nil {
-		return fatal(codeBadMessage, "%s failed to read message body", verb)
-	}
-	return err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
-	"github.com/lockstepmq/lockstep/internal/frontend/tcp/compress"
 )
 
 // The states of a connection. /stats shows the numbers.
@@ -37,18 +36,18 @@ type conn struct {
 	tuning
 	armed       time.Time // time of the last change of the read deadline
 	start       started
-	params      [][]byte          // of the current command
-	topic       string            // of the last put: saves an allocation per put
-	partition   int               // of the current put; -1 = any
-	admitted    string            // topic of the last admitted put: that topic exists
-	scratch     []byte            // see scratchOf
-	room        room              // memory of the current put
-	pace        pace              // of its body
-	bomb        *compress.TooMuch // why the input has ended; nil: it has not, or for another reason
+	params      [][]byte // of the current command
+	topic       string   // of the last put: saves an allocation per put
+	partition   int      // of the current put; -1 = any
+	admitted    string   // topic of the last admitted put: that topic exists
+	scratch     []byte   // see scratchOf
+	room        room     // memory of the current put
+	pace        pace     // of its body
+	bomb        *tooMuch // why the input has ended; nil: it has not, or for another reason
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
-	vouched     bool   // a command of the client was allowed; see compress.Expansion
+	vouched     bool   // a command of the client was allowed; see expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
@@ -132,7 +131,7 @@ func (n creditReader) Read(p []byte) (int, error) {
 	}
 	m, err := read(p)
 	if err != nil {
-		n.c.bomb, _ = errors.AsType[*compress.TooMuch](err)
+		n.c.bomb, _ = errors.AsType[*tooMuch](err)
 	}
 	return m, err
 }
@@ -299,51 +298,18 @@ func (c *conn) command(ctx context.Context) error {
 	if !c.start.serves {
 		c.awaitStart(ctx)
 	}
-	if string(verb) == "IDENTIFY" {
-		return c.identify(ctx)
+	if string(verb) != "IDENTIFY" {
+		if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+			return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
+		}
+		if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {
+			return c.unseated
+		}
 	}
-	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
-		return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
-	}
-	if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {
-		return c.unseated
-	}
-	switch string(verb) {
-	case "FIN":
-		return c.finish()
-	case "PUB":
-		return c.pub(ctx)
-	case "MPUB":
-		return c.mpub(ctx)
-	case "DPUB":
-		return c.dpub(ctx)
-	case "RDY":
-		return c.rdy()
-	case "REQ":
-		return c.requeue()
-	case "TOUCH":
-		return c.touch()
-	case "NOP":
-		c.heartbeats = true
-		return nil
-	case "SUB":
-		return c.subscribe(ctx)
-	case "CLS":
-		return c.startClose(ctx)
-	case "AUTH":
-		return c.auth(ctx)
-	case "SUB_ORDERED":
-		return c.subscribeOrdered(ctx)
-	case "SUB_ADVANCED":
-		return c.subscribeAdvanced(ctx)
-	case "PUB_EXT":
-		return c.pubExtended(ctx, "PUB_EXT", headed)
-	case "PUB_TRACE":
-		return c.pubExtended(ctx, "PUB_TRACE", traced)
-	case "MPUB_EXT":
-		return c.mpubExtended(ctx, "MPUB_EXT", headed)
-	case "MPUB_TRACE":
-		return c.mpubExtended(ctx, "MPUB_TRACE", traced)
+	for i := range commands {
+		if x := &commands[i]; string(verb) == x.Name {
+			return x.run(c, ctx, x.Name)
+		}
 	}
 	return fatal(codeInvalid, "invalid command %s", verb)
 }

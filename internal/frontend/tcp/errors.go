@@ -1,6 +1,15 @@
 package tcp
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+)
 
 // The codes of error frames. The code is the text before the first space.
 const (
@@ -44,4 +53,62 @@ func refusal(code, format string, args ...any) *commandError {
 // fatal returns an error that ends the connection.
 func fatal(code, format string, args ...any) *commandError {
 	return &commandError{text: code + " " + fmt.Sprintf(format, args...)}
+}
+
+// silent is the log of a handler without one.
+var silent = func() *logrus.Logger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	l.SetLevel(logrus.PanicLevel)
+	return l
+}()
+
+// log is the log with the client's address. The reader calls it.
+func (c *conn) log() *logrus.Entry {
+	if c.h.backend.Log == nil {
+		return logrus.NewEntry(silent)
+	}
+	line := c.h.backend.Log.WithField("client", c.about.Load().remote)
+	if !c.known {
+		line = line.WithField(api.LogStranger, true)
+	}
+	return line
+}
+
+// logEnd writes the line of a client that has gone, with what it did. A client that has not logged in has none.
+func (c *conn) logEnd() {
+	if !c.known {
+		return
+	}
+	fields := logrus.Fields{
+		"for": time.Since(c.since).Round(time.Millisecond), "delivered": c.messages.Load(), "finished": c.finished.Load(), "requeued": c.requeued.Load(),
+	}
+	if s := c.consumes.Load(); s != nil {
+		fields["topic"], fields["channel"] = s.topic, s.channel
+	}
+	if p := c.published.Load(); p != nil {
+		fields["topic"], fields["published"] = p.topic, p.count.Load()
+	}
+	c.log().WithFields(fields).Info("client disconnected")
+}
+
+// named are the codes whose texts have nothing but valid names and limits. The text of any other error may quote bytes
+// of the client, which may be a part of a message or a secret: it is not logged.
+var named = map[string]bool{
+	codeSubFailed: true, codeUnauthorized: true, codeAuthFirst: true, codeAuthDisabled: true,
+}
+
+// logRefusal writes the line of a command that was refused. Refusals that leave the connection open, such as a late
+// FIN, may be many: they are at level debug.
+func (c *conn) logRefusal(e *commandError) {
+	code, _, _ := strings.Cut(e.text, " ")
+	line := c.log().WithField("code", code)
+	if named[code] {
+		line = line.WithField("answer", e.text)
+	}
+	if e.open {
+		line.Debug("command refused")
+		return
+	}
+	line.Info("command refused, closing the connection")
 }

@@ -43,33 +43,36 @@ func (t *trace) answer(r api.PutResult) []byte {
 }
 
 // pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the command.
-func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
-	if err := c.readPartition(verb); err != nil {
-		return err
+func pubExtended(form form) func(c *conn, ctx context.Context, verb string) error {
+	return func(c *conn, ctx context.Context, verb string) error {
+		if err := c.readPartition(verb); err != nil {
+			return err
+		}
+		size, err := c.putStart(ctx, verb)
+		if err != nil {
+			return err
+		}
+		var x item
+		refused, err := c.receive(ctx, bodies{1, size, size}, func() (err error) {
+			x, err = c.readItem(ctx, verb, form, size)
+			return err
+		})
+		if err != nil || refused != nil {
+			return c.refusePut(ctx, "PUB", 1, err, refused)
+		}
+		draft := queue.NewDraft(size + len(queue.Identity{}))
+		if err := draft.AddMessage(x.Message); err != nil {
+			return fatal(codeBadMessage, "%s %s", verb, err)
+		}
+		return c.publish(ctx, answer{put: "PUB", count: 1, trace: x.trace}, x.key, draft)
 	}
-	size, err := c.putStart(verb, 2)
-	if err != nil {
-		return err
-	}
-	if err := c.authorizePut(ctx, verb, size); err != nil {
-		return err
-	}
-	var x item
-	refused, err := c.receive(ctx, size, func() (err error) {
-		x, err = c.readItem(ctx, verb, form, size)
-		return err
-	})
-	if err != nil || refused != nil {
-		return c.refusePut(ctx, "PUB", 1, err, refused)
-	}
-	draft := queue.NewDraft(size + len(queue.Identity{}))
-	if err := draft.AddMessage(x.Message); err != nil {
-		return fatal(codeBadMessage, "%s %s", verb, err)
-	}
-	return c.publishKeyed(ctx, answer{put: "PUB", count: 1, trace: x.trace}, x.key, draft)
 }
 
 // mpubExtended: MPUB_EXT or MPUB_TRACE, an MPUB of such messages.
+func mpubExtended(form form) func(c *conn, ctx context.Context, verb string) error {
+	return func(c *conn, ctx context.Context, verb string) error { return c.mpubExtended(ctx, verb, form) }
+}
+
 func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	if err := c.readPartition(verb); err != nil {
 		return err
@@ -103,7 +106,7 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	if verb == "MPUB_TRACE" {
 		a.trace = &sum
 	}
-	return c.publishKeyed(ctx, a, first.key, draft)
+	return c.publish(ctx, a, first.key, draft)
 }
 
 // readPartition reads the partition parameter of an extended put: its number, or -1 for any.

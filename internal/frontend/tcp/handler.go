@@ -175,6 +175,21 @@ func (h *Handler) Producers() []api.ClientStats {
 	return out
 }
 
+// Consumers describes the connections here that have subscribed to a channel.
+func (h *Handler) Consumers(topic, channel string) []api.ConsumerStats {
+	var out []api.ConsumerStats
+	for _, c := range h.snapshot() {
+		if of := c.consumes.Load(); of != nil && of.topic == topic && of.channel == channel {
+			x := api.ConsumerStats{ClientStats: c.stats(), LastActivity: time.Unix(0, c.active.Load())}
+			if sub := c.attached.Load(); sub != nil {
+				x.Oldest = (*sub).Oldest()
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 // Stop ends all connections in order: it admits no new connection and no further command, and every put that was read
 // is answered. The consumers that understand CLOSE_WAIT receive it first, so that they finish their messages and close.
 // Stop returns when no connection is left or when ctx ends. The end of the context of Serve closes the remaining ones

@@ -3,6 +3,7 @@ package tcp
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -134,32 +135,32 @@ func (h *header) readSequence(verb string, fields map[string]any) error {
 // object, whose names are ASCII without escapes, and whose values are strings without escapes or integers of at most 15
 // digits. It refuses nothing: ok is false for any other header, and anyHeader decides.
 func flatHeader(b []byte) (h header, ok bool) {
-	s := Scanner{Rest: b}
-	if !s.Next('{') {
+	s := scanner{rest: b}
+	if !s.next('{') {
 		return h, false
 	}
 	beyond := false // a value has bytes beyond ASCII
-	for first := true; !s.Next('}'); first = false {
-		if !first && !s.Next(',') || !s.Next('"') {
+	for first := true; !s.next('}'); first = false {
+		if !first && !s.next(',') || !s.next('"') {
 			return h, false
 		}
-		name, ascii, ok := s.Text()
-		if !ok || !ascii || len(name) == 0 || len(name) > api.MaxHeaderName || !s.Next(':') {
+		name, ascii, ok := s.text()
+		if !ok || !ascii || len(name) == 0 || len(name) > api.MaxHeaderName || !s.next(':') {
 			return h, false
 		}
 		reserved := bytes.HasPrefix(name, reservedHeaders)
-		if s.Next('"') {
-			value, ascii, ok := s.Text()
+		if s.next('"') {
+			value, ascii, ok := s.text()
 			if !ok || reserved && !h.takeText(name, value) {
 				return h, false
 			}
 			beyond = beyond || !ascii
-		} else if n, ok := s.Integer(); !ok || reserved && !h.takeInteger(name, n) {
+		} else if n, ok := s.integer(); !ok || reserved && !h.takeInteger(name, n) {
 			return h, false
 		}
 	}
-	s.Space()
-	return h, len(s.Rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
+	s.space()
+	return h, len(s.rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
 }
 
 var reservedHeaders = []byte(api.ReservedHeaders)
@@ -196,4 +197,94 @@ func (h *header) takeInteger(name []byte, n uint64) bool {
 		return n >= 1 && n <= queue.MaxTTLMS
 	}
 	return false
+}
+
+// scanner reads the usual form of JSON objects without encoding/json: ASCII names without escapes, strings without
+// escapes, and integers of at most 15 digits. It refuses nothing: its caller asks encoding/json about any other form.
+type scanner struct{ rest []byte }
+
+// space consumes white space.
+func (s *scanner) space() { s.rest = s.rest[firstByte(s.rest):] }
+
+// next consumes c, and the white space before it, if c comes next.
+func (s *scanner) next(c byte) bool {
+	s.space()
+	if len(s.rest) == 0 || s.rest[0] != c {
+		return false
+	}
+	s.rest = s.rest[1:]
+	return true
+}
+
+// text consumes a string behind its opening quote.
+func (s *scanner) text() (text []byte, ascii, ok bool) {
+	all := byte(0)
+	for i, c := range s.rest {
+		if c == '"' {
+			text, s.rest = s.rest[:i:i], s.rest[i+1:]
+			return text, all < utf8.RuneSelf, true
+		}
+		if c < ' ' || c == '\\' {
+			break
+		}
+		all |= c
+	}
+	return nil, false, false
+}
+
+// integer consumes a decimal of at most 15 digits.
+func (s *scanner) integer() (n uint64, ok bool) {
+	i := 0
+	for ; i < len(s.rest) && '0' <= s.rest[i] && s.rest[i] <= '9'; i++ {
+		n = 10*n + uint64(s.rest[i]-'0')
+	}
+	if i == 0 || i > 15 || i > 1 && s.rest[0] == '0' {
+		return 0, false
+	}
+	s.rest = s.rest[i:]
+	return n, true
+}
+
+// firstByte returns the index of the first byte that is no JSON white space.
+func firstByte(b []byte) int {
+	i := 0
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// A client may name itself with "producer_id" in IDENTIFY and number its messages with ##seq. Name and number then
+// stand for an id (docs/adr/0014).
+
+// name takes the producer_id of an IDENTIFY. A later IDENTIFY without one leaves it.
+func (c *conn) name(id *identity) error {
+	if id.ProducerID == "" {
+		return nil
+	}
+	if !queue.ValidProducer(id.ProducerID) {
+		return fatal(codeBadBody, "IDENTIFY producer_id must be 1 to %d bytes of UTF-8", queue.MaxProducerBytes)
+	}
+	c.producer = id.ProducerID
+	return nil
+}
+
+// giveIdentity gives a numbered message the identity of its producer and number.
+func (x *item) giveIdentity(verb, producer string) error {
+	if !x.numbered {
+		return nil
+	}
+	if producer == "" {
+		return refusal(codeInvalidHeader, "%s %s requires a producer_id in IDENTIFY", verb, queue.HeaderSequence)
+	}
+	x.Identity = queue.IdentityOfSequence(producer, x.seq)
+	return nil
+}
+
+// ending is an error in the middle of a body: the connection ends, because the next command cannot be found.
+func ending(err error) error {
+	if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
+		return &commandError{text: cmd.text}
+	}
+	return err
 }

@@ -27,9 +27,9 @@ type identity struct {
 	TopologyRegion      string    `json:"topology_region"`
 	TopologyZone        string    `json:"topology_zone"`
 	ExtendSupport       bool      `json:"extend_support"` // of the replicated fork; see extended.go
-	DesiredTag          string    `json:"desired_tag"`    // of the fork; see extfilter.go
-	ExtFilter           extFilter `json:"ext_filter"`     // of the fork; see extfilter.go
-	ProducerID          string    `json:"producer_id"`    // see sequence.go
+	DesiredTag          string    `json:"desired_tag"`    // of the fork; see extended.go
+	ExtFilter           extFilter `json:"ext_filter"`     // of the fork; see extended.go
+	ProducerID          string    `json:"producer_id"`    // see header.go
 }
 
 // negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are in milliseconds.
@@ -72,11 +72,11 @@ type tuning struct {
 
 // identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an upgrade changes the stream, and
 // no answer may be in it.
-func (c *conn) identify(ctx context.Context) error {
+func (c *conn) identify(ctx context.Context, verb string) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot IDENTIFY in current state")
 	}
-	body, err := c.readBody("IDENTIFY")
+	body, err := c.readBody(verb)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/s2"
 
-	"github.com/lockstepmq/lockstep/internal/frontend/tcp/compress"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
@@ -28,10 +27,7 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats writes have no deadline
 	}
 	if reply == nil {
-		if err := o.respondLocked(responseOK); err != nil {
-			return err
-		}
-		return nil
+		return o.respondLocked(responseOK)
 	}
 	text, err := json.Marshal(reply)
 	if err != nil {
@@ -77,15 +73,15 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 
 func (c *conn) startCompressionLocked(reply *negotiated) error {
 	conn := c.out.conn
-	source := compress.NewExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
+	source := newExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
 	switch {
 	case reply.Snappy:
-		c.in.reset(creditReader{c, source.Of(s2.NewReader(source, s2.ReaderMaxBlockSize(compress.SnappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
-		c.out.switchLocked(conn, compress.NewSnappy(conn))
+		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
+		c.out.switchLocked(conn, newSnappy(conn))
 		c.describe(func(a *about) { a.snappy = true })
 	case reply.Deflate:
-		c.in.reset(creditReader{c, source.Of(flate.NewReader(source))})
-		c.out.switchLocked(conn, compress.NewDeflate(conn, reply.DeflateLevel, &c.share))
+		c.in.reset(creditReader{c, source.of(flate.NewReader(source))})
+		c.out.switchLocked(conn, newDeflate(conn, reply.DeflateLevel, &c.share))
 		c.describe(func(a *about) { a.deflate = true })
 	default:
 		return nil
