@@ -11,9 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
-// known is a client that has authenticated, for /stats.
-type known struct{ identity, url string }
-
 // auth: AUTH\n, then the secret.
 func (c *conn) auth(ctx context.Context, verb string) error {
 	if c.state.Load() != stateInit {
@@ -69,15 +66,15 @@ func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error)
 }
 
 func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
-	who := known{identity: session.Identity()}
+	identity, url := session.Identity(), ""
 	if state := session.External(); state != nil {
-		who = known{state.Identity, state.IdentityURL}
+		identity, url = state.Identity, state.IdentityURL
 	}
 	reply, err := json.Marshal(struct {
 		Identity    string `json:"identity"`
 		IdentityURL string `json:"identity_url"`
 		Count       int    `json:"permission_count"`
-	}{who.identity, who.url, session.Permissions()})
+	}{identity, url, session.Permissions()})
 	if err != nil {
 		return fatal(codeAuthError, "AUTH error %s", err)
 	}
@@ -90,7 +87,7 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	if session.LoggedIn() {
 		c.takeSeat()
 	}
-	c.describe(func(a *about) { a.auth = &who })
+	c.describe(func(a *about) { a.Authed, a.AuthIdentity, a.AuthIdentityURL = true, identity, url })
 	return c.respond(ctx, reply)
 }
 
@@ -115,7 +112,7 @@ func (c *conn) beginAgain() {
 // credentials are what is known of the client, but for a secret.
 func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
-	r := guard.Credentials{Address: a.remote, TLS: a.tls}
+	r := guard.Credentials{Address: a.RemoteAddress, TLS: a.TLS}
 	if certs := a.tlsState.PeerCertificates; len(certs) > 0 {
 		r.CommonName, r.Verified = certs[0].Subject.CommonName, len(a.tlsState.VerifiedChains) > 0
 	}
@@ -179,7 +176,7 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 func (c *conn) requester() api.Requester {
 	session := c.session.Load()
 	if session == nil {
-		return api.Requester{Remote: c.about.Load().remote, Action: c.verb}
+		return api.Requester{Remote: c.about.Load().RemoteAddress, Action: c.verb}
 	}
 	return session.Requester(c.verb)
 }

@@ -34,9 +34,6 @@ type snappyWriter struct {
 	started bool
 }
 
-// newSnappy makes a writer of the framed snappy format.
-func newSnappy(to io.Writer) *snappyWriter { return &snappyWriter{to: to} }
-
 var snappyBuffers = sync.Pool{New: func() any {
 	b := make([]byte, 0, len(snappyStart)+snappyHead+s2.MaxEncodedLen(snappyBlock))
 	return &b

@@ -37,7 +37,7 @@ func shareOf(b *limits.Budget) *atomic.Pointer[limits.Share] {
 // TestSnappy: the library's reader reads the stream, whatever is written.
 func TestSnappy(t *testing.T) {
 	var stream, want bytes.Buffer
-	w := newSnappy(&stream)
+	w := &snappyWriter{to: &stream}
 	for _, text := range texts() {
 		n, err := w.Write(text)
 		require.NoError(t, err)

@@ -270,7 +270,7 @@ func (c *conn) dismiss() {
 // announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer finishes its messages
 // and closes the connection. It returns false for all other clients.
 func (c *conn) announceClose() bool {
-	agent := c.about.Load().userAgent
+	agent := c.about.Load().UserAgent
 	if !strings.HasPrefix(agent, "go-nsq/") && !strings.HasPrefix(agent, "lockstep-go/") ||
 		!c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return false
@@ -299,7 +299,7 @@ func (c *conn) command(ctx context.Context) error {
 		c.awaitStart(ctx)
 	}
 	if string(verb) != "IDENTIFY" {
-		if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+		if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().TLS {
 			return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
 		}
 		if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {

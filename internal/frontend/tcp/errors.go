@@ -68,7 +68,7 @@ func (c *conn) log() *logrus.Entry {
 	if c.h.backend.Log == nil {
 		return logrus.NewEntry(silent)
 	}
-	line := c.h.backend.Log.WithField("client", c.about.Load().remote)
+	line := c.h.backend.Log.WithField("client", c.about.Load().RemoteAddress)
 	if !c.known {
 		line = line.WithField(api.LogStranger, true)
 	}

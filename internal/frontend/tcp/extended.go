@@ -103,13 +103,11 @@ func (c *conn) subscribeAdvanced(ctx context.Context, verb string) error {
 
 // attachPositioned subscribes to messages with their position, of one partition if params name it.
 func (c *conn) attachPositioned(ctx context.Context, verb string, r api.SubscribeRequest, params [][]byte) error {
-	r.Partition = -1
-	if len(params) > 0 && string(params[0]) != "-1" {
-		n, err := strconv.ParseUint(string(params[0]), 10, 10) // unlike decimal: an empty string is refused
-		if err != nil {
-			return fatal(codeBadPartition, "%s partition %q is not valid", verb, params[0])
+	if r.Partition = -1; len(params) > 0 {
+		var err error
+		if r.Partition, err = partitionOf(verb, params[0]); err != nil {
+			return err
 		}
-		r.Partition = int(n)
 	}
 	c.out.mu.Lock()
 	c.out.format.positioned, c.out.format.fenced = true, r.Ordered

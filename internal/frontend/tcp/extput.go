@@ -109,25 +109,34 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	return c.publish(ctx, a, first.key, draft)
 }
 
-// readPartition reads the partition parameter of an extended put: its number, or -1 for any.
-func (c *conn) readPartition(verb string) error {
-	if c.partition = c.partitionAt(2); len(c.params) > 2 && c.partition < 0 && string(c.params[2]) != "-1" {
-		return fatal(codeBadPartition, "%s partition %q is not valid", verb, c.params[2])
+// partitionOf reads the partition parameter of an extended command: its number, or -1 for any.
+func partitionOf(verb string, param []byte) (int, error) {
+	if string(param) == "-1" {
+		return -1, nil
 	}
-	return nil
+	n, err := strconv.ParseUint(string(param), 10, 10) // unlike decimal: an empty string is refused
+	if err != nil {
+		return 0, fatal(codeBadPartition, "%s partition %q is not valid", verb, param)
+	}
+	return int(n), nil
 }
 
-// partitionAt is the partition in a parameter: its number, or -1 if there is none. Stock clients send no such
-// parameter, and stock NSQ ignores any.
+// readPartition reads the second parameter of an extended put.
+func (c *conn) readPartition(verb string) (err error) {
+	if c.partition = -1; len(c.params) > 2 {
+		c.partition, err = partitionOf(verb, c.params[2])
+	}
+	return err
+}
+
+// partitionAt returns the partition in a parameter, or -1. Stock clients send no such parameter, and stock NSQ ignores any.
 func (c *conn) partitionAt(i int) int {
-	if len(c.params) <= i {
-		return -1
+	if len(c.params) > i {
+		if n, err := strconv.ParseUint(string(c.params[i]), 10, 10); err == nil {
+			return int(n)
+		}
 	}
-	n, err := strconv.ParseUint(string(c.params[i]), 10, 10)
-	if err != nil {
-		return -1
-	}
-	return int(n)
+	return -1
 }
 
 func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (item, error) {

@@ -218,7 +218,7 @@ func (c *conn) adopt(id *identity, t *tuning) {
 		c.settings <- settings{heartbeat: t.heartbeat, outputTimeout: t.outputTimeout}
 	}
 	c.describe(func(a *about) {
-		a.clientID, a.hostname, a.userAgent = shortened(id.ClientID), shortened(id.Hostname), shortened(id.UserAgent)
-		a.region, a.zone, a.sampleRate = shortened(id.TopologyRegion), shortened(id.TopologyZone), t.sampleRate
+		a.ClientID, a.Hostname, a.UserAgent = shortened(id.ClientID), shortened(id.Hostname), shortened(id.UserAgent)
+		a.TopologyRegion, a.TopologyZone, a.SampleRate = shortened(id.TopologyRegion), shortened(id.TopologyZone), t.sampleRate
 	})
 }

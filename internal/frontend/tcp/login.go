@@ -67,7 +67,7 @@ func (c *conn) armLogin() bool {
 // rights without a login. It reports false if there is no seat: the client has time to log in. Where TLS is required, a
 // client without it has no rights yet.
 func (c *conn) takeSeat() bool {
-	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().TLS {
 		return true
 	}
 	g, session := c.h.backend.Guard, c.session.Load()

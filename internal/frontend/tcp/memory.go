@@ -15,7 +15,7 @@ import (
 
 // setShare makes the memory of the client that of its user, or of its address while it has not logged in.
 func (c *conn) setShare() {
-	host, _, _ := net.SplitHostPort(c.about.Load().remote) // a unix socket has none
+	host, _, _ := net.SplitHostPort(c.about.Load().RemoteAddress) // a unix socket has none
 	owner := guard.Network(host)
 	if s := c.session.Load(); s != nil && s.LoggedIn() {
 		owner = s.Identity()

@@ -47,7 +47,7 @@ func (h *Handler) recheckAll(ctx context.Context) {
 			continue
 		}
 		if err := c.session.Load().Allow(ctx, need(of.topic, of.channel)); guard.IsLoss(err) {
-			h.backend.Log.WithField("client", c.about.Load().remote).WithField("topic", of.topic).WithField("channel", of.channel).
+			h.backend.Log.WithField("client", c.about.Load().RemoteAddress).WithField("topic", of.topic).WithField("channel", of.channel).
 				Info("a subscription ends: its client has no right to it any more")
 			c.revoke()
 		}

@@ -55,7 +55,7 @@ func (c *conn) attach(ctx context.Context, verb string, r api.SubscribeRequest) 
 	c.attached.Store(&c.sub)
 	c.consumes.Store(&subscribed{topic, channel, c.h.backend.Metrics.Wait(topic, channel)})
 	c.state.Store(stateSubscribed)
-	c.log().WithFields(logrus.Fields{"topic": topic, "channel": channel, "user_agent": c.about.Load().userAgent, "hostname": c.about.Load().hostname}).
+	c.log().WithFields(logrus.Fields{"topic": topic, "channel": channel, "user_agent": c.about.Load().UserAgent, "hostname": c.about.Load().Hostname}).
 		Info("client subscribed")
 	return c.fifo.add(ctx, answer{text: responseOK, start: sub})
 }

@@ -58,7 +58,7 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 		return err
 	}
 	state := conn.ConnectionState()
-	c.describe(func(a *about) { a.tls, a.tlsState = true, state })
+	c.describe(func(a *about) { a.takeTLS(state) })
 	if !c.authed {
 		c.begin()
 	}
@@ -77,12 +77,12 @@ func (c *conn) startCompressionLocked(reply *negotiated) error {
 	switch {
 	case reply.Snappy:
 		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
-		c.out.switchLocked(conn, newSnappy(conn))
-		c.describe(func(a *about) { a.snappy = true })
+		c.out.switchLocked(conn, &snappyWriter{to: conn})
+		c.describe(func(a *about) { a.Snappy = true })
 	case reply.Deflate:
 		c.in.reset(creditReader{c, source.of(flate.NewReader(source))})
 		c.out.switchLocked(conn, newDeflate(conn, reply.DeflateLevel, &c.share))
-		c.describe(func(a *about) { a.deflate = true })
+		c.describe(func(a *about) { a.Deflate = true })
 	default:
 		return nil
 	}
