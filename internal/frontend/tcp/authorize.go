@@ -50,8 +50,8 @@ func (c *conn) auth(ctx context.Context, verb string) error {
 // errNoAuthService ends the connection of a client whose rights cannot be determined.
 var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
-// login gives the session of a secret. Clients that must send some secret, because the broker says that it requires
-// one, send a word for what they have been without it.
+// login returns the session of a secret. A broker may require some secret from clients that have rights without one:
+// they send a word for what they are.
 func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
 	const certificate = "certificate"
 	before := c.session.Load()
@@ -91,7 +91,7 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	return c.respond(ctx, reply)
 }
 
-// begin takes the identity that the client has without a secret: at the start, and when it has shown a certificate.
+// begin takes the identity that the client has without a secret: at the start, and after it has shown a certificate.
 func (c *conn) begin() {
 	if g := c.h.backend.Guard; g != nil {
 		c.session.Store(g.Begin(c.credentials()))
@@ -99,7 +99,7 @@ func (c *conn) begin() {
 	c.setShare()
 }
 
-// beginAgain takes the identity of a client that connected before the users were read.
+// beginAgain takes the identity of a client that connected before the users were known.
 func (c *conn) beginAgain() {
 	if !c.session.Load().Early() {
 		return
@@ -109,7 +109,7 @@ func (c *conn) beginAgain() {
 	}
 }
 
-// credentials are what is known of the client, but for a secret.
+// credentials are those of the connection, without a secret.
 func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
 	r := guard.Credentials{Address: a.RemoteAddress, TLS: a.TLS}
@@ -146,7 +146,7 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 	}
 }
 
-// need is the right that a command takes.
+// need returns the right that a command requires.
 func need(topic, channel string) guard.Need {
 	if channel == "" {
 		return guard.Need{Right: access.Publish, Topic: topic}
@@ -154,8 +154,8 @@ func need(topic, channel string) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
 }
 
-// authorizeReserved checks a put with a header that takes the right to administer the topic (api.TakesAdminister). A
-// put of a client that could not be judged is refused as that.
+// authorizeReserved checks a put with a header that requires the right to administer the topic (api.TakesAdminister).
+// The put of a client that could not be judged is refused for that reason.
 func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	if c.h.backend.Guard == nil || c.unjudged != nil {
 		return nil
@@ -172,7 +172,7 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
 }
 
-// requester describes the client where a command of it creates something. The reader calls it.
+// requester describes the client where one of its commands creates something. The reader calls it.
 func (c *conn) requester() api.Requester {
 	session := c.session.Load()
 	if session == nil {

@@ -21,8 +21,8 @@ const (
 	stateClosing    int32 = 4
 )
 
-// lingerTime is how long the broker keeps reading after it ends a connection with an error. Without it the client might
-// receive a reset in place of the error frame.
+// lingerTime is how long the broker keeps reading after it has sent a final error: a close at once might reset the
+// connection before the client has read it.
 const lingerTime = time.Second
 
 // conn is the connection of one client. Fields without a comment belong to the reader.
@@ -64,10 +64,10 @@ type conn struct {
 	// The reader and the writer share these.
 	state    atomic.Int32
 	ready    atomic.Int64
-	starved  atomic.Bool   // the writer is waiting for credit
-	settings chan settings // capacity 1: those of the first IDENTIFY
-	stopping atomic.Bool   // set by Stop
-	revoked  atomic.Bool   // set by Recheck: the client has lost its right
+	starved  atomic.Bool // the writer is waiting for credit
+	settings chan tuning // capacity 1: of the first IDENTIFY, for the writer
+	stopping atomic.Bool // set by Stop
+	revoked  atomic.Bool // set by Recheck: the client has lost its right
 	// dismissed: the writer has ended the connection; the client may still be sending.
 	dismissed atomic.Bool
 
@@ -89,12 +89,6 @@ type conn struct {
 	attached  atomic.Pointer[api.Subscription]
 }
 
-// settings are the values of the first IDENTIFY that the writer uses.
-type settings struct {
-	heartbeat     time.Duration
-	outputTimeout time.Duration
-}
-
 func newConn(h *Handler, raw net.Conn) *conn {
 	c := &conn{
 		h: h, raw: raw,
@@ -102,7 +96,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 			heartbeat: maxClientTimeout / 2, msgTimeout: h.opts.MsgTimeout,
 			outputSize: defaultOutputBuffer, outputTimeout: h.opts.OutputBufferTimeout,
 		},
-		settings: make(chan settings, 1),
+		settings: make(chan tuning, 1),
 		since:    time.Now(),
 		seat:     func(bool) bool { return true },
 	}
@@ -116,8 +110,8 @@ func newConn(h *Handler, raw net.Conn) *conn {
 	return c
 }
 
-// creditReader wakes the writer before the reader blocks in a read. All credit of one burst of commands is then used by
-// one burst of messages.
+// creditReader wakes the writer before the reader blocks in a read, so that one burst of messages uses all credit of
+// one burst of commands.
 type creditReader struct {
 	c   *conn
 	src io.Reader
@@ -201,10 +195,9 @@ func (c *conn) read(ctx context.Context) error {
 		err = c.ended(c.command(ctx))
 		c.room.release()
 		if err != nil {
-			err = c.refuse(ctx, err)
-		}
-		if err != nil {
-			return err
+			if err = c.refuse(ctx, err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -223,8 +216,8 @@ func (c *conn) refuse(ctx context.Context, err error) error {
 	return err
 }
 
-// arm sets the read deadline of the next command. The deadline includes the time of a partial command. While commands
-// are pipelined arm renews it rarely, because each renewal is a system call.
+// arm sets the read deadline of the next command. While commands are pipelined it does so rarely, because each time is
+// a system call.
 func (c *conn) arm() {
 	if !c.settled && c.armLogin() {
 		if c.stopping.Load() || c.revoked.Load() {
@@ -267,8 +260,8 @@ func (c *conn) dismiss() {
 	c.stop()
 }
 
-// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer finishes its messages
-// and closes the connection. It returns false for all other clients.
+// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client, which then finishes its messages and
+// closes the connection. It returns false for all other clients.
 func (c *conn) announceClose() bool {
 	agent := c.about.Load().UserAgent
 	if !strings.HasPrefix(agent, "go-nsq/") && !strings.HasPrefix(agent, "lockstep-go/") ||

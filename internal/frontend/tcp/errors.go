@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -35,7 +34,7 @@ const (
 	codeInvalidTrace    = "INVALID_TRACE_ID"
 )
 
-// commandError is the answer to a command that failed. If open is set the connection stays usable; otherwise it ends.
+// commandError is the answer to a command that failed. If open is set, the connection stays usable; otherwise it ends.
 type commandError struct {
 	text string
 	open bool
@@ -55,19 +54,8 @@ func fatal(code, format string, args ...any) *commandError {
 	return &commandError{text: code + " " + fmt.Sprintf(format, args...)}
 }
 
-// silent is the log of a handler without one.
-var silent = func() *logrus.Logger {
-	l := logrus.New()
-	l.SetOutput(io.Discard)
-	l.SetLevel(logrus.PanicLevel)
-	return l
-}()
-
-// log is the log with the client's address. The reader calls it.
+// log returns the log with the client's address. The reader calls it.
 func (c *conn) log() *logrus.Entry {
-	if c.h.backend.Log == nil {
-		return logrus.NewEntry(silent)
-	}
 	line := c.h.backend.Log.WithField("client", c.about.Load().RemoteAddress)
 	if !c.known {
 		line = line.WithField(api.LogStranger, true)
@@ -75,7 +63,7 @@ func (c *conn) log() *logrus.Entry {
 	return line
 }
 
-// logEnd writes the line of a client that has gone, with what it did. A client that has not logged in has none.
+// logEnd logs that a client has disconnected, and what it did. A client that has not logged in has no line.
 func (c *conn) logEnd() {
 	if !c.known {
 		return
@@ -92,14 +80,14 @@ func (c *conn) logEnd() {
 	c.log().WithFields(fields).Info("client disconnected")
 }
 
-// named are the codes whose texts have nothing but valid names and limits. The text of any other error may quote bytes
-// of the client, which may be a part of a message or a secret: it is not logged.
+// named are the codes whose texts contain only valid names and limits. The text of any other error may quote a part of
+// a message or a secret: it is not logged.
 var named = map[string]bool{
 	codeSubFailed: true, codeUnauthorized: true, codeAuthFirst: true, codeAuthDisabled: true,
 }
 
-// logRefusal writes the line of a command that was refused. Refusals that leave the connection open, such as a late
-// FIN, may be many: they are at level debug.
+// logRefusal logs a refused command. Refusals that leave the connection open, such as a late FIN, may be frequent: they
+// have the level debug.
 func (c *conn) logRefusal(e *commandError) {
 	code, _, _ := strings.Cut(e.text, " ")
 	line := c.log().WithField("code", code)

@@ -27,7 +27,7 @@ type format struct {
 	fenced     bool // SUB_ORDERED: the header includes the fencing token
 }
 
-// extendedLocked writes a message with the extensions of the client between its id and its body.
+// extendedLocked writes a message with the client's extensions between its id and its body.
 func (o *output) extendedLocked(d *api.Delivery) error {
 	var extra []byte
 	if o.format.extended {
@@ -83,7 +83,7 @@ func (c *conn) subscribeOrdered(ctx context.Context, verb string) error {
 	return c.attachPositioned(ctx, verb, api.SubscribeRequest{Ordered: true}, c.params[min(3, len(c.params)):])
 }
 
-// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n. The start position applies only if the
+// subscribeAdvanced: SUB_ADVANCED <topic> <channel> [partition] [type:value]\n. The start position only applies if the
 // channel has no consumers.
 func (c *conn) subscribeAdvanced(ctx context.Context, verb string) error {
 	params, r := c.params[min(3, len(c.params)):], api.SubscribeRequest{}
@@ -101,7 +101,7 @@ func (c *conn) subscribeAdvanced(ctx context.Context, verb string) error {
 	return c.attachPositioned(ctx, verb, r, params)
 }
 
-// attachPositioned subscribes to messages with their position, of one partition if params name it.
+// attachPositioned subscribes to messages with their positions, of one partition if params name it.
 func (c *conn) attachPositioned(ctx context.Context, verb string, r api.SubscribeRequest, params [][]byte) error {
 	if r.Partition = -1; len(params) > 0 {
 		var err error
@@ -137,10 +137,10 @@ func consumeStart(verb, text string) (string, error) {
 	return "", fatal(codeInvalid, "%s consume start %q is not valid", verb, text)
 }
 
-// extFilter is the filter that a client of the replicated fork asks for in IDENTIFY. There it is a setting of the
-// consumer: the messages that no consumer of a channel takes stay. Here a filter is a setting of the channel, so that
-// consumers of one channel do not finish each other's messages. A client that asks for a filter may subscribe to a
-// channel that has the same one; any other SUB is refused, and the connection stays.
+// extFilter is the filter that a client of the replicated fork requests in IDENTIFY. There it is a setting of the
+// consumer, and the messages that no consumer of a channel takes stay. Here it is a setting of the channel, so that
+// consumers of one channel do not finish each other's messages. A client may subscribe to a channel that has the filter
+// it requests; any other SUB is refused, and the connection stays.
 type extFilter struct {
 	Type    int    `json:"type"`
 	Inverse bool   `json:"inverse"`
@@ -155,8 +155,7 @@ const (
 	extFilterGlob   = 3
 )
 
-// filter is the text of the filter that the client asks for, as a channel's policy has it; "" = it asks for none.
-// refused says why no channel can have it.
+// filter returns the requested filter as a channel's policy has it; "": none. refused says why no channel can have it.
 func (id *identity) filter() (text, refused string) {
 	f := &id.ExtFilter
 	switch {

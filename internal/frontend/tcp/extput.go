@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// item is one message of an extended put with its header.
+// item is one message of an extended put.
 type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
@@ -28,9 +28,8 @@ type trace struct {
 	size int // of the bodies, bytes
 }
 
-// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8 sequence, 4 size. In place of
-// the fork's byte offset and size on disk this broker sends the sequence and the size of the bodies, as in the messages
-// of SUB_ADVANCED.
+// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8 sequence, 4 size. The fork has
+// a byte offset and a size on disk in place of the sequence and the size of the bodies.
 const answerSize = 2 + 8 + 8 + 8 + 4
 
 func (t *trace) answer(r api.PutResult) []byte {

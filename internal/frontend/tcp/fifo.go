@@ -35,7 +35,7 @@ type fifo struct {
 // maxFreeSlots bounds the slots that a connection keeps for re-use.
 const maxFreeSlots = 256
 
-// slot holds the place of one command's answer. It is the Answerer of a put.
+// slot is the place of one command's answer. It is the Answerer of a put.
 type slot struct {
 	fifo  *fifo
 	done  bool // under fifo.mu
@@ -68,8 +68,8 @@ func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect 
 // answerBytes is the memory of an answer without its text.
 const answerBytes = 256
 
-// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The caller must have the slot
-// answered exactly once. The slot takes the memory of the put's body over.
+// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The slot must be answered
+// exactly once. It takes over the memory of the put's body.
 func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*slot, error) {
 	cost := answerBytes
 	if body.bytes == 0 {
@@ -100,7 +100,7 @@ func (f *fifo) add(ctx context.Context, a answer) error {
 	return err
 }
 
-// push appends a complete answer without waiting for room. It is for answers whose number the client cannot increase.
+// push appends a complete answer without waiting. It is for answers whose number the client cannot increase.
 func (f *fifo) push(a answer) { f.append(a, 0) }
 
 // append appends a complete answer whose memory is counted.
@@ -147,14 +147,14 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// moveLocked counts later answers against the share that the client has now.
+// moveLocked counts later answers against the current share of the client.
 func (f *fifo) moveLocked() {
 	if f.share != nil {
 		f.mu.memory.Move(f.share.Load().Tally(limits.Answers))
 	}
 }
 
-// close gives the memory back when the connection has ended: of a put without an answer, when it is answered.
+// close releases the memory when the connection has ended; that of an unanswered put is released by its answer.
 func (f *fifo) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *fifo) freeLocked(s *slot) {
 }
 
 // Answer sets the result of the put and wakes the writer if the slot is at the front. If the answer is OK and no other
-// put is unanswered, Answer writes it inline: waking a goroutine takes longer. Answer never blocks.
+// put is unanswered, Answer writes it inline: waking a goroutine takes longer. It never blocks.
 func (s *slot) Answer(r api.PutResult) {
 	f := s.fifo
 	uncontended := f.owed.Leave()

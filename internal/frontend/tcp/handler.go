@@ -27,7 +27,7 @@ type Backend struct {
 	Subscribers api.Subscribers
 	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
-	Memory      *limits.Budget    // for what clients make the broker hold; nil = no limit
+	Memory      *limits.Budget    // that clients share; nil = no limit
 	// Await waits until the broker serves, at most as long as a put that arrived at this time is held, and reports
 	// whether it serves. Once true it stays true. nil = the broker serves.
 	Await func(ctx context.Context, arrived time.Time) bool
@@ -60,9 +60,7 @@ func New(o Options, b Backend) *Handler {
 // Serve handles one client until the client closes, a command fails or ctx ends. It closes raw. Both goroutines of the
 // connection have ended when it returns.
 func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
-	defer func() { _ = raw.Close() }()
-	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	defer release()
+	defer closing(ctx, raw)()
 	if !h.checkMagic(raw) {
 		return
 	}
@@ -74,6 +72,15 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	defer h.remove(c)
 	c.serve(ctx)
 	c.logEnd()
+}
+
+// closing closes raw when ctx ends, or when the returned function is called.
+func closing(ctx context.Context, raw net.Conn) func() {
+	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	return func() {
+		release()
+		_ = raw.Close()
+	}
 }
 
 // checkMagic reads the four bytes that select the protocol.
@@ -89,9 +96,8 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 	if string(magic[:]) == magicV2 {
 		return true
 	}
-	if h.backend.Log != nil {
-		h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), api.LogStranger: true}).Info("client refused: its first bytes are not those of the NSQ protocol")
-	}
+	h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), api.LogStranger: true}).
+		Info("client refused: its first bytes are not those of the NSQ protocol")
 	h.farewell(raw, "E_BAD_PROTOCOL")
 	return false
 }
@@ -107,9 +113,7 @@ func (h *Handler) farewell(raw net.Conn, text string) {
 
 // Refuse notifies a client that there are too many connections, and closes raw within a few seconds.
 func (h *Handler) Refuse(ctx context.Context, raw net.Conn, why string) {
-	defer func() { _ = raw.Close() }()
-	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	defer release()
+	defer closing(ctx, raw)()
 	h.farewell(raw, codeTooMany+" "+why)
 }
 
@@ -148,8 +152,7 @@ func (h *Handler) Connections() int {
 	return len(h.mu.conns)
 }
 
-// Clients counts the clients by what they do: those that have subscribed, of the others those that have published, and
-// the rest.
+// Clients counts the clients: those that have subscribed, of the others those that have published, and the rest.
 func (h *Handler) Clients() (consumers, producers, idle int) {
 	for _, c := range h.snapshot() {
 		switch {
@@ -190,8 +193,8 @@ func (h *Handler) Consumers(topic, channel string) []api.ConsumerStats {
 	return out
 }
 
-// Stop ends all connections in order: it admits no new connection and no further command, and every put that was read
-// is answered. The consumers that understand CLOSE_WAIT receive it first, so that they finish their messages and close.
+// Stop ends all connections in order: new connections and further commands are refused, and every put that was read is
+// answered. The consumers that understand CLOSE_WAIT receive it first, so that they finish their messages and close.
 // Stop returns when no connection is left or when ctx ends. The end of the context of Serve closes the remaining ones
 // at once.
 func (h *Handler) Stop(ctx context.Context) {

@@ -20,7 +20,7 @@ const (
 	headerOnly  = "##only_channel"  // the one channel that the message is for
 )
 
-// header is the interpreted part of a message's header. The slices may alias its bytes.
+// header is the part of a message's header that this broker interprets. The slices may alias its bytes.
 type header struct {
 	key      []byte // nil: none
 	id       []byte // nil: none
@@ -31,7 +31,7 @@ type header struct {
 	traced   bool // there is a trace id
 }
 
-// readHeader checks the header and takes the fields that this broker interprets.
+// readHeader checks the header and takes the interpreted fields.
 func (x *item) readHeader(verb string) error {
 	if len(x.Header) == 0 {
 		return nil
@@ -86,8 +86,8 @@ func anyHeader(verb string, b []byte) (h header, err error) {
 	return h, nil
 }
 
-// readNamed checks the fields that the broker interprets. Without the check an unreadable one would be ignored, and the
-// answer would be OK.
+// readNamed checks the fields that the broker interprets. An unreadable one would otherwise be ignored, and the answer
+// would be OK.
 func (h *header) readNamed(verb string, fields map[string]any) error {
 	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
 		given, there := fields[name]
@@ -114,7 +114,7 @@ func (h *header) readNamed(verb string, fields map[string]any) error {
 	return nil
 }
 
-// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the puts after it.
+// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the following puts.
 func (h *header) readSequence(verb string, fields map[string]any) error {
 	given, there := fields[queue.HeaderSequence]
 	if !there {
@@ -131,9 +131,8 @@ func (h *header) readSequence(verb string, fields map[string]any) error {
 	return nil
 }
 
-// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of the command: one
-// object, whose names are ASCII without escapes, and whose values are strings without escapes or integers of at most 15
-// digits. It refuses nothing: ok is false for any other header, and anyHeader decides.
+// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of the command. ok
+// is false for any other header, and anyHeader decides.
 func flatHeader(b []byte) (h header, ok bool) {
 	s := scanner{rest: b}
 	if !s.next('{') {
@@ -254,10 +253,8 @@ func firstByte(b []byte) int {
 	return i
 }
 
-// A client may name itself with "producer_id" in IDENTIFY and number its messages with ##seq. Name and number then
-// stand for an id (docs/adr/0014).
-
-// name takes the producer_id of an IDENTIFY. A later IDENTIFY without one leaves it.
+// name takes the producer_id of an IDENTIFY. A later IDENTIFY without one leaves it. Together with ##seq it stands for
+// an id (docs/adr/0014).
 func (c *conn) name(id *identity) error {
 	if id.ProducerID == "" {
 		return nil
@@ -281,7 +278,7 @@ func (x *item) giveIdentity(verb, producer string) error {
 	return nil
 }
 
-// ending is an error in the middle of a body: the connection ends, because the next command cannot be found.
+// ending is an error in the middle of a body. It ends the connection, because the next command cannot be found.
 func ending(err error) error {
 	if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
 		return &commandError{text: cmd.text}

@@ -71,7 +71,7 @@ type tuning struct {
 }
 
 // identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an upgrade changes the stream, and
-// no answer may be in it.
+// must not be mixed with answers.
 func (c *conn) identify(ctx context.Context, verb string) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot IDENTIFY in current state")
@@ -169,7 +169,7 @@ func (c *conn) tune(id *identity) (t tuning, err error) {
 }
 
 // choose converts a client's milliseconds into a duration: -1 is off (0), 0 keeps the previous value, any other number
-// must lie within the bounds.
+// must be within the bounds.
 func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case ms == -1:
@@ -182,7 +182,7 @@ func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// negotiate selects the features of the connection. It returns nil if the client has requested no negotiation.
+// negotiate selects the features of the connection; nil: the client did not request negotiation.
 func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 	if !id.FeatureNegotiation {
 		return nil, nil
@@ -215,7 +215,7 @@ func (c *conn) adopt(id *identity, t *tuning) {
 	c.tuning = *t
 	if !c.identified {
 		c.identified = true
-		c.settings <- settings{heartbeat: t.heartbeat, outputTimeout: t.outputTimeout}
+		c.settings <- *t
 	}
 	c.describe(func(a *about) {
 		a.ClientID, a.Hostname, a.UserAgent = shortened(id.ClientID), shortened(id.Hostname), shortened(id.UserAgent)

@@ -20,7 +20,7 @@ const (
 // errLineTooLong ends a connection without an error frame, as in stock NSQ.
 var errLineTooLong = errors.New("protocol: command line is too long")
 
-// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and it shows its content, so
+// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and shows its content, so
 // that pipelined puts can be gathered. The returned slices are valid until the next call.
 type input struct {
 	src  io.Reader
@@ -97,8 +97,7 @@ func (in *input) fill() error {
 
 const maxEmptyReads = 100
 
-// read fills dst. If the unbuffered part is large it is read directly from the source into dst: one copy from the
-// socket to the batch.
+// read fills dst. A large unbuffered part is read directly into dst: one copy from the socket to the batch.
 func (in *input) read(dst []byte) error {
 	n := copy(dst, in.buffered())
 	in.discard(n)
@@ -143,8 +142,8 @@ func (in *input) skip(n int64) error {
 	return nil
 }
 
-// decimal reads [0-9]*. Like stock NSQ it reads the empty string as 0. A number beyond 64 bits is the largest one, so
-// that every limit refuses it or holds it; stock NSQ wraps, which makes 2^64 milliseconds none.
+// decimal reads [0-9]*. As in stock NSQ the empty string is 0. A number beyond 64 bits is the largest one, so that
+// every limit applies; stock NSQ wraps, which makes 2^64 milliseconds 0.
 func decimal(b []byte) (n uint64, ok bool) {
 	for _, d := range b {
 		if d < '0' || d > '9' {
@@ -159,11 +158,11 @@ func decimal(b []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// maxParams is more than any command has. Further parts of a line stay in the last one: a line of spaces would cost 24
-// bytes for each of them, for as long as the connection stays.
+// maxParams is more than any command has. The rest of a line stays in the last parameter: a line of spaces would
+// otherwise cost 24 bytes for each of them, for the lifetime of the connection.
 const maxParams = 16
 
-// splitParams splits a line at every single space and appends the parts to dst: two consecutive spaces make an empty
+// splitParams splits a line at every space and appends the parts to dst. Two consecutive spaces make an empty
 // parameter.
 func splitParams(line []byte, dst [][]byte) [][]byte {
 	for len(dst) < maxParams {

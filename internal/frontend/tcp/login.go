@@ -34,9 +34,9 @@ func shortened(name string) string {
 	return strings.Clone(strings.ToValidUTF8(name[:maxName], ""))
 }
 
-// armLogin sets the read deadline of a client that has no rights yet, and reports false for all other clients. The
-// deadline counts from the start of the connection, or from the moment when the users are known: no number of commands
-// extends it. A client that has once had rights is not asked again: its commands are.
+// armLogin sets the read deadline of a client that has no rights yet, and returns false for all other clients. The
+// deadline counts from the start of the connection, or from the moment when the users are known; no command extends it.
+// A client that has had rights once has no such deadline: its commands are judged one by one.
 func (c *conn) armLogin() bool {
 	g := c.h.backend.Guard
 	switch {
@@ -64,7 +64,7 @@ func (c *conn) armLogin() bool {
 }
 
 // takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
-// rights without a login. It reports false if there is no seat: the client has time to log in. Where TLS is required, a
+// rights without a login. It returns false if there is no seat: the client has time to log in. Where TLS is required, a
 // client without it has no rights yet.
 func (c *conn) takeSeat() bool {
 	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().TLS {
@@ -90,7 +90,7 @@ func (c *conn) takeSeat() bool {
 // errTooManyStrangers ends the connection of a client that has not logged in.
 var errTooManyStrangers = fatal(codeTooMany, "this broker has as many clients without a login as it may; log in, or try another broker")
 
-// tooLate is the error of a client that did not log in within its time; nil for any other failed read.
+// tooLate returns the error of a client that did not log in in time; nil for any other failed read.
 func (c *conn) tooLate(read error) error {
 	if !c.late || c.settled || c.stopping.Load() || c.revoked.Load() || !errors.Is(read, os.ErrDeadlineExceeded) {
 		return nil
@@ -99,7 +99,7 @@ func (c *conn) tooLate(read error) error {
 	return fatal(codeAuthFirst, "no login within %v", c.h.opts.loginTimeout())
 }
 
-// seat counts the connection for its user, and reports false if the user has as many as it may.
+// seat counts the connection for its user. It returns false if the user has as many as it may.
 func (h *Handler) seat(c *conn, user string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *Handler) unseatLocked(c *conn) {
 // errTooManyOfUser refuses a login.
 var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
 
-// started is the view that a connection has of the start of its broker. The reader owns it.
+// started is what a connection knows of the start of its broker. The reader owns it.
 type started struct {
 	serves  bool      // the broker serves: nothing waits any more
 	arrived time.Time // of the first command of those that wait together; zero = none waits
@@ -144,10 +144,9 @@ func (s *started) next(pipelined bool) {
 	}
 }
 
-// awaitStart holds a command while the broker does not serve yet, as it holds a put: the client sees a pause and no
-// error, and its further bytes stay in the socket. Pipelined commands share one limit, as do IDENTIFY, whose answer has
-// no place for a reason, and the command after it. After the limit the command is answered with the reason. Once the
-// broker serves, the check is skipped.
+// awaitStart delays a command while the broker does not serve yet: the client sees a pause and no error, and its
+// further bytes stay in the socket. Pipelined commands share one limit, as do IDENTIFY, whose answer cannot contain a
+// reason, and the following command. After the limit the command is answered with the reason.
 func (c *conn) awaitStart(ctx context.Context) {
 	verb, await := string(c.params[0]), c.h.backend.Await
 	if verb == "NOP" {

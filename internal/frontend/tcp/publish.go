@@ -97,7 +97,7 @@ func (c *conn) dpub(ctx context.Context, verb string) error {
 	return c.publish(ctx, answer{put: verb, count: 1}, nil, draft)
 }
 
-// scratchOf is room for a message that is copied into a draft. The next call returns the same bytes.
+// scratchOf returns memory for a message that is copied into a draft. The next call returns the same bytes.
 func (c *conn) scratchOf(size int) []byte {
 	b := c.scratch
 	if cap(b) < size {
@@ -130,15 +130,14 @@ func (c *conn) receive(ctx context.Context, all bodies, read func() error) (refu
 	return refused, err
 }
 
-// admitsEarly reports whether a put to c.topic is admitted before its body is read. Admission creates the topic, and a
-// partial put must not create one. So the body must have arrived, or this connection must have published to the topic
-// before. Waiting for room before reading saves the memory of the body.
+// admitsEarly reports whether a put to c.topic is admitted before its body is read, which saves the memory of the body
+// during the wait. Admission creates the topic, and a partial put must not create one: the body must have arrived, or
+// this connection must have published to the topic before.
 func (c *conn) admitsEarly(size int) bool {
 	return len(c.in.buffered()) >= size || c.admitted == c.topic
 }
 
-// admit waits for room for a put to c.topic. The wait may outlast the client's read deadline, so the deadline is
-// renewed.
+// admit waits for room for a put to c.topic. It renews the read deadline, because the wait may outlast it.
 func (c *conn) admit(ctx context.Context, size int) error {
 	if c.unjudged != nil {
 		return guard.NotStored(c.unjudged)
@@ -203,8 +202,8 @@ func (c *conn) putSize(ctx context.Context, verb string) (int, error) {
 	return int(size), err
 }
 
-// pubRun counts the complete PUBs to the current topic in the buffer, one after the other, beginning with the one whose
-// body comes next. It also returns the bytes of their bodies.
+// pubRun counts the complete PUBs to the current topic in the buffer, beginning with the one whose body comes next, and
+// the bytes of their bodies.
 func (c *conn) pubRun(first int) (count, total int) {
 	rest := c.in.buffered()
 	count, total = 1, first
@@ -223,7 +222,7 @@ func (c *conn) pubRun(first int) (count, total int) {
 }
 
 // sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b. It returns the size of
-// its body (0 = no such PUB) and of the bytes before the body.
+// its body (0: there is none) and of the bytes before the body.
 func (c *conn) sameTopicPub(b []byte) (size, head int) {
 	head = len("PUB ") + len(c.topic) + 1 + 4
 	if len(b) <= head || !bytes.HasPrefix(b, pubPrefix) ||

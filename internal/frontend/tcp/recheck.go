@@ -8,8 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// recheckEvery separates the checks of live subscriptions where no change of the users calls for one: an answer of an
-// auth service runs out.
+// recheckEvery is the interval of the checks when the users do not change: an answer of an auth service expires.
 const recheckEvery = 5 * time.Second
 
 // subscribed names what a connection consumes.
@@ -19,7 +18,7 @@ type subscribed struct {
 }
 
 // Recheck ends the subscriptions of clients that have lost their right: at once when the users change, and within
-// recheckEvery of the end of an auth service's answer. It runs until ctx ends.
+// recheckEvery of the expiry of an auth service's answer. It runs until ctx ends.
 func (h *Handler) Recheck(ctx context.Context) {
 	if h.backend.Guard == nil {
 		return
@@ -38,8 +37,8 @@ func (h *Handler) Recheck(ctx context.Context) {
 	}
 }
 
-// recheckAll checks every subscription. An auth service that gives no usable answer ends one only when the last answer
-// about its client does not hold any more.
+// recheckAll checks every subscription. An auth service without a usable answer ends one only when its last answer
+// about the client has expired.
 func (h *Handler) recheckAll(ctx context.Context) {
 	for _, c := range h.snapshot() {
 		of := c.consumes.Load()
@@ -48,7 +47,7 @@ func (h *Handler) recheckAll(ctx context.Context) {
 		}
 		if err := c.session.Load().Allow(ctx, need(of.topic, of.channel)); guard.IsLoss(err) {
 			h.backend.Log.WithField("client", c.about.Load().RemoteAddress).WithField("topic", of.topic).WithField("channel", of.channel).
-				Info("a subscription ends: its client has no right to it any more")
+				Info("subscription ended: the client lost its right")
 			c.revoke()
 		}
 	}
@@ -61,7 +60,7 @@ func (c *conn) revoke() {
 	c.interrupt()
 }
 
-// lost is the error of a connection that revoke ended; otherwise it is err.
+// lost returns the error of a connection that revoke ended; otherwise err.
 func (c *conn) lost(err error) error {
 	of := c.consumes.Load()
 	if !c.revoked.Load() || of == nil {

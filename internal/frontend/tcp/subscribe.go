@@ -106,7 +106,7 @@ func (c *conn) grant(n int) {
 	c.unsignalled = true
 }
 
-// startClose: CLS\n. The client may finish its messages and then closes.
+// startClose: CLS\n. The client may finish its messages before it closes.
 func (c *conn) startClose(ctx context.Context, _ string) error {
 	if !c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return fatal(codeInvalid, "cannot CLS in current state")

@@ -16,7 +16,7 @@ import (
 )
 
 // upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it, with an OK after each step.
-// It holds output.mu, so the writer waits until it is complete.
+// The writer waits for output.mu until it is complete.
 func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error {
 	o := c.out
 	o.mu.Lock()
@@ -44,7 +44,7 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 	return c.startCompressionLocked(reply)
 }
 
-// startTLSLocked treats the bytes that were read behind IDENTIFY as the beginning of the handshake: clear text never
+// startTLSLocked treats the bytes that were read after IDENTIFY as the beginning of the handshake: clear text never
 // becomes a command inside TLS.
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
