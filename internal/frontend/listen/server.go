@@ -106,10 +106,10 @@ func Listen(o Options) (*Server, error) {
 	}{
 		{&s.tcp, "TCP", o.TCPAddress},
 		{&s.http, "HTTP", o.HTTPAddress},
-		{&s.https, "HTTPS", httpsAddress(o)},
+		{&s.https, "HTTPS", o.HTTPSAddress},
 		{&s.lookup, "lookup HTTP", o.LookupHTTPAddress},
 	} {
-		if port.address == "" {
+		if port.address == "" || port.listener == &s.https && o.TLS == nil {
 			continue
 		}
 		l, err := listen(port.address)
@@ -120,13 +120,6 @@ func Listen(o Options) (*Server, error) {
 		*port.listener = l
 	}
 	return s, nil
-}
-
-func httpsAddress(o Options) string {
-	if o.TLS == nil {
-		return ""
-	}
-	return o.HTTPSAddress
 }
 
 // TCPAddr returns the bound address of the TCP port, nil if it is not open. So do HTTPAddr and HTTPSAddr.

@@ -17,7 +17,7 @@ const spareTime = 5 * time.Second
 
 // httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a few spare seats: there
 // it is served one request, a probe, or the answer that there are too many connections. When the spare seats are taken,
-// the oldest spare connection is closed, so that silent clients cannot keep a probe out.
+// the oldest spare connection is closed, so that silent clients cannot lock a probe out.
 type httpSeats struct {
 	*seats
 	spare   int
@@ -26,13 +26,13 @@ type httpSeats struct {
 	above   *list.List // of *guest, the oldest first
 }
 
-// guest is a connection at an HTTP port. The server's goroutine of the connection, and the listener's, use it.
+// guest is a connection at an HTTP port. The server's goroutine of the connection and the listener use it.
 type guest struct {
 	net.Conn
 	seats *httpSeats
 	seat  *seat
 	above verdict       // not admitted: it has a spare seat
-	place *list.Element // of a spare seat; nil = it has given way
+	place *list.Element // of a spare seat; nil = it was displaced
 	once  sync.Once
 }
 
@@ -49,12 +49,12 @@ func (h *httpSeats) welcome(conn net.Conn) net.Conn {
 	}
 	_ = conn.SetDeadline(time.Now().Add(spareTime)) // a closed socket fails at the read
 	if out := h.takeSpare(g); out != nil {
-		_ = out.Conn.Close() // the server notices, and gives up its end
+		_ = out.Conn.Close() // the server notices, and closes its end
 	}
 	return g
 }
 
-// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil if a seat was free.
+// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil: a seat was free.
 func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 	return out
 }
 
-// Close gives the seat back.
+// Close frees the seat.
 func (g *guest) Close() error {
 	g.once.Do(func() {
 		if g.above == admitted {
@@ -83,8 +83,7 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline are without effect on a spare seat: its time is fixed when it is
-// taken.
+// SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start.
 func (g *guest) SetDeadline(t time.Time) error {
 	if g.above != admitted {
 		return nil
@@ -136,7 +135,7 @@ func (l seated) Accept() (net.Conn, error) {
 
 type guestKey struct{}
 
-// connContext passes the seat of a connection to its requests. below unwraps TLS.
+// connContext passes the seat of a connection, perhaps below TLS, to its requests.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
@@ -152,7 +151,7 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 }
 
 // refuseGuests serves the requests of connections within the limits, and probes of the others. All other requests are
-// answered with 503 before the broker looks at them.
+// answered with 503 before the broker reads them.
 func refuseGuests(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		above, _ := r.Context().Value(guestKey{}).(verdict)

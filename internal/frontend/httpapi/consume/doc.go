@@ -16,7 +16,7 @@
 //
 // # Invariants
 //
-//  1. A session grants credit only while a poll waits, and for lingerTime after it: messages are not kept from other
+//  1. A session grants credit only while a poll waits, and for lingerTime after it: messages are not withheld from other
 //     consumers by a client that does not ask for any.
 //  2. Without polls and receipts for the time of its message timeout, a session ends. Its messages in flight wait for
 //     their timeouts.

@@ -9,8 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// ErrReceipt means that a text is no receipt.
-var ErrReceipt = errors.New("httpsub: not a receipt")
+var errReceipt = errors.New("consume: not a receipt")
 
 // Receipt names a delivery and the session that it was made to.
 type Receipt struct {
@@ -21,34 +20,30 @@ type Receipt struct {
 // maxReceipt bounds the text of a receipt, in bytes.
 const maxReceipt = 16 + 1 + 16 + 1 + 16 + 1 + 16
 
-// AppendText appends the text for clients: message id, number of the delivery, epoch and session, as hexadecimal
-// numbers.
-func (r Receipt) AppendText(b []byte) []byte {
-	b = append(append(b, r.ID[:]...), '-')
+// String returns the text for clients: message id, number of the delivery, epoch and session, as hexadecimal numbers.
+func (r Receipt) String() string {
+	b := append(append(make([]byte, 0, maxReceipt), r.ID[:]...), '-')
 	b = append(strconv.AppendUint(b, r.Number, 16), '-')
 	b = append(strconv.AppendUint(b, uint64(r.Epoch), 16), '-')
-	return strconv.AppendUint(b, r.Session, 16)
+	return string(strconv.AppendUint(b, r.Session, 16))
 }
-
-// String returns the text for clients.
-func (r Receipt) String() string { return string(r.AppendText(make([]byte, 0, maxReceipt))) }
 
 // ParseReceipt reads the text of a receipt. It does not check that there is such a delivery.
 func ParseReceipt(text string) (r Receipt, err error) {
 	parts := strings.Split(text, "-")
 	if len(text) > maxReceipt || len(parts) != 4 || len(parts[0]) != len(r.ID) {
-		return r, ErrReceipt
+		return r, errReceipt
 	}
 	copy(r.ID[:], parts[0])
 	var numbers [3]uint64
 	for i := range numbers {
 		if numbers[i], err = strconv.ParseUint(parts[i+1], 16, 64); err != nil {
-			return r, ErrReceipt
+			return r, errReceipt
 		}
 	}
 	r.Number, r.Epoch, r.Session = numbers[0], ident.Epoch(numbers[1]), numbers[2]
 	if r.String() != text {
-		return r, ErrReceipt // a receipt has one text
+		return r, errReceipt // a receipt has one text
 	}
 	return r, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,15 +65,7 @@ type Request struct {
 	About api.ClientStats
 }
 
-// memory is the share of the client's user, or of its address.
-func (r *Request) memory(b *limits.Budget) limits.Share {
-	if r.About.Authed {
-		return b.Share(r.Client.Identity)
-	}
-	return b.Share(r.Client.Network)
-}
-
-// key is what distinguishes sessions.
+// key distinguishes sessions.
 type key struct {
 	client         Client
 	topic, channel string
@@ -94,7 +88,7 @@ type Sessions struct {
 	}
 }
 
-// New makes an empty set of sessions.
+// New returns an empty set of sessions.
 func New(o Options, subscribers api.Subscribers, receipts api.Receipts) *Sessions {
 	s := &Sessions{o: o, subscribers: subscribers, receipts: receipts}
 	s.ctx, s.end = context.WithCancel(context.Background())
@@ -102,14 +96,12 @@ func New(o Options, subscribers api.Subscribers, receipts api.Receipts) *Session
 	return s
 }
 
-// Stop ends all sessions. Their messages in flight go back to their channels, and the deliveries do not count.
+// Stop ends all sessions. Their messages in flight return to their channels, and these deliveries do not count as
+// attempts.
 func (s *Sessions) Stop() {
 	s.end()
 	s.mu.Lock()
-	all := make([]*session, 0, len(s.mu.all))
-	for _, x := range s.mu.all {
-		all = append(all, x)
-	}
+	all := slices.Collect(maps.Values(s.mu.all))
 	s.mu.Unlock()
 	for _, x := range all {
 		x.finish(func(sub api.Subscription) { sub.Withdraw() })
@@ -139,8 +131,8 @@ func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
 	return out
 }
 
-// Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none comes in time. The
-// caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
+// Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none arrives in time.
+// The caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
 // deleted during the wait.
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
@@ -156,8 +148,8 @@ func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Dura
 	return b, s.reason(err)
 }
 
-// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. send receives nil as a
-// sign of life.
+// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. A nil batch keeps the
+// connection alive.
 func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, send func(*Batch) error) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -182,7 +174,7 @@ func (s *Sessions) within(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// reason replaces the error of a request that Stop ends.
+// reason replaces the error of a request that Stop has ended.
 func (s *Sessions) reason(err error) error {
 	if err != nil && s.ctx.Err() != nil {
 		return api.ErrExiting
@@ -227,13 +219,18 @@ func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 	}
 }
 
-// add makes a session that is not open yet. A zero key is not shared. It returns nil if there is one with that key.
+// add makes a session that is not open yet. A zero key is not shared. It returns nil if there is a session with that
+// key.
 func (s *Sessions) add(k key, r Request) (*session, error) {
 	x := &session{
 		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
 		taking: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 	}
-	x.memory, x.short = r.memory(s.o.Memory).Watch()
+	owner := r.Client.Network
+	if r.About.Authed {
+		owner = r.Client.Identity
+	}
+	x.memory, x.short = s.o.Memory.Share(owner).Watch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -265,7 +262,7 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 // owner is a network or a user, whose sessions are counted.
 type owner struct{ kind, name string }
 
-// owners are the network of the client, and its user if it has logged in.
+// owners returns the network of the client, and its user if it has logged in.
 func (r Request) owners() []owner {
 	owners := []owner{{"address", r.Client.Network}}
 	if r.About.Authed {
@@ -274,7 +271,7 @@ func (r Request) owners() []owner {
 	return owners
 }
 
-// remove forgets a session.
+// remove deletes a session.
 func (s *Sessions) remove(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,8 +336,8 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Set
 	return errs
 }
 
-// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not answer
-// waits for its timeout.
+// requeue requeues the deliveries of an answer that could not be written. A delivery whose leader does not answer waits
+// for its timeout.
 func (s *Sessions) requeue(b *Batch) {
 	list := make([]Receipt, len(b.Deliveries))
 	for i := range list {
