@@ -106,7 +106,8 @@ func (a *endpoints) note(q *request, s *guard.Session, status int, refused error
 		}
 	}
 	e := guard.Entry{
-		Time: time.Now(), Remote: q.RemoteAddr, Action: q.Method + " " + q.URL.Path, Status: status, Identity: "unknown", Result: guard.ResultOK,
+		Time: time.Now(), Remote: q.RemoteAddr, Action: q.Method + " " + q.URL.Path, Status: status,
+		Identity: "unknown", Result: guard.ResultOK,
 		Detail: guard.Query(q.URL.RawQuery, append(required, others...)),
 	}
 	if s != nil {

@@ -55,8 +55,8 @@ func (a *endpoints) bodyFailed(r *http.Request, byDefault error) error {
 		return byDefault
 	}
 	a.b.Recorder.Refused(metrics.RefusedHTTPSlow)
-	return fail(http.StatusRequestTimeout, fmt.Sprintf("the body arrives too slowly, nothing is stored: above %d KiB, %d bytes a second are required after %v",
-		limits.Free>>10, limits.MinRate, limits.Grace))
+	return fail(http.StatusRequestTimeout, fmt.Sprintf("the body arrives too slowly, nothing is stored: "+
+		"above %d KiB, %d bytes a second are required after %v", limits.Free>>10, limits.MinRate, limits.Grace))
 }
 
 // timedBody notes whether the body of a request was too slow.

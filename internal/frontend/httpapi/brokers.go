@@ -24,17 +24,22 @@ var (
 			"Brokers, topics and partitions of the cluster, with their leaders and replicas.").replies(api.ClusterView{}).local(),
 		get("/v1/cluster/limits", access.Observe, func(a *endpoints, _ *request) (any, error) { return a.b.Directory.Limits(), nil },
 			"The limits of the cluster on topics, partitions and channels, and their use.").replies(api.LimitsView{}),
-		post("/v1/cluster/balance", access.AdministerCluster, do(readBalance), "Spread replicas and leaderships over the brokers."),
-		post("/v1/broker/decommission", access.AdministerCluster, do(readDecommission), "Move all replicas of a broker to others.",
+		post("/v1/cluster/balance", access.AdministerCluster, do(readBalance),
+			"Spread replicas and leaderships over the brokers."),
+		post("/v1/broker/decommission", access.AdministerCluster, do(readDecommission),
+			"Move all replicas of a broker to others.",
 			argNode, boolArg("cancel", "cancel a decommission in progress")),
-		post("/v1/broker/drain", access.AdministerCluster, do(readDrain), "Take the leaderships from a broker, before its maintenance.",
+		post("/v1/broker/drain", access.AdministerCluster, do(readDrain),
+			"Take the leaderships from a broker, before its maintenance.",
 			argNode, argDrainReplicas, boolArg("cancel", "end a drain, finished or in progress")),
 	}
 
 	// planRoutes show a change before it is made: GET at the paths whose POST makes it, with the same arguments.
 	planRoutes = ifHas(func(b *Backend) bool { return b.Planner != nil },
-		get("/v1/topic/move", access.Observe, plan(readMove), "The plan of a move; nothing is changed.", argsMove...).replies(api.Plan{}),
-		get("/v1/cluster/balance", access.Observe, plan(readBalance), "The plan of a balance; nothing is changed.").replies(api.Plan{}),
+		get("/v1/topic/move", access.Observe, plan(readMove),
+			"The plan of a move; nothing is changed.", argsMove...).replies(api.Plan{}),
+		get("/v1/cluster/balance", access.Observe, plan(readBalance),
+			"The plan of a balance; nothing is changed.").replies(api.Plan{}),
 		get("/v1/broker/decommission", access.Observe, plan(readDecommission), "The plan of a decommission; nothing is changed.",
 			argNode).replies(api.Plan{}),
 		get("/v1/broker/drain", access.Observe, plan(readDrain), "The plan of a drain; nothing is changed.",
@@ -44,8 +49,9 @@ var (
 	invitationRoutes = ifHas(func(b *Backend) bool { return b.Admission != nil },
 		get("/v1/cluster/invite", access.AdministerCluster, (*endpoints).invitations, "The brokers that may join now.").
 			replies(InvitationsView{}).local(),
-		post("/v1/cluster/invite", access.AdministerCluster, (*endpoints).invite, "Let a broker of this name join the running cluster "+
-			"with embedded etcd, for a time.", argNode, durationArg("for", "how long (1h), at most 168h"),
+		post("/v1/cluster/invite", access.AdministerCluster, (*endpoints).invite,
+			"Let a broker of this name join the running cluster with embedded etcd, for a time.",
+			argNode, durationArg("for", "how long (1h), at most 168h"),
 			boolArg("withdraw", "end the invitation")).replies(Invitation{}),
 	)
 )

@@ -39,44 +39,51 @@ var (
 		textArg("retry_backoff", "BASE[,FACTOR[,MAX[,JITTER]]], such as 1s,2,5m,0.2: the delay before each further attempt"),
 		textArg("filter", helpFilter),
 	}
-	argsMessages = []Argument{argTopicName, argChannel, {
-		Name: "id", Kind: kindText, Help: "the id of a message", Required: true, Repeats: true, missing: "MISSING_ARG_ID", invalid: "INVALID_ARG_ID",
-	}}
+	argsMessages = []Argument{argTopicName, argChannel, argMessageID.repeated()}
 )
 
 // channelRoutes are the operations on channels, and what is known of them.
 var channelRoutes = slices.Concat([]Route{
-	post("/channel/create", access.Administer, do(readCreateChannel), "Create a channel. It receives the messages that are published from "+
-		"now on; the first channel of a topic receives all. The lookup port creates the topic, too.", argsNewChannel...).
+	post("/channel/create", access.Administer, do(readCreateChannel),
+		"Create a channel. It receives the messages that are published from now on; the first channel of a topic receives "+
+			"all. The lookup port creates the topic, too.", argsNewChannel...).
 		atLookup((*endpoints).lookupCreateChannel),
-	post("/channel/delete", access.Administer, do(func(q *request) api.Operation { return api.DeleteChannel{Topic: q.topic(), Channel: q.channel()} }),
+	post("/channel/delete", access.Administer, do(readDeleteChannel),
 		"Delete a channel. The lookup port deletes nothing.", argTopicName, argChannel).lenient().atLookup((*endpoints).lookupDeleteChannel),
-	post("/channel/empty", access.Administer, do(func(q *request) api.Operation { return api.EmptyChannel{Topic: q.topic(), Channel: q.channel()} }),
+	post("/channel/empty", access.Administer, do(readEmptyChannel),
 		"Drop the messages of a channel.", argTopicName, argChannel).lenient(),
-	post("/channel/pause", access.Administer, do(pauseChannel(true)), "Stop the deliveries of a channel.", argTopicName, argChannel).lenient(),
-	post("/channel/unpause", access.Administer, do(pauseChannel(false)), "Resume the deliveries.", argTopicName, argChannel).lenient(),
+	post("/channel/pause", access.Administer, do(pauseChannel(true)),
+		"Stop the deliveries of a channel.", argTopicName, argChannel).lenient(),
+	post("/channel/unpause", access.Administer, do(pauseChannel(false)),
+		"Resume the deliveries.", argTopicName, argChannel).lenient(),
 	post("/channel/setorder", access.Administer, do(readOrder), "Make a channel ordered, or unordered.", argTopicName, argChannel,
 		boolArg("order", "true: one message of a partition is in flight at a time").must()),
-	alsoNeeds(deadLetters, post("/v1/channel/policy", access.Administer, do(readPolicy), "Change the treatment of messages that fail, and "+
-		"the filter. A missing part stays, an empty one is cleared.", argsPolicy...)),
+	alsoNeeds(deadLetters, post("/v1/channel/policy", access.Administer, do(readPolicy),
+		"Change the treatment of messages that fail, and "+
+			"the filter. A missing part stays, an empty one is cleared.", argsPolicy...)),
 }, ifHas(func(b *Backend) bool { return b.Channels != nil },
-	get("/v1/channel/policy", access.Discover, func(a *endpoints, q *request) (any, error) { return a.b.Channels.Policy(q.topic(), q.channel()) },
+	get("/v1/channel/policy", access.Discover, (*endpoints).policy,
 		"The treatment of messages that fail, and the filter.", argTopicName, argChannel).replies(api.ChannelPolicy{}),
 	get("/v1/topic/channels", access.Discover, (*endpoints).channelViews, "The channels of a topic, with their order and state. "+
 		"Ephemeral channels are only in /stats.", argTopic).replies(viewsReply{}),
-	get("/v1/topic/positions", access.Discover, (*endpoints).positions, "The position of each durable channel of a topic in each partition.",
+	get("/v1/topic/positions", access.Discover, (*endpoints).positions,
+		"The position of each durable channel of a topic in each partition.",
 		argTopic).replies(positionsReply{}),
-	post("/v1/channel/seek", access.Administer, (*endpoints).seek, "Move a channel, so that it delivers messages again or skips them. "+
-		"A sequence beyond the end of a partition, or a time in the future, is refused: nothing is moved in any partition.",
+	post("/v1/channel/seek", access.Administer, (*endpoints).seek,
+		"Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a "+
+			"time in the future, is refused: nothing is moved in any partition.",
 		argsSeek...).replies(api.SeekResult{}),
-	post("/v1/channel/finish", access.Administer, (*endpoints).finishElsewhere, "Finish messages of one partition for a channel without "+
-		"consumers, because another channel has finished their originals; nsqctl mirror and import use it. The channel never moves "+
-		"back. Messages that it has delivered or deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
+	post("/v1/channel/finish", access.Administer, (*endpoints).finishElsewhere,
+		"Finish messages of one partition for a channel without consumers, because another channel has finished their "+
+			"originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered or "+
+			"deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
 	get("/v1/channel/deferred", access.Administer, (*endpoints).deferred, "Deferred messages, by deadline.",
 		argTopicName, argChannel, argListed).replies(deferredReply{}),
-	post("/v1/channel/deferred/cancel", access.Administer, (*endpoints).cancelDeferred, "Finish deferred messages.", argsMessages...).
+	post("/v1/channel/deferred/cancel", access.Administer, (*endpoints).cancelDeferred,
+		"Finish deferred messages.", argsMessages...).
 		replies(cancelledReply{}),
-	post("/v1/channel/redrive", access.Administer, (*endpoints).redrive, "Move messages back from the dead-letter topic to the channel.",
+	post("/v1/channel/redrive", access.Administer, (*endpoints).redrive,
+		"Move messages back from the dead-letter topic to the channel.",
 		argTopicName, argChannel, argListed).replies(redrivenReply{}),
 ))
 
@@ -116,6 +123,14 @@ func readCreateChannel(q *request) api.Operation {
 	}
 }
 
+func readDeleteChannel(q *request) api.Operation {
+	return api.DeleteChannel{Topic: q.topic(), Channel: q.channel()}
+}
+
+func readEmptyChannel(q *request) api.Operation {
+	return api.EmptyChannel{Topic: q.topic(), Channel: q.channel()}
+}
+
 func pauseChannel(paused bool) func(*request) api.Operation {
 	return func(q *request) api.Operation {
 		return api.PauseChannel{Topic: q.topic(), Channel: q.channel(), Paused: paused}
@@ -152,6 +167,10 @@ func readPolicy(q *request) api.Operation {
 		o.Backoff = &b
 	}
 	return o
+}
+
+func (a *endpoints) policy(q *request) (any, error) {
+	return a.b.Channels.Policy(q.topic(), q.channel())
 }
 
 func (a *endpoints) channelViews(q *request) (any, error) {

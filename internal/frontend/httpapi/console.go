@@ -38,18 +38,21 @@ var (
 
 // consoleRoutes are those of the page for operators.
 var consoleRoutes = ifHas(func(b *Backend) bool { return b.Console != nil },
-	get("/v1/console/overview", access.Observe, func(a *endpoints, q *request) (any, error) { return a.b.Console.Overview(q.Context()), nil },
-		"The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the last hour. "+
-			"Any broker answers the requests below /v1/console/ for the cluster, and names the brokers that did not respond.").
+	get("/v1/console/overview", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return a.b.Console.Overview(q.Context()), nil
+	}, "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the "+
+		"last hour. Any broker answers the requests below /v1/console/ for the cluster, and names the brokers that did not respond.").
 		replies(console.Overview{}).local(),
-	get("/v1/console/brokers", access.Observe, func(a *endpoints, q *request) (any, error) { return a.b.Console.Brokers(q.Context()), nil },
-		"All brokers, with their rates, latencies, disks and connections.").replies(console.Brokers{}).local(),
+	get("/v1/console/brokers", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return a.b.Console.Brokers(q.Context()), nil
+	}, "All brokers, with their rates, latencies, disks and connections.").replies(console.Brokers{}).local(),
 	get("/v1/console/broker", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return found(a.b.Console.Broker(q.Context(), ident.Node(q.text("broker"))))
 	}, "A broker: its partitions, its events, and whether it may be stopped now.",
-		Argument{Name: "broker", Kind: kindText, Help: "the broker", Required: true, missing: "MISSING_ARG_BROKER"}).
+		textArg("broker", "the broker").orMissing("MISSING_ARG_BROKER")).
 		replies(console.BrokerDetail{}).local(),
-	get("/v1/console/topics", access.Observe, (*endpoints).consoleTopics, "Topics, in pages.", argsPage...).replies(console.Topics{}),
+	get("/v1/console/topics", access.Observe, (*endpoints).consoleTopics,
+		"Topics, in pages.", argsPage...).replies(console.Topics{}),
 	get("/v1/console/topic", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return found(a.b.Console.Topic(q.Context(), q.topic()))
 	}, "A topic with its channels and partitions.", argTopic).replies(console.TopicDetail{}),
@@ -57,14 +60,19 @@ var consoleRoutes = ifHas(func(b *Backend) bool { return b.Console != nil },
 		append([]Argument{textArg("topic", "only channels of this topic")}, argsPage...)...).replies(console.Channels{}),
 	get("/v1/console/channel", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return found(a.b.Console.Channel(q.Context(), q.topic(), q.channel()))
-	}, "A channel: its clients, its oldest message, and its state in each partition.", argTopicName, argChannel).replies(console.ChannelDetail{}),
-	get("/v1/console/partition", access.Observe, (*endpoints).consolePartition, "A partition: its replicas with their ends and lags, and "+
-		"its history.", argTopic, argPartition).replies(console.PartitionDetail{}),
-	get("/v1/console/events", access.Observe, (*endpoints).consoleEvents, "The events of the last 24 hours, newest first: elections, changes "+
-		"of in-sync sets, alarms, brokers that join or leave; for administrators of the cluster also the audit.", argsEvents...).
+	},
+		"A channel: its clients, its oldest message, and its state in each partition.",
+		argTopicName, argChannel).replies(console.ChannelDetail{}),
+	get("/v1/console/partition", access.Observe, (*endpoints).consolePartition,
+		"A partition: its replicas with their ends and lags, and its history.",
+		argTopic, argPartition).replies(console.PartitionDetail{}),
+	get("/v1/console/events", access.Observe, (*endpoints).consoleEvents,
+		"The events of the last 24 hours, newest first: elections, changes of in-sync sets, alarms, brokers that join or "+
+			"leave; for administrators of the cluster also the audit.", argsEvents...).
 		replies(console.Events{}),
-	get("/v1/console/series", access.Observe, (*endpoints).consoleSeries, "The last hour in steps of ten seconds: of the cluster, a broker, a "+
-		"topic or a channel. null is a point without a value.", textArg("topic", "a topic"), textArg("channel", "a channel of the topic"),
+	get("/v1/console/series", access.Observe, (*endpoints).consoleSeries,
+		"The last hour in steps of ten seconds: of the cluster, a broker, a topic or a channel. null is a point without a "+
+			"value.", textArg("topic", "a topic"), textArg("channel", "a channel of the topic"),
 		textArg("broker", "a broker"), numberArg("minutes", "the last minutes, 1 to 60 (60)").between(1, defaultMinutes)).
 		replies(console.Series{}),
 )

@@ -37,8 +37,8 @@ var (
 		argTopicName, argChannel, numberArg("max", "the most messages of the answer (1)"),
 		durationArg("wait", "how long the request waits for a first message"),
 		numberArg("max_in_flight", "the most messages in flight of this client (--max-rdy-count)"),
-		durationArg("msg_timeout", "the message timeout (--msg-timeout)"), textArg("client", "a name that distinguishes clients of one address"),
-		textArg("encoding", "base64: also bodies that are text"),
+		durationArg("msg_timeout", "the message timeout (--msg-timeout)"),
+		textArg("client", "a name that distinguishes clients of one address"), textArg("encoding", "base64: also bodies that are text"),
 	}
 	argsReceipts = []Argument{argTopicName, argChannel, {
 		Name: "receipt", Kind: kindText, Help: "of a message, from /v1/consume; otherwise receipts are in the body", Repeats: true,
@@ -48,17 +48,20 @@ var (
 
 // consumerRoutes are those of clients that consume by HTTP requests.
 var consumerRoutes = ifHas(func(b *Backend) bool { return b.Consumers != nil },
-	post("/v1/consume", access.Consume, (*endpoints).consume, "Take messages from a channel, each with a receipt. Accept: application/json, "+
-		"multipart/mixed, or text/event-stream for a stream. Guide: docs/guide/consume-with-curl.md.", argsConsume...).
+	post("/v1/consume", access.Consume, (*endpoints).consume,
+		"Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream "+
+			"for a stream. Guide: docs/guide/consume-with-curl.md.", argsConsume...).
 		replies(messagesReply{}).fails("BODY_NOT_EMPTY"),
-	post("/v1/finish", access.Consume, settle(api.VerbFinish, func(n int) any { return finishedReply{n} }), "Finish messages by their "+
-		"receipts, at any broker. 409 names the receipts that are refused; the others are done.", argsReceipts...).
+	post("/v1/finish", access.Consume, settle(api.VerbFinish, func(n int) any { return finishedReply{n} }),
+		"Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.",
+		argsReceipts...).
 		reads(helpReceipts).replies(finishedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
-	post("/v1/requeue", access.Consume, settle(api.VerbRequeue, func(n int) any { return requeuedReply{n} }), "Requeue messages by their "+
-		"receipts. Answers as /v1/finish.", append(slices.Clone(argsReceipts), durationArg("delay", "they are delivered again after this time"))...).
+	post("/v1/requeue", access.Consume, settle(api.VerbRequeue, func(n int) any { return requeuedReply{n} }),
+		"Requeue messages by their receipts. Answers as /v1/finish.",
+		append(slices.Clone(argsReceipts), durationArg("delay", "they are delivered again after this time"))...).
 		reads(helpReceipts).replies(requeuedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
-	post("/v1/touch", access.Consume, settle(api.VerbTouch, func(n int) any { return touchedReply{n} }), "Restart the timeouts of messages by "+
-		"their receipts. Answers as /v1/finish.", argsReceipts...).
+	post("/v1/touch", access.Consume, settle(api.VerbTouch, func(n int) any { return touchedReply{n} }),
+		"Restart the timeouts of messages by their receipts. Answers as /v1/finish.", argsReceipts...).
 		reads(helpReceipts).replies(touchedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
 )
 

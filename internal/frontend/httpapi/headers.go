@@ -27,7 +27,8 @@ func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 		return ttl, err
 	}
 	if len(given) > 1 {
-		return nil, explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers is given %d times: it is one JSON object with all headers", len(given))
+		return nil, explain(http.StatusBadRequest, "INVALID_HEADERS",
+			"X-Nsq-Headers is given %d times: it is one JSON object with all headers", len(given))
 	}
 	fields := map[string]any{}
 	if !utf8.ValidString(given[0]) || json.Unmarshal([]byte(given[0]), &fields) != nil || fields == nil {
@@ -61,7 +62,8 @@ func checkField(name string, value any) error {
 		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: the value of %q must be a string", name)
 	}
 	if strings.HasPrefix(name, api.ReservedHeaders) && name != api.HeaderTag {
-		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: %q is reserved; the id has the header X-Nsq-Message-Id, the time to live ttl=, the key key=", name)
+		return explain(http.StatusBadRequest, "INVALID_HEADERS",
+			"X-Nsq-Headers: %q is reserved; the id has the header X-Nsq-Message-Id, the time to live ttl=, the key key=", name)
 	}
 	if err := api.CheckHeaderName(name); err != nil {
 		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: %v", err)

@@ -25,7 +25,8 @@ const (
 
 var (
 	argsRecovery = []Argument{
-		argTopicOnly, numberArg("partition", "the partition"), textArg("from", "POST: the broker whose replica becomes the whole in-sync set"),
+		argTopicOnly, numberArg("partition", "the partition"),
+		textArg("from", "POST: the broker whose replica becomes the whole in-sync set"),
 		textArg("discard", "POST: the broker whose refused replica is given up"),
 		textArg("confirm", "POST: TOPIC/PARTITION, because messages are lost"),
 	}
@@ -33,25 +34,30 @@ var (
 
 	// replicaRoutes show the content of replicas.
 	replicaRoutes = slices.Concat(ifHas(func(b *Backend) bool { return b.Inspector != nil },
-		get("/v1/topic/peek", access.Consume, (*endpoints).peek, "Messages of a topic, consumed or not. Channels are not affected.",
+		get("/v1/topic/peek", access.Consume, (*endpoints).peek,
+			"Messages of a topic, consumed or not. Channels are not affected.",
 			argTopicOnly, textArg("topic_id", argTopicID.Help), numberArg("partition", "the partition"), textArg("from", api.Places),
 			numberArg("limit", "at most this many messages (100)"), textArg("node", "the broker whose replica is read"),
 			boolArg("uncommitted", "with node: also the messages beyond its committed end"),
 			boolArg("leader", "503 unless the broker serves as the leader: no committed message is missing")).
 			replies(api.Peeked{}).fails("INVALID_REQUEST"),
-		get("/v1/partition/digest", access.Observe, (*endpoints).digest, "Checksums of the batches of a replica on this broker, for nsqctl "+
-			"check.", argTopicOnly, numberArg("partition", "the partition").must(), numberArg("from", "the byte offset of the first batch")).
+		get("/v1/partition/digest", access.Observe, (*endpoints).digest,
+			"Checksums of the batches of a replica on this broker, for nsqctl check.",
+			argTopicOnly, numberArg("partition", "the partition").must(), numberArg("from", "the byte offset of the first batch")).
 			replies(api.Digest{}).local().fails("INVALID_REQUEST"),
 	), ifHas(func(b *Backend) bool { return b.Tracer != nil },
-		get("/v1/trace", access.Consume, (*endpoints).trace, "The state of one message in the log and in every channel, as its leader has it "+
-			"now.", argTopic, argMessageID).replies(api.MessageTrace{}),
+		get("/v1/trace", access.Consume, (*endpoints).trace,
+			"The state of one message in the log and in every channel, as its leader has it now.",
+			argTopic, argMessageID).replies(api.MessageTrace{}),
 	))
 
 	recoveryRoutes = ifHas(func(b *Backend) bool { return b.Recovery != nil },
-		audited(get("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover, "The replicas of a partition whose in-sync set is "+
-			"lost.", argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION")),
-		post("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover, "Continue with one replica of a partition whose in-sync set "+
-			"is lost: acknowledged messages that it does not have are lost.", argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION"),
+		audited(get("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
+			"The replicas of a partition whose in-sync set is lost.",
+			argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION")),
+		post("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
+			"Continue with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have "+
+				"are lost.", argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION"),
 	)
 )
 
@@ -82,7 +88,8 @@ func (a *endpoints) peek(q *request) (any, error) {
 	uncommitted, err3 := strconv.ParseBool(cmp.Or(q.text("uncommitted"), "0"))
 	leader, err4 := strconv.ParseBool(cmp.Or(q.text("leader"), "0"))
 	if err = errors.Join(err, err2, err3, err4); err != nil {
-		return decline(http.StatusBadRequest, "INVALID_REQUEST", "partition and limit must be numbers, uncommitted and leader must be true or false")
+		return decline(http.StatusBadRequest, "INVALID_REQUEST",
+			"partition and limit must be numbers, uncommitted and leader must be true or false")
 	}
 	node := ident.Node(q.text("node"))
 	if uncommitted && node == "" {
@@ -98,7 +105,8 @@ func (a *endpoints) peek(q *request) (any, error) {
 		}
 	}
 	p, err := a.b.Inspector.Peek(q.Context(), api.PeekRequest{
-		Topic: q.topic(), Partition: uint16(partition), From: q.text("from"), Limit: limit, Node: node, Uncommitted: uncommitted, Leader: leader,
+		Topic: q.topic(), Partition: uint16(partition), From: q.text("from"), Limit: limit,
+		Node: node, Uncommitted: uncommitted, Leader: leader,
 	})
 	switch {
 	case errors.Is(err, api.ErrTopicNotFound), errors.Is(err, api.ErrBrokerNotFound):

@@ -17,10 +17,12 @@ var lookupRoutes = []Route{
 		boolArg("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require"),
 		numberArg("partition", "the partition").orElse("INVALID_ARG_PARTITION"),
 		textArg("access", "w or r, sent by clients of the fork; without effect")).replies(lookupReply{}).lenient().everywhere(),
-	get("/listlookup", access.Observe, (*endpoints).listLookup, "The addresses of the lookup API, for clients of the fork: every broker.").
+	get("/listlookup", access.Observe, (*endpoints).listLookup,
+		"The addresses of the lookup API, for clients of the fork: every broker.").
 		replies(lookupNodes{}).lenient().local().everywhere(),
-	get("/topics", access.Observe, func(a *endpoints, _ *request) (any, error) { return topicsReply{list(a.b.Directory.Topics())}, nil },
-		"All topics.").replies(topicsReply{}).lenient().local().everywhere(),
+	get("/topics", access.Observe, func(a *endpoints, _ *request) (any, error) {
+		return topicsReply{list(a.b.Directory.Topics())}, nil
+	}, "All topics.").replies(topicsReply{}).lenient().local().everywhere(),
 	get("/channels", access.Discover, func(a *endpoints, q *request) (any, error) {
 		return channelsReply{list(a.b.Directory.Channels(q.topic()))}, nil
 	}, "The channels of a topic.", argTopic).replies(channelsReply{}).lenient().local().everywhere(),
@@ -28,8 +30,9 @@ var lookupRoutes = []Route{
 		replies(nodesReply{}).lenient().local().everywhere(),
 	get("/debug", access.Observe, (*endpoints).registrations, "The registrations, as nsqlookupd lists them.").
 		replies(map[string][]registration{}).lenient().local().everywhere(),
-	post("/topic/tombstone", access.Administer, (*endpoints).tombstone, "Hide a broker from /lookup of a topic for a while.", argTopic,
-		Argument{Name: "node", Kind: kindText, Help: "broadcast address:HTTP port of the broker", Required: true, missing: "MISSING_ARG_NODE"}).
+	post("/topic/tombstone", access.Administer, (*endpoints).tombstone,
+		"Hide a broker from /lookup of a topic for a while.", argTopic,
+		textArg("node", "broadcast address:HTTP port of the broker").orMissing("MISSING_ARG_NODE")).
 		lenient().everywhere(),
 }
 

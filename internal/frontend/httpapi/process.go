@@ -18,18 +18,23 @@ import (
 
 // processRoutes are about the broker's process.
 var processRoutes = slices.Concat([]Route{
-	get("/ping", access.Open, (*endpoints).ping, "Does the broker take messages? 500 with the reason while it cannot store them, 503 while "+
-		"it does not serve yet.").replies("").lenient().local().atLookup(func(*endpoints, *request) (any, error) { return probeOK, nil }),
-	get("/healthz", access.Open, (*endpoints).ping, "Is the process healthy? 500 with the reason while it cannot store messages, 200 while "+
-		"the broker waits for its cluster. HEAD answers without the body.").replies("").lenient().local(),
-	get("/readyz", access.Open, (*endpoints).ready, "Does the broker serve? 503 with the reason while it does not. HEAD answers without the "+
-		"body.").replies("").lenient().local(),
-	get("/info", access.Observe, (*endpoints).info, "Version, addresses and limits of the broker. The lookup port answers with the version "+
-		"only.").replies(infoReply{}).lenient().local().atLookup((*endpoints).lookupInfo),
+	get("/ping", access.Open, (*endpoints).ping,
+		"Does the broker take messages? 500 with the reason while it cannot store them, 503 while it does not serve yet.").
+		replies("").lenient().local().atLookup(func(*endpoints, *request) (any, error) { return probeOK, nil }),
+	get("/healthz", access.Open, (*endpoints).ping,
+		"Is the process healthy? 500 with the reason while it cannot store messages, 200 while the broker waits for its "+
+			"cluster. HEAD answers without the body.").replies("").lenient().local(),
+	get("/readyz", access.Open, (*endpoints).ready,
+		"Does the broker serve? 503 with the reason while it does not. HEAD answers without the body.").
+		replies("").lenient().local(),
+	get("/info", access.Observe, (*endpoints).info,
+		"Version, addresses and limits of the broker. The lookup port answers with the version only.").
+		replies(infoReply{}).lenient().local().atLookup((*endpoints).lookupInfo),
 	get("/config/:opt", access.Observe, (*endpoints).getConfig, "The value of a setting, by its key in the settings file.").
 		replies("log_level").lenient().local().fails("INVALID_OPTION"),
-	put("/config/:opt", access.AdministerCluster, (*endpoints).putConfig, "Change log_level or nsqlookupd_tcp_addresses until the next "+
-		"start.").reads("the new value: text for log_level, a JSON list for addresses").
+	put("/config/:opt", access.AdministerCluster, (*endpoints).putConfig,
+		"Change log_level or nsqlookupd_tcp_addresses until the next start.").
+		reads("the new value: text for log_level, a JSON list for addresses").
 		replies("log_level").lenient().local().fails("INVALID_OPTION", "INVALID_VALUE"),
 }, ifHas(func(b *Backend) bool { return b.Metrics != nil },
 	get("/metrics", access.Observe, func(a *endpoints, _ *request) (any, error) { return a.b.Metrics, nil },
@@ -50,19 +55,23 @@ func pageRoute(path, summary string) Route {
 // profileRoutes are Go's profiles, at NSQ's paths. The list of profiles has two paths because the router would redirect
 // from one to the other before the right is checked; nsqd and nsqlookupd differ in which of them has the list.
 var profileRoutes = []Route{
-	profileRoute("/debug/pprof", "The profiles of the process.", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently)).
+	profileRoute("/debug/pprof",
+		"The profiles of the process.", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently)).
 		atLookup(handler(http.HandlerFunc(pprof.Index))),
 	profileRoute("/debug/pprof/", "The profiles of the process.", http.HandlerFunc(pprof.Index)),
 	profileRoute("/debug/pprof/cmdline", "The command line of the process.", http.HandlerFunc(pprof.Cmdline)),
 	profileRoute("/debug/pprof/symbol", "Names of functions.", http.HandlerFunc(pprof.Symbol)),
 	post("/debug/pprof/symbol", access.AdministerCluster, handler(http.HandlerFunc(pprof.Symbol)), "Names of functions.").
 		replies("").lenient().local().everywhere(),
-	profileRoute("/debug/pprof/profile", "A profile of the processor time.", http.HandlerFunc(pprof.Profile), numberArg("seconds", "its duration")),
+	profileRoute("/debug/pprof/profile",
+		"A profile of the processor time.", http.HandlerFunc(pprof.Profile), numberArg("seconds", "its duration")),
 	profileRoute("/debug/pprof/heap", "A profile of the memory.", pprof.Handler("heap")),
-	profileRoute("/debug/pprof/goroutine", "All goroutines.", pprof.Handler("goroutine"), numberArg("debug", "2: as text, with their stacks")),
+	profileRoute("/debug/pprof/goroutine",
+		"All goroutines.", pprof.Handler("goroutine"), numberArg("debug", "2: as text, with their stacks")),
 	profileRoute("/debug/pprof/block", "A profile of waiting.", pprof.Handler("block")),
 	profileRoute("/debug/pprof/threadcreate", "A profile of threads.", pprof.Handler("threadcreate")),
-	put("/debug/setblockrate", access.AdministerCluster, handler(http.HandlerFunc(setBlockRate)), "Record waits for /debug/pprof/block.",
+	put("/debug/setblockrate", access.AdministerCluster, handler(http.HandlerFunc(setBlockRate)),
+		"Record waits for /debug/pprof/block.",
 		numberArg("rate", "one event for this many ns of waiting; 0: none").must()).lenient().local().everywhere(),
 	post("/debug/freememory", access.AdministerCluster, (*endpoints).freeMemory, "Return memory to the operating system.").
 		lenient().local().everywhere(),

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -24,21 +27,25 @@ var (
 		durationArg("ttl", "the time to live: consumers do not receive the message after it"),
 	}
 	argsAppend = []Argument{argNewTopic, argTopicID, argPartition}
-	argBinary  = boolArg("binary", "the body is the number of messages, and each message behind its size; numbers are 4 bytes, big-endian")
+	argBinary  = boolArg("binary", "the body is the number of messages, then each message after its size; numbers have 4 bytes, big-endian")
 	putCodes   = []string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "INVALID_MESSAGE_ID"}
 )
 
 // publishRoutes are those by which clients publish.
 var publishRoutes = []Route{
-	ofPuts(post("/pub", access.Publish, (*endpoints).pub, "Publish a message. The header X-Nsq-Headers has the headers of the message: one "+
-		"JSON object of strings.", argsPut...).reads("the message").fails(append([]string{"MSG_EMPTY"}, putCodes...)...)),
-	ofPuts(post("/mpub", access.Publish, (*endpoints).mpub, "Publish several messages: all of them are stored, or none. X-Nsq-Headers has "+
-		"the headers of each, as with /pub.", slices.Insert(slices.Clone(argsPut), 1, argBinary)...).
+	ofPuts(post("/pub", access.Publish, (*endpoints).pub,
+		"Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.",
+		argsPut...).reads("the message").fails(append([]string{"MSG_EMPTY"}, putCodes...)...)),
+	ofPuts(post("/mpub", access.Publish, (*endpoints).mpub,
+		"Publish several messages: all of them are stored, or none. X-Nsq-Headers has the headers of each, as with /pub.",
+		slices.Insert(slices.Clone(argsPut), 1, argBinary)...).
 		reads("one message a line, or as binary says").fails(putCodes...)),
-	post("/v1/topic/append", access.Publish, (*endpoints).appendBatch, "Store messages in one partition, each with its own header, delay and "+
-		"trace id: all of them, or none. The topic must exist. A header with a field ##…, or a delay above --max-defer-timeout, "+
-		"requires the right to administer it.", argsAppend...).
-		reads("message records of the export format (docs/reference/export-format.md)").replies(appended{}).fails("MSG_EMPTY").uses(outcome.OfPuts | outcome.OfRequests),
+	post("/v1/topic/append", access.Publish, (*endpoints).appendBatch,
+		"Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must "+
+			"exist. A header with a field ##…, or a delay above --max-defer-timeout, requires the right to administer it.",
+		argsAppend...).
+		reads("message records of the export format (docs/reference/export-format.md)").
+		replies(appended{}).fails("MSG_EMPTY").uses(outcome.OfPuts | outcome.OfRequests),
 }
 
 // ofPuts returns a route that nsqd has, too: its outcomes are those of puts.
@@ -78,7 +85,8 @@ func (a *endpoints) pub(q *request) (any, error) {
 		return nil, err
 	}
 	draft := queue.NewDraft(len(body))
-	if err := draft.AddMessage(queue.Message{Header: p.header, Body: body, DeliverAt: p.deliverAt, Identity: p.identity}); err != nil {
+	m := queue.Message{Header: p.header, Body: body, DeliverAt: p.deliverAt, Identity: p.identity}
+	if err := draft.AddMessage(m); err != nil {
 		return nil, err
 	}
 	return a.put(q, draft)
@@ -153,7 +161,8 @@ func (a *endpoints) deliverAt(values url.Values) (unixNS int64, err error) {
 	}
 	delay, ok := span(values.Get("defer"))
 	if most := a.opts.MaxDeferTimeout; !ok || delay > most {
-		return 0, explain(http.StatusBadRequest, "INVALID_DEFER", "defer must be a duration such as 90s, or a number of milliseconds, from 0 to %v (--max-defer-timeout)", most)
+		return 0, explain(http.StatusBadRequest, "INVALID_DEFER",
+			"defer must be a duration such as 90s, or a number of milliseconds, from 0 to %v (--max-defer-timeout)", most)
 	}
 	if delay == 0 {
 		return 0, nil
@@ -237,4 +246,77 @@ func putFailure(err error) error {
 		return unavailable(err.Error())
 	}
 	return failureOf(row, err)
+}
+
+// appended is the answer of POST /v1/topic/append: the messages are Sequence to Sequence+Count−1 of the partition.
+type appended struct {
+	Partition int            `json:"partition"`
+	Sequence  ident.Sequence `json:"sequence"`
+	Count     int            `json:"count"`
+	// Duplicate: a put that began with the same copy (##origin) is stored from Sequence on, perhaps with fewer or more
+	// messages. Nothing of this put is stored.
+	Duplicate bool `json:"duplicate,omitempty"`
+}
+
+// appendBatch stores messages as a whole, in their order, in one partition. If the first message is a copy (##origin),
+// a repeat within the dedupe window is recognised.
+func (a *endpoints) appendBatch(q *request) (any, error) {
+	partition, id, limit := q.partition(), q.topicID("topic_id"), a.appendLimit()
+	if q.err != nil {
+		return nil, q.err
+	}
+	if err := a.isTopic(q.topic(), id); err != nil {
+		return nil, err
+	}
+	if q.ContentLength > limit {
+		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+	}
+	release, err := a.reserve(q.Request, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	draft := queue.NewDraft(int(min(max(0, q.ContentLength), maxHint)))
+	special, err := records(q.Body, draft, a.opts.MaxMsgSize, limit, time.Now().Add(a.opts.MaxDeferTimeout).UnixNano())
+	if err != nil {
+		return nil, a.bodyFailed(q.Request, err)
+	}
+	if special {
+		if err := mayReserve(q); err != nil {
+			return nil, err
+		}
+	}
+	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.PublishAt(q.topic(), partition, d, w) })
+	switch {
+	case errors.Is(err, api.ErrInvalid):
+		return nil, err
+	case err != nil:
+		return nil, putFailure(err)
+	}
+	return appended{partition, result.Sequence, draft.Count(), result.Duplicate}, nil
+}
+
+// appendLimit is the largest body of an append: a message of the largest size fits with the longest header.
+func (a *endpoints) appendLimit() int64 {
+	return max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
+}
+
+// isTopic returns an error unless there is a topic of that name, and with that id unless it is 0. A topic that is
+// deleted and created again has another id.
+func (a *endpoints) isTopic(name string, id ident.TopicID) error {
+	if settings, ok := a.b.Directory.TopicSettings(name); !ok || id != 0 && settings.ID != id {
+		return api.ErrTopicNotFound
+	}
+	return nil
+}
+
+// mayReserve refuses a client without the right to administer the topic. That right is required to set what copies
+// have: a header that begins with ##, or a delay beyond that of ?defer=. With such a header a client could withhold a
+// message from all channels but one, or pass it off as a copy.
+func mayReserve(q *request) error {
+	s := identityOf(q.Request)
+	if s == nil {
+		return nil
+	}
+	return s.Allow(q.Context(), guard.Need{Right: access.Administer, Topic: q.topic()})
 }

@@ -48,6 +48,7 @@ const (
 
 func textArg(name, help string) Argument   { return Argument{Name: name, Kind: kindText, Help: help} }
 func boolArg(name, help string) Argument   { return Argument{Name: name, Kind: Boolean, Help: help} }
+func nameArg(name, help string) Argument   { return Argument{Name: name, Kind: kindName, Help: help} }
 func numberArg(name, help string) Argument { return Argument{Name: name, Kind: Number, Help: help} }
 
 func durationArg(name, help string) Argument {
@@ -56,6 +57,11 @@ func durationArg(name, help string) Argument {
 
 // must returns the argument as a required one.
 func (a Argument) must() Argument { a.Required = true; return a }
+
+func (a Argument) repeated() Argument { a.Repeats = true; return a }
+
+// orMissing returns the argument as a required one with a code of its own.
+func (a Argument) orMissing(code string) Argument { a.Required, a.missing = true, code; return a }
 
 func (a Argument) between(least, most int) Argument { a.least, a.most = least, most; return a }
 
@@ -68,13 +74,14 @@ const helpFilter = "deliver only messages that meet a condition: tag=VALUE or he
 // Arguments of several routes. A topic that is only looked up may have any name, as in nsqd: an invalid one is not
 // found.
 var (
-	argTopic     = Argument{Name: "topic", Kind: kindText, Help: "the topic", Required: true, missing: "MISSING_ARG_TOPIC"}
-	argTopicName = Argument{Name: "topic", Kind: kindName, Help: "the topic", Required: true, missing: "MISSING_ARG_TOPIC", invalid: "INVALID_ARG_TOPIC"}
+	argTopic     = textArg("topic", "the topic").orMissing("MISSING_ARG_TOPIC")
+	argTopicName = nameArg("topic", "the topic").orMissing("MISSING_ARG_TOPIC").orElse("INVALID_ARG_TOPIC")
 	argNewTopic  = argTopicName.orElse("INVALID_TOPIC")
-	argChannel   = Argument{Name: "channel", Kind: kindName, Help: "the channel", Required: true, missing: "MISSING_ARG_CHANNEL", invalid: "INVALID_ARG_CHANNEL"}
+	argChannel   = nameArg("channel", "the channel").orMissing("MISSING_ARG_CHANNEL").orElse("INVALID_ARG_CHANNEL")
 	argPartition = numberArg("partition", "the partition").must().orElse("INVALID_ARG_PARTITION")
-	argTopicID   = textArg("topic_id", "the id of the topic: another topic of that name is answered with 404").orElse("INVALID_ARG_TOPIC_ID")
-	argMessageID = Argument{Name: "id", Kind: kindText, Help: "the id of a message", Required: true, missing: "MISSING_ARG_ID", invalid: "INVALID_ARG_ID"}
+	argTopicID   = textArg("topic_id", "the id of the topic: another topic of that name is answered with 404").
+			orElse("INVALID_ARG_TOPIC_ID")
+	argMessageID = textArg("id", "the id of a message").orMissing("MISSING_ARG_ID").orElse("INVALID_ARG_ID")
 	argUser      = textArg("name", "the user").must()
 	argNode      = textArg("node", "the broker").must()
 )
@@ -146,7 +153,8 @@ func (q *request) check() error {
 				for _, a := range q.route.Arguments {
 					names = append(names, a.Name)
 				}
-				return fmt.Errorf("%w: there is no argument %q, but: %s", api.ErrInvalid, name, cmp.Or(strings.Join(names, ", "), "none"))
+				known := cmp.Or(strings.Join(names, ", "), "none")
+				return fmt.Errorf("%w: there is no argument %q, but: %s", api.ErrInvalid, name, known)
 			}
 		}
 	}

@@ -46,7 +46,9 @@ type Route struct {
 type endpoint func(a *endpoints, q *request) (reply any, err error)
 
 func get(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {
-	return Route{Method: http.MethodGet, Path: path, Right: right, serve: serve, Summary: summary, Arguments: arguments, Uses: outcome.OfRequests}
+	return Route{
+		Method: http.MethodGet, Path: path, Right: right, serve: serve, Summary: summary, Arguments: arguments, Uses: outcome.OfRequests,
+	}
 }
 
 func post(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {

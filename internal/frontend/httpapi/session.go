@@ -23,10 +23,12 @@ func cookieName(r *http.Request) string {
 // sessionRoutes are those at which a browser signs in and out. They require no right; the endpoints note the sign-ins
 // in the audit.
 var sessionRoutes = ifHas(func(b *Backend) bool { return b.Guard != nil },
-	get("/v1/session", access.Open, (*endpoints).currentSession, "The client of this request, for a page: its identity, and whether it may "+
-		"observe and administer.").replies(SessionView{}).local(),
-	post("/v1/session", access.Open, (*endpoints).signIn, "Sign in with Authorization: Bearer SECRET. The answer sets a cookie that stands "+
-		"for the secret at this broker for 12 hours; 409 LOGIN_DISABLED while there are no users.").
+	get("/v1/session", access.Open, (*endpoints).currentSession,
+		"The client of this request, for a page: its identity, and whether it may observe and administer.").
+		replies(SessionView{}).local(),
+	post("/v1/session", access.Open, (*endpoints).signIn,
+		"Sign in with Authorization: Bearer SECRET. The answer sets a cookie that stands for the secret at this broker for "+
+			"12 hours; 409 LOGIN_DISABLED while there are no users.").
 		replies(SessionView{}).lenient().local(),
 	post("/v1/session/logout", access.Open, (*endpoints).signOut, "End the session of the cookie.").lenient().local(),
 )
@@ -54,7 +56,10 @@ func (a *endpoints) currentSession(q *request) (any, error) {
 // viewOf shows a session; expires is the end of its cookie, zero without one.
 func (a *endpoints) viewOf(ctx context.Context, s *guard.Session, expires time.Time) SessionView {
 	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
-	v := SessionView{Enforced: a.b.Guard.Enforced(), Begun: a.b.Guard.Begun(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+	v := SessionView{
+		Enforced: a.b.Guard.Enforced(), Begun: a.b.Guard.Begun(), Identity: s.Identity(),
+		Observe: may(access.Observe), Administer: may(access.AdministerCluster),
+	}
 	if !expires.IsZero() {
 		ms := expires.UnixMilli()
 		v.SignedIn, v.ExpiresMS = true, &ms
@@ -124,7 +129,9 @@ func (a *endpoints) signOut(q *request) (any, error) {
 // cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page of another site
 // sends it.
 func (a *endpoints) cookie(r *http.Request, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
+	return &http.Cookie{
+		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
 }
 
 // byCookie returns the session of the request's cookie. guard.ErrNoSignIn.

@@ -14,8 +14,9 @@ import (
 )
 
 var statsRoutes = []Route{
-	get("/stats", access.Observe, (*endpoints).stats, "Depths, counts and clients of the queues that this broker leads. The sum over all "+
-		"brokers is the cluster.", textArg("format", "json; otherwise text"), textArg("topic", "only this topic"),
+	get("/stats", access.Observe, (*endpoints).stats,
+		"Depths, counts and clients of the queues that this broker leads. The sum over all brokers is the cluster.",
+		textArg("format", "json; otherwise text"), textArg("topic", "only this topic"),
 		textArg("channel", "only this channel"), boolArg("include_clients", "false: without clients and producers"),
 		boolArg("include_mem", "false: without the figures of the memory")).replies(statsReply{}).lenient().local(),
 }

@@ -32,30 +32,37 @@ var (
 
 // topicRoutes are the operations on topics.
 var topicRoutes = []Route{
-	post("/topic/create", access.Administer, (*endpoints).createTopic, "Create a topic. With a setting, or with Accept: application/json, "+
-		"the answer has the effective settings. If a topic with other settings exists, it stays as it is, and the answer is 409. "+
-		"The lookup port answers without a body.", append([]Argument{argNewTopic}, argsNewTopic...)...).
+	post("/topic/create", access.Administer, (*endpoints).createTopic,
+		"Create a topic. With a setting, or with Accept: application/json, the answer has the effective settings. If a topic "+
+			"with other settings exists, it stays as it is, and the answer is 409. The lookup port answers without a body.",
+		append([]Argument{argNewTopic}, argsNewTopic...)...).
 		replies(api.TopicSettings{}).atLookup(do(readCreateTopic), append([]Argument{argTopicName}, argsNewTopic...)...),
-	post("/topic/delete", access.Administer, do(readDeleteTopic), "Delete a topic with its channels and messages. It can be undeleted for "+
-		"the time of --delete-grace. The lookup port deletes nothing.", argTopic, boolArg("now", "true: permanently, at once")).
+	post("/topic/delete", access.Administer, do(readDeleteTopic),
+		"Delete a topic with its channels and messages. It can be undeleted for the time of --delete-grace. The lookup port "+
+			"deletes nothing.", argTopic, boolArg("now", "true: permanently, at once")).
 		lenient().atLookup(nothing),
 	post("/topic/empty", access.Administer, do(func(q *request) api.Operation { return api.EmptyTopic{Topic: q.topic()} }),
 		"Drop the messages that no channel has received.", argNewTopic).lenient(),
-	post("/topic/pause", access.Administer, do(pauseTopic(true)), "Stop the deliveries of a topic to all channels.", argTopic).lenient(),
+	post("/topic/pause", access.Administer, do(pauseTopic(true)),
+		"Stop the deliveries of a topic to all channels.", argTopic).lenient(),
 	post("/topic/unpause", access.Administer, do(pauseTopic(false)), "Resume the deliveries.", argTopic).lenient(),
-	post("/v1/topic/set", access.Administer, (*endpoints).setTopic, "Change limits of a topic, and its durability. Other settings stay "+
-		"as they are. The answer has the effective settings.", append([]Argument{argTopic, argDurability}, argsOptions()...)...).
+	post("/v1/topic/set", access.Administer, (*endpoints).setTopic,
+		"Change limits of a topic, and its durability. Other settings stay as they are. The answer has the effective "+
+			"settings.", append([]Argument{argTopic, argDurability}, argsOptions()...)...).
 		replies(api.TopicSettings{}),
-	post("/v1/topic/undelete", access.Administer, do(readUndelete), "Restore a deleted topic within its grace period, with its messages "+
-		"and channels. Refused while another topic has the name.", argTopic, argTrashed),
-	post("/v1/topic/purge", access.Administer, do(readPurge), "Remove deleted topics of a name permanently, before their grace period "+
-		"ends.", argTopic, argTrashed),
+	post("/v1/topic/undelete", access.Administer, do(readUndelete),
+		"Restore a deleted topic within its grace period, with its messages and channels. Refused while another topic has "+
+			"the name.", argTopic, argTrashed),
+	post("/v1/topic/purge", access.Administer, do(readPurge),
+		"Remove deleted topics of a name permanently, before their grace period ends.", argTopic, argTrashed),
 	get("/v1/topic/trash", access.Observe, (*endpoints).trash, "The deleted topics that can be undeleted, oldest deletion first.",
 		textArg("topic", "only topics of this name")).replies(trashReply{}),
-	post("/v1/topic/move", access.AdministerCluster, do(readMove), "Move a replica of a partition to another broker.", argsMove...),
-	post("/v1/topic/partitions", access.AdministerCluster, do(readPartitions), "Raise the number of partitions of a topic.", argTopic,
-		numberArg("partitions", "the new number").between(1, 0).must(), boolArg("reorder", "also for a topic that is ordered or recognises content: "+
-			"keys and contents may go to other partitions from then on")),
+	post("/v1/topic/move", access.AdministerCluster, do(readMove),
+		"Move a replica of a partition to another broker.", argsMove...),
+	post("/v1/topic/partitions", access.AdministerCluster, do(readPartitions),
+		"Raise the number of partitions of a topic.", argTopic,
+		numberArg("partitions", "the new number").between(1, 0).must(),
+		boolArg("reorder", "also for a topic that is ordered or recognises content: its keys or contents may go to other partitions")),
 	post("/v1/topic/replication", access.AdministerCluster, do(readReplication), "Change the number of replicas of a topic.",
 		append([]Argument{argTopic}, argsReplication...)...),
 }
@@ -102,8 +109,8 @@ func nothing(*endpoints, *request) (any, error) { return nil, nil }
 
 func readCreateTopic(q *request) api.Operation {
 	return api.CreateTopic{
-		Topic: q.topic(), Ordered: q.choice("ordered"), Partitions: q.number("partitions", 0), ReplicationFactor: q.number("replication_factor", 0),
-		MinInSync: q.number("min_in_sync", 0), Durability: q.text("durability"), Limits: q.topicOptions(),
+		Topic: q.topic(), Ordered: q.choice("ordered"), Partitions: q.number("partitions", 0),
+		ReplicationFactor: q.number("replication_factor", 0), MinInSync: q.number("min_in_sync", 0), Durability: q.text("durability"), Limits: q.topicOptions(),
 	}
 }
 
@@ -143,7 +150,8 @@ func (a *endpoints) setTopic(q *request) (any, error) {
 const acceptOfNSQ = "application/vnd.nsq"
 
 func readDeleteTopic(q *request) api.Operation {
-	return api.DeleteTopic{Topic: q.topic(), Now: q.boolean("now"), BrokerByBroker: strings.Contains(q.Header.Get("Accept"), acceptOfNSQ)}
+	byBroker := strings.Contains(q.Header.Get("Accept"), acceptOfNSQ)
+	return api.DeleteTopic{Topic: q.topic(), Now: q.boolean("now"), BrokerByBroker: byBroker}
 }
 
 func pauseTopic(paused bool) func(*request) api.Operation {
@@ -168,7 +176,8 @@ func readMove(q *request) api.Operation {
 }
 
 func readReplication(q *request) api.Operation {
-	return api.SetReplication{Topic: q.topic(), ReplicationFactor: q.number("replication_factor", 0), MinInSync: q.number("min_in_sync", 0)}
+	factor, minimum := q.number("replication_factor", 0), q.number("min_in_sync", 0)
+	return api.SetReplication{Topic: q.topic(), ReplicationFactor: factor, MinInSync: minimum}
 }
 
 func readPartitions(q *request) api.Operation {

@@ -39,16 +39,19 @@ func quotaArg(name, help string) Argument {
 
 // userRoutes are those of `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
 var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard != nil },
-	firstToo(post("/v1/user/create", access.AdministerCluster, inTime((*endpoints).createUser), "Create a user. The first administrator "+
-		"sends the secret in the file first-admin.token of the broker's data path as the bearer token. The answer has the token, once.",
+	firstToo(post("/v1/user/create", access.AdministerCluster, inTime((*endpoints).createUser),
+		"Create a user. The first administrator sends the secret in the file first-admin.token of the broker's data path as "+
+			"the bearer token. The answer has the token, once.",
 		argUser, boolArg("admin", "the user may do everything"),
 		boolArg("certificate", "the user logs in with a client certificate of this name")).replies(NewToken{})),
-	post("/v1/user/rotate", access.AdministerCluster, inTime((*endpoints).rotateUser), "Give a user a new token.", argUser).replies(NewToken{}),
+	post("/v1/user/rotate", access.AdministerCluster, inTime((*endpoints).rotateUser),
+		"Give a user a new token.", argUser).replies(NewToken{}),
 	post("/v1/user/delete", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
 		return nil, a.b.Users.Delete(q.Context(), q.text("name"))
 	}), "Delete a user.", argUser),
-	post("/v1/user/quota", access.AdministerCluster, inTime((*endpoints).setQuota), "Change the quota of a user. A missing number stays, 0 is "+
-		"no limit. By default a user that does not administer the cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
+	post("/v1/user/quota", access.AdministerCluster, inTime((*endpoints).setQuota),
+		"Change the quota of a user. A missing number stays, 0 is no limit. By default a user that does not administer the "+
+			"cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
 		argsQuota...),
 	get("/v1/user/list", access.AdministerCluster, (*endpoints).listUsers, "All users, with their rights, quotas and usage.").
 		replies(usersReply{}),
