@@ -26,9 +26,6 @@ func (c *conn) auth(ctx context.Context, verb string) error {
 	if c.authed {
 		return fatal(codeInvalid, "AUTH already set")
 	}
-	if c.h.backend.Guard == nil {
-		return fatal(codeAuthDisabled, "AUTH disabled")
-	}
 	session, err := c.login(ctx, string(secret))
 	switch {
 	case errors.Is(err, guard.ErrDisabled):
@@ -93,9 +90,7 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 
 // begin takes the identity that the client has without a secret: at the start, and after it has shown a certificate.
 func (c *conn) begin() {
-	if g := c.h.backend.Guard; g != nil {
-		c.session.Store(g.Begin(c.credentials()))
-	}
+	c.session.Store(c.h.backend.Guard.Begin(c.credentials()))
 	c.setShare()
 }
 
@@ -123,17 +118,10 @@ func (c *conn) credentials() guard.Credentials {
 // nothing is allowed: the command is read to its end and answered with "not ready".
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
 	c.unjudged, c.verb = nil, verb
-	if c.h.backend.Guard == nil {
-		c.in.most = maxInput
-		c.vouched = true
-		return nil
-	}
 	c.beginAgain()
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
-		c.in.most = maxInput
-		c.vouched = true
-		return nil
+		c.in.most, c.vouched = maxInput, true
 	case errors.Is(err, guard.ErrLogin):
 		return fatal(codeAuthFirst, "AUTH required before %s", verb)
 	case errors.Is(err, guard.ErrAuthService):
@@ -142,8 +130,8 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 		return fatal(codeUnauthorized, "AUTH failed for %s on %q %q", verb, topic, channel)
 	default:
 		c.unjudged = err
-		return nil
 	}
+	return nil
 }
 
 // need returns the right that a command requires.
@@ -157,7 +145,7 @@ func need(topic, channel string) guard.Need {
 // authorizeReserved checks a put with a header that requires the right to administer the topic (api.TakesAdminister).
 // The put of a client that could not be judged is refused for that reason.
 func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
-	if c.h.backend.Guard == nil || c.unjudged != nil {
+	if c.unjudged != nil {
 		return nil
 	}
 	session := c.session.Load()
@@ -173,10 +161,4 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 }
 
 // requester describes the client where one of its commands creates something. The reader calls it.
-func (c *conn) requester() api.Requester {
-	session := c.session.Load()
-	if session == nil {
-		return api.Requester{Remote: c.about.Load().RemoteAddress, Action: c.verb}
-	}
-	return session.Requester(c.verb)
-}
+func (c *conn) requester() api.Requester { return c.session.Load().Requester(c.verb) }

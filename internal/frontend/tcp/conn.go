@@ -71,7 +71,7 @@ type conn struct {
 	// dismissed: the writer has ended the connection; the client may still be sending.
 	dismissed atomic.Bool
 
-	// The reader and Recheck share these. session is nil without a guard, consumes before SUB.
+	// The reader and Recheck share these. consumes is nil before SUB.
 	session  atomic.Pointer[guard.Session]
 	consumes atomic.Pointer[subscribed]
 

@@ -25,7 +25,7 @@ const magicV2 = "  V2"
 type Backend struct {
 	Publisher   api.Publisher
 	Subscribers api.Subscribers
-	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
+	Guard       *guard.Guard      // nil = every client may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
 	Memory      *limits.Budget    // that clients share; nil = no limit
 	// Await waits until the broker serves, at most as long as a put that arrived at this time is held, and reports
@@ -52,6 +52,9 @@ type Handler struct {
 
 // New makes a handler.
 func New(o Options, b Backend) *Handler {
+	if b.Guard == nil {
+		b.Guard = guard.New(guard.Options{})
+	}
 	h := &Handler{opts: o, backend: b, idle: make(chan struct{}, 1)}
 	h.mu.conns, h.mu.users = map[*conn]struct{}{}, map[string]int{}
 	return h

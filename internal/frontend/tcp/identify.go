@@ -197,7 +197,7 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 		MaxMsgTimeout: o.MaxMsgTimeout.Milliseconds(), MsgTimeout: t.msgTimeout.Milliseconds(),
 		TLSv1: o.TLS != nil && id.TLSv1, Deflate: o.Deflate && id.Deflate,
 		DeflateLevel: min(level, o.MaxDeflate), MaxDeflateLevel: o.MaxDeflate,
-		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard != nil && c.h.backend.Guard.Enforced(),
+		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard.Enforced(),
 		OutputBufferSize: t.outputSize, OutputBufferTimeout: t.outputTimeout.Milliseconds(),
 		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone, DesiredTag: id.DesiredTag, ProducerID: c.producer,
 	}

@@ -39,15 +39,8 @@ func shortened(name string) string {
 // A client that has had rights once has no such deadline: its commands are judged one by one.
 func (c *conn) armLogin() bool {
 	g := c.h.backend.Guard
-	switch {
-	case c.settled:
+	if c.settled || g.Ready() != nil { // else judged when the users are known
 		return false
-	case g == nil:
-		c.settled = true
-		c.takeSeat()
-		return false
-	case g.Ready() != nil:
-		return false // judged when the users are known
 	}
 	c.beginAgain()
 	from := c.since
@@ -71,11 +64,11 @@ func (c *conn) takeSeat() bool {
 		return true
 	}
 	g, session := c.h.backend.Guard, c.session.Load()
-	loggedIn := session != nil && session.LoggedIn()
+	loggedIn := session.LoggedIn()
 	switch {
 	case loggedIn && !c.h.seat(c, session.Identity()): // its certificate was read before the users were
 		c.unseated = errTooManyOfUser
-	case !c.seat(g == nil || g.Open() || loggedIn):
+	case !c.seat(g.Open() || loggedIn):
 		c.unseated = errTooManyStrangers
 	default:
 		c.unseated = nil

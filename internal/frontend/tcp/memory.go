@@ -17,7 +17,7 @@ import (
 func (c *conn) setShare() {
 	host, _, _ := net.SplitHostPort(c.about.Load().RemoteAddress) // a unix socket has none
 	owner := guard.Network(host)
-	if s := c.session.Load(); s != nil && s.LoggedIn() {
+	if s := c.session.Load(); s.LoggedIn() {
 		owner = s.Identity()
 	}
 	share := c.h.backend.Memory.Share(owner)

@@ -261,10 +261,8 @@ func (c *conn) skipRun(all bodies) error {
 
 // publish passes a put to the Publisher, which answers later, into the reserved slot. key nil = any partition.
 func (c *conn) publish(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {
-	if c.h.backend.Guard != nil {
-		if err := c.session.Load().AllowPut(draft.Count(), draft.Size()); err != nil {
-			return c.refusePut(ctx, a.put, a.count, nil, err)
-		}
+	if err := c.session.Load().AllowPut(draft.Count(), draft.Size()); err != nil {
+		return c.refusePut(ctx, a.put, a.count, nil, err)
 	}
 	s, err := c.fifo.reserve(ctx, a, draft.Size(), &c.room)
 	if err != nil {

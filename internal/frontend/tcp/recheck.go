@@ -20,9 +20,6 @@ type subscribed struct {
 // Recheck ends the subscriptions of clients that have lost their right: at once when the users change, and within
 // recheckEvery of the expiry of an auth service's answer. It runs until ctx ends.
 func (h *Handler) Recheck(ctx context.Context) {
-	if h.backend.Guard == nil {
-		return
-	}
 	tick := time.NewTicker(recheckEvery)
 	defer tick.Stop()
 	for {

@@ -65,7 +65,7 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 	c.in.reset(creditReader{c, conn})
 	c.out.switchLocked(conn, nil)
 	c.settled = c.settled && c.takeSeat()
-	if s := c.session.Load(); s != nil && s.LoggedIn() && !c.h.seat(c, s.Identity()) {
+	if s := c.session.Load(); s.LoggedIn() && !c.h.seat(c, s.Identity()) {
 		return errTooManyOfUser // of the user in the certificate
 	}
 	return c.out.respondLocked(responseOK)
