@@ -19,8 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// Argument is an argument of the query string. An empty argument is a missing one, except for names, keys and times of
-// messages.
+// Argument is an argument of the query string.
 type Argument struct {
 	Name     string
 	Kind     Kind
@@ -248,19 +247,22 @@ func (q *request) boolean(name string) bool {
 	return v != nil && *v
 }
 
-// number reads a number within the bounds of its argument.
+// number reads a number within the bounds of its argument. An empty one is a missing one, unless the argument has a
+// code.
 func (q *request) number(name string, byDefault int) int {
 	a := q.route.argument(name)
+	if q.text(name) == "" && !isCode(a.invalid) {
+		return byDefault
+	}
 	return q.between(name, byDefault, a.least, a.most)
 }
 
 // between reads a number; most 0: without a limit.
 func (q *request) between(name string, byDefault, least, most int) int {
-	text := q.text(name)
-	if text == "" {
+	if !q.has(name) {
 		return byDefault
 	}
-	n, err := strconv.Atoi(text)
+	n, err := strconv.Atoi(q.text(name))
 	switch {
 	case err == nil && n >= least && (most == 0 || n <= most):
 		return n
@@ -324,11 +326,10 @@ func (q *request) messageIDs(name string) []api.MessageID {
 
 // duration reads a duration with its unit, or in milliseconds.
 func (q *request) duration(name string, byDefault, least, most time.Duration) time.Duration {
-	text := q.text(name)
-	if text == "" {
+	if !q.has(name) {
 		return byDefault
 	}
-	d, ok := span(text)
+	d, ok := span(q.text(name))
 	if !ok || d < least || d > most {
 		q.reject(name, fmt.Sprintf("must be a duration such as 20s, or a number of milliseconds, from %v to %v", least, most))
 		return byDefault

@@ -52,7 +52,7 @@ func pubExtended(form form) func(c *conn, ctx context.Context, verb string) erro
 			return err
 		}
 		var x item
-		refused, err := c.receive(ctx, bodies{1, size, size}, func() (err error) {
+		refused, err := c.receive(ctx, size, func() (err error) {
 			x, err = c.readItem(ctx, verb, form, size)
 			return err
 		})

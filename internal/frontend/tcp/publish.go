@@ -33,12 +33,13 @@ func (c *conn) pub(ctx context.Context, verb string) error {
 	if c.partition < 0 { // those behind it name none
 		all.count, all.total = c.pubRun(size)
 	}
-	var draft *queue.DraftBuilder
-	refused, err := c.receive(ctx, all, func() error {
-		draft = queue.NewDraft(all.total + all.count*messageOverhead)
-		return c.readRun(draft, all)
-	})
-	if err != nil || refused != nil {
+	early, refused := c.admitBefore(ctx, all)
+	if refused != nil {
+		return c.refusePut(ctx, verb, all.count, c.skipRun(all), refused)
+	}
+	draft := queue.NewDraft(all.total + all.count*messageOverhead) // in no closure: that would be an allocation more
+	err = c.readRun(draft, all)
+	if refused, err = c.admitAfter(ctx, all, early, err); err != nil || refused != nil {
 		return c.refusePut(ctx, verb, all.count, err, refused)
 	}
 	return c.publish(ctx, answer{put: verb, count: all.count}, nil, draft)
@@ -80,7 +81,7 @@ func (c *conn) dpub(ctx context.Context, verb string) error {
 		return err
 	}
 	var draft *queue.DraftBuilder
-	refused, err := c.receive(ctx, bodies{1, size, size}, func() error {
+	refused, err := c.receive(ctx, size, func() error {
 		m := queue.Message{Body: c.scratchOf(size)}
 		if c.in.read(m.Body) != nil {
 			return fatal(codeBadMessage, "DPUB failed to read message body")
@@ -109,20 +110,30 @@ func (c *conn) scratchOf(size int) []byte {
 	return b[:size]
 }
 
-// receive reads the bodies of puts and waits for their admission, in the order that admitsEarly selects. It reads the
-// bodies of refused puts too, so that the next command is found.
-func (c *conn) receive(ctx context.Context, all bodies, read func() error) (refused, err error) {
-	early := c.admitsEarly(all.first)
-	if early {
+// receive reads the body of a put, and waits for its admission before or after that (admitsEarly). The body of a
+// refused put is skipped, so that the next command is found.
+func (c *conn) receive(ctx context.Context, size int, read func() error) (refused, err error) {
+	one := bodies{1, size, size}
+	early, refused := c.admitBefore(ctx, one)
+	if refused != nil {
+		return refused, c.skipRun(one)
+	}
+	return c.admitAfter(ctx, one, early, read())
+}
+
+// admitBefore waits for the admission of puts, if that comes before their bodies, and reserves the memory of the bodies.
+func (c *conn) admitBefore(ctx context.Context, all bodies) (early bool, refused error) {
+	if early = c.admitsEarly(all.first); early {
 		refused = c.admit(ctx, all.total)
 	}
 	if refused == nil {
 		refused = c.reserve(ctx, all.first)
 	}
-	if refused != nil {
-		return refused, c.skipRun(all)
-	}
-	err = read()
+	return early, refused
+}
+
+// admitAfter waits for the admission of puts whose bodies were read with the result err, unless it came before.
+func (c *conn) admitAfter(ctx context.Context, all bodies, early bool, err error) (refused, _ error) {
 	c.arrived()
 	if err == nil && !early {
 		refused = c.admit(ctx, all.total)
