@@ -46,26 +46,20 @@ var errTooManyStrangers error = &failure{status: http.StatusServiceUnavailable, 
 
 // session logs the client of a request in: by its secret, else by the cookie of its browser, else by its certificate.
 // While rights are not enforced, secrets are ignored: clients may have one before the first user is created.
-func (a *endpoints) session(r *http.Request) (*guard.Session, error) {
-	s, err := a.loginOf(r)
+func (a *endpoints) session(r *http.Request) (s *guard.Session, err error) {
+	c := credentialsOf(r)
+	if c.Secret = bearer(r); c.Secret != "" && a.b.Guard.Enforced() {
+		ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
+		defer cancel()
+		s, err = a.b.Guard.Login(ctx, c)
+	} else if s, _, err = a.byCookie(r); err != nil {
+		c.Secret = ""
+		s, err = a.b.Guard.Begin(c), nil
+	}
 	if err == nil && s.LoggedIn() {
 		api.SeatOf(r.Context())(true)
 	}
 	return s, err
-}
-
-func (a *endpoints) loginOf(r *http.Request) (*guard.Session, error) {
-	c := credentialsOf(r)
-	if c.Secret = bearer(r); c.Secret == "" || !a.b.Guard.Enforced() {
-		if s, _, err := a.byCookie(r); err == nil {
-			return s, nil
-		}
-		c.Secret = ""
-		return a.b.Guard.Begin(c), nil
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), loginTimeout)
-	defer cancel()
-	return a.b.Guard.Login(ctx, c)
 }
 
 // credentialsOf returns the credentials of the connection of a request.

@@ -81,6 +81,21 @@ func decline(status int, message, detail string) (any, error) {
 	return line{status, (&failure{message: message, detail: detail}).body()}, nil
 }
 
+// inLine is a line with v, or with err. noTopic is the message if the topic or a broker does not exist; "": that of err.
+func inLine(v any, err error, noTopic string, otherwise int) (any, error) {
+	switch {
+	case err == nil:
+		return line{http.StatusOK, v}, nil
+	case errors.Is(err, api.ErrTopicNotFound), errors.Is(err, api.ErrBrokerNotFound):
+		return decline(http.StatusNotFound, cmp.Or(noTopic, err.Error()), "")
+	case errors.Is(err, api.ErrInvalid):
+		otherwise = http.StatusBadRequest
+	case errors.Is(err, api.ErrUnavailable):
+		otherwise = http.StatusServiceUnavailable
+	}
+	return decline(otherwise, err.Error(), "")
+}
+
 // peek answers with leader=true only if the broker serves as the leader: then no committed message is missing.
 func (a *endpoints) peek(q *request) (any, error) {
 	partition, err := strconv.ParseUint(cmp.Or(q.text("partition"), "0"), 10, 16)
@@ -108,17 +123,7 @@ func (a *endpoints) peek(q *request) (any, error) {
 		Topic: q.topic(), Partition: uint16(partition), From: q.text("from"), Limit: limit,
 		Node: node, Uncommitted: uncommitted, Leader: leader,
 	})
-	switch {
-	case errors.Is(err, api.ErrTopicNotFound), errors.Is(err, api.ErrBrokerNotFound):
-		return decline(http.StatusNotFound, err.Error(), "")
-	case errors.Is(err, api.ErrInvalid):
-		return decline(http.StatusBadRequest, err.Error(), "")
-	case errors.Is(err, api.ErrUnavailable):
-		return decline(http.StatusServiceUnavailable, err.Error(), "")
-	case err != nil:
-		return decline(http.StatusInternalServerError, err.Error(), "")
-	}
-	return line{http.StatusOK, p}, nil
+	return inLine(p, err, "", http.StatusInternalServerError)
 }
 
 func (a *endpoints) digest(q *request) (any, error) {
@@ -128,13 +133,7 @@ func (a *endpoints) digest(q *request) (any, error) {
 		return decline(http.StatusBadRequest, "INVALID_REQUEST", "partition and from must be numbers")
 	}
 	d, err := a.b.Inspector.Digest(api.DigestRequest{Topic: q.topic(), Partition: uint16(partition), From: from})
-	switch {
-	case errors.Is(err, api.ErrTopicNotFound):
-		return decline(http.StatusNotFound, "TOPIC_NOT_FOUND", "")
-	case err != nil:
-		return decline(http.StatusInternalServerError, err.Error(), "")
-	}
-	return line{http.StatusOK, d}, nil
+	return inLine(d, err, "TOPIC_NOT_FOUND", http.StatusInternalServerError)
 }
 
 func (a *endpoints) trace(q *request) (any, error) {
@@ -169,13 +168,5 @@ func (a *endpoints) recover(q *request) (any, error) {
 	default:
 		found, err = a.b.Recovery.Recover(ctx, topic, partition, ident.Node(q.text("from")))
 	}
-	switch {
-	case err == nil:
-		return line{http.StatusOK, found}, nil
-	case errors.Is(err, api.ErrTopicNotFound):
-		return decline(http.StatusNotFound, "TOPIC_NOT_FOUND", "")
-	case errors.Is(err, api.ErrInvalid):
-		return decline(http.StatusBadRequest, err.Error(), "")
-	}
-	return decline(http.StatusServiceUnavailable, err.Error(), "")
+	return inLine(found, err, "TOPIC_NOT_FOUND", http.StatusServiceUnavailable)
 }

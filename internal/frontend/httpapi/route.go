@@ -63,18 +63,14 @@ func put(path string, right access.Right, serve endpoint, summary string, argume
 	return r
 }
 
-func (r Route) lenient() Route { r.Lenient = true; return r }
-
-func (r Route) uses(u outcome.Uses) Route { r.Uses = u; return r }
+func (r Route) lenient() Route              { r.Lenient = true; return r }
+func (r Route) replies(v any) Route         { r.Reply = v; return r }
+func (r Route) reads(body string) Route     { r.Body = body; return r }
+func (r Route) fails(codes ...string) Route { r.codes = codes; return r }
+func (r Route) uses(u outcome.Uses) Route   { r.Uses = u; return r }
 
 // local says that the route is answered without the cluster, and so with none of its errors.
 func (r Route) local() Route { return r.uses(0) }
-
-func (r Route) replies(v any) Route { r.Reply = v; return r }
-
-func (r Route) reads(body string) Route { r.Body = body; return r }
-
-func (r Route) fails(codes ...string) Route { r.codes = codes; return r }
 
 // atLookup also serves the route at the lookup port, there by another endpoint, and with other arguments if they are
 // given.

@@ -122,16 +122,10 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// TCPAddr returns the bound address of the TCP port, nil if it is not open. So do HTTPAddr and HTTPSAddr.
-func (s *Server) TCPAddr() net.Addr { return address(s.tcp) }
-
-// HTTPAddr returns the bound address of the HTTP port.
-func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
-
-// HTTPSAddr returns the bound address of the HTTPS port.
-func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
-
-// LookupAddr returns the bound address of the additional port of the lookup API.
+// TCPAddr, HTTPAddr, HTTPSAddr and LookupAddr return the bound addresses of the ports; nil: the port is not open.
+func (s *Server) TCPAddr() net.Addr    { return address(s.tcp) }
+func (s *Server) HTTPAddr() net.Addr   { return address(s.http) }
+func (s *Server) HTTPSAddr() net.Addr  { return address(s.https) }
 func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
 
 func address(l net.Listener) net.Addr {

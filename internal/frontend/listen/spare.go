@@ -83,32 +83,25 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start.
-func (g *guest) SetDeadline(t time.Time) error {
-	if g.above != admitted {
-		return nil
-	}
-	return g.Conn.SetDeadline(t)
-}
+// SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start. Only a
+// deadline long past, with which net/http interrupts a read, is set.
+func (g *guest) SetDeadline(t time.Time) error      { return g.unlessSpare(g.Conn.SetDeadline, t) }
+func (g *guest) SetWriteDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetWriteDeadline, t) }
 
 // SetReadDeadline implements net.Conn.
 func (g *guest) SetReadDeadline(t time.Time) error {
-	if g.above != admitted && !expired(t) {
-		return nil
+	if !t.IsZero() && t.Before(time.Now()) {
+		return g.Conn.SetReadDeadline(t)
 	}
-	return g.Conn.SetReadDeadline(t)
+	return g.unlessSpare(g.Conn.SetReadDeadline, t)
 }
 
-// SetWriteDeadline implements net.Conn.
-func (g *guest) SetWriteDeadline(t time.Time) error {
+func (g *guest) unlessSpare(set func(time.Time) error, t time.Time) error {
 	if g.above != admitted {
 		return nil
 	}
-	return g.Conn.SetWriteDeadline(t)
+	return set(t)
 }
-
-// expired reports whether a deadline only interrupts a read: net/http does that with a time long past.
-func expired(t time.Time) bool { return !t.IsZero() && t.Before(time.Now()) }
 
 // CloseWrite closes the sending direction, for the linger of net/http.
 func (g *guest) CloseWrite() error {
