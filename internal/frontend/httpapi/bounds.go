@@ -24,7 +24,7 @@ import (
 //     as the answer has not begun.
 //  2. A status is not sent before there is memory for the first bytes after it.
 
-// shareOf returns the client's share of the memory: that of its user, or of its address if it has not logged in.
+// shareOf returns the client's share of the memory. It belongs to the user, or to the address before a login.
 func (a *endpoints) shareOf(r *http.Request) limits.Share {
 	if s := identityOf(r); s != nil && s.LoggedIn() {
 		return a.b.Memory.Share(s.Identity())
@@ -74,7 +74,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // errMemory is the reason why an answer is not written.
 var errMemory = errors.New("the memory for answers that this client has not read is used up: read the other answers to their end")
 
-// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot hold more.
+// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot occupy more.
 // It delays the status until there is memory for the body.
 type boundedWriter struct {
 	http.ResponseWriter

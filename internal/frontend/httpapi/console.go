@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// consoleRoutes are those of the page for operators.
+// consoleRoutes serve the page for operators.
 var consoleRoutes = ifHas(func(b *Backend) bool { return b.Console != nil },
 	get("/v1/console/overview", access.Observe, func(a *endpoints, q *request) (any, error) {
 		return a.b.Console.Overview(q.Context()), nil

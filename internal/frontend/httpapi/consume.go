@@ -46,7 +46,7 @@ var (
 	}}
 )
 
-// consumerRoutes are those of clients that consume by HTTP requests.
+// consumerRoutes serve clients that consume by HTTP requests.
 var consumerRoutes = ifHas(func(b *Backend) bool { return b.Consumers != nil },
 	post("/v1/consume", access.Consume, (*endpoints).consume,
 		"Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream "+
@@ -113,7 +113,7 @@ func (a *endpoints) consume(q *request) (any, error) {
 	}), nil
 }
 
-// answerBatch writes the messages, and gives them back if that fails.
+// answerBatch writes the messages, and requeues them if that fails.
 func answerBatch(w http.ResponseWriter, r *http.Request, c consumption, b *consume.Batch) {
 	var err error
 	h := w.Header()

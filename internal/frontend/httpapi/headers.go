@@ -19,7 +19,7 @@ import (
 const headersName = "X-Nsq-Headers"
 
 // messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. Of the reserved names
-// X-Nsq-Headers may have the tag alone: the others have arguments of their own.
+// X-Nsq-Headers may have only the tag: the others have their own arguments.
 func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 	ttl, err := ttlHeader(values)
 	given := r.Header.Values(headersName)

@@ -76,12 +76,12 @@ func (l line) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(l.body) // the client may have left
 }
 
-// decline is a line with an error; detail "": that of the code.
+// decline is a line with an error; detail "": the sentence of the code.
 func decline(status int, message, detail string) (any, error) {
 	return line{status, (&failure{message: message, detail: detail}).body()}, nil
 }
 
-// inLine is a line with v, or with err. noTopic is the message if the topic or a broker does not exist; "": that of err.
+// inLine is a line with v, or with err. noTopic is the message if the topic or a broker does not exist; "": the text of err.
 func inLine(v any, err error, noTopic string, otherwise int) (any, error) {
 	switch {
 	case err == nil:

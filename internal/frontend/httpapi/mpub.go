@@ -147,7 +147,7 @@ func (m *decoder) size() (int32, error) {
 
 // records adds the message records of an append (package msgstream). special: a header may have a field that begins
 // with
-// ##, or a message is due after latest. Errors: those of a body, api.ErrInvalid.
+// ##, or a message is due after latest. Errors: the answers above, api.ErrInvalid.
 func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize, latest int64) (special bool, err error) {
 	limited := &io.LimitedReader{R: body, N: maxBodySize + 1}
 	in := msgstream.NewMessageReader(limited)
@@ -155,7 +155,7 @@ func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize,
 		x, err := in.Next()
 		var damage *msgstream.Damage
 		switch {
-		case err != nil && limited.N == 0: // the end is that of the limit
+		case err != nil && limited.N == 0: // the body is longer than the limit
 			return false, errBodyTooBig
 		case errors.Is(err, io.EOF) && draft.Count() == 0:
 			return false, errEmpty

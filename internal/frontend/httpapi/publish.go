@@ -31,7 +31,7 @@ var (
 	putCodes   = []string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "INVALID_MESSAGE_ID"}
 )
 
-// publishRoutes are those by which clients publish.
+// publishRoutes serve clients that publish.
 var publishRoutes = []Route{
 	ofPuts(post("/pub", access.Publish, (*endpoints).pub,
 		"Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.",
@@ -48,7 +48,7 @@ var publishRoutes = []Route{
 		replies(appended{}).fails("MSG_EMPTY").uses(outcome.OfPuts | outcome.OfRequests),
 }
 
-// ofPuts returns a route that nsqd has, too: its outcomes are those of puts.
+// ofPuts returns a route that nsqd has, too: it has the outcomes of puts.
 func ofPuts(r Route) Route {
 	r.Uses, r.Reply, r.bodyFirst = outcome.OfPuts, "OK", true
 	return r

@@ -29,7 +29,7 @@ type Argument struct {
 
 	least, most int    // of a number; most 0: no limit
 	missing     string // the code of the refusal without the argument; "": the endpoint decides
-	invalid     string // the code, or "must be …", of the refusal of a value; "": that of the kind
+	invalid     string // the code, or "must be …", of the refusal of a value; "": the default of the kind
 }
 
 // Kind is the form of an argument.
@@ -123,7 +123,7 @@ func identityOf(r *http.Request) *guard.Session {
 	return s
 }
 
-// identify gives the request its client; nil: the login failed.
+// identify adds the client to the request; nil: the login failed.
 func (q *request) identify(s *guard.Session) {
 	if s == nil {
 		return

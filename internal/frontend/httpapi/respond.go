@@ -16,7 +16,7 @@ import (
 type failure struct {
 	status     int
 	message    string
-	detail     string // "": that of details
+	detail     string // "": from details
 	retryAfter bool
 	file       string // has the secret that the request lacks; "": none
 }
@@ -93,8 +93,8 @@ func respond(w http.ResponseWriter, status int, reply any) {
 	_, _ = w.Write(body) // the client may have left
 }
 
-// details are the sentences beside the codes of failures, for people; the codes are a contract with NSQ's tools and
-// with scripts. An endpoint that knows more says it with explain.
+// details explain the codes of failures to people; the codes are a contract with NSQ's tools and with scripts. An
+// endpoint with a better explanation uses explain.
 var details = map[string]string{
 	"BAD_BODY":                         "the body cannot be read, or its length prefixes do not fit it",
 	"BAD_MESSAGE":                      "a message in the body is empty, or its length prefix does not fit the body",

@@ -35,14 +35,14 @@ type Route struct {
 	lookup          endpoint            // at the lookup port; nil: it is not served there
 	lookupArguments []Argument          // at the lookup port; nil: Arguments
 	has             func(*Backend) bool // whether the broker has the part behind the route; nil: it always has
-	codes           []string            // messages of the status 400 that are not those of an argument
+	codes           []string            // further messages of the status 400
 	bodyFirst       bool                // the body is checked before the names in the arguments, as in nsqd
 	first           bool                // the secret for the first administrator is accepted in place of a right
 	also            func(url.Values) []guard.Need
 }
 
 // endpoint handles a request. The reply is a string (sent as text), nil (an empty body), an http.Handler that writes
-// the answer, or any other value (sent as JSON). Errors are *failure or those of internal/api.
+// the answer, or any other value (sent as JSON). Errors are *failure, or errors of internal/api.
 type endpoint func(a *endpoints, q *request) (reply any, err error)
 
 func get(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {
@@ -109,7 +109,7 @@ func LookupRoutes() []Route {
 	return routes
 }
 
-// Codes are the messages of the status 400, but for those of the outcomes.
+// Codes are the messages of the status 400, without the outcomes.
 func (r *Route) Codes() (codes []string) {
 	for _, a := range r.Arguments {
 		for _, code := range []string{a.missing, a.invalid} {
@@ -155,7 +155,7 @@ func NSQD(o Options, b Backend) http.Handler { return newRouter(o, b, Routes()) 
 // Lookup is the handler of a separate lookup port.
 func Lookup(o Options, b Backend) http.Handler { return newRouter(o, b, LookupRoutes()) }
 
-// newRouter returns a handler that refuses the pages of other sites before it looks for a route. HEAD of a probe is its
+// newRouter returns a handler that refuses pages of other sites before it selects a route. HEAD of a probe is its
 // GET without the body, which the server leaves out; HEAD of /ping is refused, as in nsqd.
 func newRouter(o Options, b Backend, routes []Route) http.Handler {
 	a := &endpoints{opts: o, b: b}

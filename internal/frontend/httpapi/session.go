@@ -20,7 +20,7 @@ func cookieName(r *http.Request) string {
 	return "lockstep_session"
 }
 
-// sessionRoutes are those at which a browser signs in and out. They require no right; the endpoints note the sign-ins
+// sessionRoutes are for browsers that sign in and out. They require no right; the endpoints note the sign-ins
 // in the audit.
 var sessionRoutes = ifHas(func(b *Backend) bool { return b.Guard != nil },
 	get("/v1/session", access.Open, (*endpoints).currentSession,

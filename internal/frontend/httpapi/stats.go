@@ -202,7 +202,7 @@ func connected(c *api.ClientStats) time.Duration {
 	return time.Since(time.Unix(c.ConnectTime, 0)).Round(time.Second)
 }
 
-// memory holds the broker's heap figures of /stats and statsd.
+// memory has the heap figures of /stats and statsd.
 type memory struct {
 	HeapObjects       uint64 `json:"heap_objects"`
 	HeapIdleBytes     uint64 `json:"heap_idle_bytes"`

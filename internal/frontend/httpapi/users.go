@@ -37,7 +37,7 @@ func quotaArg(name, help string) Argument {
 	return numberArg(name, help).between(0, maxQuota).orElse(fmt.Sprintf("must be a number, 0 (no limit) to %d", maxQuota))
 }
 
-// userRoutes are those of `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
+// userRoutes serve `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
 var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard != nil },
 	firstToo(post("/v1/user/create", access.AdministerCluster, inTime((*endpoints).createUser),
 		"Create a user. The first administrator sends the secret in the file first-admin.token of the broker's data path as "+

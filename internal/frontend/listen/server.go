@@ -18,8 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// Limits of an HTTP client, beside those of Options and bodyTimeout. NSQ has none; without them a client that sends
-// half a request would hold a connection for ever.
+// Limits of an HTTP client, in addition to Options and bodyTimeout. NSQ has none; without them a client that sends half a
+// request would occupy a connection for ever.
 const (
 	defaultLoginTimeout = 10 * time.Second
 	idleTimeout         = 2 * time.Minute
@@ -36,12 +36,12 @@ type Options struct {
 	TLS               *TLS // nil = no HTTPS
 	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports together. 0: no limit.
 	MaxTCP, MaxHTTP int
-	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
+	// MaxTCPPerAddress and MaxHTTPPerAddress bound the connections of one address. 0: no limit.
 	MaxTCPPerAddress, MaxHTTPPerAddress int
-	// MaxTCPWaiting and MaxHTTPWaiting bound those whose clients have not logged in, while Open is false. A further one
+	// MaxTCPWaiting and MaxHTTPWaiting bound the connections without a login, while Open is false. A further one
 	// displaces another. 0: no limit.
 	MaxTCPWaiting, MaxHTTPWaiting int
-	// Ready reports whether clients can log in; nil: yes. Before that MaxTCPWaiting and MaxHTTPWaiting do not hold:
+	// Ready reports whether clients can log in; nil: yes. Before that MaxTCPWaiting and MaxHTTPWaiting are not enforced:
 	// after a restart all clients connect at the same moment, and have to wait. Like Open it is not called before
 	// Start.
 	Ready func() bool

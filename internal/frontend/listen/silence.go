@@ -25,7 +25,7 @@ func limitSilence(h http.Handler) http.Handler {
 		conn := http.NewResponseController(w)
 		if r.Body != http.NoBody {
 			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now(), large: r.ContentLength < 0 || r.ContentLength > limits.Free}
-			b.extend()                     // holds also for the part of the body that the handler does not read
+			b.extend()                     // also for the part of the body that the handler does not read
 			r = r.WithContext(r.Context()) // the server compares its own body to see whether the rest is too long to read
 			r.Body = b
 		}

@@ -48,7 +48,7 @@ func (p *peer) stop() {
 	<-p.done
 }
 
-// run keeps the registrations up to date until ctx ends.
+// run updates the registrations until ctx ends.
 func (p *peer) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.disconnect()

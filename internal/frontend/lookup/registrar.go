@@ -55,7 +55,7 @@ type Options struct {
 	Log                            logrus.FieldLogger
 }
 
-// Registrar keeps the registrations at all nsqlookupds up to date.
+// Registrar updates the registrations at all nsqlookupds.
 type Registrar struct {
 	opts Options
 	mu   struct {

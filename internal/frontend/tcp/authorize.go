@@ -104,7 +104,7 @@ func (c *conn) beginAgain() {
 	}
 }
 
-// credentials are those of the connection, without a secret.
+// credentials returns the credentials of the connection, without a secret.
 func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
 	r := guard.Credentials{Address: a.RemoteAddress, TLS: a.TLS}

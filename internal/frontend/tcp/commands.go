@@ -14,7 +14,7 @@ type Command struct {
 	run   func(c *conn, ctx context.Context, verb string) error
 }
 
-// commands has those of stock NSQ first.
+// commands has the commands of stock NSQ first.
 var commands = [...]Command{
 	{"IDENTIFY", access.Open, (*conn).identify},
 	{"AUTH", access.Open, (*conn).auth},

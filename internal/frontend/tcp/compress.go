@@ -27,7 +27,7 @@ const (
 	chunkPlain      = 0x01
 )
 
-// snappyWriter compresses each write by itself, so that it keeps no memory between writes, unlike the library's writer:
+// snappyWriter compresses each write by itself, so that it uses no memory between writes, unlike the library's writer:
 // output.buf gathers small writes before it.
 type snappyWriter struct {
 	to      io.Writer
@@ -131,10 +131,10 @@ func (w *deflateWriter) Flush() error {
 	return w.z.Flush()
 }
 
-// Park gives the compressor back. Everything must have been flushed, or the stream must have ended.
+// Park releases the compressor. Everything must have been flushed, or the stream must have ended.
 func (w *deflateWriter) Park() {
 	if w.z != nil {
-		w.z.Reset(io.Discard) // the pool holds no connection
+		w.z.Reset(io.Discard) // the pool must not refer to the connection
 		deflaters[w.level].Put(w.z)
 		w.z = nil
 		w.paid.Release(limits.Compressors, deflateBytes)

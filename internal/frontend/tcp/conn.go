@@ -36,14 +36,14 @@ type conn struct {
 	tuning
 	armed       time.Time // time of the last change of the read deadline
 	start       started
-	params      [][]byte // of the current command
-	topic       string   // of the last put: saves an allocation per put
-	partition   int      // of the current put; -1 = any
-	admitted    string   // topic of the last admitted put: that topic exists
-	scratch     []byte   // see scratchOf
-	room        room     // memory of the current put
-	pace        pace     // of its body
-	bomb        *tooMuch // why the input has ended; nil: it has not, or for another reason
+	params      [][]byte    // of the current command
+	topic       string      // of the last put: saves an allocation per put
+	partition   int         // of the current put; -1 = any
+	admitted    string      // topic of the last admitted put: that topic exists
+	scratch     []byte      // see scratchOf
+	reserved    reservation // memory of the current put
+	pace        pace        // of its body
+	bomb        *tooMuch    // why the input has ended; nil: it has not, or for another reason
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
@@ -54,7 +54,7 @@ type conn struct {
 	seat        api.Seat
 	unseated    error // there is no seat for the client unless it logs in; nil: there is one, see takeSeat
 	known       bool  // the client has taken a seat: it has lines in the log
-	late        bool  // the read deadline is that of the login
+	late        bool  // the read deadline is the end of the login time
 	heartbeats  bool  // the last command was the answer to a heartbeat
 	sub         api.Subscription
 	producer    string // the name under which the client numbers its messages; "" = none
@@ -193,7 +193,7 @@ func (c *conn) read(ctx context.Context) error {
 		}
 		c.params, c.heartbeats = splitParams(line, c.params[:0]), false
 		err = c.ended(c.command(ctx))
-		c.room.release()
+		c.reserved.release()
 		if err != nil {
 			if err = c.refuse(ctx, err); err != nil {
 				return err

@@ -15,8 +15,8 @@ import (
 type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
-	trace *trace // nil = the answer is OK alone
-	// reserved is a name in the header that takes the right to administer the topic; "" = none.
+	trace *trace // nil = the answer is only OK
+	// reserved is a name in the header that requires the right to administer the topic; "" = none.
 	reserved string
 	seq      uint64 // the number that the producer gave the message
 	numbered bool   // it gave one

@@ -10,12 +10,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// fifo keeps the answers of one connection in the order of its commands. The reader appends, the Publisher sets the
+// fifo has the answers of one connection in the order of its commands. The reader appends, the Publisher sets the
 // results of puts in any order, and the writer takes complete answers from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
 	wake                 chan struct{}         // capacity 1: an answer may be ready for the writer
-	room                 chan struct{}         // capacity 1: the reader may check again
+	space                chan struct{}         // capacity 1: the reader may check again
 	owed                 *concurrency.InFlight // unanswered puts of all connections
 	share                *atomic.Pointer[limits.Share]
 	answerDirect         func() bool // writes the answer of an uncontended put inline; false = left to the writer
@@ -37,11 +37,11 @@ const maxFreeSlots = 256
 
 // slot is the place of one command's answer. It is the Answerer of a put.
 type slot struct {
-	fifo  *fifo
-	done  bool // under fifo.mu
-	bytes int
-	cost  int  // counted in fifo.mu.memory
-	room  room // memory of the body of a large put
+	fifo     *fifo
+	done     bool // under fifo.mu
+	bytes    int
+	cost     int         // counted in fifo.mu.memory
+	reserved reservation // memory of the body of a large put
 	answer
 }
 
@@ -61,7 +61,7 @@ type answer struct {
 func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect func() bool) *fifo {
 	return &fifo{
 		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, answerDirect: answerDirect,
-		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
 	}
 }
 
@@ -70,7 +70,7 @@ const answerBytes = 256
 
 // reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The slot must be answered
 // exactly once. It takes over the memory of the put's body.
-func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*slot, error) {
+func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *reservation) (*slot, error) {
 	cost := answerBytes
 	if body.bytes == 0 {
 		cost += bytes
@@ -82,7 +82,7 @@ func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*s
 	defer f.mu.Unlock()
 	s := f.addLocked()
 	s.answer, s.bytes, s.cost = a, bytes, cost
-	s.room, *body = *body, room{}
+	s.reserved, *body = *body, reservation{}
 	f.mu.answers += a.count
 	f.mu.bytes += bytes
 	f.owed.Enter()
@@ -140,7 +140,7 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 			return nil
 		}
 		select {
-		case <-f.room:
+		case <-f.space:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -168,7 +168,7 @@ func (f *fifo) close() {
 
 func (f *fifo) freeMemoryLocked(s *slot) {
 	f.mu.memory.Give(s.cost)
-	s.room.release()
+	s.reserved.release()
 }
 
 // take appends the complete answers at the front to dst, most of them at most.
@@ -188,7 +188,7 @@ func (f *fifo) take(dst []answer, most int) []answer {
 		return dst
 	}
 	f.compactLocked()
-	signal(f.room)
+	signal(f.space)
 	return dst
 }
 
@@ -260,7 +260,7 @@ func (f *fifo) takeOK() bool {
 	}
 	f.popLocked()
 	f.compactLocked()
-	signal(f.room)
+	signal(f.space)
 	return true
 }
 

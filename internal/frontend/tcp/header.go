@@ -17,14 +17,14 @@ const (
 	headerKey   = queue.HeaderKey
 	headerTrace = queue.HeaderTrace // a decimal
 	headerEpoch = "##epoch"         // reserved to the broker, see withField
-	headerOnly  = "##only_channel"  // the one channel that the message is for
+	headerOnly  = "##only_channel"  // the only channel that receives the message
 )
 
 // header is the part of a message's header that this broker interprets. The slices may alias its bytes.
 type header struct {
 	key      []byte // nil: none
 	id       []byte // nil: none
-	reserved string // a name that takes the right to administer the topic; "": there is none
+	reserved string // a name that requires the right to administer the topic; "": none
 	sequence uint64
 	numbered bool // there is a sequence
 	trace    uint64

@@ -61,7 +61,7 @@ const (
 	defaultDeflateLevel = 6
 )
 
-// tuning holds the effective values of all IDENTIFYs of a client.
+// tuning has the effective values of all IDENTIFYs of a client.
 type tuning struct {
 	heartbeat     time.Duration // 0 = off
 	outputSize    int

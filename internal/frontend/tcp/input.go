@@ -12,7 +12,7 @@ const (
 	// maxLine is the longest command line, its newline included.
 	maxLine = 16 << 10
 	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that one read returns more
-	// pipelined puts. Before the first command that takes a right it grows to maxLine.
+	// pipelined puts. Before the first command that requires a right it grows to maxLine.
 	minInput = 4 << 10
 	maxInput = 128 << 10
 )

@@ -126,14 +126,14 @@ var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as 
 type started struct {
 	serves  bool      // the broker serves: nothing waits any more
 	arrived time.Time // of the first command of those that wait together; zero = none waits
-	told    bool      // a command that waited was answered with the reason
+	refused bool      // a waiting command was answered with the reason
 	known   time.Time // when the users were read, if the connection began before; zero otherwise
 }
 
 // next prepares for the next command. After a refusal, a command that the client sent later gets its own wait.
 func (s *started) next(pipelined bool) {
-	if s.told && !pipelined {
-		s.arrived, s.told = time.Time{}, false
+	if s.refused && !pipelined {
+		s.arrived, s.refused = time.Time{}, false
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *conn) awaitStart(ctx context.Context) {
 		c.start.arrived = time.Now()
 	}
 	c.start.serves = await(ctx, c.start.arrived)
-	c.start.told = !c.start.serves && verb != "IDENTIFY"
+	c.start.refused = !c.start.serves && verb != "IDENTIFY"
 	c.armed = time.Time{}
 	c.arm() // the wait was not the client's
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// setShare selects the memory of the client: that of its user, or of its address before it has logged in.
+// setShare selects the client's share of the memory. It belongs to the user, or to the address before a login.
 func (c *conn) setShare() {
 	host, _, _ := net.SplitHostPort(c.about.Load().RemoteAddress) // a unix socket has none
 	owner := guard.Network(host)
@@ -24,15 +24,15 @@ func (c *conn) setShare() {
 	c.share.Store(&share)
 }
 
-// room is memory reserved for one put, from the first byte of its body to its answer.
-type room struct {
+// reservation is memory reserved for one put, from the first byte of its body to its answer.
+type reservation struct {
 	share limits.Share
 	bytes int
 }
 
-func (r *room) release() {
+func (r *reservation) release() {
 	r.share.Release(limits.Bodies, r.bytes)
-	*r = room{}
+	*r = reservation{}
 }
 
 // reserve reserves the memory of the body of a put, and limits the time of its arrival until arrived is called. After
@@ -49,7 +49,7 @@ func (c *conn) reserve(ctx context.Context, size int) error {
 		c.arm() // the wait was not the client's
 		return api.ErrBusy
 	}
-	c.room = room{share, size}
+	c.reserved = reservation{share, size}
 	c.pace = pace{began: time.Now()}
 	return nil
 }

@@ -196,7 +196,7 @@ func (o *output) armLocked() {
 	}
 }
 
-// parkLocked releases the memory of the compressor until the next write. An idle client would otherwise hold up to a
+// parkLocked releases the memory of the compressor until the next write. An idle client would otherwise occupy up to a
 // megabyte, even before its login.
 func (o *output) parkLocked() {
 	if p, ok := o.compress.(interface{ Park() }); ok {

@@ -105,7 +105,7 @@ func (c *conn) scratchOf(size int) []byte {
 		b = make([]byte, size)
 	}
 	if size <= limits.Free {
-		c.scratch = b // a larger one would be kept as long as the connection
+		c.scratch = b // a larger one would occupy memory as long as the connection
 	}
 	return b[:size]
 }
@@ -275,7 +275,7 @@ func (c *conn) publish(ctx context.Context, a answer, key []byte, draft *queue.D
 	if err := c.session.Load().AllowPut(draft.Count(), draft.Size()); err != nil {
 		return c.refusePut(ctx, a.put, a.count, nil, err)
 	}
-	s, err := c.fifo.reserve(ctx, a, draft.Size(), &c.room)
+	s, err := c.fifo.reserve(ctx, a, draft.Size(), &c.reserved)
 	if err != nil {
 		return err
 	}

@@ -266,7 +266,7 @@ func (w *writer) flushDelayed() error {
 	return w.c.out.flushLocked()
 }
 
-// heartbeat also gives the memory of the compressor back.
+// heartbeat also releases the memory of the compressor.
 func (w *writer) heartbeat() error {
 	if err := w.respond(frameResponse, responseHeartbeat); err != nil {
 		return err

@@ -27,7 +27,7 @@ func unstarted(t *testing.T) (*conn, net.Conn) {
 
 func owe(t *testing.T, c *conn, count int) *slot {
 	t.Helper()
-	s, err := c.fifo.reserve(t.Context(), answer{put: "PUB", count: count}, 10, &room{})
+	s, err := c.fifo.reserve(t.Context(), answer{put: "PUB", count: count}, 10, &reservation{})
 	require.NoError(t, err)
 	return s
 }

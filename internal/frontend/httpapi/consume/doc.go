@@ -9,10 +9,10 @@
 //
 // # Limits
 //
-// The number of sessions is bounded, in total, for each address (IPv6: /64) and for each user. A session holds at most
+// The number of sessions is bounded, in total, for each address (IPv6: /64) and for each user. A session has at most
 // Request.MaxInFlight messages in flight. The messages of one answer are at most answerBytes, or one message. All
 // messages that wait for a client or are being written count against the share of its user, or of its address (package
-// budget).
+// limits).
 //
 // # Invariants
 //

@@ -11,7 +11,7 @@ import (
 
 var errReceipt = errors.New("consume: not a receipt")
 
-// Receipt names a delivery and the session that it was made to.
+// Receipt names a delivery, and the session that received it.
 type Receipt struct {
 	api.Receipt
 	Session uint64

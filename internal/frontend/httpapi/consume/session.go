@@ -336,7 +336,7 @@ func (x *session) settled(verb api.Verb, id api.MessageID) {
 	}
 }
 
-// Batch holds the messages of one answer.
+// Batch is the messages of one answer.
 type Batch struct {
 	Deliveries []api.Delivery
 	// Refused are receipts that were settled before, and that the leader of their message has refused since.

@@ -33,9 +33,9 @@ const (
 // ErrBusy means that messages which the client has not read use all its memory.
 var ErrBusy = errors.New("the memory for messages that this client has not read is used up: read the other answers and streams to their end")
 
-// Options hold the limits of sessions.
+// Options are the limits of sessions.
 type Options struct {
-	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of one user; 0 = no
+	// MaxSessions bounds the sessions of all clients, MaxPerClient the sessions of one network or of one user; 0 = no
 	// limit. A session outlives its polls, so one connection could otherwise open all of them.
 	MaxSessions, MaxPerClient int
 	// Memory bounds the messages that wait for clients, or are being written; nil = no limit.
@@ -132,7 +132,7 @@ func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
 }
 
 // Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none arrives in time.
-// The caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
+// The caller closes the batch. Errors: as api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
 // deleted during the wait.
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
