@@ -107,9 +107,9 @@ func (a *endpoints) consume(q *request) (any, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			a.refuseConsumer(w, r, err)
-			return
+		} else {
+			answerBatch(w, r, c, b)
 		}
-		answerBatch(w, r, c, b)
 	}), nil
 }
 
@@ -195,11 +195,7 @@ func needOf(c consumption) guard.Need {
 
 // stillAllowed asks for the right again after a wait.
 func (a *endpoints) stillAllowed(r *http.Request, c consumption) error {
-	s := identityOf(r)
-	if s == nil {
-		return nil
-	}
-	return s.Allow(r.Context(), needOf(c))
+	return allow(r, needOf(c))
 }
 
 // refuseConsumer answers a request for messages that failed.

@@ -314,9 +314,5 @@ func (a *endpoints) isTopic(name string, id ident.TopicID) error {
 // have: a header that begins with ##, or a delay beyond that of ?defer=. With such a header a client could withhold a
 // message from all channels but one, or pass it off as a copy.
 func mayReserve(q *request) error {
-	s := identityOf(q.Request)
-	if s == nil {
-		return nil
-	}
-	return s.Allow(q.Context(), guard.Need{Right: access.Administer, Topic: q.topic()})
+	return allow(q.Request, guard.Need{Right: access.Administer, Topic: q.topic()})
 }

@@ -123,6 +123,14 @@ func identityOf(r *http.Request) *guard.Session {
 	return s
 }
 
+// allow checks a further right of the client.
+func allow(r *http.Request, need guard.Need) error {
+	if s := identityOf(r); s != nil {
+		return s.Allow(r.Context(), need)
+	}
+	return nil
+}
+
 // identify adds the client to the request; nil: the login failed.
 func (q *request) identify(s *guard.Session) {
 	if s == nil {

@@ -131,8 +131,8 @@ func (w *deflateWriter) Flush() error {
 	return w.z.Flush()
 }
 
-// Park releases the compressor. Everything must have been flushed, or the stream must have ended.
-func (w *deflateWriter) Park() {
+// park releases the compressor. Everything must have been flushed, or the stream must have ended.
+func (w *deflateWriter) park() {
 	if w.z != nil {
 		w.z.Reset(io.Discard) // the pool must not refer to the connection
 		deflaters[w.level].Put(w.z)

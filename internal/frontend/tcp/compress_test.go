@@ -63,7 +63,7 @@ func TestDeflateParks(t *testing.T) {
 			require.NoError(t, w.Flush())
 			want.Write(text)
 			if i%2 == 0 {
-				w.Park()
+				w.park()
 				require.Nil(t, w.z)
 				require.NoError(t, w.Flush(), "nothing is there to flush")
 			}
@@ -97,7 +97,7 @@ func TestDeflateWithoutMemory(t *testing.T) {
 		} else {
 			require.EqualValues(t, deflateBytes, b.Held(limits.Compressors))
 		}
-		w.Park()
+		w.park()
 		require.Zero(t, b.Used())
 	}
 	require.Less(t, stream.Len(), want.Len()*6/10, "it compresses without memory, too")

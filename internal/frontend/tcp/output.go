@@ -199,8 +199,8 @@ func (o *output) armLocked() {
 // parkLocked releases the memory of the compressor until the next write. An idle client would otherwise occupy up to a
 // megabyte, even before its login.
 func (o *output) parkLocked() {
-	if p, ok := o.compress.(interface{ Park() }); ok {
-		p.Park()
+	if p, ok := o.compress.(interface{ park() }); ok {
+		p.park()
 	}
 }
 
