@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -98,36 +99,28 @@ func lateRefusals(list []api.Refusal) (out []refusal) {
 	return out
 }
 
-// writeList writes one JSON object, with a line for each message.
-func writeList(w io.Writer, b *consume.Batch, base64 bool) error {
+// writeList writes one JSON object, with a line for each message. An error of w is returned by Flush.
+func writeList(w *bufio.Writer, b *consume.Batch, base64 bool) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	if _, err := io.WriteString(w, `{"messages":[`); err != nil {
-		return err
-	}
+	_, _ = w.WriteString(`{"messages":[`)
 	separator := "\n"
 	for i := range b.Deliveries {
-		if _, err := io.WriteString(w, separator); err != nil {
-			return err
-		}
+		_, _ = w.WriteString(separator)
 		if err := e.Encode(view(b, i, base64)); err != nil {
 			return err
 		}
 		separator = ","
 	}
-	if _, err := io.WriteString(w, `]`); err != nil {
-		return err
-	}
+	_, _ = w.WriteString(`]`)
 	if len(b.Refused) > 0 {
-		if _, err := io.WriteString(w, `,"refused":`); err != nil {
-			return err
-		}
+		_, _ = w.WriteString(`,"refused":`)
 		if err := e.Encode(lateRefusals(b.Refused)); err != nil {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, "}\n")
-	return err
+	_, _ = w.WriteString("}\n")
+	return w.Flush()
 }
 
 // writeParts writes one part for each message, with its body as it is.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -64,7 +65,7 @@ func (a recordedAnswer) Answer(r api.PutResult) { a <- r }
 func TestEachFormHasTheSame(t *testing.T) {
 	polled := batch(t)
 	var b bytes.Buffer
-	require.NoError(t, writeList(&b, polled, false))
+	require.NoError(t, writeList(bufio.NewWriter(&b), polled, false))
 	var list struct {
 		Messages []received
 		Refused  []refusal
@@ -79,7 +80,7 @@ func TestEachFormHasTheSame(t *testing.T) {
 	require.Equal(t, "finish", list.Refused[0].Verb)
 
 	b.Reset()
-	require.NoError(t, writeList(&b, polled, true))
+	require.NoError(t, writeList(bufio.NewWriter(&b), polled, true))
 	require.NotContains(t, b.String(), `"body":`, "base64 is requested")
 
 	b.Reset()
@@ -116,7 +117,7 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("broken") }
 // TestAnErrorOfTheWriterIsReturned: the caller gives the messages back.
 func TestAnErrorOfTheWriterIsReturned(t *testing.T) {
 	polled := batch(t)
-	require.Error(t, writeList(broken{}, polled, false))
+	require.Error(t, writeList(bufio.NewWriter(broken{}), polled, false))
 	require.Error(t, writeParts(http.Header{}, broken{}, polled))
 	require.Error(t, writeEvents(broken{}, polled, false))
 }
