@@ -31,7 +31,7 @@ type Backend struct {
 	// Await waits until the broker serves, at most as long as a put that arrived at this time is held, and reports
 	// whether it serves. Once true it stays true. nil = the broker serves.
 	Await func(ctx context.Context, arrived time.Time) bool
-	Log   logrus.FieldLogger
+	Log   logrus.FieldLogger // nil = nothing is logged
 }
 
 // Handler serves client connections. Its methods may be called by any goroutine.
@@ -54,6 +54,11 @@ type Handler struct {
 func New(o Options, b Backend) *Handler {
 	if b.Guard == nil {
 		b.Guard = guard.New(guard.Options{})
+	}
+	if b.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		b.Log = silent
 	}
 	h := &Handler{opts: o, backend: b, idle: make(chan struct{}, 1)}
 	h.mu.conns, h.mu.users = map[*conn]struct{}{}, map[string]int{}
