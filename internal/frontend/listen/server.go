@@ -122,10 +122,16 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// TCPAddr, HTTPAddr, HTTPSAddr and LookupAddr return the bound addresses of the ports; nil: the port is not open.
-func (s *Server) TCPAddr() net.Addr    { return address(s.tcp) }
-func (s *Server) HTTPAddr() net.Addr   { return address(s.http) }
-func (s *Server) HTTPSAddr() net.Addr  { return address(s.https) }
+// TCPAddr returns the bound address of the TCP port; nil: it is not open.
+func (s *Server) TCPAddr() net.Addr { return address(s.tcp) }
+
+// HTTPAddr is like TCPAddr.
+func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
+
+// HTTPSAddr is like TCPAddr.
+func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
+
+// LookupAddr is like TCPAddr.
 func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
 
 func address(l net.Listener) net.Addr {

@@ -85,7 +85,9 @@ func (g *guest) Close() error {
 
 // SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start. Only a
 // deadline long past, with which net/http interrupts a read, is set.
-func (g *guest) SetDeadline(t time.Time) error      { return g.unlessSpare(g.Conn.SetDeadline, t) }
+func (g *guest) SetDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetDeadline, t) }
+
+// SetWriteDeadline implements net.Conn.
 func (g *guest) SetWriteDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetWriteDeadline, t) }
 
 // SetReadDeadline implements net.Conn.
