@@ -108,19 +108,18 @@ func (s *statsReply) text() string {
 	if s.Memory != nil {
 		writeMemory(w, s.Memory)
 	}
+	topics, producers := "\nTopics:", "\nProducers:\n"
 	if len(s.Topics) == 0 {
-		fmt.Fprint(w, "\nTopics: None\n")
-	} else {
-		fmt.Fprint(w, "\nTopics:")
+		topics = "\nTopics: None\n"
 	}
+	if len(s.Producers) == 0 {
+		producers = "\nProducers: None\n"
+	}
+	fmt.Fprint(w, topics)
 	for i := range s.Topics {
 		writeTopic(w, &s.Topics[i])
 	}
-	if len(s.Producers) == 0 {
-		fmt.Fprint(w, "\nProducers: None\n")
-	} else {
-		fmt.Fprint(w, "\nProducers:\n")
-	}
+	fmt.Fprint(w, producers)
 	for i := range s.Producers {
 		writeProducer(w, &s.Producers[i])
 	}
