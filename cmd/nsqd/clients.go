@@ -96,15 +96,16 @@ func (p *process) serve() {
 	c.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(c.console.Answer)
 	names := []string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}
+	page := http.NewServeMux()
 	backend := httpapi.Backend{
 		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker,
 		Inspector: p.broker, Recovery: p.broker, Tracer: p.broker,
 		Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Recorder: p.metrics, Log: p.log,
 		Users: c.users, Admission: p.peers.admission, Guard: c.guard, Browsers: guard.NewBrowsers(append(names, p.o.HTTPAllowedHost...)...), Console: c.console,
-		Memory: c.memory, Consumers: c.consumers, Producers: c.tcp.Producers,
+		Memory: c.memory, Consumers: c.consumers, Producers: c.tcp.Producers, Page: page,
 	}
 	for _, f := range webui.Files() {
-		backend.Routes = append(backend.Routes, httpapi.Route{Method: http.MethodGet, Path: f.Path, Handler: f})
+		page.Handle(f.Path, f)
 	}
 	options := p.httpOptions()
 	c.standby.serve(backends{

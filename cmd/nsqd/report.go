@@ -41,12 +41,9 @@ func (p *process) report() {
 // heap returns the figures of the process's memory with the names of stock nsqd.
 func heap() ([]statsd.Gauge, uint64) {
 	m := httpapi.ReadMemory()
-	return []statsd.Gauge{
-		{Name: "heap_objects", Value: m.HeapObjects}, {Name: "heap_idle_bytes", Value: m.HeapIdleBytes},
-		{Name: "heap_in_use_bytes", Value: m.HeapInUseBytes}, {Name: "heap_released_bytes", Value: m.HeapReleasedBytes},
-		{Name: "gc_pause_usec_100", Value: m.GCPauseUsec100}, {Name: "gc_pause_usec_99", Value: m.GCPauseUsec99},
-		{Name: "gc_pause_usec_95", Value: m.GCPauseUsec95}, {Name: "next_gc_bytes", Value: m.NextGCBytes},
-	}, uint64(m.GCTotalRuns)
+	var gauges []statsd.Gauge
+	m.Each(func(name string, value uint64) { gauges = append(gauges, statsd.Gauge{Name: name, Value: value}) })
+	return gauges, uint64(m.GCTotalRuns)
 }
 
 // liveConfig implements /config/:opt.

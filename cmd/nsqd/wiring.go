@@ -176,7 +176,7 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
-		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats())() },
+		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats()) },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
 }

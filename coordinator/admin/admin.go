@@ -201,18 +201,14 @@ func (a *Admin) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (ap
 // arguments.
 func (a *Admin) require(ctx context.Context, op api.Operation) error {
 	topic, channel := api.Target(op)
-	bare := op
-	if bad, ok := op.(api.Unreadable); ok {
-		bare = bad.Operation
-	}
-	switch bare.(type) {
+	switch op.(type) {
 	case api.CreateTopic, api.SetPartitions, api.DeleteTopic, api.UndeleteTopic, api.PurgeTopic: // these read the store
 	default:
 		if err := a.records.requireTopic(ctx, topic); err != nil {
 			return err
 		}
 	}
-	if _, creation := bare.(api.CreateChannel); channel != "" && !creation {
+	if _, creation := op.(api.CreateChannel); channel != "" && !creation {
 		if err := a.records.learnChannel(ctx, topic, channel); err != nil {
 			return err
 		}

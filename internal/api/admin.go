@@ -21,18 +21,8 @@ type Admin interface {
 // Channel, if it has them, are its target.
 type Operation any
 
-// Unreadable is an operation with an argument that could not be read. Do reports a topic or a channel that does not
-// exist before Err.
-type Unreadable struct {
-	Operation
-	Err error
-}
-
 // Target returns the topic and the channel of an operation; "": it has none.
 func Target(op Operation) (topic, channel string) {
-	if bad, ok := op.(Unreadable); ok {
-		op = bad.Operation
-	}
 	field := func(name string) string {
 		if f := reflect.ValueOf(op).FieldByName(name); f.IsValid() {
 			return f.String()
@@ -52,8 +42,6 @@ func Validate(op Operation) error {
 		return fmt.Errorf("%w: name %s", ErrInvalid, names)
 	}
 	switch o := op.(type) {
-	case Unreadable:
-		return o.Err
 	case SetTopic:
 		return require(o != SetTopic{Topic: o.Topic}, "durability, a limit, or more of them")
 	case SetReplication:

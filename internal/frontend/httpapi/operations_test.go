@@ -96,8 +96,7 @@ func TestOperationsAreRead(t *testing.T) {
 	}
 }
 
-// TestMalformedArguments: the operation carries the error of a malformed argument to its
-// validation.
+// TestMalformedArguments: an argument that cannot be read, or is missing, is refused with a sentence.
 func TestMalformedArguments(t *testing.T) {
 	a := &asked{}
 	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})

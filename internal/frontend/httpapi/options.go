@@ -39,20 +39,14 @@ type Options struct {
 	TopologyZone, TopologyRegion string
 }
 
-// Config reads and changes options at run time, by their names in the configuration file.
-type Config interface {
+// settings reads and changes options at run time, by their names in the configuration file.
+type settings interface {
 	// Get returns an option's value; ok is false if no option has the name.
 	Get(name string) (value any, ok bool)
 	// SetLookupdAddresses replaces the addresses of the nsqlookupds.
 	SetLookupdAddresses(addresses []string) error
 	// SetLogLevel accepts debug, info, warn, error or fatal.
 	SetLogLevel(level string) error
-}
-
-// Route is one additional endpoint.
-type Route struct {
-	Method, Path string
-	Handler      http.Handler
 }
 
 // Backend is the broker as the API needs it.
@@ -68,9 +62,9 @@ type Backend struct {
 	Tracer    api.Tracer               // nil = no endpoint for the state of a message
 	Consumers *consume.Sessions        // nil = no endpoints for consumers
 	Producers func() []api.ClientStats // connections that publish; nil = none
-	Config    Config                   // nil = no options
+	Config    settings                 // nil = no options
 	Metrics   http.Handler             // GET /metrics; nil = 404
-	Routes    []Route                  // each needs a rule in rights.go
+	Page      http.Handler             // the files of the console, below /ui; nil = 404
 	Users     *access.Registry         // nil = users cannot be administered
 	Admission *admission.Registry      // nil = no broker is invited
 	Guard     *guard.Guard             // nil = everybody may do everything

@@ -1,4 +1,4 @@
-package compress
+package tcp
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func shareOf(b *limits.Budget) *atomic.Pointer[limits.Share] {
 // TestSnappy: the library's reader reads the stream, whatever is written.
 func TestSnappy(t *testing.T) {
 	var stream, want bytes.Buffer
-	w := NewSnappy(&stream)
+	w := &snappyWriter{to: &stream}
 	for _, text := range texts() {
 		n, err := w.Write(text)
 		require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestSnappy(t *testing.T) {
 		want.Write(text)
 	}
 	compressed := stream.Len()
-	got, err := io.ReadAll(s2.NewReader(&stream, s2.ReaderMaxBlockSize(SnappyBlock)))
+	got, err := io.ReadAll(s2.NewReader(&stream, s2.ReaderMaxBlockSize(snappyBlock)))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(want.Bytes(), got))
 	require.Less(t, compressed, want.Len()*6/10)
@@ -56,14 +56,14 @@ func TestSnappy(t *testing.T) {
 func TestDeflateParks(t *testing.T) {
 	for level := 1; level <= 9; level++ {
 		var stream, want bytes.Buffer
-		w := NewDeflate(&stream, level, shareOf(nil))
+		w := newDeflate(&stream, level, shareOf(nil))
 		for i, text := range texts() {
 			_, err := w.Write(text)
 			require.NoError(t, err)
 			require.NoError(t, w.Flush())
 			want.Write(text)
 			if i%2 == 0 {
-				w.Park()
+				w.park()
 				require.Nil(t, w.z)
 				require.NoError(t, w.Flush(), "nothing is there to flush")
 			}
@@ -80,7 +80,7 @@ func TestDeflateParks(t *testing.T) {
 func TestDeflateWithoutMemory(t *testing.T) {
 	b := limits.New(deflateBytes)
 	var stream, want bytes.Buffer
-	w := NewDeflate(&stream, 6, shareOf(b))
+	w := newDeflate(&stream, 6, shareOf(b))
 	for i, text := range texts() {
 		full := i%3 > 0
 		if full {
@@ -97,7 +97,7 @@ func TestDeflateWithoutMemory(t *testing.T) {
 		} else {
 			require.EqualValues(t, deflateBytes, b.Held(limits.Compressors))
 		}
-		w.Park()
+		w.park()
 		require.Zero(t, b.Used())
 	}
 	require.Less(t, stream.Len(), want.Len()*6/10, "it compresses without memory, too")
