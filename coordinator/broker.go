@@ -28,8 +28,16 @@ import (
 )
 
 // Broker is one broker of a cluster. Start makes one; Stop ends it gently, Close
-// abruptly. The parts stand in the order in which they come up.
+// abruptly. The components are listed in the order in which they start. The exported ones implement the interfaces of
+// the front ends (internal/api, console.Cluster), and are there when Start has returned.
 type Broker struct {
+	Gateway   *gateway.Gateway
+	Admin     *admin.Admin
+	Inspector *query.Inspector
+	Directory directory
+	Console   console
+	Stats     query.Summed // of the partitions led here, for tools that add brokers up
+
 	o    Options
 	log  logrus.FieldLogger
 	self ident.Node
@@ -47,24 +55,22 @@ type Broker struct {
 	engine    *engine.Engine
 	peers     *liveness.Peers
 	directory *query.Directory
-	inspector *query.Inspector
-	gateway   *gateway.Gateway
 	hosting   *replicas.Hosting
-	admin     *admin.Admin
 	space     *maintenance.Space
 	letters   *maintenance.DeadLetters
-	idle      *maintenance.IdleChannels
+	idle      *maintenance.Idle
+	work      *maintenance.Broker
 
-	changed  changes
+	changed  edges
 	history  history
-	console  atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)]
+	answerer atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)] // of the console here
 	delayed  watchDelay
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 }
 
-// changes are those of the metadata that the boot counters go by.
-type changes struct {
+// edges announce changes of the metadata to the session.
+type edges struct {
 	partitions concurrency.Edge // of partitions here
 	nodes      concurrency.Edge // of brokers' permanent keys
 }
@@ -79,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: metadata.Keys{Cluster: o.Cluster},
 		tasks: concurrency.NewGroup(), dispatch: dispatch.New(o.Node.Name),
-		changed: changes{partitions: concurrency.NewEdge(), nodes: concurrency.NewEdge()}, failed: make(chan error, 1),
+		changed: edges{partitions: concurrency.NewEdge(), nodes: concurrency.NewEdge()}, failed: make(chan error, 1),
 	}
 	b.catalog = catalog.New(b.keys, b.log)
 	if err := b.start(ctx); err != nil {

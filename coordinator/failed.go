@@ -17,10 +17,9 @@ func (b *Broker) awaitStore(ctx context.Context) {
 	}
 }
 
-// storeFailed reports that the broker cannot continue: its store has permanently stopped. The
-// machines here can transfer no leadership any more, so the others are asked to treat
-// this broker as dead: they elect new leaders and shrink the in-sync sets at
-// once. Its edges still forward to them until the process ends.
+// storeFailed handles a store that has stopped permanently. Its machines can no longer transfer leaderships, so the
+// other brokers are asked to treat this one as dead: they elect leaders and shrink the in-sync sets at once. The
+// gateway forwards to them until the process ends.
 func (b *Broker) storeFailed(err error) {
 	if !b.end(err) {
 		return
@@ -30,8 +29,7 @@ func (b *Broker) storeFailed(err error) {
 	b.tasks.Go(b.giveUp)
 }
 
-// end makes Failed receive the reason, so that the process ends. It returns false if an
-// earlier call did.
+// end sends the reason to Failed, so that the process ends. It returns false if an earlier call did.
 func (b *Broker) end(err error) bool {
 	select {
 	case b.failed <- err:
@@ -41,11 +39,11 @@ func (b *Broker) end(err error) bool {
 	}
 }
 
-// Failed receives once the reason why the broker cannot continue: the process should end.
+// Failed receives one error after which the process should end.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// giveUp notifies the others that this broker's store has failed and ends the
-// registration. If the metadata does not answer, the lease ends it.
+// giveUp tells the other brokers that this one's store has failed, and ends the registration. If the metadata does not
+// answer, the lease expires.
 func (b *Broker) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.o.SessionTTL)
 	defer cancel()

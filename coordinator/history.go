@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
@@ -108,19 +107,19 @@ func notePartition(to *events.Recorder, topic string, p ident.Partition, old, no
 		to.Add(elected)
 	}
 	for _, m := range old.ISR {
-		if !slices.ContainsFunc(now.ISR, func(x ident.Member) bool { return x.Node == m.Node }) {
+		if !ident.HasMember(now.ISR, m.Node) {
 			e.Left = append(e.Left, m.Node)
 		}
 	}
 	for _, m := range now.ISR {
-		if !slices.ContainsFunc(old.ISR, func(x ident.Member) bool { return x.Node == m.Node }) {
+		if !ident.HasMember(old.ISR, m.Node) {
 			e.Joined = append(e.Joined, m.Node)
 		}
 	}
 	if len(e.Left)+len(e.Joined) == 0 {
 		return
 	}
-	if len(now.ISR) < len(now.Replicas) {
+	if now.UnderReplicated() {
 		e.State = "degraded"
 	}
 	e.Kind = events.InSync

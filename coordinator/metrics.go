@@ -11,13 +11,13 @@ import (
 // report adds the metrics that are read at each scrape. Its functions run on the scrape's goroutine.
 func (b *Broker) report() {
 	m := b.o.Metrics
-	m.Queues(b.inspector.TopicMetrics)
+	m.Queues(b.Inspector.TopicMetrics)
 	b.reportReplication()
 	b.reportCluster()
 	b.reportDisk()
 	b.reportPeers()
 	m.Gauge("metadata_watch_delay_seconds", func() float64 { return b.delayed.delay().Seconds() })
-	m.Gauge("ready", func() float64 { return one(b.Ready() == nil) })
+	m.Gauge("ready", func() float64 { return one(b.Directory.Ready() == nil) })
 }
 
 func one(is bool) float64 {
@@ -39,7 +39,7 @@ func (b *Broker) reportReplication() {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.IsZero() || time.Since(at) > sameScrape {
-			last, at = b.inspector.Replication(b.peers.Up), time.Now()
+			last, at = b.Inspector.Replication(), time.Now()
 		}
 		return last
 	}
@@ -82,17 +82,14 @@ func (b *Broker) reportCluster() {
 }
 
 func (b *Broker) reportDisk() {
-	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.trashBytes()) })
+	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.space.TrashBytes()) })
 	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space"}, func(emit metrics.Emit) {
-		if free, err := b.store.FreeBytes(); err == nil {
-			emit("disk_free_bytes", float64(free))
+		disk := b.Inspector.Disk()
+		if disk.FreeKnown {
+			emit("disk_free_bytes", float64(disk.FreeBytes))
 		}
-		data := int64(0)
-		for _, p := range b.store.Partitions() {
-			data += p.DiskBytes()
-		}
-		emit("disk_data_bytes", float64(data))
-		emit("disk_reserve_bytes", float64(b.o.MinFreeBytes))
+		emit("disk_data_bytes", float64(disk.DataBytes))
+		emit("disk_reserve_bytes", float64(b.o.Maintenance.MinFreeBytes))
 		emit("disk_reserve_reached", one(b.space.Low(b.self)))
 		emit("partitions_lacking_space", float64(b.space.Lacking()))
 	})

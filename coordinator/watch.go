@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// watch applies every change of the metadata and notifies the parts and the machines. It
+// watch applies every change of the metadata and notifies the components and the machines. It
 // alone judges leaders. Started by drive, ends with the broker.
 func (b *Broker) watch(ctx context.Context) {
 	changes := b.o.Meta.Watch(ctx, b.keys.Root())
@@ -34,6 +34,18 @@ func (b *Broker) watch(ctx context.Context) {
 	}
 }
 
+// metadataChanged applies a change and passes it on. The order of the steps matters:
+//
+//  1. The catalog: all other steps read the new state there.
+//  2. The history: it compares the catalog with the state before this change.
+//  3. The notifications that read nothing now (watch delay, boot counters).
+//  4. The addresses of brokers: a machine that learns of a broker may send to it at once.
+//  5. The registrations: a machine that receives a key whose leader is not registered would campaign.
+//  6. The partitions: replicas are opened, which the steps for topics and channels look up.
+//  7. The topics, then the trash: a topic that moves there is deleted first, and its replicas stay.
+//  8. The channels: they exist in open replicas only.
+//  9. The sweep after a reset: it may only remove what none of the steps above has opened.
+//  10. The waiting goroutines: they see the effects of all other steps.
 func (b *Broker) metadataChanged(ch metadata.Change) {
 	touched := b.catalog.Apply(ch)
 	b.noteHistory(touched)
@@ -65,9 +77,8 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 	b.catalog.Notify()
 }
 
-// runRegistration waits for the registration to be lost, stops the leaderships of
-// the machines, and registers again. The machines get the new incarnation by
-// the watch. Started by drive, ends with the broker.
+// runRegistration waits for the loss of the registration, ends the leaderships of the machines, and registers again.
+// The machines receive the new incarnation from the watch. Started by drive, ends with the broker.
 func (b *Broker) runRegistration(ctx context.Context) {
 	for {
 		select {
@@ -102,10 +113,10 @@ func (b *Broker) runRegistration(ctx context.Context) {
 	}
 }
 
-// counting are the inputs of the boot counter.
-func (b *Broker) counting() session.Counting {
-	return session.Counting{
+// runCounting raises the boot counter. Started by drive, ends with the broker.
+func (b *Broker) runCounting(ctx context.Context) {
+	b.session.RunCounting(ctx, session.Counting{
 		Every: b.o.RecountEvery, Changed: b.changed.partitions, Stopping: b.stopping.Load, WentBack: func(err error) { b.end(err) },
 		Written: func() int64 { _, bytes := b.store.Journalled(); return bytes },
-	}
+	})
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -22,7 +22,7 @@ func (m members) NotifyDeath(ctx context.Context, n ident.Node) error {
 }
 
 // members returns nil with an external etcd, whose members are not Lockstep's to change.
-func (p *process) members() coordinator.Members {
+func (p *process) members() metadata.Members {
 	if p.etcd == nil {
 		return nil
 	}

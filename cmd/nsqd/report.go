@@ -33,7 +33,7 @@ func (p *process) report() {
 	if p.o.StatsdAddress == "" {
 		return
 	}
-	pusher := statsd.New(p.statsdOptions(), p.broker.Stats(), heap)
+	pusher := statsd.New(p.statsdOptions(), p.broker.Stats, heap)
 	p.reports.Go(func() { pusher.Run(ctx) })
 }
 

@@ -26,7 +26,6 @@ func (p *process) startBroker(ctx context.Context) error {
 	}
 	p.node = options.Node
 	p.lookup = lookup.New(p.lookupOptions(), nil) // without addresses: the broker does not serve yet
-	options.KnownChannels = p.lookupdChannels
 	for {
 		if err := p.awaitMeta(ctx); err != nil {
 			return err

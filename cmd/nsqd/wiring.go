@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -103,21 +105,24 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
-		Linger:      o.Linger,
-		CatchUpRate: o.CatchUpRate,
-		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: o.TopicDefaults(),
-		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
+		Linger: o.Linger, CatchUpRate: o.CatchUpRate, SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store,
 		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
-		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
-		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
-		TopicOptions: metadata.TopicOptions{
-			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
-			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes, IdleMS: o.TopicIdleAfter.Milliseconds(),
-			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
+		SessionTTL: o.SessionTTL,
+		Topics: admin.Defaults{
+			Partitions: o.Partitions, ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
+			Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
+			DeleteGrace: o.DeleteGrace, ByName: o.TopicDefaults(), KnownChannels: p.lookupdChannels,
+			Options: metadata.TopicOptions{
+				RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
+				MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes, IdleMS: o.TopicIdleAfter.Milliseconds(),
+				ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
+			},
 		},
-		Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
-		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note, MayPublish: p.mayPublish,
-		Hold: o.LeaderHold,
+		Maintenance: maintenance.Settings{
+			MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes, TrashGrace: o.TrashGrace, DeleteEarly: o.DeleteEarly,
+			MayPublish: p.mayPublish,
+		},
+		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace().Milliseconds(),
@@ -223,14 +228,16 @@ func (p *process) serve() {
 	} else {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
-	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
-	p.consumers = consume.New(p.consumerOptions(), subscribers, p.broker)
+	publisher, subscribers := p.traces.Publisher(p.broker.Gateway), p.traces.Subscribers(p.broker.Gateway)
+	p.consumers = consume.New(p.consumerOptions(), subscribers, p.broker.Admin)
 	p.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(p.console.Answer)
+	ops := p.broker.Admin
 	backend := httpapi.Backend{
-		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
+		Publisher: publisher, Stats: p.broker.Stats, Directory: p.broker.Directory, Inspector: p.broker.Inspector,
+		Admin: ops, Planner: ops, Channels: ops, Recovery: ops, Tracer: ops,
 		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Admission: p.admission, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
+		Users: p.users, Admission: p.admission, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers,
 	}
 	for _, f := range webui.Files() {
 		backend.Routes = append(backend.Routes, httpapi.Route{Method: http.MethodGet, Path: f.Path, Handler: f})
@@ -250,7 +257,7 @@ func (p *process) clients() (consumers, producers, idle int) {
 
 func (p *process) consoleOptions() console.Options {
 	o := console.Options{
-		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
+		Cluster: p.broker.Console, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
 		Connections: p.sockets.Connections, Clients: p.clients,
 		Consumers: func(topic, channel string) []api.ConsumerStats {
 			return append(p.tcp.Consumers(topic, channel), p.consumers.Consumers(topic, channel)...)
@@ -277,7 +284,7 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
-		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats())() },
+		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats)() },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
 }

@@ -98,9 +98,9 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	return c.leaders.onAll(ctx, t, op)
 }
 
-// Reposition makes a channel exist, and moves it where it has no consumers: in one partition, or in all
+// RepositionChannel makes a channel exist, and moves it where it has no consumers: in one partition, or in all
 // (−1). A sequence is a place of the one partition; in the others a new channel begins by the rules.
-func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
+func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	place, err := nsqd.CheckStart(from)
@@ -114,7 +114,7 @@ func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, 
 			return err
 		}
 	}
-	if err := c.Create(ctx, topic, channel, begin, ordered); err != nil {
+	if err := c.CreateChannel(ctx, topic, channel, begin, ordered); err != nil {
 		return err
 	}
 	_, err = c.Seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})

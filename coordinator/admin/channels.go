@@ -28,10 +28,10 @@ type Channels struct {
 	created *createdChannels
 }
 
-// Create makes a channel exist, and decides which is a topic's first, by one transaction;
+// CreateChannel makes a channel exist, and decides which is a topic's first, by one transaction;
 // it returns when every partition's leader has replicated the position, so that nothing
 // published later is missed. Idempotent.
-func (c *Channels) Create(ctx context.Context, topic, channel, from string, ordered bool) error {
+func (c *Channels) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
 	return c.createWith(ctx, topic, channel, from, ordered, "")
 }
 
@@ -114,8 +114,8 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 	return nil
 }
 
-// Views lists a topic's channels by name (api.Channels).
-func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
+// ChannelViews lists a topic's channels by name (api.Channels).
+func (c *Channels) ChannelViews(topic string) (views []api.ChannelView, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
 		return nil, api.ErrTopicNotFound
@@ -129,9 +129,9 @@ func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
 	return views, nil
 }
 
-// Missing has the next Create ask the leaders again: one of them does not have the
+// ChannelMissing has the next CreateChannel ask the leaders again: one of them does not have the
 // channel.
-func (c *Channels) Missing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
+func (c *Channels) ChannelMissing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
 
 // EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its dead
 // letters and no other messages, unless they exist.

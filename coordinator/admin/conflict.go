@@ -105,7 +105,7 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) e
 		}
 		ordered = state.Ordered
 	}
-	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
+	return c.CreateChannel(ctx, op.Topic, op.Channel, op.From, ordered)
 }
 
 // forgetDeleted compares the catalog's record of a channel with its key. If another broker has deleted the channel, it

@@ -57,9 +57,6 @@ type spec struct {
 // DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
 // fail of three, none of two – an OK means two disks.
 func DefaultMinInSync(replicationFactor int) int {
-	if replicationFactor <= 2 {
-		return replicationFactor
-	}
 	return replicationFactor/2 + 1
 }
 
@@ -265,7 +262,7 @@ func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
 // puts since the topic is there. One that cannot be made holds up nothing.
 func (t *Topics) createKnown(ctx context.Context, topic string, channels []string) {
 	for _, channel := range channels {
-		if err := t.channels.Create(ctx, topic, channel, "earliest", false); err != nil {
+		if err := t.channels.CreateChannel(ctx, topic, channel, "earliest", false); err != nil {
 			t.log.WithError(err).WithField("topic", topic).WithField("channel", channel).
 				Warn("cannot create a channel that lookupd knows")
 		}

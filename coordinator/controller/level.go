@@ -1,16 +1,16 @@
 package controller
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
-// raiseLevel lifts the cluster's feature level to the one that all brokers have, those
-// that do not run included: they would have to be refused when they come back. The
-// transaction compares every broker's key, so that no broker comes back unnoticed with an older
-// build: a broker that starts looks at the level after it has
-// written that key. fence is the controller's.
+// raiseLevel raises the cluster's feature level to the one that all brokers have, stopped ones included: they would be
+// refused when they come back. The transaction compares every broker's key, so that none comes back unnoticed with an
+// older build: a starting broker reads the level after it has written that key.
 func (c *Control) raiseLevel(ctx context.Context, fence metadata.Compare) error {
 	now := c.o.Catalog.Cluster()
 	if least(c.o.Catalog.Nodes()) <= now.Level {
@@ -43,11 +43,9 @@ func (c *Control) raiseLevel(ctx context.Context, fence metadata.Compare) error 
 }
 
 // least is the feature level that all brokers have.
-func least(nodes []metadata.NodeState) (level int) {
-	for i, n := range nodes {
-		if i == 0 || n.Level < level {
-			level = n.Level
-		}
+func least(nodes []metadata.NodeState) int {
+	if len(nodes) == 0 {
+		return 0
 	}
-	return level
+	return slices.MinFunc(nodes, func(a, b metadata.NodeState) int { return cmp.Compare(a.Level, b.Level) }).Level
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Snapshot is the cluster as a plan is made for it. A broker that publishes that it cannot reach
-// others (EL-6) gets neither replicas nor leaderships until it withdraws that: its followers would
-// replace it at once, and the next plan would transfer the leadership to it again. So it is with a broker below its
-// disk reserve (low), which gives its leaderships away.
+// Snapshot is the cluster as input of a plan. A broker that publishes that it cannot reach others (EL-6) gets neither
+// replicas nor leaderships: its followers would replace it at once, and the next plan would transfer the leadership back.
+// Nor does a broker below its disk reserve (low), which transfers its leaderships away.
 func Snapshot(catalog *catalog.Catalog, up, low func(ident.Node) bool) plan.Snapshot {
 	s := plan.Snapshot{NowMS: time.Now().UnixMilli()}
 	for _, name := range catalog.Records() {

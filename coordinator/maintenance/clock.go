@@ -13,11 +13,11 @@ import (
 // over continues from what was written last.
 const clockEvery = 10 * time.Second
 
-// Clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It
+// clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It
 // counts by the monotonic clock of the controller's process, so a time of day that is set wrong
 // does not move it. It is never ahead of the time that has passed: the time of a change of
 // controllers is lost, not counted. The controller alone reads it, in one goroutine.
-type Clock struct {
+type clock struct {
 	store metadata.Store
 	key   string
 
@@ -28,13 +28,13 @@ type Clock struct {
 	written int64     // in ms
 }
 
-// NewClock makes the state of one broker's readings.
-func NewClock(store metadata.Store, keys metadata.Keys) *Clock {
-	return &Clock{store: store, key: keys.Clock()}
+// newClock makes the state of one broker's readings.
+func newClock(store metadata.Store, keys metadata.Keys) *clock {
+	return &clock{store: store, key: keys.Clock()}
 }
 
 // Read gives the cluster's clock in ms, at least 1. fence is the controller's.
-func (c *Clock) Read(ctx context.Context, fence metadata.Compare) (int64, error) {
+func (c *clock) Read(ctx context.Context, fence metadata.Compare) (int64, error) {
 	if c.fence == 0 || c.fence != fence.Create {
 		if err := c.begin(ctx); err != nil {
 			return 0, err
@@ -55,7 +55,7 @@ func (c *Clock) Read(ctx context.Context, fence metadata.Compare) (int64, error)
 	return now, nil
 }
 
-func (c *Clock) begin(ctx context.Context) error {
+func (c *clock) begin(ctx context.Context) error {
 	e, err := c.store.Get(ctx, c.key)
 	if errors.Is(err, metadata.ErrNotFound) {
 		c.base, c.rev, c.at = 1, 0, time.Now()
@@ -72,7 +72,7 @@ func (c *Clock) begin(ctx context.Context) error {
 	return nil
 }
 
-func (c *Clock) compare() metadata.Compare {
+func (c *clock) compare() metadata.Compare {
 	if c.rev == 0 {
 		return metadata.Compare{Key: c.key}
 	}

@@ -12,11 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/concurrency"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/sirupsen/logrus"
 )
 
 // errNoPolicy: the metadata here is older or newer than the channel, so its dead-letter topic is not known.
@@ -25,34 +22,10 @@ var errNoPolicy = errors.New("coordinator: the metadata here does not have the c
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond
 
-// DeadLetterTopics makes dead-letter topics.
-type DeadLetterTopics interface {
-	// EnsureDeadLetters creates a topic, with the channel that keeps its messages, unless
-	// they exist.
-	EnsureDeadLetters(ctx context.Context, topic string) error
-}
-
-// Publisher publishes messages of this broker's own.
-type Publisher interface {
-	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
-}
-
-// DeadLettersOptions are all required, but for MayPublish.
-type DeadLettersOptions struct {
-	// Channels are a topic's channels by name, with their policies.
-	Channels  func(ident.TopicID) map[string]metadata.ChannelState
-	Topics    DeadLetterTopics
-	Publisher Publisher
-	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
-	MayPublish func(user, topic string) bool
-	Group      *concurrency.Group
-	Log        logrus.FieldLogger
-}
-
 // DeadLetters moves messages that failed too often from the channels led here to their
 // dead-letter topics: first the replicated put, then the finish.
 type DeadLetters struct {
-	o  DeadLettersOptions
+	*Broker
 	mu struct {
 		sync.Mutex
 		noted  map[*engine.Partition]struct{} // have some, as their channels said
@@ -60,9 +33,9 @@ type DeadLetters struct {
 	}
 }
 
-// NewDeadLetters makes the job's state.
-func NewDeadLetters(o DeadLettersOptions) *DeadLetters {
-	d := &DeadLetters{o: o}
+// NewDeadLetters makes the state.
+func NewDeadLetters(b *Broker) *DeadLetters {
+	d := &DeadLetters{Broker: b}
 	d.mu.noted, d.mu.moving = map[*engine.Partition]struct{}{}, map[*engine.Partition]struct{}{}
 	return d
 }
@@ -74,12 +47,12 @@ func (d *DeadLetters) Note(p *engine.Partition) {
 	d.mu.noted[p] = struct{}{}
 }
 
-// Job is the periodic work.
-func (d *DeadLetters) Job() Job { return Job{Every: deadLettersEvery, Run: d.run} }
+// Run moves the dead letters regularly, until ctx ends.
+func (d *DeadLetters) Run(ctx context.Context) { every(ctx, deadLettersEvery, nil, d.run) }
 
 func (d *DeadLetters) run(context.Context) {
 	for _, p := range d.take() {
-		d.o.Group.Go(func(ctx context.Context) {
+		d.Group.Go(func(ctx context.Context) {
 			defer d.moved(p)
 			for _, name := range p.Queue().Channels() {
 				if c, ok := p.Queue().Channel(name); ok {
@@ -134,7 +107,7 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 			late = append(late, err)
 		}
 	}
-	log := d.o.Log.WithFields(p.LogFields()).WithField("channel", c.Name())
+	log := d.Log.WithFields(p.LogFields()).WithField("channel", c.Name())
 	if len(failed) > 0 {
 		log.WithError(failed[0]).WithField("count", len(failed)).Warn("cannot move dead messages yet")
 	}
@@ -148,7 +121,7 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 // may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
 // the broker's.
 func (d *DeadLetters) may(p metadata.ChannelPolicy) bool {
-	return p.DeadLetterTopic == "" || p.Owner == "" || d.o.MayPublish == nil || d.o.MayPublish(p.Owner, p.DeadLetterTopic)
+	return p.DeadLetterTopic == "" || p.Owner == "" || d.MayPublish == nil || d.MayPublish(p.Owner, p.DeadLetterTopic)
 }
 
 // Held lists the policies whose owners have lost the right, of the topics whose first partition is led here.
@@ -157,7 +130,7 @@ func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolic
 		if p.ID().Number != 0 || !p.Leading() {
 			continue
 		}
-		for name, c := range d.o.Channels(p.ID().Topic) {
+		for name, c := range d.Catalog.Channels(p.ID().Topic) {
 			if !d.may(c.Policy) {
 				list = append(list, api.HeldPolicy{Topic: p.Topic(), Channel: name, DeadLetterTopic: c.Policy.DeadLetterTopic, Owner: c.Policy.Owner})
 			}
@@ -172,7 +145,7 @@ func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolic
 // publish puts messages to the channel's dead-letter topic.
 func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) []error {
 	channel := c.Name()
-	s := d.o.Channels(p.ID().Topic)[channel]
+	s := d.Catalog.Channels(p.ID().Topic)[channel]
 	if s.ID != c.ID() { // deleted, and perhaps recreated
 		return slices.Repeat([]error{errNoPolicy}, len(dead))
 	}
@@ -187,8 +160,8 @@ func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.
 			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel, ChannelID: c.ID(), TimeNS: x.Message.Time}),
 		}
 	}
-	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {
+	if err := d.Admin.EnsureDeadLetters(ctx, to); err != nil {
 		return slices.Repeat([]error{err}, len(dead))
 	}
-	return d.o.Publisher.PublishAll(ctx, to, nil, messages)
+	return d.Publisher.PublishAll(ctx, to, nil, messages)
 }

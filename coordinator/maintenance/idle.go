@@ -20,10 +20,7 @@ import (
 // Between two questions nothing is measured. A use that begins and ends there leaves a trace in
 // counters that only rise: the end of the log, the subscriptions, and the operations on a channel.
 type Idleness struct {
-	engine   *engine.Engine
-	topic    func(name string) (metadata.TopicState, bool) // one that is not deleted
-	channels func(ident.TopicID) map[string]metadata.ChannelState
-
+	*Broker
 	mu       sync.Mutex
 	unused   unused[*engine.Partition, trace]
 	unusedIn unused[channelIn, channelTrace]
@@ -71,9 +68,9 @@ type channelTrace struct {
 	idleMS   int64       // the option of its topic: a change restarts the time
 }
 
-// NewIdleness makes the state. topic finds a topic that is not deleted, channels those of a topic.
-func NewIdleness(e *engine.Engine, topic func(name string) (metadata.TopicState, bool), channels func(ident.TopicID) map[string]metadata.ChannelState) *Idleness {
-	return &Idleness{engine: e, topic: topic, channels: channels, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
+// NewIdleness makes the state.
+func NewIdleness(b *Broker) *Idleness {
+	return &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
 }
 
 // Measure looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
@@ -85,11 +82,11 @@ func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 	if req.Topic == 0 { // forget the partitions that are no longer led here
 		i.unused, i.unusedIn = unused[*engine.Partition, trace]{}, unused[channelIn, channelTrace]{}
 	}
-	for _, p := range i.engine.Partitions() {
+	for _, p := range i.Engine.Partitions() {
 		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
 			continue
 		}
-		state, ok := i.topic(p.Topic())
+		state, ok := i.Catalog.Topic(p.Topic())
 		if !ok || state.ID != p.ID().Topic || !p.Leading() || p.Trashed() {
 			delete(i.unused, p)
 			continue
@@ -112,7 +109,7 @@ func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicStat
 	if state.Options.ChannelIdleMS <= 0 {
 		return nil
 	}
-	epoch, keys := p.View().Epoch, i.channels(state.ID)
+	epoch, keys := p.View().Epoch, i.Catalog.Channels(state.ID)
 	for _, use := range p.Queue().Uses() {
 		at := channelIn{p, use.Channel}
 		key, there := keys[use.Channel]

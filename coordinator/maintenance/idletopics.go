@@ -11,7 +11,6 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -26,49 +25,29 @@ const (
 	idleAskers = 16
 )
 
-// IdleOptions are all required but Metrics.
-type IdleOptions struct {
-	Catalog *catalog.Catalog
-	Caller  calls.Caller
-	// Trash moves a topic into the trash, as it was read, while the fence holds. txn.ErrCompare: it
-	// has changed.
-	Trash   func(ctx context.Context, name string, t metadata.TopicState, fence ...metadata.Compare) error
-	Metrics *metrics.Recorder // nil = nothing is recorded
-	Log     logrus.FieldLogger
-}
-
-// IdleTopics moves topics into the trash that nothing has used for the time in their option
-// (metadata.TopicOptions.IdleMS): the leaders of all their partitions say so (Idleness), and once more
-// directly before. A put or a subscription may come after the last answer and before the
-// transaction: the put lies in the trash with the topic, the subscription ends and recreates the topic.
-// IdleControl drives it.
-type IdleTopics struct{ o IdleOptions }
-
-// NewIdleTopics makes the state.
-func NewIdleTopics(o IdleOptions) *IdleTopics { return &IdleTopics{o: o} }
-
-// collect judges the candidates by the answers of their leaders.
-func (t *IdleTopics) collect(ctx context.Context, fence metadata.Compare, list map[string]metadata.TopicState, answers idleAnswers) {
+// collectTopics judges the candidates by the answers of their leaders.
+func (i *Idle) collectTopics(ctx context.Context, fence metadata.Compare, list map[string]metadata.TopicState, answers idleAnswers) {
 	for name, state := range list {
-		if !t.idle(state, answers) {
+		if !i.topicIdle(state, answers) {
 			continue
 		}
-		if err := t.remove(ctx, fence, name, state); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).WithField("action", "delete_idle_topic").WithField("topic", name).Info("controller action failed, trying again")
+		if err := i.removeTopic(ctx, fence, name, state); err != nil && ctx.Err() == nil {
+			i.Log.WithError(err).WithField("action", "delete_idle_topic").WithField("topic", name).Info("controller action failed, trying again")
 		}
 	}
 }
 
-// candidates are the topics that are deleted when nothing uses them. A topic that dead letters
+// topicCandidates are the topics that are deleted when nothing uses them. A topic that dead letters
 // of other topics go to is never idle.
-func (t *IdleTopics) candidates() map[string]metadata.TopicState {
-	return idleTopics(t.o.Catalog, func(o metadata.TopicOptions) bool { return o.IdleMS > 0 })
+func (i *Idle) topicCandidates() map[string]metadata.TopicState {
+	return i.topicsWith(func(o metadata.TopicOptions) bool { return o.IdleMS > 0 })
 }
 
-// idleTopics are the topics with an option by which they, or their channels, are deleted when nothing uses
+// topicsWith are the topics with an option by which they, or their channels, are deleted when nothing uses
 // them.
-func idleTopics(c *catalog.Catalog, option func(metadata.TopicOptions) bool) map[string]metadata.TopicState {
+func (i *Idle) topicsWith(option func(metadata.TopicOptions) bool) map[string]metadata.TopicState {
 	list := map[string]metadata.TopicState{}
+	c := i.Catalog
 	names := c.Topics()
 	for _, name := range names {
 		if s, ok := c.Topic(name); ok && option(s.Options) && s.Growing == 0 && !nsqd.IsEphemeral(name) {
@@ -94,18 +73,18 @@ func leaveOutDeadLetters(c *catalog.Catalog, list map[string]metadata.TopicState
 	}
 }
 
-// remove moves a topic into the trash if it is idle still.
-func (t *IdleTopics) remove(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState) error {
-	if now := t.candidates()[name]; now.ID != s.ID || now.Revision != s.Revision || !t.idle(s, askIdle(ctx, t.o.Catalog, t.o.Caller, s.ID)) {
+// removeTopic moves a topic into the trash if it is idle still.
+func (i *Idle) removeTopic(ctx context.Context, fence metadata.Compare, name string, s metadata.TopicState) error {
+	if now := i.topicCandidates()[name]; now.ID != s.ID || now.Revision != s.Revision || !i.topicIdle(s, i.ask(ctx, s.ID)) {
 		return nil
 	}
-	err := t.o.Trash(ctx, name, s, fence)
+	err := i.Admin.TrashIdle(ctx, name, s, fence)
 	if errors.Is(err, txn.ErrCompare) {
 		return nil // it has changed, or another broker controls
 	}
 	if err == nil {
-		t.o.Metrics.IdleTopic()
-		t.o.Log.WithFields(logrus.Fields{"topic": name, "topic_id": s.ID, "for": time.Duration(s.Options.IdleMS) * time.Millisecond}).
+		i.Metrics.IdleTopic()
+		i.Log.WithFields(logrus.Fields{"topic": name, "topic_id": s.ID, "for": time.Duration(s.Options.IdleMS) * time.Millisecond}).
 			Info("idle topic deleted: it had no put, no consumer and no unfinished message (idle_after); nsqctl topic undelete restores it")
 	}
 	return err
@@ -132,17 +111,17 @@ type idleAnswers struct {
 	channels   map[idleChannel]time.Duration
 }
 
-// askIdle asks the brokers for how long partitions of a topic, and channels in them, have not been used; 0 =
+// ask asks the brokers for how long partitions of a topic, and channels in them, have not been used; 0 =
 // of all topics.
-func askIdle(ctx context.Context, c *catalog.Catalog, caller calls.Caller, topic ident.TopicID) idleAnswers {
+func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
-	nodes := c.LiveNodes()
+	nodes := i.Catalog.LiveNodes()
 	answers := idleAnswers{map[ident.Node]bool{}, map[leaderOf]time.Duration{}, map[idleChannel]time.Duration{}}
 	var mu sync.Mutex
-	concurrency.Each(len(nodes), idleAskers, func(i int) {
-		n := nodes[i].Name
-		reply, err := calls.Idle.Ask(ctx, caller, n, calls.IdleRequest{Topic: uint64(topic)})
+	concurrency.Each(len(nodes), idleAskers, func(k int) {
+		n := nodes[k].Name
+		reply, err := calls.Idle.Ask(ctx, i.Caller, n, calls.IdleRequest{Topic: uint64(topic)})
 		if err != nil {
 			return // its partitions are in use, for all that is known
 		}
@@ -159,12 +138,12 @@ func askIdle(ctx context.Context, c *catalog.Catalog, caller calls.Caller, topic
 	return answers
 }
 
-// idle reports whether the present leaders of all partitions of a topic have said that nothing has
+// topicIdle reports whether the present leaders of all partitions of a topic have said that nothing has
 // used them for the time in its option.
-func (t *IdleTopics) idle(s metadata.TopicState, answers idleAnswers) bool {
+func (i *Idle) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {
 		id := ident.Partition{Topic: s.ID, Number: uint16(n)}
-		p, ok := t.o.Catalog.Partition(id)
+		p, ok := i.Catalog.Partition(id)
 		since, answered := answers.partitions[leaderOf{id, p.Leader, p.Epoch}]
 		if !ok || !answered || since < time.Duration(s.Options.IdleMS)*time.Millisecond {
 			return false

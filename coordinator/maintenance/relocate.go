@@ -121,7 +121,7 @@ func message(p *engine.Partition, seq ident.Sequence) (queue.Message, bool, erro
 // that fails in between, no channel uses the batch.
 func (r *Retention) putRelocation(ctx context.Context, p *engine.Partition, d queue.Draft) error {
 	from := p.View().Committed.Offset
-	if committed, err := r.o.Engine.PutControl(ctx, p.ID(), d); err != nil || !committed {
+	if committed, err := r.Engine.PutControl(ctx, p.ID(), d); err != nil || !committed {
 		return err
 	}
 	at, seqs, err := findRelocation(p, from, d)

@@ -5,12 +5,10 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/sirupsen/logrus"
 )
 
 const (
@@ -26,31 +24,14 @@ const (
 	deleteTimeout = 5 * time.Second
 )
 
-// RetentionOptions are all required.
-type RetentionOptions struct {
-	Engine *engine.Engine
-	// Topic finds a topic that is not deleted.
-	Topic func(name string) (metadata.TopicState, bool)
-	// DeleteTopic deletes a topic that was read.
-	DeleteTopic func(ctx context.Context, name string, t metadata.TopicState) error
-	// EmptyTrash removes the folders that have been in the trash for so long.
-	EmptyTrash func(grace time.Duration) error
-	Space      *Space
-	// RepeatFor is how long edges may repeat a put, consumed or not.
-	RepeatFor  time.Duration
-	TrashGrace time.Duration
-	// Early: the trash is emptied at once while this broker is below its disk reserve.
-	Early bool
-	Log   logrus.FieldLogger
-}
-
 // Retention trims the logs of all replicas here, each by its own channels' state.
 //
 // The newest file of a log stays, for the next put goes there. While a disk is short of
 // space, the leader of a log of which channels need less than half puts a batch at which all
 // replicas begin a new file (queue.NewFile), and the one before it goes when no channel needs it.
 type Retention struct {
-	o RetentionOptions
+	*Broker
+	space *Space
 	// logs is the memory of the looks before; the job's goroutine has it.
 	logs map[*engine.Partition]*logMemory
 }
@@ -62,18 +43,18 @@ type logMemory struct {
 	committed []committedAt // see repeatable
 }
 
-// NewRetention makes the job's state.
-func NewRetention(o RetentionOptions) *Retention {
-	return &Retention{o: o, logs: map[*engine.Partition]*logMemory{}}
+// NewRetention makes the state.
+func NewRetention(b *Broker, s *Space) *Retention {
+	return &Retention{Broker: b, space: s, logs: map[*engine.Partition]*logMemory{}}
 }
 
-// Job is the periodic work.
-func (r *Retention) Job() Job { return Job{Every: retainEvery, Run: r.run} }
+// Run trims the logs regularly, until ctx ends.
+func (r *Retention) Run(ctx context.Context) { every(ctx, retainEvery, nil, r.run) }
 
 // run goes through all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
 // those that pin a log, and deletes ephemeral topics that are deserted.
 func (r *Retention) run(ctx context.Context) {
-	for _, p := range r.o.Engine.Partitions() {
+	for _, p := range r.Engine.Partitions() {
 		q := p.Queue()
 		q.ApplyPending()
 		if p.Trashed() {
@@ -85,23 +66,23 @@ func (r *Retention) run(ctx context.Context) {
 			r.deleteDeserted(ctx, p)
 		}
 		if err := r.retain(ctx, p); err != nil && ctx.Err() == nil {
-			r.o.Log.WithError(err).WithFields(p.LogFields()).Warn("retention failed, trying again")
+			r.Log.WithError(err).WithFields(p.LogFields()).Warn("retention failed, trying again")
 		}
 	}
 	r.forgetRemoved()
-	grace := r.o.TrashGrace
-	if r.o.Early && r.o.Space.Here() {
+	grace := r.TrashGrace
+	if r.DeleteEarly && r.space.Here() {
 		grace = 0
 	}
-	if err := r.o.EmptyTrash(grace); err != nil {
-		r.o.Log.WithError(err).Warn("cannot empty the trash")
+	if err := r.Store.EmptyTrash(grace); err != nil {
+		r.Log.WithError(err).Warn("cannot empty the trash")
 	}
 }
 
 // forgetRemoved forgets the logs that are no longer hosted.
 func (r *Retention) forgetRemoved() {
 	for p := range r.logs {
-		if now, ok := r.o.Engine.Partition(p.ID()); !ok || now != p {
+		if now, ok := r.Engine.Partition(p.ID()); !ok || now != p {
 			delete(r.logs, p)
 		}
 	}
@@ -109,18 +90,18 @@ func (r *Retention) forgetRemoved() {
 
 // retain looks at one log.
 func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
-	t, ok := r.o.Topic(p.Topic())
+	t, ok := r.Catalog.Topic(p.Topic())
 	if !ok || t.ID != p.ID().Topic {
 		return nil
 	}
 	head, ok := p.Store().HeadEnd()
-	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.o.Space.Any() {
+	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.space.Any() {
 		return nil // nothing can go and no put is refused: most partitions, so it must be cheap
 	}
 	floor := p.OffsetOf(p.Queue().Floor())
 	p.Limit(t.PartitionMaxBytes(), floor)
 	m := r.memory(p)
-	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.o.RepeatFor), identifiedFrom(p), p.Committed().Offset)
+	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.RepeatFor), identifiedFrom(p), p.Committed().Offset)
 	if !ok {
 		return r.beginFile(ctx, p, m, may)
 	}
@@ -138,7 +119,7 @@ func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
 		return nil
 	}
 	err := p.Store().TrimHead(ident.Position{Offset: below})
-	if err == nil && r.o.Space.AnyOf(p.View().Replicas) {
+	if err == nil && r.space.AnyOf(p.View().Replicas) {
 		p.Post(replica.Tick{}) // a replica below its reserve may begin its log afresh, and make room (AC-11)
 	}
 	return err
@@ -157,7 +138,7 @@ func (r *Retention) memory(p *engine.Partition) *logMemory {
 // may go, too: while producers publish, the newest messages may always be repeated, so all of it never may.
 func (r *Retention) beginFile(ctx context.Context, p *engine.Partition, m *logMemory, may ident.Offset) error {
 	v := p.View()
-	if v.Role != replica.Leader || !v.Writable || !r.o.Space.AnyOf(v.Replicas) {
+	if v.Role != replica.Leader || !v.Writable || !r.space.AnyOf(v.Replicas) {
 		return nil
 	}
 	start, end := p.Start().Offset, v.End.Offset
@@ -171,7 +152,7 @@ func (r *Retention) beginFile(ctx context.Context, p *engine.Partition, m *logMe
 	m.newFile = now
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	_, err := r.o.Engine.PutControl(ctx, p.ID(), queue.NewFile())
+	_, err := r.Engine.PutControl(ctx, p.ID(), queue.NewFile())
 	return err
 }
 
@@ -181,13 +162,13 @@ func (r *Retention) deleteDeserted(ctx context.Context, p *engine.Partition) {
 	if p.ID().Number != 0 || !nsqd.IsEphemeral(p.Topic()) || !p.Queue().LastChannelGone() {
 		return
 	}
-	t, ok := r.o.Topic(p.Topic())
+	t, ok := r.Catalog.Topic(p.Topic())
 	if !ok || t.ID != p.ID().Topic {
 		return // deleted already
 	}
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
-	if err := r.o.DeleteTopic(ctx, p.Topic(), t); err != nil {
-		r.o.Log.WithError(err).WithFields(p.LogFields()).Warn("a deserted topic was not deleted, trying again")
+	if err := r.Admin.DeleteAsRead(ctx, p.Topic(), t); err != nil {
+		r.Log.WithError(err).WithFields(p.LogFields()).Warn("a deserted topic was not deleted, trying again")
 	}
 }

@@ -7,10 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
@@ -26,32 +24,13 @@ const (
 	spaceForgotten = 10 * spaceEvery
 )
 
-// SpaceOptions are all required but the limits.
-type SpaceOptions struct {
-	Self  ident.Node
-	Store *store.Store
-	// Partitions are the replicas here.
-	Partitions func() []*engine.Partition
-	// Others are the other live brokers that answer.
-	Others func() []ident.Node
-	// Alive reports whether a broker is registered and answers.
-	Alive  func(ident.Node) bool
-	Caller calls.Caller
-	// MinFreeBytes and MaxDiskBytes are the disk reserve: less free space, or larger logs,
-	// are short of space; 0 = no limit.
-	MinFreeBytes, MaxDiskBytes int64
-	// TrashBytes is the size of the replicas here whose topics lie in the trash.
-	TrashBytes func() int64
-	Log        logrus.FieldLogger
-}
-
 // Space has the brokers that are below their disk reserve, and watches the disk here. The machines are notified of each
 // change. Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and gives the
 // leaderships away that such a member can take. Of the other partitions with it in the in-sync set puts are refused, before
 // anything is written: a full disk would stop that member's store. Finishes, deletions and
 // all that makes room again still go through.
 type Space struct {
-	o     SpaceOptions
+	*Broker
 	was   bool        // below the reserve at the last look; the job's goroutine has it
 	below time.Time   // when a look last found it below; the same goroutine has it
 	any   atomic.Bool // some broker is: the common answer costs one load
@@ -61,9 +40,9 @@ type Space struct {
 	}
 }
 
-// NewSpace makes the job's state.
-func NewSpace(o SpaceOptions) *Space {
-	s := &Space{o: o}
+// NewSpace makes the state.
+func NewSpace(b *Broker) *Space {
+	s := &Space{Broker: b}
 	s.mu.until = map[ident.Node]time.Time{}
 	return s
 }
@@ -72,7 +51,7 @@ func NewSpace(o SpaceOptions) *Space {
 func (s *Space) Begin() {
 	if s.was = s.belowReserve(); s.was {
 		s.below = time.Now()
-		s.set(s.o.Self, true, s.below)
+		s.set(s.Self, true, s.below)
 		s.log(true)
 	}
 }
@@ -111,7 +90,7 @@ func (s *Space) Lacking() (n int) {
 	if !s.any.Load() {
 		return 0
 	}
-	for _, p := range s.o.Partitions() {
+	for _, p := range s.Engine.Partitions() {
 		v := p.View()
 		if v.Role != replica.Leader || !s.Short(v.ISR) {
 			continue
@@ -128,7 +107,7 @@ func (s *Space) Lacking() (n int) {
 func (s *Space) Low(n ident.Node) bool { return s.AnyOf([]ident.Node{n}) }
 
 // Here reports whether this broker is below its reserve.
-func (s *Space) Here() bool { return s.Low(s.o.Self) }
+func (s *Space) Here() bool { return s.Low(s.Self) }
 
 // Introduce posts which of these brokers are below their reserve (replicas.Space).
 func (s *Space) Introduce(nodes []ident.Node, post func(replica.Event)) {
@@ -162,7 +141,7 @@ func (s *Space) changedLocked(n ident.Node, was, low bool) {
 	if was == low {
 		return
 	}
-	for _, p := range s.o.Partitions() {
+	for _, p := range s.Engine.Partitions() {
 		p.Post(replica.Space{Node: n, Low: low})
 	}
 }
@@ -172,15 +151,25 @@ func (s *Space) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n, until := range s.mu.until {
-		if n != s.o.Self && now.After(until) {
+		if n != s.Self && now.After(until) {
 			delete(s.mu.until, n)
 			s.changedLocked(n, true, false)
 		}
 	}
 }
 
-// Job is the periodic work.
-func (s *Space) Job() Job { return Job{Every: spaceEvery, Run: s.run} }
+// Run watches the disk until ctx ends.
+func (s *Space) Run(ctx context.Context) { every(ctx, spaceEvery, nil, s.run) }
+
+// TrashBytes is the size of the replicas here whose topics are in the trash.
+func (s *Space) TrashBytes() (sum int64) {
+	for _, p := range s.Engine.Partitions() {
+		if p.Trashed() {
+			sum += p.Store().DiskBytes()
+		}
+	}
+	return sum
+}
 
 // run watches the disk, and notifies the others as long as it is short of space, and once
 // when it is not any more.
@@ -193,7 +182,7 @@ func (s *Space) run(ctx context.Context) {
 	}
 	low = low || s.was && now.Sub(s.below) < spaceBack
 	if low || s.was {
-		s.set(s.o.Self, low, now)
+		s.set(s.Self, low, now)
 		s.notify(ctx, low)
 	}
 	if low != s.was {
@@ -206,7 +195,7 @@ func (s *Space) run(ctx context.Context) {
 
 // giveWay transfers the leaderships whose partitions take puts with another leader: a minimum of members has room.
 func (s *Space) giveWay() {
-	for _, p := range s.o.Partitions() {
+	for _, p := range s.Engine.Partitions() {
 		if v := p.View(); v.Role == replica.Leader {
 			if to, ok := s.successor(v); ok {
 				p.TransferLeadership(to)
@@ -219,8 +208,8 @@ func (s *Space) giveWay() {
 func (s *Space) successor(v *replica.View) (to ident.Node, ok bool) {
 	roomy := 0
 	for _, n := range v.Replicas {
-		inSync := slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return m.Node == n })
-		if !inSync || s.Low(n) || !s.o.Alive(n) {
+		inSync := ident.HasMember(v.ISR, n)
+		if !inSync || s.Low(n) || !s.Alive(n) {
 			continue
 		}
 		if roomy++; roomy == 1 {
@@ -233,28 +222,28 @@ func (s *Space) successor(v *replica.View) (to ident.Node, ok bool) {
 // belowReserve looks at the file system and at the size of the logs. If the file system does not say how much is free, the
 // answer is that of the last look.
 func (s *Space) belowReserve() bool {
-	if limit := s.o.MaxDiskBytes; limit > 0 {
+	if limit := s.MaxDiskBytes; limit > 0 {
 		used := int64(0)
-		for _, p := range s.o.Store.Partitions() {
+		for _, p := range s.Store.Partitions() {
 			used += p.DiskBytes()
 		}
 		if used >= limit {
 			return true
 		}
 	}
-	free, err := s.o.Store.FreeBytes()
+	free, err := s.Store.FreeBytes()
 	if err != nil {
 		return s.was
 	}
-	return s.o.MinFreeBytes > 0 && free < uint64(s.o.MinFreeBytes)
+	return s.MinFreeBytes > 0 && free < uint64(s.MinFreeBytes)
 }
 
 func (s *Space) log(low bool) {
-	free, _ := s.o.Store.FreeBytes() // for the log only
-	log := s.o.Log.WithFields(logrus.Fields{"free_bytes": free, "min_free_bytes": s.o.MinFreeBytes, "max_disk_bytes": s.o.MaxDiskBytes})
+	free, _ := s.Store.FreeBytes() // for the log only
+	log := s.Log.WithFields(logrus.Fields{"free_bytes": free, "min_free_bytes": s.MinFreeBytes, "max_disk_bytes": s.MaxDiskBytes})
 	if low {
 		log.Error("disk reserve reached: leaving in-sync sets and leaderships where enough other replicas have room, refusing puts elsewhere until space is freed")
-		if trash := s.o.TrashBytes(); trash > 0 {
+		if trash := s.TrashBytes(); trash > 0 {
 			log.WithField("trash_bytes", trash).Warn("deleted topics in the trash take disk space: nsqctl topic purge TOPIC removes one permanently, --delete-early removes them when the disk is short")
 		}
 		return
@@ -267,9 +256,9 @@ func (s *Space) notify(ctx context.Context, low bool) {
 	ctx, cancel := context.WithTimeout(ctx, spaceEvery)
 	defer cancel()
 	var notified sync.WaitGroup
-	for _, n := range s.o.Others() {
+	for _, n := range s.Others() {
 		notified.Go(func() {
-			_, _ = calls.Space.Ask(ctx, s.o.Caller, n, calls.SpaceNotice{Node: string(s.o.Self), Low: low})
+			_, _ = calls.Space.Ask(ctx, s.Caller, n, calls.SpaceNotice{Node: string(s.Self), Low: low})
 		})
 	}
 	notified.Wait()

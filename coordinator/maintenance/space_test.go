@@ -39,10 +39,9 @@ func TestAFullDiskThatAnswersLate(t *testing.T) {
 		st, err := store.Open(store.Options{FS: d, Dir: "data", Log: log})
 		require.NoError(t, err)
 		defer st.Close()
-		s := NewSpace(SpaceOptions{
-			Self: "n1", Store: st, MinFreeBytes: 1000, Log: log,
-			Partitions: func() []*engine.Partition { return nil }, Others: func() []ident.Node { return nil },
-			TrashBytes: func() int64 { return 0 },
+		s := NewSpace(&Broker{
+			Self: "n1", Store: st, Settings: Settings{MinFreeBytes: 1000}, Log: log,
+			Engine: &engine.Engine{}, Others: func() []ident.Node { return nil },
 		})
 		d.SetFreeBytes(999)
 		s.Begin()

@@ -8,61 +8,46 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
-	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/sirupsen/logrus"
 )
 
 // earlyPause is the least time between two removals for lack of space: the space of the one before
 // is free by then.
 const earlyPause = 10 * time.Second
 
-// TrashOptions are all required.
-type TrashOptions struct {
-	Store   metadata.Store
-	Keys    metadata.Keys
-	Catalog *catalog.Catalog
-	Clock   *Clock
-	// Purge permanently removes a topic, as it was read, while the fence holds.
-	Purge func(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
-	// Early: topics go before their grace is over while a broker that holds them is below its disk
-	// reserve (Low).
-	Early bool
-	Low   func(ident.Node) bool
-	Group *concurrency.Group
-	Log   logrus.FieldLogger
-}
-
 // Trash permanently removes topics when their grace is over by the cluster's clock. The grace begins
 // when the controller first sees the topic in the trash. The controller alone calls Collect, in one
 // goroutine.
 type Trash struct {
-	o     TrashOptions
+	*Broker
+	space *Space
+	clock *clock
 	busy  atomic.Bool
 	early time.Time // when a topic went early last
 }
 
 // NewTrash makes the state.
-func NewTrash(o TrashOptions) *Trash { return &Trash{o: o} }
+func NewTrash(b *Broker, s *Space) *Trash {
+	return &Trash{Broker: b, space: s, clock: newClock(b.Meta, b.Keys)}
+}
 
 // Collect removes the topics whose grace is over. It does not wait. fence is the controller's.
 func (t *Trash) Collect(fence metadata.Compare) {
-	list := t.o.Catalog.Trash()
+	list := t.Catalog.Trash()
 	if len(list) == 0 || t.busy.Swap(true) {
 		return
 	}
-	t.o.Group.Go(func(ctx context.Context) {
+	t.Group.Go(func(ctx context.Context) {
 		defer t.busy.Store(false)
 		if err := t.collect(ctx, fence, list); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).WithField("action", "empty_trash").Info("controller action failed, trying again")
+			t.Log.WithError(err).WithField("action", "empty_trash").Info("controller action failed, trying again")
 		}
 	})
 }
 
 func (t *Trash) collect(ctx context.Context, fence metadata.Compare, list []metadata.TrashState) error {
-	now, err := t.o.Clock.Read(ctx, fence)
+	now, err := t.clock.Read(ctx, fence)
 	if err != nil {
 		return err
 	}
@@ -84,23 +69,23 @@ func (t *Trash) collect(ctx context.Context, fence metadata.Compare, list []meta
 
 // startGrace begins the grace of a topic.
 func (t *Trash) startGrace(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, now int64) error {
-	key := t.o.Keys.Trash(topic.Topic.ID)
+	key := t.Keys.Trash(topic.Topic.ID)
 	topic.V, topic.SeenMS = metadata.Version, now
-	_, err := txn.Apply(ctx, t.o.Store, []metadata.Compare{fence, {Key: key, Create: -1, Mod: topic.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(topic)}})
+	_, err := txn.Apply(ctx, t.Meta, []metadata.Compare{fence, {Key: key, Create: -1, Mod: topic.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(topic)}})
 	return err
 }
 
 func (t *Trash) purge(ctx context.Context, fence metadata.Compare, topic metadata.TrashState, why string) error {
-	err := t.o.Purge(ctx, topic, fence)
+	err := t.Admin.PurgeAsRead(ctx, topic, fence)
 	if err == nil {
-		t.o.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).WithField("reason", why).Info("topic removed permanently")
+		t.Log.WithField("topic", topic.Name).WithField("topic_id", topic.Topic.ID).WithField("reason", why).Info("topic removed permanently")
 	}
 	return err
 }
 
 // makeRoom removes the topic that was deleted first and lies on a broker below its disk reserve.
 func (t *Trash) makeRoom(ctx context.Context, fence metadata.Compare, list []metadata.TrashState) error {
-	if !t.o.Early || !t.early.IsZero() && time.Since(t.early) < earlyPause {
+	if !t.DeleteEarly || !t.early.IsZero() && time.Since(t.early) < earlyPause {
 		return nil
 	}
 	for _, topic := range list {
@@ -115,8 +100,8 @@ func (t *Trash) makeRoom(ctx context.Context, fence metadata.Compare, list []met
 // holdsUp reports whether a broker with a replica of the topic is below its disk reserve.
 func (t *Trash) holdsUp(topic metadata.TrashState) bool {
 	for n := range topic.Topic.Span() {
-		p, _ := t.o.Catalog.Partition(ident.Partition{Topic: topic.Topic.ID, Number: uint16(n)})
-		if slices.ContainsFunc(p.Replicas, t.o.Low) {
+		p, _ := t.Catalog.Partition(ident.Partition{Topic: topic.Topic.ID, Number: uint16(n)})
+		if slices.ContainsFunc(p.Replicas, t.space.Low) {
 			return true
 		}
 	}

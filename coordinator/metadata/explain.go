@@ -32,8 +32,8 @@ func (c Config) Explain(ctx context.Context) error {
 	return errors.Join(reasons...)
 }
 
-// reach connects and waits for the first byte of the server, or its silence: a server
-// refuses a broker's certificate after the handshake.
+// reach connects and waits for the server's first byte or a timeout: a server refuses a broker's certificate after the
+// handshake.
 func reach(ctx context.Context, endpoint string, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()

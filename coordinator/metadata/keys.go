@@ -52,14 +52,11 @@ func (k Keys) ParseInvitation(key string) (string, bool) {
 // Audit is the key of one audit record; names sort by time if they begin with it.
 func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
 
-// deletedTopics begins the names of the tombstones of topics.
-const deletedTopics = "deleted-topics/"
-
 // Tombstones is the prefix of all Tombstone keys.
-func (k Keys) Tombstones() string { return k.Audit(deletedTopics) }
+func (k Keys) Tombstones() string { return k.Audit("deleted-topics/") }
 
-// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic
-// has the name: a broker that was away still finds that its folder may go.
+// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic has the name: a broker that
+// was away then removes its files.
 func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
 
 // ParseNode gives the node of a key made by Node.

@@ -60,7 +60,7 @@ func (d *Directory) unchanged() []api.TopicView {
 // own are the damaged places here.
 func (d *Directory) own() reports {
 	own := reports{damaged: map[ident.Partition][]api.DamageView{}}
-	for _, place := range d.o.Damaged() {
+	for _, place := range d.inspector.damaged() {
 		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
 	}
 	return own
@@ -89,7 +89,7 @@ func (d *Directory) TopicView(name string) (api.TopicView, bool) {
 
 func (d *Directory) view(topics []api.TopicView) api.ClusterView {
 	v := d.Members()
-	v.Counters, v.Topics = d.o.Counters(), topics
+	v.Counters, v.Topics = d.inspector.counters(), topics
 	return v
 }
 
@@ -138,7 +138,7 @@ func httpsAddress(n metadata.NodeState) string {
 func (d *Directory) partitionView(p ident.Partition, reported reports) api.PartitionView {
 	s, _ := d.o.Catalog.Partition(p)
 	v := api.PartitionView{Partition: int(p.Number), Epoch: s.Epoch, Replicas: s.Replicas,
-		UnderReplicated: len(s.ISR) < len(s.Replicas), MinInSync: s.MinInSync, Target: s.Target}
+		UnderReplicated: s.UnderReplicated(), MinInSync: s.MinInSync, Target: s.Target}
 	for _, m := range s.ISR {
 		v.ISR = append(v.ISR, m.Node)
 	}
@@ -196,9 +196,9 @@ func (d *Directory) collectEnds() reports {
 	return out
 }
 
-// OwnDamage lists the damaged places of the replicas here, of the topics that there are.
-func (d *Directory) OwnDamage() (out []api.PlacedDamage) {
-	for _, place := range d.o.Damaged() {
+// Damage lists the damaged places of the replicas here, of the topics that there are.
+func (d *Directory) Damage() (out []api.PlacedDamage) {
+	for _, place := range d.inspector.damaged() {
 		if name, ok := d.o.Catalog.Name(place.Partition().Topic); ok {
 			out = append(out, api.PlacedDamage{Topic: name, Partition: int(place.Number), Damage: damageView(place, d.o.Self.Name)})
 		}

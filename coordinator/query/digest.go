@@ -24,7 +24,7 @@ func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	}
 	v := p.View()
 	d := api.Digest{
-		Node: i.Self, Store: p.Store().StoreID(), Role: v.Role.String(), Epoch: v.Epoch,
+		Node: i.o.Self.Name, Store: p.Store().StoreID(), Role: v.Role.String(), Epoch: v.Epoch,
 		Start: int64(p.Start().Offset), Committed: int64(v.Committed.Offset), End: int64(v.End.Offset),
 		CommittedSequence: v.Committed.Sequence, EndSequence: v.End.Sequence,
 		Batches: []api.BatchDigest{},

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/liveness"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
@@ -21,24 +23,15 @@ import (
 // Cluster while there is no controller.
 const lookupWait = 1500 * time.Millisecond
 
-// Peers are the other brokers; *liveness.Peers has them.
-type Peers interface {
-	// Up reports whether a broker answers; this one does.
-	Up(n ident.Node) bool
-	// Reached gives the incarnation of another broker, and whether it answers.
-	Reached(n ident.Node) (ident.Incarnation, bool)
-}
-
 // Options are all required.
 type Options struct {
 	Cluster string
 	Self    metadata.NodeState // this broker as it is registered
 	Engine  *engine.Engine
 	Catalog *catalog.Catalog
-	Peers   Peers
+	Store   *store.Store
+	Peers   *liveness.Peers
 	Caller  calls.Caller
-	// Counters sums the rare events of the machines here.
-	Counters func() api.CounterTotals
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
 	// Hangs reports whether a broker said that its disk or a core loop does not make progress, or that its
@@ -46,8 +39,6 @@ type Options struct {
 	Hangs func(ident.Node) bool
 	// Unanswered reports whether a broker's address neither answers nor refuses connections.
 	Unanswered func(ident.Node) bool
-	// Damaged are the damaged places of the replicas here.
-	Damaged func() []calls.DamagedPlace
 	// Unheard is how long the metadata has not answered; 0 if it does.
 	Unheard func() time.Duration
 	// HiddenFor is how long a node is hidden from lookups.
@@ -56,20 +47,23 @@ type Options struct {
 	Context context.Context //nolint:containedctx // bounds the calls of methods that take none
 }
 
-// Directory answers. It is api.Directory but for Ready.
+// Directory describes the cluster.
 type Directory struct {
-	o      Options
-	hidden *hiddenNodes
-	topics struct {
+	o         *Options
+	inspector *Inspector
+	hidden    *hiddenNodes
+	topics    struct {
 		sync.Mutex
 		views []api.TopicView // without damage and ends; nil = none are kept
 		until <-chan struct{} // closed when they are no longer true
 	}
 }
 
-// New makes a directory that hides no node.
-func New(o Options) *Directory {
-	return &Directory{o: o, hidden: newHiddenNodes(o.HiddenFor)}
+// New makes a directory that hides no node, and the inspector of the replicas on this broker.
+func New(o Options) (*Directory, *Inspector) {
+	d := &Directory{o: &o, inspector: &Inspector{o: &o}, hidden: newHiddenNodes(o.HiddenFor)}
+	d.inspector.directory = d
+	return d, d.inspector
 }
 
 // Leader is the leader of a partition as the metadata says, or in a later epoch the
@@ -195,6 +189,20 @@ func (d *Directory) Isolated() bool {
 		others++
 	}
 	return others > 0
+}
+
+// Topics lists the topics of the cluster, sorted (api.Directory).
+func (d *Directory) Topics() []string { return d.o.Catalog.Topics() }
+
+// Replicas are the other brokers that answer and have a replica of a partition, the leader first.
+func (d *Directory) Replicas(p ident.Partition) []ident.Node {
+	s, _ := d.o.Catalog.Partition(p)
+	list := slices.DeleteFunc(slices.Clone(s.Replicas), func(n ident.Node) bool { return n == d.o.Self.Name || !d.o.Peers.Up(n) })
+	l, _ := d.Leader(p)
+	if at := slices.Index(list, l.Node); at > 0 {
+		list = slices.Insert(slices.Delete(list, at, at+1), 0, l.Node)
+	}
+	return list
 }
 
 // Channels lists a topic's channels, sorted; the ephemeral ones only as far as

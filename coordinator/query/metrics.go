@@ -22,7 +22,7 @@ const followersWait = 100 * time.Millisecond
 func (i *Inspector) TopicMetrics() []metrics.Topic {
 	rows := topicRows{}
 	now := time.Now()
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		if p.Trashed() {
 			continue
 		}
@@ -39,8 +39,8 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 		}
 		rows.of(p.Topic()).worked(done)
 	}
-	there := func(topic string) bool { _, ok := i.Catalog.Topic(topic); return ok }
-	for topic, done := range i.Engine.PastWork(there) {
+	there := func(topic string) bool { _, ok := i.o.Catalog.Topic(topic); return ok }
+	for topic, done := range i.o.Engine.PastWork(there) {
 		rows.of(topic).worked(done)
 	}
 	return rows.list()
@@ -133,19 +133,19 @@ type Replication struct {
 	Partitions []metrics.Partition
 }
 
-// Replication looks at all partitions here. up reports whether a broker answers.
-func (i *Inspector) Replication(up func(ident.Node) bool) Replication {
-	all := i.Engine.Partitions()
+// Replication examines all partitions here.
+func (i *Inspector) Replication() Replication {
+	all := i.o.Engine.Partitions()
 	r := Replication{Hosted: len(all), Behind: map[ident.Node]int64{}, Owes: map[ident.Node]time.Duration{}}
-	for _, n := range i.Catalog.Nodes() {
-		if n.Name != i.Self {
+	for _, n := range i.o.Catalog.Nodes() {
+		if n.Name != i.o.Self.Name {
 			r.Behind[n.Name], r.Owes[n.Name] = 0, 0
 		}
 	}
-	i.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
+	i.o.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
 	for _, p := range all {
 		if p.Leading() && !p.Trashed() { // a new topic may have its name, and thereby its series
-			r.add(i.Self, p, up)
+			r.add(i.o.Self.Name, p, i.o.Peers.Up)
 		}
 	}
 	return r

@@ -35,11 +35,11 @@ func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, 
 	switch {
 	case !known:
 		return api.Peeked{}, api.ErrTopicNotFound
-	case req.Node == i.Self || req.Node == "" && p != nil:
+	case req.Node == i.o.Self.Name || req.Node == "" && p != nil:
 		return i.PeekHere(req)
 	case req.Node == "":
 		return i.peekElsewhere(ctx, req)
-	case !slices.ContainsFunc(i.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == req.Node }):
+	case !slices.ContainsFunc(i.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == req.Node }):
 		return api.Peeked{}, fmt.Errorf("%w: %q", api.ErrBrokerNotFound, req.Node)
 	}
 	return i.ask(ctx, req.Node, req)
@@ -47,12 +47,12 @@ func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, 
 
 // peekElsewhere asks the brokers that have a replica, the leader first.
 func (i *Inspector) peekElsewhere(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
-	t, ok := i.Catalog.Topic(req.Topic)
+	t, ok := i.o.Catalog.Topic(req.Topic)
 	if !ok || int(req.Partition) >= t.Partitions {
 		return api.Peeked{}, fmt.Errorf("%w: no partition %d", api.ErrTopicNotFound, req.Partition)
 	}
 	err := fmt.Errorf("%w: no broker with a replica of partition %d answers", api.ErrUnavailable, req.Partition)
-	for _, n := range i.Holders(ident.Partition{Topic: t.ID, Number: req.Partition}) {
+	for _, n := range i.directory.Replicas(ident.Partition{Topic: t.ID, Number: req.Partition}) {
 		var out api.Peeked
 		if out, err = i.ask(ctx, n, req); err == nil || errors.Is(err, api.ErrInvalid) {
 			return out, err
@@ -66,7 +66,7 @@ func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) 
 	ctx, cancel := context.WithTimeout(ctx, peekWait)
 	defer cancel()
 	req.Node = n
-	out, err := calls.Peek.Ask(ctx, i.Caller, n, calls.PeekRequest(req))
+	out, err := calls.Peek.Ask(ctx, i.o.Caller, n, calls.PeekRequest(req))
 	if err != nil && !errors.Is(err, api.ErrInvalid) && !errors.Is(err, api.ErrTopicNotFound) {
 		err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, n, err)
 	}
@@ -77,10 +77,10 @@ func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) 
 func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 	p, _ := i.replicaOf(req.Topic, req.Partition)
 	if p == nil {
-		return api.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", api.ErrTopicNotFound, req.Partition, i.Self)
+		return api.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", api.ErrTopicNotFound, req.Partition, i.o.Self.Name)
 	}
 	if req.Leader && !p.Leading() {
-		return api.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", api.ErrUnavailable, i.Self, req.Partition)
+		return api.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", api.ErrUnavailable, i.o.Self.Name, req.Partition)
 	}
 	out := api.Peeked{Start: p.Start().Sequence, End: p.Committed().Sequence, Messages: []api.PeekedMessage{}}
 	readNext := p.Read

@@ -26,7 +26,7 @@ type led struct {
 func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	byName := map[string]*sample{}
 	now := time.Now()
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
 			continue
 		}
@@ -39,7 +39,7 @@ func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	}
 	out := make([]api.TopicSample, 0, len(byName))
 	for name, s := range byName {
-		if state, ok := i.Catalog.Topic(name); ok {
+		if state, ok := i.o.Catalog.Topic(name); ok {
 			s.Paused = state.Paused
 		}
 		out = append(out, s.TopicSample)
@@ -125,7 +125,7 @@ func (i *Inspector) Replica(topic string, number uint16) (api.ReplicaSample, boo
 	}
 	even := caughtUp(p)
 	if !even {
-		i.Engine.Followers([]*engine.Partition{p}, followersWait)
+		i.o.Engine.Followers([]*engine.Partition{p}, followersWait)
 	}
 	v := p.View()
 	s := api.ReplicaSample{
@@ -136,10 +136,10 @@ func (i *Inspector) Replica(topic string, number uint16) (api.ReplicaSample, boo
 		return s, true
 	}
 	for _, n := range v.Replicas {
-		if n == i.Self {
+		if n == i.o.Self.Name {
 			continue
 		}
-		f := api.FollowerSample{Node: n, InSync: slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return m.Node == n }), Known: even}
+		f := api.FollowerSample{Node: n, InSync: ident.HasMember(v.ISR, n), Known: even}
 		for _, seen := range p.Followers() {
 			if seen.Node == n && !even {
 				f.Behind, f.Owes, f.Known = seen.Behind, time.Duration(seen.OwesMS)*time.Millisecond, true

@@ -11,7 +11,7 @@ import (
 // topic are added up.
 func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
 	byName := map[string]*api.TopicStats{}
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
 			continue
 		}
@@ -25,7 +25,7 @@ func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats
 	out := make([]api.TopicStats, 0, len(byName))
 	for name, t := range byName {
 		t.TopicName = name
-		if state, ok := i.Catalog.Topic(name); ok {
+		if state, ok := i.o.Catalog.Topic(name); ok {
 			t.Paused = state.Paused
 		}
 		out = append(out, *t)

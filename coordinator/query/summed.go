@@ -32,12 +32,12 @@ func (s Summed) Topics(topic, channel string, clients bool) []api.TopicStats {
 
 // leaders are the brokers that report a topic.
 func (s Summed) leaders(topic string) (all []ident.Node) {
-	state, ok := s.Catalog.Topic(topic)
+	state, ok := s.o.Catalog.Topic(topic)
 	if !ok {
 		return nil
 	}
 	for number := range state.Partitions {
-		if p, ok := s.Catalog.Partition(ident.Partition{Topic: state.ID, Number: uint16(number)}); ok {
+		if p, ok := s.o.Catalog.Partition(ident.Partition{Topic: state.ID, Number: uint16(number)}); ok {
 			all = append(all, p.Leader)
 		}
 	}

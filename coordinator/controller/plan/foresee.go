@@ -10,8 +10,8 @@ import (
 // foreseeRounds bounds Foresee: a partition takes about four steps to any target.
 const foreseeRounds = 16
 
-// Foresee gives the partitions as the plans leave them when nothing is left to do, if every
-// replica on a broker that runs catches up, and nothing else changes.
+// Foresee returns the partitions as they are when no action is left, if every replica on a running broker catches up and
+// nothing else changes.
 func Foresee(s Snapshot) []Partition {
 	at := make(map[ident.Partition]int, len(s.Partitions))
 	end := make([]Partition, len(s.Partitions))
@@ -40,7 +40,7 @@ func Foresee(s Snapshot) []Partition {
 func (s Snapshot) caughtUp(p metadata.PartitionState) metadata.PartitionState {
 	p = p.Clone()
 	for _, n := range p.Replicas {
-		if !inSync(p, n) && s.runs(n) {
+		if !ident.HasMember(p.ISR, n) && s.runs(n) {
 			p.ISR = append(p.ISR, ident.Member{Node: n})
 		}
 	}

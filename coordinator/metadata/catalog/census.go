@@ -1,6 +1,6 @@
 package catalog
 
-// Census counts what the metadata says of the whole cluster.
+// Census counts the brokers and partitions of the cluster.
 type Census struct {
 	Brokers, Registered int
 	Partitions          int
@@ -17,7 +17,7 @@ func (c *Catalog) Census() Census {
 		if r, live := c.mu.live[s.Leader]; !live || r.Incarnation != s.LeaderIncarnation {
 			n.Leaderless++
 		}
-		if len(s.ISR) < len(s.Replicas) {
+		if s.UnderReplicated() {
 			n.UnderReplicated++
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// Policy is the policy in a channel's key, as its queue needs it.
+// Policy is the policy in a channel's key, for its queue.
 func (c *Catalog) Policy(t ident.TopicID, channel string) nsqd.Policy {
 	s := c.Channels(t)[channel]
 	p := s.Policy

@@ -8,11 +8,10 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
-// ErrTooOld means that the cluster uses features that this build does not understand: its
-// brokers were all newer once.
+// ErrTooOld means that the cluster uses features that this build does not have: all its brokers were newer once.
 var ErrTooOld = errors.New("coordinator: this build is too old for the cluster")
 
-// CheckLevel asks whether the cluster's feature level is above this build's: ErrTooOld.
+// CheckLevel returns ErrTooOld if the cluster's feature level is above this build's.
 func (s *Session) CheckLevel(ctx context.Context) error {
 	e, err := s.o.Store.Get(ctx, s.o.Keys.Config())
 	if errors.Is(err, metadata.ErrNotFound) {

@@ -11,19 +11,17 @@ import (
 )
 
 const (
-	// nameGrace is how long after its lease a registration of another process may still be
-	// seen.
+	// nameGrace is how long after its lease a registration of another process may still be visible.
 	nameGrace = 2 * time.Second
-	// slowMetadata is the time of an answer from which on leases may have stood still.
+	// slowMetadata is the duration of a request from which on leases may have been suspended.
 	slowMetadata = time.Second
 )
 
-// ErrNameTaken means that a living broker has this one's name.
+// ErrNameTaken means that a running broker has this one's name.
 var ErrNameTaken = errors.New("coordinator: another broker of this name runs")
 
-// AwaitName waits until no living broker has this one's name. The registration of an
-// earlier run on this data path does not count. Another registration ends with its
-// lease, unless its process renews it: ErrNameTaken.
+// AwaitName waits until no running broker has this one's name, and returns ErrNameTaken if one renews its lease. The
+// registration of an earlier run on this data path does not count.
 func (s *Session) AwaitName(ctx context.Context) error {
 	most := 2*time.Duration(s.ttl)*time.Second + nameGrace // twice: a new leader of the metadata restarts the lease
 	since := time.Now()
@@ -43,7 +41,7 @@ func (s *Session) AwaitName(ctx context.Context) error {
 		case time.Since(since) > most:
 			return fmt.Errorf("%w: %s at %s; this process needs a --node-name of its own", ErrNameTaken, s.node.Name, other.RPCAddress)
 		case !said:
-			s.o.Log.WithField("address", other.RPCAddress).Warnf("%s is registered by another process: waiting whether its registration ends", s.node.Name)
+			s.o.Log.WithField("address", other.RPCAddress).Warnf("%s is registered by another process: waiting for the end of its registration", s.node.Name)
 		}
 		select {
 		case <-time.After(registerRetry):
@@ -53,8 +51,7 @@ func (s *Session) AwaitName(ctx context.Context) error {
 	}
 }
 
-// otherRun is the registration under this name of a process that does not work on
-// this data path; nil if there is none.
+// otherRun is the registration under this name of a process with another data path; nil if there is none.
 func (s *Session) otherRun(ctx context.Context) (*metadata.NodeState, error) {
 	e, err := s.o.Store.Get(ctx, s.o.Keys.Live(s.node.Name))
 	if errors.Is(err, metadata.ErrNotFound) {
