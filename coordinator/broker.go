@@ -56,10 +56,7 @@ type Broker struct {
 	peers     *liveness.Peers
 	directory *query.Directory
 	hosting   *replicas.Hosting
-	space     *maintenance.Space
-	letters   *maintenance.DeadLetters
-	idle      *maintenance.Idle
-	work      *maintenance.Broker
+	work      *maintenance.Work
 
 	changed  edges
 	history  history
@@ -142,10 +139,9 @@ func (b *Broker) start(ctx context.Context) error {
 		return float64(b.rpc.Counters().Corrupt)
 	})
 	b.makeEngine()
-	components := b.makeComponents()
-	b.dispatch.Open(b.rpc, components)
+	b.dispatch.Open(b.rpc, b.makeComponents())
 	// 5. The goroutines that drive them.
-	b.drive(components.Repair)
+	b.drive()
 	if err := b.awaitCatalog(ctx); err != nil {
 		return err
 	}

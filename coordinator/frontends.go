@@ -56,7 +56,7 @@ func (c console) Faults() api.FaultSample {
 	b := c.b
 	return api.FaultSample{
 		Corrupt: b.rpc.Counters().Corrupt, JournalBusy: b.store.Busy(), LoopBusy: slices.Max(b.engine.Busy()),
-		IdleChannels: b.idle.Announced(), HeldPolicies: b.letters.Held(b.engine.Partitions()),
+		IdleChannels: b.work.Idle.Announced(), HeldPolicies: b.work.Letters.Held(b.engine.Partitions()),
 	}
 }
 

@@ -82,7 +82,7 @@ func (b *Broker) reportCluster() {
 }
 
 func (b *Broker) reportDisk() {
-	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.space.TrashBytes()) })
+	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.work.Space.TrashBytes()) })
 	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space"}, func(emit metrics.Emit) {
 		disk := b.Inspector.Disk()
 		if disk.FreeKnown {
@@ -90,8 +90,8 @@ func (b *Broker) reportDisk() {
 		}
 		emit("disk_data_bytes", float64(disk.DataBytes))
 		emit("disk_reserve_bytes", float64(b.o.Maintenance.MinFreeBytes))
-		emit("disk_reserve_reached", one(b.space.Low(b.self)))
-		emit("partitions_lacking_space", float64(b.space.Lacking()))
+		emit("disk_reserve_reached", one(b.work.Space.Low(b.self)))
+		emit("partitions_lacking_space", float64(b.work.Space.Lacking()))
 	})
 }
 

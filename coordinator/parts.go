@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/liveness"
 	"github.com/lockstepmq/lockstep/coordinator/maintenance"
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/query"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -29,57 +29,56 @@ func (b *Broker) makeEngine() {
 		Catalog: b.catalog, Log: b.log,
 		Post: func(p ident.Partition, ev replica.Event) { b.engine.Post(p, ev) },
 	})
-	b.work = &maintenance.Broker{
+	b.work = maintenance.New(&maintenance.Broker{
 		Settings: b.o.Maintenance, Self: b.self, Meta: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Store: b.store, Caller: b.dispatch,
 		Group: b.tasks, Metrics: b.o.Metrics, Events: b.o.Events, Log: b.log,
-	}
-	b.space = maintenance.NewSpace(b.work)
-	b.letters = maintenance.NewDeadLetters(b.work)
+	})
+	reach := &reach{Contact: b.contact}
 	b.engine = engine.New(engine.Options{
-		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reachability{b},
-		Moved: b.catalog.Notify, Dead: b.letters.Note,
+		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.work.Space, Reach: reach,
+		Moved: b.catalog.Notify, Dead: b.work.Letters.Note,
 		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Trace: b.o.Trace, Silent: b.o.RPC.Silent,
 		Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
 	b.work.Engine = b.engine
-	b.space.Begin()
-	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
-		return slices.Max(b.engine.Busy()).Seconds()
-	})
-}
-
-// reachability implements engine.Reach: which brokers answer, and when the metadata last named this one.
-type reachability struct{ b *Broker }
-
-func (r reachability) Up(n ident.Node) bool          { return r.b.peers.Up(n) }
-func (r reachability) AllUp() bool                   { return r.b.peers.AllUp() }
-func (r reachability) Named(now time.Time) time.Time { return r.b.contact.Named(now) }
-
-// makeComponents makes the components around the engine.
-func (b *Broker) makeComponents() dispatch.Components {
 	b.peers = liveness.New(liveness.Options{
 		Self: b.self, Machines: b.engine, Catalog: b.catalog, Store: b.o.Meta, Session: b.session, Members: b.o.Members, Caller: b.dispatch,
 		Lost:   func(n ident.Node) { b.Gateway.PeerDown(n) },
 		Silent: time.Duration(b.o.Replica.ISRMS) * time.Millisecond, RevokeFor: b.o.SessionTTL,
 		Group: b.tasks, Log: b.log,
 	})
+	reach.Peers = b.peers
+	b.work.Space.Begin()
+	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
+		return slices.Max(b.engine.Busy()).Seconds()
+	})
+}
+
+// reach implements engine.Reach: which brokers answer, and when the metadata last had this one's registration.
+type reach struct {
+	*liveness.Peers
+	*session.Contact
+}
+
+// makeComponents makes the components around the engine.
+func (b *Broker) makeComponents() dispatch.Components {
 	b.directory, b.Inspector = query.New(query.Options{
 		Cluster: b.o.Cluster, Self: b.o.Node, Engine: b.engine, Catalog: b.catalog, Store: b.store, Peers: b.peers, Caller: b.dispatch,
-		LowSpace: b.space.Low, Hangs: watchdog{b}.hangs, Unanswered: b.rpc.Unanswered, Unheard: b.contact.Unheard,
+		LowSpace: b.work.Space.Low, Hangs: watchdog{b}.hangs, Unanswered: b.rpc.Unanswered, Unheard: b.contact.Unheard,
 		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
 	})
 	core := &core{Broker: b, Engine: b.engine}
 	b.Gateway = gateway.New(core, b.rpc, b.o.Gateway)
 	b.hosting = replicas.New(replicas.Options{
 		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
-		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Space: b.space, Replica: b.o.Replica, Queue: b.o.Queue,
+		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Space: b.work.Space, Replica: b.o.Replica, Queue: b.o.Queue,
 		MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
 	})
 	b.Admin = admin.New(admin.Options{
 		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Engine: b.engine, Directory: b.directory,
-		Up: b.peers.Up, Low: b.space.Low, Caller: b.dispatch, Gateway: b.Gateway, Group: b.tasks, Log: b.log, Defaults: b.o.Topics,
+		Up: b.peers.Up, Low: b.work.Space.Low, Caller: b.dispatch, Gateway: b.Gateway, Group: b.tasks, Log: b.log, Defaults: b.o.Topics,
 		Limits: b.o.Limits, Note: b.o.NoteCreation,
-		Snapshot: func() plan.Snapshot { return controller.Snapshot(b.catalog, b.peers.Up, b.space.Low) },
+		Snapshot: func() plan.Snapshot { return controller.Snapshot(b.catalog, b.peers.Up, b.work.Space.Low) },
 	})
 	core.Channels = b.Admin.Channels
 	b.Directory = directory{b.directory, b.Admin.Quotas, b}
@@ -89,20 +88,21 @@ func (b *Broker) makeComponents() dispatch.Components {
 	b.work.Others, b.work.Alive, b.work.Replicas = b.peers.Others, b.directory.Alive, b.directory.Replicas
 	return dispatch.Components{
 		Engine: b.engine, Gateway: b.Gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.Admin.Queues,
-		Inspector: b.Inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
-		Idleness: maintenance.NewIdleness(b.work), Repair: maintenance.NewRepair(b.work),
+		Inspector: b.Inspector, Directory: b.directory, Space: b.work.Space, Console: b.answerConsole,
+		Idleness: b.work.Idleness, Repair: b.work.Repair,
 	}
 }
 
 // drive starts the goroutines of the broker.
-func (b *Broker) drive(repair *maintenance.Repair) {
+func (b *Broker) drive() {
 	for _, run := range []func(context.Context){
 		b.watch, b.awaitStore, b.runRegistration, b.runCounting, b.runObserving,
 		b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable, watchdog{b}.runWatchdog, b.hosting.RunDurability,
-		maintenance.NewRetention(b.work, b.space).Run, b.letters.Run, b.space.Run, repair.Run, b.controller().Run,
+		b.runController,
 	} {
 		b.tasks.Go(run)
 	}
+	b.work.Start()
 }
 
 // runObserving notes the boot counters of the other brokers. Ends with the broker.
@@ -110,14 +110,11 @@ func (b *Broker) runObserving(ctx context.Context) {
 	b.session.RunObserving(ctx, b.changed.nodes, b.catalog.Nodes)
 }
 
-func (b *Broker) controller() *controller.Control {
-	b.idle = maintenance.NewIdle(b.work)
-	return controller.New(controller.Options{
-		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Low: b.space.Low,
-		Caller: b.dispatch, Members: b.o.Members,
-		Collect: []func(metadata.Compare){
-			maintenance.NewTombstones(b.work).Collect, maintenance.NewTrash(b.work, b.space).Collect, b.idle.Collect,
-		},
+// runController does the controller's work while this broker is elected. Ends with the broker.
+func (b *Broker) runController(ctx context.Context) {
+	controller.Run(ctx, controller.Options{
+		Self: b.self, Store: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Session: b.session, Up: b.peers.Up, Low: b.work.Space.Low,
+		Caller: b.dispatch, Members: b.o.Members, Collect: b.work.Collect,
 		IdleMost: b.o.Maintenance.TombstoneGrace, Stopping: b.stopping.Load, Log: b.log,
 	})
 }

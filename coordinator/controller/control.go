@@ -42,26 +42,23 @@ type Options struct {
 	Low     func(ident.Node) bool // a broker is below its disk reserve
 	Caller  calls.Caller
 	Members metadata.Members // nil: the metadata store is external
-	// Collect are the jobs of the controller. They do not wait, and write only while the fence holds.
-	Collect []func(fence metadata.Compare)
+	// Collect does further work of the controller, while the fence holds. It does not wait.
+	Collect func(fence metadata.Compare)
 	// IdleMost bounds the pause after a round without actions.
 	IdleMost time.Duration
 	Stopping func() bool
 	Log      logrus.FieldLogger
 }
 
-// Control tries to become the cluster's controller and does its work while it is.
-type Control struct {
+type controller struct {
 	o    Options
-	pace pace // of Run
+	pace pace
 }
 
-// New makes a Control.
-func New(o Options) *Control { return &Control{o: o, pace: newPace()} }
-
-// Run makes a round after each change of the metadata or of the set of brokers that answer, and regularly. It returns when
+// Run tries to become the cluster's controller, and does its work while it is. It makes a round after each change of the metadata or of the set of brokers that answer, and regularly. It returns when
 // ctx ends.
-func (c *Control) Run(ctx context.Context) {
+func Run(ctx context.Context, o Options) {
+	c := &controller{o: o, pace: newPace()}
 	for {
 		changed, planned, idle := c.o.Catalog.Changed(), time.Duration(0), controlEvery
 		if !c.o.Stopping() && c.o.Session.Incarnation() != 0 {
@@ -75,7 +72,7 @@ func (c *Control) Run(ctx context.Context) {
 
 // round does the controller's work once, if this broker is elected. It returns the time of the planning, and the time
 // until the next round if nothing changes.
-func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
+func (c *controller) round(ctx context.Context) (planned, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	hold, done := context.WithTimeout(ctx, txn.RequestTimeout)
@@ -87,9 +84,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	if err := c.raiseLevel(ctx, fence); err != nil {
 		c.o.Log.WithError(err).WithField("action", "raise_feature_level").Info("controller action failed, trying again")
 	}
-	for _, collect := range c.o.Collect {
-		collect(fence)
-	}
+	c.o.Collect(fence)
 	began := time.Now()
 	s := Snapshot(c.o.Catalog, c.o.Up, c.o.Low)
 	steps := plan.Plan(s, plan.Options{})
@@ -106,7 +101,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 }
 
 // acquire reports whether this broker is the controller, and the compare of all its transactions.
-func (c *Control) acquire(ctx context.Context) (fence metadata.Compare, ok bool) {
+func (c *controller) acquire(ctx context.Context) (fence metadata.Compare, ok bool) {
 	key := c.o.Keys.Controller()
 	switch c.o.Catalog.Controller() {
 	case c.o.Self:
@@ -127,15 +122,28 @@ func (c *Control) acquire(ctx context.Context) (fence metadata.Compare, ok bool)
 }
 
 // carryOutAll carries out a plan.
-func (c *Control) carryOutAll(ctx context.Context, fence metadata.Compare, steps []plan.Action) {
+func (c *controller) carryOutAll(ctx context.Context, fence metadata.Compare, steps []plan.Action) {
 	concurrency.Each(len(steps), transactions, func(i int) {
 		if err := c.carryOut(ctx, fence, steps[i]); err != nil {
-			c.o.Log.WithError(err).WithField("action", steps[i].String()).Info("controller action failed, trying again")
+			c.o.Log.WithError(err).WithField("action", nameOf(steps[i])).Info("controller action failed, trying again")
 		}
 	})
 }
 
-func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.Action) error {
+// nameOf names an action in the log.
+func nameOf(a plan.Action) string {
+	switch a.(type) {
+	case plan.DropTombstone:
+		return "drop_tombstone"
+	case plan.TransferLeadership:
+		return "transfer_leadership"
+	case plan.Rewrite:
+		return "rewrite_partition"
+	}
+	return "forget_broker"
+}
+
+func (c *controller) carryOut(ctx context.Context, fence metadata.Compare, a plan.Action) error {
 	var put metadata.Put
 	var revision int64
 	switch a := a.(type) {
@@ -159,7 +167,7 @@ func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.A
 	return c.write(ctx, []metadata.Compare{fence, {Key: put.Key, Create: -1, Mod: revision}}, put)
 }
 
-func (c *Control) write(ctx context.Context, compares []metadata.Compare, put metadata.Put) error {
+func (c *controller) write(ctx context.Context, compares []metadata.Compare, put metadata.Put) error {
 	ok, _, err := c.o.Store.Txn(ctx, compares, []metadata.Put{put})
 	if err == nil && !ok {
 		err = txn.ErrCompare
@@ -168,7 +176,7 @@ func (c *Control) write(ctx context.Context, compares []metadata.Compare, put me
 }
 
 // forget removes a broker that has left: its member of the embedded metadata store, then its key, unless it has come back.
-func (c *Control) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
+func (c *controller) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
 	if c.o.Members != nil {
 		if err := c.o.Members.Remove(ctx, n); err != nil {
 			return fmt.Errorf("remove the metadata member of %s: %w", n, err)

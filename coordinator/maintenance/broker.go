@@ -81,6 +81,45 @@ type Publisher interface {
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
 
+// Work is the periodic work of one broker.
+type Work struct {
+	*Broker
+	Space    *Space
+	Letters  *DeadLetters
+	Repair   *Repair
+	Idleness *Idleness
+	Idle     *Idle
+
+	retention  *retention
+	tombstones *tombstones
+	trash      *trash
+}
+
+// New makes the work of a broker, and starts none of it.
+func New(b *Broker) *Work {
+	space := newSpace(b)
+	return &Work{
+		Broker: b, Space: space, Letters: newDeadLetters(b), Repair: newRepair(b), Idleness: newIdleness(b),
+		Idle: &Idle{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
+		tombstones: &tombstones{Broker: b}, trash: &trash{Broker: b, space: space, clock: newClock(b.Meta, b.Keys)},
+	}
+}
+
+// Start starts the work of every broker, in goroutines of the group.
+func (w *Work) Start() {
+	w.Group.Go(func(ctx context.Context) { every(ctx, retainEvery, nil, w.retention.run) })
+	w.Group.Go(func(ctx context.Context) { every(ctx, deadLettersEvery, nil, w.Letters.run) })
+	w.Group.Go(func(ctx context.Context) { every(ctx, spaceEvery, nil, w.Space.run) })
+	w.Group.Go(func(ctx context.Context) { every(ctx, repairEvery, w.Store.Damaged(), w.Repair.run) })
+}
+
+// Collect does the work of the controller, while the fence holds. It does not wait. One goroutine calls it.
+func (w *Work) Collect(fence metadata.Compare) {
+	w.tombstones.collect(fence)
+	w.trash.collect(fence)
+	w.Idle.collect(fence)
+}
+
 // every calls run at each period, and when wake receives. A run that takes longer than the period delays the next one.
 func every(ctx context.Context, period time.Duration, wake <-chan struct{}, run func(context.Context)) {
 	tick := time.NewTicker(period)

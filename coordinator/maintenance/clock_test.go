@@ -28,7 +28,7 @@ func TestClockIsNeverAhead(t *testing.T) {
 		for i := range 10 {
 			c, fence := brokers[i%2], tenure()
 			for range 30 {
-				now, err := c.Read(t.Context(), fence)
+				now, err := c.read(t.Context(), fence)
 				require.NoError(t, err)
 				require.LessOrEqual(t, now, time.Since(began).Milliseconds()+1)
 				require.GreaterOrEqual(t, now, counted-clockEvery.Milliseconds())
@@ -37,7 +37,7 @@ func TestClockIsNeverAhead(t *testing.T) {
 			}
 			other := tenure()
 			time.Sleep(clockEvery)
-			_, err := c.Read(t.Context(), fence)
+			_, err := c.read(t.Context(), fence)
 			require.Error(t, err, "another broker controls")
 			require.NotEqual(t, fence, other)
 		}

@@ -16,39 +16,35 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// errNoPolicy: the metadata here is older or newer than the channel, so its dead-letter topic is not known.
-var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or any more")
+// errNoPolicy means that the metadata here is older or newer than the channel, so that its dead-letter topic is unknown.
+var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or no longer")
 
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond
 
-// DeadLetters moves messages that failed too often from the channels led here to their
-// dead-letter topics: first the replicated put, then the finish.
+// DeadLetters moves messages that failed too often from the channels led here to their dead-letter topics: first the
+// replicated put, then the finish.
 type DeadLetters struct {
 	*Broker
 	mu struct {
 		sync.Mutex
-		noted  map[*engine.Partition]struct{} // have some, as their channels said
+		noted  map[*engine.Partition]struct{} // have dead letters
 		moving map[*engine.Partition]struct{}
 	}
 }
 
-// NewDeadLetters makes the state.
-func NewDeadLetters(b *Broker) *DeadLetters {
+func newDeadLetters(b *Broker) *DeadLetters {
 	d := &DeadLetters{Broker: b}
 	d.mu.noted, d.mu.moving = map[*engine.Partition]struct{}{}, map[*engine.Partition]struct{}{}
 	return d
 }
 
-// Note has the job look at a partition. It does not block.
+// Note reports that a partition has dead letters. It does not block.
 func (d *DeadLetters) Note(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.noted[p] = struct{}{}
 }
-
-// Run moves the dead letters regularly, until ctx ends.
-func (d *DeadLetters) Run(ctx context.Context) { every(ctx, deadLettersEvery, nil, d.run) }
 
 func (d *DeadLetters) run(context.Context) {
 	for _, p := range d.take() {
@@ -63,8 +59,8 @@ func (d *DeadLetters) run(context.Context) {
 	}
 }
 
-// take gives the partitions that were noted and lead. One whose messages are being moved, or whose
-// topic lies in the trash, stays noted.
+// take returns the noted partitions that are led here. One whose messages are being moved, or whose topic is in the trash,
+// stays noted.
 func (d *DeadLetters) take() (list []*engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,21 +77,21 @@ func (d *DeadLetters) take() (list []*engine.Partition) {
 	return list
 }
 
-// moved notes that the messages of a partition are not being moved any more.
+// moved ends the moving of a partition's messages.
 func (d *DeadLetters) moved(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.moving, p)
 }
 
-// drain moves the dead messages of one channel, as far as they can be moved now.
+// drain moves the dead messages of one channel, as far as possible now.
 func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Channel) {
 	for dead := c.DeadLetters(); len(dead) > 0 && d.move(ctx, p, c, dead); {
 		dead = c.DeadLetters()
 	}
 }
 
-// move moves some dead messages together; false if not all could be.
+// move moves some dead messages together; false if not all could be moved.
 func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) (all bool) {
 	var failed, late []error
 	for i, err := range d.publish(ctx, p, c, dead) {
@@ -113,18 +109,17 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 	}
 	if len(late) > 0 {
 		log.WithError(late[0]).WithField("count", len(late)).
-			Info("dead messages were moved and come again: the channel has another leader")
+			Info("dead messages were moved, and will be moved again: the channel has another leader")
 	}
 	return len(failed) == 0
 }
 
-// may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
-// the broker's.
+// may reports whether the owner of a policy may publish to its dead-letter topic. A policy without an owner always may.
 func (d *DeadLetters) may(p metadata.ChannelPolicy) bool {
 	return p.DeadLetterTopic == "" || p.Owner == "" || d.MayPublish == nil || d.MayPublish(p.Owner, p.DeadLetterTopic)
 }
 
-// Held lists the policies whose owners have lost the right, of the topics whose first partition is led here.
+// Held lists the policies whose owners have lost the right, for the topics whose first partition is led here.
 func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolicy) {
 	for _, p := range partitions {
 		if p.ID().Number != 0 || !p.Leading() {
@@ -151,7 +146,7 @@ func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.
 	}
 	to := s.Policy.DeadLetterTopic
 	if !d.may(s.Policy) {
-		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may not publish to %s any more; grant it the right, or set the policy as another user", api.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
+		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may no longer publish to %s; grant it the right, or set the policy as another user", api.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
 	}
 	messages := make([]queue.Message, len(dead))
 	for i, x := range dead {

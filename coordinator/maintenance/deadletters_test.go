@@ -47,7 +47,7 @@ func TestDeadMessageThatCannotGoIsTriedAgain(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{Now: now.Load, Policy: func(string) nsqd.Policy { return nsqd.Policy{MaxAttempts: 1} }})
 	c, s := r.Channel("ch")
 	to := &topics{err: errors.New("nowhere")}
-	d := NewDeadLetters(&Broker{Catalog: catalog.New(metadata.Keys{}, r.Log), Admin: to, Publisher: to, Log: r.Log})
+	d := newDeadLetters(&Broker{Catalog: catalog.New(metadata.Keys{}, r.Log), Admin: to, Publisher: to, Log: r.Log})
 	r.Publish("m0")
 	got := c.Pull(s, 1, nil)
 	require.Len(t, got, 1)
@@ -75,7 +75,7 @@ func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
 	channels.Apply(metadata.Change{Puts: []metadata.Entry{{
 		Key: keys.Channel(enginetest.ID.Topic, "ch"), Value: metadata.Encode(metadata.ChannelState{V: metadata.Version, ID: c.ID()}),
 	}}})
-	d := NewDeadLetters(&Broker{Catalog: channels, Admin: to, Publisher: to, Log: r.Log})
+	d := newDeadLetters(&Broker{Catalog: channels, Admin: to, Publisher: to, Log: r.Log})
 	for _, at := range []int64{5, 5, 6} {
 		d.publish(t.Context(), r.Partition, c, []api.Delivery{{Message: queue.Message{Seq: 3, Time: at}}})
 	}
@@ -89,7 +89,7 @@ func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
 // to its leader.
 func TestPartitionsAreMovedOneAtATime(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
-	d := NewDeadLetters(&Broker{Log: r.Log})
+	d := newDeadLetters(&Broker{Log: r.Log})
 	p := r.Partition
 	require.Empty(t, d.take())
 	d.Note(p)

@@ -55,8 +55,8 @@ func (i *Idle) collectChannels(ctx context.Context, fence metadata.Compare, list
 	}
 }
 
-// prune forgets the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has
-// the option.
+// prune removes the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has the
+// option.
 func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
 	for _, c := range list {
@@ -75,8 +75,8 @@ func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
 	}
 }
 
-// channelCandidates are the channels that are deleted when nothing uses them, of one topic or of all (0). A channel
-// of a dead-letter topic is never idle: its messages wait for an operator.
+// channelCandidates are the channels that are deleted when idle, of one topic or of all (0). A channel of a dead-letter
+// topic is never idle: its messages wait for an operator.
 func (i *Idle) channelCandidates(of ident.TopicID) (list []idleCandidate) {
 	if i.DeleteGrace <= 0 {
 		return nil
@@ -114,8 +114,8 @@ func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidat
 	return nil
 }
 
-// channelIdle is for how long nothing has used a channel, as the present leaders of all partitions have said; 0:
-// for a shorter time than the option's, or it is in use. known is false if one of them did not answer.
+// channelIdle is how long nothing has used a channel, as reported by the present leaders of all partitions; 0: less than
+// the time in the option, or it is in use. known is false if one of them did not answer.
 func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
 	for n := range c.topic.Span() {
 		id := ident.Partition{Topic: c.topic.ID, Number: uint16(n)}
@@ -156,9 +156,9 @@ func (i *Idle) note(c idleCandidate, code, state, text string) {
 	i.Events.Add(events.Event{Kind: events.Topic, Topic: c.name, ID: ident.Partition{Topic: c.topic.ID}, Code: code, State: state, Text: text, Broker: i.Self})
 }
 
-// removeChannel deletes a channel if it is idle still, as its leaders say when they are asked again.
+// removeChannel deletes a channel if its leaders report again that it is idle.
 func (i *Idle) removeChannel(ctx context.Context, fence metadata.Compare, c idleCandidate, a announcement) error {
-	now := i.channelCandidates(c.topic.ID) // the topic's key has moved if another of its channels was deleted
+	now := i.channelCandidates(c.topic.ID) // another deleted channel changes the topic's key
 	at := slices.IndexFunc(now, func(x idleCandidate) bool { return x.key() == c.key() && x.state.Revision == c.state.Revision })
 	if at < 0 {
 		return nil
@@ -189,8 +189,8 @@ func (i *Idle) delete(ctx context.Context, fence metadata.Compare, c idleCandida
 	return err
 }
 
-// Announced lists the channels that this broker, as the controller, will delete, the first one first. Any
-// goroutine may call it.
+// Announced lists the channels that this broker, as the controller, will delete, next deletion first. Any goroutine may
+// call it.
 func (i *Idle) Announced() (list []api.IdleChannel) {
 	if i.Catalog.Controller() != i.Self {
 		return nil

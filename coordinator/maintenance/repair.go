@@ -15,26 +15,19 @@ import (
 )
 
 const (
-	// repairEvery is how often places are tried again that could not be repaired.
-	repairEvery = time.Second
-	// repairBytes is about how much of a log is asked for at once.
-	repairBytes = 1 << 20
-	// repairTimeout bounds one question.
-	repairTimeout = 5 * time.Second
+	repairEvery   = time.Second     // retries places that could not be repaired
+	repairBytes   = 1 << 20         // of a log that are requested at once, about
+	repairTimeout = 5 * time.Second // of one request
 )
 
-// Repair fetches the damaged places of replicas here from other replicas. A damaged
-// replica is a member like any other; its machine is not notified.
+// Repair copies the damaged places of replicas here from other replicas. A damaged replica is a member like any other; its
+// machine is not notified.
 type Repair struct {
 	*Broker
-	refused map[*engine.Partition]string // logged last; the job's goroutine has it
+	refused map[*engine.Partition]string // logged last; owned by the goroutine
 }
 
-// NewRepair makes the state.
-func NewRepair(b *Broker) *Repair { return &Repair{Broker: b, refused: map[*engine.Partition]string{}} }
-
-// Run repairs places when a read finds damage, and tries again regularly, until ctx ends.
-func (r *Repair) Run(ctx context.Context) { every(ctx, repairEvery, r.Store.Damaged(), r.run) }
+func newRepair(b *Broker) *Repair { return &Repair{Broker: b, refused: map[*engine.Partition]string{}} }
 
 func (r *Repair) run(ctx context.Context) {
 	for _, p := range r.Engine.Partitions() {
@@ -48,7 +41,7 @@ func (r *Repair) run(ctx context.Context) {
 	}
 }
 
-// repair goes through the damaged places of one replica.
+// repair repairs the damaged places of one replica.
 func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error) {
 	for _, d := range p.Store().Damaged() {
 		end, from, err := r.repairPlace(ctx, p, d.From)
@@ -59,7 +52,7 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 		r.Metrics.Event(metrics.EventRepaired)
 		r.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{"from": from, "start": d.From, "end": end}).
 			Info("damaged range repaired")
-		_, _ = p.Store().ReadAt(end, 1) // if the damage continues there it is noticed now
+		_, _ = p.Store().ReadAt(end, 1) // detects damage that continues there
 	}
 	return failed
 }
@@ -97,9 +90,8 @@ func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.O
 	return p.Store().Repair(batches)
 }
 
-// Batches gives another broker committed batches of a replica here (calls.Batches). It
-// may be any replica: committed batches are the same on all of them, and the other broker
-// checks them against its chain of checksums.
+// Batches returns committed batches of a replica here to another broker (calls.Batches). They are the same on all replicas,
+// and the other broker checks them against its chain of checksums.
 func (r *Repair) Batches(req calls.BatchesRequest) (calls.BatchesReply, error) {
 	var reply calls.BatchesReply
 	p, ok := r.Engine.Partition(req.Partition())

@@ -26,14 +26,14 @@ type retained struct {
 	t         *testing.T
 	topic     metadata.TopicState
 	catalog   *catalog.Catalog
-	retention *Retention
+	retention *retention
 }
 
 func newRetained(t *testing.T) *retained {
 	r := &retained{Replica: enginetest.New(t, nsqd.Options{}), t: t, topic: metadata.TopicState{ID: enginetest.ID.Topic, Partitions: 1}}
 	r.catalog = catalog.New(metadata.Keys{}, r.Log)
 	b := &Broker{Engine: r.Engine, Store: r.Store, Catalog: r.catalog, Log: r.Log}
-	r.retention = NewRetention(b, NewSpace(b))
+	r.retention = newRetention(b, newSpace(b))
 	return r
 }
 

@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// spaceEvery is how often the disk is looked at, and how often a broker that
-	// is short of space says so. The reserve has to last for twice that.
+	// spaceEvery is the pause between two checks of the disk, and two reports of a broker that is short of space. The
+	// reserve has to last for twice that.
 	spaceEvery = 200 * time.Millisecond
-	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one at the edge
-	// would leave and join the in-sync sets all the time.
+	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one near the
+	// limit would leave and join the in-sync sets all the time.
 	spaceBack = 5 * time.Second
 	// spaceForgotten is how long another broker's report about its disk is valid.
 	spaceForgotten = 10 * spaceEvery
 )
 
-// Space has the brokers that are below their disk reserve, and watches the disk here. The machines are notified of each
-// change. Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and gives the
-// leaderships away that such a member can take. Of the other partitions with it in the in-sync set puts are refused, before
-// anything is written: a full disk would stop that member's store. Finishes, deletions and
-// all that makes room again still go through.
+// Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each
+// change. Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and transfers the
+// leaderships that such a member can take. Puts to other partitions with it in the in-sync set are refused before anything
+// is written: a full disk would stop that member's store. Finishes, deletions and whatever frees space still succeed.
 type Space struct {
 	*Broker
-	was   bool        // below the reserve at the last look; the job's goroutine has it
-	below time.Time   // when a look last found it below; the same goroutine has it
+	was   bool        // below the reserve at the last check; owned by the goroutine
+	below time.Time   // when a check last found it below; owned by the goroutine
 	any   atomic.Bool // some broker is: the common answer costs one load
 	mu    struct {    // held while events are posted
 		sync.Mutex
@@ -40,14 +39,13 @@ type Space struct {
 	}
 }
 
-// NewSpace makes the state.
-func NewSpace(b *Broker) *Space {
+func newSpace(b *Broker) *Space {
 	s := &Space{Broker: b}
 	s.mu.until = map[ident.Node]time.Time{}
 	return s
 }
 
-// Begin looks at the disk for the first time, before a replica is opened: a broker that starts with a full disk takes nothing.
+// Begin checks the disk before a replica is opened: a broker that starts with a full disk takes nothing.
 func (s *Space) Begin() {
 	if s.was = s.belowReserve(); s.was {
 		s.below = time.Now()
@@ -56,11 +54,11 @@ func (s *Space) Begin() {
 	}
 }
 
-// Any reports whether some broker is below its reserve.
-func (s *Space) Any() bool { return s.any.Load() }
+// isAny reports whether some broker is below its reserve.
+func (s *Space) isAny() bool { return s.any.Load() }
 
-// AnyOf reports whether one of these brokers is below its reserve.
-func (s *Space) AnyOf(nodes []ident.Node) bool {
+// anyOf reports whether one of these brokers is below its reserve.
+func (s *Space) anyOf(nodes []ident.Node) bool {
 	if !s.any.Load() {
 		return false
 	}
@@ -84,8 +82,8 @@ func (s *Space) Short(isr []ident.Member) bool {
 	return slices.ContainsFunc(isr, func(m ident.Member) bool { return s.lowLocked(m.Node) })
 }
 
-// Lacking counts the partitions led here whose puts are refused for lack of space: fewer members of the in-sync set than the
-// minimum have room.
+// Lacking counts the partitions led here whose puts are refused for lack of space: fewer in-sync members than the minimum
+// have room.
 func (s *Space) Lacking() (n int) {
 	if !s.any.Load() {
 		return 0
@@ -104,12 +102,9 @@ func (s *Space) Lacking() (n int) {
 }
 
 // Low reports whether a broker is below its reserve.
-func (s *Space) Low(n ident.Node) bool { return s.AnyOf([]ident.Node{n}) }
+func (s *Space) Low(n ident.Node) bool { return s.anyOf([]ident.Node{n}) }
 
-// Here reports whether this broker is below its reserve.
-func (s *Space) Here() bool { return s.Low(s.Self) }
-
-// Introduce posts which of these brokers are below their reserve (replicas.Space).
+// Introduce posts the brokers that are below their reserve (replicas.Space).
 func (s *Space) Introduce(nodes []ident.Node, post func(replica.Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +115,7 @@ func (s *Space) Introduce(nodes []ident.Node, post func(replica.Event)) {
 	}
 }
 
-// Notice takes another broker's report about its disk (calls.Space).
+// Notice handles another broker's report about its disk (calls.Space).
 func (s *Space) Notice(n calls.SpaceNotice) { s.set(ident.Node(n.Node), n.Low, time.Now()) }
 
 func (s *Space) set(n ident.Node, low bool, now time.Time) {
@@ -146,7 +141,7 @@ func (s *Space) changedLocked(n ident.Node, was, low bool) {
 	}
 }
 
-// expire forgets the other brokers that have not said so again. This one has room when a look says so, however late.
+// expire drops other brokers without a recent report. This broker has room when a check finds so, however late.
 func (s *Space) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,9 +153,6 @@ func (s *Space) expire(now time.Time) {
 	}
 }
 
-// Run watches the disk until ctx ends.
-func (s *Space) Run(ctx context.Context) { every(ctx, spaceEvery, nil, s.run) }
-
 // TrashBytes is the size of the replicas here whose topics are in the trash.
 func (s *Space) TrashBytes() (sum int64) {
 	for _, p := range s.Engine.Partitions() {
@@ -171,8 +163,7 @@ func (s *Space) TrashBytes() (sum int64) {
 	return sum
 }
 
-// run watches the disk, and notifies the others as long as it is short of space, and once
-// when it is not any more.
+// run checks the disk, and notifies the others while it is short of space, and once when it no longer is.
 func (s *Space) run(ctx context.Context) {
 	now := time.Now()
 	s.expire(now)
@@ -193,7 +184,7 @@ func (s *Space) run(ctx context.Context) {
 	}
 }
 
-// giveWay transfers the leaderships whose partitions take puts with another leader: a minimum of members has room.
+// giveWay transfers the leaderships of partitions of which a minimum of other members has room.
 func (s *Space) giveWay() {
 	for _, p := range s.Engine.Partitions() {
 		if v := p.View(); v.Role == replica.Leader {
@@ -219,8 +210,8 @@ func (s *Space) successor(v *replica.View) (to ident.Node, ok bool) {
 	return to, roomy >= max(v.MinInSync, 1)
 }
 
-// belowReserve looks at the file system and at the size of the logs. If the file system does not say how much is free, the
-// answer is that of the last look.
+// belowReserve checks the free space and the size of the logs. If the file system does not report the free space, it
+// repeats the last result.
 func (s *Space) belowReserve() bool {
 	if limit := s.MaxDiskBytes; limit > 0 {
 		used := int64(0)
@@ -251,7 +242,7 @@ func (s *Space) log(low bool) {
 	log.Info("disk space recovered, accepting puts")
 }
 
-// notify notifies every broker that answers. One that misses it is notified again.
+// notify notifies every broker that answers. The next call repeats it for one that misses it.
 func (s *Space) notify(ctx context.Context, low bool) {
 	ctx, cancel := context.WithTimeout(ctx, spaceEvery)
 	defer cancel()

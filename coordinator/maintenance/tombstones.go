@@ -12,9 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Tombstones collects the tombstones of deleted topics, which are there for brokers that
-// were away. The controller alone calls Collect, in one goroutine.
-type Tombstones struct {
+// tombstones removes the tombstones of deleted topics, which are for brokers that were away.
+type tombstones struct {
 	*Broker
 	seen *presence
 }
@@ -23,17 +22,13 @@ type Tombstones struct {
 type presence struct {
 	brokers  map[ident.Node]ident.Incarnation
 	since    time.Time
-	revision atomic.Int64 // of the metadata then; 0 = not known
+	revision atomic.Int64 // of the metadata then; 0: unknown
 	busy     atomic.Bool  // some tombstones are being removed
 }
 
-// NewTombstones makes the collection's state.
-func NewTombstones(b *Broker) *Tombstones { return &Tombstones{Broker: b} }
-
-// Collect removes the tombstones that no broker needs: all brokers have been here,
-// without a break, for the grace time since the topics were deleted. It does not wait:
-// there may be a million of them. fence is the controller's.
-func (t *Tombstones) Collect(fence metadata.Compare) {
+// collect removes the tombstones that no broker needs: all brokers have been registered, without a break, for the grace
+// since the topics were deleted. It does not wait: there may be a million of them.
+func (t *tombstones) collect(fence metadata.Compare) {
 	now := t.present()
 	s := t.seen
 	if s == nil || now == nil || !maps.Equal(now, s.brokers) {
@@ -52,8 +47,8 @@ func (t *Tombstones) Collect(fence metadata.Compare) {
 	})
 }
 
-// present are the runs of all brokers; nil while one of them is away.
-func (t *Tombstones) present() map[ident.Node]ident.Incarnation {
+// present are the incarnations of all brokers; nil while one is away.
+func (t *tombstones) present() map[ident.Node]ident.Incarnation {
 	present := map[ident.Node]ident.Incarnation{}
 	for _, r := range t.Catalog.LiveNodes() {
 		present[r.Name] = r.Incarnation
@@ -66,9 +61,8 @@ func (t *Tombstones) present() map[ident.Node]ident.Incarnation {
 	return present
 }
 
-// removeOld removes the tombstones that were there the last time already, while this
-// broker is the controller.
-func (t *Tombstones) removeOld(ctx context.Context, fence metadata.Compare, s *presence) error {
+// removeOld removes the tombstones that the last call already found.
+func (t *tombstones) removeOld(ctx context.Context, fence metadata.Compare, s *presence) error {
 	entries, revision, err := t.Meta.List(ctx, t.Keys.Tombstones())
 	if err != nil {
 		return err

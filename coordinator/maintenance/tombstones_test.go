@@ -34,7 +34,7 @@ func TestOldTombstonesGo(t *testing.T) {
 	log.SetOutput(io.Discard)
 	keys := metadata.Keys{Cluster: "test"}
 	c, group := catalog.New(keys, log), concurrency.NewGroup()
-	collection := NewTombstones(&Broker{Meta: store, Keys: keys, Catalog: c, Group: group, Log: log})
+	collection := (&tombstones{Broker: &Broker{Meta: store, Keys: keys, Catalog: c, Group: group, Log: log}})
 	run := func(incarnation int64) {
 		c.Apply(metadata.Change{Puts: []metadata.Entry{
 			{Key: keys.Node("n1"), Value: metadata.Encode(metadata.NodeState{V: metadata.Version, Name: "n1"})},
@@ -52,7 +52,7 @@ func TestOldTombstonesGo(t *testing.T) {
 	fence := metadata.Compare{Key: "/nobody"}
 	look := func(want int) {
 		t.Helper()
-		collection.Collect(fence)
+		collection.collect(fence)
 		group.Wait()
 		left, _, err := store.List(t.Context(), keys.Tombstones())
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 )
 
 // Config has the endpoints of an etcd and the credentials for it.
@@ -72,7 +73,7 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	if c.TLS != nil {
 		security = c.TLS()
 		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // else the client uses plain text
-			options = append(options, grpc.WithTransportCredentials(renewed{c.TLS}))
+			options = append(options, grpc.WithTransportCredentials(renewed{credentials.NewTLS(security), c.TLS}))
 		}
 	}
 	done, stop := context.WithCancel(context.Background())

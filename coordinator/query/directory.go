@@ -19,8 +19,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// lookupWait bounds how long Lookup waits while a partition has no leader, and
-// Cluster while there is no controller.
+// lookupWait bounds how long Lookup waits while a partition has no leader, and Cluster while there is no controller.
 const lookupWait = 1500 * time.Millisecond
 
 // Options are all required.
@@ -34,8 +33,7 @@ type Options struct {
 	Caller  calls.Caller
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
-	// Hangs reports whether a broker said that its disk or a core loop does not make progress, or that its
-	// store has failed.
+	// Hangs reports whether a broker reported that its disk or a core loop does not make progress, or its store failed.
 	Hangs func(ident.Node) bool
 	// Unanswered reports whether a broker's address neither answers nor refuses connections.
 	Unanswered func(ident.Node) bool
@@ -66,8 +64,8 @@ func New(o Options) (*Directory, *Inspector) {
 	return d, d.inspector
 }
 
-// Leader is the leader of a partition as the metadata says, or in a later epoch the
-// replica here; false while that incarnation is not live.
+// Leader is the leader of a partition in the metadata or, in a later epoch, the one that the replica here follows; false
+// while that incarnation is not live.
 func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	s, ok := d.o.Catalog.Partition(p)
 	if !ok {
@@ -81,9 +79,8 @@ func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	return l, live && r.Incarnation == s.LeaderIncarnation
 }
 
-// followed is the leader that the replica here follows in a later epoch than the metadata
-// is known to name: the watch may be behind for as long as this broker does not reach the
-// store, although it reaches the leader.
+// followed is the leader that the replica here follows in a later epoch than the known one: the watch lags while this
+// broker does not reach the store, although it reaches the leader.
 func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Leadership, bool) {
 	p, ok := d.o.Engine.Partition(id)
 	if !ok {
@@ -97,9 +94,8 @@ func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Lea
 	return catalog.Leadership{Node: v.Follows, Incarnation: inc, Epoch: v.Epoch}, up
 }
 
-// Lookup gives a topic's channels, and for each partition its leader and a live
-// in-sync follower, so that a consumer is connected to a survivor when the
-// leader dies. It waits up to 1.5 s while a partition has no leader.
+// Lookup returns a topic's channels, and for each partition its leader and a live in-sync follower, so that a consumer is
+// connected to a survivor when the leader dies. It waits up to 1.5 s while a partition has no leader.
 func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.Producer, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupWait)
 	defer cancel()
@@ -107,7 +103,7 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.P
 	if !ok {
 		return nil, nil, api.ErrTopicNotFound
 	}
-	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // then the followers must do
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // otherwise the followers are returned
 	names := map[ident.Node]bool{}
 	for n := range t.Partitions {
 		p, _ := d.o.Catalog.Partition(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -132,7 +128,7 @@ func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionL
 	if !ok {
 		return nil, api.ErrTopicNotFound
 	}
-	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // those without a leader are left out
+	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // partitions without a leader are omitted
 	var all []api.PartitionLeader
 	for n := range t.Partitions {
 		leader, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -170,7 +166,7 @@ func (d *Directory) serving(s metadata.PartitionState) []ident.Node {
 	return out
 }
 
-// Alive reports whether a broker is registered, stays, and answers.
+// Alive reports whether a broker is registered, not stopping, and answers.
 func (d *Directory) Alive(n ident.Node) bool {
 	r, ok := d.o.Catalog.LiveNode(n)
 	return ok && !r.Transferring && d.o.Peers.Up(n)
@@ -178,17 +174,8 @@ func (d *Directory) Alive(n ident.Node) bool {
 
 // Isolated reports whether other brokers are registered and none of them answers.
 func (d *Directory) Isolated() bool {
-	others := 0
-	for _, r := range d.o.Catalog.LiveNodes() {
-		if r.Name == d.o.Self.Name {
-			continue
-		}
-		if d.o.Peers.Up(r.Name) {
-			return false
-		}
-		others++
-	}
-	return others > 0
+	others := slices.DeleteFunc(d.o.Catalog.LiveNodes(), func(r catalog.Registration) bool { return r.Name == d.o.Self.Name })
+	return len(others) > 0 && !slices.ContainsFunc(others, func(r catalog.Registration) bool { return d.o.Peers.Up(r.Name) })
 }
 
 // Topics lists the topics of the cluster, sorted (api.Directory).
@@ -205,8 +192,7 @@ func (d *Directory) Replicas(p ident.Partition) []ident.Node {
 	return list
 }
 
-// Channels lists a topic's channels, sorted; the ephemeral ones only as far as
-// this broker serves them.
+// Channels lists a topic's channels, sorted; ephemeral ones only if this broker serves them.
 func (d *Directory) Channels(topic string) []string {
 	t, ok := d.o.Catalog.Topic(topic)
 	if !ok {

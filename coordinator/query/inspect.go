@@ -12,14 +12,13 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Inspector reads the replicas on one broker, and messages of others'. It is
-// api.Inspector and api.Stats.
+// Inspector reads the replicas on this broker, and messages of others'. It implements api.Inspector and api.Stats.
 type Inspector struct {
 	o         *Options
 	directory *Directory
 }
 
-// Health is nil or why the broker cannot store (api.Stats).
+// Health is the reason why the broker cannot store messages, or nil (api.Stats).
 func (i *Inspector) Health() error {
 	if err := i.o.Store.Err(); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -38,8 +37,7 @@ func (i *Inspector) Disk() (s api.DiskSample) {
 	return s
 }
 
-// Busy is how long the present write of the journal, or pass of a core loop, has been under
-// way (calls.Busy).
+// Busy is the duration of the present write of the journal or pass of a core loop (calls.Busy).
 func (i *Inspector) Busy() calls.BusyReply {
 	return calls.BusyReply{Milliseconds: max(i.o.Store.Busy(), slices.Max(i.o.Engine.Busy())).Milliseconds()}
 }
@@ -67,8 +65,7 @@ func (i *Inspector) counters() api.CounterTotals {
 	return t
 }
 
-// Ends reports the ends of the partitions led here, and the damaged places of all replicas
-// (calls.Ends).
+// Ends are the ends of the partitions led here, and the damaged places of all replicas (calls.Ends).
 func (i *Inspector) Ends() calls.EndsReply {
 	r := calls.EndsReply{Damaged: i.damaged()}
 	for _, p := range i.o.Engine.Partitions() {
@@ -102,8 +99,8 @@ func (i *Inspector) damaged() (out []calls.DamagedPlace) {
 	return out
 }
 
-// sequences are the messages of a damaged place, as the commit log has them; 0, 0
-// if it does not. A channel that seeks the end has passed it.
+// sequences are the messages of a damaged place by the commit log; 0, 0 if it does not have them. A channel that seeks the
+// end has passed the place.
 func sequences(p *engine.Partition, d queue.Damage) (first, end ident.Sequence) {
 	from, ok := p.Store().Index().AtOffset(d.From)
 	to, ok2 := p.Store().Index().AtOffset(d.To - 1)

@@ -13,12 +13,11 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// followersWait bounds how long a scrape waits for the core loops: a hung loop must not hide the
-// metrics that show it.
+// followersWait bounds how long a scrape waits for the core loops: a hung loop must not suppress the metrics that show it.
 const followersWait = 100 * time.Millisecond
 
-// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of
-// this process as a leader, also of partitions that it does not lead any more.
+// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of this process as a
+// leader, also of partitions that it no longer leads.
 func (i *Inspector) TopicMetrics() []metrics.Topic {
 	rows := topicRows{}
 	now := time.Now()
@@ -46,9 +45,9 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 	return rows.list()
 }
 
-// lag is the age of the oldest message that a channel has neither finished nor deferred, by the
-// index of the log: no message is read. A message that came back (a requeue, a timeout, a consumer
-// that left) is deferred from then on; while a consumer holds it again, the time of that counts.
+// lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log, without
+// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while
+// it is in flight again, the time since its delivery counts.
 func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) time.Duration {
 	if !c.Lags {
 		return c.Held
@@ -60,7 +59,7 @@ func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) 
 	return max(now.Sub(time.UnixMilli(r.TimeMS)), c.Held) // clocks of brokers differ
 }
 
-// topicRows gathers the rows of a scrape by topic.
+// topicRows collects the rows of a scrape by topic.
 type topicRows map[string]*topicRow
 
 type topicRow struct {
@@ -125,8 +124,8 @@ func (r *topicRow) worked(done nsqd.Work) {
 type Replication struct {
 	Hosted, Led, UnderReplicated, BelowMin, SingleCopy int
 	PendingBytes                                       int64
-	// Behind and Owes are what the replicas on other brokers lack, by broker: the sum of the bytes,
-	// and the longest time.
+	// Behind and Owes are the lag of the replicas on other brokers, by broker: the sum of the bytes, and the longest
+	// time.
 	Behind map[ident.Node]int64
 	Owes   map[ident.Node]time.Duration
 	// Partitions has a row for each partition led here.
@@ -151,7 +150,7 @@ func (i *Inspector) Replication() Replication {
 	return r
 }
 
-// caughtUp reports that a partition is not led here, or that all its replicas have all of the log.
+// caughtUp reports whether a partition is not led here, or all its replicas have the whole log.
 func caughtUp(p *engine.Partition) bool {
 	v := p.View()
 	return v.Role != replica.Leader || !v.UnderReplicated && v.End == v.Committed

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"time"
@@ -20,9 +21,8 @@ type led struct {
 	epoch  uint64
 }
 
-// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a
-// channel, if named, select one. Only a sample of a named channel has its partitions. It reads
-// what Stats reads, and no message.
+// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a channel, if named, select
+// one. Only a sample of a named channel has its partitions. No message is read.
 func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	byName := map[string]*sample{}
 	now := time.Now()
@@ -44,12 +44,7 @@ func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 		}
 		out = append(out, s.TopicSample)
 	}
-	slices.SortFunc(out, func(a, b api.TopicSample) int {
-		if a.Topic < b.Topic {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b api.TopicSample) int { return cmp.Compare(a.Topic, b.Topic) })
 	return out
 }
 

@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Topics gives the statistics of the partitions led here (api.Stats). Partitions of one
-// topic are added up.
+// Topics returns the statistics of the partitions led here, added up by topic (api.Stats).
 func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
 	byName := map[string]*api.TopicStats{}
 	for _, p := range i.o.Engine.Partitions() {
@@ -58,8 +58,7 @@ func byChannel(c api.ChannelStats, name string) int { return cmp.Compare(c.Chann
 
 func byAddress(c api.ClientStats, address string) int { return cmp.Compare(c.RemoteAddress, address) }
 
-// addChannel adds one partition's numbers. A consumer is attached to every
-// partition, so it appears once for each: clients are distinguished by address.
+// addChannel adds one partition's numbers. A consumer is attached to every partition: clients are distinguished by address.
 func addChannel(sum *api.ChannelStats, part api.ChannelStats) {
 	sum.Depth += part.Depth
 	sum.BackendDepth += part.BackendDepth
@@ -100,8 +99,7 @@ func addClients(sum *api.ChannelStats, part api.ChannelStats) {
 	}
 }
 
-// addLatency joins two partitions' percentiles: each is weighted with its number
-// of messages, which is exact when they have the same distribution.
+// addLatency joins two partitions' percentiles, weighted by their messages: exact if they have the same distribution.
 func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 	count := sum.Count + part.Count
 	if part.Count == 0 || count == 0 {
@@ -116,4 +114,45 @@ func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 		}
 	}
 	sum.Count, sum.Percentiles = count, joined
+}
+
+// Summed implements api.Stats for tools that add brokers up, such as nsqadmin: a client appears once, at the broker that it
+// is connected to. If that leads no partition of the topic, it does not report the topic. The leaders then report the
+// client, each with the counts of its own partitions: their sum is right.
+type Summed struct{ *Inspector }
+
+// Topics implements api.Stats.
+func (s Summed) Topics(topic, channel string, clients bool) []api.TopicStats {
+	topics := s.Inspector.Topics(topic, channel, true)
+	for i := range topics {
+		leaders := s.leaders(topics[i].TopicName)
+		for j := range topics[i].Channels {
+			once(&topics[i].Channels[j], leaders)
+			if !clients {
+				topics[i].Channels[j].Clients = nil
+			}
+		}
+	}
+	return topics
+}
+
+// leaders are the brokers that report a topic.
+func (s Summed) leaders(topic string) (all []ident.Node) {
+	state, ok := s.o.Catalog.Topic(topic)
+	if !ok {
+		return nil
+	}
+	for number := range state.Partitions {
+		if p, ok := s.o.Catalog.Partition(ident.Partition{Topic: state.ID, Number: uint16(number)}); ok {
+			all = append(all, p.Leader)
+		}
+	}
+	return all
+}
+
+// once removes the clients that another of the brokers reports.
+func once(ch *api.ChannelStats, leaders []ident.Node) {
+	all := len(ch.Clients)
+	ch.Clients = slices.DeleteFunc(ch.Clients, func(c api.ClientStats) bool { return c.Relayed && slices.Contains(leaders, c.Edge) })
+	ch.ClientCount -= all - len(ch.Clients)
 }

@@ -56,8 +56,8 @@ type Options struct {
 	Actions     int   // 64: in one plan
 }
 
-// Action is one step; the set is closed. String returns its name for the log.
-type Action interface{ String() string }
+// Action is a DropTombstone, TransferLeadership, Rewrite or Forget.
+type Action any
 
 type (
 	// DropTombstone removes the key of a deleted topic, and remaining keys of its channels.
@@ -81,18 +81,6 @@ type (
 	// Forget removes a broker without replicas that has left the cluster.
 	Forget struct{ Node ident.Node }
 )
-
-// String implements Action.
-func (DropTombstone) String() string { return "drop_tombstone" }
-
-// String implements Action.
-func (TransferLeadership) String() string { return "transfer_leadership" }
-
-// String implements Action.
-func (Rewrite) String() string { return "rewrite_partition" }
-
-// String implements Action.
-func (Forget) String() string { return "forget_broker" }
 
 // Plan lists what should be done now.
 func Plan(s Snapshot, o Options) []Action {

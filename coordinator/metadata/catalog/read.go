@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // Topic finds a topic that is not deleted.
@@ -201,4 +202,42 @@ func (c *Catalog) Cluster() metadata.ClusterState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.cluster
+}
+
+// Census counts the brokers and partitions of the cluster.
+type Census struct {
+	Brokers, Registered int
+	Partitions          int
+	Leaderless          int // partitions whose leader's registration has ended
+	UnderReplicated     int // partitions with a replica that is not in the in-sync set
+}
+
+// Census counts at one moment.
+func (c *Catalog) Census() Census {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := Census{Brokers: len(c.mu.nodes), Registered: len(c.mu.live), Partitions: len(c.mu.partitions)}
+	for _, s := range c.mu.partitions {
+		if r, live := c.mu.live[s.Leader]; !live || r.Incarnation != s.LeaderIncarnation {
+			n.Leaderless++
+		}
+		if s.UnderReplicated() {
+			n.UnderReplicated++
+		}
+	}
+	return n
+}
+
+// Policy is the policy in a channel's key, for its queue.
+func (c *Catalog) Policy(t ident.TopicID, channel string) nsqd.Policy {
+	s := c.Channels(t)[channel]
+	p := s.Policy
+	return nsqd.Policy{
+		MaxAttempts: p.MaxAttempts,
+		DeadLetters: p.DeadLetterTopic != "",
+		Backoff:     nsqd.Backoff{BaseMS: p.Backoff.BaseMS, MaxMS: p.Backoff.MaxMS, Factor: p.Backoff.Factor, Jitter: p.Backoff.Jitter},
+		Filter:      p.Filter,
+		Revision:    s.Revision,
+		Channel:     s.ID,
+	}
 }

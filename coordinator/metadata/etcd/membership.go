@@ -6,9 +6,34 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 )
+
+// leavePause is the pause between two attempts: etcd refuses the removal of a member that has
+// been connected to the others for less than 5 s.
+const leavePause = 100 * time.Millisecond
+
+// Leave permanently removes this member from its cluster before it stops: of two members the
+// other one could not do it alone. The last member stays.
+func (s *Server) Leave(ctx context.Context) error {
+	e := s.etcd.Server
+	if len(e.Cluster().Members()) < 2 {
+		return nil
+	}
+	for {
+		_, err := e.RemoveMember(ctx, s.MemberID())
+		switch {
+		case err == nil, errors.Is(err, etcderrors.ErrStopped):
+			return nil
+		case !errors.Is(err, etcderrors.ErrUnhealthy) || !concurrency.Sleep(ctx, leavePause):
+			return fmt.Errorf("etcdserver: leave: %w", err)
+		}
+	}
+}
 
 // RemoveMember permanently removes another member from the cluster; a member that is not there is
 // no error. etcd refuses a removal that would leave the running members without a majority.
@@ -47,4 +72,24 @@ func (s *Server) whyStopped(ctx context.Context) error {
 		return ErrStopped
 	}
 	return ErrStopped
+}
+
+// ForceNewCluster starts a member of several as a cluster with no other member, on loopback.
+// It is the way out when the majority of the members is permanently lost. Entries that only the
+// others had committed are lost. Afterwards the member is started as usual, and the others
+// join it as new members, with empty directories.
+func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {
+	if !Exists(o.Dir) {
+		return nil, fmt.Errorf("%w: %s holds no member", ErrOptions, o.Dir)
+	}
+	o.InitialCluster, o.forceNew = "", true
+	s, err := Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Wait(ctx); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
 }
