@@ -27,15 +27,15 @@ func one(is bool) float64 {
 	return 0
 }
 
-// sameScrape is how long one look at the partitions serves: the collectors of one scrape share it.
+// sameScrape is how long a result is shared by the collectors of one scrape.
 const sameScrape = 50 * time.Millisecond
 
-// reportReplication shares one look at all partitions between the two collectors that need it.
+// reportReplication shares one examination of all partitions between two collectors.
 func (b *Broker) reportReplication() {
 	var mu sync.Mutex
 	var last query.Replication
 	var at time.Time
-	look := func() query.Replication {
+	read := func() query.Replication {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.IsZero() || time.Since(at) > sameScrape {
@@ -43,12 +43,12 @@ func (b *Broker) reportReplication() {
 		}
 		return last
 	}
-	b.o.Metrics.Partitions(func() []metrics.Partition { return look().Partitions })
+	b.o.Metrics.Partitions(func() []metrics.Partition { return read().Partitions })
 	b.o.Metrics.Source([]string{
 		"replicas", "partitions_led", "partitions_under_replicated", "partitions_below_min_in_sync", "partitions_single_copy",
 		"puts_pending_bytes", "follower_lag_bytes", "follower_lag_seconds",
 	}, func(emit metrics.Emit) {
-		r := look()
+		r := read()
 		emit("replicas", float64(r.Hosted))
 		emit("partitions_led", float64(r.Led))
 		emit("partitions_under_replicated", float64(r.UnderReplicated))
@@ -82,8 +82,10 @@ func (b *Broker) reportCluster() {
 }
 
 func (b *Broker) reportDisk() {
-	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.work.Space.TrashBytes()) })
-	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space"}, func(emit metrics.Emit) {
+	b.o.Metrics.Source([]string{
+		"trash_bytes", "disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space",
+	}, func(emit metrics.Emit) {
+		emit("trash_bytes", float64(b.work.Space.TrashBytes()))
 		disk := b.Inspector.Disk()
 		if disk.FreeKnown {
 			emit("disk_free_bytes", float64(disk.FreeBytes))

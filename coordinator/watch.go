@@ -122,17 +122,17 @@ func (b *Broker) runCounting(ctx context.Context) {
 	})
 }
 
-// watchDelay measures how long a change of this broker takes to come back by the watch of the
-// metadata: everything that a broker has of the others is as old.
+// watchDelay measures how long a change of this broker takes until the watch of the metadata returns it: all that a broker has
+// of the others is as old.
 type watchDelay struct {
 	mu       sync.Mutex
-	seen     int64     // the newest revision that the watch has brought
+	seen     int64     // the newest revision that the watch has returned
 	awaited  int64     // the oldest own change that it has not; 0: none
 	since    time.Time // when the store had made it
 	measured time.Duration
 }
 
-// wrote notes an own change that the store has made.
+// wrote notes an own change when the store has made it.
 func (d *watchDelay) wrote(revision int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (d *watchDelay) wrote(revision int64) {
 	}
 }
 
-// came notes a change of the watch.
+// came notes a change from the watch.
 func (d *watchDelay) came(revision int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,7 +154,7 @@ func (d *watchDelay) came(revision int64) {
 	}
 }
 
-// delay is that of the last own change, or for how long one has been awaited.
+// delay is the delay of the last own change, or the time that one has been awaited.
 func (d *watchDelay) delay() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

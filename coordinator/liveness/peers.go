@@ -128,38 +128,20 @@ func concerns(s metadata.PartitionState, n ident.Node) bool {
 }
 
 // Up reports whether a broker answers. This one does.
-func (p *Peers) Up(n ident.Node) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return n == p.o.Self || p.mu.states[n].up
-}
+func (p *Peers) Up(n ident.Node) bool { return n == p.o.Self || p.state(n).up }
 
 // Reached gives the incarnation of another broker, and whether it answers.
 func (p *Peers) Reached(n ident.Node) (ident.Incarnation, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.mu.states[n]
+	s := p.state(n)
 	return s.incarnation, s.up
 }
 
 // Dead reports whether a broker's process is known to be gone.
-func (p *Peers) Dead(n ident.Node) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.states[n].dead
-}
+func (p *Peers) Dead(n ident.Node) bool { return p.state(n).dead }
 
 // AllUp reports whether all brokers of the cluster answer.
 func (p *Peers) AllUp() bool {
-	nodes := p.o.Catalog.Nodes()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, n := range nodes {
-		if n.Name != p.o.Self && !p.mu.states[n.Name].up {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.o.Catalog.Nodes(), func(n metadata.NodeState) bool { return !p.Up(n.Name) })
 }
 
 // Others are the other live brokers that answer.

@@ -16,22 +16,19 @@ import (
 // memberDir is the subdirectory with a member's files.
 const memberDir = "member"
 
-// makeMember makes the directory of a member that was added to a cluster and has not run yet:
-// an empty log with its identity, which is what etcd itself leaves if it ends right after
-// joining.
+// makeMember creates the directory of a member that was added to a cluster and has not run yet: an empty log with its
+// identity, as etcd itself leaves it if it ends right after joining. The log appears as a whole or not at all.
 //
-// The alternative, leaving it to etcd, is not safe. etcd takes the identity from the first
-// member that answers, and that member may have been stopped since the old member at this address
-// was removed. A leader that was stopped as long then sends its commit index to an empty log,
-// and etcd panics.
-//
-// The log appears as a whole or not at all.
+// It is not safe to leave this to etcd. etcd takes the identity from the first member that answers, and that member may
+// have been stopped since the old member at this address was removed. A leader that was stopped as long then sends its
+// commit index to an empty log, and etcd panics.
 func makeMember(dir string, cluster, id uint64) error {
 	path := filepath.Join(dir, memberDir)
-	if err := os.RemoveAll(path); err != nil { // left by a start that made no log
-		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
+	err := os.RemoveAll(path) // left by a start that made no log
+	if err == nil {
+		err = os.MkdirAll(path, privateDir)
 	}
-	if err := os.MkdirAll(path, privateDir); err != nil {
+	if err != nil {
 		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
 	}
 	identity, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id, ClusterID: &cluster})
@@ -47,8 +44,8 @@ func makeMember(dir string, cluster, id uint64) error {
 
 func logDir(dir string) string { return filepath.Join(dir, memberDir, "wal") }
 
-// Copy copies the directory of a member to aside, which must not exist. The member's broker
-// must not run. The socket that a killed broker leaves is not copied.
+// Copy copies the directory of a member to aside, which must not exist. The member's broker must not run. It omits the
+// socket that a killed broker leaves.
 func Copy(aside, dir string) error { return os.CopyFS(aside, withoutSockets{os.DirFS(dir)}) }
 
 // withoutSockets is a file tree without its sockets, devices and links.

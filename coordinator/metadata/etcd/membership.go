@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -13,19 +12,18 @@ import (
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 )
 
-// leavePause is the pause between two attempts: etcd refuses the removal of a member that has
-// been connected to the others for less than 5 s.
+// leavePause is the pause between two attempts: etcd refuses to remove a member that has been connected for less than 5 s.
 const leavePause = 100 * time.Millisecond
 
-// Leave permanently removes this member from its cluster before it stops: of two members the
-// other one could not do it alone. The last member stays.
+// Leave permanently removes this member from its cluster before it stops: of two members the other one could not do it
+// alone. The last member stays.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server
 	if len(e.Cluster().Members()) < 2 {
 		return nil
 	}
 	for {
-		_, err := e.RemoveMember(ctx, s.MemberID())
+		_, err := e.RemoveMember(ctx, s.memberID())
 		switch {
 		case err == nil, errors.Is(err, etcderrors.ErrStopped):
 			return nil
@@ -35,8 +33,8 @@ func (s *Server) Leave(ctx context.Context) error {
 	}
 }
 
-// RemoveMember permanently removes another member from the cluster; a member that is not there is
-// no error. etcd refuses a removal that would leave the running members without a majority.
+// RemoveMember permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave
+// the running members without a majority.
 func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	members := s.etcd.Server.Cluster().Members()
 	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == name })
@@ -52,12 +50,10 @@ func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	return nil
 }
 
-// whyStopped asks the others whether they have removed this member: etcd ends a removed member
-// and reports that only in its log.
+// whyStopped asks the others whether they have removed this member: etcd reports that only in its log.
 func (s *Server) whyStopped(ctx context.Context) error {
-	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: s.options.answerTimeout}
+	client, done := s.options.client(s.options.answerTimeout)
+	defer done()
 	for _, m := range s.etcd.Server.Cluster().Members() {
 		if m.ID == s.etcd.Server.MemberID() || len(m.PeerURLs) == 0 {
 			continue
@@ -66,18 +62,17 @@ func (s *Server) whyStopped(ctx context.Context) error {
 		if err != nil || len(others) == 0 {
 			continue
 		}
-		if !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.MemberID() }) {
+		if !slices.ContainsFunc(others, func(m member) bool { return m.ID == s.memberID() }) {
 			return ErrRemoved
 		}
-		return ErrStopped
+		break
 	}
 	return ErrStopped
 }
 
-// ForceNewCluster starts a member of several as a cluster with no other member, on loopback.
-// It is the way out when the majority of the members is permanently lost. Entries that only the
-// others had committed are lost. Afterwards the member is started as usual, and the others
-// join it as new members, with empty directories.
+// ForceNewCluster starts a member of several as a cluster with no other member, on loopback, after the majority is
+// permanently lost. Entries that only the others had committed are lost. Afterwards the member is started as usual, and the
+// others join it as new members, with empty directories.
 func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {
 	if !Exists(o.Dir) {
 		return nil, fmt.Errorf("%w: %s holds no member", ErrOptions, o.Dir)

@@ -11,9 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// followTLS sets the scheme of the members' addresses in the directory by the options: TLS
-// between them may have been switched on or off since they were written. Only a majority could
-// change the addresses, and no majority can form while the members use the wrong scheme.
+// followTLS changes the scheme of the members' stored addresses to that of the options: TLS may have been switched on or off
+// since they were written. Only a majority could change them, and none can form while the members use the wrong scheme.
 func (o Options) followTLS(log *zap.Logger) error {
 	path := filepath.Join(o.Dir, memberDir, "snap", "db")
 	if _, err := os.Stat(path); os.IsNotExist(err) { // a new member

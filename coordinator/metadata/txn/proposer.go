@@ -125,15 +125,11 @@ func (p *Proposer) take() []proposal {
 
 // sameConditions reports whether two proposals have the same old leader and transfer target.
 func sameConditions(a, b replica.CAS) bool {
-	if (a.LeaderGone == nil) != (b.LeaderGone == nil) || a.LeaderGone != nil && *a.LeaderGone != *b.LeaderGone {
-		return false
+	run := func(p *replica.Peer) (r replica.Peer) { // without the store, which differs by partition
+		if p != nil {
+			r.Node, r.Incarnation = p.Node, p.Incarnation
+		}
+		return r
 	}
-	return sameRun(a.TransferTarget, b.TransferTarget)
-}
-
-func sameRun(a, b *replica.Peer) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Node == b.Node && a.Incarnation == b.Incarnation
+	return run(a.LeaderGone) == run(b.LeaderGone) && run(a.TransferTarget) == run(b.TransferTarget)
 }
