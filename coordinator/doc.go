@@ -1,5 +1,5 @@
-// Package coordinator is one broker of a cluster: it connects the components below, starts them, hands them to the front
-// ends, and stops them in the reverse order.
+// Package coordinator is one broker of a cluster: it connects the components below, starts them, hands them to the front ends,
+// and stops them in the reverse order.
 //
 // It has no rule of its own and no part of the client protocol. The front ends use the components as interfaces of
 // internal/api, the gateway uses the broker as gateway.Core.
@@ -22,8 +22,8 @@
 // # Invariants
 //
 //  1. Close ends everything that Start began, in the reverse order; every put that waits is answered.
-//  2. Only the goroutine of the watch applies the metadata and posts it to the machines, so that the last state that a
-//     machine receives is the newest.
+//  2. Only the goroutine of the watch applies the metadata and posts it to the machines, so that the last state that a machine
+//     receives is the newest.
 //  3. A broker without a registration leads nothing.
 //  4. Other brokers reach this one only when all components exist.
 //

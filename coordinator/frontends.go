@@ -32,8 +32,8 @@ func (d directory) TopicSettings(topic string) (api.TopicSettings, bool) {
 	return d.b.Admin.Topics.Settings(topic)
 }
 
-// Ready is nil if the broker is registered, can store messages, and reaches another broker, unless there is
-// none: else it could neither forward puts nor relay.
+// Ready is nil if the broker is registered, can store messages, and reaches another broker, unless there is none: else it
+// could neither forward puts nor relay.
 func (d directory) Ready() error {
 	b := d.b
 	if b.session.Incarnation() == 0 || b.stopping.Load() {
@@ -60,8 +60,7 @@ func (c console) Faults() api.FaultSample {
 	}
 }
 
-// Owed is how long replicas on each other broker have owed this leader an acknowledgement: the longest of
-// its partitions.
+// Owed is how long replicas on each other broker have owed this leader an acknowledgement: the longest of its partitions.
 func (c console) Owed() map[ident.Node]time.Duration { return c.Replication().Owes }
 
 // Policy is the policy in a channel's key.
@@ -90,13 +89,12 @@ func (b *Broker) answerConsole(ctx context.Context, question []byte) ([]byte, er
 // Self is this broker's name.
 func (b *Broker) Self() ident.Node { return b.self }
 
-// Incarnation is the newest registration, also after it was lost: request ids carry it, and two brokers must
-// never use the same.
+// Incarnation is the newest registration, also after it was lost: request ids carry it, and two brokers must never use the
+// same.
 func (b *Broker) Incarnation() ident.Incarnation { return b.session.Newest() }
 
 // Changed is closed at the next change of metadata, leadership or peers.
 func (b *Broker) Changed() <-chan struct{} { return b.catalog.Changed() }
 
-// Decommissioned reports whether this broker is decommissioned and has no replica any more: if it
-// stops, it stops permanently.
+// Decommissioned reports whether this broker is decommissioned and has no replica left: then its next stop is permanent.
 func (b *Broker) Decommissioned() bool { return b.catalog.Decommissioned(b.self) }

@@ -61,11 +61,10 @@ type Options struct {
 	RecountEvery time.Duration  // raises the boot counter while data is written; 5 s
 	Topics       admin.Defaults // 1 partition, 1 replica, sync, T_hold 3 s
 	Limits       quota.Limits   // of topics, partitions and channels
-	// NoteCreation records what a client's put or subscription created, or would have created (err); nil: it is not
-	// recorded.
+	// NoteCreation records what a client's put or subscription created, or would have created (err); nil: it is not recorded.
 	NoteCreation func(who api.Requester, detail string, err error)
-	// Linger is the least time between the beginnings of two passes of a core loop. A larger value lets a pass do
-	// more work: less processor time, more latency.
+	// Linger is the least time between the beginnings of two passes of a core loop. A larger value lets a pass do more work:
+	// less processor time, more latency.
 	Linger            time.Duration
 	CatchUpRate       int64         // bytes a second that this broker reads for replicas that catch up; 0: no limit
 	TombstoneLifetime time.Duration // of nodes hidden from /lookup

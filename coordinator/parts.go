@@ -21,8 +21,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// makeEngine makes the components that a put passes after the gateway. The functions that
-// they get use components that are made later; none is called before.
+// makeEngine makes the components that a put passes after the gateway. The functions that they get use components that are
+// made later; none is called before.
 func (b *Broker) makeEngine() {
 	b.proposer = txn.NewProposer(txn.ProposerOptions{
 		Store: b.o.Meta, Keys: b.keys, Self: b.self, Incarnation: b.session.Incarnation, Wrote: b.delayed.wrote,

@@ -3,28 +3,30 @@ package coordinator
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
-	// publishTimeout bounds each of the two writes of a stopping broker to the metadata: that it stops, and the end
-	// of its registration. If the others stop too, the metadata has no majority, and a longer wait would not help.
-	// Brokers that miss the notification detect the stop themselves.
+	// publishTimeout bounds each of the two writes of a stopping broker to the metadata: that it stops, and the end of its
+	// registration. If the others stop too, the metadata has no majority, and a longer wait would not help. Brokers that miss
+	// the notification detect the stop themselves.
 	publishTimeout = 2 * txn.Timeout
 	// settleTimeout bounds the wait for the channels' last changes.
 	settleTimeout = time.Second
-	// transferStall is the time without progress after which the transfers end: the targets, or the metadata, may be
-	// stopping too.
+	// transferStall is the time without progress after which the transfers end: the targets, or the metadata, may be stopping
+	// too.
 	transferStall = 500 * time.Millisecond
 )
 
-// TransferLeadership transfers every partition led here to another live member of its in-sync set. It returns when that
-// is done, when no transfer makes progress, or when ctx ends. The others elect leaders of the remaining partitions once
-// this broker is gone; until then the front ends serve.
+// TransferLeadership transfers every partition led here to another live member of its in-sync set. It returns when that is
+// done, when no transfer makes progress, or when ctx ends. The others elect leaders of the remaining partitions once this
+// broker is gone; until then the front ends serve.
 func (b *Broker) TransferLeadership(ctx context.Context) {
 	if b.stopping.Swap(true) {
 		return
@@ -78,8 +80,7 @@ func (b *Broker) transferTarget(v *replica.View) (to ident.Node, ok bool) {
 	return to, ok
 }
 
-// Stop transfers leaderships, leaves the cluster, and closes. The caller closes the front ends after
-// TransferLeadership.
+// Stop transfers leaderships, leaves the cluster, and closes. The caller closes the front ends after TransferLeadership.
 func (b *Broker) Stop(ctx context.Context) {
 	b.TransferLeadership(ctx)
 	settle, done := context.WithTimeout(ctx, settleTimeout)
@@ -127,4 +128,52 @@ func (b *Broker) Close() error {
 		b.log.WithError(err).Error("cannot close the store")
 	}
 	return err
+}
+
+// awaitStore waits for the store to stop. Started by drive, ends with the broker.
+func (b *Broker) awaitStore(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-b.store.Failed():
+		b.storeFailed(b.store.Err())
+	}
+}
+
+// storeFailed handles a store that has stopped permanently. Its machines can no longer transfer leaderships, so the other
+// brokers are asked to treat this one as dead: they elect leaders and shrink the in-sync sets at once. The gateway forwards to
+// them until the process ends.
+func (b *Broker) storeFailed(err error) {
+	if !b.end(err) {
+		return
+	}
+	b.log.WithError(err).Error("store failed: giving up leaderships and stopping")
+	b.stopping.Store(true)
+	b.tasks.Go(b.giveUp)
+}
+
+// end sends the reason to Failed, so that the process ends. It returns false if an earlier call did.
+func (b *Broker) end(err error) bool {
+	select {
+	case b.failed <- err:
+		return true
+	default:
+		return false
+	}
+}
+
+// Failed receives one error after which the process should end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
+// giveUp tells the other brokers that this one's store has failed, and ends the registration. If the metadata does not answer,
+// the lease expires.
+func (b *Broker) giveUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, b.o.SessionTTL)
+	defer cancel()
+	b.session.Drop()
+	b.peers.Renounce(ctx, b.session.LeaseID())
+}
+
+// anyReplica reports whether match holds for a replica here.
+func (b *Broker) anyReplica(match func(*replica.View) bool) bool {
+	return slices.ContainsFunc(b.engine.Partitions(), func(p *engine.Partition) bool { return match(p.View()) })
 }

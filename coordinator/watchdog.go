@@ -54,9 +54,9 @@ func (b watchdog) hangs(n ident.Node) bool {
 	return b.peers.HasFailed(n)
 }
 
-// runWatchdog lets others lead while a call to this broker's disk, or a pass of a core loop, neither succeeds nor
-// fails: no put is committed without it, and the registration of a process that answers does not expire. It takes no
-// lock that a hung disk or loop may hold. Started by drive, ends with the broker.
+// runWatchdog lets others lead while a call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no
+// put is committed without it, and the registration of a process that answers does not expire. It takes no lock that a hung
+// disk or loop may hold. Started by drive, ends with the broker.
 func (b watchdog) runWatchdog(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
 	concurrency.Every(ctx, stalledEvery, func() {
@@ -89,14 +89,14 @@ func (b watchdog) noteStall(noted stall) stall {
 	return now
 }
 
-// mustRenounce reports whether a leader here cannot commit and others can. Machines detect an overdue sync that others
-// have overtaken; this also covers idle leaders, and machines that are not stepped.
+// mustRenounce reports whether a leader here cannot commit and others can. Machines detect an overdue sync that others have
+// overtaken; this also covers idle leaders, and machines that are not stepped.
 func (b watchdog) mustRenounce(ctx context.Context) bool {
 	return b.anyReplica(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersWork(ctx)
 }
 
-// othersWork reports whether a partition led here has its minimum of other in-sync members whose disks and loops work, as
-// they report. New leaders would not help brokers that share a hung disk.
+// othersWork reports whether a partition led here has its minimum of other in-sync members whose disks and loops work, as they
+// report. New leaders would not help brokers that share a hung disk.
 func (b watchdog) othersWork(ctx context.Context) bool {
 	able := map[ident.Node]*atomic.Bool{}
 	for _, p := range b.engine.Partitions() {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// controlEvery is the pause between two rounds if nothing changes; controlIdle if the last one had nothing to do:
-	// with many partitions a round takes some milliseconds.
+	// controlEvery is the pause between two rounds if nothing changes; controlIdle if the last one had nothing to do: with
+	// many partitions a round takes some milliseconds.
 	controlEvery = time.Second
 	controlIdle  = 10 * time.Second
-	// controlPause is the least pause between two rounds. After a plan of many partitions it is planShare times the
-	// time of the planning.
+	// controlPause is the least pause between two rounds. After a plan of many partitions it is planShare times the time of
+	// the planning.
 	controlPause = 50 * time.Millisecond
 	planShare    = 10
 	// controlTimeout bounds one round with all its actions.
@@ -55,8 +55,8 @@ type controller struct {
 	pace pace
 }
 
-// Run tries to become the cluster's controller, and does its work while it is. It makes a round after each change of the metadata or of the set of brokers that answer, and regularly. It returns when
-// ctx ends.
+// Run tries to become the cluster's controller, and does its work while it is. It makes a round after each change of the
+// metadata or of the set of brokers that answer, and regularly. It returns when ctx ends.
 func Run(ctx context.Context, o Options) {
 	c := &controller{o: o, pace: newPace()}
 	for {
@@ -70,8 +70,8 @@ func Run(ctx context.Context, o Options) {
 	}
 }
 
-// round does the controller's work once, if this broker is elected. It returns the time of the planning, and the time
-// until the next round if nothing changes.
+// round does the controller's work once, if this broker is elected. It returns the time of the planning, and the time until
+// the next round if nothing changes.
 func (c *controller) round(ctx context.Context) (planned, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -164,14 +164,7 @@ func (c *controller) carryOut(ctx context.Context, fence metadata.Compare, a pla
 		a.State.V = metadata.Version
 		put, revision = metadata.Put{Key: c.o.Keys.Partition(a.Partition), Value: metadata.Encode(a.State)}, a.State.Revision
 	}
-	return c.write(ctx, []metadata.Compare{fence, {Key: put.Key, Create: -1, Mod: revision}}, put)
-}
-
-func (c *controller) write(ctx context.Context, compares []metadata.Compare, put metadata.Put) error {
-	ok, _, err := c.o.Store.Txn(ctx, compares, []metadata.Put{put})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	_, err := txn.Write(ctx, c.o.Store, []metadata.Compare{fence, {Key: put.Key, Create: -1, Mod: revision}}, put)
 	return err
 }
 
@@ -182,7 +175,7 @@ func (c *controller) forget(ctx context.Context, fence metadata.Compare, n ident
 			return fmt.Errorf("remove the metadata member of %s: %w", n, err)
 		}
 	}
-	err := c.write(ctx, []metadata.Compare{fence, {Key: c.o.Keys.Live(n)}}, metadata.Put{Key: c.o.Keys.Node(n), Delete: true})
+	_, err := txn.Write(ctx, c.o.Store, []metadata.Compare{fence, {Key: c.o.Keys.Live(n)}}, metadata.Put{Key: c.o.Keys.Node(n), Delete: true})
 	if err == nil {
 		c.o.Log.WithField("node", n).Info("decommissioned broker removed: its data path can be deleted")
 	}

@@ -1,6 +1,6 @@
-// Package controller does the work of the cluster's controller, on the broker that is elected: it holds the controller's
-// key, carries out plans, raises the feature level, removes brokers that left, and runs the controller's jobs
-// (tombstones, trash, idle topics and channels).
+// Package controller does the work of the cluster's controller, on the broker that is elected: it holds the controller's key,
+// carries out plans, raises the feature level, removes brokers that left, and runs the controller's jobs (tombstones, trash,
+// idle topics and channels).
 //
 // It plans nothing itself (package plan does, a pure function) and is not involved in failover: no election needs a
 // controller.

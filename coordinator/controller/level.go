@@ -12,9 +12,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// raiseLevel raises the cluster's feature level to the one that all brokers have, stopped ones included: they would be
-// refused when they come back. The transaction compares every broker's key, so that none comes back unnoticed with an
-// older build: a starting broker reads the level after it has written that key.
+// raiseLevel raises the cluster's feature level to the one that all brokers have, stopped ones included: they would be refused
+// when they come back. The transaction compares every broker's key, so that none comes back unnoticed with an older build: a
+// starting broker reads the level after it has written that key.
 func (c *controller) raiseLevel(ctx context.Context, fence metadata.Compare) error {
 	now := c.o.Catalog.Cluster()
 	if least(c.o.Catalog.Nodes()) <= now.Level {
@@ -54,9 +54,9 @@ func least(nodes []metadata.NodeState) int {
 	return slices.MinFunc(nodes, func(a, b metadata.NodeState) int { return cmp.Compare(a.Level, b.Level) }).Level
 }
 
-// Snapshot is the cluster as input of a plan. A broker that publishes that it cannot reach others (EL-6) gets neither
-// replicas nor leaderships: its followers would replace it at once, and the next plan would transfer the leadership back.
-// Nor does a broker below its disk reserve (low), which transfers its leaderships away.
+// Snapshot is the cluster as input of a plan. A broker that publishes that it cannot reach others (EL-6) gets neither replicas
+// nor leaderships: its followers would replace it at once, and the next plan would transfer the leadership back. Nor does a
+// broker below its disk reserve (low), which transfers its leaderships away.
 func Snapshot(catalog *catalog.Catalog, up, low func(ident.Node) bool) plan.Snapshot {
 	s := plan.Snapshot{NowMS: time.Now().UnixMilli()}
 	for _, name := range catalog.Records() {

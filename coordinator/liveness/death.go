@@ -20,11 +20,11 @@ const (
 	noWitnessTimeout = 250 * time.Millisecond
 )
 
-// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses connections here, but
-// a link that resets connections looks the same as a dead process: without a second opinion one broker behind such a
-// link would repeatedly revoke the registrations of all others. It returns false if n is connected again, or after
-// RevokeFor. If no other broker answers, this broker decides alone, unless a third broker refuses connections too:
-// then this broker may be partitioned.
+// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses connections here, but a
+// link that resets connections looks the same as a dead process: without a second opinion one broker behind such a link would
+// repeatedly revoke the registrations of all others. It returns false if n is connected again, or after RevokeFor. If no other
+// broker answers, this broker decides alone, unless a third broker refuses connections too: then this broker may be
+// partitioned.
 func (p *Peers) confirmDead(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -42,8 +42,8 @@ func (p *Peers) confirmDead(ctx context.Context, n ident.Node, inc ident.Incarna
 	}
 }
 
-// alone reports whether every registered broker but this one and n has been silent for noWitnessTimeout, and none
-// refuses connections.
+// alone reports whether every registered broker but this one and n has been silent for noWitnessTimeout, and none refuses
+// connections.
 func (p *Peers) alone(n ident.Node) bool {
 	for _, r := range p.o.Catalog.LiveNodes() {
 		if r.Name == p.o.Self || r.Name == n {
@@ -89,8 +89,8 @@ func (p *Peers) state(n ident.Node) peerState {
 	return p.mu.states[n]
 }
 
-// notifyDeath notifies the metadata's member on this broker of a death. Writes that follow from the death would otherwise
-// be sent to the dead member, if it led.
+// notifyDeath notifies the metadata's member on this broker of a death. Writes that follow from the death would otherwise be
+// sent to the dead member, if it led.
 func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
 	if p.o.Members == nil {
 		return
@@ -100,8 +100,8 @@ func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
 	}
 }
 
-// revoke revokes the lease of a dead process, so that nothing waits for its expiry. It spares another incarnation of the
-// node. If the dead broker also led etcd, requests are lost, so it repeats them until the registration is gone.
+// revoke revokes the lease of a dead process, so that nothing waits for its expiry. It spares another incarnation of the node.
+// If the dead broker also led etcd, requests are lost, so it repeats them until the registration is gone.
 func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -121,8 +121,8 @@ func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation)
 	}
 }
 
-// Failed handles a broker's report that its store has failed, or hangs (calls.Failed). The broker counts as dead until
-// its connection changes: its next run connects again.
+// Failed handles a broker's report that its store has failed, or hangs (calls.Failed). The broker counts as dead until its
+// connection changes: its next run connects again.
 func (p *Peers) Failed(n ident.Node) {
 	p.o.Log.WithField("node", n).Warn("broker counts as dead: its store failed or hangs")
 	p.mu.Lock()
@@ -137,8 +137,8 @@ func (p *Peers) Failed(n ident.Node) {
 // HasFailed reports whether a broker counts as dead because of its own report (Failed).
 func (p *Peers) HasFailed(n ident.Node) bool { return p.state(n).failed }
 
-// Renounce asks the others to treat this broker as dead until it reconnects, and revokes its registration. Either may
-// fail: the others also revoke it.
+// Renounce asks the others to treat this broker as dead until it reconnects, and revokes its registration. Either may fail:
+// the others also revoke it.
 func (p *Peers) Renounce(ctx context.Context, lease int64) {
 	var asked sync.WaitGroup
 	defer asked.Wait()

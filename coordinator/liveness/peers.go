@@ -33,7 +33,7 @@ type Options struct {
 	Session  *session.Session
 	Members  metadata.Members // nil: the metadata store is external
 	Caller   calls.Caller
-	// Lost reports that a broker does not answer any more.
+	// Lost reports that a broker no longer answers.
 	Lost func(ident.Node)
 	// Silent is how long a broker has to be silent to count as unreachable (T_isr).
 	Silent time.Duration
@@ -47,7 +47,7 @@ type Options struct {
 type peerState struct {
 	incarnation ident.Incarnation
 	up, dead    bool
-	failed      bool      // the broker said that its store has failed, or hangs; it has not reconnected since
+	failed      bool      // the broker reported that its store failed or hangs, and has not reconnected since
 	since       time.Time // when up last changed
 }
 
@@ -76,8 +76,7 @@ func New(o Options) *Peers {
 // JudgeLeaders.
 func (p *Peers) Changed() <-chan struct{} { return p.changed }
 
-// Peer handles a change of a peer's connection (rpc.Handler). refused: the address of that incarnation refuses
-// connections.
+// Peer handles a change of a peer's connection (rpc.Handler). refused: the address of that incarnation refuses connections.
 func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	s := peerState{incarnation: inc, up: up, dead: refused && !up, since: time.Now()}
 	p.mu.Lock()

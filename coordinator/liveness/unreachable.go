@@ -16,11 +16,11 @@ import (
 // unreachableEvery is how often a broker checks that it reaches the replicas of its partitions.
 const unreachableEvery = 250 * time.Millisecond
 
-// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a partition led here lacks its
-// minimum because of them. The members that reach each other can then replace a leader that only reaches the metadata.
-// It compares with the list in the metadata, because a lost answer leaves open what was written, and a leader whose old
-// list stays is replaced repeatedly. A stopping broker publishes too: it leads until its clients' last requests are
-// answered. It returns when ctx ends.
+// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a partition led here lacks its minimum
+// because of them. The members that reach each other can then replace a leader that only reaches the metadata. It compares
+// with the list in the metadata, because a lost answer leaves open what was written, and a leader whose old list stays is
+// replaced repeatedly. A stopping broker publishes too: it leads until its clients' last requests are answered. It returns
+// when ctx ends.
 func (p *Peers) RunUnreachable(ctx context.Context) {
 	concurrency.Every(ctx, unreachableEvery, func() {
 		now := p.unreachable()
@@ -88,8 +88,8 @@ func (p *Peers) LiveEvent(s metadata.PartitionState, n ident.Node) replica.Event
 	return replica.Live{Node: n, Incarnation: r.Incarnation}
 }
 
-// PostLive notifies the machines of a broker's registration. Only the goroutine that applies the metadata calls it, so
-// that the last state that a machine receives is the newest.
+// PostLive notifies the machines of a broker's registration. Only the goroutine that applies the metadata calls it, so that
+// the last state that a machine receives is the newest.
 func (p *Peers) PostLive(n ident.Node) {
 	p.o.Machines.Each(func(id ident.Partition) {
 		if s, ok := p.o.Catalog.Partition(id); ok && concerns(s, n) {
@@ -98,8 +98,8 @@ func (p *Peers) PostLive(n ident.Node) {
 	})
 }
 
-// JudgeLeaders reassesses the leaders that have published that they cannot reach their replicas, because the set of
-// brokers that this one reaches has changed. It is called like PostLive.
+// JudgeLeaders reassesses the leaders that have published that they cannot reach their replicas, because the set of brokers
+// that this one reaches has changed. It is called like PostLive.
 func (p *Peers) JudgeLeaders() {
 	for _, r := range p.o.Catalog.LiveNodes() {
 		if len(r.Unreachable) > 0 {

@@ -19,13 +19,13 @@ import (
 
 // Settings of the periodic work.
 type Settings struct {
-	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all
-	// partitions with a replica on this broker are refused. 0: no limit.
+	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all partitions
+	// with a replica on this broker are refused. 0: no limit.
 	MinFreeBytes, MaxDiskBytes int64
 	// RepeatFor is how long a broker may repeat a put, whatever channels have finished.
 	RepeatFor time.Duration
-	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is
-	// announced; 0: neither.
+	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is announced;
+	// 0: neither.
 	DeleteGrace time.Duration
 	// DeleteEarly removes deleted topics before that while a disk is below its reserve.
 	DeleteEarly bool
@@ -61,8 +61,7 @@ type Broker struct {
 	Log      logrus.FieldLogger
 }
 
-// Admin changes topics and channels as they were read; txn.ErrCompare: they have changed since, or the fence does not
-// hold.
+// Admin changes topics and channels as they were read; txn.ErrCompare: they have changed since, or the fence does not hold.
 type Admin interface {
 	// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its messages, unless they exist.
 	EnsureDeadLetters(ctx context.Context, topic string) error

@@ -12,12 +12,12 @@ import (
 )
 
 // Idleness measures how long the partitions led here, and the channels in them, have not been used, for topics that are
-// deleted when idle (metadata.TopicOptions.IdleMS), or whose channels are (ChannelIdleMS). It measures by the monotonic
-// clock of this process, from the first request of a controller on: a new leader, a restart and a change of the topic's
-// key restart the measurement, so the reported idle time is a lower bound.
+// deleted when idle (metadata.TopicOptions.IdleMS), or whose channels are (ChannelIdleMS). It measures by the monotonic clock
+// of this process, from the first request of a controller on: a new leader, a restart and a change of the topic's key restart
+// the measurement, so the reported idle time is a lower bound.
 //
-// A use that begins and ends between two requests raises a counter: the end of the log, the subscriptions, or the
-// operations on a channel.
+// A use that begins and ends between two requests raises a counter: the end of the log, the subscriptions, or the operations
+// on a channel.
 type Idleness struct {
 	*Broker
 	mu       sync.Mutex
@@ -71,8 +71,8 @@ func newIdleness(b *Broker) *Idleness {
 	return &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
 }
 
-// Measure examines the partitions that are led here, of a topic or of all (calls.Idle), and their channels. It omits those
-// in use, and channels that have not been idle for the time in their topic's option.
+// Measure examines the partitions that are led here, of a topic or of all (calls.Idle), and their channels. It omits those in
+// use, and channels that have not been idle for the time in their topic's option.
 func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -123,8 +123,8 @@ func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicStat
 	return idle
 }
 
-// activityOf reports whether a partition is in use, or its topic is never idle. It reads the counters first, so that the
-// next request detects a use that begins later.
+// activityOf reports whether a partition is in use, or its topic is never idle. It reads the counters first, so that the next
+// request detects a use that begins later.
 func activityOf(p *engine.Partition, state metadata.TopicState) (t trace, inUse bool) {
 	v := p.View()
 	if state.Options.IdleMS <= 0 || v.Held+v.PendingBytes > 0 {

@@ -55,8 +55,7 @@ func (i *Idle) collectChannels(ctx context.Context, fence metadata.Compare, list
 	}
 }
 
-// prune removes the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has the
-// option.
+// prune removes the announcements of an earlier tenure, and of channels that are gone or whose topic no longer has the option.
 func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
 	there := map[channelKey]bool{}
 	for _, c := range list {
@@ -75,8 +74,8 @@ func (i *Idle) prune(fence metadata.Compare, list []idleCandidate) {
 	}
 }
 
-// channelCandidates are the channels that are deleted when idle, of one topic or of all (0). A channel of a dead-letter
-// topic is never idle: its messages wait for an operator.
+// channelCandidates are the channels that are deleted when idle, of one topic or of all (0). A channel of a dead-letter topic
+// is never idle: its messages wait for an operator.
 func (i *Idle) channelCandidates(of ident.TopicID) (list []idleCandidate) {
 	if i.DeleteGrace <= 0 {
 		return nil
@@ -114,8 +113,8 @@ func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidat
 	return nil
 }
 
-// channelIdle is how long nothing has used a channel, as reported by the present leaders of all partitions; 0: less than
-// the time in the option, or it is in use. known is false if one of them did not answer.
+// channelIdle is how long nothing has used a channel, as reported by the present leaders of all partitions; 0: less than the
+// time in the option, or it is in use. known is false if one of them did not answer.
 func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
 	for n := range c.topic.Span() {
 		id := ident.Partition{Topic: c.topic.ID, Number: uint16(n)}
@@ -189,8 +188,8 @@ func (i *Idle) delete(ctx context.Context, fence metadata.Compare, c idleCandida
 	return err
 }
 
-// Announced lists the channels that this broker, as the controller, will delete, next deletion first. Any goroutine may
-// call it.
+// Announced lists the channels that this broker, as the controller, will delete, next deletion first. Any goroutine may call
+// it.
 func (i *Idle) Announced() (list []api.IdleChannel) {
 	if i.Catalog.Controller() != i.Self {
 		return nil

@@ -19,15 +19,14 @@ import (
 
 // Idle deletes topics and channels that nothing uses. It asks the leaders once for both (Idleness).
 //
-// It moves a topic into the trash that nothing has used for the time in its option (metadata.TopicOptions.IdleMS), as
-// the leaders of all its partitions report, and once more directly before. A put or a subscription may come after the
-// last answer and before the transaction: the put is in the trash with the topic, the subscription ends and recreates
-// the topic.
+// It moves a topic into the trash that nothing has used for the time in its option (metadata.TopicOptions.IdleMS), as the
+// leaders of all its partitions report, and once more directly before. A put or a subscription may come after the last answer
+// and before the transaction: the put is in the trash with the topic, the subscription ends and recreates the topic.
 //
-// It deletes a channel that nothing has used for the time in its topic's option (ChannelIdleMS). A channel has no
-// trash, so the grace comes before the deletion: the channel is announced when the leaders of all partitions report
-// that nothing has used it, and is deleted one grace later. A use ends the announcement. The announcements are in the
-// memory of the controller: a new controller restarts each grace.
+// It deletes a channel that nothing has used for the time in its topic's option (ChannelIdleMS). A channel has no trash, so
+// the grace comes before the deletion: the channel is announced when the leaders of all partitions report that nothing has
+// used it, and is deleted one grace later. A use ends the announcement. The announcements are in the memory of the controller:
+// a new controller restarts each grace.
 type Idle struct {
 	*Broker
 	busy atomic.Bool
@@ -38,8 +37,8 @@ type Idle struct {
 	announced map[channelKey]announcement
 }
 
-// collect finds channels and topics that nothing uses. It does not wait. fence is the controller's, which alone calls
-// it, in one goroutine.
+// collect finds channels and topics that nothing uses. It does not wait. fence is the controller's, which alone calls it, in
+// one goroutine.
 func (i *Idle) collect(fence metadata.Compare) {
 	if !i.last.IsZero() && time.Since(i.last) < idleEvery {
 		return
@@ -174,8 +173,8 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 	return answers
 }
 
-// topicIdle reports whether the present leaders of all partitions of a topic report that nothing has used them for the time
-// in its option.
+// topicIdle reports whether the present leaders of all partitions of a topic report that nothing has used them for the time in
+// its option.
 func (i *Idle) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {
 		id := ident.Partition{Topic: s.ID, Number: uint16(n)}

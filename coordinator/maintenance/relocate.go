@@ -11,17 +11,17 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// A few delayed or poison messages must not pin a log. If the unfinished messages of the oldest segment are few bytes
-// compared with those that would be freed, the leader copies them, with their sequences, into a relocation batch at the
-// end of the log. Then it notifies the channels of all replicas of their new place.
+// A few delayed or poison messages must not pin a log. If the unfinished messages of the oldest segment are few bytes compared
+// with those that would be freed, the leader copies them, with their sequences, into a relocation batch at the end of the log.
+// Then it notifies the channels of all replicas of their new place.
 const (
 	// relocateShare: the freed bytes must be at least this multiple of the relocated ones.
 	relocateShare = 20
 	// relocationBytes bounds one relocation batch: reading one of its messages reads it all.
 	relocationBytes    = 256 << 10
 	relocationMessages = 1 << 16 // in one round
-	// Messages that were too large to be relocated are tried again when the log has grown by one part in relocateGrowth,
-	// or after relocateAgain.
+	// Messages that were too large to be relocated are tried again when the log has grown by one part in relocateGrowth, or
+	// after relocateAgain.
 	relocateGrowth = 8
 	relocateAgain  = time.Minute
 )
@@ -111,8 +111,8 @@ func message(p *engine.Partition, seq ident.Sequence) (queue.Message, bool, erro
 	return read[0], true, nil
 }
 
-// putRelocation publishes one relocation batch, and notifies the channels when it is committed. After a failure in between
-// no channel uses the batch.
+// putRelocation publishes one relocation batch, and notifies the channels when it is committed. After a failure in between no
+// channel uses the batch.
 func (r *retention) putRelocation(ctx context.Context, p *engine.Partition, d queue.Draft) error {
 	from := p.View().Committed.Offset
 	if committed, err := r.Engine.PutControl(ctx, p.ID(), d); err != nil || !committed {

@@ -17,17 +17,17 @@ const (
 	retainEvery   = 500 * time.Millisecond
 	putTimeout    = 5 * time.Second // of one round of relocation, and of a new file
 	deleteTimeout = 5 * time.Second // of a deserted topic
-	// smallLog: a log with fewer bytes is not worth a new file. But its files may end elsewhere on another replica, so
-	// one begins every newFileEvery all the same.
+	// smallLog: a log with fewer bytes is not worth a new file. But its files may end elsewhere on another replica, so one
+	// begins every newFileEvery all the same.
 	smallLog     = 64 << 10
 	newFileEvery = time.Minute
 )
 
 // retention trims the logs of all replicas here, each by its own channels' state.
 //
-// The newest file of a log stays, because it takes the next put. While a disk is short of space, the leader of a log of
-// which channels need less than half publishes a batch at which all replicas begin a new file (queue.NewFile). The
-// previous file is removed when no channel needs it.
+// The newest file of a log stays, because it takes the next put. While a disk is short of space, the leader of a log of which
+// channels need less than half publishes a batch at which all replicas begin a new file (queue.NewFile). The previous file is
+// removed when no channel needs it.
 type retention struct {
 	*Broker
 	space *Space
@@ -45,8 +45,8 @@ func newRetention(b *Broker, s *Space) *retention {
 	return &retention{Broker: b, space: s, logs: map[*engine.Partition]*logMemory{}}
 }
 
-// run trims the logs of all partitions but those of topics in the trash. The leader also finishes expired messages,
-// relocates those that pin a log, and deletes deserted ephemeral topics.
+// run trims the logs of all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
+// those that pin a log, and deletes deserted ephemeral topics.
 func (r *retention) run(ctx context.Context) {
 	for _, p := range r.Engine.Partitions() {
 		q := p.Queue()
@@ -206,9 +206,8 @@ type committedAt struct {
 	end ident.Offset
 }
 
-// repeatable is the start of the log of which brokers may repeat puts: its committed end here that long ago. After a
-// restart a leader recognises repeats by the log (ADR 2). The times in the log are the leader's, which may differ from this
-// broker's.
+// repeatable is the start of the log of which brokers may repeat puts: its committed end here that long ago. After a restart a
+// leader recognises repeats by the log (ADR 2). The times in the log are the leader's, which may differ from this broker's.
 func (m *logMemory) repeatable(p *engine.Partition, now time.Time, last time.Duration) ident.Offset {
 	if n := len(m.committed); n == 0 || now.Sub(m.committed[n-1].at) >= last/repeatMarks {
 		m.committed = append(m.committed, committedAt{now, p.Committed().Offset})

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// spaceEvery is the pause between two checks of the disk, and two reports of a broker that is short of space. The
-	// reserve has to last for twice that.
+	// spaceEvery is the pause between two checks of the disk, and two reports of a broker that is short of space. The reserve
+	// has to last for twice that.
 	spaceEvery = 200 * time.Millisecond
-	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one near the
-	// limit would leave and join the in-sync sets all the time.
+	// spaceBack is how long a disk has to be above its reserve before the broker counts as having room: one near the limit
+	// would leave and join the in-sync sets all the time.
 	spaceBack = 5 * time.Second
 	// spaceForgotten is how long another broker's report about its disk is valid.
 	spaceForgotten = 10 * spaceEvery
 )
 
-// Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each
-// change. Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and transfers the
-// leaderships that such a member can take. Puts to other partitions with it in the in-sync set are refused before anything
-// is written: a full disk would stop that member's store. Finishes, deletions and whatever frees space still succeed.
+// Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each change.
+// Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and transfers the leaderships that
+// such a member can take. Puts to other partitions with it in the in-sync set are refused before anything is written: a full
+// disk would stop that member's store. Finishes, deletions and whatever frees space still succeed.
 type Space struct {
 	*Broker
 	was   bool        // below the reserve at the last check; owned by the goroutine
@@ -82,8 +82,8 @@ func (s *Space) Short(isr []ident.Member) bool {
 	return slices.ContainsFunc(isr, func(m ident.Member) bool { return s.lowLocked(m.Node) })
 }
 
-// Lacking counts the partitions led here whose puts are refused for lack of space: fewer in-sync members than the minimum
-// have room.
+// Lacking counts the partitions led here whose puts are refused for lack of space: fewer in-sync members than the minimum have
+// room.
 func (s *Space) Lacking() (n int) {
 	if !s.any.Load() {
 		return 0
@@ -210,8 +210,8 @@ func (s *Space) successor(v *replica.View) (to ident.Node, ok bool) {
 	return to, roomy >= max(v.MinInSync, 1)
 }
 
-// belowReserve checks the free space and the size of the logs. If the file system does not report the free space, it
-// repeats the last result.
+// belowReserve checks the free space and the size of the logs. If the file system does not report the free space, it repeats
+// the last result.
 func (s *Space) belowReserve() bool {
 	if limit := s.MaxDiskBytes; limit > 0 {
 		used := int64(0)

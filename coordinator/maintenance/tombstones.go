@@ -26,8 +26,8 @@ type presence struct {
 	busy     atomic.Bool  // some tombstones are being removed
 }
 
-// collect removes the tombstones that no broker needs: all brokers have been registered, without a break, for the grace
-// since the topics were deleted. It does not wait: there may be a million of them.
+// collect removes the tombstones that no broker needs: all brokers have been registered, without a break, for the grace since
+// the topics were deleted. It does not wait: there may be a million of them.
 func (t *tombstones) collect(fence metadata.Compare) {
 	now := t.present()
 	s := t.seen

@@ -15,8 +15,8 @@ import (
 // earlyPause is the least time between two removals for lack of space: by then the first has freed its space.
 const earlyPause = 10 * time.Second
 
-// trash permanently removes topics when their grace is over by the cluster's clock. The grace begins when the controller
-// first sees the topic in the trash.
+// trash permanently removes topics when their grace is over by the cluster's clock. The grace begins when the controller first
+// sees the topic in the trash.
 type trash struct {
 	*Broker
 	space *Space
@@ -104,9 +104,9 @@ func (t *trash) onFullDisk(topic metadata.TrashState) bool {
 // clockEvery is how often the cluster's clock is written while it is used: the next controller continues from there.
 const clockEvery = 10 * time.Second
 
-// clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It counts by the
-// monotonic clock of the controller's process, so a wrong time of day does not move it. It never runs ahead: the time of
-// a change of controllers is not counted. Only the controller reads it, in one goroutine.
+// clock is the cluster's clock (metadata.ClockState), for times after which something is destroyed. It counts by the monotonic
+// clock of the controller's process, so a wrong time of day does not move it. It never runs ahead: the time of a change of
+// controllers is not counted. Only the controller reads it, in one goroutine.
 type clock struct {
 	store metadata.Store
 	key   string

@@ -62,7 +62,6 @@ func decode[S any](e Entry, fields func(*S) (version *int, revision *int64)) (s 
 	return s, nil
 }
 
-// Tombstoned reports whether a linearizable read of a topic's tombstone proves that the
-// topic is permanently deleted: only a tombstone that was found does. A key that is not there
-// proves nothing, and a failed read proves nothing.
+// Tombstoned reports whether a linearizable read of a topic's tombstone proves that the topic is permanently deleted: only a
+// tombstone that was found does. A key that is not there proves nothing, and a failed read proves nothing.
 func Tombstoned(read error) bool { return read == nil }

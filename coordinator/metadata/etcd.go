@@ -131,8 +131,8 @@ func (e *Etcd) GetAll(ctx context.Context, keys []string) ([]Entry, error) {
 	return out, nil
 }
 
-// List implements Store. It reads pages at the revision of the first: with a hundred thousand partitions one answer would
-// be 36 MB, and take longer than the timeout of a request.
+// List implements Store. It reads pages at the revision of the first: with a hundred thousand partitions one answer would be
+// 36 MB, and take longer than the timeout of a request.
 func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	var out []Entry
 	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)

@@ -49,9 +49,8 @@ func operations(puts []Put) []clientv3.Op {
 // readError maps the failure of a request that changes nothing.
 func readError(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }
 
-// writeError maps the failure of a request that changes something. It is ErrUnknown without proof that the request was
-// refused before it was proposed: after a timeout, a lost connection or a change of etcd's leader, a proposal may be
-// applied later.
+// writeError maps the failure of a request that changes something. It is ErrUnknown without proof that the request was refused
+// before it was proposed: after a timeout, a lost connection or a change of etcd's leader, a proposal may be applied later.
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):

@@ -53,8 +53,8 @@ func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- str
 	}
 }
 
-// renewals use one stream for as long as possible: for each new one, an etcd with passwords computes a hash, which takes
-// a tenth of a second of processor time.
+// renewals use one stream for as long as possible: for each new one, an etcd with passwords computes a hash, which takes a
+// tenth of a second of processor time.
 type renewals struct {
 	lease  pb.LeaseClient
 	id     clientv3.LeaseID

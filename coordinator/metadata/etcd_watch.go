@@ -36,8 +36,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string) <-chan Change {
 }
 
 // etcdWatch is one watch: it reads everything, follows from there, and reads everything again when etcd no longer has all
-// changes in between (compaction, lost leader). Started by Etcd.Watch, ends with its context or the store; owns the
-// channel.
+// changes in between (compaction, lost leader). Started by Etcd.Watch, ends with its context or the store; owns the channel.
 type etcdWatch struct {
 	store  *Etcd
 	prefix string
@@ -60,8 +59,8 @@ func (w *etcdWatch) list(ctx context.Context) bool {
 }
 
 // follow sends the changes after w.rev, until etcd ends the watch (true: list again) or the context ends (false). After a
-// broken connection the client itself resumes at the right revision. With require-leader a member without a majority ends
-// the watch; otherwise it would be silent.
+// broken connection the client itself resumes at the right revision. With require-leader a member without a majority ends the
+// watch; otherwise it would be silent.
 func (w *etcdWatch) follow(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

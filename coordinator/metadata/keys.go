@@ -48,8 +48,8 @@ func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
 // Tombstones is the prefix of all Tombstone keys.
 func (k Keys) Tombstones() string { return k.Audit("deleted-topics/") }
 
-// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic has the name: a broker that
-// was away then removes its files.
+// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic has the name: a broker that was
+// away then removes its files.
 func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
 
 // ParseNode gives the node of a key made by Node.

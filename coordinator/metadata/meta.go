@@ -1,20 +1,19 @@
 // Package metadata has the cluster's metadata: the Store, on etcd, and the keys and values in it.
 //
-// The package makes no decisions. The state of a partition is one key, changed only by a compare-and-swap on its
-// ModRevision. A transaction whose answer was lost may still be applied later (ErrUnknown).
+// The package makes no decisions. The state of a partition is one key, changed only by a compare-and-swap on its ModRevision.
+// A transaction whose answer was lost may still be applied later (ErrUnknown).
 //
 // # Invariants
 //
-//  1. Get and GetAll are linearizable; changes of a watch arrive in revision order without gaps. A failed read proves
+//  1. Get and GetAll are linearizable; changes of a watch arrive in revision order without gaps. A failed read proves nothing.
+//  2. ErrUnavailable, ErrNoLease, ErrInvalid and ErrClosed of a transaction prove that it did not happen. ErrUnknown proves
 //     nothing.
-//  2. ErrUnavailable, ErrNoLease, ErrInvalid and ErrClosed of a transaction prove that it did not happen. ErrUnknown
-//     proves nothing.
 //  3. A value that cannot be read (ErrValue) is never treated as an absent key.
 //
 // # Goroutines
 //
-// One for each watch and one for each lease. A watch ends with its context, a lease when it is lost; Close ends and waits
-// for both.
+// One for each watch and one for each lease. A watch ends with its context, a lease when it is lost; Close ends and waits for
+// both.
 //
 // Keys below /lockstep/<cluster>/:
 //
@@ -41,8 +40,8 @@ import (
 )
 
 var (
-	// ErrUnknown means that a transaction may have happened, may still happen, or never will: reading the old revision
-	// back proves nothing.
+	// ErrUnknown means that a transaction may have happened, may still happen, or never will: reading the old revision back
+	// proves nothing.
 	ErrUnknown = errors.New("meta: outcome of the transaction is unknown")
 	// ErrNotFound means that the key does not exist.
 	ErrNotFound = errors.New("meta: no such key")
@@ -50,18 +49,18 @@ var (
 	ErrUnavailable = errors.New("meta: store is unavailable")
 	// ErrNoLease means that a put names a lease that is gone; its transaction did not happen.
 	ErrNoLease = errors.New("meta: no such lease")
-	// ErrInvalid means that the store refused the transaction for its content (too many operations, one key written
-	// twice): it did not happen and never will.
+	// ErrInvalid means that the store refused the transaction for its content (too many operations, one key written twice): it
+	// did not happen and never will.
 	ErrInvalid = errors.New("meta: transaction refused")
-	// ErrWentBack means that the store was restored from a backup: changes that a watch has sent are undone, and the
-	// watch would be silent until the old revision is reached again.
+	// ErrWentBack means that the store was restored from a backup: changes that a watch has sent are undone, and the watch
+	// would be silent until the old revision is reached again.
 	ErrWentBack = errors.New("meta: the store is older than it was, a backup was restored")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("meta: store is closed")
 )
 
-// MaxTxn is the greatest number of compares, and of puts, in a transaction that every store takes: an external etcd
-// refuses more by default. The embedded one takes EmbeddedMaxTxn.
+// MaxTxn is the greatest number of compares, and of puts, in a transaction that every store takes: an external etcd refuses
+// more by default. The embedded one takes EmbeddedMaxTxn.
 const (
 	MaxTxn         = 128
 	EmbeddedMaxTxn = 2048
@@ -100,21 +99,21 @@ type Change struct {
 
 // Store is a linearizable key-value store with transactions, watches and leases. All methods are safe for concurrent use.
 type Store interface {
-	// Get reads one key linearizably; ErrNotFound if it does not exist, ErrWentBack if the store is older than the
-	// changes that its watches have sent.
+	// Get reads one key linearizably; ErrNotFound if it does not exist, ErrWentBack if the store is older than the changes
+	// that its watches have sent.
 	Get(ctx context.Context, key string) (Entry, error)
 	// GetAll reads at most MaxTxn keys linearizably and at one revision. It omits keys that do not exist.
 	GetAll(ctx context.Context, keys []string) ([]Entry, error)
 	// List reads all keys below prefix at one revision, sorted by key.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
-	// Txn applies all puts if all compares hold, and reports whether they did (ok), and the revision of the store after
-	// it. ErrUnknown: it may have happened.
+	// Txn applies all puts if all compares hold, and reports whether they did (ok), and the revision of the store after it.
+	// ErrUnknown: it may have happened.
 	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
-	// Watch sends a Reset change with the present state, then every later change below prefix. When ctx ends, it closes
-	// the channel.
+	// Watch sends a Reset change with the present state, then every later change below prefix. When ctx ends, it closes the
+	// channel.
 	Watch(ctx context.Context, prefix string) <-chan Change
-	// Lease grants a lease that this process renews until Revoke or Close. lost is closed when the store answers that it
-	// is gone.
+	// Lease grants a lease that this process renews until Revoke or Close. lost is closed when the store answers that it is
+	// gone.
 	Lease(ctx context.Context, ttlSeconds int64) (id int64, lost <-chan struct{}, err error)
 	// Revoke ends a lease, also of another process, and deletes its keys. It succeeds if the lease does not exist.
 	Revoke(ctx context.Context, id int64) error
@@ -124,11 +123,11 @@ type Store interface {
 
 // Members changes the membership of the etcd that brokers embed.
 type Members interface {
-	// Remove permanently removes a broker's member; one that is not there is no error. It fails if the other members
-	// would have no majority.
+	// Remove permanently removes a broker's member; one that is not there is no error. It fails if the other members would
+	// have no majority.
 	Remove(ctx context.Context, n ident.Node) error
-	// NotifyDeath reports that a broker's process is certainly dead. If its member led, the others can elect a leader
-	// before the election timeout.
+	// NotifyDeath reports that a broker's process is certainly dead. If its member led, the others can elect a leader before
+	// the election timeout.
 	NotifyDeath(ctx context.Context, n ident.Node) error
 }
 
@@ -180,8 +179,8 @@ type PartitionState struct {
 	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the present one
 	// Target lists the replicas that a move is to end with, preferred leader first; empty: there is no move.
 	Target []ident.Node `json:"target,omitempty"`
-	// Abandoned is the last epoch of the history that an operator gave up by an unclean recovery; 0: none. A replica may
-	// have the only copy of messages of that history.
+	// Abandoned is the last epoch of the history that an operator gave up by an unclean recovery; 0: none. A replica may have
+	// the only copy of messages of that history.
 	Abandoned ident.Epoch `json:"abandoned_epoch,omitempty"`
 	Revision  int64       `json:"-"`
 }
@@ -197,8 +196,8 @@ func (s PartitionState) Clone() PartitionState {
 	return s
 }
 
-// TopicState is the value of a topic's key (version 1). A deleted topic keeps its key, with Deleted set, until the
-// controller drops it.
+// TopicState is the value of a topic's key (version 1). A deleted topic keeps its key, with Deleted set, until the controller
+// drops it.
 type TopicState struct {
 	V                 int           `json:"v"`
 	ID                ident.TopicID `json:"id"`
@@ -217,8 +216,8 @@ type TopicState struct {
 	Options      TopicOptions `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
-	// Growing is the number of partitions that the topic is about to have; 0: it does not grow. The new partitions have
-	// keys and leaders, but take no puts before they have all channels.
+	// Growing is the number of partitions that the topic is about to have; 0: it does not grow. The new partitions have keys
+	// and leaders, but take no puts before they have all channels.
 	Growing int `json:"growing,omitempty"`
 
 	Revision int64 `json:"-"`
@@ -263,20 +262,20 @@ type ChannelState struct {
 	Revision int64 `json:"-"`
 }
 
-// ChannelPolicy is the treatment of messages that fail, and the filter; zero: they are retried forever, and every message
-// is delivered.
+// ChannelPolicy is the treatment of messages that fail, and the filter; zero: they are retried forever, and every message is
+// delivered.
 type ChannelPolicy struct {
 	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
 	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
 	Backoff         Backoff `json:"retry_backoff,omitzero"`
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
-	// Owner is the user who set the dead-letter topic: dead letters are published with that user's rights. "": there is
-	// none, as rights were not enforced, or an auth service authenticated the client.
+	// Owner is the user who set the dead-letter topic: dead letters are published with that user's rights. "": there is none,
+	// as rights were not enforced, or an auth service authenticated the client.
 	Owner string `json:"owner,omitempty"`
 }
 
-// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max,
-// shortened at random by up to the share jitter. Base 0 = none.
+// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max, shortened at random by up to the
+// share jitter. Base 0 = none.
 type Backoff struct {
 	BaseMS int64   `json:"base_ms,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
@@ -304,8 +303,8 @@ type NodeState struct {
 	// Starts, in nodes/<n>, are the broker's latest starts.
 	Starts       []lifecycle.StartRecord `json:"starts,omitempty"`
 	Transferring bool                    `json:"handing_over,omitempty"`
-	// Unreachable lists the brokers from which this one receives nothing. It is set only while the broker leads a
-	// partition that lacks its minimum for that reason: the others may then replace the leader.
+	// Unreachable lists the brokers from which this one receives nothing. It is set only while the broker leads a partition
+	// that lacks its minimum for that reason: the others may then replace the leader.
 	Unreachable []ident.Node `json:"unreached,omitempty"`
 	// Leaving, in nodes/<n>: an operator decommissions the broker; its replicas are moved to others.
 	Leaving bool `json:"leaving,omitempty"`
@@ -325,8 +324,8 @@ const (
 	DrainReplicas Drain = "replicas"
 )
 
-// Level is the feature level of this build. A change of a format or message that the builds before it cannot read
-// raises it by one, and is used only when the cluster's level has reached it.
+// Level is the feature level of this build. A change of a format or message that the builds before it cannot read raises it by
+// one, and is used only when the cluster's level has reached it.
 const Level = 1
 
 // ClusterState is the value of the config key (version 1).

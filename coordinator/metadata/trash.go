@@ -26,8 +26,8 @@ type TrashState struct {
 	Created int64 `json:"-"`
 }
 
-// ClockState is the value of the key of the cluster's clock (version 1): the time in ms that controllers have counted,
-// each by its process's monotonic clock. It stops while there is no controller, so it never runs ahead.
+// ClockState is the value of the key of the cluster's clock (version 1): the time in ms that controllers have counted, each by
+// its process's monotonic clock. It stops while there is no controller, so it never runs ahead.
 type ClockState struct {
 	V         int   `json:"v"`
 	ElapsedMS int64 `json:"elapsed_ms"`

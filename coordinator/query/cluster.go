@@ -27,9 +27,9 @@ func (d *Directory) Cluster() api.ClusterView {
 	return d.view(d.topicViews(d.collectEnds()))
 }
 
-// View is Cluster without waiting and without asking other brokers: the ends are 0, and damaged places are this broker's.
-// The topics are shared, and the caller must not change them: they are rebuilt only after a change, because an open
-// console reads them every second.
+// View is Cluster without waiting and without asking other brokers: the ends are 0, and damaged places are this broker's. The
+// topics are shared, and the caller must not change them: they are rebuilt only after a change, because an open console reads
+// them every second.
 func (d *Directory) View() api.ClusterView {
 	own := d.own()
 	if len(own.damaged) > 0 || d.o.Unheard() > 0 { // without the metadata, leaders change unnoticed

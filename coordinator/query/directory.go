@@ -64,8 +64,8 @@ func New(o Options) (*Directory, *Inspector) {
 	return d, d.inspector
 }
 
-// Leader is the leader of a partition in the metadata or, in a later epoch, the one that the replica here follows; false
-// while that incarnation is not live.
+// Leader is the leader of a partition in the metadata or, in a later epoch, the one that the replica here follows; false while
+// that incarnation is not live.
 func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	s, ok := d.o.Catalog.Partition(p)
 	if !ok {
@@ -79,8 +79,8 @@ func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	return l, live && r.Incarnation == s.LeaderIncarnation
 }
 
-// followed is the leader that the replica here follows in a later epoch than the known one: the watch lags while this
-// broker does not reach the store, although it reaches the leader.
+// followed is the leader that the replica here follows in a later epoch than the known one: the watch lags while this broker
+// does not reach the store, although it reaches the leader.
 func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Leadership, bool) {
 	p, ok := d.o.Engine.Partition(id)
 	if !ok {
@@ -97,13 +97,10 @@ func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Lea
 // Lookup returns a topic's channels, and for each partition its leader and a live in-sync follower, so that a consumer is
 // connected to a survivor when the leader dies. It waits up to 1.5 s while a partition has no leader.
 func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.Producer, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupWait)
-	defer cancel()
-	t, ok := d.o.Catalog.Topic(topic)
+	t, ok := d.awaitLeaders(ctx, topic) // followers are returned for partitions without one
 	if !ok {
 		return nil, nil, api.ErrTopicNotFound
 	}
-	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // otherwise the followers are returned
 	names := map[ident.Node]bool{}
 	for n := range t.Partitions {
 		p, _ := d.o.Catalog.Partition(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -122,13 +119,10 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.P
 
 // Leaders lists the brokers that lead the partitions of a topic (api.Directory).
 func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionLeader, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupWait)
-	defer cancel()
-	t, ok := d.o.Catalog.Topic(topic)
+	t, ok := d.awaitLeaders(ctx, topic) // partitions without one are omitted
 	if !ok {
 		return nil, api.ErrTopicNotFound
 	}
-	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // partitions without a leader are omitted
 	var all []api.PartitionLeader
 	for n := range t.Partitions {
 		leader, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -140,6 +134,17 @@ func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionL
 		}
 	}
 	return all, nil
+}
+
+// awaitLeaders finds a topic, and waits up to lookupWait until all its partitions have leaders.
+func (d *Directory) awaitLeaders(ctx context.Context, topic string) (metadata.TopicState, bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	t, ok := d.o.Catalog.Topic(topic)
+	if ok {
+		_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // the caller returns what there is
+	}
+	return t, ok
 }
 
 // led reports whether every partition of a topic has a live leader.

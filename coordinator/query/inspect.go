@@ -99,8 +99,8 @@ func (i *Inspector) damaged() (out []calls.DamagedPlace) {
 	return out
 }
 
-// sequences are the messages of a damaged place by the commit log; 0, 0 if it does not have them. A channel that seeks the
-// end has passed the place.
+// sequences are the messages of a damaged place by the commit log; 0, 0 if it does not have them. A channel that seeks the end
+// has passed the place.
 func sequences(p *engine.Partition, d queue.Damage) (first, end ident.Sequence) {
 	from, ok := p.Store().Index().AtOffset(d.From)
 	to, ok2 := p.Store().Index().AtOffset(d.To - 1)

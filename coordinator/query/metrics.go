@@ -16,8 +16,8 @@ import (
 // followersWait bounds how long a scrape waits for the core loops: a hung loop must not suppress the metrics that show it.
 const followersWait = 100 * time.Millisecond
 
-// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of this process as a
-// leader, also of partitions that it no longer leads.
+// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of this process as a leader,
+// also of partitions that it no longer leads.
 func (i *Inspector) TopicMetrics() []metrics.Topic {
 	rows := topicRows{}
 	now := time.Now()
@@ -46,8 +46,8 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 }
 
 // lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log, without
-// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while
-// it is in flight again, the time since its delivery counts.
+// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while it
+// is in flight again, the time since its delivery counts.
 func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) time.Duration {
 	if !c.Lags {
 		return c.Held
@@ -124,8 +124,7 @@ func (r *topicRow) worked(done nsqd.Work) {
 type Replication struct {
 	Hosted, Led, UnderReplicated, BelowMin, SingleCopy int
 	PendingBytes                                       int64
-	// Behind and Owes are the lag of the replicas on other brokers, by broker: the sum of the bytes, and the longest
-	// time.
+	// Behind and Owes are the lag of the replicas on other brokers, by broker: the sum of the bytes, and the longest time.
 	Behind map[ident.Node]int64
 	Owes   map[ident.Node]time.Duration
 	// Partitions has a row for each partition led here.

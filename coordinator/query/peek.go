@@ -25,9 +25,9 @@ const (
 	peekWait     = 5 * time.Second // for another broker
 )
 
-// Peek reads messages of a replica, and changes no channel (api.Inspector). If the request names no broker, and this one
-// has no replica, it asks a broker that has one. Errors wrap api.ErrTopicNotFound, api.ErrBrokerNotFound, api.ErrInvalid
-// and api.ErrUnavailable.
+// Peek reads messages of a replica, and changes no channel (api.Inspector). If the request names no broker, and this one has
+// no replica, it asks a broker that has one. Errors wrap api.ErrTopicNotFound, api.ErrBrokerNotFound, api.ErrInvalid and
+// api.ErrUnavailable.
 func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
 	p, known := i.replicaOf(req.Topic, req.Partition)
 	switch {
@@ -127,8 +127,8 @@ func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
 	return fmt.Sprintf("%x-%08x", int64(r.Offset), r.CRC)
 }
 
-// peekFrom finds the first message to read. A sequence beyond the end is valid: a reader that has all messages asks for
-// the next one, perhaps at a replica that is behind.
+// peekFrom finds the first message to read. A sequence beyond the end is valid: a reader that has all messages asks for the
+// next one, perhaps at a replica that is behind.
 func peekFrom(p *engine.Partition, from string, of api.Peeked) (ident.Sequence, error) {
 	if _, err := nsqd.CheckStart(from); err != nil {
 		return 0, err

@@ -21,8 +21,8 @@ type led struct {
 	epoch  uint64
 }
 
-// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a channel, if named, select
-// one. Only a sample of a named channel has its partitions. No message is read.
+// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a channel, if named, select one.
+// Only a sample of a named channel has its partitions. No message is read.
 func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	byName := map[string]*sample{}
 	now := time.Now()

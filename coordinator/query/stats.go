@@ -41,22 +41,25 @@ func addTopic(sum *api.TopicStats, part api.TopicStats) {
 	sum.MessageBytes += part.MessageBytes
 	sum.Inherited += part.Inherited
 	addLatency(&sum.E2E, part.E2E)
-	known := len(sum.Channels) // both are sorted
-	for _, c := range part.Channels {
-		if i, ok := slices.BinarySearchFunc(sum.Channels[:known], c.ChannelName, byChannel); ok {
-			addChannel(&sum.Channels[i], c)
-		} else {
-			sum.Channels = append(sum.Channels, c)
-		}
-	}
-	if len(sum.Channels) > known {
-		slices.SortFunc(sum.Channels, func(x, y api.ChannelStats) int { return byChannel(x, y.ChannelName) })
-	}
+	sum.Channels = merge(sum.Channels, part.Channels, func(c api.ChannelStats) string { return c.ChannelName }, addChannel)
 }
 
-func byChannel(c api.ChannelStats, name string) int { return cmp.Compare(c.ChannelName, name) }
-
-func byAddress(c api.ClientStats, address string) int { return cmp.Compare(c.RemoteAddress, address) }
+// merge adds the entries of a part to those of a sum by their keys. Both are sorted, and so is the result.
+func merge[T any](sum, part []T, key func(T) string, add func(sum *T, part T)) []T {
+	known := len(sum)
+	for _, x := range part {
+		at, ok := slices.BinarySearchFunc(sum[:known], key(x), func(y T, k string) int { return cmp.Compare(key(y), k) })
+		if ok {
+			add(&sum[at], x)
+		} else {
+			sum = append(sum, x)
+		}
+	}
+	if len(sum) > known {
+		slices.SortFunc(sum, func(x, y T) int { return cmp.Compare(key(x), key(y)) })
+	}
+	return sum
+}
 
 // addChannel adds one partition's numbers. A consumer is attached to every partition: clients are distinguished by address.
 func addChannel(sum *api.ChannelStats, part api.ChannelStats) {
@@ -74,28 +77,17 @@ func addChannel(sum *api.ChannelStats, part api.ChannelStats) {
 	sum.Paused = sum.Paused || part.Paused
 	sum.Ordered = sum.Ordered || part.Ordered
 	addLatency(&sum.E2E, part.E2E)
-	addClients(sum, part)
+	sum.Clients = merge(sum.Clients, part.Clients, func(c api.ClientStats) string { return c.RemoteAddress }, addClient)
 	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
 }
 
-func addClients(sum *api.ChannelStats, part api.ChannelStats) {
-	known := len(sum.Clients) // both are sorted
-	for _, c := range part.Clients {
-		i, ok := slices.BinarySearchFunc(sum.Clients[:known], c.RemoteAddress, byAddress)
-		switch {
-		case !ok:
-			sum.Clients = append(sum.Clients, c)
-		case c.Relayed:
-			x := &sum.Clients[i]
-			x.InFlightCount += c.InFlightCount
-			x.ReadyCount += c.ReadyCount
-			x.MessageCount += c.MessageCount
-			x.FinishCount += c.FinishCount
-			x.RequeueCount += c.RequeueCount
-		}
-	}
-	if len(sum.Clients) > known {
-		slices.SortFunc(sum.Clients, func(x, y api.ClientStats) int { return byAddress(x, y.RemoteAddress) })
+func addClient(x *api.ClientStats, c api.ClientStats) {
+	if c.Relayed {
+		x.InFlightCount += c.InFlightCount
+		x.ReadyCount += c.ReadyCount
+		x.MessageCount += c.MessageCount
+		x.FinishCount += c.FinishCount
+		x.RequeueCount += c.RequeueCount
 	}
 }
 
@@ -116,9 +108,9 @@ func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 	sum.Count, sum.Percentiles = count, joined
 }
 
-// Summed implements api.Stats for tools that add brokers up, such as nsqadmin: a client appears once, at the broker that it
-// is connected to. If that leads no partition of the topic, it does not report the topic. The leaders then report the
-// client, each with the counts of its own partitions: their sum is right.
+// Summed implements api.Stats for tools that add brokers up, such as nsqadmin: a client appears once, at the broker that it is
+// connected to. If that leads no partition of the topic, it does not report the topic. The leaders then report the client,
+// each with the counts of its own partitions: their sum is right.
 type Summed struct{ *Inspector }
 
 // Topics implements api.Stats.

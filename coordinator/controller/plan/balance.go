@@ -7,9 +7,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Balance distributes existing replicas, and then their preferred leaders, evenly over the brokers, and returns the
-// replicas of each partition. It moves as few as possible, nothing to a zone that has a replica while there are others,
-// and nothing from brokers that are not listed. It ignores Broker's load.
+// Balance distributes existing replicas, and then their preferred leaders, evenly over the brokers, and returns the replicas
+// of each partition. It moves as few as possible, nothing to a zone that has a replica while there are others, and nothing
+// from brokers that are not listed. It ignores Broker's load.
 func Balance(brokers []Broker, partitions [][]ident.Node) [][]ident.Node {
 	b := balance{zones: map[ident.Node]string{}, out: make([][]ident.Node, len(partitions))}
 	for _, x := range brokers {
@@ -31,8 +31,8 @@ type balance struct {
 	out   [][]ident.Node // by partition, preferred leader first
 }
 
-// spreadOut moves partitions from brokers with a greater load to ones with a load that is less by two or more, one at a
-// time and the greatest difference first. of returns the brokers that a partition loads.
+// spreadOut moves partitions from brokers with a greater load to ones with a load that is less by two or more, one at a time
+// and the greatest difference first. of returns the brokers that a partition loads.
 func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(partition int, from, to ident.Node) bool) {
 	s := spreading{load: map[ident.Node][]int{}, give: give, stuck: map[pair]int{}, touched: map[ident.Node]int{}, changed: make([]int, len(b.out))}
 	for p := range b.out {
@@ -53,8 +53,8 @@ func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(parti
 	}
 }
 
-// spreading remembers the pairs of brokers without a possible move. With a hundred brokers most pairs have none, and a
-// search of all partitions for each pair at each step would take hours.
+// spreading remembers the pairs of brokers without a possible move. With a hundred brokers most pairs have none, and a search
+// of all partitions for each pair at each step would take hours.
 type spreading struct {
 	load    map[ident.Node][]int // partitions, ascending
 	give    func(partition int, from, to ident.Node) bool

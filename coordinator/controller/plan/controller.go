@@ -1,6 +1,6 @@
 // Package plan plans the work of the cluster's controller: it drops old tombstones, returns leaderships to the preferred
-// replica, takes them from drained brokers, and brings each partition's replicas and minimum to the setting of its topic,
-// or of an operator.
+// replica, takes them from drained brokers, and brings each partition's replicas and minimum to the setting of its topic, or
+// of an operator.
 //
 // It is pure: a snapshot of the metadata in, actions out. The broker that holds the controller's key executes them, and
 // compares the key in every transaction. Failovers do not depend on it: the members of an in-sync set elect their leader
@@ -12,8 +12,8 @@
 //  2. No broker is the source or target of more than Options.Copies copies at once.
 //  3. A leadership moves only to a live member of the in-sync set.
 //  4. A drained broker gets neither leaderships nor replicas.
-//  5. A replica is removed only when all remaining ones are in sync. An in-sync set is never below the minimum: neither
-//     when a member is removed nor when the minimum is raised.
+//  5. A replica is removed only when all remaining ones are in sync. An in-sync set is never below the minimum: neither when a
+//     member is removed nor when the minimum is raised.
 package plan
 
 import (

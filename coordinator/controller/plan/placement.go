@@ -23,8 +23,8 @@ type Broker struct {
 // Placement is a number of partitions with a number of replicas each.
 type Placement struct{ Partitions, Replicas int }
 
-// Place chooses the brokers of each partition's replicas, preferred leader first; its caller chooses the candidates. The
-// error wraps ErrTooFewBrokers.
+// Place chooses the brokers of each partition's replicas, preferred leader first; its caller chooses the candidates. The error
+// wraps ErrTooFewBrokers.
 //
 //  1. The same input gives the same answer, in any order of its lists.
 //  2. No broker has two replicas of one partition.

@@ -58,8 +58,8 @@ func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	return p.prefer(x)
 }
 
-// wanted lists the replicas that a partition should have: its target's, or without one its present ones, but none on a
-// leaving broker. Replicas are dropped or added to match the replication factor, as far as there are brokers.
+// wanted lists the replicas that a partition should have: its target's, or without one its present ones, but none on a leaving
+// broker. Replicas are dropped or added to match the replication factor, as far as there are brokers.
 func (p *planner) wanted(s metadata.PartitionState, factor int) []ident.Node {
 	base := s.Replicas
 	if len(s.Target) > 0 {
@@ -121,8 +121,8 @@ func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
 	return chosen[0][0], true
 }
 
-// fill adds the missing replicas, unless one of the brokers is too busy. It writes the choice as a target, so that the
-// next plan does not choose others.
+// fill adds the missing replicas, unless one of the brokers is too busy. It writes the choice as a target, so that the next
+// plan does not choose others.
 func (p *planner) fill(x Partition, wanted []ident.Node) Action {
 	next := x.State.Clone()
 	for _, n := range wanted {

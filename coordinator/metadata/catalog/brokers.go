@@ -9,10 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Candidates are the brokers to place replicas on, with their load: the live ones and, if they are fewer than the
-// replicas, drained ones and those below their disk reserve (low), then all that ever registered. The replication factor
-// never shrinks to the brokers that happen to be up: the replica of a dead broker joins the in-sync set when the broker
-// is back.
+// Candidates are the brokers to place replicas on, with their load: the live ones and, if they are fewer than the replicas,
+// drained ones and those below their disk reserve (low), then all that ever registered. The replication factor never shrinks
+// to the brokers that happen to be up: the replica of a dead broker joins the in-sync set when the broker is back.
 func (c *Catalog) Candidates(replicas int, low func(ident.Node) bool) []plan.Broker {
 	var live, away []plan.Broker
 	for _, b := range c.loads() {

@@ -63,8 +63,8 @@ type goneChannel struct {
 // maxGone limits the number of remembered deletions of channels. Beyond it all of them are forgotten.
 const maxGone = 1 << 12
 
-// deletion is the time in a topic's key, by the clock of the broker that deleted the topic, and when this broker saw it;
-// zero: before it watched.
+// deletion is the time in a topic's key, by the clock of the broker that deleted the topic, and when this broker saw it; zero:
+// before it watched.
 type deletion struct {
 	atMS int64
 	seen time.Time
@@ -91,8 +91,8 @@ func emptyState() state {
 	}
 }
 
-// Changed is closed at the next Notify: the metadata, the leadership of a partition here, or the set of brokers that
-// answer has changed. Get it before reading the state.
+// Changed is closed at the next Notify: the metadata, the leadership of a partition here, or the set of brokers that answer
+// has changed. Get it before reading the state.
 func (c *Catalog) Changed() <-chan struct{} { return c.changes.Changed() }
 
 // Notify wakes all goroutines that wait for a change.
@@ -101,8 +101,7 @@ func (c *Catalog) Notify() { c.changes.Notify() }
 // Close ends all waits, present and later.
 func (c *Catalog) Close() { c.changes.Close() }
 
-// Await waits until ok returns true, and calls it after each change. api.ErrUnavailable: ctx ended first, or the broker
-// stops.
+// Await waits until ok returns true, and calls it after each change. api.ErrUnavailable: ctx ended first, or the broker stops.
 func (c *Catalog) Await(ctx context.Context, ok func() bool) error {
 	err := c.changes.Await(ctx, ok)
 	switch {

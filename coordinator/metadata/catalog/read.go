@@ -116,9 +116,9 @@ func (c *Catalog) Channels(id ident.TopicID) map[string]metadata.ChannelState {
 // Usage is what quotas count.
 type Usage struct{ Topics, Partitions, Channels int }
 
-// Usage counts the topics and partitions of the cluster, and what a user created. It omits the topics and channels that
-// the caller counts itself (pending; channel "" means the topic). The partitions of topics in the trash count: they have
-// replicas. Its time grows with the number of topics and, for a user, of channels.
+// Usage counts the topics and partitions of the cluster, and what a user created. It omits the topics and channels that the
+// caller counts itself (pending; channel "" means the topic). The partitions of topics in the trash count: they have replicas.
+// Its time grows with the number of topics and, for a user, of channels.
 func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (all, own Usage) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -158,9 +158,9 @@ func (c *Catalog) HadChannel(id ident.TopicID, name string, lately time.Duration
 	return has || time.Since(c.mu.gone[goneChannel{id, name}]) < lately
 }
 
-// DeletedLately reports whether this broker saw the deletion in a topic's key less than lately ago, or has not seen it
-// yet. It uses this broker's clock, because the time in the key may be wrong by years. atMS is 0 in the key of a topic
-// that was created explicitly: it was not deleted lately.
+// DeletedLately reports whether this broker saw the deletion in a topic's key less than lately ago, or has not seen it yet. It
+// uses this broker's clock, because the time in the key may be wrong by years. atMS is 0 in the key of a topic that was
+// created explicitly: it was not deleted lately.
 func (c *Catalog) DeletedLately(name string, atMS int64, lately time.Duration) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

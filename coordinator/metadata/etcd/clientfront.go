@@ -24,9 +24,9 @@ const (
 	relayBytes       = 16 << 10               // of the buffer of one direction
 )
 
-// clientFront is the member's client port. It terminates TLS, and passes the bytes of each broker's connection to etcd,
-// which listens on a Unix socket: etcd itself would read the authority only once, would not limit connections, and would
-// wait forever for silent ones when it stops.
+// clientFront is the member's client port. It terminates TLS, and passes the bytes of each broker's connection to etcd, which
+// listens on a Unix socket: etcd itself would read the authority only once, would not limit connections, and would wait
+// forever for silent ones when it stops.
 type clientFront struct {
 	listener net.Listener
 	security *tls.Config // nil for plain text

@@ -18,9 +18,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 )
 
-// The database is a bbolt file. Its first two pages are copies of the same record, written
-// alternately, in the machine's byte order. Offsets in bytes: 16 magic, 24 page size, 56
-// number of pages.
+// The database is a bbolt file. Its first two pages are copies of the same record, written alternately, in the machine's byte
+// order. Offsets in bytes: 16 magic, 24 page size, 56 number of pages.
 const (
 	boltMagic     = 0xED0CDAED
 	boltMetaBytes = 64
@@ -48,8 +47,8 @@ func checkFiles(dir string) error {
 	if !Exists(dir) {
 		return nil
 	}
-	// etcd repairs a log that ends within a record, as after a power cut. But an entry in the database was synced in the
-	// log before.
+	// etcd repairs a log that ends within a record, as after a power cut. But an entry in the database was synced in the log
+	// before.
 	last, err := lastIndex(logDir(dir))
 	if err == nil && last < applied {
 		err = fmt.Errorf("%w: the log in %s ends at entry %d, the database has entry %d: its end is gone", ErrDamaged, logDir(dir), last, applied)

@@ -1,13 +1,12 @@
 // Package etcd runs an etcd member inside the broker's process: the metadata store of a cluster without an external etcd.
 //
-// It does not interpret the stored keys (coordinator/metadata does) and is no client. Package lifecycle decides how a
-// member starts, from the content of its disk and the reports of the other members (Open). It changes the membership only
-// for a member that must not vote with its disk, or whose disk has moved to another address (PublishAddress).
+// It does not interpret the stored keys (coordinator/metadata does) and is no client. Package lifecycle decides how a member
+// starts, from the content of its disk and the reports of the other members (Open). It changes the membership only for a
+// member that must not vote with its disk, or whose disk has moved to another address (PublishAddress).
 //
 // # Invariants
 //
-//  1. A directory with a member is restarted as that member. The initial cluster in Options then only lists the other
-//     members.
+//  1. A directory with a member is restarted as that member. The initial cluster in Options then only lists the other members.
 //  2. Stop returns only when the member's files are closed.
 //  3. A fatal error ends the member: Err returns it once, and the broker ends (for the others, a broker without its etcd is
 //     dead). If the log or the database fails, the process ends at once, with an explanation in the log (giveUp).
@@ -17,8 +16,7 @@
 //  6. A member that joins runs only under the identity with which it was added, which it requests from a majority.
 //  7. The peer port is open while Open or its server runs. etcd itself listens on Unix sockets behind the peer port (front)
 //     and the client port (clientFront), which check the certificates and limit the connections.
-//  8. This broker reaches its own member through the socket (Local), independently of floods at the ports and of
-//     certificates.
+//  8. This broker reaches its own member through the socket (Local), independently of floods at the ports and of certificates.
 package etcd
 
 import (
@@ -62,8 +60,8 @@ type Options struct {
 	PeerAddress   string // likewise, for the other members
 	// AdvertiseClientAddress is the client address for the other brokers; "" = ClientAddress.
 	AdvertiseClientAddress string
-	// InitialCluster lists all members, including this one: n1=http://host:port,…. "": only this one. This member
-	// advertises its own entry.
+	// InitialCluster lists all members, including this one: n1=http://host:port,…. "": only this one. This member advertises
+	// its own entry.
 	InitialCluster string
 	ClusterToken   string // separates clusters that reach each other by mistake
 	TLS            TLS
@@ -71,11 +69,11 @@ type Options struct {
 	Connections    peertls.Limits // of each port; 64 of brokers and 64 others
 	Node           *nodefile.File // of the broker, beside Dir; required by Open
 	Absent         []string       // members without which an operator allows a new cluster to be founded
-	// NameTaken returns ErrOptions if another live broker of the running cluster has this name; nil: no check. c is a
-	// client of the cluster.
+	// NameTaken returns ErrOptions if another live broker of the running cluster has this name; nil: no check. c is a client
+	// of the cluster.
 	NameTaken func(ctx context.Context, c *clientv3.Client) error
-	// Waiting receives the reasons why Open or Wait waits, repeatedly, from one goroutine at a time. nil: those of Open
-	// are logged.
+	// Waiting receives the reasons why Open or Wait waits, repeatedly, from one goroutine at a time. nil: those of Open are
+	// logged.
 	Waiting   func(why string)
 	Heartbeat time.Duration // 30 ms
 	Election  time.Duration // 300 ms; at least 5 × Heartbeat
@@ -279,9 +277,9 @@ func (s *Server) Status() Status {
 	return st
 }
 
-// TransferLeadership transfers the leadership of the metadata cluster to another member, if this one is the leader. It
-// returns when the other one leads, or after two election timeouts. Only the first call has an effect. Requests in
-// progress may be lost: a stopping broker calls it before it sends any.
+// TransferLeadership transfers the leadership of the metadata cluster to another member, if this one is the leader. It returns
+// when the other one leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
+// lost: a stopping broker calls it before it sends any.
 func (s *Server) TransferLeadership() error {
 	select {
 	case <-s.etcd.Server.StopNotify():
@@ -293,8 +291,8 @@ func (s *Server) TransferLeadership() error {
 	return err
 }
 
-// transfer waits longer than raft, which gives up after one election timeout, and less than etcd, which waits 5 s for a
-// member that stops at the same time.
+// transfer waits longer than raft, which gives up after one election timeout, and less than etcd, which waits 5 s for a member
+// that stops at the same time.
 func (s *Server) transfer() error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest

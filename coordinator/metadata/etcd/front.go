@@ -29,14 +29,14 @@ const (
 	etcdConnections = 16  // that stay open between the port and etcd
 	// raftPath takes single raft messages, from members to which there is no stream.
 	raftPath = "/raft"
-	// raftTimeout bounds etcd's answer to such a message. etcd delays a forwarded proposal until there is a leader, and
-	// the sender has only four connections for votes and proposals: the proposals would delay the votes for a leader.
+	// raftTimeout bounds etcd's answer to such a message. etcd delays a forwarded proposal until there is a leader, and the
+	// sender has only four connections for votes and proposals: the proposals would delay the votes for a leader.
 	raftTimeout = 500 * time.Millisecond
 )
 
-// front is the member's peer port. It opens before the decision how the member starts, and closes after etcd has stopped,
-// so that starting members can query each other in every state. It forwards all requests except reports to etcd, which
-// listens on a Unix socket; while etcd does not run, it answers that there are no members.
+// front is the member's peer port. It opens before the decision how the member starts, and closes after etcd has stopped, so
+// that starting members can query each other in every state. It forwards all requests except reports to etcd, which listens on
+// a Unix socket; while etcd does not run, it answers that there are no members.
 type front struct {
 	server *http.Server
 	report func(from string) reportMessage
@@ -106,8 +106,7 @@ func withSeat(ctx context.Context, c net.Conn) context.Context {
 }
 
 // admitting admits a connection at its first request, after the handshake. It refuses requests of a broker that is not
-// admitted, with the reason, and ends the connection without admitting it. It checks each request, because invitations
-// expire.
+// admitted, with the reason, and ends the connection without admitting it. It checks each request, because invitations expire.
 func (o Options) admitting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {

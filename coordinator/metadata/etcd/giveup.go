@@ -101,8 +101,8 @@ func explained(cause error) bool {
 	return errors.As(cause, &errno) || damaged(cause)
 }
 
-// explainEnd adds the operator's next step to the cause of etcd's end. Unless the operating system reports the cause, it is
-// in the files: etcd gives up for no other reason.
+// explainEnd adds the operator's next step to the cause of etcd's end. Unless the operating system reports the cause, it is in
+// the files: etcd gives up for no other reason.
 func explainEnd(cause error) error {
 	verdict := verdictOn(cause)
 	var errno syscall.Errno
@@ -152,8 +152,8 @@ func damaged(err error) bool {
 	if err == nil {
 		return false
 	}
-	// raft and the bootstrap return only texts. The first one means that the other members rely on entries that this log
-	// has lost.
+	// raft and the bootstrap return only texts. The first one means that the other members rely on entries that this log has
+	// lost.
 	text := err.Error()
 	return strings.Contains(text, "Was the raft log corrupted, truncated, or lost?") ||
 		strings.Contains(text, " state.commit ") || strings.Contains(text, "does not match with snapshot")

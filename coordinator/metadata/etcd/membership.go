@@ -15,8 +15,8 @@ import (
 // leavePause is the pause between two attempts: etcd refuses to remove a member that has been connected for less than 5 s.
 const leavePause = 100 * time.Millisecond
 
-// Leave permanently removes this member from its cluster before it stops: of two members the other one could not do it
-// alone. The last member stays.
+// Leave permanently removes this member from its cluster before it stops: of two members the other one could not do it alone.
+// The last member stays.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server
 	if len(e.Cluster().Members()) < 2 {
@@ -33,8 +33,8 @@ func (s *Server) Leave(ctx context.Context) error {
 	}
 }
 
-// RemoveMember permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave
-// the running members without a majority.
+// RemoveMember permanently removes another member from the cluster, if it exists. etcd refuses a removal that would leave the
+// running members without a majority.
 func (s *Server) RemoveMember(ctx context.Context, name string) error {
 	members := s.etcd.Server.Cluster().Members()
 	at := slices.IndexFunc(members, func(m *membership.Member) bool { return m.Name == name })
@@ -70,9 +70,9 @@ func (s *Server) whyStopped(ctx context.Context) error {
 	return ErrStopped
 }
 
-// ForceNewCluster starts a member of several as a cluster with no other member, on loopback, after the majority is
-// permanently lost. Entries that only the others had committed are lost. Afterwards the member is started as usual, and the
-// others join it as new members, with empty directories.
+// ForceNewCluster starts a member of several as a cluster with no other member, on loopback, after the majority is permanently
+// lost. Entries that only the others had committed are lost. Afterwards the member is started as usual, and the others join it
+// as new members, with empty directories.
 func ForceNewCluster(ctx context.Context, o Options) (*Server, error) {
 	if !Exists(o.Dir) {
 		return nil, fmt.Errorf("%w: %s holds no member", ErrOptions, o.Dir)

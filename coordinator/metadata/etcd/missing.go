@@ -19,8 +19,8 @@ import (
 // explainEvery is the pause between two explanations why there is no majority. A normal start ends before the first one.
 const explainEvery = time.Second
 
-// Missing explains why the metadata does not answer: which members do not run, and why this one cannot reach them. It
-// queries all others, within Options.answerTimeout.
+// Missing explains why the metadata does not answer: which members do not run, and why this one cannot reach them. It queries
+// all others, within Options.answerTimeout.
 func (s *Server) Missing(ctx context.Context) string {
 	voters := slices.DeleteFunc(s.etcd.Server.Cluster().Members(), func(m *membership.Member) bool { return m.IsLearner })
 	slices.SortFunc(voters, func(a, b *membership.Member) int { return cmp.Compare(nameOf(a), nameOf(b)) })

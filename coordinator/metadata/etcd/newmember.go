@@ -39,8 +39,8 @@ type member struct {
 	ClientURLs []string `json:"clientURLs"` // empty until it has run once
 }
 
-// rejoining is a member without a log whose cluster runs. All its queries and changes require a majority: the list of a
-// single member may be as old as the cluster.
+// rejoining is a member without a log whose cluster runs. All its queries and changes require a majority: the list of a single
+// member may be as old as the cluster.
 type rejoining struct {
 	Options
 	client  *clientv3.Client

@@ -39,9 +39,9 @@ type starter struct {
 	said    string                 // last reason to wait
 }
 
-// Open starts the member of a broker's data path as package lifecycle decides: it founds a cluster with the others, votes
-// with its log, or joins as a new member. It queries the others until one is possible, or ctx ends; o.Waiting receives the
-// reason of a wait. A member that joined is a learner until Promote.
+// Open starts the member of a broker's data path as package lifecycle decides: it founds a cluster with the others, votes with
+// its log, or joins as a new member. It queries the others until one is possible, or ctx ends; o.Waiting receives the reason
+// of a wait. A member that joined is a learner until Promote.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	o.setDefaults()
 	if err := o.loadIdentity(); err != nil {
@@ -264,8 +264,8 @@ func (s *starter) memberNames() (names []string) {
 	return names
 }
 
-// storedMembers returns the members in the database, while etcd does not run; none if the database cannot be read, which
-// etcd reports itself.
+// storedMembers returns the members in the database, while etcd does not run; none if the database cannot be read, which etcd
+// reports itself.
 func (o Options) storedMembers() lifecycle.Members {
 	members := lifecycle.Members{}
 	path := filepath.Join(o.Dir, memberDir, "snap", "db")

@@ -23,11 +23,11 @@ const (
 	defaultConnections = 64        // of each port; a member has about eight to another one
 	quotaBytes         = 512 << 20 // of the database, which the disk reserve has to cover; 10,000 partitions take about 10 MB
 	historyKept        = "10m"     // for which a slow watch can catch up without reading all keys again
-	// entriesKept is the number of transactions after which etcd's log is compacted; half as many remain for a slow
-	// member. All of them are in memory, and one that moves 125 partitions has 50 kB.
+	// entriesKept is the number of transactions after which etcd's log is compacted; half as many remain for a slow member.
+	// All of them are in memory, and one that moves 125 partitions has 50 kB.
 	entriesKept = 2000
-	// bcryptCost is the lowest possible: only members for development and tests require passwords (RequireLogin), and
-	// every reconnection logs in.
+	// bcryptCost is the lowest possible: only members for development and tests require passwords (RequireLogin), and every
+	// reconnection logs in.
 	bcryptCost = 4
 	// minPing is the least interval at which brokers may ping; etcd would close their connections below 5 s.
 	minPing = 500 * time.Millisecond

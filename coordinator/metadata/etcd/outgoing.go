@@ -17,9 +17,9 @@ import (
 var errOtherEtcd = errors.New("etcdserver: the transports of this version of etcd are unknown")
 
 // followFiles makes each further connection of the member to another one use the present files, and check that the other side
-// is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its transports, in
-// fields that never change; http.Transport.RegisterProtocol changes them, which is allowed while requests run. Connections
-// of the first milliseconds use the files as etcd has just read them.
+// is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its transports, in fields
+// that never change; http.Transport.RegisterProtocol changes them, which is allowed while requests run. Connections of the
+// first milliseconds use the files as etcd has just read them.
 func (o Options) followFiles(server *etcd.EtcdServer) error {
 	if o.identity == nil {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// NotifyDeath notifies this member that the process of another one is dead. If it was the leader, its followers need not
-// wait for the election timeout. All of them drop their leader, so that requests wait for the next one instead of being sent
-// to the dead process, and the first of them by id stands for election: two at the same time would split the votes, and lose
-// an election timeout. If the first is dead too, or lacks entries, the election timeout passes as usual.
+// NotifyDeath notifies this member that the process of another one is dead. If it was the leader, its followers need not wait
+// for the election timeout. All of them drop their leader, so that requests wait for the next one instead of being sent to the
+// dead process, and the first of them by id stands for election: two at the same time would split the votes, and lose an
+// election timeout. If the first is dead too, or lacks entries, the election timeout passes as usual.
 //
-// A wrong notification only costs the live leader its leadership: raft elects safely at any time. The messages are raft's
-// own, for a leader that transfers its leadership and for one whose death is detected elsewhere.
+// A wrong notification only costs the live leader its leadership: raft elects safely at any time. The messages are raft's own,
+// for a leader that transfers its leadership and for one whose death is detected elsewhere.
 func (s *Server) NotifyDeath(ctx context.Context, name string) error {
 	dead, first := s.successor(name)
 	if dead == raft.None || dead != uint64(s.etcd.Server.Leader()) {

@@ -107,8 +107,8 @@ func (s *Server) defragment() error {
 	}
 }
 
-// disarmOthers disarms the alarms that other members have left: a running member has had the time to free space and disarm
-// its own, and a dead or removed member never will. All members have the same data: if this one has space, so have they.
+// disarmOthers disarms the alarms that other members have left: a running member has had the time to free space and disarm its
+// own, and a dead or removed member never will. All members have the same data: if this one has space, so have they.
 func (s *Server) disarmOthers(ctx context.Context, before []uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
 	defer cancel()

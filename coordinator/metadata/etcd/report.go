@@ -112,8 +112,7 @@ func (s *starter) askLimit() time.Duration {
 	return s.o.answerTimeout
 }
 
-// ask queries all members, and this member's own address, in parallel. It omits a member that does not answer within
-// askLimit.
+// ask queries all members, and this member's own address, in parallel. It omits a member that does not answer within askLimit.
 func (s *starter) ask(ctx context.Context) round {
 	client, done := s.o.client(s.askLimit())
 	defer done()

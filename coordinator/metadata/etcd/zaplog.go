@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every peer
-// that does not run yet, which the broker reports once itself, and logs errors from which it recovers.
+// zapLogger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every peer that
+// does not run yet, which the broker reports once itself, and logs errors from which it recovers.
 func zapLogger(log logrus.FieldLogger) *zap.Logger {
 	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
 }

@@ -12,8 +12,8 @@ import (
 // markName is the file whose place on the disk distinguishes a data path from a copy.
 const markName = "node.mark"
 
-// Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them, and each start compares
-// them. One that the system does not report is zero and ignored. On disk, by name (JSON): append only.
+// Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them, and each start compares them.
+// One that the system does not report is zero and ignored. On disk, by name (JSON): append only.
 type Marks struct {
 	Inode   uint64 `json:"inode,omitempty"`
 	Born    int64  `json:"born,omitempty"`    // Unix time in ns

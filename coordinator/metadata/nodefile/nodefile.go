@@ -1,15 +1,15 @@
 // Package nodefile has DIR/node.json: the name of the broker and of its cluster, the boot counter, and the properties that
 // distinguish the data path from an older copy of itself. It also locks the data path for one process.
 //
-// It decides nothing: coordinator/metadata/etcd/lifecycle decides whether a member may vote, and coordinator whether
-// replicas count as in sync.
+// It decides nothing: coordinator/metadata/etcd/lifecycle decides whether a member may vote, and coordinator whether replicas
+// count as in sync.
 //
 // # Invariants
 //
 //  1. The file is replaced as a whole and durably. Update returns after that.
-//  2. The boot counter is raised here before any other broker receives it, and never falls below a value that another
-//     broker received. If another broker has seen a higher counter than the one here, or another start at the same
-//     counter, the data path is older than it was.
+//  2. The boot counter is raised here before any other broker receives it, and never falls below a value that another broker
+//     received. If another broker has seen a higher counter than the one here, or another start at the same counter, the data
+//     path is older than it was.
 //  3. The lock ends with its process. It belongs to the directory: if an operator replaces the directory, the next process
 //     locks another file, and both run. Holding.Check detects that.
 //
@@ -78,8 +78,8 @@ type File struct {
 }
 
 // Open reads the node file of a data path. Without a file it returns an empty record with boot counter 0, which the first
-// Update writes. It refuses the path of another broker, because two brokers with one name, or one broker with two, would
-// lose data; and of another cluster, unless cluster is "".
+// Update writes. It refuses the path of another broker, because two brokers with one name, or one broker with two, would lose
+// data; and of another cluster, unless cluster is "".
 func Open(fs vfs.FS, dir, cluster string, self ident.Node) (*File, error) {
 	f := &File{fs: fs, dir: dir}
 	r, err := f.read()

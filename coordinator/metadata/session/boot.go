@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 )
 
-// Restored reports whether the data path is older than what the cluster has of this broker, or may be: it is a copy, and
-// not of a broker that had stopped as planned. A copy that also has the only metadata is as old as the metadata.
+// Restored reports whether the data path is older than what the cluster has of this broker, or may be: it is a copy, and not
+// of a broker that had stopped as planned. A copy that also has the only metadata is as old as the metadata.
 func (s *Session) Restored(ctx context.Context) (bool, error) {
 	known, _, err := s.known(ctx)
 	r := s.o.File.Record()
@@ -19,14 +19,14 @@ func (s *Session) Restored(ctx context.Context) (bool, error) {
 	return s.ownState(known).LaterThan(r.State()) || copied && known.Boot > 0, err
 }
 
-// ownState is the state of this data path in the metadata. It has the disk id of the path, so that a path whose member of
-// the embedded etcd joined as a new one, or was emptied, is compared in spite of its new id.
+// ownState is the state of this data path in the metadata. It has the disk id of the path, so that a path whose member of the
+// embedded etcd joined as a new one, or was emptied, is compared in spite of its new id.
 func (s *Session) ownState(known metadata.NodeState) lifecycle.DiskState {
 	return lifecycle.DiskState{Disk: s.o.File.Record().Disk, Boot: known.Boot, Starts: known.Starts}
 }
 
-// Announce writes the permanent key and raises the boot counter in it. From then on the cluster takes this data path for
-// the broker's, and others for copies.
+// Announce writes the permanent key and raises the boot counter in it. From then on the cluster takes this data path for the
+// broker's, and others for copies.
 func (s *Session) Announce(ctx context.Context) error {
 	key := s.o.Keys.Node(s.node.Name)
 	var marks nodefile.Marks

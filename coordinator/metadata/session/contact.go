@@ -19,13 +19,13 @@ const (
 )
 
 // Contact reads this broker's registration regularly, and remembers when the metadata store answered. Everything continues
-// without the store until a leader is lost; a leader that does not reach its replicas serves only while the store has
-// its registration.
+// without the store until a leader is lost; a leader that does not reach its replicas serves only while the store has its
+// registration.
 type Contact struct {
 	session *Session
 	began   time.Time
-	// Monotonic times since began, in ns: when a leader last depended on the store, when the last request that the
-	// store answered was sent, and the last one that returned this broker's registration.
+	// Monotonic times since began, in ns: when a leader last depended on the store, when the last request that the store
+	// answered was sent, and the last one that returned this broker's registration.
 	sought, answered, named atomic.Int64
 }
 

@@ -7,16 +7,15 @@
 // # Invariants
 //
 //  1. An incarnation is the CreateRevision of the live key, so no two runs of a process have the same.
-//  2. While there is no registration Incarnation is 0, and a transaction that compares it fails. Newest stays: request
-//     ids carry it, and two brokers must never use the same.
-//  3. A registration of a later run is never replaced (errReplaced); one of an earlier run is revoked before this one
-//     writes its own.
-//  4. The boot counter is durable on the data path before the metadata has it. A crash in between leaves the path ahead,
-//     which is harmless.
+//  2. While there is no registration Incarnation is 0, and a transaction that compares it fails. Newest stays: request ids
+//     carry it, and two brokers must never use the same.
+//  3. A registration of a later run is never replaced (errReplaced); one of an earlier run is revoked before this one writes
+//     its own.
+//  4. The boot counter is durable on the data path before the metadata has it. A crash in between leaves the path ahead, which
+//     is harmless.
 //  5. A registration that failed leaves no lease behind.
 //
 // # Goroutines
 //
-// It starts none. RunCounting, RunObserving and Contact.Run each run in a goroutine of the caller, until their context
-// ends.
+// It starts none. RunCounting, RunObserving and Contact.Run each run in a goroutine of the caller, until their context ends.
 package session

@@ -14,8 +14,7 @@ import (
 // errReplaced means that another process was started as this broker while this one was not registered.
 var errReplaced = errors.New("coordinator: another process was started under this broker's name")
 
-// Register retries until this broker is registered, cannot be (a later run was started, the metadata went back), or ctx
-// ends.
+// Register retries until this broker is registered, cannot be (a later run was started, the metadata went back), or ctx ends.
 func (s *Session) Register(ctx context.Context) error {
 	retry := time.NewTicker(registerRetry)
 	defer retry.Stop()
@@ -33,9 +32,9 @@ func (s *Session) Register(ctx context.Context) error {
 	}
 }
 
-// register takes a lease and writes the live key under it. It first revokes the registration of an earlier run, whose
-// process is gone: this one has locked the data path, and AwaitName has excluded others. It spares the registration of a
-// later run (errReplaced).
+// register takes a lease and writes the live key under it. It first revokes the registration of an earlier run, whose process
+// is gone: this one has locked the data path, and AwaitName has excluded others. It spares the registration of a later run
+// (errReplaced).
 func (s *Session) register(ctx context.Context) error {
 	if err := s.checkReplaced(ctx); err != nil {
 		return err
@@ -52,10 +51,7 @@ func (s *Session) register(ctx context.Context) error {
 	key := s.o.Keys.Live(state.Name)
 	try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
 	defer cancel()
-	ok, rev, err := s.o.Store.Txn(try, []metadata.Compare{{Key: key}}, []metadata.Put{{Key: key, Value: metadata.Encode(state), Lease: lease}})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	rev, err := txn.Write(try, s.o.Store, []metadata.Compare{{Key: key}}, metadata.Put{Key: key, Value: metadata.Encode(state), Lease: lease})
 	if err != nil {
 		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // or it would be renewed forever
 		defer cancel()
@@ -120,8 +116,8 @@ type notice struct {
 	unreachable  []ident.Node
 }
 
-// publish changes the notice and rewrites the registration with it; its incarnation stays. Concurrent changes would
-// overwrite each other, so the lock is held until the write is answered.
+// publish changes the notice and rewrites the registration with it; its incarnation stays. Concurrent changes would overwrite
+// each other, so the lock is held until the write is answered.
 func (s *Session) publish(ctx context.Context, change func(*notice)) error {
 	s.notice.Lock()
 	defer s.notice.Unlock()

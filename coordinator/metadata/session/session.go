@@ -32,8 +32,8 @@ type Options struct {
 	Log  logrus.FieldLogger
 }
 
-// Session is this broker's registration: the lease, the live key under it, and the
-// incarnation, which is the key's CreateRevision.
+// Session is this broker's registration: the lease, the live key under it, and the incarnation, which is the key's
+// CreateRevision.
 type Session struct {
 	o    Options
 	node metadata.NodeState // Options.Node with what Announce has filled in

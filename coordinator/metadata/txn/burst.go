@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// carryOut tries a burst in one transaction. If a compare fails, it answers the proposals whose keys have changed, and
-// tries the others again, so that one does not block the rest.
+// carryOut tries a burst in one transaction. If a compare fails, it answers the proposals whose keys have changed, and tries
+// the others again, so that one does not block the rest.
 func (p *Proposer) carryOut(burst []proposal) {
 	for len(burst) > 0 {
 		err := p.try(burst)
@@ -59,12 +59,9 @@ func (p *Proposer) try(burst []proposal) error {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, Timeout)
 	defer cancel()
-	ok, rev, err := p.o.Store.Txn(ctx, cmp, puts)
+	rev, err := Write(ctx, p.o.Store, cmp, puts...)
 	if err != nil {
 		return err
-	}
-	if !ok {
-		return ErrCompare
 	}
 	if p.o.Wrote != nil {
 		p.o.Wrote(rev)
@@ -92,8 +89,8 @@ func (p *Proposer) preconditions(c *replica.CAS) ([]metadata.Compare, error) {
 	return append(out, gone), err
 }
 
-// leaderGone compares the old leader's registration with its known state: absent, of another incarnation, transferring
-// its leaderships, or unable to reach its replicas. It fails if that incarnation is alive and stays.
+// leaderGone compares the old leader's registration with its known state: absent, of another incarnation, transferring its
+// leaderships, or unable to reach its replicas. It fails if that incarnation is alive and stays.
 func (p *Proposer) leaderGone(old replica.Peer) (metadata.Compare, error) {
 	r, ok := p.o.Catalog.LiveNode(old.Node)
 	key := p.o.Keys.Live(old.Node)

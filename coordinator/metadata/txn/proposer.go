@@ -15,8 +15,8 @@ import (
 const (
 	// proposers is the number of concurrent transactions: etcd syncs those that arrive together once.
 	proposers = 16
-	// partitionsPerTxn is the number of partitions in one transaction: each takes a put and a compare, and three
-	// compares are shared.
+	// partitionsPerTxn is the number of partitions in one transaction: each takes a put and a compare, and three compares are
+	// shared.
 	partitionsPerTxn = metadata.MaxTxn - 3
 )
 
@@ -39,9 +39,8 @@ type proposal struct {
 }
 
 // Proposer performs compare-and-swaps on partition keys and answers the machines. A transaction compares the partitions'
-// ModRevisions, the proposer's own registration, and those of the old leader and of the transfer target. Queued
-// proposals with the same registrations share a transaction: when a broker with ten thousand partitions dies, all of
-// them change.
+// ModRevisions, the proposer's own registration, and those of the old leader and of the transfer target. Queued proposals with
+// the same registrations share a transaction: when a broker with ten thousand partitions dies, all of them change.
 type Proposer struct {
 	o ProposerOptions
 
@@ -97,8 +96,8 @@ func (p *Proposer) run() {
 	}
 }
 
-// take returns the proposals of the next transaction: the first election, because its partition serves no client, else
-// the oldest proposal; and all proposals that can share its compares.
+// take returns the proposals of the next transaction: the first election, because its partition serves no client, else the
+// oldest proposal; and all proposals that can share its compares.
 func (p *Proposer) take() []proposal {
 	p.mu.Lock()
 	defer p.mu.Unlock()

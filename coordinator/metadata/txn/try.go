@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// Try is one short attempt (Timeout) at a transaction on keys as they were read. If it is not ok, the keys have changed,
-// or no answer came (rev is 0); the caller reads the keys again.
+// Try is one short attempt (Timeout) at a transaction on keys as they were read. If it is not ok, the keys have changed, or no
+// answer came (rev is 0); the caller reads the keys again.
 func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (ok bool, rev int64, err error) {
 	short, cancel := context.WithTimeout(ctx, LargeTimeout(len(puts)))
 	defer cancel()
@@ -20,6 +20,15 @@ func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []m
 		return false, 0, nil
 	}
 	return ok, rev, err
+}
+
+// Write is a transaction of which a failed compare is an error: ErrCompare.
+func Write(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts ...metadata.Put) (rev int64, err error) {
+	ok, rev, err := s.Txn(ctx, cmp, puts)
+	if err == nil && !ok {
+		err = ErrCompare
+	}
+	return rev, err
 }
 
 // Apply is Try, with ErrCompare if the keys have changed or no answer came.

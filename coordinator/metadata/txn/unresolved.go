@@ -16,8 +16,8 @@ const (
 	rereadEvery = 100 * time.Millisecond
 )
 
-// unresolved are the partitions whose keys have to be read because the answer of a transaction was lost. One goroutine
-// reads many at a time: no etcd would answer a repeated read for each of ten thousand partitions.
+// unresolved are the partitions whose keys have to be read because the answer of a transaction was lost. One goroutine reads
+// many at a time: no etcd would answer a repeated read for each of ten thousand partitions.
 type unresolved struct {
 	wake concurrency.Edge
 	mu   struct {

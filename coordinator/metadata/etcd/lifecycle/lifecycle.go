@@ -1,6 +1,6 @@
-// Package lifecycle decides how a member of the embedded etcd starts: whether it founds a cluster, votes with the log on
-// its disk, joins as a new member, or waits. It is a pure function of the state of the member's own disk (Self) and of the
-// other members' reports (Report); the I/O around it is coordinator/metadata/etcd.
+// Package lifecycle decides how a member of the embedded etcd starts: whether it founds a cluster, votes with the log on its
+// disk, joins as a new member, or waits. It is a pure function of the state of the member's own disk (Self) and of the other
+// members' reports (Report); the I/O around it is coordinator/metadata/etcd.
 //
 // A raft member that returns with an emptied disk, or with an older copy of its disk, has lost entries that it acknowledged
 // and votes that it gave. If it votes all the same, a majority can lack committed entries. etcd cannot notice, because the
@@ -8,22 +8,22 @@
 //
 // # Invariants
 //
-//  1. A cluster is founded once: when all configured members report an empty disk at the same time. The first of them by
-//     name proposes a Foundation, which names the disk of each founder. A founder accepts it only if it names the founder's
-//     current disk. A disk that was emptied in between has another id, so it never founds.
+//  1. A cluster is founded once: when all configured members report an empty disk at the same time. The first of them by name
+//     proposes a Foundation, which names the disk of each founder. A founder accepts it only if it names the founder's current
+//     disk. A disk that was emptied in between has another id, so it never founds.
 //  2. A member whose log is lost never votes under its old identity. It joins a running cluster as a new member.
 //  3. A member whose disk is older than another member last saw it (boot counter) never votes with it. It joins a running
-//     cluster as a new member, unless the disk has begun another life since: then its log has a history that others may
-//     have followed.
+//     cluster as a new member, unless the disk has begun another life since: then its log has a history that others may have
+//     followed.
 //  4. A member whose disk has the marks of a copy (DoubtCopied) never votes with it. It joins a running cluster as a new
 //     member, whatever the copy's age. If no cluster runs, an operator may vouch for the disk, which removes the marks.
 //  5. A member does not start beside another one that runs on an older disk than this member saw, nor beside one that saw
 //     another life of a third member's disk: two histories would meet. An operator has to choose.
 //  6. Members of two foundations never start together.
 //
-// In doubt a member always waits, and the decision names the missing members. The model in this package's tests explores
-// the resulting guarantee: there is one history of metadata, and no later leader lacks a committed entry of it, unless an
-// operator vouched for an older disk.
+// In doubt a member always waits, and the decision names the missing members. The model in this package's tests explores the
+// resulting guarantee: there is one history of metadata, and no later leader lacks a committed entry of it, unless an operator
+// vouched for an older disk.
 //
 // A copy without marks, such as the snapshot of a whole machine, is detected only if another member answers that saw the
 // disk's later life (rule 3). Otherwise the copy lives on. Its boot counter then passes values of the later life, but with
@@ -92,8 +92,8 @@ func (s DiskState) OtherLife(t DiskState) bool {
 // maxStarts bounds DiskState.Starts.
 const maxStarts = 32
 
-// Begin returns the state of a disk after a start with a random id. known is the disk's state in the metadata. If it is
-// later, the disk was not part of the starts up to it, and its own starts are dropped.
+// Begin returns the state of a disk after a start with a random id. known is the disk's state in the metadata. If it is later,
+// the disk was not part of the starts up to it, and its own starts are dropped.
 func (s DiskState) Begin(id string, known DiskState) DiskState {
 	if known.LaterThan(s) {
 		s.Starts = nil
