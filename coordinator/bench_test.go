@@ -33,7 +33,7 @@ func benchmarkPut(b *testing.B, atLeader bool, inFlight int) {
 	if !atLeader {
 		on = map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[on]
 	}
-	p, body := c.nodes[on].Publisher(), []byte(strings.Repeat("x", 200))
+	p, body := c.nodes[on].Gateway, []byte(strings.Repeat("x", 200))
 	slots := slots(make(chan struct{}, inFlight))
 	b.ResetTimer()
 	var done sync.WaitGroup

@@ -26,7 +26,7 @@ func consolesOf(t *testing.T, c *cluster, step time.Duration) map[string]*consol
 	var running sync.WaitGroup
 	out := map[string]*console.Console{}
 	for name, b := range c.nodes {
-		x := console.New(console.Options{Cluster: b, Events: c.events[name], Started: time.Now(), Step: step})
+		x := console.New(console.Options{Cluster: b.Console, Events: c.events[name], Started: time.Now(), Step: step})
 		b.AnswerConsole(x.Answer)
 		running.Go(func() { x.Keep(ctx) })
 		out[name] = x
@@ -172,16 +172,16 @@ func TestViewIsMadeAnewAfterAChange(t *testing.T) {
 		leader := c.leader("orders")
 		at := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		same := func() bool {
-			a, b := c.nodes[at].View(), c.nodes[at].View()
+			a, b := c.nodes[at].Console.View(), c.nodes[at].Console.View()
 			return len(a.Topics) == 1 && len(b.Topics) == 1 && &a.Topics[0] == &b.Topics[0]
 		}
 		c.eventually(same, "the view is made anew without a change")
 		c.kill(leader)
 		c.eventually(func() bool {
-			v := c.nodes[at].View()
+			v := c.nodes[at].Console.View()
 			return v.Topics[0].Partitions[0].Leader != ident.Node(leader)
 		}, "the view has the old leader")
 		require.NoError(t, c.put(at, "payments", "m1"))
-		c.eventually(func() bool { return len(c.nodes[at].View().Topics) == 2 }, "the view has no new topic")
+		c.eventually(func() bool { return len(c.nodes[at].Console.View().Topics) == 2 }, "the view has no new topic")
 	})
 }

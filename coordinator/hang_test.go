@@ -87,13 +87,13 @@ func testHungDisk(t *testing.T, noSync, atLeader bool, d *hungDisk, within time.
 	require.NotEqual(t, leader, c.leader("orders"))
 	require.False(t, c.leads(leader, "orders"))
 	for _, at := range []string{other, leader} {
-		c.eventually(func() bool { return saidToHang(c.nodes[at].View(), leader) }, "%s does not say that %s hangs", at, leader)
+		c.eventually(func() bool { return saidToHang(c.nodes[at].Console.View(), leader) }, "%s does not say that %s hangs", at, leader)
 	}
 	d.back()
 	c.whole("orders")
 	c.whole("idle")
 	require.NoError(t, c.nodes[leader].Ready())
-	require.False(t, saidToHang(c.nodes[other].View(), leader), "it goes on")
+	require.False(t, saidToHang(c.nodes[other].Console.View(), leader), "it goes on")
 	require.NoError(t, c.put(leader, "orders", "m2"))
 	for got := map[string]int{}; got["m2"] == 0; {
 		for body := range c.drain(leader, "orders", 1) {
@@ -159,7 +159,7 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 		t.Cleanup(back)
 		d := queue.NewDraft(2)
 		d.Add([]byte("m1"))
-		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
+		c.nodes[leader].Gateway.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
 			close(hung) // answers are given in the pass
 			<-wakes
 		}))

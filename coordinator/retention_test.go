@@ -20,7 +20,7 @@ const smallSegment = 64 << 10
 func (c *cluster) fill(topic string, n int) {
 	c.t.Helper()
 	body := []byte(strings.Repeat("x", 1<<10))
-	p := c.nodes["n1"].Publisher()
+	p := c.nodes["n1"].Gateway
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(body)))
 	a := make(answers, n)
 	for range n {

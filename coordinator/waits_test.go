@@ -194,7 +194,7 @@ func TestProducersOfATopicThatCannotBeMade(t *testing.T) {
 		var done sync.WaitGroup
 		for range 16 {
 			done.Go(func() {
-				if err := c.nodes["n1"].Publisher().Admit(t.Context(), "orders", 1); err == nil {
+				if err := c.nodes["n1"].Gateway.Admit(t.Context(), "orders", 1); err == nil {
 					t.Error("it was made")
 				}
 			})

@@ -91,15 +91,15 @@ func (p *process) serve() {
 		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
 	}
 	c := &p.clients
-	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
-	c.consumers = consume.New(p.consumerOptions(), subscribers, p.broker)
+	publisher, subscribers := p.traces.Publisher(p.broker.Gateway), p.traces.Subscribers(p.broker.Gateway)
+	c.consumers = consume.New(p.consumerOptions(), subscribers, p.broker.Gateway)
 	c.console = console.New(p.consoleOptions())
 	p.broker.AnswerConsole(c.console.Answer)
 	names := []string{p.o.BroadcastAddress, p.node.Hostname, p.o.NodeName}
-	page := http.NewServeMux()
+	page, ops := http.NewServeMux(), p.broker.Admin
 	backend := httpapi.Backend{
-		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker,
-		Inspector: p.broker, Recovery: p.broker, Tracer: p.broker,
+		Publisher: publisher, Stats: p.broker.Stats, Directory: p.broker.Directory, Inspector: p.broker.Inspector,
+		Admin: ops, Planner: ops, Channels: ops, Recovery: ops, Tracer: ops,
 		Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Recorder: p.metrics, Log: p.log,
 		Users: c.users, Admission: p.peers.admission, Guard: c.guard, Browsers: guard.NewBrowsers(append(names, p.o.HTTPAllowedHost...)...), Console: c.console,
 		Memory: c.memory, Consumers: c.consumers, Producers: c.tcp.Producers, Page: page,

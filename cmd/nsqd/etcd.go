@@ -8,7 +8,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
@@ -103,18 +102,18 @@ func (w *nameWait) over(asked, answered time.Time, term uint64) bool {
 // members changes the members of the embedded etcd, which have the names of their brokers.
 type members struct{ etcd *etcd.Server }
 
-// Remove implements coordinator.Members.
+// Remove implements metadata.Members.
 func (m members) Remove(ctx context.Context, n ident.Node) error {
 	return m.etcd.RemoveMember(ctx, string(n))
 }
 
-// NotifyDeath implements coordinator.Members.
+// NotifyDeath implements metadata.Members.
 func (m members) NotifyDeath(ctx context.Context, n ident.Node) error {
 	return m.etcd.NotifyDeath(ctx, string(n))
 }
 
 // members returns nil with an external etcd, whose members are not Lockstep's to change.
-func (p *process) members() coordinator.Members {
+func (p *process) members() metadata.Members {
 	if p.meta.etcd == nil {
 		return nil
 	}

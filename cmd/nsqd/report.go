@@ -34,7 +34,7 @@ func (p *process) report() {
 		return
 	}
 	host := net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort))
-	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats(), heap, p.log)
+	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats, heap, p.log)
 	p.reporters.Go(func() { pusher.Run(ctx) })
 }
 

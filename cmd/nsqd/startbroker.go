@@ -28,7 +28,6 @@ func (p *process) startBroker(ctx context.Context) error {
 	}
 	p.node = options.Node
 	p.lookup = lookup.New(p.lookupOptions(), nil) // without addresses: the broker does not serve yet
-	options.KnownChannels = p.lookupdChannels
 	for {
 		if err := p.awaitMetadata(ctx); err != nil {
 			return err

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -59,16 +61,20 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.data.node, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.data.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
 		FS: vfs.OS{}, Dir: p.data.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
-		Linger:      o.Linger,
-		CatchUpRate: o.CatchUpRate,
-		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: o.TopicDefaults(),
-		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
+		Linger: o.Linger, CatchUpRate: o.CatchUpRate, SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store,
 		Meta: p.meta.store, Members: p.members(), Listen: p.peers.port, TLS: p.peers.tls(), Token: token, Connections: p.files.rpc,
-		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
-		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
-		TopicOptions: o.TopicOptions(), Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
-		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.clients.guard.Note, MayPublish: p.mayPublish,
-		Hold: o.LeaderHold,
+		SessionTTL: o.SessionTTL,
+		Topics: admin.Defaults{
+			Partitions: o.Partitions, ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
+			Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
+			DeleteGrace: o.DeleteGrace, ByName: o.TopicDefaults(), KnownChannels: p.lookupdChannels,
+			Options: o.TopicOptions(),
+		},
+		Maintenance: maintenance.Settings{
+			MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes, TrashGrace: o.TrashGrace, DeleteEarly: o.DeleteEarly,
+			MayPublish: p.mayPublish,
+		},
+		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.clients.guard.Note,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace().Milliseconds(),
@@ -149,7 +155,7 @@ func bootID() string {
 func (p *process) consoleOptions() console.Options {
 	c := &p.clients
 	o := console.Options{
-		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: c.guard.Audit, Started: time.Now(),
+		Cluster: p.broker.Console, Metrics: p.metrics, Events: p.events, Audit: c.guard.Audit, Started: time.Now(),
 		Connections: c.sockets.Connections, Clients: c.count,
 		Consumers: func(topic, channel string) []api.ConsumerStats {
 			return append(c.tcp.Consumers(topic, channel), c.consumers.Consumers(topic, channel)...)
@@ -176,7 +182,7 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
-		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats()) },
+		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats) },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
 }

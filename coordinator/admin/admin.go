@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/moves"
@@ -15,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -44,8 +48,8 @@ type Defaults struct {
 	Durability                               metadata.Durability
 	Ordered                                  bool
 	Options                                  metadata.TopicOptions
-	// For adapts the defaults to a topic's name; nil: they are the same for all.
-	For          func(name string, d Defaults) Defaults
+	// ByName changes the defaults of topics with matching names; the first match counts.
+	ByName       []option.Default
 	NoAutoCreate bool
 	// DeleteGrace is how long a deleted topic can be undeleted; 0: it is permanently deleted at once.
 	DeleteGrace time.Duration
@@ -56,10 +60,17 @@ type Defaults struct {
 }
 
 func (d Defaults) of(name string) Defaults {
-	if d.For == nil {
+	at := slices.IndexFunc(d.ByName, func(t option.Default) bool { ok, _ := path.Match(t.Pattern, name); return ok })
+	if at < 0 {
 		return d
 	}
-	return d.For(name, d)
+	t := d.ByName[at]
+	d.Partitions, d.Durability, d.Ordered = cmp.Or(t.Partitions, d.Partitions), cmp.Or(metadata.Durability(t.Durability), d.Durability), t.Ordered
+	if t.ReplicationFactor != 0 {
+		d.ReplicationFactor, d.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, DefaultMinInSync(t.ReplicationFactor))
+	}
+	t.Options.Apply(&d.Options)
+	return d
 }
 
 // Options are all required, except Limits and Note.
@@ -86,15 +97,16 @@ type Options struct {
 	Log   logrus.FieldLogger
 }
 
-// Admin carries out operations (api.Admin).
+// Admin carries out operations (api.Admin). With its parts it is api.Planner, api.Channels, api.Receipts,
+// api.Tracer and api.Recovery.
 type Admin struct {
-	Topics   *Topics
-	Channels *Channels
-	Moves    *moves.Moves
-	Redriver *Redriver
-	Recovery *Recovery
-	Queues   *Queues
-	Quotas   *quota.Quotas
+	*Channels
+	*Redriver
+	*Recovery
+	*moves.Moves
+	*Topics
+	Queues *Queues
+	Quotas *quota.Quotas
 
 	records   *records
 	directory Directory

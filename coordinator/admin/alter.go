@@ -99,9 +99,9 @@ func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) er
 	return c.leaders.onAll(ctx, t, 0, op)
 }
 
-// Reposition creates a channel unless it exists, and moves it where it has no consumers: in one partition, or in all
-// (−1). A sequence is a position in the one partition; in the others a new channel begins by the rules.
-func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
+// RepositionChannel makes a channel exist, and moves it where it has no consumers: in one partition, or in all
+// (−1). A sequence is a place of the one partition; in the others a new channel begins by the rules.
+func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	place, err := nsqd.CheckStart(from)
@@ -115,7 +115,7 @@ func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, 
 			return err
 		}
 	}
-	if err := c.Create(ctx, topic, channel, begin, ordered); err != nil {
+	if err := c.CreateChannel(ctx, topic, channel, begin, ordered); err != nil {
 		return err
 	}
 	_, err = c.seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})

@@ -29,9 +29,9 @@ type Channels struct {
 	created *createdChannels
 }
 
-// Create creates a channel unless it exists, and decides by one transaction which is a topic's first. It returns when
+// CreateChannel creates a channel unless it exists, and decides by one transaction which is a topic's first. It returns when
 // every partition's leader has replicated the position, so that nothing published later is missed. Idempotent.
-func (c *Channels) Create(ctx context.Context, topic, channel, from string, ordered bool) error {
+func (c *Channels) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
 	return c.createWith(ctx, topic, channel, from, ordered, "")
 }
 
@@ -113,8 +113,8 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 	return nil
 }
 
-// Views lists a topic's channels by name (api.Channels).
-func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
+// ChannelViews lists a topic's channels by name (api.Channels).
+func (c *Channels) ChannelViews(topic string) (views []api.ChannelView, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
 		return nil, api.ErrTopicNotFound
@@ -128,8 +128,8 @@ func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
 	return views, nil
 }
 
-// Missing makes the next Create ask the leaders again: one of them does not have the channel.
-func (c *Channels) Missing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
+// ChannelMissing makes the next CreateChannel ask the leaders again: one of them does not have the channel.
+func (c *Channels) ChannelMissing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
 
 // EnsureDeadLetters creates a dead-letter topic, and the channel that retains its dead letters and no other messages,
 // unless they exist.

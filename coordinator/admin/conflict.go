@@ -97,7 +97,7 @@ func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) e
 		}
 		ordered = state.Ordered
 	}
-	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
+	return c.CreateChannel(ctx, op.Topic, op.Channel, op.From, ordered)
 }
 
 // forgetDeleted waits, if another broker has deleted the channel, until the catalog has the deletion: a creation is

@@ -65,7 +65,7 @@ func (r *remains) keeps(on ident.Node) string {
 		return fmt.Sprintf("%q holds no replica of it", on)
 	case r.state.Abandoned == 0:
 		return "it was never recovered uncleanly: no replica of it is refused"
-	case slices.ContainsFunc(r.state.ISR, func(m ident.Member) bool { return m.Node == on }):
+	case ident.HasMember(r.state.ISR, on):
 		return fmt.Sprintf("%s is in sync", on)
 	case r.Leader == "":
 		return "it has no leader from which the replica could be copied"

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -63,7 +64,7 @@ func (u unknowing) Txn(ctx context.Context, cmp []metadata.Compare, puts []metad
 // TestChannelsAreMadeOfTheTopicAsItIs: a broker that counts the channels at a revision of the
 // topic's key has seen all, and one of them is the first.
 func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
-	m := metadata.NewMemory()
+	m := metadatatest.NewMemory()
 	defer m.Close()
 	keys := metadata.Keys{Cluster: "test"}
 	c := &Channels{records: &records{store: m, keys: keys}}

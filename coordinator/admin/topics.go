@@ -49,9 +49,6 @@ type spec struct {
 // DefaultMinInSync is the smallest in-sync set that accepts puts: of three replicas one may fail, of two none, because
 // an OK means two disks.
 func DefaultMinInSync(replicationFactor int) int {
-	if replicationFactor <= 2 {
-		return replicationFactor
-	}
 	return replicationFactor/2 + 1
 }
 
@@ -250,7 +247,7 @@ func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
 // createKnown creates them, all from the earliest message: the topic may have messages already. A failure is logged.
 func (t *Topics) createKnown(ctx context.Context, topic string, channels []string) {
 	for _, channel := range channels {
-		if err := t.channels.Create(ctx, topic, channel, "earliest", false); err != nil {
+		if err := t.channels.CreateChannel(ctx, topic, channel, "earliest", false); err != nil {
 			t.o.Log.WithError(err).WithField("topic", topic).WithField("channel", channel).
 				Warn("channel of lookupd not created")
 		}

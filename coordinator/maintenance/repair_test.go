@@ -17,7 +17,7 @@ import (
 // TestRepairGivesCommittedBatches: brokers that repair their disks get no others.
 func TestRepairGivesCommittedBatches(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
-	repair := NewRepair(RepairOptions{Engine: r.Engine})
+	repair := newRepair(&Broker{Engine: r.Engine})
 	r.Publish("a")
 	committed := r.End
 	at := r.Append(queue.Marker())

@@ -39,17 +39,16 @@ func TestAFullDiskThatAnswersLate(t *testing.T) {
 		st, err := store.Open(store.Options{FS: d, Dir: "data", Log: log})
 		require.NoError(t, err)
 		defer st.Close()
-		s := NewSpace(SpaceOptions{
-			Self: "n1", Store: st, MinFreeBytes: 1000, Log: log,
-			Partitions: func() []*engine.Partition { return nil }, Others: func() []ident.Node { return nil },
-			TrashBytes: func() int64 { return 0 },
+		s := newSpace(&Broker{
+			Self: "n1", Store: st, Settings: Settings{MinFreeBytes: 1000}, Log: log,
+			Engine: &engine.Engine{}, Others: func() []ident.Node { return nil },
 		})
 		d.SetFreeBytes(999)
 		s.Begin()
-		require.True(t, s.Here())
+		require.True(t, s.Low("n1"))
 		time.Sleep(2 * spaceForgotten)
 		d.asked = func() error {
-			require.True(t, s.Here(), "the look before was late")
+			require.True(t, s.Low("n1"), "the look before was late")
 			return nil
 		}
 		s.run(t.Context())
@@ -57,14 +56,14 @@ func TestAFullDiskThatAnswersLate(t *testing.T) {
 		for range 3 {
 			time.Sleep(spaceBack)
 			s.run(t.Context())
-			require.True(t, s.Here(), "how much is free is not known")
+			require.True(t, s.Low("n1"), "how much is free is not known")
 		}
 		d.asked = func() error { return nil }
 		d.SetFreeBytes(1000)
 		s.run(t.Context())
-		require.True(t, s.Here(), "not at once")
+		require.True(t, s.Low("n1"), "not at once")
 		time.Sleep(spaceBack)
 		s.run(t.Context())
-		require.False(t, s.Here())
+		require.False(t, s.Low("n1"))
 	})
 }

@@ -56,7 +56,7 @@ func (m *Machine) View() View {
 	v := View{
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation, Follows: m.follow.leader,
 		Committed: m.committed, End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
-		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
+		MinInSync: m.state.MinInSync, UnderReplicated: m.state.UnderReplicated(),
 		SyncOverdue: m.syncOverdue(), Counters: m.counters,
 	}
 	v.Identities, v.KeepsIdentified, v.IdentifiedFrom = m.dedupe.Len(), m.marks.keep.some, m.marks.keep.from

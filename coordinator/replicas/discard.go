@@ -3,7 +3,6 @@ package replicas
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -39,7 +38,7 @@ func (h *Hosting) Discard(ctx context.Context, req calls.DiscardRequest) error {
 	if err != nil {
 		return keep(err)
 	}
-	isMember := slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == h.o.Self })
+	isMember := ident.HasMember(s.ISR, h.o.Self)
 	if isMember || s.Abandoned == 0 {
 		return keep(fmt.Errorf("%w: the replica on %s is in sync, or nothing was recovered", api.ErrInvalid, h.o.Self))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -29,7 +30,7 @@ func newHosting(t *testing.T) (*Hosting, *enginetest.Replica) {
 }
 
 func newHostingOn(t *testing.T, fs vfs.FS) (*Hosting, *enginetest.Replica) {
-	r, m, keys := enginetest.NewOn(t, fs, nsqd.Options{}), metadata.NewMemory(), metadata.Keys{Cluster: "test"}
+	r, m, keys := enginetest.NewOn(t, fs, nsqd.Options{}), metadatatest.NewMemory(), metadata.Keys{Cluster: "test"}
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return New(Options{
 		Self: "n1", Incarnation: func() ident.Incarnation { return 1 }, Engine: r.Engine, Store: r.Store, Catalog: catalog.New(keys, r.Log), Meta: m, Keys: keys,

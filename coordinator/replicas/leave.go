@@ -100,5 +100,5 @@ func (h *Hosting) whileAway(p ident.Partition, do func()) bool {
 // isAway: this broker neither is to hold the partition nor counts for it still.
 func (h *Hosting) isAway(s metadata.PartitionState) bool {
 	return !slices.Contains(s.Replicas, h.o.Self) &&
-		!slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == h.o.Self })
+		!ident.HasMember(s.ISR, h.o.Self)
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -69,6 +70,11 @@ type Position struct {
 type Member struct {
 	Node  Node    `json:"node"`
 	Store StoreID `json:"store"`
+}
+
+// HasMember reports whether an in-sync set has a replica on a broker.
+func HasMember(isr []Member, n Node) bool {
+	return slices.ContainsFunc(isr, func(m Member) bool { return m.Node == n })
 }
 
 // RequestID names one put of one edge: the incarnation of the edge and a counter. The zero value

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -18,11 +19,11 @@ import (
 // the store.
 type rig struct {
 	*Moves
-	store *metadata.Memory
+	store *metadatatest.Memory
 }
 
 func newRig(t *testing.T) *rig {
-	m := metadata.NewMemory()
+	m := metadatatest.NewMemory()
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	keys := metadata.Keys{Cluster: "test"}
 	r := &rig{store: m, Moves: New(Options{

@@ -73,8 +73,8 @@ func (q *Quotas) Usage(user string) api.Usage {
 	return api.Usage(own)
 }
 
-// View has the limits of the cluster beside their use.
-func (q *Quotas) View() api.LimitsView {
+// Limits has the limits of the cluster beside their use.
+func (q *Quotas) Limits() api.LimitsView {
 	all, _ := q.catalog.Usage("", nothing)
 	v := api.LimitsView{
 		Topics:     api.LimitView{Used: all.Topics, Limit: q.limits.Topics},

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
@@ -37,7 +38,7 @@ func quiet() *logrus.Logger {
 
 // users watches a store in memory until the test ends; its administrator is root.
 func users(t *testing.T) (r *access.Registry, root string) {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	r = access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: quiet()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
@@ -61,7 +62,7 @@ func from(host, secret string) guard.Credentials {
 // the broker's own machine.
 func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		token := strings.Repeat("t", 32)
 		r := access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Bootstrap: []byte(token), Log: quiet()})
 		g := guard.New(guard.Options{Users: r, Log: quiet()})

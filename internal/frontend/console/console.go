@@ -39,7 +39,7 @@ var (
 	ErrPartitionNotFound = errors.New("console: the topic has no such partition")
 )
 
-// Cluster is the serving broker; *coordinator.Broker is one.
+// Cluster is the serving broker; coordinator.Broker.Console is one.
 type Cluster interface {
 	// View is the cluster by the metadata. It asks no other broker and waits for nothing. Its topics are shared.
 	View() api.ClusterView

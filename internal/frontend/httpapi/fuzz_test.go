@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
@@ -112,7 +113,7 @@ func (s *fuzzed) renew() {
 
 // someUsers has one administrator, whose name no mutation finds.
 func someUsers(f testing.TB) (users *access.Registry, root string) {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	users = access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: log})

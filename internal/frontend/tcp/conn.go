@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
 
 // The states of a connection. /stats shows the numbers.

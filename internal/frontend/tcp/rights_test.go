@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -51,7 +52,7 @@ func watch(t *testing.T, r *access.Registry, store metadata.Store) {
 
 // closed is a cluster with one user, root, whose token it gives.
 func closed(t *testing.T) (r *access.Registry, root string, with func(*setup)) {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	t.Cleanup(func() { _ = store.Close() })
 	r = registry()
 	watch(t, r, store)
@@ -144,7 +145,7 @@ func TestNothingIsStoredBeforeTheUsersAreKnown(t *testing.T) {
 // TestACertificateBeforeTheUsersAreKnown: the client is the user that its certificate names as soon as the broker has read the
 // users. It need not connect again.
 func TestACertificateBeforeTheUsersAreKnown(t *testing.T) {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	other, late := registry(), registry()
 	watch(t, other, store)

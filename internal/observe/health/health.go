@@ -178,7 +178,7 @@ func Fault(p api.PartitionView, alive map[ident.Node]bool) string {
 		return OneDisk
 	case len(p.Damaged) > 0:
 		return Damaged
-	case live < len(p.Replicas) || p.UnderReplicated:
+	case live < len(p.Replicas): // or the metadata has it under-replicated
 		return UnderReplicated
 	}
 	return ""

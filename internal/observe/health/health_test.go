@@ -177,7 +177,7 @@ func TestWorstFault(t *testing.T) {
 	alive := map[ident.Node]bool{"n1": true, "n2": true}
 	well := api.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}, MinInSync: 1}
 	damaged, behind := well, well
-	damaged.Damaged, behind.UnderReplicated = []api.DamageView{{}}, true
+	damaged.Damaged, behind.Replicas = []api.DamageView{{}}, []ident.Node{"n1", "n2", "n3"}
 	for _, c := range []struct {
 		partitions []api.PartitionView
 		code       string

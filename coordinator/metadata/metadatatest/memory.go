@@ -1,11 +1,18 @@
-package metadata
+// Package metadatatest has a metadata.Store in memory, for tests.
+//
+// # Goroutines
+//
+// One for each watch, as in metadata.Etcd.
+package metadatatest
 
 import (
 	"context"
 	"sync"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
-// Memory is a Store in this process. Several sessions share one state, as
+// Memory is a metadata.Store in this process. Several sessions share one state, as
 // several brokers share one etcd. Leases never run out by themselves: a test
 // calls Expire in place of time.
 type Memory struct {
@@ -30,7 +37,7 @@ type shared struct {
 	}
 }
 
-var _ Store = (*Memory)(nil)
+var _ metadata.Store = (*Memory)(nil)
 
 // NewMemory gives an empty store with one session.
 func NewMemory() *Memory {
@@ -60,7 +67,7 @@ func (m *Memory) Compact() {
 	s.mu.model.Compact(s.mu.model.Revision())
 }
 
-// Cut makes this session's requests fail with ErrUnavailable and its watches
+// Cut makes this session's requests fail with metadata.ErrUnavailable and its watches
 // silent until Heal. Its leases live until Expire.
 func (m *Memory) Cut() { m.setCut(true) }
 
@@ -79,20 +86,20 @@ func (m *Memory) setCut(cut bool) {
 	m.shared.movedLocked()
 }
 
-// Get implements Store.
-func (m *Memory) Get(ctx context.Context, key string) (e Entry, err error) {
+// Get implements metadata.Store.
+func (m *Memory) Get(ctx context.Context, key string) (e metadata.Entry, err error) {
 	err = m.do(ctx, func(model *Model) error {
 		var ok bool
 		if e, ok = model.Get(key); !ok {
-			return ErrNotFound
+			return metadata.ErrNotFound
 		}
 		return nil
 	})
 	return e, err
 }
 
-// GetAll implements Store.
-func (m *Memory) GetAll(ctx context.Context, keys []string) (out []Entry, err error) {
+// GetAll implements metadata.Store.
+func (m *Memory) GetAll(ctx context.Context, keys []string) (out []metadata.Entry, err error) {
 	err = m.do(ctx, func(model *Model) error {
 		for _, key := range keys {
 			if e, ok := model.Get(key); ok {
@@ -104,8 +111,8 @@ func (m *Memory) GetAll(ctx context.Context, keys []string) (out []Entry, err er
 	return out, err
 }
 
-// List implements Store.
-func (m *Memory) List(ctx context.Context, prefix string) (out []Entry, rev int64, err error) {
+// List implements metadata.Store.
+func (m *Memory) List(ctx context.Context, prefix string) (out []metadata.Entry, rev int64, err error) {
 	err = m.do(ctx, func(model *Model) error {
 		out, rev = model.List(prefix), model.Revision()
 		return nil
@@ -113,8 +120,8 @@ func (m *Memory) List(ctx context.Context, prefix string) (out []Entry, rev int6
 	return out, rev, err
 }
 
-// Txn implements Store.
-func (m *Memory) Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error) {
+// Txn implements metadata.Store.
+func (m *Memory) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata.Put) (ok bool, rev int64, err error) {
 	err = m.do(ctx, func(model *Model) error {
 		ok, rev, err = model.Txn(cmp, puts)
 		return err
@@ -122,7 +129,7 @@ func (m *Memory) Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, r
 	return ok, rev, err
 }
 
-// Lease implements Store.
+// Lease implements metadata.Store.
 func (m *Memory) Lease(ctx context.Context, _ int64) (id int64, lost <-chan struct{}, err error) {
 	err = m.do(ctx, func(model *Model) error {
 		id = model.Grant()
@@ -134,7 +141,7 @@ func (m *Memory) Lease(ctx context.Context, _ int64) (id int64, lost <-chan stru
 	return id, lost, err
 }
 
-// Revoke implements Store.
+// Revoke implements metadata.Store.
 func (m *Memory) Revoke(ctx context.Context, id int64) error {
 	if err := m.usable(ctx); err != nil {
 		return err
@@ -143,7 +150,7 @@ func (m *Memory) Revoke(ctx context.Context, id int64) error {
 	return nil
 }
 
-// Close implements Store. Other sessions continue.
+// Close implements metadata.Store. Other sessions continue.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	if !m.mu.closed {
@@ -176,9 +183,9 @@ func (m *Memory) usable(ctx context.Context) error {
 	defer m.mu.Unlock()
 	switch {
 	case m.mu.closed:
-		return ErrClosed
+		return metadata.ErrClosed
 	case m.mu.cut, ctx.Err() != nil:
-		return ErrUnavailable
+		return metadata.ErrUnavailable
 	}
 	return nil
 }

@@ -1,10 +1,14 @@
-package metadata
+package metadatatest
 
-import "context"
+import (
+	"context"
 
-// Watch implements Store.
-func (m *Memory) Watch(ctx context.Context, prefix string) <-chan Change {
-	out := make(chan Change)
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+)
+
+// Watch implements metadata.Store.
+func (m *Memory) Watch(ctx context.Context, prefix string) <-chan metadata.Change {
+	out := make(chan metadata.Change)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed {
@@ -26,7 +30,7 @@ func (m *Memory) Watch(ctx context.Context, prefix string) <-chan Change {
 type memoryWatch struct {
 	m      *Memory
 	prefix string
-	out    chan<- Change
+	out    chan<- metadata.Change
 	rev    int64 // everything up to here was sent
 	cuts   int   // session cuts seen; another number means "start again"
 }
@@ -58,7 +62,7 @@ func (w *memoryWatch) run(ctx context.Context) {
 
 // next gives the changes since the last call, and a channel that closes
 // at the next change.
-func (w *memoryWatch) next() ([]Change, <-chan struct{}) {
+func (w *memoryWatch) next() ([]metadata.Change, <-chan struct{}) {
 	w.m.mu.Lock()
 	cut, cuts := w.m.mu.cut, w.m.mu.cuts
 	s := w.m.shared
@@ -71,7 +75,7 @@ func (w *memoryWatch) next() ([]Change, <-chan struct{}) {
 	changes, ok := s.mu.model.Since(w.prefix, w.rev)
 	if !ok || cuts != w.cuts {
 		w.cuts = cuts
-		changes = []Change{{Revision: s.mu.model.Revision(), Puts: s.mu.model.List(w.prefix), Reset: true}}
+		changes = []metadata.Change{{Revision: s.mu.model.Revision(), Puts: s.mu.model.List(w.prefix), Reset: true}}
 	}
 	w.rev = s.mu.model.Revision()
 	return changes, s.mu.changed

@@ -1,10 +1,12 @@
-package metadata
+package metadatatest
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 )
 
 // historyLimit bounds the changes a Model keeps; older ones are compacted away
@@ -18,39 +20,39 @@ type Model struct {
 	revision  int64
 	compacted int64 // changes up to here are forgotten
 	lastLease int64
-	entries   map[string]Entry
+	entries   map[string]metadata.Entry
 	leases    map[int64]struct{}
-	history   []Change // one for each revision above compacted, in order
+	history   []metadata.Change // one for each revision above compacted, in order
 }
 
 // NewModel gives an empty store at revision 1, as etcd begins.
 func NewModel() *Model {
-	return &Model{revision: 1, compacted: 1, entries: map[string]Entry{}, leases: map[int64]struct{}{}}
+	return &Model{revision: 1, compacted: 1, entries: map[string]metadata.Entry{}, leases: map[int64]struct{}{}}
 }
 
 // Revision is the revision of the last change.
 func (m *Model) Revision() int64 { return m.revision }
 
 // Get reads one key.
-func (m *Model) Get(key string) (Entry, bool) {
+func (m *Model) Get(key string) (metadata.Entry, bool) {
 	e, ok := m.entries[key]
 	return cloneEntry(e), ok
 }
 
 // List reads all keys below prefix, sorted by key.
-func (m *Model) List(prefix string) []Entry {
-	var out []Entry
+func (m *Model) List(prefix string) []metadata.Entry {
+	var out []metadata.Entry
 	for key, e := range m.entries {
 		if strings.HasPrefix(key, prefix) {
 			out = append(out, cloneEntry(e))
 		}
 	}
-	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b metadata.Entry) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 
 // Txn applies all puts if all compares hold, as one revision.
-func (m *Model) Txn(compares []Compare, puts []Put) (ok bool, rev int64, err error) {
+func (m *Model) Txn(compares []metadata.Compare, puts []metadata.Put) (ok bool, rev int64, err error) {
 	if err := m.check(compares, puts); err != nil {
 		return false, 0, err
 	}
@@ -61,7 +63,7 @@ func (m *Model) Txn(compares []Compare, puts []Put) (ok bool, rev int64, err err
 	}
 	for _, p := range puts {
 		if _, there := m.leases[p.Lease]; p.Lease != 0 && !there {
-			return false, 0, ErrNoLease
+			return false, 0, metadata.ErrNoLease
 		}
 	}
 	m.apply(puts)
@@ -82,13 +84,13 @@ func (m *Model) Revoke(id int64) bool {
 		return false
 	}
 	delete(m.leases, id)
-	var gone []Put
+	var gone []metadata.Put
 	for key, e := range m.entries {
 		if e.Lease == id {
-			gone = append(gone, Put{Key: key, Delete: true})
+			gone = append(gone, metadata.Put{Key: key, Delete: true})
 		}
 	}
-	slices.SortFunc(gone, func(a, b Put) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(gone, func(a, b metadata.Put) int { return strings.Compare(a.Key, b.Key) })
 	m.apply(gone)
 	return true
 }
@@ -104,13 +106,13 @@ func (m *Model) Compact(rev int64) {
 
 // Since gives the changes below prefix after revision rev; ok is false if some
 // of them are compacted, and the caller has to List.
-func (m *Model) Since(prefix string, rev int64) (changes []Change, ok bool) {
+func (m *Model) Since(prefix string, rev int64) (changes []metadata.Change, ok bool) {
 	if rev < m.compacted {
 		return nil, false
 	}
-	first, _ := slices.BinarySearchFunc(m.history, rev+1, func(c Change, rev int64) int { return cmp.Compare(c.Revision, rev) })
+	first, _ := slices.BinarySearchFunc(m.history, rev+1, func(c metadata.Change, rev int64) int { return cmp.Compare(c.Revision, rev) })
 	for _, c := range m.history[first:] {
-		if c = c.below(prefix); len(c.Puts)+len(c.Deletes) > 0 {
+		if c = below(c, prefix); len(c.Puts)+len(c.Deletes) > 0 {
 			changes = append(changes, c)
 		}
 	}
@@ -118,14 +120,14 @@ func (m *Model) Since(prefix string, rev int64) (changes []Change, ok bool) {
 }
 
 // check refuses the transactions that etcd refuses in any state.
-func (m *Model) check(compares []Compare, puts []Put) error {
-	if len(compares) > EmbeddedMaxTxn || len(puts) > EmbeddedMaxTxn {
-		return fmt.Errorf("%w: %d compares and %d puts, at most %d each", ErrInvalid, len(compares), len(puts), EmbeddedMaxTxn)
+func (m *Model) check(compares []metadata.Compare, puts []metadata.Put) error {
+	if len(compares) > metadata.EmbeddedMaxTxn || len(puts) > metadata.EmbeddedMaxTxn {
+		return fmt.Errorf("%w: %d compares and %d puts, at most %d each", metadata.ErrInvalid, len(compares), len(puts), metadata.EmbeddedMaxTxn)
 	}
 	seen := make(map[string]struct{}, len(puts))
 	for _, p := range puts {
 		if _, twice := seen[p.Key]; twice || p.Key == "" {
-			return fmt.Errorf("%w: key %q is empty or written twice", ErrInvalid, p.Key)
+			return fmt.Errorf("%w: key %q is empty or written twice", metadata.ErrInvalid, p.Key)
 		}
 		seen[p.Key] = struct{}{}
 	}
@@ -133,13 +135,13 @@ func (m *Model) check(compares []Compare, puts []Put) error {
 }
 
 // apply writes one revision; deletes of keys that are not there change nothing.
-func (m *Model) apply(puts []Put) {
-	c := Change{Revision: m.revision + 1}
+func (m *Model) apply(puts []metadata.Put) {
+	c := metadata.Change{Revision: m.revision + 1}
 	for _, p := range puts {
 		old, there := m.entries[p.Key]
 		switch {
 		case !p.Delete:
-			e := Entry{Key: p.Key, Value: slices.Clone(p.Value), Create: c.Revision, Mod: c.Revision, Lease: p.Lease}
+			e := metadata.Entry{Key: p.Key, Value: slices.Clone(p.Value), Create: c.Revision, Mod: c.Revision, Lease: p.Lease}
 			if there {
 				e.Create = old.Create
 			}
@@ -161,8 +163,8 @@ func (m *Model) apply(puts []Put) {
 }
 
 // below keeps the keys below prefix.
-func (c Change) below(prefix string) Change {
-	out := Change{Revision: c.Revision}
+func below(c metadata.Change, prefix string) metadata.Change {
+	out := metadata.Change{Revision: c.Revision}
 	for _, e := range c.Puts {
 		if strings.HasPrefix(e.Key, prefix) {
 			out.Puts = append(out.Puts, cloneEntry(e))
@@ -180,7 +182,7 @@ func (c Change) below(prefix string) Change {
 // does not exist has revision 0.
 func matches(want, have int64) bool { return want == -1 || want == have }
 
-func cloneEntry(e Entry) Entry {
+func cloneEntry(e metadata.Entry) metadata.Entry {
 	e.Value = slices.Clone(e.Value)
 	return e
 }

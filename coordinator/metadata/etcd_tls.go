@@ -9,13 +9,15 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // explainTimeout bounds the question to one endpoint.
 const explainTimeout = time.Second
 
-// Explain returns the reasons why the endpoints cannot be reached, nil if at least one can.
-// The error of the client itself is only that its time ran out.
+// Explain returns the reasons why the endpoints cannot be reached, nil if at least one can. The error of the client itself is
+// only that its time ran out.
 func (c Config) Explain(ctx context.Context) error {
 	var reasons []error
 	var security *tls.Config
@@ -32,8 +34,8 @@ func (c Config) Explain(ctx context.Context) error {
 	return errors.Join(reasons...)
 }
 
-// reach connects and waits for the first byte of the server, or its silence: a server
-// refuses a broker's certificate after the handshake.
+// reach connects and waits for the server's first byte or a timeout: a server refuses a broker's certificate after the
+// handshake.
 func reach(ctx context.Context, endpoint string, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
@@ -59,3 +61,18 @@ func reach(ctx context.Context, endpoint string, config *tls.Config) error {
 	}
 	return nil
 }
+
+// renewed are gRPC credentials of a client whose certificate and authority change at run time: each connection uses the
+// present configuration. The embedded credentials have the configuration of the start.
+type renewed struct {
+	credentials.TransportCredentials
+	config func() *tls.Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r renewed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(r.config()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r renewed) Clone() credentials.TransportCredentials { return r }
