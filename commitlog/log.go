@@ -9,20 +9,19 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// cachedRecords is the number of the newest records that stay in memory after they were written to
-// a file: replication nearly always asks for the end.
-const cachedRecords = 32
-
-// keptRecords is the largest array of records that stays in memory after they were written to a
-// file.
-const keptRecords = 2 * cachedRecords
+const (
+	// cachedRecords is the number of the newest records that stay in memory after they were written
+	// to a file: replication nearly always asks for the end.
+	cachedRecords = 32
+	// keptRecords is the capacity of the largest array that these records stay in.
+	keptRecords = 2 * cachedRecords
+)
 
 // Log is the commit log of one partition. The zero value is an empty log in memory that begins at
 // 0. All methods may be called from any goroutine. One goroutine at a time may call Append,
 // Truncate, TruncateAtGap or Restart, and one may call Flush, Sync or TrimHead.
 type Log struct {
 	files *vfs.Cache // nil: the log is in memory only
-	fs    vfs.FS
 	dir   string
 	mu    struct {
 		sync.RWMutex

@@ -170,46 +170,46 @@ func (v view) cutAt(end ident.Offset) int64 {
 	return cut
 }
 
-// readRun reads at least one record from number n on, at most to the end of its file.
-func (v view) readRun(n int64) (records []Record, ok bool) {
+// fileOf finds the file with record n; false if no file has it.
+func (v view) fileOf(n int64) (file, bool) {
 	i := sort.Search(len(v.disk), func(i int) bool { return v.disk[i].first > n }) - 1
 	if i < 0 || n >= v.end || n >= v.disk[i].first+v.disk[i].count {
-		return nil, false
+		return file{}, false
 	}
-	f := v.disk[i]
-	h, err := v.files.Open(f.name)
-	if err != nil {
-		return nil, false
-	}
-	defer h.Release()
-	b := make([]byte, min(walkRecords, f.first+f.count-n, v.end-n)*RecordSize)
-	if _, err := h.ReadAt(b, (n-f.first)*RecordSize); err != nil {
-		return nil, false
-	}
-	for ; len(b) > 0; b = b[RecordSize:] {
-		r, err := Decode(b)
-		if err != nil {
-			return records, false
-		}
-		records = append(records, r)
-	}
-	return records, true
+	return v.disk[i], true
 }
 
-func (v view) read(n int64) (Record, bool) {
-	i := sort.Search(len(v.disk), func(i int) bool { return v.disk[i].first > n }) - 1
-	if i < 0 || n >= v.end || n >= v.disk[i].first+v.disk[i].count {
+// readRun reads at least one record from number n on, at most to the end of its file.
+func (v view) readRun(n int64) (records []Record, ok bool) {
+	f, ok := v.fileOf(n)
+	if !ok {
+		return nil, false
+	}
+	b := make([]byte, min(walkRecords, f.first+f.count-n, v.end-n)*RecordSize)
+	err := v.files.Use(f.name, func(h vfs.File) error {
+		_, err := h.ReadAt(b, (n-f.first)*RecordSize)
+		return err
+	})
+	for ; err == nil && len(b) > 0; b = b[RecordSize:] {
+		var r Record
+		if r, err = Decode(b); err == nil {
+			records = append(records, r)
+		}
+	}
+	return records, err == nil
+}
+
+func (v view) read(n int64) (r Record, ok bool) {
+	f, ok := v.fileOf(n)
+	if !ok {
 		return Record{}, false
 	}
-	h, err := v.files.Open(v.disk[i].name)
-	if err != nil {
-		return Record{}, false
-	}
-	defer h.Release()
 	var b [RecordSize]byte
-	if _, err := h.ReadAt(b[:], (n-v.disk[i].first)*RecordSize); err != nil {
-		return Record{}, false
-	}
-	r, err := Decode(b[:])
+	err := v.files.Use(f.name, func(h vfs.File) (err error) {
+		if _, err = h.ReadAt(b[:], (n-f.first)*RecordSize); err == nil {
+			r, err = Decode(b[:])
+		}
+		return err
+	})
 	return r, err == nil
 }

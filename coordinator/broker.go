@@ -49,7 +49,7 @@ type Broker struct {
 	directory *query.Directory
 	inspector *query.Inspector
 	gateway   *gateway.Gateway
-	hosting   *replicas.Hosting
+	replicas  *replicas.Local
 	admin     *admin.Admin
 	space     *maintenance.Space
 	letters   *maintenance.DeadLetters

@@ -62,7 +62,7 @@ func (b *Broker) Owed() map[ident.Node]time.Duration {
 
 // AskConsole puts a question of the console to a broker.
 func (b *Broker) AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error) {
-	r, err := calls.Console.Ask(ctx, b.dispatch, n, calls.ConsoleRequest{JSON: question})
+	r, err := calls.Console.Ask(ctx, b.dispatch, n, calls.ConsoleJSON{JSON: question})
 	return r.JSON, err
 }
 

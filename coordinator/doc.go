@@ -11,7 +11,7 @@
 //	txn          transactions on the metadata
 //	engine       core loops: runs the replication machines (coordinator/replica)
 //	peers        which brokers answer, are dead, or unreachable
-//	hosting      opens and lets go of replicas as the metadata says
+//	replicas     opens and closes the replicas here as the metadata says
 //	gateway      puts and subscriptions of any topic on any broker
 //	directory    where things are; inspect: what replicas here hold
 //	admin        operations; deadletter, origin: two forms that it shares
@@ -39,7 +39,7 @@
 //	unreachable   1, publishes the brokers that a leader cannot reach (peers)
 //	watchdog      1, gives up leaderships while the disk or a core loop does not make progress
 //	store         1, waits for an error that stops it
-//	durability    1, has the store sync as the topics here require (hosting)
+//	durability    1, has the store sync as the topics here require (replicas)
 //	upkeep        1 for each job
 //	controller    1, idle unless this broker is elected (control)
 package coordinator

@@ -68,7 +68,7 @@ func (b *Broker) makeComponents() dispatch.Components {
 		HiddenFor: b.o.TombstoneLifetime, Context: b.tasks.Context(),
 	})
 	b.gateway = gateway.New(core{b, b.engine}, b.rpc, b.o.Gateway)
-	b.hosting = replicas.New(replicas.Options{
+	b.replicas = replicas.New(replicas.Options{
 		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
 		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Space: b.space, Replica: b.o.Replica, Queue: b.o.Queue, MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
 	})
@@ -82,7 +82,7 @@ func (b *Broker) makeComponents() dispatch.Components {
 		Channels: b.catalog.Channels, Topics: b.admin.Channels, Publisher: b.gateway, MayPublish: b.o.MayPublish, Group: b.tasks, Log: b.log,
 	})
 	return dispatch.Components{
-		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.admin.Queues,
+		Engine: b.engine, Gateway: b.gateway, Peers: b.peers, Events: b.o.Events, Replicas: b.replicas, Queues: b.admin.Queues,
 		Inspector: b.inspector, Directory: b.directory, Space: b.space, Console: b.answerConsole,
 		Idleness: maintenance.NewIdleness(b.engine, b.catalog.Topic, b.catalog.Channels),
 		Repair: maintenance.NewRepair(maintenance.RepairOptions{
@@ -142,7 +142,7 @@ func (b *Broker) drive(repair *maintenance.Repair) {
 	b.tasks.Go(b.contact.Run)
 	b.tasks.Go(b.peers.RunUnreachable)
 	b.tasks.Go(watchdog{b}.runWatchdog)
-	b.tasks.Go(b.hosting.RunDurability)
+	b.tasks.Go(b.replicas.RunDurability)
 	retention := maintenance.NewRetention(maintenance.RetentionOptions{
 		Engine: b.engine, Topic: b.catalog.Topic, DeleteTopic: b.admin.Topics.DeleteAsRead, EmptyTrash: b.store.EmptyTrash,
 		Space: b.space, RepeatFor: b.o.RepeatFor, TrashGrace: b.o.TrashGrace, Early: b.o.DeleteEarly, Log: b.log,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -219,9 +220,7 @@ func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 		if !errors.Is(err, ErrWindow) {
 			return err
 		}
-		select {
-		case <-time.After(windowPause):
-		case <-ctx.Done(): // the caller has given up
+		if !concurrency.Sleep(ctx, windowPause) { // the caller has given up
 			return nil
 		}
 	}

@@ -124,7 +124,7 @@ func TestResponseIsOwed(t *testing.T) {
 		require.Error(t, r.Error.Err())
 
 		l.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) { return nil, nil })
-		l.peer.t.o.Windows.Control = 1
+		l.peer.t.o.windows[ClassControl] = 1
 		c = l.conn(false, 1)
 		require.NoError(t, c.respond(requestHeader{ID: 1}, nil, nil))
 		header, err := Marshal(requestHeader{ID: 2, WaitMS: 50})

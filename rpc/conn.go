@@ -36,8 +36,8 @@ func (t *Transport) newConn(raw net.Conn, dialled bool) *conn {
 	c := &conn{
 		t: t, raw: raw, nc: raw, dialled: dialled,
 		self:  *t.self.Load(),
-		out:   newOutbox(t.o.Windows),
-		slots: make(chan struct{}, t.o.MaxServe),
+		out:   newOutbox(t.o.windows),
+		slots: make(chan struct{}, t.o.maxServe),
 		done:  make(chan struct{}),
 	}
 	c.heard.Store(t.now())

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -24,7 +25,9 @@ func (p *peer) runConnection(ctx context.Context) {
 		case lasted > 0:
 			pause.shorten() // the peer answered: its death is to be noticed soon
 		}
-		p.rest(ctx, pause.next())
+		if d := pause.next(); d > 0 {
+			concurrency.SleepUntil(ctx, p.redial, d)
+		}
 	}
 }
 
@@ -149,20 +152,6 @@ func (p *peer) complain(ctx context.Context, what string, err error) {
 	p.mu.Unlock()
 	if fresh && ctx.Err() == nil {
 		p.log.WithError(err).Log(levelOf(err), what)
-	}
-}
-
-// rest waits before the next dial.
-func (p *peer) rest(ctx context.Context, d time.Duration) {
-	if d == 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.kick:
-	case <-ctx.Done():
 	}
 }
 

@@ -31,15 +31,13 @@ const featurePayloadCRC = 1 << 63
 
 // Options of a Transport. Zero values take the defaults below.
 type Options struct {
-	Self     Hello
-	Listen   net.Listener // owned by the Transport from New on
-	Handler  Handler
-	TLS      Identity // nil = plain TCP
-	Token    []byte   // cluster token; empty = none
-	Log      logrus.FieldLogger
-	Windows  Windows
-	Times    Times
-	MaxServe int // requests served at once per connection, 64; more are answered ErrBusy
+	Self    Hello
+	Listen  net.Listener // owned by the Transport from New on
+	Handler Handler
+	TLS     Identity // nil = plain TCP
+	Token   []byte   // cluster token; empty = none
+	Log     logrus.FieldLogger
+	Times   Times
 	// Connections bounds the accepted ones: 1024 of brokers, 256 in their handshake.
 	Connections peertls.Limits
 	// Registered returns the incarnation under which a broker is registered, 0 if it is not;
@@ -49,6 +47,9 @@ type Options struct {
 	Limits func(method string) CallLimits
 	// Dial opens connections; nil = net.Dialer.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	maxServe int     // requests served at once per connection, 64; more are answered ErrBusy
+	windows  windows // see defaultWindows
 }
 
 // Identity is this broker's certificate, with the check of the others'.
@@ -63,15 +64,11 @@ type Identity interface {
 // CallLimits bound the encoded request and response of a method, in bytes.
 type CallLimits struct{ Request, Response int }
 
-// Windows bounds the bytes queued for one peer, per class; a frame beyond is
-// refused with ErrWindow. A frame always fits an empty queue.
-type Windows struct {
-	Replica int // 64 MiB
-	Forward int // 64 MiB
-	Relay   int // 32 MiB
-	Control int // 16 MiB
-	Bulk    int // 16 MiB
-}
+// windows bounds the bytes queued for one peer, per class; a frame beyond is refused with ErrWindow.
+// A frame always fits an empty queue. Class 0 is the connection's own and unbounded.
+type windows [classes]int
+
+var defaultWindows = windows{ClassReplica: 64 << 20, ClassForward: 64 << 20, ClassRelay: 32 << 20, ClassControl: 16 << 20, ClassBulk: 16 << 20}
 
 // Times of a connection; coordinator/replica/DESIGN.md 4.7 has those of the protocol.
 type Times struct {
@@ -106,7 +103,8 @@ type Handler interface {
 func (o Options) withDefaults() Options {
 	def(&o.Self.Version, Version)
 	o.Self.Features |= featurePayloadCRC
-	def(&o.MaxServe, 64)
+	def(&o.maxServe, 64)
+	def(&o.windows, defaultWindows)
 	def(&o.Connections, peertls.Limits{Admitted: 1024, Waiting: 256})
 	if o.Registered == nil {
 		o.Registered = func(ident.Node) ident.Incarnation { return 0 }
@@ -114,11 +112,6 @@ func (o Options) withDefaults() Options {
 	if o.Limits == nil {
 		o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: MaxPayload} }
 	}
-	def(&o.Windows.Replica, 64<<20)
-	def(&o.Windows.Forward, 64<<20)
-	def(&o.Windows.Relay, 32<<20)
-	def(&o.Windows.Control, 16<<20)
-	def(&o.Windows.Bulk, 16<<20)
 	def(&o.Times.Heartbeat, 50*time.Millisecond)
 	def(&o.Times.Silent, 500*time.Millisecond)
 	def(&o.Times.Dead, time.Second)
@@ -140,9 +133,4 @@ func def[T comparable](v *T, value T) {
 	if *v == zero {
 		*v = value
 	}
-}
-
-// of gives the window of a class; class 0 is the connection's own and free.
-func (w Windows) of(c Class) int {
-	return [classes]int{0, w.Replica, w.Forward, w.Relay, w.Control, w.Bulk}[c]
 }

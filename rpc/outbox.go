@@ -3,6 +3,8 @@ package rpc
 import (
 	"net"
 	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -43,8 +45,8 @@ func (f *outFrame) free() {
 // outbox holds the frames that wait for one connection, by priority. Any
 // goroutine pushes; the connection's writer takes.
 type outbox struct {
-	windows Windows
-	wake    chan struct{} // capacity 1: there is something to take
+	windows windows
+	wake    concurrency.Edge // there is something to take
 
 	mu struct {
 		sync.Mutex
@@ -54,13 +56,13 @@ type outbox struct {
 	}
 }
 
-func newOutbox(w Windows) *outbox { return &outbox{windows: w, wake: make(chan struct{}, 1)} }
+func newOutbox(w windows) *outbox { return &outbox{windows: w, wake: concurrency.NewEdge()} }
 
 // push queues f and wakes the writer, or frees it. Errors: ErrDown, ErrWindow, ErrTooLarge.
 func (o *outbox) push(f *outFrame) error {
 	err := o.add(f)
 	if err == nil {
-		o.ring()
+		o.wake.Notify()
 	}
 	return err
 }
@@ -74,14 +76,6 @@ func (o *outbox) add(f *outFrame) error {
 	return err
 }
 
-// ring wakes the writer.
-func (o *outbox) ring() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (o *outbox) tryPush(f *outFrame) error {
 	if len(f.header) > MaxHeader || f.whole > MaxPayload {
 		return ErrTooLarge
@@ -93,7 +87,7 @@ func (o *outbox) tryPush(f *outFrame) error {
 	switch {
 	case o.mu.closed:
 		return ErrDown
-	case f.class != 0 && *queued > 0 && *queued+f.cost > o.windows.of(f.class):
+	case f.class != 0 && *queued > 0 && *queued+f.cost > o.windows[f.class]:
 		return ErrWindow
 	}
 	*queued += f.cost

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/sirupsen/logrus"
 )
@@ -36,7 +39,7 @@ type peer struct {
 	isUp    atomic.Bool          // mu.up, for Up
 	silent  atomic.Bool          // the last dial got neither a handshake nor a refusal in its time
 	traffic traffic              // of all its connections
-	kick    chan struct{}        // capacity 1: dial now
+	redial  concurrency.Edge     // dial now
 	stop    context.CancelFunc   // ends runConnection
 
 	mu struct {
@@ -59,8 +62,8 @@ type peer struct {
 func newPeer(t *Transport, node ident.Node, address string, stop context.CancelFunc) *peer {
 	p := &peer{
 		t: t, node: node, stop: stop,
-		log:  t.log.WithField("node", string(node)),
-		kick: make(chan struct{}, 1),
+		log:    t.log.WithField("node", string(node)),
+		redial: concurrency.NewEdge(),
 	}
 	p.mu.address = address
 	p.mu.changed = make(chan struct{})
@@ -108,7 +111,7 @@ func (p *peer) attach(c *conn) {
 		}
 		p.mu.in = c
 		if p.mu.out == nil {
-			p.dialNow() // it lives: the rest of a back-off is skipped
+			p.redial.Notify() // it lives: the rest of a back-off is skipped
 		}
 	}
 	p.updateLocked()
@@ -229,7 +232,7 @@ func (p *peer) readdress(address string) {
 	if p.mu.out != nil {
 		p.mu.out.close(errReaddressed)
 	}
-	p.dialNow()
+	p.redial.Notify()
 }
 
 // end closes both connections; their readers detach them.
@@ -247,13 +250,6 @@ func (p *peer) end(why error) {
 	}
 }
 
-func (p *peer) dialNow() {
-	select {
-	case p.kick <- struct{}{}:
-	default:
-	}
-}
-
 // complaint keeps a repeated reason from filling the log.
 type complaint struct {
 	text string
@@ -268,4 +264,28 @@ func (c *complaint) fresh(text string) bool {
 	}
 	c.text, c.at = text, time.Now()
 	return true
+}
+
+// notYet ends the refusal of a broker that the watch of the metadata has not shown yet.
+const notYet = "is not in the address book yet"
+
+// levelOf is the level of a log line about a failed connection. While brokers start, one reaches
+// another before the metadata has shown it there: that is no fault.
+func levelOf(err error) logrus.Level {
+	if strings.Contains(err.Error(), notYet) {
+		return logrus.DebugLevel
+	}
+	return logrus.WarnLevel
+}
+
+// reason is an error's text without this broker's own address, whose port differs with
+// each attempt although the reason is the same.
+func reason(err error) string {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Source == nil {
+		return err.Error()
+	}
+	same := *op
+	same.Source = nil
+	return same.Error()
 }

@@ -252,13 +252,13 @@ func TestFrameThatWaitsEndsWithItsConnection(t *testing.T) {
 func TestIncomingConnectionEndsABackOff(t *testing.T) {
 	l := newLonePeer(t)
 	l.attached(false, 1)
-	require.Len(t, l.kick, 1, "it lives")
-	<-l.kick
+	require.Len(t, l.redial, 1, "it lives")
+	<-l.redial
 	l.attached(true, 1)
 	l.attached(false, 1)
-	require.Empty(t, l.kick)
+	require.Empty(t, l.redial)
 	l.readdress("b:1")
-	require.Empty(t, l.kick)
+	require.Empty(t, l.redial)
 	l.readdress("b:2")
-	require.Len(t, l.kick, 1)
+	require.Len(t, l.redial, 1)
 }

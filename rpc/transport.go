@@ -101,7 +101,7 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 	t.self.Store(&self) // before the close: attach then closes the connections of handshakes that used the old incarnation
 	for _, p := range *t.peers.Load() {
 		p.end(errIncarnation)
-		p.dialNow()
+		p.redial.Notify()
 	}
 }
 
@@ -111,7 +111,7 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 func (t *Transport) Send(to ident.Node, f Frame) error {
 	c, err := t.queue(to, f)
 	if err == nil {
-		c.out.ring()
+		c.out.wake.Notify()
 	}
 	return err
 }
@@ -285,16 +285,8 @@ func (t *Transport) tls() *tls.Config {
 // watch checks all peers often enough to notice a silent one in time. Started by New, ends
 // with Close.
 func (t *Transport) watch(ctx context.Context) {
-	every := t.o.Times.Silent / 10
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	last := t.now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	concurrency.Every(ctx, t.o.Times.Silent/10, func() {
 		now := t.now()
 		if now-last > int64(t.o.Times.Silent/2) {
 			t.resumed.Store(now) // this process was stopped; frames that have arrived since are unread
@@ -303,7 +295,7 @@ func (t *Transport) watch(ctx context.Context) {
 		for _, p := range *t.peers.Load() {
 			p.check()
 		}
-	}
+	})
 }
 
 // now is the time in nanoseconds since New, monotonic.

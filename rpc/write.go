@@ -117,7 +117,7 @@ func (w *writing) write() error {
 func (c *conn) flush() {
 	w := &c.wr
 	if w.now == nil || !w.TryLock() {
-		c.out.ring()
+		c.out.wake.Notify()
 		return
 	}
 	for len(w.burst.left) == 0 && w.take(c.out) {
@@ -132,6 +132,6 @@ func (c *conn) flush() {
 	rest := len(w.burst.left) > 0
 	w.Unlock()
 	if rest { // the senders of later frames have woken the writer
-		c.out.ring()
+		c.out.wake.Notify()
 	}
 }

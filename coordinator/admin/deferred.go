@@ -24,13 +24,13 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	limit = min(max(limit, 0), maxListed)
 	all := []api.DeferredMessage{}
 	for n := range t.Partitions {
-		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
-		r, err := c.askDeferred(ctx, req)
+		p := ident.Partition{Topic: t.ID, Number: uint16(n)}
+		r, err := c.askDeferred(ctx, calls.DeferredRequest{Partition: p, Channel: channel, Max: limit})
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range r.Listed {
-			id := api.MessageIDOf(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
+			id := api.MessageIDOf(p, m.Sequence)
 			all = append(all, api.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
 		}
 	}
@@ -45,17 +45,17 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	if !ok {
 		return 0, api.ErrTopicNotFound
 	}
-	byPartition := map[uint16][]uint64{}
+	byPartition := map[uint16][]ident.Sequence{}
 	for _, id := range ids {
 		place, ok := api.ParseMessageID(id)
 		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
 			return 0, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 		}
-		byPartition[place.Partition] = append(byPartition[place.Partition], uint64(place.Sequence))
+		byPartition[place.Partition] = append(byPartition[place.Partition], place.Sequence)
 	}
 	cancelled := 0
 	for n, seqs := range byPartition {
-		r, err := c.askDeferred(ctx, calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs})
+		r, err := c.askDeferred(ctx, calls.DeferredRequest{Partition: ident.Partition{Topic: t.ID, Number: n}, Channel: channel, Cancel: seqs})
 		if err != nil {
 			return cancelled, err
 		}
@@ -67,12 +67,12 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 func (c *Channels) askDeferred(ctx context.Context, req calls.DeferredRequest) (calls.DeferredReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Deferred, req)
+	return askLeader(ctx, c.leaders, req.Partition, calls.Deferred, req)
 }
 
 // Deferred answers for a partition led here (calls.Deferred).
 func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r calls.DeferredReply, err error) {
-	p, err := q.led(req.Partition())
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return r, err
 	}
@@ -82,15 +82,11 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {
-			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: d.Sequence, DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
 		}
 		return r, nil
 	}
-	seqs := make([]ident.Sequence, len(req.Cancel))
-	for i, n := range req.Cancel {
-		seqs[i] = ident.Sequence(n)
-	}
-	n, err := p.Queue().CancelDeferred(ctx, req.Channel, seqs)
+	n, err := p.Queue().CancelDeferred(ctx, req.Channel, req.Cancel)
 	r.Cancelled = n
 	return r, queueError(err)
 }

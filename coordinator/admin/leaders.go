@@ -39,7 +39,7 @@ func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, op calls.Que
 // onThose carries out an operation at the leaders of the partitions from first on. Each leader
 // is asked once for all of its partitions. Then it is asked for each partition that is not done.
 func (l *leaders) onThose(ctx context.Context, t metadata.TopicState, first int, op calls.QueueOp) error {
-	op.Topic = uint64(t.ID)
+	op.Topic = t.ID
 	left := l.askTogether(ctx, t, first, op)
 	results := make(chan error, len(left))
 	for _, n := range left {
@@ -109,7 +109,7 @@ func (l *leaders) byLeader(t ident.TopicID, numbers []uint16) map[ident.Node][]u
 
 // on carries an operation out at the leader of its partition.
 func (l *leaders) on(ctx context.Context, op calls.QueueOp) error {
-	_, err := askLeader(ctx, l, op.Partition(), calls.ChangeQueue, op)
+	_, err := askLeader(ctx, l, op.Partition, calls.ChangeQueue, op)
 	return err
 }
 

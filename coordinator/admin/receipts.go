@@ -43,7 +43,7 @@ func (c *Channels) Settle(ctx context.Context, topic, channel string, do api.Set
 	defer cancel()
 	var asked sync.WaitGroup
 	for n, indices := range byPartition {
-		req := calls.SettleRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Verb: string(do.Verb), DelayMS: do.DelayMS}
+		req := calls.SettleRequest{Partition: ident.Partition{Topic: t.ID, Number: n}, Channel: channel, Verb: string(do.Verb), DelayMS: do.DelayMS}
 		asked.Go(func() { c.settlePartition(ctx, req, list, indices, errs) })
 	}
 	asked.Wait()
@@ -58,9 +58,9 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 		req.Receipts = req.Receipts[:0]
 		for _, i := range indices {
 			place, _ := api.ParseMessageID(list[i].ID) // it was valid
-			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Delivery: list[i].Number})
+			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: place.Sequence, Epoch: list[i].Epoch, Delivery: list[i].Number})
 		}
-		r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
+		r, err := askLeader(ctx, c.leaders, req.Partition, calls.Settle, req)
 		if err != nil {
 			for _, i := range indices {
 				errs[i] = err
@@ -93,7 +93,7 @@ func (c *Channels) settlePartition(ctx context.Context, req calls.SettleRequest,
 
 // Settle answers for a partition led here (calls.Settle).
 func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err error) {
-	p, err := q.led(req.Partition())
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return reply, err
 	}
@@ -102,7 +102,7 @@ func (q *Queues) Settle(req calls.SettleRequest) (reply calls.SettleReply, err e
 		return reply, api.ErrChannelNotFound
 	}
 	for i, r := range req.Receipts {
-		receipt := nsqd.Receipt{Sequence: ident.Sequence(r.Sequence), Epoch: ident.Epoch(r.Epoch), Number: r.Delivery}
+		receipt := nsqd.Receipt{Sequence: r.Sequence, Epoch: r.Epoch, Number: r.Delivery}
 		err := settle(c, api.Settlement{Verb: api.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
 		switch {
 		case err == nil:

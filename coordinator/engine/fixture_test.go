@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
@@ -72,7 +72,7 @@ type synced chan error
 func (s synced) Synced(_ uint64, err error) { s <- err }
 
 func newAlone(t *testing.T) *alone {
-	s, err := store.Open(store.Options{FS: vfs.NewMemory(), Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: quiet()})
+	s, err := store.Open(store.Options{FS: vfstest.NewMemory(), Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	id := ident.Partition{Topic: 7}

@@ -142,7 +142,7 @@ func askIdle(ctx context.Context, c *catalog.Catalog, caller calls.Caller, topic
 	var mu sync.Mutex
 	concurrency.Each(len(nodes), idleAskers, func(i int) {
 		n := nodes[i].Name
-		reply, err := calls.Idle.Ask(ctx, caller, n, calls.IdleRequest{Topic: uint64(topic)})
+		reply, err := calls.Idle.Ask(ctx, caller, n, calls.IdleRequest{Topic: topic})
 		if err != nil {
 			return // its partitions are in use, for all that is known
 		}
@@ -150,10 +150,10 @@ func askIdle(ctx context.Context, c *catalog.Catalog, caller calls.Caller, topic
 		defer mu.Unlock()
 		answers.answered[n] = true
 		for _, p := range reply.Partitions {
-			answers.partitions[leaderOf{p.Partition(), n, ident.Epoch(p.Epoch)}] = time.Duration(p.IdleMS) * time.Millisecond
+			answers.partitions[leaderOf{p.Partition, n, p.Epoch}] = time.Duration(p.IdleMS) * time.Millisecond
 		}
 		for _, x := range reply.Channels {
-			answers.channels[idleChannel{leaderOf{x.Partition(), n, ident.Epoch(x.Epoch)}, x.Channel, x.ID}] = time.Duration(x.IdleMS) * time.Millisecond
+			answers.channels[idleChannel{leaderOf{x.Partition, n, x.Epoch}, x.Channel, x.ID}] = time.Duration(x.IdleMS) * time.Millisecond
 		}
 	})
 	return answers

@@ -61,7 +61,7 @@ func (d *Directory) unchanged() []api.TopicView {
 func (d *Directory) own() reports {
 	own := reports{damaged: map[ident.Partition][]api.DamageView{}}
 	for _, place := range d.o.Damaged() {
-		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
+		own.damaged[place.Partition] = append(own.damaged[place.Partition], damageView(place, d.o.Self.Name))
 	}
 	return own
 }
@@ -148,8 +148,8 @@ func (d *Directory) partitionView(p ident.Partition, reported reports) api.Parti
 	}
 	v.Damaged = reported.damaged[p]
 	if e, ok := reported.ends[p]; ok {
-		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
-		v.EndOffset = ident.Offset(e.EndOffset)
+		v.CommittedOffset, v.CommittedSequence = e.CommittedOffset, e.CommittedSequence
+		v.EndOffset = e.EndOffset
 	} else {
 		v.EndsUnknown = reported.ends != nil // View asks for none
 	}
@@ -182,13 +182,13 @@ func (d *Directory) collectEnds() reports {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
-				out.ends[e.Partition()] = e
+				out.ends[e.Partition] = e
 			}
 			for _, s := range resp.Starts {
-				out.starts[s.Partition()] = s
+				out.starts[s.Partition] = s
 			}
 			for _, place := range resp.Damaged {
-				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))
+				out.damaged[place.Partition] = append(out.damaged[place.Partition], damageView(place, r.Name))
 			}
 		})
 	}
@@ -199,7 +199,7 @@ func (d *Directory) collectEnds() reports {
 // OwnDamage lists the damaged places of the replicas here, of the topics that there are.
 func (d *Directory) OwnDamage() (out []api.PlacedDamage) {
 	for _, place := range d.o.Damaged() {
-		if name, ok := d.o.Catalog.Name(place.Partition().Topic); ok {
+		if name, ok := d.o.Catalog.Name(place.Partition.Topic); ok {
 			out = append(out, api.PlacedDamage{Topic: name, Partition: int(place.Number), Damage: damageView(place, d.o.Self.Name)})
 		}
 	}
@@ -207,8 +207,5 @@ func (d *Directory) OwnDamage() (out []api.PlacedDamage) {
 }
 
 func damageView(d calls.DamagedPlace, n ident.Node) api.DamageView {
-	return api.DamageView{
-		Node: n, From: ident.Offset(d.From), To: ident.Offset(d.To),
-		FirstSequence: ident.Sequence(d.FirstSequence), EndSequence: ident.Sequence(d.EndSequence),
-	}
+	return api.DamageView{Node: n, From: d.From, To: d.To, FirstSequence: d.FirstSequence, EndSequence: d.EndSequence}
 }

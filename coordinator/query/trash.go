@@ -31,7 +31,7 @@ func (d *Directory) Trash() []api.TrashedTopic {
 			start := reported.starts[p]
 			x.Incomplete = x.Incomplete || !answered
 			x.Messages += int64(end.CommittedSequence - start.StartSequence)
-			x.Bytes += end.CommittedOffset - start.StartOffset
+			x.Bytes += int64(end.CommittedOffset - start.StartOffset)
 		}
 		out[i] = x
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
@@ -33,7 +34,7 @@ type lone struct {
 }
 
 func newLone(t *testing.T, o replica.Options) *lone {
-	l := &lone{t: t, fs: vfs.NewMemory(), options: o}
+	l := &lone{t: t, fs: vfstest.NewMemory(), options: o}
 	l.start()
 	t.Cleanup(func() { require.NoError(t, l.store.Close()) })
 	return l

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// keepBufferBytes bounds the group buffers kept between groups.
-	keepBufferBytes = 8 << 20
+	// reusedBufferBytes is the largest group buffer that is reused.
+	reusedBufferBytes = 8 << 20
 	// newBufferBytes is the first size of a group buffer: enough that the allocator gives it pages
 	// of its own, so that vfs.Aligned need not copy.
 	newBufferBytes = 64 << 10
@@ -24,9 +24,6 @@ const (
 
 // ErrClosed is the error of submissions after Close.
 var ErrClosed = errors.New("journal: closed")
-
-// Appender encodes a submission at the end of b.
-type Appender interface{ AppendTo(b []byte) []byte }
 
 // Durable reports that all submissions up to number N are durable, the last of them in Group, whose
 // header crc is CRC. Files is as in Mark.
@@ -71,9 +68,9 @@ type Journal struct {
 		written  int64      // bytes written by this run
 		syncs    int64      // fdatasyncs of groups by this run
 	}
-	wake sync.Cond // on mu: something was submitted, closing, error
-	room sync.Cond // on mu: free files changed
-	done sync.WaitGroup
+	wake         sync.Cond // on mu: something was submitted, closing, error
+	filesChanged sync.Cond // on mu: free files changed
+	done         sync.WaitGroup
 
 	writing sync.Mutex // held by the goroutine that writes; taken before mu
 	// The fields below belong to the goroutine that holds writing.
@@ -133,7 +130,7 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	j.next = max(r.next, r.highest+1) + 1
 	j.synced = j.next - 1
 	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
-	j.wake.L, j.room.L = &j.mu, &j.mu
+	j.wake.L, j.filesChanged.L = &j.mu, &j.mu
 	j.mu.buf, j.spare = newBuffer()[:headerSize], newBuffer()
 	for _, im := range images {
 		j.mu.created = max(j.mu.created, im.number+1)
@@ -146,11 +143,11 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 
 func newBuffer() []byte { return make([]byte, 0, newBufferBytes) }
 
-// adopt takes a file of an earlier run for reuse, unless its size differs.
+// adopt reuses a file of an earlier run, unless its size differs.
 func (j *Journal) adopt(im *image) error {
 	name := fileName(j.o.Dir, im.number)
 	if int64(len(im.data)) != j.o.FileBytes {
-		return nil // Start removes it; until then another recovery may need it
+		return nil // Start removes it; a recovery before that may need it
 	}
 	f, err := j.o.FS.Open(name)
 	if err != nil {
@@ -206,9 +203,9 @@ func (j *Journal) removeStrays() error {
 	return nil
 }
 
-// Submit adds a submission to the next group and returns its number. It never blocks: the caller
-// bounds the queued bytes. Flush must follow.
-func (j *Journal) Submit(a Appender) uint64 {
+// Submit adds a submission, which AppendTo encodes at the end of b, to the next group and returns its
+// number. It never blocks: the caller bounds the queued bytes. Flush must follow.
+func (j *Journal) Submit(a interface{ AppendTo(b []byte) []byte }) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.mu.buf = a.AppendTo(j.mu.buf)
@@ -268,7 +265,7 @@ func (j *Journal) Fail(err error) {
 		j.mu.err = err
 	}
 	j.wake.Signal() // the writer calls durable even if nothing is submitted
-	j.room.Broadcast()
+	j.filesChanged.Broadcast()
 }
 
 // Mark is the mark of the newest durable group. Right after Open it is the mark for the first
@@ -306,6 +303,12 @@ func (j *Journal) Syncs() int64 {
 	return j.mu.syncs
 }
 
+// Busy is the time for which a group, or the acknowledgement record, has been on its way to the disk:
+// waiting for a file, being written, or being synced; 0 if neither is. It grows while the disk hangs,
+// with and without NoSync. It counts from the first call during the operation, so a watchdog calls it
+// regularly. It takes no lock, so the watchdog never waits for the disk. Any goroutine, after Start.
+func (j *Journal) Busy() time.Duration { return max(j.groups.Busy(), j.acked.watch.Busy()) }
+
 // Barrier returns after durable has returned for every group whose effects any goroutine could see
 // before the call. It may wait for the group in progress.
 func (j *Journal) Barrier() {
@@ -318,7 +321,7 @@ func (j *Journal) Close() error {
 	j.mu.Lock()
 	j.mu.closing = true
 	j.wake.Signal()
-	j.room.Broadcast()
+	j.filesChanged.Broadcast()
 	j.mu.Unlock()
 	j.done.Wait()
 	j.writing.Lock() // a Flush may still be writing
@@ -349,7 +352,10 @@ func (j *Journal) write() {
 		j.writeQueued()
 		j.writing.Unlock()
 	}
-	j.end()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.ended = true // no further file is needed
+	j.filesChanged.Broadcast()
 }
 
 // writeQueued writes the queued submissions as one group and calls durable.
@@ -367,7 +373,7 @@ func (j *Journal) writeQueued() {
 		j.groups.End()
 		d.Group, d.CRC, d.Files = j.next-1, j.crc, j.Mark().Files
 	}
-	if cap(buf) > keepBufferBytes {
+	if cap(buf) > reusedBufferBytes {
 		buf = newBuffer()
 	}
 	j.spare = buf[:0]
@@ -386,14 +392,6 @@ func (j *Journal) noteAcknowledged(group uint64) {
 	if err := j.acked.note(group); err != nil {
 		j.Fail(err)
 	}
-}
-
-// end ends prepare: no further file is needed.
-func (j *Journal) end() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.ended = true
-	j.room.Broadcast()
 }
 
 // dueLocked reports whether there are submissions to write, or an error to report.

@@ -69,13 +69,15 @@ func (s *Segments) diskBytes(g segment, from ident.Offset, n int64) ([]byte, err
 }
 
 func (s *Segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, error) {
-	h, err := s.files.Open(s.Name(g.base))
-	if err != nil {
-		return nil, err
-	}
-	defer h.Release()
 	b := make([]byte, n)
-	if read, err := h.ReadAt(b, int64(from-g.base)); err != nil && !(errors.Is(err, io.EOF) && read == len(b)) {
+	err := s.files.Use(s.Name(g.base), func(f vfs.File) error {
+		read, err := f.ReadAt(b, int64(from-g.base))
+		if errors.Is(err, io.EOF) && read == len(b) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return b, nil

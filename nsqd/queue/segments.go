@@ -179,20 +179,26 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 		}
 		*buf = b
 	}
-	h, err := s.files.Open(s.Name(last.base))
-	if err != nil {
-		return 0, fmt.Errorf("queue: %w", err)
-	}
-	defer h.Release()
-	s.unsynced[last.base] = struct{}{}
-	if _, err := h.WriteAt(b, last.size); err != nil {
+	if err := s.writeAt(last, b, last.end()); err != nil {
 		return 0, fmt.Errorf("queue: write %s: %w", s.Name(last.base), err)
 	}
-	h.StartWriteback(last.size, int64(len(b))) // leaves less for the sync of a checkpoint
 	list = slices.Clone(list)
 	list[len(list)-1].size += int64(len(b))
 	s.set(list)
 	return n, nil
+}
+
+// writeAt writes b into a file, at an offset of the log.
+func (s *Segments) writeAt(g segment, b []byte, at ident.Offset) error {
+	s.unsynced[g.base] = struct{}{}
+	return s.files.Use(s.Name(g.base), func(f vfs.File) error {
+		from := int64(at - g.base)
+		_, err := f.WriteAt(b, from)
+		if err == nil {
+			f.StartWriteback(from, int64(len(b))) // leaves less for the sync of a checkpoint
+		}
+		return err
+	})
 }
 
 // Truncate cuts the tail at end. The cut is durable after Sync. Until then a power cut may leave
@@ -213,14 +219,10 @@ func (s *Segments) Truncate(end ident.Offset) error {
 	if n := len(list); n > 0 && list[n-1].end() > end {
 		list[n-1].size = int64(end - list[n-1].base)
 		s.set(list)
-		h, err := s.files.Open(s.Name(list[n-1].base))
-		if err != nil {
-			return fmt.Errorf("queue: %w", err)
-		}
-		defer h.Release()
-		s.unsynced[list[n-1].base] = struct{}{}
-		if err := h.Truncate(list[n-1].size); err != nil {
-			return fmt.Errorf("queue: cut %s: %w", s.Name(list[n-1].base), err)
+		last := list[n-1]
+		s.unsynced[last.base] = struct{}{}
+		if err := s.files.Use(s.Name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
+			return fmt.Errorf("queue: cut %s: %w", s.Name(last.base), err)
 		}
 	}
 	return nil
@@ -245,11 +247,9 @@ func (s *Segments) BeginAt(at ident.Offset) error {
 
 // begin creates an empty file.
 func (s *Segments) begin(at ident.Offset) error {
-	h, err := s.files.Create(s.Name(at))
-	if err != nil {
+	if err := s.files.Create(s.Name(at)); err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	h.Release()
 	s.dirUnsynced = true
 	return nil
 }
@@ -257,8 +257,7 @@ func (s *Segments) begin(at ident.Offset) error {
 func (s *Segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
-	err := s.files.Remove(s.Name(base))
-	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
+	if err := s.files.Remove(s.Name(base)); err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
 	return nil
@@ -302,8 +301,8 @@ func (s *Segments) TrimHead(below ident.Offset) (bool, error) {
 // Sync makes all writes and cuts so far durable, directory included.
 func (s *Segments) Sync() error {
 	for base := range s.unsynced {
-		if err := s.syncFile(base); err != nil {
-			return err
+		if err := s.files.Use(s.Name(base), vfs.File.Sync); err != nil {
+			return fmt.Errorf("queue: sync %s: %w", s.Name(base), err)
 		}
 		delete(s.unsynced, base)
 	}
@@ -321,21 +320,8 @@ func (s *Segments) syncDir() error {
 	return nil
 }
 
-func (s *Segments) syncFile(base ident.Offset) error {
-	h, err := s.files.Open(s.Name(base))
-	if err != nil {
-		return fmt.Errorf("queue: %w", err)
-	}
-	defer h.Release()
-	if err := h.Sync(); err != nil {
-		return fmt.Errorf("queue: sync %s: %w", s.Name(base), err)
-	}
-	return nil
-}
-
 // Close closes the files.
-func (s *Segments) Close() error {
-	var err error
+func (s *Segments) Close() (err error) {
 	for _, g := range s.segments() {
 		err = errors.Join(err, s.files.Forget(s.Name(g.base)))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // golden returns a sealed batch with every field set.
@@ -69,7 +70,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 // TestNewFileBeginsAFile: it begins a file also within one write, but not where an empty file lies
 // already. No other control batch begins one.
 func TestNewFileBeginsAFile(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
 	s, err := OpenSegments(fs, vfs.NewCache(fs, 3), "p", 1<<20)
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestNewFileBeginsAFile(t *testing.T) {
 // TestSegmentsModel compares segments with a slice of batches.
 func TestSegmentsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fs := vfs.NewMemory()
+		fs := vfstest.NewMemory()
 		require.NoError(t, fs.MkdirAll("p"))
 		s, err := OpenSegments(fs, vfs.NewCache(fs, 3), "p", 1000)
 		require.NoError(t, err)

@@ -48,7 +48,7 @@ func (s *Store) writeIdentity(p *Partition) error {
 }
 
 func (s *Store) readIdentity(p *Partition) error {
-	b, err := readFile(s.o.FS, path.Join(p.dir, identityName))
+	b, err := vfs.ReadFile(s.o.FS, path.Join(p.dir, identityName))
 	if err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 	return p, nil
 }
 
-// Create creates an empty partition with a new store id. It is durable on return. Create reuses a
-// folder that an interrupted Create left. Errors: ErrExists; ErrDiskFull, after which Create may be
-// called again; or another error of the disk, which stops the store.
+// Create creates an empty partition with a new store id, durably. It reuses a folder that an
+// interrupted Create left. Errors: ErrExists; ErrDiskFull, after which Create may be called again; or
+// another error of the disk, which stops the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
 		return nil, fmt.Errorf("%w: %s", ErrExists, id)
@@ -119,7 +119,7 @@ func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
 	return p, s.syncFolders(p)
 }
 
-// newSlot draws the number of a folder. The low numbers belong to the checkpoint.
+// newSlot returns a random number for a folder. The low numbers belong to the checkpoint.
 func newSlot() uint64 {
 	for {
 		if slot := uint64(ident.NewStoreID()); slot >= reservedSlots {
@@ -255,8 +255,8 @@ func (p *Partition) TrimHead(below ident.Position) error {
 		p.mu.Unlock()
 		return nil
 	}
-	p.mu.first = first // set before the files go: a reader from the old start would find nothing there
-	p.mu.quarantine.keep(first.Offset, p.mu.end.Offset)
+	p.mu.first = first // set before the files are removed: a reader from the old start would find nothing there
+	p.mu.quarantine.retain(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
 	if _, err := p.segments.TrimHead(below.Offset); err != nil {
 		p.store.fail(err) // a failed sync of the folder must not be retried
@@ -267,7 +267,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 }
 
 // HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
-// remove nothing. Cheap.
+// remove nothing. It is cheap.
 func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
 
 // firstOnDisk is the position at which the first segment begins, and the checksum from which its

@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // TestReleaseRestored: the store does not keep data for the life of the process that the replica
 // has copied.
 func TestReleaseRestored(t *testing.T) {
-	o := testOptions(vfs.NewMemory())
+	o := testOptions(vfstest.NewMemory())
 	s := reopen(t, o)
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -137,9 +137,9 @@ func TestReadDiskIncludesDurableBatches(t *testing.T) {
 // TestReadDiskThatCannotSync: a failing sync stops the store.
 func TestReadDiskThatCannotSync(t *testing.T) {
 	var armed atomic.Bool
-	mem := vfs.NewMemory()
-	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if armed.Load() && op.Call == vfs.CallSync && strings.HasSuffix(op.Name, ".seg") {
+	mem := vfstest.NewMemory()
+	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if armed.Load() && op.Call == vfstest.CallSync && strings.HasSuffix(op.Name, ".seg") {
 			return syscall.EIO
 		}
 		return nil

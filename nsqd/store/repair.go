@@ -85,9 +85,9 @@ func (p *Partition) proves(b *queue.Batch) bool {
 	return proved
 }
 
-// intact reports whether the segments hold the batch completely. It reads past the page cache,
-// which may have bytes that the disk has lost.
+// intact reports whether the segments have the complete batch. It reads past the page cache, which may
+// have bytes that the disk has lost.
 func (p *Partition) intact(b *queue.Batch) bool {
-	held, err := p.segments.ReadDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
-	return err == nil && len(held) == 1 && held[0].CRC == b.CRC
+	found, err := p.segments.ReadDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
+	return err == nil && len(found) == 1 && found[0].CRC == b.CRC
 }

@@ -60,7 +60,7 @@ func decodeSnapshot(b []byte) ([]queue.StateVersion, error) {
 }
 
 func readSnapshot(fs vfs.FS, dir string) ([]queue.StateVersion, error) {
-	b, err := readFile(fs, dir+"/"+snapshotName)
+	b, err := vfs.ReadFile(fs, dir+"/"+snapshotName)
 	if errors.Is(err, vfs.ErrNotExist) {
 		return nil, nil
 	}

@@ -5,8 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// pendingSubmit is one submission on its way: journal, sink, segments. They are reused. Nothing in
-// one aliases the caller's slices, which the caller's next step overwrites.
+// pendingSubmit is one submission on its way to the journal, the sink and the segments. The structs are
+// reused. Nothing in one aliases the caller's slices, which the caller's next step overwrites.
 type pendingSubmit struct {
 	sink    Sink
 	token   uint64
@@ -27,7 +27,7 @@ type pendingWrite struct {
 // encoder encodes a submission for the journal.
 type encoder struct{ subs []Submission }
 
-// AppendTo implements journal.Appender.
+// AppendTo encodes the submission (journal.Submit).
 func (e *encoder) AppendTo(b []byte) []byte {
 	for i := range e.subs {
 		for j := range e.subs[i].Writes {
@@ -45,7 +45,7 @@ func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
 	}
 }
 
-// Queue submits writes without a disk call and keeps the order of the calls. Exactly one call of
+// Queue submits writes without a disk call, in the order of the calls. Exactly one call of
 // sink.Synced(token) follows, perhaps before Queue returns: when all submissions so far are durable,
 // or with the error that stopped the store. flush reports that a call of Flush must follow. Readers
 // see the batches at once. The caller may reuse the slices of subs on return, but must never change
@@ -62,7 +62,7 @@ func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 }
 
 // Flush writes the queued submissions with Options.NoSync; otherwise it does nothing. It waits for
-// the page cache, and so for the disk if that hangs: the caller holds no lock that others wait for.
+// the page cache, and so for a disk that hangs: the caller holds no lock that others wait for.
 // Synced is called before Flush returns, unless another goroutine writes already.
 func (s *Store) Flush() { s.journal.Flush() }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -64,7 +64,7 @@ type tailsWorld struct {
 }
 
 func newTailsWorld(t *testing.T, partitions int, bound int64) *tailsWorld {
-	o := testOptions(vfs.NewMemory())
+	o := testOptions(vfstest.NewMemory())
 	o.TailBytes, o.TailsBytes = 1<<20, bound
 	s, err := Open(o)
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ const (
 	// segments.
 	gatherBytes = 64 << 10
 	// gatherWorks is the number of submissions after which the writer processes them even if they
-	// are small. A wake-up for each one cost a thread switch per group.
+	// are small. Waking it for each submission cost a thread switch per group.
 	gatherWorks = 256
 	// compactBytes and compactDeltas: a checkpoint compacts the deltas of a partition when they
 	// take this much more than the full version, or are this many.
@@ -82,7 +82,7 @@ func (w *writer) request() error {
 	return w.ask(func(answer chan error) { w.mu.requests = append(w.mu.requests, answer) })
 }
 
-// ask lets add put a request into the writer's lists, under its lock, and waits for the answer.
+// ask calls add, which puts a request into the writer's lists, under its lock, and waits for the answer.
 func (w *writer) ask(add func(answer chan error)) error {
 	w.s.journal.Barrier() // the sinks are called for a group before the writer gets it
 	answer := make(chan error, 1)
@@ -134,10 +134,7 @@ func (w *writer) close() error {
 	w.wake.Signal()
 	w.mu.Unlock()
 	w.done.Wait()
-	if err := w.s.Err(); err != nil {
-		return err
-	}
-	return nil
+	return w.s.Err()
 }
 
 // awaited reports whether a caller has requested a checkpoint or the close since run last took
@@ -217,22 +214,13 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 	d := &p.durable
 	d.dirty = true
 	w := &o.write
+	d.note(w)
 	switch w.Kind {
-	case queue.WriteEpoch:
-		d.epoch = max(d.epoch, w.Epoch)
-	case queue.WriteState:
-		d.history, d.historyDirty = addVersion(d.history, w.State), true
-	case queue.WriteCommitted:
-		d.committed = w.At
-	case queue.WriteIdentities:
-		d.identities = w.Identities
 	case queue.WriteTruncate, queue.WriteReset:
-		d.epoch = max(d.epoch, w.Epoch)
 		if err := p.truncate(w.At, w.PrevCRC); err != nil {
 			return err
 		}
 	case queue.WriteRestart:
-		d.epoch = max(d.epoch, w.Epoch)
 		if err := p.restart(w.At, w.PrevCRC); err != nil {
 			return err
 		}
@@ -247,6 +235,20 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 		return p.flush()
 	}
 	return nil
+}
+
+// note records the part of a write that is not in the segments.
+func (d *durableState) note(w *queue.Write) {
+	switch w.Kind {
+	case queue.WriteState:
+		d.history, d.historyDirty = addVersion(d.history, w.State), true
+	case queue.WriteCommitted:
+		d.committed = w.At
+	case queue.WriteIdentities:
+		d.identities = w.Identities
+	default:
+		d.epoch = max(d.epoch, w.Epoch)
+	}
 }
 
 func (d *durableState) add(b queue.Batch) {
@@ -374,7 +376,7 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 // syncedState is the state of a partition that is durable outside the journal.
 type syncedState struct {
 	entry
-	channels version // version in the snapshot; zero if there is none
+	channels version // version in the snapshot; zero without a snapshot
 	gone     bool    // the partition is in the trash
 }
 

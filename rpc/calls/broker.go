@@ -1,6 +1,9 @@
 package calls
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
 
 // The calls about brokers.
 const (
@@ -15,16 +18,18 @@ const (
 	Busy Method[None, BusyReply] = "broker.busy"
 	// Reaches reports whether a broker is connected to a run of another one.
 	Reaches Method[ReachesRequest, ReachesReply] = "broker.reaches"
+	// Console has a broker answer a part of a question of the console (package internal/frontend/console).
+	Console Method[ConsoleJSON, ConsoleJSON] = "console.read"
 )
 
 // SpaceNotice reports whether a broker is below its disk reserve.
 // On the wire, by place: append only.
 type SpaceNotice struct {
-	Node string
+	Node ident.Node
 	Low  bool
 }
 
-// BusyReply is the longest of them; 0 if none is under way.
+// BusyReply is the longer of the two times; 0 if none is under way.
 // On the wire, by place: append only.
 type BusyReply struct{ Milliseconds int64 }
 
@@ -42,3 +47,7 @@ type ReachesRequest struct {
 // ReachesReply reports whether the callee is connected to that run.
 // On the wire, by place: append only.
 type ReachesReply struct{ Reaches bool }
+
+// ConsoleJSON is a question of the console, or its answer, as JSON.
+// On the wire, by place: append only.
+type ConsoleJSON struct{ JSON rpc.Bytes }

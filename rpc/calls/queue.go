@@ -1,6 +1,9 @@
 package calls
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
 
 // The calls about channels, each carried out by the leader of the partition.
 const (
@@ -14,10 +17,13 @@ const (
 	Seek Method[SeekRequest, SeekReply] = "queue.seek"
 	// FinishElsewhere finishes messages of a channel without consumers.
 	FinishElsewhere Method[FinishRequest, FinishReply] = "queue.finish"
-	// Positions lists how far the channels of a partition are.
-	Positions Method[PositionsRequest, PositionsReply] = "queue.positions"
+	// Positions lists the positions of the durable channels of a partition.
+	Positions Method[PositionsRequest, JSON[[]api.ChannelPosition]] = "queue.positions"
 	// Settle finishes, requeues or touches deliveries of a channel by their receipts.
 	Settle Method[SettleRequest, SettleReply] = "queue.settle"
+	// Trace gives the state of one message at the leader of its partition: the part of an
+	// api.MessageTrace that the leader has.
+	Trace Method[TraceRequest, JSON[api.MessageTrace]] = "queue.trace"
 )
 
 // The verbs of a QueueOp.
@@ -37,8 +43,7 @@ const (
 // QueueOp is one operation on the channels of one partition, idempotent.
 // On the wire, by place: append only.
 type QueueOp struct {
-	Topic   uint64
-	Number  uint16
+	ident.Partition
 	Verb    string
 	Channel string
 	ID      uint64 // of the channel's key; 0: an ephemeral channel, or the caller does not know it
@@ -47,18 +52,11 @@ type QueueOp struct {
 	Ordered bool
 	Paused  bool
 	Idle    bool // seek: only if the channel has no consumers
-	// Revision is that of the channel's key with the policy, or an earlier one than the key
-	// has by now.
+	// Revision is the revision of the channel's key with the policy; the key may have a later one by now.
 	Revision int64
 }
 
-// Partition names the partition.
-func (o QueueOp) Partition() ident.Partition {
-	return partition(o.Topic, o.Number)
-}
-
-// QueueOps is one operation on several partitions of its topic, which the broker that is
-// asked leads.
+// QueueOps is one operation on several partitions of its topic, all led by the callee.
 // On the wire, by place: append only.
 type QueueOps struct {
 	Op      QueueOp
@@ -87,7 +85,7 @@ type SeekReply struct{ Moves []SeekMove }
 // On the wire, by place: append only.
 type SeekMove struct {
 	Number         uint16
-	From, To       uint64
+	From, To       ident.Sequence
 	Skips, Repeats uint64
 	Stays          bool // QueueOp.Idle, and the channel has consumers
 	Unsure         bool // the leadership ended; the next leader has to be asked
@@ -97,16 +95,10 @@ type SeekMove struct {
 // in Cancel.
 // On the wire, by place: append only.
 type DeferredRequest struct {
-	Topic   uint64
-	Number  uint16
+	ident.Partition
 	Channel string
 	Max     int
-	Cancel  []uint64
-}
-
-// Partition names the partition.
-func (r DeferredRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
+	Cancel  []ident.Sequence
 }
 
 // DeferredReply is the answer.
@@ -119,7 +111,7 @@ type DeferredReply struct {
 // DeferredMessage is one delayed message.
 // On the wire, by place: append only.
 type DeferredMessage struct {
-	Sequence   uint64
+	Sequence   ident.Sequence
 	DeadlineNS int64
 	Attempts   uint16
 }
@@ -128,15 +120,9 @@ type DeferredMessage struct {
 // of a span, and the one behind it.
 // On the wire, by place: append only.
 type FinishRequest struct {
-	Topic   uint64
-	Number  uint16
+	ident.Partition
 	Channel string
 	Spans   []uint64
-}
-
-// Partition names the partition.
-func (r FinishRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
 }
 
 // FinishReply is the effect (cursor.Elsewhere).
@@ -146,54 +132,32 @@ type FinishReply struct {
 	Stays          bool
 }
 
-// PositionsRequest asks for the positions of the durable channels of a partition.
+// PositionsRequest names the partition.
 // On the wire, by place: append only.
-type PositionsRequest struct {
-	Topic  uint64
-	Number uint16
+type PositionsRequest struct{ ident.Partition }
+
+// TraceRequest names the message.
+// On the wire, by place: append only.
+type TraceRequest struct {
+	ident.Partition
+	Sequence ident.Sequence
 }
 
-// Partition names the partition.
-func (r PositionsRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
-}
-
-// PositionsReply is the answer.
-// On the wire, by place: append only.
-type PositionsReply struct{ Channels []ChannelPosition }
-
-// ChannelPosition is how far one channel is. Settled is pairs: the first sequence of a span, and the
-// one behind it.
-// On the wire, by place: append only.
-type ChannelPosition struct {
-	Channel   string
-	Confirmed uint64
-	Settled   []uint64
-	Deferred  []DeferredMessage
-	Consumers int
-}
-
-// SettleRequest carries a verb (api.Verb) out on deliveries of a channel.
+// SettleRequest applies a verb (api.Verb) to deliveries of a channel.
 // On the wire, by place: append only.
 type SettleRequest struct {
-	Topic    uint64
-	Number   uint16
+	ident.Partition
 	Channel  string
 	Verb     string
 	DelayMS  int64 // of a requeue
 	Receipts []Receipt
 }
 
-// Partition names the partition.
-func (r SettleRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
-}
-
 // Receipt names one delivery.
 // On the wire, by place: append only.
 type Receipt struct {
-	Sequence uint64
-	Epoch    uint64
+	Sequence ident.Sequence
+	Epoch    ident.Epoch
 	Delivery uint64 // its number
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
@@ -22,11 +22,11 @@ type sink struct{ sync.WaitGroup }
 func (s *sink) Synced(uint64, error) { s.Done() }
 
 // directory makes a data directory with five batches and closes it.
-func directory(t *testing.T) (*vfs.Memory, string) {
+func directory(t *testing.T) (*vfstest.Memory, string) {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	s, err := store.Open(store.Options{FS: fs, Dir: "d", JournalBytes: 64 << 10, Log: log})
 	require.NoError(t, err)
 	p, err := s.Create("orders", ident.Partition{Topic: 0xabc})

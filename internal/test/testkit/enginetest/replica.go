@@ -18,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
@@ -47,7 +48,7 @@ type Replica struct {
 }
 
 // New hosts the partition: it leads in epoch 1 and accepts no puts.
-func New(t *testing.T, o nsqd.Options) *Replica { return NewOn(t, vfs.NewMemory(), o) }
+func New(t *testing.T, o nsqd.Options) *Replica { return NewOn(t, vfstest.NewMemory(), o) }
 
 // NewOn hosts it on this file system.
 func NewOn(t *testing.T, fs vfs.FS, o nsqd.Options) *Replica {
