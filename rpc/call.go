@@ -18,20 +18,18 @@ const callTimeout = 10 * time.Second
 // windowPause separates attempts to queue a response.
 const windowPause = 5 * time.Millisecond
 
-// requestHeader begins a call.
-// On the wire, by place: append only.
-type requestHeader struct {
-	ID     uint64
-	Method string
-	WaitMS int64 // how long the caller will wait
-}
-
-// responseHeader answers it.
-// On the wire, by place: append only.
-type responseHeader struct {
-	ID    uint64
-	Error Error // code 0 = none
-}
+// The headers of a call. On the wire, by place: append only.
+type (
+	requestHeader struct {
+		ID     uint64
+		Method string
+		WaitMS int64 // how long the caller will wait
+	}
+	responseHeader struct {
+		ID    uint64
+		Error Error // code 0 = none
+	}
+)
 
 // calls are the requests of one connection that wait for their response.
 type calls struct {
@@ -47,7 +45,7 @@ type response struct {
 	payload []byte
 }
 
-// open registers a call; the channel has room for its response.
+// open registers a call; its response does not block on the channel.
 func (c *calls) open() (uint64, chan response) {
 	ch := make(chan response, 1)
 	c.mu.Lock()
@@ -81,10 +79,9 @@ func (c *calls) complete(a arrival) error {
 	return nil
 }
 
-// Call asks one broker and waits for its answer, decoded into resp (a pointer;
-// nil = not wanted). A broker does not call itself. Calls overlap and their answers come in any order. Errors:
-// ErrDown and ErrWindow (nothing was sent), ErrBroken or ctx's own (in doubt),
-// or what the peer's Serve returned, as an *Error.
+// Call asks another broker and decodes its answer into resp (a pointer; nil = not wanted). Calls
+// overlap and their answers arrive in any order. Errors: ErrDown and ErrWindow (nothing was sent),
+// ErrBroken or the error of ctx (in doubt), or the error of the peer's Serve, as an *Error.
 func (t *Transport) Call(ctx context.Context, to ident.Node, method string, req, resp any) error {
 	if err := t.call(ctx, to, method, req, resp); err != nil {
 		return fmt.Errorf("rpc: call %s on %s: %w", method, to, err)
@@ -111,7 +108,7 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 	if err != nil {
 		return err
 	}
-	if err := (&r.header.Error).Err(); err != nil {
+	if err := r.header.Error.Err(); err != nil {
 		return err
 	}
 	if resp == nil {
@@ -123,7 +120,7 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 	return Unmarshal(r.payload, resp)
 }
 
-// await prefers a response that is there to any reason to give up.
+// await returns a response that has arrived rather than any reason to give up.
 func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 	var err error
 	select {
@@ -143,7 +140,7 @@ func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 }
 
 // bound is frameReader.bound of a connection. A request beyond the limit of its method ends the
-// connection: its sender refuses to send it. Responses are limited before they are decoded.
+// connection, because a correct sender refuses to send it. Responses are limited before they are decoded.
 func (c *conn) bound(k kind, header []byte, whole int) error {
 	if k != kindRequest {
 		return nil
@@ -176,8 +173,7 @@ func (c *conn) sendMessage(k kind, header, body any, limit int) error {
 	return c.out.push(f)
 }
 
-// admit starts serving a request, or answers ErrBusy when too many are being
-// served already.
+// admit starts serving a request, or answers ErrBusy when too many are being served.
 func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error {
 	var q requestHeader
 	if err := Unmarshal(a.header, &q); err != nil {
@@ -208,8 +204,8 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	return nil
 }
 
-// serve answers one request. Started by admit, ends with the handler's answer;
-// an error it returns ends the connection.
+// serve answers one request. Started by admit, ends with the handler's answer. Its error ends the
+// connection.
 func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 	wait := min(max(q.WaitMS, 1), callTimeout.Milliseconds())
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)

@@ -42,7 +42,7 @@ type traffic struct{ sent, received atomic.Uint64 }
 type PeerTraffic struct {
 	Node           ident.Node
 	Up             bool
-	Queued         int    // bytes that wait to be sent
+	Queued         int    // bytes in the send queue
 	Sent, Received uint64 // bytes since the Transport was made
 }
 
@@ -61,7 +61,7 @@ func (t *Transport) Traffic() []PeerTraffic {
 	return out
 }
 
-// queuedBytes is the number of bytes that wait.
+// queuedBytes is the number of bytes in the queues.
 func (o *outbox) queuedBytes() (bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

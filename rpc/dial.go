@@ -21,9 +21,9 @@ func (p *peer) runConnection(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch lasted := p.connect(ctx); {
 		case lasted >= p.t.o.Times.Dead:
-			pause.reset() // the connection was good: dial again at once
+			pause.pause, pause.again = 0, false // the connection was good: dial again at once
 		case lasted > 0:
-			pause.shorten() // the peer answered: its death is to be noticed soon
+			pause.pause = 0 // the peer answered: the shortest pause notices its death soon
 		}
 		if d := pause.next(); d > 0 {
 			concurrency.SleepUntil(ctx, p.redial, d)
@@ -31,8 +31,8 @@ func (p *peer) runConnection(ctx context.Context) {
 	}
 }
 
-// connect makes one connection and reads it to its end. It returns how long it lasted,
-// 0 if there was none.
+// connect makes one connection and reads it to its end. It returns how long the connection lasted, 0
+// if there was none.
 func (p *peer) connect(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	address := p.mu.address
@@ -49,7 +49,7 @@ func (p *peer) connect(ctx context.Context) time.Duration {
 	return time.Since(began)
 }
 
-// dial connects and shakes hands.
+// dial connects and performs the handshake.
 func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
 	raw, err := p.t.dialTCP(ctx, address)
 	if err != nil {
@@ -80,8 +80,8 @@ func (t *Transport) dialTCP(ctx context.Context, address string) (net.Conn, erro
 	return nc, err
 }
 
-// clientTLS names the server after its address, for the check of its
-// certificate, unless the options name it.
+// clientTLS names the server by its address, for the check of its certificate, unless the options name
+// it.
 func (t *Transport) clientTLS(address string) *tls.Config {
 	cfg := t.tls()
 	if cfg.ServerName == "" {
@@ -131,8 +131,8 @@ func (c *conn) certified(node ident.Node) error {
 	return nil
 }
 
-// failed notes a refusal. It proves that the process is dead only at the address where
-// the peer was last connected, and only while it is the latest answer.
+// failed records a failed dial. A refusal proves that the process is dead only at the address where the
+// peer was last connected, and only while it is the latest answer.
 func (p *peer) failed(ctx context.Context, address string, err error) {
 	p.mu.Lock()
 	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && address == p.mu.reached && address == p.mu.address
@@ -143,7 +143,7 @@ func (p *peer) failed(ctx context.Context, address string, err error) {
 	p.complain(ctx, "cannot connect to peer", err)
 }
 
-// complain logs a reason, unless it was the last one and is recent.
+// complain logs a reason, unless the same one was logged recently.
 func (p *peer) complain(ctx context.Context, what string, err error) {
 	p.mu.Lock()
 	last := p.mu.complaints[what]
@@ -155,19 +155,13 @@ func (p *peer) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// backoff gives the pauses between dials: none, then min, doubled up to max, each
-// with jitter so that brokers do not dial in step.
+// backoff gives the pauses between dials: none, then min, doubled up to max, each with jitter so that
+// brokers do not dial in step.
 type backoff struct {
 	min, max time.Duration
-	pause    time.Duration
-	again    bool
+	pause    time.Duration // the last one; 0: the next one is min
+	again    bool          // false: the next dial is at once
 }
-
-func (b *backoff) reset() { b.pause, b.again = 0, false }
-
-// shorten makes the next pause the shortest. Without a pause, two brokers that refuse each
-// other would dial all the time.
-func (b *backoff) shorten() { b.pause = 0 }
 
 func (b *backoff) next() time.Duration {
 	if !b.again {

@@ -11,9 +11,9 @@ import (
 
 // The errors of the transport itself.
 var (
-	// ErrDown: there is no connection to the peer; nothing was sent.
+	// ErrDown: the peer is not connected; nothing was sent.
 	ErrDown = errors.New("rpc: peer is down")
-	// ErrWindow: too much waits for the peer already; nothing was sent.
+	// ErrWindow: the queue for the peer is full; nothing was sent.
 	ErrWindow = errors.New("rpc: window is full")
 	// ErrTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
 	ErrTooLarge = errors.New("rpc: frame is too large")
@@ -24,12 +24,11 @@ var (
 	ErrMethod = errors.New("rpc: unknown method")
 )
 
-// The answers of a broker to another one about a partition. All others are in package
-// outcome.
+// The errors of one broker to another about a partition. All others are in package outcome.
 var (
 	// ErrNotLeader: this broker does not lead the partition; nothing was written.
 	ErrNotLeader = outcome.ErrNotLeader
-	// ErrNoPartition: this broker holds no replica of the partition.
+	// ErrNoPartition: this broker has no replica of the partition.
 	ErrNoPartition = errors.New("no such partition here")
 	// ErrNotReady: the broker has not caught up with the metadata yet.
 	ErrNotReady = errors.New("metadata not known yet")
@@ -42,9 +41,8 @@ type row struct {
 	err   error
 }
 
-// rows is the one mapping, read both ways; it never changes. An error that wraps
-// several sentinels takes the row with the lowest code. The codes 21 to 23 are taken: older
-// builds have errors for them that no broker ever sent.
+// rows is the one mapping, read both ways; it never changes. An error that wraps several sentinels
+// takes the row with the lowest code.
 var rows = byCode([]row{
 	{10, outcome.ClassRetryHere, ErrDown},
 	{11, outcome.ClassRetryHere, ErrWindow},
@@ -68,8 +66,7 @@ func byCode(all []row) []row {
 	return all
 }
 
-// Error is an error that came, or goes, over the wire. errors.Is finds the
-// sentinel of its code.
+// Error is an error on the wire. errors.Is finds the sentinel of its code.
 // On the wire, by place: append only.
 type Error struct {
 	Code  outcome.Code
@@ -79,8 +76,8 @@ type Error struct {
 
 const maxErrorText = 1024
 
-// FromError gives err the form that travels; nil for nil. An error without a
-// row is in doubt: how far the request came is unknown.
+// FromError converts err for the wire; nil for nil. An error without a row is in doubt: whether the
+// request was carried out is unknown.
 func FromError(err error) *Error {
 	if err == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Version is the protocol version this build speaks. Brokers whose versions
-// differ by at most 1 work together.
+// Version is the protocol version of this build. Brokers whose versions differ by at most 1 work
+// together.
 const Version = 1
 
 // Hello is the identity of a broker; the handshake proves it.
@@ -23,10 +23,10 @@ type Hello struct {
 	Node        ident.Node
 	Incarnation ident.Incarnation // 0 = not registered: refused
 	Version     uint16            // 0 in Options = Version
-	Features    uint64            // bits; those of this package are added to those of Options
+	Features    uint64            // bits; this package adds its own
 }
 
-// featurePayloadCRC: payloads are sent with a checksum if the other side has it, too.
+// featurePayloadCRC: payloads are sent with a checksum if both sides have it.
 const featurePayloadCRC = 1 << 63
 
 // Options of a Transport. Zero values take the defaults below.
@@ -40,8 +40,8 @@ type Options struct {
 	Times   Times
 	// Connections bounds the accepted ones: 1024 of brokers, 256 in their handshake.
 	Connections peertls.Limits
-	// Registered returns the incarnation under which a broker is registered, 0 if it is not;
-	// an earlier one is refused. nil = no check.
+	// Registered returns the incarnation under which a broker is registered, or 0; an earlier one is
+	// refused. nil = no check.
 	Registered func(ident.Node) ident.Incarnation
 	// Limits returns the limits of a method; nil = MaxPayload for all.
 	Limits func(method string) CallLimits
@@ -52,7 +52,7 @@ type Options struct {
 	windows  windows // see defaultWindows
 }
 
-// Identity is this broker's certificate, with the check of the others'.
+// Identity is this broker's certificate, and the check of the certificates of others.
 type Identity interface {
 	// Config returns the configuration of the next connection, for either end. For mutual TLS
 	// it asks for client certificates.
@@ -70,7 +70,7 @@ type windows [classes]int
 
 var defaultWindows = windows{ClassReplica: 64 << 20, ClassForward: 64 << 20, ClassRelay: 32 << 20, ClassControl: 16 << 20, ClassBulk: 16 << 20}
 
-// Times of a connection; coordinator/replica/DESIGN.md 4.7 has those of the protocol.
+// Times of a connection; for the times of the protocol see coordinator/replica/DESIGN.md 4.7.
 type Times struct {
 	Heartbeat  time.Duration // 50 ms: sent when nothing else was
 	Silent     time.Duration // 500 ms: the peer is reported down
@@ -81,22 +81,20 @@ type Times struct {
 	BackoffMax time.Duration // 500 ms
 }
 
-// Handler takes frames, changes of peers, and requests. Peer and Frame are called in order
-// per peer, from goroutines that read sockets: they wait for nothing, and never call
-// SetPeers, SetIncarnation or Close.
+// Handler receives frames, changes of peers, and requests. Peer and Frame are called in order per
+// peer, from goroutines that read sockets: they do not block, and never call SetPeers, SetIncarnation
+// or Close.
 type Handler interface {
-	// Frame takes one frame of a peer that was reported up.
+	// Frame receives one frame of a peer that was reported up.
 	Frame(from ident.Node, inc ident.Incarnation, f Received)
-	// Drained follows each Frame, in its goroutine, after the transport's locks were
-	// released. It may wait: that holds up this one connection, which is closed and dialled
-	// again after it has been silent for too long.
+	// Drained follows each Frame, in its goroutine, without the transport's locks. It may block. That
+	// delays this connection only, which is closed and dialled again after too long a silence.
 	Drained()
-	// Peer is called when a peer comes up, goes silent or is gone. refused: the
-	// process of that incarnation is dead (its connections have ended and its
-	// address refuses new ones). It may follow an earlier up=false.
+	// Peer is called when a peer comes up, goes silent or is gone. refused: the process of that
+	// incarnation is dead (its connections have ended and its address refuses new ones); it may follow
+	// an earlier up=false.
 	Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
-	// Serve answers a Call, on its own goroutine. ctx ends with the caller's
-	// deadline or its connection.
+	// Serve answers a Call, on its own goroutine. ctx ends with the caller's deadline or connection.
 	Serve(ctx context.Context, from ident.Node, method string, req []byte) (resp any, err error)
 }
 

@@ -25,11 +25,11 @@ var (
 	errIncarnation = errors.New("rpc: own incarnation changed")
 )
 
-// peer is one other broker: its two connections and its state at the Handler.
+// peer is another broker: its two connections and its state at the Handler.
 //
-// mu is held while Handler.Peer and Handler.Frame are called; that alone makes
-// their order. It is the one callback under a lock here, and allowed because a
-// Handler waits for nothing. Send, Flush and Up never take it.
+// mu is held while Handler.Peer and Handler.Frame are called, which alone orders them. It is the one
+// callback under a lock here, and allowed because a Handler does not block. Send, Flush and Up never
+// take mu.
 type peer struct {
 	t    *Transport
 	node ident.Node
@@ -37,7 +37,7 @@ type peer struct {
 
 	sender  atomic.Pointer[conn] // mu.out, for Send
 	isUp    atomic.Bool          // mu.up, for Up
-	silent  atomic.Bool          // the last dial got neither a handshake nor a refusal in its time
+	silent  atomic.Bool          // the last dial timed out without a handshake or a refusal
 	traffic traffic              // of all its connections
 	redial  concurrency.Edge     // dial now
 	stop    context.CancelFunc   // ends runConnection
@@ -52,7 +52,7 @@ type peer struct {
 		incarnation ident.Incarnation    // of the last time it was up
 		known       bool                 // it was up once
 		refused     bool                 // the last dial was refused, at the address of that time
-		dead        bool                 // the Handler has it as dead
+		dead        bool                 // it was reported dead
 		reached     string               // address of the last connection dialled
 		changed     chan struct{}        // closed and replaced with every change
 		complaints  map[string]complaint // by subject
@@ -81,8 +81,8 @@ func (p *peer) admits(h Hello) error {
 	return nil
 }
 
-// attach makes c the peer's connection of its direction, in place of an older
-// one. A connection that was overtaken by a change of identity or address is closed.
+// attach makes c the peer's connection of its direction, in place of an older one. A connection that
+// was made before a change of identity or address is closed.
 func (p *peer) attach(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *peer) attach(c *conn) {
 		}
 		p.mu.in = c
 		if p.mu.out == nil {
-			p.redial.Notify() // it lives: the rest of a back-off is skipped
+			p.redial.Notify() // the peer lives: skip the rest of a back-off
 		}
 	}
 	p.updateLocked()
@@ -131,9 +131,9 @@ func (p *peer) detach(c *conn) {
 	p.updateLocked()
 }
 
-// deliver passes one frame to the Handler. It waits while the peer is not up, because the
-// frame came before this broker's own connection stood. The socket holds back later frames,
-// and the watch ends a wait that is too long.
+// deliver passes one frame to the Handler. It waits while the peer is not up, because the frame arrived
+// before this broker's own connection was established. Later frames wait in the socket, and the watch
+// ends too long a wait.
 func (p *peer) deliver(c *conn, f Received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,9 +185,8 @@ func (p *peer) updateLocked() {
 	}
 }
 
-// answersLocked reports whether both connections stand, to the same incarnation, and bytes
-// came on either lately. One that was closed does not stand, though its reader may not have
-// noticed.
+// answersLocked reports whether both connections are established, to the same incarnation, and bytes
+// arrived on either recently. A closed connection does not count, even if its reader has not noticed.
 func (p *peer) answersLocked() bool {
 	out, in := p.mu.out, p.mu.in
 	return !p.mu.removed && out != nil && in != nil && !out.closed() && !in.closed() &&
@@ -199,15 +198,15 @@ func (p *peer) notifyLocked(up, refused bool) {
 	p.mu.up = up
 	p.isUp.Store(up)
 	if p.t.closed.Load() {
-		return // closing: the Handler is not called any more
+		return // closing: the Handler is no longer called
 	}
 	p.log.WithFields(logrus.Fields{"up": up, "refused": refused, "incarnation": p.mu.incarnation}).
 		Info("peer changed")
 	p.t.o.Handler.Peer(p.node, p.mu.incarnation, up, refused)
 }
 
-// check closes connections that are silent for too long, and notifies the Handler when a
-// silence begins or ends. Called by the watch.
+// check closes connections after too long a silence, and notifies the Handler when a silence begins or
+// ends. Called by the watch.
 func (p *peer) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +249,7 @@ func (p *peer) end(why error) {
 	}
 }
 
-// complaint keeps a repeated reason from filling the log.
+// complaint is the last reason that was logged: a repeated one must not fill the log.
 type complaint struct {
 	text string
 	at   time.Time
@@ -266,11 +265,11 @@ func (c *complaint) fresh(text string) bool {
 	return true
 }
 
-// notYet ends the refusal of a broker that the watch of the metadata has not shown yet.
+// notYet ends the refusal of a broker that the watch of the metadata has not delivered yet.
 const notYet = "is not in the address book yet"
 
-// levelOf is the level of a log line about a failed connection. While brokers start, one reaches
-// another before the metadata has shown it there: that is no fault.
+// levelOf is the level of a log line about a failed connection. A broker that has just started may reach
+// another one before its registration does: that is no fault.
 func levelOf(err error) logrus.Level {
 	if strings.Contains(err.Error(), notYet) {
 		return logrus.DebugLevel
@@ -278,8 +277,7 @@ func levelOf(err error) logrus.Level {
 	return logrus.WarnLevel
 }
 
-// reason is an error's text without this broker's own address, whose port differs with
-// each attempt although the reason is the same.
+// reason is an error's text without this broker's own address, whose port differs with each attempt.
 func reason(err error) string {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Source == nil {

@@ -22,32 +22,24 @@ const (
 	Console Method[ConsoleJSON, ConsoleJSON] = "console.read"
 )
 
-// SpaceNotice reports whether a broker is below its disk reserve.
-// On the wire, by place: append only.
-type SpaceNotice struct {
-	Node ident.Node
-	Low  bool
-}
-
-// BusyReply is the longer of the two times; 0 if none is under way.
-// On the wire, by place: append only.
-type BusyReply struct{ Milliseconds int64 }
-
-// HideNotice names a topic and a node ("broadcast_address:http_port").
-// On the wire, by place: append only.
-type HideNotice struct{ Topic, Node string }
-
-// ReachesRequest names a run of a broker.
-// On the wire, by place: append only.
-type ReachesRequest struct {
-	Node        ident.Node
-	Incarnation ident.Incarnation
-}
-
-// ReachesReply reports whether the callee is connected to that run.
-// On the wire, by place: append only.
-type ReachesReply struct{ Reaches bool }
-
-// ConsoleJSON is a question of the console, or its answer, as JSON.
-// On the wire, by place: append only.
-type ConsoleJSON struct{ JSON rpc.Bytes }
+// The requests and answers. On the wire, by place: append only.
+type (
+	// SpaceNotice reports whether a broker is below its disk reserve.
+	SpaceNotice struct {
+		Node ident.Node
+		Low  bool
+	}
+	// BusyReply is the longer of the two times; 0 if none is under way.
+	BusyReply struct{ Milliseconds int64 }
+	// HideNotice names a topic and a node ("broadcast_address:http_port").
+	HideNotice struct{ Topic, Node string }
+	// ReachesRequest names a run of a broker.
+	ReachesRequest struct {
+		Node        ident.Node
+		Incarnation ident.Incarnation
+	}
+	// ReachesReply reports whether the callee is connected to that run.
+	ReachesReply struct{ Reaches bool }
+	// ConsoleJSON is a question of the console, or its answer, as JSON.
+	ConsoleJSON struct{ JSON rpc.Bytes }
+)

@@ -40,135 +40,105 @@ const (
 	TopicEmpty     = "topic.empty"
 )
 
-// QueueOp is one operation on the channels of one partition, idempotent.
-// On the wire, by place: append only.
-type QueueOp struct {
-	ident.Partition
-	Verb    string
-	Channel string
-	ID      uint64 // of the channel's key; 0: an ephemeral channel, or the caller does not know it
-	From    string
-	First   bool
-	Ordered bool
-	Paused  bool
-	Idle    bool // seek: only if the channel has no consumers
-	// Revision is the revision of the channel's key with the policy; the key may have a later one by now.
-	Revision int64
-}
-
-// QueueOps is one operation on several partitions of its topic, all led by the callee.
-// On the wire, by place: append only.
-type QueueOps struct {
-	Op      QueueOp
-	Numbers []uint16
-}
-
-// QueuesDone names the partitions where the operation is done.
-// On the wire, by place: append only.
-type QueuesDone struct{ Done []uint16 }
-
-// SeekRequest moves a channel (Op, without a verb) in several partitions of its topic. With DryRun it
-// only counts.
-// On the wire, by place: append only.
-type SeekRequest struct {
-	Op      QueueOp
-	Numbers []uint16
-	DryRun  bool
-}
-
-// SeekReply has a move for each partition where the channel was moved, stays, or may have been moved. A
-// partition without one was not changed. An error about a single partition is the error of the call.
-// On the wire, by place: append only.
-type SeekReply struct{ Moves []SeekMove }
-
-// SeekMove is the effect in one partition (nsqd.SeekEffect).
-// On the wire, by place: append only.
-type SeekMove struct {
-	Number         uint16
-	From, To       ident.Sequence
-	Skips, Repeats uint64
-	Stays          bool // QueueOp.Idle, and the channel has consumers
-	Unsure         bool // the leadership ended; the next leader has to be asked
-}
-
-// DeferredRequest asks for at most Max delayed messages of a channel, or to finish those
-// in Cancel.
-// On the wire, by place: append only.
-type DeferredRequest struct {
-	ident.Partition
-	Channel string
-	Max     int
-	Cancel  []ident.Sequence
-}
-
-// DeferredReply is the answer.
-// On the wire, by place: append only.
-type DeferredReply struct {
-	Listed    []DeferredMessage
-	Cancelled int
-}
-
-// DeferredMessage is one delayed message.
-// On the wire, by place: append only.
-type DeferredMessage struct {
-	Sequence   ident.Sequence
-	DeadlineNS int64
-	Attempts   uint16
-}
-
-// FinishRequest names messages of a channel that are finished elsewhere. Spans is pairs: the first sequence
-// of a span, and the one behind it.
-// On the wire, by place: append only.
-type FinishRequest struct {
-	ident.Partition
-	Channel string
-	Spans   []uint64
-}
-
-// FinishReply is the effect (cursor.Elsewhere).
-// On the wire, by place: append only.
-type FinishReply struct {
-	Finished, Kept uint64
-	Stays          bool
-}
-
-// PositionsRequest names the partition.
-// On the wire, by place: append only.
-type PositionsRequest struct{ ident.Partition }
-
-// TraceRequest names the message.
-// On the wire, by place: append only.
-type TraceRequest struct {
-	ident.Partition
-	Sequence ident.Sequence
-}
-
-// SettleRequest applies a verb (api.Verb) to deliveries of a channel.
-// On the wire, by place: append only.
-type SettleRequest struct {
-	ident.Partition
-	Channel  string
-	Verb     string
-	DelayMS  int64 // of a requeue
-	Receipts []Receipt
-}
-
-// Receipt names one delivery.
-// On the wire, by place: append only.
-type Receipt struct {
-	Sequence ident.Sequence
-	Epoch    ident.Epoch
-	Delivery uint64 // its number
-}
-
-// SettleReply names the receipts that were refused; the others are done.
-// On the wire, by place: append only.
-type SettleReply struct{ Refused []SettleRefusal }
-
-// SettleRefusal is the reason why a receipt was refused.
-// On the wire, by place: append only.
-type SettleRefusal struct {
-	Index int  // of the receipt in the request
-	Owner bool // the message is in flight again, by another delivery
-	Again bool // the delivery is of an earlier leader, and its broker may still report it here
-}
+// The requests and answers. On the wire, by place: append only.
+type (
+	// QueueOp is one operation on the channels of one partition, idempotent.
+	QueueOp struct {
+		ident.Partition
+		Verb    string
+		Channel string
+		ID      uint64 // of the channel's key; 0: an ephemeral channel, or the caller does not know it
+		From    string
+		First   bool
+		Ordered bool
+		Paused  bool
+		Idle    bool // seek: only if the channel has no consumers
+		// Revision is the revision of the channel's key with the policy; the key may have a later one by now.
+		Revision int64
+	}
+	// QueueOps is one operation on several partitions of its topic, all led by the callee.
+	QueueOps struct {
+		Op      QueueOp
+		Numbers []uint16
+	}
+	// QueuesDone names the partitions where the operation is done.
+	QueuesDone struct{ Done []uint16 }
+	// SeekRequest moves a channel (Op, without a verb) in several partitions of its topic. With DryRun it
+	// only counts.
+	SeekRequest struct {
+		Op      QueueOp
+		Numbers []uint16
+		DryRun  bool
+	}
+	// SeekReply has a move for each partition where the channel was moved, stays, or may have been moved. A
+	// partition without one was not changed. An error about a single partition is the error of the call.
+	SeekReply struct{ Moves []SeekMove }
+	// SeekMove is the effect in one partition (nsqd.SeekEffect).
+	SeekMove struct {
+		Number         uint16
+		From, To       ident.Sequence
+		Skips, Repeats uint64
+		Stays          bool // QueueOp.Idle, and the channel has consumers
+		Unsure         bool // the leadership ended; the next leader has to be asked
+	}
+	// DeferredRequest asks for at most Max delayed messages of a channel, or to finish those
+	// in Cancel.
+	DeferredRequest struct {
+		ident.Partition
+		Channel string
+		Max     int
+		Cancel  []ident.Sequence
+	}
+	// DeferredReply is the answer.
+	DeferredReply struct {
+		Listed    []DeferredMessage
+		Cancelled int
+	}
+	// DeferredMessage is one delayed message.
+	DeferredMessage struct {
+		Sequence   ident.Sequence
+		DeadlineNS int64
+		Attempts   uint16
+	}
+	// FinishRequest names messages of a channel that are finished elsewhere. Spans is pairs: the first sequence
+	// of a span, and the one behind it.
+	FinishRequest struct {
+		ident.Partition
+		Channel string
+		Spans   []uint64
+	}
+	// FinishReply is the effect (cursor.Elsewhere).
+	FinishReply struct {
+		Finished, Kept uint64
+		Stays          bool
+	}
+	// PositionsRequest names the partition.
+	PositionsRequest struct{ ident.Partition }
+	// TraceRequest names the message.
+	TraceRequest struct {
+		ident.Partition
+		Sequence ident.Sequence
+	}
+	// SettleRequest applies a verb (api.Verb) to deliveries of a channel.
+	SettleRequest struct {
+		ident.Partition
+		Channel  string
+		Verb     string
+		DelayMS  int64 // of a requeue
+		Receipts []Receipt
+	}
+	// Receipt names one delivery.
+	Receipt struct {
+		Sequence ident.Sequence
+		Epoch    ident.Epoch
+		Delivery uint64 // its number
+	}
+	// SettleReply names the receipts that were refused; the others are done.
+	SettleReply struct{ Refused []SettleRefusal }
+	// SettleRefusal is the reason why a receipt was refused.
+	SettleRefusal struct {
+		Index int  // of the receipt in the request
+		Owner bool // the message is in flight again, by another delivery
+		Again bool // the delivery is of an earlier leader, and its broker may still report it here
+	}
+)

@@ -29,103 +29,79 @@ const (
 	Transfer Method[TransferRequest, None] = "partition.handover"
 )
 
-// PrepareRequest names partitions of a topic.
-// On the wire, by place: append only.
-type PrepareRequest struct {
-	Name       string
-	Topic      ident.TopicID
-	Partitions []uint16
-	Durability string // of the topic
-}
-
-// DiscardRequest names a replica by its broker's store of it.
-// On the wire, by place: append only.
-type DiscardRequest struct {
-	ident.Partition
-	Store ident.StoreID
-}
-
-// Prepared has one store id for each partition of the request.
-// On the wire, by place: append only.
-type Prepared struct{ Stores []ident.StoreID }
-
-// EndsReply is the state of the partitions on one broker.
-// On the wire, by place: append only.
-type EndsReply struct {
-	Partitions []PartitionEnd
-	Damaged    []DamagedPlace
-	Starts     []PartitionStart // of the same partitions
-}
-
-// PartitionStart is where the log of a partition begins, at its leader.
-// On the wire, by place: append only.
-type PartitionStart struct {
-	ident.Partition
-	StartOffset   ident.Offset
-	StartSequence ident.Sequence
-}
-
-// PartitionEnd is the committed end and the end of a partition's log, at its leader.
-// On the wire, by place: append only.
-type PartitionEnd struct {
-	ident.Partition
-	CommittedOffset   ident.Offset
-	CommittedSequence ident.Sequence
-	EndOffset         ident.Offset
-}
-
-// DamagedPlace is a range in quarantine.
-// On the wire, by place: append only.
-type DamagedPlace struct {
-	ident.Partition
-	From, To                   ident.Offset
-	FirstSequence, EndSequence ident.Sequence
-}
-
-// BatchesRequest asks for committed batches, the first of which begins at From.
-// On the wire, by place: append only.
-type BatchesRequest struct {
-	ident.Partition
-	From ident.Offset
-}
-
-// BatchesReply has the batches one after the other, as they lie in the log.
-// On the wire, by place: append only.
-type BatchesReply struct{ Batches rpc.Bytes }
-
-// TransferRequest names a partition and the member that is to lead it.
-// On the wire, by place: append only.
-type TransferRequest struct {
-	ident.Partition
-	To ident.Node
-}
-
-// IdleRequest names a topic; 0 = all.
-// On the wire, by place: append only.
-type IdleRequest struct{ Topic ident.TopicID }
-
-// IdleReply has the partitions that are not in use.
-// On the wire, by place: append only.
-type IdleReply struct {
-	Partitions []IdlePartition
-	Channels   []IdleChannel // unused for the time of their topic, or longer
-}
-
-// IdlePartition is a partition that has been unused for a time, as the leader of this epoch observed it.
-// On the wire, by place: append only.
-type IdlePartition struct {
-	ident.Partition
-	Epoch  ident.Epoch
-	IdleMS int64
-}
-
-// IdleChannel is a channel that has been unused for a time in a partition, as the leader of this epoch
-// observed it.
-// On the wire, by place: append only.
-type IdleChannel struct {
-	ident.Partition
-	Epoch   ident.Epoch
-	Channel string
-	ID      uint64 // in the channel's key
-	IdleMS  int64
-}
+// The requests and answers. On the wire, by place: append only.
+type (
+	// PrepareRequest names partitions of a topic.
+	PrepareRequest struct {
+		Name       string
+		Topic      ident.TopicID
+		Partitions []uint16
+		Durability string // of the topic
+	}
+	// DiscardRequest names a replica by its broker's store of it.
+	DiscardRequest struct {
+		ident.Partition
+		Store ident.StoreID
+	}
+	// Prepared has one store id for each partition of the request.
+	Prepared struct{ Stores []ident.StoreID }
+	// EndsReply is the state of the partitions on one broker.
+	EndsReply struct {
+		Partitions []PartitionEnd
+		Damaged    []DamagedPlace
+		Starts     []PartitionStart // of the same partitions
+	}
+	// PartitionStart is where the log of a partition begins, at its leader.
+	PartitionStart struct {
+		ident.Partition
+		StartOffset   ident.Offset
+		StartSequence ident.Sequence
+	}
+	// PartitionEnd is the committed end and the end of a partition's log, at its leader.
+	PartitionEnd struct {
+		ident.Partition
+		CommittedOffset   ident.Offset
+		CommittedSequence ident.Sequence
+		EndOffset         ident.Offset
+	}
+	// DamagedPlace is a range in quarantine.
+	DamagedPlace struct {
+		ident.Partition
+		From, To                   ident.Offset
+		FirstSequence, EndSequence ident.Sequence
+	}
+	// BatchesRequest asks for committed batches, the first of which begins at From.
+	BatchesRequest struct {
+		ident.Partition
+		From ident.Offset
+	}
+	// BatchesReply has the batches one after the other, as they lie in the log.
+	BatchesReply struct{ Batches rpc.Bytes }
+	// TransferRequest names a partition and the member that is to lead it.
+	TransferRequest struct {
+		ident.Partition
+		To ident.Node
+	}
+	// IdleRequest names a topic; 0 = all.
+	IdleRequest struct{ Topic ident.TopicID }
+	// IdleReply has the partitions that are not in use.
+	IdleReply struct {
+		Partitions []IdlePartition
+		Channels   []IdleChannel // unused for the time of their topic, or longer
+	}
+	// IdlePartition is a partition that has been unused for a time, as the leader of this epoch observed it.
+	IdlePartition struct {
+		ident.Partition
+		Epoch  ident.Epoch
+		IdleMS int64
+	}
+	// IdleChannel is a channel that has been unused for a time in a partition, as the leader of this epoch
+	// observed it.
+	IdleChannel struct {
+		ident.Partition
+		Epoch   ident.Epoch
+		Channel string
+		ID      uint64 // in the channel's key
+		IdleMS  int64
+	}
+)
