@@ -30,11 +30,11 @@ type Message struct {
 	Body      []byte
 	Attempts  uint16
 	Seq       ident.Sequence
-	// Identity recognises the message if it is published again; the zero value does not. A copy of
-	// a message has another one (IdentityOfCopy); in a relocation it has none.
+	// Identity, unless zero, recognises the message if it is published again. A copy of a message has
+	// another one (IdentityOfCopy); in a relocation it has none.
 	Identity Identity
-	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put. Its other
-	// messages have no identity, and the put is stored completely or not at all.
+	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put.
+	// The other messages have no identity, and the put is stored completely or not at all.
 	IsPutIdentity bool
 }
 
@@ -120,8 +120,7 @@ func (b *DraftBuilder) Count() int { return int(b.count) }
 // Size is the length of the batch so far in bytes, header included.
 func (b *DraftBuilder) Size() int { return len(b.bytes) }
 
-// Draft completes the put: it computes the checksum of the payload. The builder must not be used
-// afterwards.
+// Draft completes the put with the checksum of the payload. The builder must not be used afterwards.
 func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
 	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r, Identified: b.identified}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// ReadAt reads whole batches from offset `from`, where a batch begins, up to limit: about max
-// bytes, and at least one batch. It checks every batch. A batch that fails its check ends the
-// result; if it is the first, the error is a *Damage. The result is empty at or beyond the end.
+// ReadAt reads whole batches from offset `from`, where a batch begins, up to limit: about max bytes,
+// and at least one batch. It checks every batch. A batch that fails its check ends the result; if it is
+// the first, the error is a *Damage. The result is empty at or beyond the end.
 func (s *Segments) ReadAt(from, limit ident.Offset, max int) ([]Batch, error) {
 	return s.read(from, limit, max, s.readBytes)
 }
@@ -34,7 +34,7 @@ func (s *Segments) read(from, limit ident.Offset, max int, bytes byteReader) ([]
 	}
 	end := min(g.end(), limit)
 	b, err := bytes(g, from, min(int64(max), int64(end-from)))
-	if err != nil || len(b) < HeaderSize { // an unreadable range must not hide the batches before it
+	if err != nil || len(b) < HeaderSize { // batches before an unreadable range must remain readable
 		b, err = bytes(g, from, min(HeaderSize, int64(end-from)))
 	}
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Segments) damage(b []byte, from, end ident.Offset, err error) error {
 }
 
 // hole is the damage of a range that no file covers, because the file before it was cut short. A
-// repair must fill it from its beginning.
+// repair must fill it from its start.
 func (s *Segments) hole(o ident.Offset) *Damage {
 	d := &Damage{From: o, To: s.End(), Err: fmt.Errorf("%w: no segment file covers this range", ErrCorrupt)}
 	for _, g := range s.segments() {
@@ -166,8 +166,8 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 	return from, nil
 }
 
-// Base is the first offset of the file that covers o, false if none does. A batch begins there, so
-// a search without an index starts there.
+// Base is the first offset of the file that covers o; false without such a file. A batch begins there,
+// so a search without an index starts there.
 func (s *Segments) Base(o ident.Offset) (ident.Offset, bool) {
 	g, ok := s.covering(o)
 	return g.base, ok

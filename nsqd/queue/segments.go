@@ -17,17 +17,17 @@ import (
 // writeBufferBytes is the number of bytes of batches that one write gathers.
 const writeBufferBytes = 256 << 10
 
-// writeBuffers are shared, because thousands of partitions would otherwise keep one each.
+// writeBuffers are shared: thousands of partitions would otherwise have one each.
 var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const segmentSuffix = ".seg"
 
-// Segments are the files with a partition's batches, one after the other without gaps: file
-// %020d.seg begins at that offset.
+// Segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset
+// in its name.
 //
-// Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time. Readers may run
-// beside them. If a range is cut during a read, only the checksums protect the reader: the caller
-// keeps readers below ends that may be cut, or checks again after the read.
+// Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time, concurrently with
+// readers. If a range is cut during a read, only the checksums protect the reader: the caller reads below
+// ends that may be cut, or checks again after the read.
 type Segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache
@@ -48,8 +48,8 @@ type segment struct {
 
 func (s segment) end() ident.Offset { return s.base + ident.Offset(s.size) }
 
-// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk
-// returns an error. No byte of it was served, and nothing was cut because of it.
+// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk returns
+// an error. No byte of it was served, and nothing was cut because of it.
 type Damage struct {
 	From, To ident.Offset // To is an estimate unless the index has the batch
 	Err      error
@@ -207,7 +207,7 @@ func (s *Segments) Truncate(end ident.Offset) error {
 	list := slices.Clone(s.segments())
 	for n := len(list); n > 0 && list[n-1].base >= end; n-- {
 		if n == 1 && list[0].base == end {
-			break // an empty file marks the beginning of the log after retention has removed the rest
+			break // an empty file marks the start of the log after retention has removed the rest
 		}
 		base := list[len(list)-1].base
 		list = list[:len(list)-1]
@@ -231,9 +231,9 @@ func (s *Segments) Truncate(end ident.Offset) error {
 // Reset removes all files. The next Write may begin anywhere.
 func (s *Segments) Reset() error { return s.Truncate(-1) }
 
-// BeginAt removes all files and lets the log begin at an offset below the first one. It makes an
-// empty file for that offset durable before it removes the others, so a power cut leaves either the
-// new beginning or the old files.
+// BeginAt removes all files, so that the log begins at an offset below the first one. It makes an empty
+// file for that offset durable before it removes the others: a power cut leaves either the new start
+// or the old files.
 func (s *Segments) BeginAt(at ident.Offset) error {
 	if err := s.begin(at); err != nil {
 		return err
@@ -263,8 +263,7 @@ func (s *Segments) remove(base ident.Offset) error {
 	return nil
 }
 
-// StartAfterTrim is the beginning of the log after TrimHead, false if TrimHead would remove
-// nothing.
+// StartAfterTrim is the start of the log after TrimHead, false if TrimHead would remove nothing.
 func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	list := s.segments()
 	n := 0

@@ -8,12 +8,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
-// Limits are those of one port.
+// Limits bound the connections of one port.
 type Limits struct {
 	// Admitted bounds the connections of brokers; further ones are refused.
 	Admitted int
-	// Waiting bounds the connections whose other side has not proved that it is a broker. A
-	// further one displaces one of them (see package crowd): a broker proves it within milliseconds, a flood never.
+	// Waiting bounds the connections whose other side has not proved that it is a broker. A further
+	// one displaces one of them (limits.Crowd): a broker proves it within milliseconds, a flood never.
 	Waiting int
 }
 
@@ -42,8 +42,8 @@ type Seat struct {
 	admitted bool
 }
 
-// Enter gives a new connection a seat. If there are too many waiting ones, it closes the oldest one of the network
-// that has the most.
+// Enter gives a new connection a seat. If too many connections wait, it closes the oldest one of the
+// network that has the most.
 func (g *Gate) Enter(c net.Conn) *Seat {
 	s := &Seat{gate: g, conn: c}
 	g.mu.Lock()
@@ -98,7 +98,7 @@ func (s *Seat) Leave() {
 	}
 }
 
-// Counts are those of a gate.
+// Counts are the counters of a gate.
 type Counts struct {
 	Admitted, Waiting  int   // connections now
 	Displaced, Refused int64 // since the start
@@ -111,7 +111,7 @@ func (g *Gate) Counts() Counts {
 	return Counts{Admitted: g.mu.admitted, Waiting: g.mu.waiting.Len(), Displaced: g.displaced.Load(), Refused: g.refused.Load()}
 }
 
-// Listener gives each accepted connection a seat. The connection leaves it with its Close.
+// Listener gives each accepted connection a seat, until its Close.
 type Listener struct {
 	net.Listener
 	gate *Gate

@@ -14,16 +14,16 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// readEvery is the least time between two reads of the files: a flood of handshakes does not
-// become one of reads.
+// readEvery is the least time between two reads of the files, so that a flood of handshakes does not
+// cause a flood of reads.
 const readEvery = 250 * time.Millisecond
 
-// Files name a certificate with its key, and the authority of the other side. Cert and Key go
+// Files name a certificate with its key, and the authority of the other side. Cert and Key are used
 // together; without CA the other side is verified by the system's authorities.
 type Files struct{ Cert, Key, CA string }
 
-// Identity is a certificate and the authority of the other side's. It follows changes of the
-// files.
+// Identity is a certificate, and the authority of the other side's certificate. It follows changes of
+// the files.
 type Identity struct {
 	files Files
 	names *Names
@@ -38,8 +38,8 @@ type Identity struct {
 	}
 }
 
-// Load reads the files; nil without files. names may be nil: then Check and CheckAny accept
-// every certificate of the authority.
+// Load reads the files; nil without files. With names nil, Check and CheckAny accept every certificate
+// of the authority.
 func Load(files Files, names *Names, log logrus.FieldLogger) (*Identity, error) {
 	if files == (Files{}) {
 		return nil, nil
@@ -118,7 +118,7 @@ func (i *Identity) CheckAny(cert *x509.Certificate) error {
 	return i.names.CheckAny(cert)
 }
 
-// Leaf returns the certificate in use; nil if there is none.
+// Leaf returns the certificate in use, or nil.
 func (i *Identity) Leaf() *x509.Certificate {
 	c := i.Config()
 	if len(c.Certificates) == 0 {
