@@ -89,9 +89,8 @@ func (l *Log) load() bool {
 	return l.loadEpochs(v) && l.loadTail(v)
 }
 
-// dropStale drops the files before a file that does not begin at their end: they are older
-// than a Restart whose removal of files a power cut has undone. It returns false if the last
-// record of a file cannot be read.
+// dropStale drops the files before a file that does not begin at their end: they are older than a Restart,
+// and a power cut has undone their removal. It returns false if the last record of a file cannot be read.
 func (l *Log) dropStale(v view) bool {
 	for i := len(v.disk) - 1; i > 0; i-- {
 		last, ok := v.read(v.disk[i].first - 1)
@@ -162,8 +161,8 @@ func (l *Log) Flush(limit ident.Offset) error {
 	return nil
 }
 
-// flushedTo records the result of a Flush. If the log was cut during the Flush, the files have
-// too many records; flushedTo then records nothing, and the next Flush cuts the files.
+// flushedTo records the result of a Flush, unless the log was cut during the Flush and the files have too
+// many records: then the next Flush cuts the files.
 func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

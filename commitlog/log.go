@@ -66,8 +66,8 @@ func appendEpoch(epochs []EpochEnd, r Record) []EpochEnd {
 	return append(epochs, EpochEnd{Epoch: r.Epoch, Start: start, End: r.End()})
 }
 
-// Truncate forgets the records from offset end on, where a batch begins. Above the present end it
-// does nothing.
+// Truncate drops the records from offset end on, where a batch begins. Above the present end it does
+// nothing.
 func (l *Log) Truncate(end ident.Offset) {
 	l.mu.RLock()
 	done, cut, inTail := end >= l.mu.end.Offset, int64(0), false
@@ -115,9 +115,8 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	}
 }
 
-// TruncateAtGap keeps the records that begin below floor, and further ones as long as each
-// continues the one before. It does not search in the records that it drops, because their order
-// may be wrong.
+// TruncateAtGap drops the records from the first one on that begins at or above floor and does not
+// continue its predecessor. It does not search in the dropped records, because their order may be wrong.
 func (l *Log) TruncateAtGap(floor ident.Offset) {
 	l.mu.RLock()
 	tail, from, v := slices.Clone(l.mu.tail), l.mu.tailFrom, l.viewLocked()

@@ -32,7 +32,7 @@ func (l *Log) AtTime(ms int64) (Record, bool) {
 	return l.firstWhere(func(r Record) bool { return r.TimeMS >= ms && r.Offset >= start })
 }
 
-// Newest returns the n-th newest record, counted from 1; the oldest one if there are fewer.
+// Newest returns the n-th newest record, counted from 1, or the oldest one if there are fewer.
 func (l *Log) Newest(n int) (Record, bool) {
 	l.mu.RLock()
 	tail := l.mu.tail
@@ -80,8 +80,8 @@ func (l *Log) Walk(from ident.Offset, visit func(Record)) bool {
 	return ok
 }
 
-// firstWhere finds the first record for which f is true; f must be monotonic: once true, it stays
-// true. The search in memory holds the lock, the search in files does not.
+// firstWhere finds the first record for which f is true; once true, f must stay true. It searches the
+// memory under the lock, and the files without it.
 func (l *Log) firstWhere(f func(Record) bool) (Record, bool) {
 	l.mu.RLock()
 	tail := l.mu.tail
@@ -142,8 +142,8 @@ func (l *Log) viewLocked() view {
 	return v
 }
 
-// search finds the first record for which f is true, v.end if there is none. It fails if a record
-// on the path of the search cannot be read.
+// search finds the first record for which f is true, or v.end. It fails if a record on the path of the
+// search cannot be read.
 func (v view) search(f func(Record) bool) (n int64, ok bool) {
 	ok = true
 	i := sort.Search(int(v.end-v.begin), func(i int) bool {
@@ -154,9 +154,9 @@ func (v view) search(f func(Record) bool) (n int64, ok bool) {
 	return v.begin + int64(i), ok
 }
 
-// cutAt returns the number of the first record at or after offset end. If the records cannot be
-// read, it returns the first number of the file that must hold that record. The index then has a
-// gap there, and lookups in the gap find nothing.
+// cutAt returns the number of the first record at or after offset end. If the records cannot be read, it
+// returns the first number of the file that must contain that record. The index then has a gap, and
+// lookups in the gap find nothing.
 func (v view) cutAt(end ident.Offset) int64 {
 	if n, ok := v.search(func(r Record) bool { return r.Offset >= end }); ok {
 		return n

@@ -8,14 +8,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Deferred messages are DPUBs that are not due, requeued messages, and messages that timed out. The
-// cursor treats them as settled, so that one delayed or failing message does not hold it back.
-// DeferredSet keeps their deadlines and attempts, which are not in the log. A deferred message
-// either waits for its deadline, or is active: ready to be delivered, or delivered again and not
-// finished yet.
-
-// Entry is the replicated state of one deferred message. It has the 16 bytes of the encoded form,
-// so that a state with a million entries is encoded at the speed of a copy: a core loop does that.
+// Entry is the replicated state of one deferred message. It has the 16 bytes of the encoded form, so
+// that a core loop encodes a state with a million entries at the speed of a copy.
 type Entry struct {
 	Deadline int64  // unix ns; 0 or in the past: due
 	Packed   uint64 // sequence << 16 | attempts
@@ -32,8 +26,7 @@ func (e Entry) Seq() ident.Sequence { return ident.Sequence(e.Packed >> 16) }
 // Attempts is the number of deliveries of the message so far.
 func (e Entry) Attempts() uint16 { return uint16(e.Packed) }
 
-// before orders the heap by deadline. The sequence breaks ties, so that messages with one deadline
-// come in the order of the log.
+// before orders the heap by deadline, and by sequence among equal deadlines.
 func (e Entry) before(o Entry) bool {
 	return e.Deadline < o.Deadline || e.Deadline == o.Deadline && e.Packed < o.Packed
 }
@@ -44,8 +37,10 @@ type active struct {
 	attempts uint16
 }
 
-// DeferredSet is a heap of the messages that wait, with the place of each in it, a map of the
-// active messages, and a queue of the ready ones. A waiting message takes at most 64 bytes.
+// DeferredSet has the deadlines and attempts of deferred messages, which are not in the log: DPUBs that
+// are not due, requeued messages, and messages that timed out. The cursor counts them as settled, so
+// that one delayed or failing message does not stop it. A deferred message either waits for its
+// deadline, in a heap, or is active: ready, and in a queue, or delivered again and not finished.
 type DeferredSet struct {
 	heap   []Entry
 	places map[ident.Sequence]int32
@@ -55,12 +50,12 @@ type DeferredSet struct {
 	// order in which they became ready.
 	BySeq    bool
 	unsorted bool // the queue may have to be sorted for BySeq
-	// due counts the active messages that are ready. The queue may hold more entries: Peek skips a
-	// message that left the set another way.
+	// due counts the ready messages. The queue may have more entries: Peek skips a message that left the
+	// set in another way.
 	due int
 }
 
-// grow allocates room for n waiting messages in an empty set.
+// grow allocates memory for n waiting messages in an empty set.
 func (a *DeferredSet) grow(n int) {
 	if n > 0 && a.Len() == 0 {
 		a.places = make(map[ident.Sequence]int32, n)
@@ -123,8 +118,8 @@ func (a *DeferredSet) Peek() (ident.Sequence, bool) {
 	return 0, false
 }
 
-// Front lists the first ready messages: the one that Peek has found, and further ones below a
-// limit, at most `most` in all.
+// Front lists the first ready messages: the result of Peek, and further ones below a limit, at most
+// `most` in all.
 func (a *DeferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
 	seqs := []ident.Sequence{a.ready.front()}
 	for _, seq := range a.ready.items[a.ready.head+1:] {
@@ -179,8 +174,8 @@ func (a *DeferredSet) drop(seq ident.Sequence) bool {
 	return true
 }
 
-// reset empties the set. Large maps and slices are released, because they never shrink; small ones
-// are kept for the next message.
+// reset empties the set. It releases large maps and slices, because they never shrink, and reuses small
+// ones.
 func (a *DeferredSet) reset() {
 	if cap(a.heap)+cap(a.ready.items) > 1024 {
 		*a = DeferredSet{BySeq: a.BySeq}
@@ -275,8 +270,8 @@ func (a *DeferredSet) Deactivate() {
 	}
 }
 
-// Low is the least sequence that waits or is ready and that pass does not exclude; or the argument
-// `or`, if that is less.
+// Low is the least sequence that waits or is ready and for which pass is false, or the argument `or` if
+// that is less.
 func (a *DeferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
 	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
 		if e.Seq() < or && !pass(e.Seq()) {

@@ -22,8 +22,7 @@ const (
 	maxStars = 8
 )
 
-// TagHeader is the header that holds the tag of a message. The name is that of the replicated fork
-// of NSQ, whose clients set it.
+// TagHeader is the header with the tag of a message, as clients of the replicated fork of NSQ set it.
 const TagHeader = "##client_dispatch_tag"
 
 const (
@@ -126,7 +125,7 @@ func (f *Filter) String() string {
 	return f.text
 }
 
-// Match reports whether a message with this header, a JSON object or nothing, is to be delivered.
+// Match reports whether a message with this header, a JSON object or empty, is to be delivered.
 // It allocates only for values with escapes.
 func (f *Filter) Match(header []byte) bool {
 	return f.meets(header) != f.opposite
@@ -174,21 +173,20 @@ func matchGlob(pattern string, value []byte) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// HeaderOnlyChannel is the header of a message for one channel alone. A dead letter that is
-// published again to its old topic carries it, so that only the channel on which the message died
-// receives it.
+// HeaderOnlyChannel is the header of a message for one channel only. A dead letter that is published
+// again to its old topic has it, so that only the channel in which the message failed receives it.
 const HeaderOnlyChannel = "##only_channel"
 
 var onlyChannel = NameOf(HeaderOnlyChannel)
 
-// Selection decides which messages are for a channel. It is the only place that decides: every message
-// that a channel reads, by whichever road, goes through it. Equal selections decide equally.
+// Selection decides which messages are for a channel. Every message that a channel reads passes through
+// it. Equal selections decide equally.
 type Selection struct {
 	Channel string
 	Filter  *Filter // nil: none
 }
 
-// Accepts reports whether a message with this header, a JSON object or nothing, is for the channel.
+// Accepts reports whether a message with this header, a JSON object or empty, is for the channel.
 func (s Selection) Accepts(header []byte) bool {
 	if only, ok := onlyChannel.Value(header); ok && string(only) != s.Channel {
 		return false

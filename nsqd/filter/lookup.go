@@ -20,12 +20,12 @@ func NameOf(name string) Name {
 	return n
 }
 
-// In reports whether a header may have the name. False is certain: that is the common case, and it costs no parse.
+// In reports whether a header may have the name. False, the common case, is certain and needs no parsing.
 func (n Name) In(header []byte) bool {
 	return len(header) > 0 && (n.quoted == nil || bytes.Contains(header, n.quoted) || bytes.IndexByte(header, '\\') >= 0)
 }
 
-// Value returns the value of the name in a header, a JSON object or nothing. False: the header does not
+// Value returns the value of the name in a header, a JSON object or empty. False: the header does not
 // have the name, or its value is no string.
 func (n Name) Value(header []byte) (value []byte, ok bool) {
 	if !n.In(header) {
@@ -34,10 +34,9 @@ func (n Name) Value(header []byte) (value []byte, ok bool) {
 	return lookup(header, n.name)
 }
 
-// lookup returns the value of a name in a JSON object, if it is a string. Of a name that occurs
-// several times the last counts, as in encoding/json. Objects of plain strings, numbers and
-// literals are scanned in place: a channel that delivers one message in a million reads all of
-// them. Other objects are decoded.
+// lookup returns the value of a name in a JSON object, if it is a string. If a name is repeated, its last
+// value counts, as in encoding/json. Objects of plain strings, numbers and literals are scanned in place,
+// because a channel that delivers one message in a million reads all of them. Others are decoded.
 func lookup(object []byte, name string) (value []byte, ok bool) {
 	s := scanner{rest: object}
 	value, ok, fits := s.find(name)
@@ -58,7 +57,7 @@ func lookup(object []byte, name string) (value []byte, ok bool) {
 // scanner reads a JSON object from its beginning.
 type scanner struct{ rest []byte }
 
-// find looks for a name. fits is false if the object has a form that the scanner does not read.
+// find searches for a name. fits is false if the scanner does not support the form of the object.
 func (s *scanner) find(name string) (value []byte, ok, fits bool) {
 	if !s.take('{') {
 		return nil, false, false
@@ -142,8 +141,7 @@ func isScalar(b byte) bool {
 	return '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || b == '-' || b == '+' || b == '.' || b == 'E'
 }
 
-// plain reports whether JSON writes the text as it is, and in no other way that a broker accepts
-// without escapes.
+// plain reports whether JSON writes the text as it is, in only one way without escapes.
 func plain(text []byte) bool {
 	for _, b := range text {
 		if b < ' ' || b == '\\' || b == '"' || b >= 0x80 {
