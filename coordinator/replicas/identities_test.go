@@ -60,7 +60,10 @@ func (l *lone) start() {
 	o.WindowBytes, o.GroupBytes, o.TailBytes, o.HeldBytes = 8<<20, 1<<20, 1<<20, 1<<20
 	o.Self = replica.Peer{Node: "n1", Incarnation: ident.Incarnation(l.starts), Store: l.st.StoreID()}
 	l.nowMS = 5000 * l.starts
-	l.m = machineOf(l.st, register{}, o)
+	r := l.st.Restored()
+	l.st.LoadIdentities(&r)
+	l.m = replica.New(r, l.st.Index(), register{}, o)
+	l.st.ReleaseRestored()
 	l.step(replica.Tick{NowMS: l.nowMS})
 	l.step(replica.Live{Node: "n1", Incarnation: o.Self.Incarnation})
 	l.step(replica.PeerState{Node: "n1", Up: true})

@@ -223,19 +223,14 @@ func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	o.Partition = id
 	o.Self = replica.Peer{Node: l.o.Self, Incarnation: l.o.Incarnation(), Store: st.StoreID()}
 	o.DedupeMS = cmp.Or(l.limits(id.Topic).Options.DedupeWindowMS, dedupe.DefaultMS)
-	m := machineOf(st, p.Queue(), o)
+	r := st.Restored()
+	st.LoadIdentities(&r)
+	m := replica.New(r, st.Index(), p.Queue(), o)
+	st.ReleaseRestored()
 	_, trashed := l.o.Catalog.Trashed(id.Topic)
 	p.SetTrashed(trashed)
 	l.o.Engine.Add(p, m)
 	return p, nil
-}
-
-// machineOf makes the machine of a replica from the state that its store restored.
-func machineOf(st *store.Partition, reg replica.Register, o replica.Options) *replica.Machine {
-	r := st.Restored()
-	st.LoadIdentities(&r)
-	defer st.ReleaseRestored()
-	return replica.New(r, st.Index(), reg, o)
 }
 
 // Compact makes one full version of the channel state for a checkpoint (store.Options). No

@@ -87,7 +87,7 @@ func FuzzLookup(f *testing.F) {
 		if json.Unmarshal(fields["a"], &want) != nil {
 			want = nil
 		}
-		value, ok := lookup([]byte(object), "a")
+		value, ok := NameOf("a").Value([]byte(object))
 		require.Equal(t, want != nil, ok, object)
 		if ok {
 			require.Equal(t, *want, string(value), object)

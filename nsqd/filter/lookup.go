@@ -25,30 +25,25 @@ func (n Name) In(header []byte) bool {
 	return len(header) > 0 && (n.quoted == nil || bytes.Contains(header, n.quoted) || bytes.IndexByte(header, '\\') >= 0)
 }
 
-// Value returns the value of the name in a header, a JSON object or empty. False: the header does not
-// have the name, or its value is no string.
+// Value returns the value of the name in a header, a JSON object or empty. False: the header does not have
+// the name, or its value is no string. If the name is repeated, its last value counts, as in encoding/json.
+// Objects of plain strings, numbers and literals are scanned in place, because a channel that delivers one
+// message in a million reads all of them. Others are decoded.
 func (n Name) Value(header []byte) (value []byte, ok bool) {
 	if !n.In(header) {
 		return nil, false
 	}
-	return lookup(header, n.name)
-}
-
-// lookup returns the value of a name in a JSON object, if it is a string. If a name is repeated, its last
-// value counts, as in encoding/json. Objects of plain strings, numbers and literals are scanned in place,
-// because a channel that delivers one message in a million reads all of them. Others are decoded.
-func lookup(object []byte, name string) (value []byte, ok bool) {
-	s := scanner{rest: object}
-	value, ok, fits := s.find(name)
+	s := scanner{rest: header}
+	value, ok, fits := s.find(n.name)
 	if fits {
 		return value, ok
 	}
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(object, &fields) != nil {
+	if json.Unmarshal(header, &fields) != nil {
 		return nil, false
 	}
 	var text *string
-	if json.Unmarshal(fields[name], &text) != nil || text == nil {
+	if json.Unmarshal(fields[n.name], &text) != nil || text == nil {
 		return nil, false
 	}
 	return []byte(*text), true

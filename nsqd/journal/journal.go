@@ -25,15 +25,6 @@ const (
 // ErrClosed is the error of submissions after Close.
 var ErrClosed = errors.New("journal: closed")
 
-// Durable reports that all submissions up to number N are durable, the last of them in Group, whose
-// header crc is CRC. Files is as in Mark.
-type Durable struct {
-	N     uint64
-	Group uint64
-	CRC   uint32
-	Files int
-}
-
 // Options of a journal.
 type Options struct {
 	FS        vfs.FS
@@ -48,7 +39,7 @@ type Options struct {
 // Journal is an open journal. Start starts its goroutines, Close ends them.
 type Journal struct {
 	o       Options
-	durable func(Durable, error)
+	durable func(n uint64, at Mark, err error)
 	noSync  atomic.Bool // groups are not synced at present
 	mu      struct {
 		sync.Mutex
@@ -161,9 +152,10 @@ func (j *Journal) adopt(im *image) error {
 	return nil
 }
 
-// Start begins to write. durable is called from the journal's goroutine or by Flush, once at a
-// time, and must not block. Its error is final and is repeated for all later submissions.
-func (j *Journal) Start(durable func(Durable, error)) error {
+// Start begins to write. durable reports that all submissions up to number n are durable, and the mark
+// after them. It is called from the journal's goroutine or by Flush, once at a time, and must not block.
+// Its error is final and is repeated for all later submissions.
+func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	j.durable = durable
 	if err := j.removeStrays(); err != nil {
 		return err
@@ -364,22 +356,21 @@ func (j *Journal) writeQueued() {
 	if !ok {
 		return // another goroutine has written them
 	}
-	d := Durable{N: n}
 	if err == nil {
 		j.groups.Begin()
 		if err = j.writeGroup(buf); err != nil {
 			j.Fail(err)
 		}
 		j.groups.End()
-		d.Group, d.CRC, d.Files = j.next-1, j.crc, j.Mark().Files
 	}
+	at := j.Mark()
 	if cap(buf) > reusedBufferBytes {
 		buf = newBuffer()
 	}
 	j.spare = buf[:0]
-	j.durable(d, err)
+	j.durable(n, at, err)
 	if err == nil {
-		j.noteAcknowledged(d.Group)
+		j.noteAcknowledged(at.Group)
 	}
 }
 

@@ -42,11 +42,11 @@ func newOwner() *owner {
 	return o
 }
 
-func (o *owner) durable(d Durable, err error) {
+func (o *owner) durable(n uint64, at Mark, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.n, o.err = d.N, err; err == nil {
-		o.mark = Mark{Group: d.Group, CRC: d.CRC}
+	if o.n, o.err = n, err; err == nil {
+		o.mark = Mark{Group: at.Group, CRC: at.CRC}
 	}
 	o.cond.Broadcast()
 }

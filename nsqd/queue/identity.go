@@ -133,29 +133,10 @@ func (d *Draft) Identities(visit func(n int, x Identity)) {
 func identities(p []byte, visit func(n int, x Identity)) {
 	for n := 0; len(p) > 0; n++ {
 		size := binary.LittleEndian.Uint32(p)
-		visit(n, identityIn(p[4:4+size]))
+		m, _ := decodeMessage(p[4 : 4+size])
+		visit(n, m.Identity)
 		p = p[4+size:]
 	}
-}
-
-// identityIn is the identity of an encoded message that was checked.
-func identityIn(p []byte) (x Identity) {
-	flags := p[0]
-	if flags&messageIdentity == 0 {
-		return x
-	}
-	at := 1
-	if flags&messageTrace != 0 {
-		at += 8
-	}
-	if flags&messageDeliverAt != 0 {
-		at += 8
-	}
-	if flags&messageHeader != 0 {
-		at += 2 + int(binary.LittleEndian.Uint16(p[at:]))
-	}
-	copy(x[:], p[at:])
-	return x
 }
 
 // Keep returns the put with only the messages for which keep is true, at least one. It has the request
@@ -178,8 +159,8 @@ func (d *Draft) Keep(keep func(n int) bool) Draft {
 // First is the identity of the first message; false without one.
 func (d *Draft) First() (x Identity, ok bool) {
 	if d.Identified {
-		p := d.Bytes[HeaderSize:]
-		x = identityIn(p[4 : 4+binary.LittleEndian.Uint32(p)])
+		m, _ := decodeMessage(firstOf(d.Bytes[HeaderSize:]))
+		x = m.Identity
 	}
 	return x, x != (Identity{})
 }

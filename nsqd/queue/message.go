@@ -130,10 +130,12 @@ func (d *Draft) FirstHeader() []byte {
 	if d.Control != 0 || len(d.Bytes) <= HeaderSize+4 || d.Bytes[HeaderSize+4]&messageHeader == 0 {
 		return nil
 	}
-	size := 4 + binary.LittleEndian.Uint32(d.Bytes[HeaderSize:])
-	m, _ := decodeMessage(d.Bytes[HeaderSize+4 : HeaderSize+size])
+	m, _ := decodeMessage(firstOf(d.Bytes[HeaderSize:]))
 	return m.Header
 }
+
+// firstOf is the first message of a payload, without its length.
+func firstOf(p []byte) []byte { return p[4 : 4+binary.LittleEndian.Uint32(p)] }
 
 // BodyBytes is the sum of the body sizes in bytes, without the encoding around them.
 func (d *Draft) BodyBytes() int {

@@ -212,7 +212,7 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 		err = fs.Rename(temporary, name)
 	}
 	if err == nil {
-		err = syncDir(fs, path.Dir(name))
+		err = syncDirs(fs, path.Dir(name))
 	}
 	if err != nil {
 		return fmt.Errorf("store: replace %s: %w", name, err)

@@ -130,23 +130,20 @@ func newSlot() uint64 {
 
 // syncFolders makes a partition's folder durable, with all folders above it.
 func (s *Store) syncFolders(p *Partition) error {
-	for _, d := range []string{p.dir, path.Dir(p.dir), s.topicsDir()} {
-		if err := syncDir(s.o.FS, d); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-	}
-	return nil
+	return syncDirs(s.o.FS, p.dir, path.Dir(p.dir), s.topicsDir())
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // errFolder is a failed sync of a folder. It must not be repeated, not even after the disk was full:
 // the second one may succeed without the lost entries.
-var errFolder = errors.New("sync the folder")
+var errFolder = errors.New("store: sync the folder")
 
-func syncDir(fs vfs.FS, dir string) error {
-	if err := fs.SyncDir(dir); err != nil {
-		return fmt.Errorf("%w %s: %w", errFolder, dir, err)
+func syncDirs(fs vfs.FS, dirs ...string) error {
+	for _, dir := range dirs {
+		if err := fs.SyncDir(dir); err != nil {
+			return fmt.Errorf("%w %s: %w", errFolder, dir, err)
+		}
 	}
 	return nil
 }
@@ -185,13 +182,10 @@ func (s *Store) moveToTrash(p *Partition) error {
 	s.topicFolders.RLock()
 	defer s.topicFolders.RUnlock()
 	to := fmt.Sprintf("%s.%s.%d.%d", p.topic, p.id.Topic, p.id.Number, time.Now().UnixNano())
-	err := s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to))
-	for _, d := range []string{path.Dir(p.dir), s.trashDir()} {
-		if err == nil {
-			err = s.o.FS.SyncDir(d)
-		}
+	if err := s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to)); err != nil {
+		return err
 	}
-	return err
+	return syncDirs(s.o.FS, path.Dir(p.dir), s.trashDir())
 }
 
 // EmptyTrash deletes the partitions that were removed longer ago than the grace time, and the

@@ -61,8 +61,8 @@ func (s *Store) open() error {
 			return fmt.Errorf("store: %w", err)
 		}
 	}
-	if err := s.o.FS.SyncDir(s.o.Dir); err != nil {
-		return fmt.Errorf("store: %w", err)
+	if err := syncDirs(s.o.FS, s.o.Dir); err != nil {
+		return err
 	}
 	last, err := readCheckpoint(s.o.FS, s.checkpointName())
 	if err == nil && last == nil { // the first start, or an earlier one was killed: the directory itself may be new

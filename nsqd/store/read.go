@@ -44,7 +44,7 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 // checkpoint in progress. Any goroutine.
 func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
 	for range readAttempts {
-		if err := p.store.writer.flushPartition(p); err != nil {
+		if err := p.store.writer.ask(p); err != nil {
 			return nil, err
 		}
 		p.mu.RLock()

@@ -209,27 +209,26 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 // acknowledged bytes are missing or doubtful, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
-	if !r.touched && p.segments.End() == r.cut.Offset {
-		r.moveStart()
-		r.rebuildIndex() // nothing changed since the checkpoint synced it
-		return nil
+	if r.touched || p.segments.End() != r.cut.Offset { // something changed since the checkpoint synced it
+		d.dirty = true
+		if !r.restarted {
+			r.checkSegments()
+		}
+		if err := r.cutSegments(); err != nil {
+			return err
+		}
+		if err := p.segments.Write(r.batches); err != nil {
+			return err
+		}
+		if d.committed.Offset > d.end.Offset {
+			d.committed = d.end
+		}
+		last := r.last()
+		d.lastCRC, d.lastTimeNS = last.crc, last.time
 	}
-	d.dirty = true
-	if !r.restarted {
-		r.checkSegments()
+	if o, ok := p.segments.Start(); !ok || o > d.start.Offset { // retention ran after the checkpoint
+		d.start, d.startCRC = p.firstOnDisk()
 	}
-	if err := r.cutSegments(); err != nil {
-		return err
-	}
-	if err := p.segments.Write(r.batches); err != nil {
-		return err
-	}
-	if d.committed.Offset > d.end.Offset {
-		d.committed = d.end
-	}
-	last := r.last()
-	d.lastCRC, d.lastTimeNS = last.crc, last.time
-	r.moveStart()
 	r.rebuildIndex()
 	return nil
 }
@@ -247,14 +246,6 @@ func (r *recovery) cutSegments() error {
 		return err
 	}
 	return segments.Reset() // only batches before the start were left
-}
-
-// moveStart follows retention that ran after the checkpoint.
-func (r *recovery) moveStart() {
-	p, d := r.p, &r.p.durable
-	if o, ok := p.segments.Start(); !ok || o > d.start.Offset {
-		d.start, d.startCRC = p.firstOnDisk()
-	}
 }
 
 // checkSegments compares the segments at the cut with the chain. A header that cannot be read

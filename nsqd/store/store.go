@@ -200,7 +200,7 @@ func (s *Store) fail(err error) {
 // Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal
 // reuse its files. The store also does it by itself, every CheckpointBytes. Errors: ErrClosed, or
 // the error that stopped the store.
-func (s *Store) Checkpoint() error { return s.writer.request() }
+func (s *Store) Checkpoint() error { return s.writer.ask(nil) }
 
 // Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the
 // files. Error: ErrClosed if it was closed before.

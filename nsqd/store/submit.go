@@ -100,10 +100,10 @@ func (w *pendingSubmit) add(p *Partition, write *queue.Write) {
 }
 
 // synced receives the completion of each group from the journal, once at a time.
-func (s *Store) synced(d journal.Durable, err error) {
+func (s *Store) synced(upTo uint64, mark journal.Mark, err error) {
 	s.mu.Lock()
 	n := 0
-	for n < len(s.mu.unsynced) && s.mu.unsynced[n].n <= d.N {
+	for n < len(s.mu.unsynced) && s.mu.unsynced[n].n <= upTo {
 		n++
 	}
 	done := append(s.writer.scratch[:0], s.mu.unsynced[:n]...)
@@ -119,7 +119,7 @@ func (s *Store) synced(d journal.Durable, err error) {
 		w.sink.Synced(w.token, err)
 	}
 	if err == nil {
-		s.writer.add(done, journal.Mark{Group: d.Group, CRC: d.CRC, Files: d.Files})
+		s.writer.add(done, mark)
 	}
 	clear(done)
 }

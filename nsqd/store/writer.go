@@ -35,8 +35,7 @@ type writer struct {
 		urgent   bool         // a batch in queue begins a file, or a restart empties the log: the files before are to be removed
 		mark     journal.Mark // mark of the newest submission in queue or applied
 		begun    bool         // the journal has its first file, which no checkpoint records yet
-		requests []chan error // waiters for a checkpoint
-		flushes  []flushRequest
+		requests []request
 		closing  bool
 	}
 	wake    sync.Cond
@@ -77,13 +76,15 @@ func (w *writer) gatheredLocked() bool {
 	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.urgent || w.mu.begun
 }
 
-// request requests a checkpoint and waits for it.
-func (w *writer) request() error {
-	return w.ask(func(answer chan error) { w.mu.requests = append(w.mu.requests, answer) })
+// request asks the writer to write the durable batches of a partition to its segments and to sync them
+// there, or for a checkpoint (p is nil).
+type request struct {
+	p      *Partition
+	answer chan error
 }
 
-// ask calls add, which puts a request into the writer's lists, under its lock, and waits for the answer.
-func (w *writer) ask(add func(answer chan error)) error {
+// ask sends a request and waits for the answer.
+func (w *writer) ask(p *Partition) error {
 	w.s.journal.Barrier() // the sinks are called for a group before the writer gets it
 	answer := make(chan error, 1)
 	w.mu.Lock()
@@ -91,28 +92,13 @@ func (w *writer) ask(add func(answer chan error)) error {
 		w.mu.Unlock()
 		return ErrClosed
 	}
-	add(answer)
+	w.mu.requests = append(w.mu.requests, request{p, answer})
 	w.wake.Signal()
 	w.mu.Unlock()
 	return <-answer
 }
 
-// flushRequest requests that the durable batches of a partition be written to its segments and
-// synced there.
-type flushRequest struct {
-	p      *Partition
-	answer chan error
-}
-
-// flushPartition sends a flushRequest and waits for it.
-func (w *writer) flushPartition(p *Partition) error {
-	return w.ask(func(answer chan error) { w.mu.flushes = append(w.mu.flushes, flushRequest{p, answer}) })
-}
-
-// flushAndSync executes a flushRequest.
-func (p *Partition) flushAndSync() error {
-	return p.afterFlush(func() error { return p.segments.Sync() })
-}
+func forCheckpoint(r request) bool { return r.p == nil }
 
 // afterFlush flushes a partition that is not trashed, and calls then with its files locked.
 func (p *Partition) afterFlush(then func() error) error {
@@ -142,7 +128,7 @@ func (w *writer) close() error {
 func (w *writer) awaited() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.closing || len(w.mu.requests) > 0
+	return w.mu.closing || slices.ContainsFunc(w.mu.requests, forCheckpoint)
 }
 
 // run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by
@@ -152,13 +138,11 @@ func (w *writer) run() {
 	var spare []*pendingSubmit
 	for {
 		w.mu.Lock()
-		for !w.gatheredLocked() && len(w.mu.requests) == 0 && len(w.mu.flushes) == 0 && !w.mu.closing {
+		for !w.gatheredLocked() && len(w.mu.requests) == 0 && !w.mu.closing {
 			w.wake.Wait()
 		}
 		works, mark, begun, requests, closing := w.mu.queue, w.mu.mark, w.mu.begun, w.mu.requests, w.mu.closing
-		flushes := w.mu.flushes
 		w.mu.queue, w.mu.bytes, w.mu.urgent, w.mu.begun, w.mu.requests = spare[:0], 0, false, false, nil
-		w.mu.flushes = nil
 		w.mu.Unlock()
 		err := w.s.Err()
 		for _, work := range works {
@@ -167,11 +151,14 @@ func (w *writer) run() {
 			}
 			w.s.recycle(work)
 		}
-		for _, b := range flushes {
-			if err == nil {
-				err = b.p.flushAndSync()
+		for _, r := range requests {
+			if forCheckpoint(r) {
+				continue
 			}
-			b.answer <- err
+			if err == nil {
+				err = r.p.afterFlush(r.p.segments.Sync)
+			}
+			r.answer <- err
 		}
 		if err == nil {
 			err = w.s.trimTails()
@@ -179,14 +166,16 @@ func (w *writer) run() {
 		clear(works)
 		spare = works
 		due := begun || w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
-		if err == nil && (due || closing || len(requests) > 0) {
-			err = w.checkpoint(mark, reason(closing, len(requests) > 0))
+		if asked := slices.ContainsFunc(requests, forCheckpoint); err == nil && (due || closing || asked) {
+			err = w.checkpoint(mark, reason(closing, asked))
 		}
 		if err != nil && w.s.Err() == nil {
 			w.s.fail(err)
 		}
 		for _, r := range requests {
-			r <- err
+			if forCheckpoint(r) {
+				r.answer <- err
+			}
 		}
 		if closing {
 			return
