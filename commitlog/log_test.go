@@ -35,7 +35,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Decode(b)
 		if err != nil {
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, errCorrupt)
 			return
 		}
 		require.Equal(t, b[:RecordSize], r.AppendTo(nil))

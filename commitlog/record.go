@@ -43,8 +43,8 @@ const RecordSize = 56
 // flagIdentified is a flag of a record. On disk: append only.
 const flagIdentified = 1
 
-// ErrCorrupt means that the checksum or a field of a record is wrong.
-var ErrCorrupt = errors.New("commitlog: record is corrupt")
+// errCorrupt means that the checksum or a field of a record is wrong.
+var errCorrupt = errors.New("commitlog: record is corrupt")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -68,14 +68,14 @@ func (r Record) AppendTo(b []byte) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
 
-// Decode decodes the record at the beginning of b. Error: ErrCorrupt.
+// Decode decodes the record at the beginning of b. Error: errCorrupt.
 func Decode(b []byte) (Record, error) {
 	if len(b) < RecordSize {
-		return Record{}, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b))
+		return Record{}, fmt.Errorf("%w: %d bytes", errCorrupt, len(b))
 	}
 	le := binary.LittleEndian
 	if got, want := crc32.Checksum(b[:52], castagnoli), le.Uint32(b[52:]); got != want {
-		return Record{}, fmt.Errorf("%w: checksum %08x, computed %08x", ErrCorrupt, want, got)
+		return Record{}, fmt.Errorf("%w: checksum %08x, computed %08x", errCorrupt, want, got)
 	}
 	r := Record{
 		Epoch:   ident.Epoch(le.Uint64(b)),
@@ -90,7 +90,7 @@ func Decode(b []byte) (Record, error) {
 		Identified: le.Uint32(b[48:]) == flagIdentified,
 	}
 	if r.Size == 0 || le.Uint32(b[48:])&^flagIdentified != 0 || r.Offset < 0 || r.Offset > 1<<62 || r.First > 1<<62 {
-		return Record{}, fmt.Errorf("%w: impossible record", ErrCorrupt) // a page of zeros has size 0
+		return Record{}, fmt.Errorf("%w: impossible record", errCorrupt) // a page of zeros has size 0
 	}
 	return r, nil
 }

@@ -249,7 +249,7 @@ func (c *cluster) put(on, topic, body string) error {
 		return err
 	}
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	a := make(answers, 1)
 	p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
 	select {

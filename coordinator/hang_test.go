@@ -158,7 +158,7 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 		back := sync.OnceFunc(func() { close(wakes) })
 		t.Cleanup(back)
 		d := queue.NewDraft(2)
-		d.Add([]byte("m1"))
+		_ = d.AddMessage(queue.Message{Body: []byte("m1")})
 		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
 			close(hung) // answers are given in the pass
 			<-wakes

@@ -283,7 +283,7 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 		release := sync.OnceFunc(func() { close(goOn) })
 		t.Cleanup(release)
 		d := queue.NewDraft(2)
-		d.Add([]byte("m1"))
+		_ = d.AddMessage(queue.Message{Body: []byte("m1")})
 		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(replica.Completion) {
 			close(answering) // the pass continues when this returns
 			<-goOn

@@ -115,7 +115,7 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 		return nil
 	}
 	if len(r.payload) > limits.Response { // decoded, it could take a multiple
-		return fmt.Errorf("%w: response of %d bytes, at most %d are allowed", ErrTooLarge, len(r.payload), limits.Response)
+		return fmt.Errorf("%w: response of %d bytes, at most %d are allowed", errTooLarge, len(r.payload), limits.Response)
 	}
 	return Unmarshal(r.payload, resp)
 }
@@ -156,14 +156,14 @@ func (c *conn) bound(k kind, header []byte, whole int) error {
 }
 
 // sendMessage queues a request or a response: header and body, both encoded. A body of more
-// than limit bytes is ErrTooLarge.
+// than limit bytes is errTooLarge.
 func (c *conn) sendMessage(k kind, header, body any, limit int) error {
 	payload, err := Marshal(body)
 	if err != nil {
 		return err
 	}
 	if len(payload) > limit {
-		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(payload), limit)
+		return fmt.Errorf("%w: %d bytes, at most %d are allowed", errTooLarge, len(payload), limit)
 	}
 	f := newOutFrame(k, ClassControl, [][]byte{payload})
 	if f.header, err = appendMarshal(f.header, header); err != nil {
@@ -181,7 +181,7 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	}
 	refused := outcome.ErrBusy
 	if limit := c.t.o.Limits(q.Method).Request; len(a.payload) > limit {
-		refused = fmt.Errorf("%w: request of %d bytes, at most %d are allowed", ErrTooLarge, len(a.payload), limit)
+		refused = fmt.Errorf("%w: request of %d bytes, at most %d are allowed", errTooLarge, len(a.payload), limit)
 	} else {
 		select {
 		case c.slots <- struct{}{}:
@@ -231,5 +231,5 @@ func (c *conn) respond(q requestHeader, resp any, failure error) error {
 		}
 		failure = err // too large or not encodable: the caller gets the error
 	}
-	return c.sendMessage(kindResponse, responseHeader{q.ID, *FromError(failure)}, nil, MaxPayload)
+	return c.sendMessage(kindResponse, responseHeader{q.ID, *fromError(failure)}, nil, MaxPayload)
 }

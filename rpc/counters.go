@@ -38,8 +38,8 @@ func (t *Transport) Counters() Counters {
 // traffic counts the bytes of one peer's connections.
 type traffic struct{ sent, received atomic.Uint64 }
 
-// PeerTraffic is the traffic with one peer.
-type PeerTraffic struct {
+// peerTraffic is the traffic with one peer.
+type peerTraffic struct {
 	Node           ident.Node
 	Up             bool
 	Queued         int    // bytes in the send queue
@@ -47,17 +47,17 @@ type PeerTraffic struct {
 }
 
 // Traffic lists the peers of the address book, sorted. It takes no lock that a Handler may hold.
-func (t *Transport) Traffic() []PeerTraffic {
+func (t *Transport) Traffic() []peerTraffic {
 	book := *t.peers.Load()
-	out := make([]PeerTraffic, 0, len(book))
+	out := make([]peerTraffic, 0, len(book))
 	for n, p := range book {
-		row := PeerTraffic{Node: n, Up: p.isUp.Load(), Sent: p.traffic.sent.Load(), Received: p.traffic.received.Load()}
+		row := peerTraffic{Node: n, Up: p.isUp.Load(), Sent: p.traffic.sent.Load(), Received: p.traffic.received.Load()}
 		if c := p.sender.Load(); c != nil {
 			row.Queued = c.out.queuedBytes()
 		}
 		out = append(out, row)
 	}
-	slices.SortFunc(out, func(a, b PeerTraffic) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(out, func(a, b peerTraffic) int { return cmp.Compare(a.Node, b.Node) })
 	return out
 }
 

@@ -15,8 +15,8 @@ var (
 	ErrDown = errors.New("rpc: peer is down")
 	// ErrWindow: the queue for the peer is full; nothing was sent.
 	ErrWindow = errors.New("rpc: window is full")
-	// ErrTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
-	ErrTooLarge = errors.New("rpc: frame is too large")
+	// errTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
+	errTooLarge = errors.New("rpc: frame is too large")
 	// ErrBroken: the connection ended after a request was sent. Whether it was served is
 	// unknown.
 	ErrBroken = errors.New("rpc: connection broke before the answer")
@@ -46,7 +46,7 @@ type row struct {
 var rows = byCode([]row{
 	{10, outcome.ClassRetryHere, ErrDown},
 	{11, outcome.ClassRetryHere, ErrWindow},
-	{12, outcome.ClassDefinite, ErrTooLarge},
+	{12, outcome.ClassDefinite, errTooLarge},
 	{14, outcome.ClassInDoubt, ErrBroken},
 	{15, outcome.ClassDefinite, ErrMethod},
 	{24, outcome.ClassRetryElsewhere, ErrNoPartition},
@@ -76,9 +76,9 @@ type Error struct {
 
 const maxErrorText = 1024
 
-// FromError converts err for the wire; nil for nil. An error without a row is in doubt: whether the
+// fromError converts err for the wire; nil for nil. An error without a row is in doubt: whether the
 // request was carried out is unknown.
-func FromError(err error) *Error {
+func fromError(err error) *Error {
 	if err == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func FromError(err error) *Error {
 
 // ClassOf is the class of any error; 0 for nil.
 func ClassOf(err error) outcome.Class {
-	if e := FromError(err); e != nil {
+	if e := fromError(err); e != nil {
 		return e.Class
 	}
 	return 0

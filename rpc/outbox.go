@@ -57,7 +57,7 @@ type outbox struct {
 
 func newOutbox(w windows) *outbox { return &outbox{windows: w, wake: concurrency.NewEdge()} }
 
-// push queues f and wakes the writer, or frees it. Errors: ErrDown, ErrWindow, ErrTooLarge.
+// push queues f and wakes the writer, or frees it. Errors: ErrDown, ErrWindow, errTooLarge.
 func (o *outbox) push(f *outFrame) error {
 	err := o.add(f)
 	if err == nil {
@@ -77,7 +77,7 @@ func (o *outbox) add(f *outFrame) error {
 
 func (o *outbox) tryPush(f *outFrame) error {
 	if len(f.header) > MaxHeader || f.whole > MaxPayload {
-		return ErrTooLarge
+		return errTooLarge
 	}
 	f.cost = frameOverhead + len(f.header) + f.whole
 	o.mu.Lock()

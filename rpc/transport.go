@@ -105,7 +105,7 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 }
 
 // Send queues one frame for a peer and never blocks. Without an error the frame arrives unless the
-// connection breaks. With ErrDown, ErrWindow or ErrTooLarge it is dropped.
+// connection breaks. With ErrDown, ErrWindow or errTooLarge it is dropped.
 func (t *Transport) Send(to ident.Node, f Frame) error {
 	c, err := t.queue(to, f)
 	if err == nil {

@@ -441,7 +441,7 @@ func TestWindow(t *testing.T) {
 	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}), "each class has its own window")
 	require.LessOrEqual(t, a.sender("b").out.waiting(ClassBulk), 1<<20)
 	b.mu.Unlock()
-	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), ErrTooLarge)
+	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), errTooLarge)
 }
 
 func TestReplicaOvertakesBulk(t *testing.T) {

@@ -85,7 +85,9 @@ func (l *lone) step(ev replica.Event) (done []replica.Completion) {
 	l.m.Step(ev, &out)
 	if out.Token != 0 {
 		sync := make(synced, 1)
-		l.store.Submit([]store.Submission{{Partition: l.st, Writes: out.Write}}, sync, out.Token)
+		if l.store.Queue([]store.Submission{{Partition: l.st, Writes: out.Write}}, sync, out.Token) {
+			l.store.Flush()
+		}
 		require.NoError(l.t, <-sync)
 		return append(out.Done, l.step(replica.Synced{Token: out.Token})...)
 	}

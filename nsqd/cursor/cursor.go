@@ -14,7 +14,7 @@ type Cursor struct {
 	ranges    rangeSet // settled above confirmed
 	// Deferred is the set of deferred messages. A direct change of it (a delivery, a timer that fires) is
 	// not part of the next delta.
-	Deferred DeferredSet
+	Deferred deferredSet
 
 	// Unreplicated is set for an ephemeral channel, which sends no deltas.
 	Unreplicated bool

@@ -7,15 +7,15 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Name is the name of a header.
-type Name struct {
+// headerName is the name of a header.
+type headerName struct {
 	name   string
 	quoted []byte // as JSON writes it; nil: JSON may write it in several ways
 }
 
-// NameOf prepares a name.
-func NameOf(name string) Name {
-	n := Name{name: name}
+// nameOf prepares a name.
+func nameOf(name string) headerName {
+	n := headerName{name: name}
 	if plain([]byte(name)) {
 		n.quoted = []byte(`"` + name + `"`)
 	}
@@ -23,7 +23,7 @@ func NameOf(name string) Name {
 }
 
 // In reports whether a header may have the name. False, the common case, is certain and needs no parsing.
-func (n Name) In(header []byte) bool {
+func (n headerName) In(header []byte) bool {
 	return len(header) > 0 && (n.quoted == nil || bytes.Contains(header, n.quoted) || bytes.IndexByte(header, '\\') >= 0)
 }
 
@@ -31,7 +31,7 @@ func (n Name) In(header []byte) bool {
 // the name, or its value is no string. If the name is repeated, its last value counts, as in encoding/json.
 // Objects of plain strings, numbers and literals are scanned in place, because a channel that delivers one
 // message in a million reads all of them. Others are decoded.
-func (n Name) Value(header []byte) (value []byte, ok bool) {
+func (n headerName) Value(header []byte) (value []byte, ok bool) {
 	if !n.In(header) {
 		return nil, false
 	}

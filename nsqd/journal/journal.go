@@ -22,8 +22,8 @@ const (
 	newBufferBytes = 64 << 10
 )
 
-// ErrClosed is the error of submissions after Close.
-var ErrClosed = errors.New("journal: closed")
+// errClosed is the error of submissions after Close.
+var errClosed = errors.New("journal: closed")
 
 // Options of a journal.
 type Options struct {
@@ -330,7 +330,7 @@ func (j *Journal) Close() error {
 	}
 	j.mu.free, j.mu.used = nil, nil
 	if j.mu.err == nil {
-		j.mu.err = ErrClosed
+		j.mu.err = errClosed
 	}
 	return err
 }
@@ -426,7 +426,7 @@ func (j *Journal) writeGroup(buf []byte) error {
 			return err
 		}
 	}
-	h := Header{
+	h := header{
 		Length: uint32(size - headerSize), BodyCRC: crc32.Checksum(buf[headerSize:], castagnoli),
 		PrevCRC: j.crc, Generation: j.gen, Group: j.next, Synced: j.synced,
 	}

@@ -154,21 +154,21 @@ func TestBreak(t *testing.T) {
 	require.NoError(t, r.Corrupt)
 
 	_, _, r = open(t, torn, Mark{Group: 1, Synced: mark.Group})
-	require.ErrorIs(t, r.Corrupt, ErrCorrupt, "the checkpoint proves that it was acknowledged")
+	require.ErrorIs(t, r.Corrupt, errCorrupt, "the checkpoint proves that it was acknowledged")
 
 	for _, at := range []int64{512, 512 + headerSize} {
 		corrupt := clone()
 		require.NoError(t, corrupt.Flip(name, at, 0))
 		_, got, r = open(t, corrupt, begin)
 		require.Equal(t, []string{want[0], want[2]}, got, "the later group is salvaged")
-		require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+		require.ErrorIs(t, r.Corrupt, errCorrupt)
 		require.Equal(t, 1, r.Salvaged)
 	}
 
 	lost := clone()
 	require.NoError(t, lost.Remove(name))
 	_, _, r = open(t, lost, Mark{Group: 1, Synced: mark.Group})
-	require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+	require.ErrorIs(t, r.Corrupt, errCorrupt)
 }
 
 // TestForgedGroups: a message that looks like groups, as any client may publish one, stays a
@@ -179,7 +179,7 @@ func TestForgedGroups(t *testing.T) {
 	forged := make([]byte, 0, 64<<10)
 	for i := uint64(1); len(forged)+headerSize < cap(forged); i++ {
 		b := make([]byte, headerSize)
-		Header{Generation: i, Group: 1<<40 + i, Synced: 1 << 40}.put(b)
+		header{Generation: i, Group: 1<<40 + i, Synced: 1 << 40}.put(b)
 		forged = append(forged, append(b, make([]byte, i%16)...)...)
 	}
 	for range 3 { // at every place where a group of 512 bytes may begin
@@ -255,7 +255,7 @@ func TestGolden(t *testing.T) {
 	body := "hello"
 	b := make([]byte, headerSize)
 	b = append(b, body...)
-	h := Header{Length: 5, BodyCRC: 0x9a71bb4c, PrevCRC: 0x01020304, Generation: 2, Group: 10, Synced: 9}
+	h := header{Length: 5, BodyCRC: 0x9a71bb4c, PrevCRC: 0x01020304, Generation: 2, Group: 10, Synced: 9}
 	h.put(b)
 	golden, err := os.ReadFile("testdata/group.hex")
 	require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestGolden(t *testing.T) {
 
 func FuzzDecodeGroup(f *testing.F) {
 	b := append(make([]byte, headerSize), "hello"...)
-	Header{Length: 5, BodyCRC: 0x9a71bb4c, Generation: 2, Group: 10, Synced: 9}.put(b)
+	header{Length: 5, BodyCRC: 0x9a71bb4c, Generation: 2, Group: 10, Synced: 9}.put(b)
 	f.Add(b)
 	f.Add(b[:20])
 	f.Add([]byte{})
@@ -371,7 +371,7 @@ func TestFlushFails(t *testing.T) {
 // replay accepts.
 func TestHugeGroup(t *testing.T) {
 	var b [headerSize]byte
-	Header{Length: math.MaxUint32, Generation: 1, Group: 1}.put(b[:])
+	header{Length: math.MaxUint32, Generation: 1, Group: 1}.put(b[:])
 	h, err := decodeHeader(b[:])
 	require.NoError(t, err)
 	require.Equal(t, uint32(math.MaxUint32), h.Length)

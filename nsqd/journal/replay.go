@@ -33,7 +33,7 @@ type Recovery struct {
 	Bytes  int64 // bytes of their bodies
 	Torn   bool  // an unacknowledged group was cut
 	// Corrupt is not nil if acknowledged groups cannot be read: the whole directory is then
-	// doubtful. It wraps ErrCorrupt.
+	// doubtful. It wraps errCorrupt.
 	Corrupt error
 	// Salvaged is the number of groups replayed after the unreadable ones. Groups includes them.
 	Salvaged int
@@ -49,7 +49,7 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  Header // header of the group at its beginning; zero if there is none
+	first  header // header of the group at its beginning; zero if there is none
 }
 
 // begun reports whether the file ever held a group: it is not all zeros.
@@ -118,7 +118,7 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	if r.synced < r.next {
 		return nil
 	}
-	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
+	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", errCorrupt, r.next, r.synced)
 	return r.salvage(images, visit)
 }
 
@@ -134,7 +134,7 @@ func (r *replayer) judgeFiles(images []*image, from Mark) {
 		left, images = left+1, images[at+1:]
 	}
 	if left < from.Files && r.Corrupt == nil {
-		r.Corrupt = fmt.Errorf("%w: %d of the %d files of the journal are left", ErrCorrupt, left, from.Files)
+		r.Corrupt = fmt.Errorf("%w: %d of the %d files of the journal are left", errCorrupt, left, from.Files)
 	}
 }
 
@@ -142,7 +142,7 @@ func (r *replayer) judgeFiles(images []*image, from Mark) {
 // were never overwritten, so the run includes them all. It excludes older groups that a reused file
 // still contains.
 func (r *replayer) newestRun(images []*image) {
-	groups, newest := map[uint64]Header{}, uint64(0)
+	groups, newest := map[uint64]header{}, uint64(0)
 	for _, im := range images {
 		for at, h := range r.headers(im.data) {
 			if _, _, _, err := DecodeGroup(im.data[at:]); err == nil {
@@ -184,7 +184,7 @@ const generations = 1 << 16
 
 // isOwn distinguishes a group from a message body that looks like a group: no publisher can know the
 // generation.
-func (r *replayer) isOwn(h Header) bool {
+func (r *replayer) isOwn(h header) bool {
 	return r.gen == 0 || h.Generation <= r.gen+generations && h.Generation+generations >= r.gen
 }
 
@@ -219,8 +219,8 @@ func (r *replayer) locate(data []byte) int {
 }
 
 // headers yields every header of this journal in a file, with its place.
-func (r *replayer) headers(data []byte) iter.Seq2[int, Header] {
-	return func(yield func(int, Header) bool) {
+func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
+	return func(yield func(int, header) bool) {
 		for at := 0; at+headerSize <= len(data); at += Align {
 			if h, err := decodeHeader(data[at:]); err == nil && r.isOwn(h) && !yield(at, h) {
 				return

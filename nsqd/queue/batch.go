@@ -49,13 +49,13 @@ const (
 	// has passed the marker.
 	ControlMarker uint8 = 1
 	// ControlRelocation holds copies of older messages, so that retention may remove the head of
-	// the log although the messages are not finished; see RelocationBuilder.
+	// the log although the messages are not finished; see relocationBuilder.
 	ControlRelocation uint8 = 2
 )
 
 var (
-	// ErrTorn means that the bytes end before the batch does.
-	ErrTorn = errors.New("queue: batch is cut short")
+	// errTorn means that the bytes end before the batch does.
+	errTorn = errors.New("queue: batch is cut short")
 	// ErrCorrupt means that a checksum or a field is wrong.
 	ErrCorrupt = errors.New("queue: batch is corrupt")
 )
@@ -153,14 +153,14 @@ func (d *Draft) Clone() Draft {
 }
 
 // Decode decodes and completely checks the first batch of b. It returns the batch, whose Bytes alias b,
-// and its length in bytes. Errors: ErrTorn if b is too short, ErrCorrupt if the bytes are no batch.
+// and its length in bytes. Errors: errTorn if b is too short, ErrCorrupt if the bytes are no batch.
 func Decode(b []byte) (Batch, int, error) {
-	batch, n, err := DecodeHeader(b)
+	batch, n, err := decodeHeader(b)
 	if err != nil {
 		return Batch{}, 0, err
 	}
 	if len(b) < n {
-		return Batch{}, 0, ErrTorn
+		return Batch{}, 0, errTorn
 	}
 	want := binary.LittleEndian.Uint32(b[offPayload:])
 	if got := Checksum(b[HeaderSize:n]); got != want {
@@ -173,11 +173,11 @@ func Decode(b []byte) (Batch, int, error) {
 	return batch, n, nil
 }
 
-// DecodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
-// of the whole batch in bytes. Errors: ErrTorn, ErrCorrupt.
-func DecodeHeader(b []byte) (Batch, int, error) {
+// decodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
+// of the whole batch in bytes. Errors: errTorn, ErrCorrupt.
+func decodeHeader(b []byte) (Batch, int, error) {
 	if len(b) < HeaderSize {
-		return Batch{}, 0, ErrTorn
+		return Batch{}, 0, errTorn
 	}
 	le := binary.LittleEndian
 	if le.Uint32(b) != magic || b[4] != version || b[7] != 0 || b[offFlags] != flagIdentified && le.Uint32(b[offClock:]) != 0 {

@@ -53,14 +53,6 @@ func NewDraft(sizeHint int) *DraftBuilder {
 	return &DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+sizeHint+2*messageMinSize)}
 }
 
-// Add appends a message with a body only, as of a PUB.
-func (b *DraftBuilder) Add(body []byte) {
-	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+len(body)))
-	b.bytes = append(b.bytes, 0)
-	b.bytes = append(b.bytes, body...)
-	b.count++
-}
-
 // Grow appends a body-only message of n bytes and returns its body for the caller to fill, so that
 // a body is copied once, from the socket to the batch.
 func (b *DraftBuilder) Grow(n int) []byte {

@@ -41,7 +41,7 @@ func (s *Segments) read(from, limit ident.Offset, max int, bytes byteReader) ([]
 		return nil, &Damage{From: from, To: end, Err: err}
 	}
 	batches, err := decodeRun(b, from)
-	if len(batches) == 0 && errors.Is(err, ErrTorn) {
+	if len(batches) == 0 && errors.Is(err, errTorn) {
 		if b, err = s.readFirst(g, b, from, end, bytes); err == nil {
 			batches, err = decodeRun(b, from)
 		}
@@ -54,7 +54,7 @@ func (s *Segments) read(from, limit ident.Offset, max int, bytes byteReader) ([]
 
 // readFirst reads one batch that is larger than the requested bytes.
 func (s *Segments) readFirst(g segment, head []byte, from, end ident.Offset, bytes byteReader) ([]byte, error) {
-	_, n, err := DecodeHeader(head)
+	_, n, err := decodeHeader(head)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func decodeRun(b []byte, at ident.Offset) ([]Batch, error) {
 
 func (s *Segments) damage(b []byte, from, end ident.Offset, err error) error {
 	to := end
-	if head, _, headErr := DecodeHeader(b); headErr == nil && head.At.Offset == from {
+	if head, _, headErr := decodeHeader(b); headErr == nil && head.At.Offset == from {
 		to = min(head.End.Offset, end)
 	}
 	return &Damage{From: from, To: to, Err: err}
@@ -149,7 +149,7 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 			}
 			bufAt, at = from, 0
 		}
-		head, _, err := DecodeHeader(buf[at:])
+		head, _, err := decodeHeader(buf[at:])
 		if err == nil && (head.At.Offset != from || head.End.Offset > end) {
 			err = fmt.Errorf("%w: the header names offsets %d to %d", ErrCorrupt, head.At.Offset, head.End.Offset)
 		}

@@ -7,21 +7,21 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// RelocationBuilder encodes a relocation batch. It copies messages that retention would remove and
+// relocationBuilder encodes a relocation batch. It copies messages that retention would remove and
 // some channel still needs to the end of the log, with their sequences and times. The batch itself
 // takes no sequence.
-type RelocationBuilder struct{ DraftBuilder }
+type relocationBuilder struct{ DraftBuilder }
 
 // relocationHeadSize is the size of the sequence and the time in front of each message.
 const relocationHeadSize = 16
 
 // NewRelocation starts a relocation batch.
-func NewRelocation() *RelocationBuilder {
-	return &RelocationBuilder{DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+4096)}}
+func NewRelocation() *relocationBuilder {
+	return &relocationBuilder{DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+4096)}}
 }
 
 // Add appends a message as it was read. Errors as DraftBuilder.AddMessage.
-func (b *RelocationBuilder) Add(m Message) error {
+func (b *relocationBuilder) Add(m Message) error {
 	at := len(b.bytes)
 	m.Identity, m.IsPutIdentity = Identity{}, false // they stay with the original batch
 	b.bytes = binary.LittleEndian.AppendUint64(b.bytes, uint64(m.Seq))
@@ -34,7 +34,7 @@ func (b *RelocationBuilder) Add(m Message) error {
 }
 
 // Draft completes the batch. The builder must not be used afterwards.
-func (b *RelocationBuilder) Draft() Draft {
+func (b *relocationBuilder) Draft() Draft {
 	return Draft{Bytes: b.bytes, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Control: ControlRelocation}
 }
 

@@ -60,7 +60,7 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("queue: offsets %d to %d are damaged: %v", d.From, d.To, d.Err)
 }
 
-// Unwrap returns the cause: ErrCorrupt, ErrTorn or an error of the disk.
+// Unwrap returns the cause: ErrCorrupt, errTorn or an error of the disk.
 func (d *Damage) Unwrap() error { return d.Err }
 
 // OpenSegments lists the segments in dir. A write begins a new file when the last one has maxBytes,

@@ -63,7 +63,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 	for n := range b {
 		_, _, err := Decode(b[:n])
-		require.ErrorIs(t, err, ErrTorn)
+		require.ErrorIs(t, err, errTorn)
 	}
 }
 
@@ -200,3 +200,6 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, batch, again)
 	})
 }
+
+// Add appends a message with a body only.
+func (b *DraftBuilder) Add(body []byte) { copy(b.Grow(len(body)), body) }

@@ -5,7 +5,7 @@
 // # Invariants
 //
 //  1. One state has one encoding: a delta or snapshot that decodes encodes to the same bytes.
-//  2. A delta or snapshot that violates the format is refused whole, with ErrMalformed.
+//  2. A delta or snapshot that violates the format is refused whole, with errMalformed.
 //  3. A count allocates at most as many bytes as follow.
 //
 // Any goroutine may call the functions.

@@ -74,11 +74,11 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 }
 
 // Create creates an empty partition with a new store id, durably. It reuses a folder that an
-// interrupted Create left. Errors: ErrExists; ErrDiskFull, after which Create may be called again; or
+// interrupted Create left. Errors: errExists; ErrDiskFull, after which Create may be called again; or
 // another error of the disk, which stops the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
-		return nil, fmt.Errorf("%w: %s", ErrExists, id)
+		return nil, fmt.Errorf("%w: %s", errExists, id)
 	}
 	if err := s.Err(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.mu.partitions[id]; ok {
-		return nil, fmt.Errorf("%w: %s", ErrExists, id)
+		return nil, fmt.Errorf("%w: %s", errExists, id)
 	}
 	s.mu.partitions[id] = p
 	return p, nil
@@ -149,7 +149,7 @@ func syncDirs(fs vfs.FS, dirs ...string) error {
 }
 
 // Trash removes a partition: it renames the folder into the trash, durably. The caller submits
-// nothing more for the partition. Errors: ErrUnknown, or an error of the disk, which stops the
+// nothing more for the partition. Errors: errUnknown, or an error of the disk, which stops the
 // store.
 func (s *Store) Trash(id ident.Partition) error {
 	s.mu.Lock()
@@ -157,7 +157,7 @@ func (s *Store) Trash(id ident.Partition) error {
 	delete(s.mu.partitions, id)
 	s.mu.Unlock()
 	if !ok {
-		return fmt.Errorf("%w: %s", ErrUnknown, id)
+		return fmt.Errorf("%w: %s", errUnknown, id)
 	}
 	p.files.Lock()
 	defer p.files.Unlock()

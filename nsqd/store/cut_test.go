@@ -93,7 +93,7 @@ func TestPowerCutAfterUnsyncedCut(t *testing.T) {
 			broken.Store(true)
 			kept, old := batches[0], batches[1]
 			d := queue.NewDraft(0)
-			d.Add(make([]byte, 2*len(old.Bytes)))
+			_ = d.AddMessage(queue.Message{Body: make([]byte, 2*len(old.Bytes))})
 			draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
 			longer := draft.Seal(kept.End, 1, kept.CRC, kept.Time)
 			a := make(answer, 1)

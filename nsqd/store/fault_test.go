@@ -170,7 +170,7 @@ func TestSalvage(t *testing.T) {
 	w.note()
 	put := func(m *model, text string) {
 		d := queue.NewDraft(0)
-		d.Add([]byte(text))
+		_ = d.AddMessage(queue.Message{Body: []byte(text)})
 		m.requests++
 		w.note()
 		b := m.batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: m.requests}))
@@ -607,12 +607,12 @@ func TestTrash(t *testing.T) {
 	mem, w := filled(t, 20)
 	id, old := w.models[0].p.ID(), w.models[0].p.StoreID()
 	require.NoError(t, w.store.Trash(id))
-	require.ErrorIs(t, w.store.Trash(id), ErrUnknown)
+	require.ErrorIs(t, w.store.Trash(id), errUnknown)
 	p, err := w.store.Create("t0", id)
 	require.NoError(t, err)
 	require.NotEqual(t, old, p.StoreID())
 	_, err = w.store.Create("t0", id)
-	require.ErrorIs(t, err, ErrExists)
+	require.ErrorIs(t, err, errExists)
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	require.NoError(t, w.store.Close())
 	s := reopen(t, testOptions(disk))

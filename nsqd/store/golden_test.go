@@ -27,7 +27,7 @@ func goldenWrites() []queue.Write {
 	marker := queue.Marker()
 	m := marker.Seal(ident.Position{Offset: 100, Sequence: 7}, 3, 0x01020304, 5)
 	put := queue.NewDraft(0)
-	put.Add([]byte("body"))
+	_ = put.AddMessage(queue.Message{Body: []byte("body")})
 	draft := put.Draft(ident.RequestID{Producer: 8, N: 9})
 	b := draft.Seal(m.End, 3, m.CRC, 6)
 	at := ident.Position{Offset: 100, Sequence: 7}

@@ -30,7 +30,7 @@ func goOn(t *testing.T, s *Store) []border {
 	for _, p := range s.Partitions() {
 		r := p.Restored()
 		d := queue.NewDraft(0)
-		d.Add([]byte("after the kill"))
+		_ = d.AddMessage(queue.Message{Body: []byte("after the kill")})
 		draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
 		b := draft.Seal(r.End, r.Epoch, r.LastCRC, r.LastTimeNS)
 		p.Index().Append(indexRecord(b))

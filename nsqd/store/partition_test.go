@@ -18,7 +18,7 @@ func TestReleaseRestored(t *testing.T) {
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	d := queue.NewDraft(0)
-	d.Add([]byte("x"))
+	_ = d.AddMessage(queue.Message{Body: []byte("x")})
 	draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
 	b := draft.Seal(ident.Position{}, 1, 0, 1)
 	p.Index().Append(indexRecord(b))

@@ -123,7 +123,7 @@ func (e *early) Synced(uint64, error) {
 func TestReadDiskIncludesDurableBatches(t *testing.T) {
 	_, _, s, p := alone(t, 1<<30)
 	d := queue.NewDraft(0)
-	d.Add([]byte("x"))
+	_ = d.AddMessage(queue.Message{Body: []byte("x")})
 	draft := d.Draft(ident.RequestID{})
 	b := draft.Seal(ident.Position{}, 1, 0, 1)
 	p.Index().Append(indexRecord(b))
@@ -157,5 +157,5 @@ func TestReadDiskThatCannotSync(t *testing.T) {
 	require.ErrorIs(t, s.Err(), syscall.EIO)
 	require.Error(t, s.Close())
 	_, err = p.ReadDisk(0, 1000)
-	require.True(t, errors.Is(err, ErrClosed), "%v", err)
+	require.True(t, errors.Is(err, errClosed), "%v", err)
 }

@@ -28,7 +28,7 @@ func longLog(t *testing.T) (*vfstest.Memory, *Partition, []queue.Batch) {
 	var sent []queue.Batch
 	for p.segments.Bytes() < 4*testOptions(mem).SegmentBytes {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, 500+w.rng.IntN(1000)))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, 500+w.rng.IntN(1000))})
 		b := w.models[0].batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: uint64(len(sent) + 1)}))
 		sent = append(sent, b)
 		w.note()
@@ -138,7 +138,7 @@ func TestUnprovenBytesAreRefused(t *testing.T) {
 	require.Error(t, err)
 	other := func(prev uint32) queue.Batch {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, len(sent[i].Bytes)-queue.HeaderSize-5))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, len(sent[i].Bytes)-queue.HeaderSize-5)})
 		draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
 		return draft.Seal(sent[i].At, 1, prev, sent[i].Time)
 	}
@@ -148,13 +148,13 @@ func TestUnprovenBytesAreRefused(t *testing.T) {
 		{other(sent[i].PrevCRC), sent[i+1]},
 	} {
 		_, err = p.Repair(offered)
-		require.ErrorIs(t, err, ErrUnproven)
+		require.ErrorIs(t, err, errUnproven)
 	}
 	require.Len(t, p.Damaged(), 1)
 	// Without the commit log, the following batch is the proof.
 	p.index.Restart(p.Start())
 	_, err = p.Repair([]queue.Batch{other(sent[i].PrevCRC)})
-	require.ErrorIs(t, err, ErrUnproven)
+	require.ErrorIs(t, err, errUnproven)
 	_, err = p.Repair(sent[i : i+1])
 	require.NoError(t, err)
 	require.Empty(t, p.Damaged())
@@ -236,7 +236,7 @@ func TestRepairAtTheEnd(t *testing.T) {
 	name, at := p.fileOf(t, last)
 	require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
 	d := queue.NewDraft(0)
-	d.Add([]byte("newer"))
+	_ = d.AddMessage(queue.Message{Body: []byte("newer")})
 	draft := d.Draft(ident.RequestID{Producer: 7, N: 9999})
 	next := draft.Seal(last.End, last.Epoch, last.CRC, last.Time)
 	p.Index().Append(indexRecord(next))

@@ -41,7 +41,7 @@ func beginJournal(t *testing.T, s *Store, p *Partition) {
 // say publishes one message with that text.
 func (m *model) say(t *testing.T, s *Store, text string) {
 	d := queue.NewDraft(0)
-	d.Add([]byte(text))
+	_ = d.AddMessage(queue.Message{Body: []byte(text)})
 	m.append(t, s, d.Draft(ident.RequestID{}))
 }
 

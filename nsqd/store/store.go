@@ -33,14 +33,14 @@ const (
 
 // Errors of the store.
 var (
-	// ErrExists means that Create was called for a partition that exists.
-	ErrExists = errors.New("store: the partition exists")
-	// ErrUnknown means that the partition is not in this store.
-	ErrUnknown = errors.New("store: no such partition")
+	// errExists means that Create was called for a partition that exists.
+	errExists = errors.New("store: the partition exists")
+	// errUnknown means that the partition is not in this store.
+	errUnknown = errors.New("store: no such partition")
 	// ErrDiskFull means that Create found no space. Nothing was created, and the store keeps running.
 	ErrDiskFull = errors.New("store: the disk is full")
-	// ErrClosed means that Close was called.
-	ErrClosed = errors.New("store: closed")
+	// errClosed means that Close was called.
+	errClosed = errors.New("store: closed")
 )
 
 // Options of a store. Zero sizes mean the defaults.
@@ -198,17 +198,17 @@ func (s *Store) fail(err error) {
 }
 
 // Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal
-// reuse its files. The store also does it by itself, every CheckpointBytes. Errors: ErrClosed, or
+// reuse its files. The store also does it by itself, every CheckpointBytes. Errors: errClosed, or
 // the error that stopped the store.
 func (s *Store) Checkpoint() error { return s.writer.ask(nil) }
 
 // Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the
-// files. Error: ErrClosed if it was closed before.
+// files. Error: errClosed if it was closed before.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.mu.closed {
 		s.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	}
 	s.mu.closed = true
 	s.mu.Unlock()

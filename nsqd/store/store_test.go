@@ -19,7 +19,7 @@ func TestCloseAnswersAll(t *testing.T) {
 	require.NoError(t, w.settle())
 	w.note()
 	w.store.Submit(nil, w, uint64(w.submitted()))
-	require.ErrorIs(t, w.settle(), ErrClosed)
-	require.ErrorIs(t, w.store.Close(), ErrClosed)
-	require.ErrorIs(t, w.store.Checkpoint(), ErrClosed)
+	require.ErrorIs(t, w.settle(), errClosed)
+	require.ErrorIs(t, w.store.Close(), errClosed)
+	require.ErrorIs(t, w.store.Checkpoint(), errClosed)
 }

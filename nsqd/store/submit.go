@@ -37,14 +37,6 @@ func (e *encoder) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Submit submits writes: it is Queue and Flush. The caller holds no lock that sink.Synced takes, and
-// may wait for the disk.
-func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
-	if s.Queue(subs, sink, token) {
-		s.Flush()
-	}
-}
-
 // Queue submits writes without a disk call, in the order of the calls. Exactly one call of
 // sink.Synced(token) follows, perhaps before Queue returns: when all submissions so far are durable,
 // or with the error that stopped the store. flush reports that a call of Flush must follow. Readers
@@ -55,7 +47,7 @@ func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
 // error.
 func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 	if !s.queue(subs, sink, token) {
-		sink.Synced(token, ErrClosed)
+		sink.Synced(token, errClosed)
 		return false
 	}
 	return s.noSync.Load()

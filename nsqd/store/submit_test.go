@@ -34,7 +34,7 @@ func TestSubmissionsOfSeveralLoops(t *testing.T) {
 			synced := make(answer, submissions)
 			for range submissions {
 				d := queue.NewDraft(bodyBytes)
-				d.Add(make([]byte, bodyBytes))
+				_ = d.AddMessage(queue.Message{Body: make([]byte, bodyBytes)})
 				w := queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{m.batch(rng, d.Draft(ident.RequestID{}))}}
 				s.Submit([]Submission{{m.p, []queue.Write{w}}}, synced, 1)
 			}

@@ -81,7 +81,7 @@ func newTailsWorld(t *testing.T, partitions int, bound int64) *tailsWorld {
 // put submits one batch and waits until it is durable.
 func (w *tailsWorld) put(i, size int) {
 	d := queue.NewDraft(size)
-	d.Add(make([]byte, size))
+	_ = d.AddMessage(queue.Message{Body: make([]byte, size)})
 	draft := d.Draft(ident.RequestID{})
 	batch := draft.Seal(w.ends[i], 1, w.crcs[i], 1)
 	w.ends[i], w.crcs[i] = batch.End, batch.CRC

@@ -230,7 +230,7 @@ func (m *model) put(t *testing.T, s *Store, n, size int) {
 	drafts := make([]queue.Draft, n)
 	for i := range drafts {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, size))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, size)})
 		drafts[i] = d.Draft(ident.RequestID{})
 	}
 	m.append(t, s, drafts...)
@@ -270,7 +270,7 @@ func TestIndexOfACutThatWasLost(t *testing.T) {
 	p.Index().Truncate(other.end().at.Offset)
 	for range 80 {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, 90))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, 90)})
 		other.batch(rng, d.Draft(ident.RequestID{}))
 	}
 	arm(true)

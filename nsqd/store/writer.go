@@ -90,7 +90,7 @@ func (w *writer) ask(p *Partition) error {
 	w.mu.Lock()
 	if w.mu.closing {
 		w.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	}
 	w.mu.requests = append(w.mu.requests, request{p, answer})
 	w.wake.Signal()

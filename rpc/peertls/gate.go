@@ -111,17 +111,17 @@ func (g *Gate) Counts() Counts {
 	return Counts{Admitted: g.mu.admitted, Waiting: g.mu.waiting.Len(), Displaced: g.displaced.Load(), Refused: g.refused.Load()}
 }
 
-// Listener gives each accepted connection a seat, until its Close.
-type Listener struct {
+// listener gives each accepted connection a seat, until its Close.
+type listener struct {
 	net.Listener
 	gate *Gate
 }
 
 // NewListener puts a gate in front of a listener.
-func NewListener(l net.Listener, g *Gate) *Listener { return &Listener{Listener: l, gate: g} }
+func NewListener(l net.Listener, g *Gate) net.Listener { return &listener{Listener: l, gate: g} }
 
 // Accept implements net.Listener; the connection is a *Conn.
-func (l *Listener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err

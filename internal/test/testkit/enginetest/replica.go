@@ -100,7 +100,9 @@ func (r *Replica) Append(d queue.Draft) ident.Offset {
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: ms,
 	})
 	done := make(synced, 1)
-	r.Store.Submit([]store.Submission{{Partition: p, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1)
+	if r.Store.Queue([]store.Submission{{Partition: p, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1) {
+		r.Store.Flush()
+	}
 	require.NoError(r.t, <-done)
 	r.End, r.crc = b.End, b.CRC
 	r.Show(func(v *replica.View) { v.End = r.End })
@@ -110,7 +112,7 @@ func (r *Replica) Append(d queue.Draft) ident.Offset {
 // Publish publishes a message.
 func (r *Replica) Publish(body string) {
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	r.Write(d.Draft(ident.RequestID{}))
 }
 
