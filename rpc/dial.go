@@ -51,10 +51,13 @@ func (p *peer) connect(ctx context.Context) time.Duration {
 
 // dial connects and performs the handshake.
 func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
-	raw, err := p.t.dialTCP(ctx, address)
+	dialing, cancel := context.WithTimeout(ctx, p.t.o.Times.Dial)
+	defer cancel()
+	raw, err := p.t.o.Dial(dialing, address)
 	if err != nil {
 		return nil, err
 	}
+	tune(raw)
 	c := p.t.newConn(raw, true)
 	c.address = address
 	if p.t.o.TLS != nil {
@@ -68,16 +71,6 @@ func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func (t *Transport) dialTCP(ctx context.Context, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.o.Times.Dial)
-	defer cancel()
-	nc, err := t.o.Dial(ctx, address)
-	if err == nil {
-		tune(nc)
-	}
-	return nc, err
 }
 
 // clientTLS names the server by its address, for the check of its certificate, unless the options name

@@ -40,11 +40,6 @@ type Transport struct {
 func New(o Options) *Transport {
 	o = o.withDefaults()
 	t := &Transport{o: o, log: o.Log, start: time.Now(), gate: peertls.NewGate(o.Connections)}
-	if t.log == nil {
-		quiet := logrus.New()
-		quiet.SetOutput(io.Discard)
-		t.log = quiet
-	}
 	t.refusals = peertls.NewRefusals(t.log)
 	t.self.Store(&o.Self)
 	t.peers.Store(&map[ident.Node]*peer{})

@@ -28,13 +28,6 @@ func (l *Local) requireSync(topic string, id ident.TopicID) error {
 	return l.setSync(true, topic)
 }
 
-// syncFor is requireSync for a topic that has changed.
-func (l *Local) syncFor(topic string, id ident.TopicID) {
-	if err := l.requireSync(topic, id); err != nil {
-		l.o.Log.WithError(err).WithField("topic", topic).Error("cannot sync a topic that requires it")
-	}
-}
-
 // RunDurability brings the store to the durability that the topics with a replica here
 // require. It returns when ctx ends.
 func (l *Local) RunDurability(ctx context.Context) {

@@ -22,7 +22,11 @@ func (l *Local) TopicChanged(name string) {
 			p.SetLimits(limitsOf(t))
 		}
 		if l.o.MayCache && len(hosted) > 0 && !l.allowsCache(t.ID) {
-			l.o.Group.Go(func(context.Context) { l.syncFor(name, t.ID) })
+			l.o.Group.Go(func(context.Context) {
+				if err := l.requireSync(name, t.ID); err != nil {
+					l.o.Log.WithError(err).WithField("topic", name).Error("cannot sync a topic that requires it")
+				}
+			})
 		}
 	}
 }

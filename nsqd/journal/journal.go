@@ -281,18 +281,11 @@ func (j *Journal) filesLocked() int {
 	return min(j.mu.begun, maxFree)
 }
 
-// Written is the number of bytes that this run has written.
-func (j *Journal) Written() int64 {
+// Written is the number of groups that this run has synced, and the bytes that it has written.
+func (j *Journal) Written() (syncs, bytes int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.mu.written
-}
-
-// Syncs is the number of groups that this run has synced.
-func (j *Journal) Syncs() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.mu.syncs
+	return j.mu.syncs, j.mu.written
 }
 
 // Busy is the time for which a group, or the acknowledgement record, has been on its way to the disk:

@@ -45,14 +45,12 @@ func (d *Draft) ByContent(key []byte) Draft {
 		return *d
 	}
 	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+int(d.Count)*len(Identity{}))}
-	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
-		size := 4 + binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4:size])
+	for _, encoded := range encodedMessages(d.Bytes[HeaderSize:]) {
+		m, _ := decodeMessage(encoded[4:])
 		if m.Identity == (Identity{}) {
 			m.Identity = IdentityOfContent(key, m.Header, m.Body)
 		}
 		_ = out.AddMessage(m) // its header had a valid size before
-		p = p[size:]
 	}
 	return out.Draft(d.Request)
 }
@@ -131,11 +129,9 @@ func (d *Draft) Identities(visit func(n int, x Identity)) {
 }
 
 func identities(p []byte, visit func(n int, x Identity)) {
-	for n := 0; len(p) > 0; n++ {
-		size := binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4 : 4+size])
+	for n, encoded := range encodedMessages(p) {
+		m, _ := decodeMessage(encoded[4:])
 		visit(n, m.Identity)
-		p = p[4+size:]
 	}
 }
 
@@ -143,15 +139,12 @@ func identities(p []byte, visit func(n int, x Identity)) {
 // id of the whole put.
 func (d *Draft) Keep(keep func(n int) bool) Draft {
 	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes))}
-	p := d.Bytes[HeaderSize:]
-	for n := 0; len(p) > 0; n++ {
-		size := 4 + binary.LittleEndian.Uint32(p)
+	for n, encoded := range encodedMessages(d.Bytes[HeaderSize:]) {
 		if keep(n) {
-			out.bytes = append(out.bytes, p[:size]...)
+			out.bytes = append(out.bytes, encoded...)
 			out.count++
-			out.identified = out.identified || p[4]&messageIdentity != 0
+			out.identified = out.identified || encoded[4]&messageIdentity != 0
 		}
-		p = p[size:]
 	}
 	return out.Draft(d.Request)
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -124,6 +125,19 @@ func (d *Draft) FirstHeader() []byte {
 	}
 	m, _ := decodeMessage(firstOf(d.Bytes[HeaderSize:]))
 	return m.Header
+}
+
+// encodedMessages yields the messages of a checked payload, with their lengths.
+func encodedMessages(p []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		for n := 0; len(p) > 0; n++ {
+			size := 4 + binary.LittleEndian.Uint32(p)
+			if !yield(n, p[:size]) {
+				return
+			}
+			p = p[size:]
+		}
+	}
 }
 
 // firstOf is the first message of a payload, without its length.

@@ -276,25 +276,23 @@ func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	return list[n].base, true
 }
 
-// TrimHead removes the files that lie completely below an offset, except the last file. It reports
-// whether it removed any. It syncs the directory before and after each removal, so no power cut
-// leaves a gap, or the removal without the file that follows.
-func (s *Segments) TrimHead(below ident.Offset) (bool, error) {
-	trimmed := false
+// TrimHead removes the files that are completely below an offset, except the last file. It syncs the
+// directory before and after each removal, so no power cut leaves a gap, or the removal without the file
+// that follows.
+func (s *Segments) TrimHead(below ident.Offset) error {
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
 		if err := s.syncDir(); err != nil {
-			return trimmed, err
+			return err
 		}
 		s.set(list[1:])
 		if err := s.remove(list[0].base); err != nil {
-			return trimmed, err
+			return err
 		}
 		if err := s.syncDir(); err != nil {
-			return trimmed, err
+			return err
 		}
-		trimmed = true
 	}
-	return trimmed, nil
+	return nil
 }
 
 // Sync makes all writes and cuts so far durable, directory included.

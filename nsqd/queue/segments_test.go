@@ -90,7 +90,7 @@ func TestNewFileBeginsAFile(t *testing.T) {
 	require.NoError(t, s.Truncate(head))
 	require.NoError(t, s.Write(batches[4:]))
 	require.Len(t, s.segments(), 2)
-	_, err = s.TrimHead(head)
+	err = s.TrimHead(head)
 	require.NoError(t, err)
 	require.NoError(t, s.Truncate(head))
 	require.NoError(t, s.Write(batches[4:]))
@@ -113,7 +113,7 @@ func TestSegmentsModel(t *testing.T) {
 			},
 			"trim": func(t *rapid.T) {
 				below := ident.Offset(rapid.Int64Range(0, int64(m.end().End.Offset)).Draw(t, "below"))
-				_, err := s.TrimHead(below)
+				err := s.TrimHead(below)
 				require.NoError(t, err)
 				start, _ := s.Start()
 				for len(m.log) > 0 && m.log[0].At.Offset < start {

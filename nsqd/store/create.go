@@ -252,7 +252,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 	p.mu.first = first // set before the files are removed: a reader from the old start would find nothing there
 	p.mu.quarantine.retain(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
-	if _, err := p.segments.TrimHead(below.Offset); err != nil {
+	if err := p.segments.TrimHead(below.Offset); err != nil {
 		p.store.fail(err) // a failed sync of the folder must not be retried
 		return err
 	}

@@ -72,7 +72,7 @@ type Options struct {
 }
 
 // Sink receives the completion of submissions. It is called from the journal's goroutine, or with
-// NoSync from the goroutine that calls Submit, once at a time. It must not block. An error is
+// NoSync from the goroutine that calls Flush, once at a time. It must not block. An error is
 // final: the store has stopped.
 type Sink interface{ Synced(token uint64, err error) }
 
@@ -133,7 +133,7 @@ func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 
 // Journalled returns the number of groups of submissions that this run has synced, and the bytes
 // that it has written to the journal.
-func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Syncs(), s.journal.Written() }
+func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Written() }
 
 // Synced reports whether all later writes are synced to the disk before they are
 // acknowledged.

@@ -165,7 +165,8 @@ func (w *writer) run() {
 		}
 		clear(works)
 		spare = works
-		due := begun || w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
+		_, written := w.s.journal.Written()
+		due := begun || written-w.written >= w.s.o.CheckpointBytes
 		if asked := slices.ContainsFunc(requests, forCheckpoint); err == nil && (due || closing || asked) {
 			err = w.checkpoint(mark, reason(closing, asked))
 		}
@@ -316,7 +317,8 @@ func reason(close, requested bool) occasion {
 // syncs more at once as needed to end before the journal has grown by half of CheckpointBytes.
 func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	s := w.s
-	began, written := time.Now(), s.journal.Written()
+	began := time.Now()
+	_, written := s.journal.Written()
 	c := &checkpoint{
 		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: why == closing,
 		entries: map[uint64]entry{}, versions: map[uint64]version{},
@@ -324,7 +326,8 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	partitions := s.Partitions()
 	synced := make([]syncedState, len(partitions))
 	behind := func(done int) bool {
-		more := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
+		_, present := s.journal.Written()
+		more := float64(present-written) / float64(s.o.CheckpointBytes/2)
 		return why != grown || w.awaited() || more > float64(done)/float64(len(partitions))
 	}
 	err := forEachPaced(len(partitions), behind, func(i int) (err error) {

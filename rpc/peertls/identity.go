@@ -6,8 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,11 +44,6 @@ func Load(files Files, names *Names, log logrus.FieldLogger) (*Identity, error) 
 	if files == (Files{}) {
 		return nil, nil
 	}
-	if log == nil {
-		quiet := logrus.New()
-		quiet.SetOutput(io.Discard)
-		log = quiet
-	}
 	i := &Identity{files: files, names: names, log: log}
 	contents, err := files.read()
 	if err != nil {
@@ -75,7 +70,7 @@ func (i *Identity) Config() *tls.Config {
 func (i *Identity) refreshLocked() {
 	i.mu.read = time.Now()
 	contents, err := i.files.read()
-	if err == nil && same(contents, i.mu.contents) {
+	if err == nil && slices.EqualFunc(contents[:], i.mu.contents[:], bytes.Equal) {
 		return
 	}
 	var config *tls.Config
@@ -91,15 +86,6 @@ func (i *Identity) refreshLocked() {
 		i.mu.failed = true
 		i.log.WithError(err).Error("cannot use the changed certificate, key or authority for connections between brokers: the earlier ones remain in use")
 	}
-}
-
-func same(a, b [3][]byte) bool {
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // Check returns ErrName unless the certificate belongs to the node.
