@@ -281,7 +281,7 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// TrimHead moves the start up to p, where a batch begins, and removes the files that lie completely
+// TrimHead moves the start up to p, where a batch begins, and removes the files that are completely
 // below.
 func (l *Log) TrimHead(p ident.Position) error {
 	l.mu.Lock()

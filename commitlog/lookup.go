@@ -9,7 +9,7 @@ import (
 )
 
 // Last is the newest record. It may end before End if the records up to End are lost, and it may
-// lie before Start.
+// be before Start.
 func (l *Log) Last() (Record, bool) {
 	return l.lastWhere(func(Record) bool { return true })
 }
@@ -20,7 +20,7 @@ func (l *Log) AtOffset(o ident.Offset) (Record, bool) {
 	return r, ok && o < r.End().Offset && o >= l.Start().Offset
 }
 
-// AtSequence finds the record of the batch that holds message n.
+// AtSequence finds the record of the batch with message n.
 func (l *Log) AtSequence(n ident.Sequence) (Record, bool) {
 	r, ok := l.lastWhere(func(r Record) bool { return r.First <= n })
 	return r, ok && n < r.End().Sequence && r.Offset >= l.Start().Offset

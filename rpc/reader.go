@@ -31,7 +31,7 @@ type frameReader struct {
 // unfinished is a frame of which only the first pieces have arrived.
 type unfinished struct {
 	arrival
-	have int // payload bytes; 0 = none is open
+	have int // payload bytes; 0 = no open frame
 }
 
 func newFrameReader(r io.Reader) *frameReader {

@@ -66,7 +66,7 @@ type Options struct {
 type Local struct {
 	o          Options
 	locks      [openers]sync.Mutex            // by partition; see lock
-	durability sync.Mutex                     // held while the store's durability is judged and changed
+	durability sync.Mutex                     // held while the store's durability is checked and changed
 	introduced map[ident.Partition]introduced // owned by the goroutine that applies the metadata
 	waiting    map[ident.Partition]bool       // for disk space; owned by the same goroutine
 }

@@ -10,7 +10,7 @@
 //  2. A deferred message is settled. It either waits for its deadline, or is active: ready, or in
 //     flight again.
 //  3. The confirmed sequence moves back only by Seek.
-//  4. A Progress holds absolute values. A suffix of the deltas of a cursor that is applied again to a
+//  4. A Progress has absolute values. A suffix of the deltas of a cursor that is applied again to a
 //     newer state ends in that state.
 //  5. An unreplicated cursor collects nothing for a delta, so that nothing grows without bound.
 //

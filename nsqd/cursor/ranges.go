@@ -17,7 +17,7 @@ const blockSpans = 256
 // blockSpans. A million finishes in random order then cost a short copy each. One flat slice was
 // rejected: an insertion would move megabytes.
 type rangeSet struct {
-	blocks [][]Span // none is empty
+	blocks [][]Span // not empty
 	spare  []Span   // the array of a block that became empty
 	count  uint64   // sequences in the set
 	spans  int

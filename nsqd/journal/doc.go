@@ -24,7 +24,7 @@
 // # Goroutines
 //
 // Start starts two, and Close waits for both: write writes and syncs the groups and calls durable;
-// prepare keeps one free file ready. The timer of the acknowledgement record runs syncRecord in a
+// prepare creates free files in advance. The timer of the acknowledgement record runs syncRecord in a
 // goroutine of its own, for which Close waits too.
 //
 // # Locks

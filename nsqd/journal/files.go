@@ -37,7 +37,7 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-// prepare keeps one free file ready, so that the writer need not fill one with zeros. Started by
+// prepare creates free files in advance, so that the writer need not fill one with zeros. Started by
 // Start, ends after the writer or with an error, waited for by Close.
 func (j *Journal) prepare() {
 	defer j.done.Done()
@@ -98,7 +98,7 @@ func (j *Journal) use(f vfs.File, name string) *logFile {
 	return &logFile{File: f, name: name, direct: !j.o.NoSync && !j.o.Mixed && f.Direct()}
 }
 
-// Release states that a durable checkpoint holds all groups up to group. Files without newer groups
+// Release reports that a durable checkpoint includes all groups up to group. Files without newer groups
 // are reused.
 func (j *Journal) Release(group uint64) error {
 	j.mu.Lock()

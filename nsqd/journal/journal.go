@@ -54,7 +54,7 @@ type Journal struct {
 		free     []*logFile // ready to be written
 		used     []*logFile // oldest first; the last is the writer's
 		created  uint64     // number for the next new file
-		begun    int        // number of files that ever held a group
+		begun    int        // number of files that ever had a group
 		mark     Mark       // the newest durable group
 		written  int64      // bytes written by this run
 		syncs    int64      // fdatasyncs of groups by this run
@@ -81,7 +81,7 @@ type logFile struct {
 	vfs.File
 	name   string
 	direct bool   // written past the page cache
-	begun  bool   // it ever held a group
+	begun  bool   // it ever had a group
 	last   uint64 // highest group in it
 }
 

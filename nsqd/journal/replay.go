@@ -20,8 +20,8 @@ type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
-	// Files, if not 0, is the number of files of at least FileBytes that held groups at that time. A
-	// file that was used once always holds some, and the remaining files do not show that one was
+	// Files, if not 0, is the number of files of at least FileBytes that had groups at that time. A
+	// file that was used once always has some, and the remaining files do not show that one was
 	// removed.
 	Files     int
 	FileBytes int64
@@ -49,10 +49,10 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  header // header of the group at its beginning; zero if there is none
+	first  header // header of the group at its beginning; or zero
 }
 
-// begun reports whether the file ever held a group: it is not all zeros.
+// begun reports whether the file ever had a group: it is not all zeros.
 func (im *image) begun() bool {
 	return slices.ContainsFunc(im.data, func(b byte) bool { return b != 0 })
 }

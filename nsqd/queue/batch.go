@@ -48,7 +48,7 @@ const (
 	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the committed end
 	// has passed the marker.
 	ControlMarker uint8 = 1
-	// ControlRelocation holds copies of older messages, so that retention may remove the head of
+	// ControlRelocation has copies of older messages, so that retention may remove the head of
 	// the log although the messages are not finished; see relocationBuilder.
 	ControlRelocation uint8 = 2
 )

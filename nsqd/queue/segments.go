@@ -122,7 +122,7 @@ func (s *Segments) HeadEnd() (ident.Offset, bool) {
 	return list[0].end(), true
 }
 
-// End is the end of the last file, 0 if there is none.
+// End is the end of the last file, 0 without files.
 func (s *Segments) End() ident.Offset {
 	list := s.segments()
 	if len(list) == 0 {
@@ -325,7 +325,7 @@ func (s *Segments) Close() (err error) {
 	return err
 }
 
-// covering finds the file that holds offset o.
+// covering finds the file with offset o.
 func (s *Segments) covering(o ident.Offset) (segment, bool) {
 	list := s.segments()
 	i := sort.Search(len(list), func(i int) bool { return list[i].base > o }) - 1

@@ -213,7 +213,7 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	return nil
 }
 
-// dropTopicFolder removes the folder of a topic if it holds no partition. Otherwise every topic
+// dropTopicFolder removes the folder of a topic if it has no partition. Otherwise every topic
 // that ever existed would leave a folder. If a power cut undoes the removal, an empty folder stays,
 // which is harmless.
 func (s *Store) dropTopicFolder(name string) error {
@@ -230,7 +230,7 @@ func (s *Store) dropTopicFolder(name string) error {
 	return s.o.FS.Remove(dir)
 }
 
-// TrimHead removes the segments that lie completely below a position (retention). The newest
+// TrimHead removes the segments that are completely below a position (retention). The newest
 // segment always stays. While the segments lag behind a cut of the log, their bounds are not those
 // of the log, and TrimHead removes nothing.
 func (p *Partition) TrimHead(below ident.Position) error {

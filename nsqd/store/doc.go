@@ -15,7 +15,7 @@
 //  3. The end of a partition is the checkpoint's entry plus the replay, never the size of a file. A
 //     failed checksum cuts nothing: the range goes into quarantine, until Repair writes bytes there
 //     that the chain of checksums proves.
-//  4. A journal file is reused only after a durable checkpoint holds all its groups. After Open
+//  4. A journal file is reused only after a durable checkpoint includes all its groups. After Open
 //     nothing is acknowledged before the replayed tail was written again and synced, because pages
 //     after a failed sync may be in the cache only.
 //  5. A partition gets a new store id, durably, before it answers anything, if acknowledged bytes are

@@ -147,7 +147,7 @@ func (r *storeRecovery) loadAll() error {
 	return err
 }
 
-// load opens one folder; nil if it holds no partition.
+// load opens one folder; nil if it has no partition.
 func (r *storeRecovery) load(f folder) (*recovery, error) {
 	p, doubtful, err := r.s.load(f.topic, f.id)
 	if p == nil || err != nil {

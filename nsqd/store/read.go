@@ -66,7 +66,7 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 	return nil, fmt.Errorf("%w: %s", errCutDuringRead, p.id)
 }
 
-// ReadSequence is ReadAt from the batch that holds message n, or from the start of the log if n is
+// ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is
 // older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	b, err := p.readSequence(n, max)
@@ -173,7 +173,7 @@ func (p *Partition) boundaryAt(o ident.Offset) (ident.Offset, bool) {
 	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
 }
 
-// boundaryOf finds the offset of the batch that holds message n, or the beginning of the log if n
+// boundaryOf finds the offset of the batch with message n, or the start of the log if n
 // is older.
 func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if start := p.Start(); n < start.Sequence {

@@ -37,7 +37,7 @@ var (
 	errExists = errors.New("store: the partition exists")
 	// errUnknown means that the partition is not in this store.
 	errUnknown = errors.New("store: no such partition")
-	// ErrDiskFull means that Create found no space. Nothing was created, and the store keeps running.
+	// ErrDiskFull means that Create found no space. Nothing was created, and the store continues.
 	ErrDiskFull = errors.New("store: the disk is full")
 	// errClosed means that Close was called.
 	errClosed = errors.New("store: closed")

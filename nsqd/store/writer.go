@@ -51,7 +51,7 @@ func (w *writer) start(s *Store, mark journal.Mark) {
 }
 
 // add takes durable submissions; mark is the journal's mark after them. It wakes the goroutine only
-// when enough has collected, because the memory tail and the journal hold everything until then.
+// when enough has collected, because the memory tail and the journal have everything until then.
 func (w *writer) add(works []*pendingSubmit, mark journal.Mark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

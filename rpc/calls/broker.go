@@ -29,7 +29,7 @@ type (
 		Node ident.Node
 		Low  bool
 	}
-	// BusyReply is the longer of the two times; 0 if none is under way.
+	// BusyReply is the longer of the two times, or 0.
 	BusyReply struct{ Milliseconds int64 }
 	// HideNotice names a topic and a node ("broadcast_address:http_port").
 	HideNotice struct{ Topic, Node string }

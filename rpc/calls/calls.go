@@ -67,7 +67,7 @@ func Limits(method string) rpc.CallLimits {
 	switch method {
 	case string(Deferred):
 		l.Request = cancelBytes
-	case string(Batches), string(Peek): // bytes of messages, which take no more room when decoded
+	case string(Batches), string(Peek): // bytes of messages, which do not grow when decoded
 		l.Response = rpc.MaxPayload
 	case string(Digest), string(Positions), string(Console):
 		l.Response = 4 * responseBytes

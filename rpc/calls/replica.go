@@ -75,7 +75,7 @@ type (
 		ident.Partition
 		From ident.Offset
 	}
-	// BatchesReply has the batches one after the other, as they lie in the log.
+	// BatchesReply has the batches one after the other, as in the log.
 	BatchesReply struct{ Batches rpc.Bytes }
 	// TransferRequest names a partition and the member that is to lead it.
 	TransferRequest struct {

@@ -51,14 +51,14 @@ func (g *Gate) Enter(c net.Conn) *Seat {
 	s.at = g.mu.waiting.Add(limits.Network(c), s)
 	if g.mu.waiting.Len() > g.limits.Waiting {
 		out := g.mu.waiting.Next().Value
-		out.standUpLocked()
+		out.stopWaitingLocked()
 		g.displaced.Add(1)
 		_ = out.conn.Close() // its goroutine notices and leaves
 	}
 	return s
 }
 
-func (s *Seat) standUpLocked() {
+func (s *Seat) stopWaitingLocked() {
 	if s.at != nil {
 		s.gate.mu.waiting.Remove(s.at)
 		s.at = nil
@@ -80,7 +80,7 @@ func (s *Seat) Admit() bool {
 		g.refused.Add(1)
 		return false
 	}
-	s.standUpLocked()
+	s.stopWaitingLocked()
 	s.admitted = true
 	g.mu.admitted++
 	return true
@@ -91,7 +91,7 @@ func (s *Seat) Leave() {
 	g := s.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.standUpLocked()
+	s.stopWaitingLocked()
 	if s.admitted {
 		s.admitted = false
 		g.mu.admitted--
