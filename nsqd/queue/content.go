@@ -84,6 +84,9 @@ func contentHeader(fields []field) (key, rest []byte) {
 
 // fieldsOf lists the fields of a JSON object.
 func fieldsOf(header []byte) (fields []field, ok bool) {
+	if len(header) == 0 {
+		return nil, false
+	}
 	s, valid := ScanFields(header), true
 	for s.Next() {
 		fields = append(fields, field{s.Name, s.Value})
