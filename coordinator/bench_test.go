@@ -40,7 +40,7 @@ func benchmarkPut(b *testing.B, atLeader bool, inFlight int) {
 	for b.Loop() {
 		slots <- struct{}{}
 		d := queue.NewDraft(len(body))
-		d.Add(body)
+		_ = d.AddMessage(queue.Message{Body: body})
 		done.Add(1)
 		p.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(r api.PutResult) {
 			if r.Err != nil {

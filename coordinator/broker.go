@@ -55,7 +55,7 @@ type Broker struct {
 	engine    *engine.Engine
 	peers     *liveness.Peers
 	directory *query.Directory
-	hosting   *replicas.Hosting
+	replicas  *replicas.Local
 	work      *maintenance.Work
 
 	changed  edges

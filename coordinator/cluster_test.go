@@ -25,6 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
@@ -44,7 +45,7 @@ type cluster struct {
 	meta  *metadatatest.Memory
 	log   *logrus.Logger
 	size  int
-	disks map[string]*vfs.Memory
+	disks map[string]*vfstest.Memory
 	nodes map[string]*broker
 
 	sessions       map[string]*metadatatest.Memory // each broker's way to the metadata
@@ -64,7 +65,7 @@ type cluster struct {
 	mayPublish     func(user, topic string) bool
 	noSync         bool                // durability "replicated"
 	durability     metadata.Durability // of new topics; "" = the default
-	hook           vfs.Hook            // sees the calls to every disk; nil = none
+	hook           vfstest.Hook        // sees the calls to every disk; nil = none
 	members        *members            // of the metadata store; nil = the brokers embed none
 	events         map[string]*events.Recorder
 	metrics        *metrics.Recorder // of all brokers; nil = none
@@ -103,7 +104,7 @@ func newClusterOf(t testing.TB, o cluster) *cluster {
 	c := &cluster{
 		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: cmp.Or(o.level, metadata.Level), tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*metadatatest.Memory{}, mu: &sync.Mutex{},
 		t: t, meta: metadatatest.NewMemory(), log: logrus.New(), size: size,
-		disks: map[string]*vfs.Memory{}, nodes: map[string]*broker{},
+		disks: map[string]*vfstest.Memory{}, nodes: map[string]*broker{},
 	}
 	c.log.SetOutput(io.Discard)
 	if os.Getenv("LOCKSTEP_TEST_LOG") != "" {
@@ -119,7 +120,7 @@ func newClusterOf(t testing.TB, o cluster) *cluster {
 	var starts sync.WaitGroup
 	var mu sync.Mutex
 	for i := range size {
-		c.disks[fmt.Sprintf("n%d", i+1)] = vfs.NewMemory()
+		c.disks[fmt.Sprintf("n%d", i+1)] = vfstest.NewMemory()
 	}
 	for name := range c.disks {
 		starts.Go(func() {
@@ -178,7 +179,7 @@ func (c *cluster) fs(name string) vfs.FS {
 	if c.hook == nil {
 		return c.disks[name]
 	}
-	return vfs.Wrap(c.disks[name], func(op vfs.Op) error {
+	return vfstest.Wrap(c.disks[name], func(op vfstest.Op) error {
 		op.Name = name + op.Name
 		return c.hook(op)
 	})
@@ -196,7 +197,7 @@ func (c *cluster) kill(name string) {
 // wipe gives a dead broker another disk. It also ends the registration of the broker,
 // because no other data path may take the name over before.
 func (c *cluster) wipe(name string) {
-	c.disks[name] = vfs.NewMemory()
+	c.disks[name] = vfstest.NewMemory()
 	e, err := c.meta.Get(context.Background(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 	if err == nil {
 		c.meta.Expire(e.Lease)
@@ -277,7 +278,7 @@ func (c *cluster) put(on, topic, body string) error {
 		return err
 	}
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	a := make(answers, 1)
 	p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
 	select {

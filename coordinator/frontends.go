@@ -70,7 +70,7 @@ func (c console) Policy(topic, channel string) (api.ChannelPolicy, error) {
 
 // AskConsole asks the console of another broker.
 func (c console) AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error) {
-	r, err := calls.Console.Ask(ctx, c.b.dispatch, n, calls.ConsoleRequest{JSON: question})
+	r, err := calls.Console.Ask(ctx, c.b.dispatch, n, calls.ConsoleJSON{JSON: question})
 	return r.JSON, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // TestRepeatsAreRecognisedAsLongAsEdgesRepeat: whatever the put limit (--put-hold, up to ten
@@ -20,7 +20,7 @@ func TestRepeatsAreRecognisedAsLongAsEdgesRepeat(t *testing.T) {
 	for _, limit := range []time.Duration{0, time.Second, 9 * time.Second, time.Minute, 10 * time.Minute} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			o, err := Options{
-				Meta: metadatatest.NewMemory(), Listen: &net.TCPListener{}, FS: vfs.NewMemory(), Dir: "/data", Node: metadata.NodeState{Name: "n1", RPCAddress: "x"},
+				Meta: metadatatest.NewMemory(), Listen: &net.TCPListener{}, FS: vfstest.NewMemory(), Dir: "/data", Node: metadata.NodeState{Name: "n1", RPCAddress: "x"},
 				Gateway: gateway.Options{PutLimit: limit},
 			}.withDefaults()
 			require.NoError(t, err)

@@ -69,7 +69,7 @@ func (b *Broker) makeComponents() dispatch.Components {
 	})
 	core := &core{Broker: b, Engine: b.engine}
 	b.Gateway = gateway.New(core, b.rpc, b.o.Gateway)
-	b.hosting = replicas.New(replicas.Options{
+	b.replicas = replicas.New(replicas.Options{
 		Self: b.self, Incarnation: b.session.Newest, Engine: b.engine, Store: b.store, Catalog: b.catalog,
 		Meta: b.o.Meta, Keys: b.keys, Peers: b.peers, Space: b.work.Space, Replica: b.o.Replica, Queue: b.o.Queue,
 		MayCache: b.o.NoSync, Group: b.tasks, Log: b.log,
@@ -87,7 +87,7 @@ func (b *Broker) makeComponents() dispatch.Components {
 	b.work.Admin, b.work.Publisher = b.Admin, b.Gateway
 	b.work.Others, b.work.Alive, b.work.Replicas = b.peers.Others, b.directory.Alive, b.directory.Replicas
 	return dispatch.Components{
-		Engine: b.engine, Gateway: b.Gateway, Peers: b.peers, Events: b.o.Events, Hosting: b.hosting, Queues: b.Admin.Queues,
+		Engine: b.engine, Gateway: b.Gateway, Peers: b.peers, Events: b.o.Events, Replicas: b.replicas, Queues: b.Admin.Queues,
 		Inspector: b.Inspector, Directory: b.directory, Space: b.work.Space, Console: b.answerConsole,
 		Idleness: b.work.Idleness, Repair: b.work.Repair,
 	}
@@ -97,7 +97,7 @@ func (b *Broker) makeComponents() dispatch.Components {
 func (b *Broker) drive() {
 	for _, run := range []func(context.Context){
 		b.watch, b.awaitStore, b.runRegistration, b.runCounting, b.runObserving,
-		b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable, watchdog{b}.runWatchdog, b.hosting.RunDurability,
+		b.engine.RunClock, b.engine.RunNearTimer, b.contact.Run, b.peers.RunUnreachable, watchdog{b}.runWatchdog, b.replicas.RunDurability,
 		b.runController,
 	} {
 		b.tasks.Go(run)

@@ -74,7 +74,7 @@ func TestPutsToAPartition(t *testing.T) {
 		p := c.nodes["n1"].Gateway
 		put := func(partition int) api.PutResult {
 			d := queue.NewDraft(1)
-			d.Add([]byte("x"))
+			_ = d.AddMessage(queue.Message{Body: []byte("x")})
 			a := make(answers, 1)
 			p.PublishAt("orders", partition, d.Draft(ident.RequestID{}), a)
 			return <-a

@@ -25,7 +25,7 @@ func (c *cluster) fill(topic string, n int) {
 	a := make(answers, n)
 	for range n {
 		d := queue.NewDraft(len(body))
-		d.Add(body)
+		_ = d.AddMessage(queue.Message{Body: body})
 		p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
 	}
 	for range n {

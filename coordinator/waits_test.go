@@ -135,7 +135,7 @@ func TestQueueOfADeletedTopicDoesNotLead(t *testing.T) {
 				puts.Go(func() {
 					for ctx.Err() == nil {
 						d := queue.NewDraft(1)
-						d.Add([]byte("x"))
+						_ = d.AddMessage(queue.Message{Body: []byte("x")})
 						done := make(fates, 1)
 						c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{}), done)
 						if (<-done).Outcome != replica.Committed {

@@ -30,7 +30,7 @@ func (b *Broker) watch(ctx context.Context) {
 		case <-b.peers.Changed():
 			b.peers.JudgeLeaders()
 		case <-retry.C:
-			b.hosting.Retry()
+			b.replicas.Retry()
 		}
 	}
 }
@@ -61,19 +61,19 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 	for _, n := range touched.Live {
 		b.peers.PostLive(n)
 	}
-	b.hosting.PartitionsChanged(touched.Partitions)
+	b.replicas.PartitionsChanged(touched.Partitions)
 	for _, name := range touched.Topics {
-		b.hosting.TopicChanged(name)
+		b.replicas.TopicChanged(name)
 	}
 	for _, id := range touched.Trash {
-		b.hosting.TrashChanged(id)
+		b.replicas.TrashChanged(id)
 	}
 	slices.Sort(touched.Channels)
 	for _, t := range slices.Compact(touched.Channels) {
-		b.hosting.ChannelsChanged(t)
+		b.replicas.ChannelsChanged(t)
 	}
 	if ch.Reset { // tombstones may have come and gone unseen
-		b.tasks.Go(b.hosting.Sweep)
+		b.tasks.Go(b.replicas.Sweep)
 	}
 	b.catalog.Notify()
 }

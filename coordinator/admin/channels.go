@@ -75,7 +75,7 @@ func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, 
 	if err != nil || place.Kind != api.PlaceSequence || ok && !known.Deleting {
 		return err
 	}
-	s := seeker{leaders: c.leaders, op: calls.QueueOp{Topic: uint64(t.ID), From: from}}
+	s := seeker{leaders: c.leaders, op: calls.QueueOp{Partition: ident.Partition{Topic: t.ID}, From: from}}
 	if len(numbers) == 0 {
 		numbers = numbersOf(t)
 	}

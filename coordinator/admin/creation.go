@@ -140,7 +140,7 @@ func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
 			continue
 		}
 		asked.Go(func() {
-			req := calls.PrepareRequest{Name: c.spec.name, Topic: uint64(c.id), Partitions: numbers, Durability: string(c.spec.durability)}
+			req := calls.PrepareRequest{Name: c.spec.name, Topic: c.id, Partitions: numbers, Durability: string(c.spec.durability)}
 			resp, err := calls.Prepare.Ask(ctx, t.o.Caller, node, req)
 			if err != nil || len(resp.Stores) != len(numbers) {
 				t.o.Log.WithError(err).WithField("node", node).Warn("broker did not prepare its replicas")
@@ -150,7 +150,7 @@ func (t *Topics) prepare(ctx context.Context, c *creation) prepared {
 			defer mu.Unlock()
 			out[node] = map[int]ident.StoreID{}
 			for i, n := range numbers {
-				out[node][int(n)] = ident.StoreID(resp.Stores[i])
+				out[node][int(n)] = resp.Stores[i]
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func (t *Topics) release(ctx context.Context, c *creation) {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	for node, stores := range c.stores {
-		req := calls.PrepareRequest{Name: c.spec.name, Topic: uint64(c.id)}
+		req := calls.PrepareRequest{Name: c.spec.name, Topic: c.id}
 		for n := range stores {
 			req.Partitions = append(req.Partitions, uint16(n))
 		}

@@ -23,13 +23,13 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	limit = min(max(limit, 0), maxListed)
 	all := []api.DeferredMessage{}
 	for n := range t.Partitions {
-		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
-		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Deferred, req)
+		req := calls.DeferredRequest{Partition: ident.Partition{Topic: t.ID, Number: uint16(n)}, Channel: channel, Max: limit}
+		r, err := askSoon(ctx, c.leaders, req.Partition, calls.Deferred, req)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range r.Listed {
-			id := api.MessageIDOf(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
+			id := api.MessageIDOf(req.Partition, m.Sequence)
 			all = append(all, api.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
 		}
 	}
@@ -43,18 +43,18 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	if !ok {
 		return 0, api.ErrTopicNotFound
 	}
-	byPartition := map[uint16][]uint64{}
+	byPartition := map[uint16][]ident.Sequence{}
 	for _, id := range ids {
 		place, ok := api.ParseMessageID(id)
 		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
 			return 0, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 		}
-		byPartition[place.Partition] = append(byPartition[place.Partition], uint64(place.Sequence))
+		byPartition[place.Partition] = append(byPartition[place.Partition], place.Sequence)
 	}
 	cancelled := 0
 	for n, seqs := range byPartition {
-		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs}
-		r, err := askSoon(ctx, c.leaders, req.Partition(), calls.Deferred, req)
+		req := calls.DeferredRequest{Partition: ident.Partition{Topic: t.ID, Number: n}, Channel: channel, Cancel: seqs}
+		r, err := askSoon(ctx, c.leaders, req.Partition, calls.Deferred, req)
 		if err != nil {
 			return cancelled, err
 		}
@@ -65,7 +65,7 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 
 // Deferred answers for a partition led here (calls.Deferred).
 func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r calls.DeferredReply, err error) {
-	p, err := q.led(req.Partition())
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return r, err
 	}
@@ -75,14 +75,10 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {
-			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: d.Sequence, DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
 		}
 		return r, nil
 	}
-	seqs := make([]ident.Sequence, len(req.Cancel))
-	for i, n := range req.Cancel {
-		seqs[i] = ident.Sequence(n)
-	}
-	r.Cancelled, err = p.Queue().CancelDeferred(ctx, req.Channel, seqs)
+	r.Cancelled, err = p.Queue().CancelDeferred(ctx, req.Channel, req.Cancel)
 	return r, queueError(err)
 }

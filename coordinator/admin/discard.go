@@ -38,7 +38,7 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 	}
 	h, there := found.holding(on)
 	if there {
-		req := calls.DiscardRequest{Topic: uint64(found.id.Topic), Number: found.id.Number, Store: uint64(h.Store)}
+		req := calls.DiscardRequest{Partition: found.id, Store: h.Store}
 		if _, err := calls.Discard.Ask(ctx, r.o.Caller, on, req); err != nil {
 			if !errors.Is(err, api.ErrInvalid) {
 				err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, on, err)

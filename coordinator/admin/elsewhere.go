@@ -19,17 +19,17 @@ func (c *Channels) finishElsewhere(ctx context.Context, op api.FinishElsewhere) 
 	if err := checkPartition(t, op.Partition); err != nil {
 		return api.FinishedElsewhere{}, err
 	}
-	req := calls.FinishRequest{Topic: uint64(t.ID), Number: uint16(op.Partition), Channel: op.Channel}
+	req := calls.FinishRequest{Partition: ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, Channel: op.Channel}
 	for _, s := range op.Spans {
 		req.Spans = append(req.Spans, uint64(s.From), uint64(s.To))
 	}
-	r, err := askSoon(ctx, c.leaders, req.Partition(), calls.FinishElsewhere, req)
+	r, err := askSoon(ctx, c.leaders, req.Partition, calls.FinishElsewhere, req)
 	return api.FinishedElsewhere(r), err
 }
 
 // FinishElsewhere finishes messages in a partition led here (calls.FinishElsewhere).
 func (q *Queues) FinishElsewhere(ctx context.Context, req calls.FinishRequest) (calls.FinishReply, error) {
-	p, err := q.led(req.Partition())
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return calls.FinishReply{}, err
 	}

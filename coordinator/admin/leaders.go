@@ -33,7 +33,7 @@ type leaders struct {
 // onAll carries out an operation at the leader of every partition from first on, the new ones of a topic that grows
 // included. Each leader is asked once for all of its partitions, then for each partition that is not done.
 func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16, op calls.QueueOp) error {
-	op.Topic = uint64(t.ID)
+	op.Topic = t.ID
 	left := numbersOf(t)[first:]
 	var mu sync.Mutex
 	var done []uint16
@@ -48,7 +48,7 @@ func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16
 	concurrency.Each(len(left), api.MaxPartitions, func(i int) {
 		op := op
 		op.Number = left[i]
-		_, errs[i] = askLeader(ctx, l, op.Partition(), calls.ChangeQueue, op)
+		_, errs[i] = askLeader(ctx, l, op.Partition, calls.ChangeQueue, op)
 	})
 	return joined(errs)
 }
@@ -117,7 +117,7 @@ func askSoon[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, 
 
 // AskSettle settles receipts at the leader of their partition, for the gateway.
 func (c *Channels) AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error) {
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Settle, req)
+	return askLeader(ctx, c.leaders, req.Partition, calls.Settle, req)
 }
 
 // atLeader tries a call at the leader of a partition, and at the next one if the leadership moves, until the call is

@@ -37,7 +37,7 @@ func (q *Queues) led(id ident.Partition) (*engine.Partition, error) {
 
 // Change carries out an operation on one partition (calls.ChangeQueue).
 func (q *Queues) Change(ctx context.Context, op calls.QueueOp) error {
-	p, err := q.led(op.Partition())
+	p, err := q.led(op.Partition)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.Queue
 		return err
 	}
 	defer unlock()
-	t := ident.TopicID(op.Topic)
+	t := op.Topic
 	_, s, there, err := q.records.channel(ctx, t, op.Channel)
 	if err != nil || !there || s.ID != op.ID || !s.Deleting {
 		return err

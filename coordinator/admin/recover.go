@@ -81,11 +81,11 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 			found.runs[n] = live.Incarnation
 		}
 	}
-	answers := make([]*calls.DigestReply, len(nodes))
+	answers := make([]*api.Digest, len(nodes))
 	concurrency.Each(len(nodes), recoverCalls, func(i int) {
-		beyond := calls.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
-		if d, err := calls.Digest.Ask(ctx, r.o.Caller, nodes[i], beyond); err == nil {
-			answers[i] = &d
+		beyond := api.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
+		if d, err := calls.Digest.Ask(ctx, r.o.Caller, nodes[i], calls.JSON[api.DigestRequest]{Value: beyond}); err == nil {
+			answers[i] = &d.Value
 		}
 	})
 	for _, d := range answers {

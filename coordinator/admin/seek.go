@@ -39,7 +39,7 @@ func (c *Channels) seek(ctx context.Context, op api.SeekChannel) (r api.SeekResu
 	}
 	s := seeker{
 		leaders: c.leaders, dryRun: op.DryRun,
-		op: calls.QueueOp{Topic: uint64(t.ID), Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
+		op: calls.QueueOp{Partition: ident.Partition{Topic: t.ID}, Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
 	}
 	if place.Kind == api.PlaceSequence && !op.DryRun && len(numbers) > 1 {
 		if err := s.check(ctx, slices.Clone(numbers)); err != nil {
@@ -129,7 +129,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 	op := s.op
 	op.Number = n
 	move := api.SeekMove{Partition: int(n)}
-	err := s.leaders.atLeader(ctx, op.Partition(), func(node ident.Node) error {
+	err := s.leaders.atLeader(ctx, op.Partition, func(node ident.Node) error {
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: op, Numbers: []uint16{n}, DryRun: s.dryRun})
 		switch {
 		case err == nil && len(resp.Moves) == 1 && !resp.Moves[0].Unsure:
@@ -151,8 +151,7 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 }
 
 func moveOf(m calls.SeekMove) api.SeekMove {
-	from, to := ident.Sequence(m.From), ident.Sequence(m.To)
-	return api.SeekMove{Partition: int(m.Number), From: &from, To: &to, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
+	return api.SeekMove{Partition: int(m.Number), From: &m.From, To: &m.To, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
 }
 
 // Seek moves a channel in partitions led here, or counts what the move would do (calls.Seek).
@@ -161,7 +160,7 @@ func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.Se
 	concurrency.Each(len(req.Numbers), api.MaxPartitions, func(i int) {
 		op := req.Op
 		op.Number = req.Numbers[i]
-		p, err := q.led(op.Partition())
+		p, err := q.led(op.Partition)
 		if err == nil {
 			moves[i], err = q.seek(ctx, p, op, req.DryRun)
 		}
@@ -211,5 +210,5 @@ func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp
 	if stays {
 		e = nsqd.SeekEffect{From: e.From, To: e.From}
 	}
-	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
+	return calls.SeekMove{Number: op.Number, From: e.From, To: e.To, Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
 }

@@ -148,7 +148,7 @@ func (c *controller) carryOut(ctx context.Context, fence metadata.Compare, a pla
 	var revision int64
 	switch a := a.(type) {
 	case plan.TransferLeadership:
-		req := calls.TransferRequest{Topic: uint64(a.Partition.Topic), Number: a.Partition.Number, To: string(a.To)}
+		req := calls.TransferRequest{Partition: a.Partition, To: a.To}
 		_, err := calls.Transfer.Ask(ctx, c.o.Caller, a.From, req)
 		return err
 	case plan.Forget:

@@ -23,7 +23,7 @@ type Components struct {
 	Engine    *engine.Engine
 	Gateway   *gateway.Gateway
 	Peers     *liveness.Peers
-	Hosting   *replicas.Hosting
+	Replicas  *replicas.Local
 	Queues    *admin.Queues
 	Inspector *query.Inspector
 	Directory *query.Directory
@@ -52,13 +52,13 @@ func newTable(r Components) *table {
 	t.frames[rpc.ClassRelay] = r.Gateway.HandleFrame
 
 	on(t, calls.Prepare, func(_ context.Context, _ ident.Node, req calls.PrepareRequest) (calls.Prepared, error) {
-		return r.Hosting.Prepare(req)
+		return r.Replicas.Prepare(req)
 	})
 	on(t, calls.Release, func(ctx context.Context, _ ident.Node, req calls.PrepareRequest) (calls.None, error) {
-		return calls.None{}, r.Hosting.Release(ctx, req)
+		return calls.None{}, r.Replicas.Release(ctx, req)
 	})
 	on(t, calls.Transfer, func(_ context.Context, _ ident.Node, req calls.TransferRequest) (calls.None, error) {
-		return calls.None{}, r.Engine.TransferLeadership(req.Partition(), ident.Node(req.To))
+		return calls.None{}, r.Engine.TransferLeadership(req.Partition, req.To)
 	})
 	on(t, calls.ChangeQueue, func(ctx context.Context, _ ident.Node, op calls.QueueOp) (calls.None, error) {
 		return calls.None{}, r.Queues.Change(ctx, op)
@@ -75,11 +75,13 @@ func newTable(r Components) *table {
 	on(t, calls.Deferred, func(ctx context.Context, _ ident.Node, req calls.DeferredRequest) (calls.DeferredReply, error) {
 		return r.Queues.Deferred(ctx, req)
 	})
-	on(t, calls.Positions, func(_ context.Context, _ ident.Node, req calls.PositionsRequest) (calls.PositionsReply, error) {
-		return r.Queues.Positions(req)
+	on(t, calls.Positions, func(_ context.Context, _ ident.Node, req calls.PositionsRequest) (calls.JSON[[]api.ChannelPosition], error) {
+		all, err := r.Queues.Positions(req)
+		return calls.JSON[[]api.ChannelPosition]{Value: all}, err
 	})
-	on(t, calls.Trace, func(_ context.Context, _ ident.Node, req calls.TraceRequest) (calls.TraceReply, error) {
-		return r.Queues.Trace(req)
+	on(t, calls.Trace, func(_ context.Context, _ ident.Node, req calls.TraceRequest) (calls.JSON[api.MessageTrace], error) {
+		m, err := r.Queues.Trace(req)
+		return calls.JSON[api.MessageTrace]{Value: m}, err
 	})
 	on(t, calls.Settle, func(_ context.Context, _ ident.Node, req calls.SettleRequest) (calls.SettleReply, error) {
 		return r.Gateway.SettleLed(req)
@@ -87,16 +89,16 @@ func newTable(r Components) *table {
 	on(t, calls.Ends, func(context.Context, ident.Node, calls.None) (calls.EndsReply, error) {
 		return r.Inspector.Ends(), nil
 	})
-	on(t, calls.Digest, func(_ context.Context, _ ident.Node, req calls.DigestRequest) (calls.DigestReply, error) {
-		d, err := r.Inspector.Digest(api.DigestRequest(req))
-		return calls.DigestReplyOf(d), err
+	on(t, calls.Digest, func(_ context.Context, _ ident.Node, req calls.JSON[api.DigestRequest]) (calls.JSON[api.Digest], error) {
+		d, err := r.Inspector.Digest(req.Value)
+		return calls.JSON[api.Digest]{Value: d}, err
 	})
-	on(t, calls.Peek, func(_ context.Context, _ ident.Node, req calls.PeekRequest) (calls.PeekReply, error) {
-		p, err := r.Inspector.PeekHere(api.PeekRequest(req))
-		return calls.PeekReplyOf(p), err
+	on(t, calls.Peek, func(_ context.Context, _ ident.Node, req calls.JSON[api.PeekRequest]) (calls.JSON[api.Peeked], error) {
+		p, err := r.Inspector.PeekHere(req.Value)
+		return calls.JSON[api.Peeked]{Value: p}, err
 	})
 	on(t, calls.Discard, func(ctx context.Context, _ ident.Node, req calls.DiscardRequest) (calls.None, error) {
-		return calls.None{}, r.Hosting.Discard(ctx, req)
+		return calls.None{}, r.Replicas.Discard(ctx, req)
 	})
 	on(t, calls.Batches, func(_ context.Context, _ ident.Node, req calls.BatchesRequest) (calls.BatchesReply, error) {
 		return r.Repair.Batches(req)
@@ -128,9 +130,9 @@ func newTable(r Components) *table {
 	on(t, calls.Busy, func(context.Context, ident.Node, calls.None) (calls.BusyReply, error) {
 		return r.Inspector.Busy(), nil
 	})
-	on(t, calls.Console, func(ctx context.Context, _ ident.Node, req calls.ConsoleRequest) (calls.ConsoleReply, error) {
+	on(t, calls.Console, func(ctx context.Context, _ ident.Node, req calls.ConsoleJSON) (calls.ConsoleJSON, error) {
 		answer, err := r.Console(ctx, req.JSON)
-		return calls.ConsoleReply{JSON: answer}, err
+		return calls.ConsoleJSON{JSON: answer}, err
 	})
 	return t
 }

@@ -120,7 +120,7 @@ func TestAnswerOfTheMetadataLetsServe(t *testing.T) {
 		s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
 		require.NoError(t, c.Attach(s))
 		d := queue.NewDraft(8)
-		d.Add([]byte("due"))
+		_ = d.AddMessage(queue.Message{Body: []byte("due")})
 		a.write(d.Draft(ident.RequestID{}))
 		a.p.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end, MinInSync: 0})
 		now := time.Now()

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -139,10 +140,11 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 	last, id := h.last, s.g.subs.register(h)
 	s.g.subs.unregister(last) // only now: the leader may have returned verbs of it
 	credit := s.creditLocked(h)
+	client, _ := json.Marshal(s.client) // plain data: it never fails
 	open := &wire.Opening{
 		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
-		Credit: credit, Client: s.client, Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
+		Credit: credit, Client: client, Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
 	if h.spareFrom != to {
 		h.dropSpareLocked() // another leader delivers them again

@@ -455,7 +455,7 @@ func (a *answers) all() []api.PutResult {
 func draft(bodies ...string) queue.Draft {
 	b := queue.NewDraft(16)
 	for _, s := range bodies {
-		b.Add([]byte(s))
+		_ = b.AddMessage(queue.Message{Body: []byte(s)})
 	}
 	return b.Draft(ident.RequestID{})
 }

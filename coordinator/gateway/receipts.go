@@ -44,7 +44,7 @@ func (g *Gateway) Settle(ctx context.Context, topic, channel string, do api.Sett
 	defer cancel()
 	var asked sync.WaitGroup
 	for n, indices := range byPartition {
-		req := calls.SettleRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Verb: string(do.Verb), DelayMS: do.DelayMS}
+		req := calls.SettleRequest{Partition: ident.Partition{Topic: t.ID, Number: n}, Channel: channel, Verb: string(do.Verb), DelayMS: do.DelayMS}
 		asked.Go(func() { g.settlePartition(ctx, req, list, indices, errs) })
 	}
 	asked.Wait()
@@ -59,7 +59,7 @@ func (g *Gateway) settlePartition(ctx context.Context, req calls.SettleRequest, 
 		req.Receipts = req.Receipts[:0]
 		for _, i := range indices {
 			place, _ := api.ParseMessageID(list[i].ID) // it was valid
-			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: uint64(place.Sequence), Epoch: uint64(list[i].Epoch), Delivery: list[i].Number})
+			req.Receipts = append(req.Receipts, calls.Receipt{Sequence: place.Sequence, Epoch: list[i].Epoch, Delivery: list[i].Number})
 		}
 		r, err := g.core.AskSettle(ctx, req)
 		if err != nil {
@@ -94,11 +94,11 @@ func (g *Gateway) settlePartition(ctx context.Context, req calls.SettleRequest, 
 
 // SettleLed settles receipts of a partition that is led here (calls.Settle).
 func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, err error) {
-	p, ok := g.core.Queue(req.Partition())
+	p, ok := g.core.Queue(req.Partition)
 	if !ok {
 		return reply, rpc.ErrNoPartition
 	}
-	if !g.core.Leads(req.Partition()) {
+	if !g.core.Leads(req.Partition) {
 		return reply, rpc.ErrNotLeader
 	}
 	c, ok := p.Channel(req.Channel)
@@ -106,7 +106,7 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 		return reply, api.ErrChannelNotFound
 	}
 	for i, r := range req.Receipts {
-		receipt := nsqd.Receipt{Sequence: ident.Sequence(r.Sequence), Epoch: ident.Epoch(r.Epoch), Number: r.Delivery}
+		receipt := nsqd.Receipt{Sequence: r.Sequence, Epoch: r.Epoch, Number: r.Delivery}
 		err := settle(c, api.Settlement{Verb: api.Verb(req.Verb), DelayMS: req.DelayMS}, receipt)
 		switch {
 		case err == nil:

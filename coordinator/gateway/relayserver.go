@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -100,7 +101,8 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 		rs.decline(o, wire.VerbMissing)
 		return
 	}
-	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client, credit: min(o.Credit, maxCredit), since: r.g.now()}
+	s := &stream{id: o.Stream, partition: id, channel: channel, credit: min(o.Credit, maxCredit), since: r.g.now()}
+	_ = json.Unmarshal(o.Client, &s.client) // it is for statistics only
 	if !o.Partial {
 		s.client.Edge = from
 	}

@@ -81,7 +81,7 @@ func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 		i.unused, i.unusedIn = unused[*engine.Partition, trace]{}, unused[channelIn, channelTrace]{}
 	}
 	for _, p := range i.Engine.Partitions() {
-		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
+		if req.Topic != 0 && p.ID().Topic != req.Topic {
 			continue
 		}
 		state, ok := i.Catalog.Topic(p.Topic())
@@ -95,9 +95,7 @@ func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 			delete(i.unused, p)
 			continue
 		}
-		r.Partitions = append(r.Partitions, calls.IdlePartition{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: i.unused.record(p, t, before),
-		})
+		r.Partitions = append(r.Partitions, calls.IdlePartition{Partition: p.ID(), Epoch: t.epoch, IdleMS: i.unused.record(p, t, before)})
 	}
 	return r
 }
@@ -117,7 +115,7 @@ func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicStat
 		}
 		t := channelTrace{epoch, use.Count, key.ID, key.Revision, state.Options.ChannelIdleMS}
 		if since := i.unusedIn.record(at, t, before); since >= t.idleMS {
-			idle = append(idle, calls.IdleChannel{Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(epoch), Channel: use.Channel, ID: key.ID, IdleMS: since})
+			idle = append(idle, calls.IdleChannel{Partition: p.ID(), Epoch: epoch, Channel: use.Channel, ID: key.ID, IdleMS: since})
 		}
 	}
 	return idle

@@ -156,7 +156,7 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 	var mu sync.Mutex
 	concurrency.Each(len(nodes), idleAskers, func(k int) {
 		n := nodes[k].Name
-		reply, err := calls.Idle.Ask(ctx, i.Caller, n, calls.IdleRequest{Topic: uint64(topic)})
+		reply, err := calls.Idle.Ask(ctx, i.Caller, n, calls.IdleRequest{Topic: topic})
 		if err != nil {
 			return // its partitions may be in use
 		}
@@ -164,10 +164,10 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 		defer mu.Unlock()
 		answers.answered[n] = true
 		for _, p := range reply.Partitions {
-			answers.partitions[leaderOf{p.Partition(), n, ident.Epoch(p.Epoch)}] = time.Duration(p.IdleMS) * time.Millisecond
+			answers.partitions[leaderOf{p.Partition, n, p.Epoch}] = time.Duration(p.IdleMS) * time.Millisecond
 		}
 		for _, x := range reply.Channels {
-			answers.channels[idleChannel{leaderOf{x.Partition(), n, ident.Epoch(x.Epoch)}, x.Channel, x.ID}] = time.Duration(x.IdleMS) * time.Millisecond
+			answers.channels[idleChannel{leaderOf{x.Partition, n, x.Epoch}, x.Channel, x.ID}] = time.Duration(x.IdleMS) * time.Millisecond
 		}
 	})
 	return answers

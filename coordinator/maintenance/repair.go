@@ -75,8 +75,7 @@ func (r *Repair) repairPlace(ctx context.Context, p *engine.Partition, at ident.
 func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.Offset, n ident.Node) (ident.Offset, error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	id := p.ID()
-	resp, err := calls.Batches.Ask(ctx, r.Caller, n, calls.BatchesRequest{Topic: uint64(id.Topic), Number: id.Number, From: int64(at)})
+	resp, err := calls.Batches.Ask(ctx, r.Caller, n, calls.BatchesRequest{Partition: p.ID(), From: at})
 	if err != nil {
 		return 0, err
 	}
@@ -94,11 +93,11 @@ func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.O
 // and the other broker checks them against its chain of checksums.
 func (r *Repair) Batches(req calls.BatchesRequest) (calls.BatchesReply, error) {
 	var reply calls.BatchesReply
-	p, ok := r.Engine.Partition(req.Partition())
+	p, ok := r.Engine.Partition(req.Partition)
 	if !ok {
 		return reply, rpc.ErrNoPartition
 	}
-	batches, err := p.Store().ReadAt(ident.Offset(req.From), repairBytes)
+	batches, err := p.Store().ReadAt(req.From, repairBytes)
 	end := p.Committed().Offset
 	for i := range batches {
 		if batches[i].End.Offset <= end {

@@ -116,7 +116,7 @@ func (s *Space) Introduce(nodes []ident.Node, post func(replica.Event)) {
 }
 
 // Notice handles another broker's report about its disk (calls.Space).
-func (s *Space) Notice(n calls.SpaceNotice) { s.set(ident.Node(n.Node), n.Low, time.Now()) }
+func (s *Space) Notice(n calls.SpaceNotice) { s.set(n.Node, n.Low, time.Now()) }
 
 func (s *Space) set(n ident.Node, low bool, now time.Time) {
 	s.mu.Lock()
@@ -249,7 +249,7 @@ func (s *Space) notify(ctx context.Context, low bool) {
 	var notified sync.WaitGroup
 	for _, n := range s.Others() {
 		notified.Go(func() {
-			_, _ = calls.Space.Ask(ctx, s.Caller, n, calls.SpaceNotice{Node: string(s.Self), Low: low})
+			_, _ = calls.Space.Ask(ctx, s.Caller, n, calls.SpaceNotice{Node: s.Self, Low: low})
 		})
 	}
 	notified.Wait()

@@ -12,13 +12,13 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
 // askedDisk calls asked before it answers how much is free.
 type askedDisk struct {
-	*vfs.Memory
+	*vfstest.Memory
 	asked func() error
 }
 
@@ -33,7 +33,7 @@ func (d *askedDisk) FreeBytes(dir string) (uint64, error) {
 // the look, and whether the disk answers.
 func TestAFullDiskThatAnswersLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &askedDisk{Memory: vfs.NewMemory(), asked: func() error { return nil }}
+		d := &askedDisk{Memory: vfstest.NewMemory(), asked: func() error { return nil }}
 		log := logrus.New()
 		log.SetOutput(io.Discard)
 		st, err := store.Open(store.Options{FS: d, Dir: "data", Log: log})

@@ -59,7 +59,7 @@ func (d *Directory) unchanged() []api.TopicView {
 func (d *Directory) own() reports {
 	own := reports{damaged: map[ident.Partition][]api.DamageView{}}
 	for _, place := range d.inspector.damaged() {
-		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
+		own.damaged[place.Partition] = append(own.damaged[place.Partition], damageView(place, d.o.Self.Name))
 	}
 	return own
 }
@@ -142,8 +142,8 @@ func (d *Directory) partitionView(p ident.Partition, reported reports) api.Parti
 	}
 	v.Damaged = reported.damaged[p]
 	if e, ok := reported.ends[p]; ok {
-		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
-		v.EndOffset = ident.Offset(e.EndOffset)
+		v.CommittedOffset, v.CommittedSequence = e.CommittedOffset, e.CommittedSequence
+		v.EndOffset = e.EndOffset
 	} else {
 		v.EndsUnknown = reported.ends != nil // View asks for none
 	}
@@ -176,13 +176,13 @@ func (d *Directory) collectEnds() reports {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
-				out.ends[e.Partition()] = e
+				out.ends[e.Partition] = e
 			}
 			for _, s := range resp.Starts {
-				out.starts[s.Partition()] = s
+				out.starts[s.Partition] = s
 			}
 			for _, place := range resp.Damaged {
-				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))
+				out.damaged[place.Partition] = append(out.damaged[place.Partition], damageView(place, r.Name))
 			}
 		})
 	}
@@ -193,7 +193,7 @@ func (d *Directory) collectEnds() reports {
 // Damage lists the damaged places of the replicas here.
 func (d *Directory) Damage() (out []api.PlacedDamage) {
 	for _, place := range d.inspector.damaged() {
-		if name, ok := d.o.Catalog.Name(place.Partition().Topic); ok {
+		if name, ok := d.o.Catalog.Name(place.Partition.Topic); ok {
 			out = append(out, api.PlacedDamage{Topic: name, Partition: int(place.Number), Damage: damageView(place, d.o.Self.Name)})
 		}
 	}
@@ -201,10 +201,7 @@ func (d *Directory) Damage() (out []api.PlacedDamage) {
 }
 
 func damageView(d calls.DamagedPlace, n ident.Node) api.DamageView {
-	return api.DamageView{
-		Node: n, From: ident.Offset(d.From), To: ident.Offset(d.To),
-		FirstSequence: ident.Sequence(d.FirstSequence), EndSequence: ident.Sequence(d.EndSequence),
-	}
+	return api.DamageView{Node: n, From: d.From, To: d.To, FirstSequence: d.FirstSequence, EndSequence: d.EndSequence}
 }
 
 // Trash lists the deleted topics that can be undeleted, oldest deletion first. It counts the messages and bytes of the
@@ -231,7 +228,7 @@ func (d *Directory) Trash() []api.TrashedTopic {
 			start := reported.starts[p]
 			x.Incomplete = x.Incomplete || !answered
 			x.Messages += int64(end.CommittedSequence - start.StartSequence)
-			x.Bytes += end.CommittedOffset - start.StartOffset
+			x.Bytes += int64(end.CommittedOffset - start.StartOffset)
 		}
 		out[i] = x
 	}

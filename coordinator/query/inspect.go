@@ -74,13 +74,10 @@ func (i *Inspector) Ends() calls.EndsReply {
 			continue
 		}
 		r.Partitions = append(r.Partitions, calls.PartitionEnd{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, CommittedOffset: int64(v.Committed.Offset),
-			CommittedSequence: uint64(v.Committed.Sequence), EndOffset: int64(v.End.Offset),
+			Partition: p.ID(), CommittedOffset: v.Committed.Offset, CommittedSequence: v.Committed.Sequence, EndOffset: v.End.Offset,
 		})
 		start := p.Start()
-		r.Starts = append(r.Starts, calls.PartitionStart{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, StartOffset: int64(start.Offset), StartSequence: uint64(start.Sequence),
-		})
+		r.Starts = append(r.Starts, calls.PartitionStart{Partition: p.ID(), StartOffset: start.Offset, StartSequence: start.Sequence})
 	}
 	return r
 }
@@ -91,8 +88,7 @@ func (i *Inspector) damaged() (out []calls.DamagedPlace) {
 		for _, d := range p.Store().Damaged() {
 			first, end := sequences(p, d)
 			out = append(out, calls.DamagedPlace{
-				Topic: uint64(p.ID().Topic), Number: p.ID().Number, From: int64(d.From), To: int64(d.To),
-				FirstSequence: uint64(first), EndSequence: uint64(end),
+				Partition: p.ID(), From: d.From, To: d.To, FirstSequence: first, EndSequence: end,
 			})
 		}
 	}

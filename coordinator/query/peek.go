@@ -64,11 +64,11 @@ func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) 
 	ctx, cancel := context.WithTimeout(ctx, peekWait)
 	defer cancel()
 	req.Node = n
-	out, err := calls.Peek.Ask(ctx, i.o.Caller, n, calls.PeekRequest(req))
+	out, err := calls.Peek.Ask(ctx, i.o.Caller, n, calls.JSON[api.PeekRequest]{Value: req})
 	if err != nil && !errors.Is(err, api.ErrInvalid) && !errors.Is(err, api.ErrTopicNotFound) {
 		err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, n, err)
 	}
-	return out.Edge(), err
+	return out.Value, err
 }
 
 // PeekHere reads the replica on this broker (calls.Peek).

@@ -106,9 +106,9 @@ type Opening struct {
 	MsgTimeoutMS int64
 	SampleRate   int32
 	Credit       int
-	Client       api.ClientStats
-	Ordered      bool // if the channel has to be made
-	Partial      bool // the client is subscribed to this partition alone
+	Client       rpc.Bytes // an api.ClientStats, the connection behind the stream, as JSON
+	Ordered      bool      // if the channel has to be made
+	Partial      bool      // the client is subscribed to this partition alone
 }
 
 // Put is one forwarded put. On the wire, by place: append only.

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newSession(t *testing.T, store metadata.Store) *Session {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	file, err := nodefile.Open(vfs.NewMemory(), "/data", "test", "n1")
+	file, err := nodefile.Open(vfstest.NewMemory(), "/data", "test", "n1")
 	require.NoError(t, err)
 	return New(Options{Store: store, Keys: metadata.Keys{Cluster: "test"}, Node: metadata.NodeState{Name: "n1"}, File: file, TTL: 3 * time.Second, Log: log})
 }
@@ -282,7 +282,7 @@ func TestRecountThatIsNotOnTheDiskIsNotTold(t *testing.T) {
 		full := errors.New("full")
 		var fail error
 		var err error
-		s.o.File, err = nodefile.Open(vfs.Wrap(vfs.NewMemory(), func(vfs.Op) error { return fail }), "/data", "test", "n1")
+		s.o.File, err = nodefile.Open(vfstest.Wrap(vfstest.NewMemory(), func(vfstest.Op) error { return fail }), "/data", "test", "n1")
 		require.NoError(t, err)
 		require.NoError(t, s.Announce(ctx))
 		require.NoError(t, s.register(ctx))

@@ -157,7 +157,7 @@ func (p *printer) records(body []byte) {
 			return
 		}
 		p.line("  %s slot %016x epoch %d %s", kindName(r.Kind), r.Slot, r.Epoch, detail(r))
-		for b := r.Batches; len(b) > 0; {
+		for b := r.Encoded; len(b) > 0; {
 			batch, n, err := queue.Decode(b)
 			if err != nil {
 				p.Damaged++
@@ -180,7 +180,7 @@ func detail(r store.Record) string {
 	case queue.WriteState:
 		return fmt.Sprintf("version %d.%d full %t bytes %d", r.State.Epoch, r.State.N, r.State.Full, len(r.State.Delta))
 	case queue.WriteAppend, queue.WriteEpoch:
-		return fmt.Sprintf("bytes %d", len(r.Batches))
+		return fmt.Sprintf("bytes %d", len(r.Encoded))
 	}
 	return fmt.Sprintf("offset %d sequence %d", r.At.Offset, r.At.Sequence)
 }

@@ -1,6 +1,10 @@
-package vfs
+package vfstest
 
-import "io"
+import (
+	"io"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
+)
 
 // Call is the kind of a call that Faulty shows to its hook.
 type Call uint8
@@ -33,27 +37,27 @@ type Hook func(Op) error
 // ErrShort lets Faulty write half of the bytes.
 var ErrShort = io.ErrShortWrite
 
-// Faulty passes calls to an FS unless a hook returns an error. Wrap makes it. It is for tests.
+// Faulty passes calls to an FS unless a hook returns an error. Wrap makes it.
 type Faulty struct {
-	fs   FS
+	fs   vfs.FS
 	hook Hook
 }
 
-var _ FS = (*Faulty)(nil)
+var _ vfs.FS = (*Faulty)(nil)
 
 // Wrap passes each call to the hook before it passes it to fs. The hook may be called from any
 // goroutine.
-func Wrap(fs FS, hook Hook) *Faulty { return &Faulty{fs: fs, hook: hook} }
+func Wrap(fs vfs.FS, hook Hook) *Faulty { return &Faulty{fs: fs, hook: hook} }
 
 // Create implements FS.
-func (f *Faulty) Create(name string) (File, error) {
+func (f *Faulty) Create(name string) (vfs.File, error) {
 	return f.open(CallCreate, name, f.fs.Create)
 }
 
 // Open implements FS.
-func (f *Faulty) Open(name string) (File, error) { return f.open(CallOpen, name, f.fs.Open) }
+func (f *Faulty) Open(name string) (vfs.File, error) { return f.open(CallOpen, name, f.fs.Open) }
 
-func (f *Faulty) open(c Call, name string, open func(string) (File, error)) (File, error) {
+func (f *Faulty) open(c Call, name string, open func(string) (vfs.File, error)) (vfs.File, error) {
 	if err := f.hook(Op{c, name}); err != nil {
 		return nil, err
 	}
@@ -105,7 +109,7 @@ func (f *Faulty) List(dir string) ([]string, error) {
 }
 
 // Stat implements FS.
-func (f *Faulty) Stat(name string) (Stat, error) { return f.fs.Stat(name) }
+func (f *Faulty) Stat(name string) (vfs.Stat, error) { return f.fs.Stat(name) }
 
 // SyncDir implements FS.
 func (f *Faulty) SyncDir(dir string) error {
@@ -119,7 +123,7 @@ func (f *Faulty) SyncDir(dir string) error {
 func (f *Faulty) FreeBytes(dir string) (uint64, error) { return f.fs.FreeBytes(dir) }
 
 type faultyFile struct {
-	File
+	vfs.File
 	name string
 	hook Hook
 }
@@ -146,7 +150,7 @@ func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {
 func (f *faultyFile) short(b []byte, off int64) int {
 	n, err := f.File.WriteAt(b[:len(b)/2], off)
 	if err != nil {
-		n, _ = f.File.WriteAt(b[:len(b)/2/SectorBytes*SectorBytes], off)
+		n, _ = f.File.WriteAt(b[:len(b)/2/vfs.SectorBytes*vfs.SectorBytes], off)
 	}
 	return n
 }

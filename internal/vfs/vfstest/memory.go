@@ -1,4 +1,6 @@
-package vfs
+// Package vfstest has file systems for tests: Memory can return what a power cut leaves of it, and
+// Faulty shows each call to a hook, which may let it fail.
+package vfstest
 
 import (
 	"bytes"
@@ -11,10 +13,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
+
+	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
 // Memory is a file system in memory that records which bytes and directory entries a power cut may
-// lose. See CrashClone. It is for tests.
+// lose. See CrashClone.
 type Memory struct {
 	mu struct {
 		sync.Mutex
@@ -24,7 +29,7 @@ type Memory struct {
 	}
 }
 
-var _ FS = (*Memory)(nil)
+var _ vfs.FS = (*Memory)(nil)
 
 // node is a file (children nil) or a directory. data and children are the view of the running
 // program, durable and kept the content of the disk.
@@ -56,7 +61,7 @@ func newDir() *node { return &node{children: map[string]*node{}, kept: map[strin
 
 func (n *node) isDir() bool { return n.children != nil }
 
-func notExist(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: ErrNotExist} }
+func notExist(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: vfs.ErrNotExist} }
 
 // findLocked finds a node by name; nil if it does not exist.
 func (m *Memory) findLocked(name string) *node {
@@ -93,7 +98,7 @@ func (m *Memory) applyLocked(op entryOp) {
 }
 
 // Create implements FS.
-func (m *Memory) Create(name string) (File, error) {
+func (m *Memory) Create(name string) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir, base := m.parentLocked(name)
@@ -110,7 +115,7 @@ func (m *Memory) Create(name string) (File, error) {
 }
 
 // Open implements FS.
-func (m *Memory) Open(name string) (File, error) {
+func (m *Memory) Open(name string) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.findLocked(name)
@@ -199,14 +204,14 @@ func sortedNames(children map[string]*node) []string {
 }
 
 // Stat implements FS.
-func (m *Memory) Stat(name string) (Stat, error) {
+func (m *Memory) Stat(name string) (vfs.Stat, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.findLocked(name)
 	if n == nil {
-		return Stat{}, notExist("stat", name)
+		return vfs.Stat{}, notExist("stat", name)
 	}
-	return Stat{Size: int64(len(n.data)), Dir: n.isDir()}, nil
+	return vfs.Stat{Size: int64(len(n.data)), Dir: n.isDir()}, nil
 }
 
 // SyncDir implements FS.
@@ -364,7 +369,7 @@ func (n *node) afterCrash(survives func() bool) []byte {
 	}
 	slices.Sort(sectors)
 	for _, s := range sectors {
-		from, to := s*SectorBytes, min((s+1)*SectorBytes, int64(size), int64(len(n.data)))
+		from, to := s*vfs.SectorBytes, min((s+1)*vfs.SectorBytes, int64(size), int64(len(n.data)))
 		if survives() && from < to {
 			copy(out[from:to], n.data[from:to])
 		}
@@ -373,7 +378,7 @@ func (n *node) afterCrash(survives func() bool) []byte {
 }
 
 func (n *node) touch(from, to int64) {
-	for s := from / SectorBytes; s*SectorBytes < to; s++ {
+	for s := from / vfs.SectorBytes; s*vfs.SectorBytes < to; s++ {
 		n.dirty[s] = struct{}{}
 	}
 }
@@ -417,15 +422,15 @@ func (f *memoryFile) ReadAt(b []byte, off int64) (int, error) {
 }
 
 func misaligned(b []byte, off int64) bool {
-	return off%SectorBytes != 0 || len(b)%SectorBytes != 0 || offset(b) != 0
+	return off%vfs.SectorBytes != 0 || len(b)%vfs.SectorBytes != 0 || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%vfs.SectorBytes != 0
 }
 
 // fromDisk overwrites b with the content of the disk in sectors that are not dirty. It differs from
 // the page cache where a sector has decayed or its write failed.
 func (n *node) fromDisk(b []byte, off int64) {
-	for at := off; at < off+int64(len(b)); at += SectorBytes {
-		if _, dirty := n.dirty[at/SectorBytes]; !dirty && at < int64(len(n.durable)) {
-			copy(b[at-off:min(at-off+SectorBytes, int64(len(b)))], n.durable[at:])
+	for at := off; at < off+int64(len(b)); at += vfs.SectorBytes {
+		if _, dirty := n.dirty[at/vfs.SectorBytes]; !dirty && at < int64(len(n.durable)) {
+			copy(b[at-off:min(at-off+vfs.SectorBytes, int64(len(b)))], n.durable[at:])
 		}
 	}
 }
@@ -463,8 +468,8 @@ func (f *memoryFile) Sync() error {
 		n.durable = append(n.durable, make([]byte, len(n.data)-len(n.durable))...)
 	}
 	for s := range n.dirty {
-		if from := s * SectorBytes; from < int64(len(n.data)) {
-			to := min(from+SectorBytes, int64(len(n.data)))
+		if from := s * vfs.SectorBytes; from < int64(len(n.data)) {
+			to := min(from+vfs.SectorBytes, int64(len(n.data)))
 			copy(n.durable[from:to], n.data[from:to])
 		}
 	}
@@ -491,3 +496,14 @@ func (f *memoryFile) Size() (int64, error) {
 }
 
 func (f *memoryFile) Close() error { return nil }
+
+// DropWriteback simulates a kernel that cannot write a file's pages: the program still reads its
+// own writes, the pages count as clean, a later Sync has nothing to write and succeeds, and a power
+// cut loses the writes. A test calls it when it fails a Sync. A missing name is ignored.
+func (m *Memory) DropWriteback(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.findLocked(name); n != nil && !n.isDir() {
+		clear(n.dirty)
+	}
+}

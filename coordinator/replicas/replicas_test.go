@@ -18,18 +18,19 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/enginetest"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newHosting is a broker n1 that hosts one replica.
-func newHosting(t *testing.T) (*Hosting, *enginetest.Replica) {
-	return newHostingOn(t, vfs.NewMemory())
+// newLocal is a broker n1 that hosts one replica.
+func newLocal(t *testing.T) (*Local, *enginetest.Replica) {
+	return newLocalOn(t, vfstest.NewMemory())
 }
 
-func newHostingOn(t *testing.T, fs vfs.FS) (*Hosting, *enginetest.Replica) {
+func newLocalOn(t *testing.T, fs vfs.FS) (*Local, *enginetest.Replica) {
 	r, m, keys := enginetest.NewOn(t, fs, nsqd.Options{}), metadatatest.NewMemory(), metadata.Keys{Cluster: "test"}
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return New(Options{
@@ -41,7 +42,7 @@ func newHostingOn(t *testing.T, fs vfs.FS) (*Hosting, *enginetest.Replica) {
 // TestStoresPreparedInVainGo: not those of a partition that has a key after all, or that
 // was opened since.
 func TestStoresPreparedInVainGo(t *testing.T) {
-	h, r := newHosting(t)
+	h, r := newLocal(t)
 	req := calls.PrepareRequest{Name: "new", Topic: 9, Partitions: []uint16{0, 1, 2}}
 	first, err := h.Prepare(req)
 	require.NoError(t, err)
@@ -66,7 +67,7 @@ func TestStoresPreparedInVainGo(t *testing.T) {
 
 // TestReplicaMovedBackStays: the watch has delivered the move, and not yet the move back.
 func TestReplicaMovedBackStays(t *testing.T) {
-	h, _ := newHosting(t)
+	h, _ := newLocal(t)
 	key := h.o.Keys.Partition(enginetest.ID)
 	state := func(of ident.Node) []byte {
 		return metadata.Encode(metadata.PartitionState{V: metadata.Version, Replicas: []ident.Node{of}})
@@ -85,8 +86,8 @@ func TestReplicaMovedBackStays(t *testing.T) {
 // makes the replica once there is room.
 func TestReplicaWaitsForRoom(t *testing.T) {
 	var full atomic.Bool
-	h, r := newHostingOn(t, vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
-		if full.Load() && op.Call == vfs.CallWrite && path.Base(op.Name) == "store.json.tmp" {
+	h, r := newLocalOn(t, vfstest.Wrap(vfstest.NewMemory(), func(op vfstest.Op) error {
+		if full.Load() && op.Call == vfstest.CallWrite && path.Base(op.Name) == "store.json.tmp" {
 			return syscall.ENOSPC
 		}
 		return nil
