@@ -34,7 +34,7 @@ func (b *Broker) makeEngine() {
 		MinFreeBytes: b.o.MinFreeBytes, MaxDiskBytes: b.o.MaxDiskBytes, TrashBytes: b.trashBytes, Log: b.log,
 	})
 	b.engine = engine.New(engine.Options{
-		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reach: reachability{b},
+		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.space, Reachability: reachability{b},
 		Moved: b.catalog.Notify, Dead: func(p *engine.Partition) { b.letters.Note(p) },
 		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Trace: b.o.Trace, Silent: b.o.RPC.Silent, Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
 	})
@@ -44,16 +44,16 @@ func (b *Broker) makeEngine() {
 	})
 }
 
-// reachability implements engine.Reach for the broker.
+// reachability implements engine.Reachability for the broker.
 type reachability struct{ b *Broker }
 
-// Up implements engine.Reach.
+// Up implements engine.Reachability.
 func (r reachability) Up(n ident.Node) bool { return r.b.peers.Up(n) }
 
-// AllUp implements engine.Reach.
+// AllUp implements engine.Reachability.
 func (r reachability) AllUp() bool { return r.b.peers.AllUp() }
 
-// Named implements engine.Reach.
+// Named implements engine.Reachability.
 func (r reachability) Named(now time.Time) time.Time { return r.b.contact.Named(now) }
 
 // makeComponents makes the components around the engine.

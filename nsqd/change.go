@@ -5,27 +5,24 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// change is one delta with a waiter: a caller, or an ordered channel whose last finish is in the
-// delta.
-type change struct {
-	done chan struct{} // closed when err is final
+// pendingChange is one delta with something that waits for it: a caller, or an ordered channel.
+type pendingChange struct {
+	done chan struct{} // closed when err is final; nil: no caller waits
 	err  error
 
-	ungatesOrdered bool // once it is replicated, all replicas have the state from which ordered channels serve
-
-	channel    *Channel // set for the finish of an ordered channel
-	seq        ident.Sequence
-	attempts   uint16
-	generation uint64
+	ungatesOrdered bool          // once it is replicated, all replicas have the state from which ordered channels serve
+	finish         orderedFinish // its channel is nil unless the delta is the finish of an ordered channel
 }
+
+// newPendingChange makes the change of a caller that waits.
+func newPendingChange() *pendingChange { return &pendingChange{done: make(chan struct{})} }
 
 // wait returns when the change is on all in-sync replicas. If ctx ends first, the change still goes
 // on.
-func (d *change) wait(ctx context.Context) error {
+func (d *pendingChange) wait(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
@@ -37,35 +34,42 @@ func (d *change) wait(ctx context.Context) error {
 	}
 }
 
-// pendingChanges holds the changes on their way to the replicas, by ticket. It is closed while this
-// broker does not lead; a change then fails at once.
-type pendingChanges struct {
-	mu      sync.Mutex
-	changes map[uint64]*change // nil = closed
-	last    uint64
-}
-
-func (w *pendingChanges) open() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.changes == nil {
-		w.changes = make(map[uint64]*change)
+// end answers the caller, if any waits.
+func (d *pendingChange) end(err error) {
+	d.err = err
+	if d.done != nil {
+		close(d.done)
 	}
 }
 
-func (w *pendingChanges) close() {
+// openChanges holds the changes on their way to the replicas, by ticket. It is closed while this
+// broker does not lead; a change then fails at once.
+type openChanges struct {
+	mu      sync.Mutex
+	changes map[uint64]*pendingChange // nil = closed
+	last    uint64
+}
+
+func (w *openChanges) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.changes == nil {
+		w.changes = make(map[uint64]*pendingChange)
+	}
+}
+
+func (w *openChanges) close() {
 	w.mu.Lock()
 	changes := w.changes
 	w.changes = nil
 	w.mu.Unlock()
 	for _, d := range changes {
-		d.err = ErrNotLeader
-		close(d.done)
+		d.end(ErrNotLeader)
 	}
 }
 
 // add assigns a ticket to the change. No ticket is used twice. False: closed.
-func (w *pendingChanges) add(d *change) (uint64, bool) {
+func (w *openChanges) add(d *pendingChange) (uint64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.changes == nil {
@@ -76,7 +80,7 @@ func (w *pendingChanges) add(d *change) (uint64, bool) {
 	return w.last, true
 }
 
-func (w *pendingChanges) remove(ticket uint64) *change {
+func (w *openChanges) remove(ticket uint64) *pendingChange {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.changes[ticket]
@@ -88,28 +92,28 @@ func (w *pendingChanges) remove(ticket uint64) *change {
 // that is not certain. Unknown tickets are ignored, because Unlead has answered them. It does not
 // block.
 func (p *Partition) Completed(ticket uint64, ok bool) {
-	d := p.pendingChanges.remove(ticket)
+	d := p.openChanges.remove(ticket)
 	if d == nil {
 		return
 	}
-	if !ok {
-		d.err = ErrNotReplicated
-	}
-	if d.channel != nil {
-		d.channel.finishReplicated(d, ok)
+	if d.finish.channel != nil {
+		d.finish.completed(ok)
 	}
 	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
 		p.ungateOrdered()
 	}
-	close(d.done)
+	if ok {
+		d.end(nil)
+	} else {
+		d.end(ErrNotReplicated)
+	}
 }
 
 // post passes a delta to the Replicator. The caller holds emit.
-func (p *Partition) post(d *change, records ...state.Record) {
-	ticket, ok := p.pendingChanges.add(d)
+func (p *Partition) post(d *pendingChange, records ...state.Record) {
+	ticket, ok := p.openChanges.add(d)
 	if !ok {
-		d.err = ErrNotLeader
-		close(d.done)
+		d.end(ErrNotLeader)
 		return
 	}
 	p.rep.Change(p, state.EncodeDelta(records), ticket)
@@ -120,7 +124,7 @@ func (p *Partition) post(d *change, records ...state.Record) {
 func (p *Partition) Flush() {
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	if !p.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again
+	if !p.timers.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again
 		return
 	}
 	var records []state.Record
@@ -130,7 +134,7 @@ func (p *Partition) Flush() {
 		}
 		c.mu.Lock()
 		made, ok := c.cursor.TakeDelta()
-		ok = ok && c.serving
+		ok = ok && c.serving.leads
 		c.mu.Unlock()
 		if ok {
 			records = append(records, state.Record{Kind: state.KindProgress, Channel: c.name, Progress: made})

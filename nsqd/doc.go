@@ -49,7 +49,7 @@
 //
 // # Locks
 //
-// Partition.emit → applying → Partition.mu → Channel.mu. The locks of pendingChanges and
+// Partition.emit → updates.applying → Partition.mu → Channel.mu. The locks of openChanges and
 // relocations are leaves. Options.Wake, Subscriber.Woken and Replicator.Change are called under
 // these locks: they append to a queue and return (docs/LOCKS.md).
 //

@@ -190,7 +190,7 @@ func (r *rig) failover() *rig {
 	n.Partition = NewPartition("orders", testID, r.log, n.rep, r.o)
 	n.Replace(r.Snapshot())
 	r.Unlead()
-	n.Lead(r.epoch + 1)
+	n.Lead(r.leadership.epoch + 1)
 	return n
 }
 
@@ -209,10 +209,10 @@ func (c *Channel) of(seq ident.Sequence, epoch ident.Epoch) Receipt {
 	f := c.inFlight.bySeq[seq]
 	switch {
 	case f == nil && epoch == 0:
-		return Receipt{Sequence: seq, Epoch: c.epoch}
+		return Receipt{Sequence: seq, Epoch: c.serving.epoch}
 	case f == nil, epoch != 0 && f.epoch != epoch:
 		return Receipt{Sequence: seq, Epoch: epoch}
-	case f.sub == &c.deadLetterHold:
+	case f.sub == &c.dead.hold:
 		return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number}
 	}
 	return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number, Attempts: f.attempts}

@@ -20,22 +20,22 @@ const skipMessages = 1 << 15
 // delivered are read again. A filter that this build cannot read rejects nothing, so that no message
 // is finished by mistake.
 func (c *Channel) setFilterLocked(text string) {
-	if text == c.filter.String() {
+	if text == c.policy.filter.String() {
 		return
 	}
 	f, err := filter.Parse(text)
 	if err != nil {
 		c.p.report(c.name, "the channel's filter cannot be read; the channel delivers all messages until a new filter is set (nsqctl channel policy)", err)
 	}
-	c.filter = f
-	c.releaseLocked(&c.ahead)
-	c.releaseLocked(&c.redelivery)
-	c.prescanned = c.fetched // a delayed message that the former filter rejected may be deferred now
+	c.policy.filter = f
+	c.releaseLocked(&c.reader.ahead)
+	c.releaseLocked(&c.reader.redelivery)
+	c.reader.prescanned = c.reader.fetched // a delayed message that the former filter rejected may be deferred now
 }
 
 // selectionLocked is the selection in force. setFilterLocked changes it.
 func (c *Channel) selectionLocked() filter.Selection {
-	return filter.Selection{Channel: c.name, Filter: c.filter}
+	return filter.Selection{Channel: c.name, Filter: c.policy.filter}
 }
 
 // reject returns the messages of a read that are not for the channel, as ranges: one range for each
@@ -65,7 +65,7 @@ func (c *Channel) settleRejectedLocked(rejected []cursor.Span) {
 		}
 	}
 	if n := c.cursor.SettledCount() - before; n > 0 {
-		c.verbs.Filtered.Add(n)
+		c.counts.Filtered.Add(n)
 		c.changedLocked()
 	}
 }

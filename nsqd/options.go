@@ -109,32 +109,3 @@ const (
 	// never is the deadline of a set without deadlines.
 	never = int64(math.MaxInt64)
 )
-
-// Origin is the place at which a channel begins.
-type Origin uint8
-
-// The origins of a channel.
-const (
-	// FromLatest is the committed end: the channel gets new messages only.
-	FromLatest Origin = iota
-	// FromBacklog is the first message that the topic kept for its first channel.
-	FromBacklog
-	// FromEarliest is the first message that the log still has.
-	FromEarliest
-	// FromSequence is ChannelOptions.Sequence, or the start of the log if that is later.
-	FromSequence
-)
-
-// ChannelOptions describe a new channel.
-type ChannelOptions struct {
-	Origin   Origin
-	Sequence ident.Sequence // with FromSequence
-	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
-	// which has no configuration.
-	ID uint64
-	// Ordered channels have one message in flight. The next one is delivered after the finish is on
-	// all in-sync replicas. Messages come in the order of the log, but a message that was published
-	// with a delay comes when it is due. While a failed message waits for its next delivery, no
-	// message is delivered.
-	Ordered bool
-}

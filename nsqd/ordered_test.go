@@ -121,7 +121,7 @@ func TestOrderedChannelHonoursDelays(t *testing.T) {
 			for _, body := range []string{"first", "second", "third"} {
 				d := c.Pull(s, 10, nil)
 				require.Equal(t, []string{body}, bodies(d))
-				require.NoError(t, c.Finish(s, c.of(d[0].Message.Seq, r.epoch)))
+				require.NoError(t, c.Finish(s, c.of(d[0].Message.Seq, r.leadership.epoch)))
 			}
 			requireExact(t, r.Partition, c)
 		})

@@ -1,6 +1,11 @@
 package nsqd
 
-import "github.com/lockstepmq/lockstep/nsqd/state"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/nsqd/state"
+)
 
 // Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on
 // a core loop, where all other partitions of the loop would wait for it. So Replace only queues a
@@ -10,6 +15,13 @@ import "github.com/lockstepmq/lockstep/nsqd/state"
 
 // applyAtOnceBytes is the largest snapshot that Replace applies itself.
 const applyAtOnceBytes = 64 << 10
+
+// updates are queued until the channels are needed.
+type updates struct {
+	any      atomic.Bool     // queue is not empty
+	applying sync.Mutex      // held while the queue is applied
+	queue    []pendingUpdate // guarded by Partition.mu
+}
 
 // pendingUpdate is an update that the register has received and the channels do not show yet.
 type pendingUpdate struct {
@@ -21,9 +33,9 @@ type pendingUpdate struct {
 // nothing.
 func (p *Partition) Replace(full []byte) {
 	p.mu.Lock()
-	small := len(p.pending) == 0 && len(full) <= applyAtOnceBytes
-	p.pending = append(p.pending, pendingUpdate{bytes: full, whole: true})
-	p.hasPending.Store(true)
+	small := len(p.updates.queue) == 0 && len(full) <= applyAtOnceBytes
+	p.updates.queue = append(p.updates.queue, pendingUpdate{bytes: full, whole: true})
+	p.updates.any.Store(true)
 	p.mu.Unlock()
 	if small {
 		p.ApplyPending()
@@ -35,8 +47,8 @@ func (p *Partition) Replace(full []byte) {
 func (p *Partition) Apply(delta []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.pending) > 0 {
-		p.pending = append(p.pending, pendingUpdate{bytes: delta})
+	if len(p.updates.queue) > 0 {
+		p.updates.queue = append(p.updates.queue, pendingUpdate{bytes: delta})
 		return
 	}
 	p.applyDeltaLocked(delta)
@@ -56,11 +68,11 @@ func (p *Partition) applyDeltaLocked(delta []byte) {
 // ApplyPending applies the queued snapshot and deltas to the channels. Without any it is cheap. The
 // broker must call it regularly, or the queue grows. Any goroutine.
 func (p *Partition) ApplyPending() {
-	if !p.hasPending.Load() {
+	if !p.updates.any.Load() {
 		return
 	}
-	p.applying.Lock()
-	defer p.applying.Unlock()
+	p.updates.applying.Lock()
+	defer p.updates.applying.Unlock()
 	for snapshot := p.nextSnapshot(); snapshot != nil; snapshot = p.nextSnapshot() {
 		p.install(snapshot)
 	}
@@ -72,16 +84,16 @@ func (p *Partition) ApplyPending() {
 func (p *Partition) nextSnapshot() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.pending) > 0 && !p.pending[0].whole {
-		p.applyDeltaLocked(p.pending[0].bytes)
-		p.pending = p.pending[1:]
+	for len(p.updates.queue) > 0 && !p.updates.queue[0].whole {
+		p.applyDeltaLocked(p.updates.queue[0].bytes)
+		p.updates.queue = p.updates.queue[1:]
 	}
-	if len(p.pending) == 0 {
-		p.pending = nil
-		p.hasPending.Store(false)
+	if len(p.updates.queue) == 0 {
+		p.updates.queue = nil
+		p.updates.any.Store(false)
 		return nil
 	}
-	return p.pending[0].bytes
+	return p.updates.queue[0].bytes
 }
 
 // install makes a snapshot the state. It decodes without the lock.
@@ -93,13 +105,13 @@ func (p *Partition) install(full []byte) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = p.pending[1:]
+	p.updates.queue = p.updates.queue[1:]
 	if err != nil {
 		p.report("", "a snapshot of the channel state is ignored; the channels keep their state", err)
 		return
 	}
-	p.paused, p.barrier, p.keep = s.Flags&state.FlagPaused != 0, s.Barrier, s.Keep
-	p.relocations.Replace(s.Relocated)
+	p.pause.on, p.pause.barrier, p.keep = s.Flags&state.FlagPaused != 0, s.Barrier, s.Keep
+	p.relocations.replace(s.Relocated)
 	p.channels = channels
 }
 

@@ -6,12 +6,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Snapshot encodes the whole replicated state. It may include changes that no delta has carried
-// yet. Deltas hold absolute values, so it is harmless to apply them on top.
+// Snapshot encodes the whole replicated state. It may include changes that no delta contains yet. Deltas hold absolute
+// values, so it is harmless to apply them on top.
 func (p *Partition) Snapshot() []byte {
 	channels := p.list()
 	p.mu.RLock()
-	s := state.Snapshot{Flags: flagIf(p.paused, state.FlagPaused), Barrier: p.barrier, Keep: p.keep}
+	s := state.Snapshot{Flags: flagIf(p.pause.on, state.FlagPaused), Barrier: p.pause.barrier, Keep: p.keep}
 	p.mu.RUnlock()
 	for _, c := range channels {
 		if c.ephemeral {
@@ -21,22 +21,21 @@ func (p *Partition) Snapshot() []byte {
 		s.Channels = append(s.Channels, state.Channel{
 			Name:     c.name,
 			ID:       c.id,
-			Flags:    flagIf(c.ordered, state.FlagOrdered) | flagIf(c.paused, state.FlagPaused),
+			Flags:    flagIf(c.order.on, state.FlagOrdered) | flagIf(c.paused, state.FlagPaused),
 			Start:    c.cursor.Start(),
 			Progress: c.cursor.Full(),
 		})
 		c.mu.Unlock()
 	}
-	s.Relocated = p.relocations.List()
+	s.Relocated = p.relocations.list()
 	return state.AppendSnapshot(nil, s)
 }
 
-// applyLocked applies one explicit change of the state. The leader, followers and recovery all use
-// it.
+// applyLocked applies one change of the state, on the leader, on followers and at recovery.
 func (p *Partition) applyLocked(r state.Record) {
 	switch r.Kind {
 	case state.KindBarrier:
-		p.paused, p.barrier = r.Flags&state.FlagPaused != 0, r.At
+		p.pause.on, p.pause.barrier = r.Flags&state.FlagPaused != 0, r.At
 		p.raiseLocked()
 		return
 	case state.KindKeep:
@@ -51,9 +50,9 @@ func (p *Partition) applyLocked(r state.Record) {
 		return
 	case state.KindRelocate:
 		if r.Flags&state.FlagBeyond != 0 {
-			p.relocations.ForgetFrom(r.Offset, r.Seqs)
+			p.relocations.forgetFrom(r.Offset, r.Seqs)
 		} else {
-			p.relocations.Add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
+			p.relocations.add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
 		}
 		return
 	}
@@ -64,9 +63,9 @@ func (p *Partition) applyLocked(r state.Record) {
 	case state.KindSeek:
 		c.seek(r.At)
 	case state.KindPause:
-		c.pause(r.Flags&state.FlagPaused != 0)
+		c.setPaused(r.Flags&state.FlagPaused != 0)
 	case state.KindOrder:
-		c.order(r.Flags&state.FlagOrdered != 0)
+		c.setOrdered(r.Flags&state.FlagOrdered != 0)
 	}
 }
 
@@ -94,13 +93,13 @@ func (p *Partition) raiseLocked() {
 // emptyLocked settles for all channels the messages that the topic's pause withheld from them.
 func (p *Partition) emptyLocked(end ident.Sequence) {
 	p.keep = max(p.keep, end)
-	if !p.paused || end <= p.barrier {
+	if !p.pause.on || end <= p.pause.barrier {
 		return
 	}
 	for _, c := range p.channels {
-		c.progress(cursor.Progress{Settled: []cursor.Span{{From: p.barrier, To: end}}})
+		c.progress(cursor.Progress{Settled: []cursor.Span{{From: p.pause.barrier, To: end}}})
 	}
-	p.barrier = end
+	p.pause.barrier = end
 	p.raiseLocked()
 }
 
@@ -110,7 +109,7 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 		return
 	}
 	delete(p.channels, name)
-	p.work.Forget(name)
+	p.work.forget(name)
 	c.unlead(ErrDeleted)
 	for _, other := range p.channels {
 		if !other.ephemeral {
@@ -120,13 +119,12 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 	p.keep = max(p.keep, keep)
 }
 
-// progress applies progress that the leader reported, or that an operator caused by discarding
-// messages.
+// progress applies progress from the leader, or of an operator who discards messages.
 func (c *Channel) progress(made cursor.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cursor.Apply(made)
-	if !c.serving {
+	if !c.serving.leads {
 		c.cursor.ClearDelta() // a follower sends no deltas
 		return
 	}

@@ -142,8 +142,8 @@ func TestALeaderWhoseTopicIsAheadOfTheLogMovesItBack(t *testing.T) {
 			for _, d := range r.rep.deltas {
 				follower.Apply(d)
 			}
-			require.EqualValues(t, 3, follower.barrier)
-			require.NoError(t, r.UnpauseTopic(t.Context()))
+			require.EqualValues(t, 3, follower.pause.barrier)
+			require.NoError(t, r.PauseTopic(t.Context(), false))
 		}
 		require.Len(t, c.Pull(s, 9, nil), 4, name)
 		requireExact(t, r.Partition, c)

@@ -36,7 +36,7 @@ func TestPausedTopicBehindRelocatedMessages(t *testing.T) {
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	s := subscribe(t, c)
 	r.postpone(nsPerMS, "delayed")
-	require.NoError(t, r.PauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), true))
 	r.publish("after the pause")
 	requireExact(t, r.Partition, c) // the statistics defer the delayed message
 	r.relocate(t, 1, r.Floor())
@@ -44,7 +44,7 @@ func TestPausedTopicBehindRelocatedMessages(t *testing.T) {
 	require.Empty(t, c.Pull(s, 9, nil))
 	r.tick(1)
 	require.Equal(t, []string{"delayed"}, bodies(c.Pull(s, 9, nil)))
-	require.NoError(t, r.UnpauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), false))
 	require.Equal(t, []string{"after the pause"}, bodies(c.Pull(s, 9, nil)))
 }
 
@@ -94,7 +94,7 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	require.NoError(t, c.Finish(s, c.of(0, 2)))
 	_, ok = n.relocatedFrom()
 	require.False(t, ok, "no channel needs it any more")
-	require.Empty(t, n.relocations.List(), "snapshots would grow for ever")
+	require.Empty(t, n.relocations.list(), "snapshots would grow for ever")
 	requireExact(t, n.Partition, c)
 }
 
@@ -122,7 +122,7 @@ func TestRelocationReachesFollowersByDelta(t *testing.T) {
 	fc, _ := f.Channel("c")
 	_, changed := fc.cursor.TakeDelta()
 	require.False(t, changed, "a follower sends no deltas")
-	f.relocations.Add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
+	f.relocations.add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
 	at, _ = f.relocatedFrom()
 	require.EqualValues(t, 700, at)
 }

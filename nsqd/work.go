@@ -9,7 +9,7 @@ import (
 // numbers never fall, unlike those of Stats, which are the state of the partition.
 type Work struct {
 	Messages uint64 // committed
-	Bytes    uint64 // Of their bodies
+	Bytes    uint64 // of their bodies
 	Channels map[string]ChannelWork
 }
 
@@ -29,40 +29,40 @@ func (w *Work) Add(o Work) {
 	}
 }
 
-// Works holds the counts of the channels by name. A follower creates its Channels again for each snapshot of
+// works holds the counts of the channels by name. A follower creates its Channels again for each snapshot of
 // the state; the counts outlive them. The lock is a leaf.
-type Works struct {
+type works struct {
 	mu        sync.Mutex
-	byChannel map[string]*Verbs
+	byChannel map[string]*verbCounts
 }
 
-// Verbs counts for one channel of one partition.
-type Verbs struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
+// verbCounts counts for one channel of one partition.
+type verbCounts struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
 
-// Of returns the counts of a channel.
-func (w *Works) Of(name string) *Verbs {
+// of returns the counts of a channel.
+func (w *works) of(name string) *verbCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.byChannel[name]
 	if c == nil {
-		c = &Verbs{}
+		c = &verbCounts{}
 		if w.byChannel == nil {
-			w.byChannel = map[string]*Verbs{}
+			w.byChannel = map[string]*verbCounts{}
 		}
 		w.byChannel[name] = c
 	}
 	return c
 }
 
-// Forget drops the counts of a channel that was deleted.
-func (w *Works) Forget(name string) {
+// forget drops the counts of a channel that was deleted.
+func (w *works) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byChannel, name)
 }
 
-// Channels lists the channels that have counts above 0.
-func (w *Works) Channels() map[string]ChannelWork {
+// channels lists the channels that have counts above 0.
+func (w *works) channels() map[string]ChannelWork {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all map[string]ChannelWork

@@ -35,7 +35,7 @@ func TestWorkNeverFalls(t *testing.T) {
 	require.Equal(t, want, r.Work())
 	require.EqualValues(t, 6, r.Stats("", false).MessageCount, "of all leaders")
 	c, _ = r.Channel("ch")
-	require.EqualValues(t, 1, c.stats(false, &Merged{}).RequeueCount)
+	require.EqualValues(t, 1, c.stats(false, &mergedLatency{}).RequeueCount)
 
 	require.NoError(t, r.DeleteChannel(t.Context(), "ch"))
 	want.Channels = nil

@@ -9,7 +9,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
-	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 // Transport makes calls to other brokers; *rpc.Transport does.
@@ -104,20 +103,4 @@ func (d *Dispatcher) Call(ctx context.Context, n ident.Node, method string, req,
 		return err
 	}
 	return rpc.Unmarshal(raw, resp)
-}
-
-// handler answers one method.
-type handler func(ctx context.Context, from ident.Node, raw []byte) (any, error)
-
-// on adds a method to the table.
-func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.Context, ident.Node, Req) (Resp, error)) {
-	t.calls[string(m)] = func(ctx context.Context, from ident.Node, raw []byte) (any, error) {
-		var req Req
-		if _, none := any(req).(calls.None); !none {
-			if err := rpc.Unmarshal(raw, &req); err != nil {
-				return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
-			}
-		}
-		return answer(ctx, from, req)
-	}
 }

@@ -124,7 +124,7 @@ func TestAnswerOfTheMetadataLetsServe(t *testing.T) {
 		a.write(d.Draft(ident.RequestID{}))
 		a.p.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end, MinInSync: 0})
 		now := time.Now()
-		others := a.e.o.Reach.(*cluster)
+		others := a.e.o.Reachability.(*cluster)
 		others.named = now.Add(-time.Minute)
 		a.e.extend(a.p, now, false)
 		require.Empty(t, c.Pull(s, 1, nil))

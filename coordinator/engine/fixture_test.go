@@ -42,7 +42,7 @@ func (c *cluster) Named(time.Time) time.Time { return c.named }
 // newEngine is an engine without goroutines, on one loop if there is one.
 func newEngine(l *loop) *Engine {
 	c := &cluster{}
-	e := &Engine{o: &Options{Reserve: c, Reach: c, Moved: func() {}, Dead: func(*Partition) {}, Log: quiet()}, pace: newPace(), near: newNearTimer(), changes: &changes{}}
+	e := &Engine{o: &Options{Reserve: c, Reachability: c, Moved: func() {}, Dead: func(*Partition) {}, Log: quiet()}, pace: newPace(), near: newNearTimer(), changes: &changes{}}
 	if l == nil {
 		l = newLoop(e.o, nil, e.pace)
 	}

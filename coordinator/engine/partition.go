@@ -104,14 +104,14 @@ func (p *Partition) Trashed() bool { return p.trashed.Load() }
 // Post hands an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
 
-// Flush hands the machine the changes of the channels since the last time.
+// Flush passes the changes of the channels since the last Flush to the machine.
 func (p *Partition) Flush() {
 	if p.queue.Dirty() {
 		p.queue.Flush()
 	}
 }
 
-// Mute drops the messages of the machine. It returns when none is sent any more.
+// Mute drops the messages of the machine. No message is sent after it has returned.
 func (p *Partition) Mute() {
 	p.muted.Store(true)
 	ack := make(chan struct{})
@@ -123,12 +123,12 @@ func (p *Partition) Mute() {
 // Unmute sends the messages of the machine again.
 func (p *Partition) Unmute() { p.muted.Store(false) }
 
-// publish shows the machine's view, if it is another, and notifies the channels of its
-// changes. It reports whether leadership or the key, as readers see it, changed.
+// publish publishes the machine's view if it has changed, and notifies the channels. It reports whether leadership or
+// the key changed.
 func (p *Partition) publish() bool {
 	now, old := p.machine.View(), p.view.Load()
 	if now.Equal(old) {
-		return false // most passes move nothing: puts that gather, heartbeats
+		return false // as in most passes: puts that gather, heartbeats
 	}
 	v := new(replica.View)
 	*v = now
@@ -155,4 +155,39 @@ func (p *Partition) publish() bool {
 	p.loop.countEvents(p, old, v)
 	p.loop.changes.note(p, old, v)
 	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
+}
+
+// leading is a Machine that has followers; *replica.Machine is one.
+type leading interface {
+	Followers(nowMS int64, dst []replica.FollowerView) []replica.FollowerView
+}
+
+// Followers refreshes Partition.Followers of partitions led here. It waits for a pass of each core loop concerned, at
+// most for wait: if a loop hangs, the earlier followers stay.
+func (e *Engine) Followers(of []*Partition, wait time.Duration) {
+	loops := map[*loop]bool{}
+	for _, p := range of {
+		loops[p.loop] = p.loop.events.enqueue(event{kind: eventFollowers, id: p.id})
+	}
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	for l, open := range loops {
+		ack := make(chan struct{})
+		if !open || !l.events.enqueue(event{kind: eventBarrier, ack: ack}) {
+			continue
+		}
+		select {
+		case <-ack:
+		case <-limit.C:
+			return
+		}
+	}
+}
+
+// Followers are the other replicas at the last Engine.Followers with this partition.
+func (p *Partition) Followers() []replica.FollowerView {
+	if list := p.followers.Load(); list != nil {
+		return *list
+	}
+	return nil
 }

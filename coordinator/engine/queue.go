@@ -27,8 +27,7 @@ const (
 	eventFollowers                      // refresh Partition.followers
 )
 
-// event is one entry of a loop's queue. It is a struct, not an interface, so that a put
-// costs no allocation here.
+// event is one entry of a loop's queue. It is a struct, not an interface, so that a put allocates nothing here.
 type event struct {
 	kind      eventKind
 	id        ident.Partition
@@ -43,9 +42,8 @@ type event struct {
 	ack       chan struct{}
 }
 
-// eventQueue is a loop's input: many writers, one reader that takes everything at once.
-// Writers never block. Its bounds are those of its writers: puts are admitted by the
-// edges, and replicas keep windows.
+// eventQueue is a loop's input: many writers, one reader that takes everything at once. Writers never block. They
+// bound the queue: edges admit puts, and replicas have windows.
 type eventQueue struct {
 	wake concurrency.Edge // there are events
 	mu   struct {
@@ -84,11 +82,11 @@ func (q *eventQueue) pending() bool {
 	return len(q.mu.events) > 0
 }
 
-// spareEvents bounds the array that is kept for later events: when thousands of
-// partitions change at once their events take megabytes.
+// spareEvents bounds the array that is kept for later events: the events of thousands of partitions that change at
+// once take megabytes.
 const spareEvents = 4096
 
-// take swaps the events for spare, whose array is used for later ones.
+// take returns the events. Later ones go to the array of spare.
 func (q *eventQueue) take(spare []event) []event {
 	clear(spare)
 	if cap(spare) > spareEvents {
@@ -101,7 +99,7 @@ func (q *eventQueue) take(spare []event) []event {
 	return events
 }
 
-// close refuses later events and returns those that are left.
+// close refuses later events and returns the remaining ones.
 func (q *eventQueue) close() []event {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,10 +13,8 @@ import (
 // readers is the number of goroutines that read for followers that catch up.
 const readers = 2
 
-// reader reads batches for the machines. Each machine has few reads outstanding, so the
-// queue is bounded by them.
-//
-// newReader starts its goroutines; they end at stop.
+// reader reads batches for the machines. Each machine has few reads outstanding, which bounds the queue. newReader
+// starts its goroutines; they end at stop.
 type reader struct {
 	done     sync.WaitGroup
 	throttle throttle
@@ -91,13 +89,12 @@ func size(batches []queue.Batch) (bytes int) {
 	return bytes
 }
 
-// throttle spreads bytes over time. It keeps no credit for the time when nothing was read: a
-// burst is what it is there to prevent.
+// throttle spreads bytes over time. It gives no credit for idle time, because it exists to prevent bursts.
 type throttle struct {
 	rate int64 // bytes a second; 0 = no limit
 	mu   struct {
 		sync.Mutex
-		free time.Time // when what was let through is paid for
+		free time.Time // end of the time that earlier reads take
 	}
 }
 
@@ -116,8 +113,8 @@ func (t *throttle) pause(now time.Time, bytes int) time.Duration {
 	return from.Sub(now)
 }
 
-// notForMachine: a damaged place is repaired, and one that retention removed is passed
-// by, without the machine, which asks again after a while.
+// notForMachine reports whether an error concerns a damaged range, which is repaired, or one that retention has
+// removed. The machine does not get it; it asks again after a while.
 func notForMachine(err error) bool {
 	var d *queue.Damage
 	return errors.As(err, &d) || errors.Is(err, store.ErrTrimmed)

@@ -1,0 +1,73 @@
+package nsqd
+
+import (
+	"time"
+
+	"github.com/lockstepmq/lockstep/commitlog"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// Origin is the place at which a channel begins.
+type Origin uint8
+
+// The origins of a channel.
+const (
+	// FromLatest is the committed end: the channel gets new messages only.
+	FromLatest Origin = iota
+	// FromBacklog is the first message that the topic kept for its first channel.
+	FromBacklog
+	// FromEarliest is the first message that the log still has.
+	FromEarliest
+	// FromSequence is ChannelOptions.Sequence, or the start of the log if that is later.
+	FromSequence
+)
+
+// ChannelOptions describe a new channel.
+type ChannelOptions struct {
+	Origin   Origin
+	Sequence ident.Sequence // with FromSequence
+	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
+	// which has no configuration.
+	ID uint64
+	// Ordered channels have one message in flight. The next one is delivered after the finish is on
+	// all in-sync replicas. Messages come in the order of the log, but a message that was published
+	// with a delay comes when it is due. While a failed message waits for its next delivery, no
+	// message is delivered.
+	Ordered bool
+}
+
+// CheckStart refuses a place before any leader is asked: one that no leader would understand, and a
+// time in the future. Errors wrap api.ErrInvalid.
+func CheckStart(from string) (api.Place, error) {
+	p, err := api.ParsePlace(from)
+	if err == nil {
+		err = p.ToCome(time.Now())
+	}
+	return p, err
+}
+
+// StartOptions are those of a channel that begins at a place of one partition. A place beyond the end is the
+// end. "" is the place by the rules: the first channel of a topic begins with what the topic kept, any
+// other at the end.
+func StartOptions(from string, first bool, index *commitlog.Log) (o ChannelOptions, err error) {
+	p, err := api.ParsePlace(from)
+	if err != nil {
+		return o, err
+	}
+	switch p.Kind {
+	case api.PlaceByRule:
+		if first {
+			o.Origin = FromBacklog
+		}
+	case api.PlaceEarliest:
+		o.Origin = FromEarliest
+	case api.PlaceSequence:
+		o.Origin, o.Sequence = FromSequence, p.Sequence
+	case api.PlaceTime:
+		if r, ok := index.AtTime(p.Time.UnixMilli()); ok {
+			o.Origin, o.Sequence = FromSequence, r.First
+		}
+	}
+	return o, nil
+}
