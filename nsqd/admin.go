@@ -74,7 +74,7 @@ func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, e
 	at.sequence = p.originLocked(o)
 	c := newChannel(p, name, o.ID, o.Ordered, at.sequence)
 	if !c.ephemeral {
-		c.creation = newPendingChange()
+		c.creation = &pendingChange{p: p, done: make(chan struct{})}
 	}
 	c.lead(p.leadership.epoch, p.limitLocked(), now)
 	p.channels[name], p.leadership.hadChannels = c, true
@@ -114,7 +114,7 @@ func (p *Partition) begin(work func() (state.Record, error)) (*pendingChange, er
 	if err != nil || r.Channel != "" && IsEphemeral(r.Channel) {
 		return nil, err
 	}
-	d := newPendingChange()
+	d := &pendingChange{p: p, done: make(chan struct{})}
 	p.post(d, r)
 	return d, nil
 }

@@ -5,23 +5,55 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// pendingChange is one delta with something that waits for it: a caller, or an ordered channel.
+// Change is a change of the channels on its way to the replicas. It is submitted and completed like a put.
+type Change struct {
+	Delta []byte            // package state
+	Done  outcome.Completer // nil: nothing waits
+}
+
+// pendingChange is the Completer of a change for which a caller or an ordered channel waits.
 type pendingChange struct {
+	p    *Partition
 	done chan struct{} // closed when err is final; nil: no caller waits
 	err  error
 
 	ungatesOrdered bool          // once it is replicated, all replicas have the state from which ordered channels serve
-	finish         orderedFinish // its channel is nil unless the delta is the finish of an ordered channel
+	finish         orderedFinish // without a channel, it is not the finish of an ordered channel
 }
 
-// newPendingChange makes the change of a caller that waits.
-func newPendingChange() *pendingChange { return &pendingChange{done: make(chan struct{})} }
+// Complete reports that the change is on all in-sync replicas (outcome.Committed), or that this is uncertain. It is
+// ignored after Unlead, which has answered the change.
+func (d *pendingChange) Complete(c outcome.Completion) {
+	if !d.p.openChanges.remove(d) {
+		return
+	}
+	ok := c.Outcome == outcome.Committed
+	if d.finish.channel != nil {
+		d.finish.completed(ok)
+	}
+	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
+		d.p.ungateOrdered()
+	}
+	if ok {
+		d.end(nil)
+	} else {
+		d.end(ErrNotReplicated)
+	}
+}
 
-// wait returns when the change is on all in-sync replicas. If ctx ends first, the change still goes
-// on.
+// end answers the caller, if any waits.
+func (d *pendingChange) end(err error) {
+	d.err = err
+	if d.done != nil {
+		close(d.done)
+	}
+}
+
+// wait returns when the change is on all in-sync replicas. If ctx ends first, the change continues.
 func (d *pendingChange) wait(ctx context.Context) error {
 	if d == nil {
 		return nil
@@ -34,89 +66,56 @@ func (d *pendingChange) wait(ctx context.Context) error {
 	}
 }
 
-// end answers the caller, if any waits.
-func (d *pendingChange) end(err error) {
-	d.err = err
-	if d.done != nil {
-		close(d.done)
-	}
-}
-
-// openChanges holds the changes on their way to the replicas, by ticket. It is closed while this
-// broker does not lead; a change then fails at once.
+// openChanges are the changes that are not completed. While this broker does not lead, the set is nil, and a change
+// fails at once.
 type openChanges struct {
-	mu      sync.Mutex
-	changes map[uint64]*pendingChange // nil = closed
-	last    uint64
+	mu  sync.Mutex
+	set map[*pendingChange]struct{}
 }
 
 func (w *openChanges) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.changes == nil {
-		w.changes = make(map[uint64]*pendingChange)
+	if w.set == nil {
+		w.set = make(map[*pendingChange]struct{})
 	}
 }
 
 func (w *openChanges) close() {
 	w.mu.Lock()
-	changes := w.changes
-	w.changes = nil
+	set := w.set
+	w.set = nil
 	w.mu.Unlock()
-	for _, d := range changes {
+	for d := range set {
 		d.end(ErrNotLeader)
 	}
 }
 
-// add assigns a ticket to the change. No ticket is used twice. False: closed.
-func (w *openChanges) add(d *pendingChange) (uint64, bool) {
+func (w *openChanges) add(d *pendingChange) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.changes == nil {
-		return 0, false
+	if w.set == nil {
+		return false
 	}
-	w.last++
-	w.changes[w.last] = d
-	return w.last, true
+	w.set[d] = struct{}{}
+	return true
 }
 
-func (w *openChanges) remove(ticket uint64) *pendingChange {
+func (w *openChanges) remove(d *pendingChange) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d := w.changes[ticket]
-	delete(w.changes, ticket)
-	return d
+	_, ok := w.set[d]
+	delete(w.set, d)
+	return ok
 }
 
-// Completed reports the fate of the Change with this ticket: it is on all in-sync replicas (ok), or
-// that is not certain. Unknown tickets are ignored, because Unlead has answered them. It does not
-// block.
-func (p *Partition) Completed(ticket uint64, ok bool) {
-	d := p.openChanges.remove(ticket)
-	if d == nil {
-		return
-	}
-	if d.finish.channel != nil {
-		d.finish.completed(ok)
-	}
-	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
-		p.ungateOrdered()
-	}
-	if ok {
-		d.end(nil)
-	} else {
-		d.end(ErrNotReplicated)
-	}
-}
-
-// post passes a delta to the Replicator. The caller holds emit.
+// post submits a change. The caller holds emit.
 func (p *Partition) post(d *pendingChange, records ...state.Record) {
-	ticket, ok := p.openChanges.add(d)
-	if !ok {
+	if !p.openChanges.add(d) {
 		d.end(ErrNotLeader)
 		return
 	}
-	p.rep.Change(p, state.EncodeDelta(records), ticket)
+	p.rep.Submit(Change{Delta: state.EncodeDelta(records), Done: d})
 }
 
 // Flush collects the changes of all channels since the last Flush into one delta. The broker's
@@ -141,6 +140,6 @@ func (p *Partition) Flush() {
 		}
 	}
 	if len(records) > 0 {
-		p.rep.Change(p, state.EncodeDelta(records), 0)
+		p.rep.Submit(Change{Delta: state.EncodeDelta(records)})
 	}
 }

@@ -174,11 +174,11 @@ func TestOrderedChannelWaitsForTheReplicas(t *testing.T) {
 	r.rep.hold = true
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	require.Empty(t, c.Pull(s, 5, nil), "the finish is not replicated")
-	r.rep.answer(r.Partition, true)
+	r.rep.answer(true)
 	<-s.Wake
 	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
 	require.NoError(t, c.Finish(s, c.of(1, 1)))
-	r.rep.answer(r.Partition, false)
+	r.rep.answer(false)
 	d := c.Pull(s, 5, nil)
 	require.Equal(t, []string{"b"}, bodies(d), "back to the last replicated finish")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
@@ -244,7 +244,7 @@ func TestUnleadEndsEverything(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrNotLeader)
 	require.ErrorIs(t, r.EmptyChannel(t.Context(), "c"), ErrNotLeader)
-	r.rep.answer(r.Partition, true) // too late: it has no effect
+	r.rep.answer(true) // too late: it has no effect
 }
 
 // A requeued message that is delivered again is unfinished for the next leader, which may be the
@@ -506,7 +506,7 @@ func TestChangesEndWithTheirContext(t *testing.T) {
 	cancel()
 	_, err := r.CreateChannel(ctx, "c", ChannelOptions{})
 	require.ErrorIs(t, err, context.Canceled)
-	r.rep.answer(r.Partition, false)
+	r.rep.answer(false)
 	_, err = r.CreateChannel(t.Context(), "c", ChannelOptions{})
 	require.ErrorIs(t, err, ErrNotReplicated)
 }

@@ -1,7 +1,7 @@
 // Package nsqd holds the topics and channels of one broker: which message goes to which subscriber,
 // and which messages are in flight, deferred or finished. It contains no network and no cluster
 // code. It reads a Log and passes changes of its state to a Replicator. The caller reports the
-// committed end (Advance) and the fate of each change (Completed).
+// committed end (Advance) and completes each change like a put.
 //
 // All channels of a partition share its log. A channel is a cursor on that log. A Partition holds
 // the channels. On a follower a Partition is only the replicated state (the register of the

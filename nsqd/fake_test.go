@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -76,35 +77,39 @@ func (l *memoryLog) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Me
 	return l.messages[seq], true, nil
 }
 
-// replicas receives deltas and completes their tickets at once, unless hold is set.
+// replicas receives changes and completes them at once, unless hold is set.
 type replicas struct {
 	mu     sync.Mutex
 	deltas [][]byte
-	held   []uint64
+	held   []outcome.Completer
 	hold   bool
 }
 
-func (r *replicas) Change(p *Partition, delta []byte, ticket uint64) {
+func (r *replicas) Submit(c Change) {
 	r.mu.Lock()
-	r.deltas = append(r.deltas, delta)
-	if r.hold && ticket != 0 {
-		r.held = append(r.held, ticket)
-		ticket = 0
+	r.deltas = append(r.deltas, c.Delta)
+	if r.hold && c.Done != nil {
+		r.held = append(r.held, c.Done)
+		c.Done = nil
 	}
 	r.mu.Unlock()
-	if ticket != 0 {
-		p.Completed(ticket, true)
+	if c.Done != nil {
+		c.Done.Complete(outcome.Completion{Outcome: outcome.Committed})
 	}
 }
 
-// answer completes the tickets that were held.
-func (r *replicas) answer(p *Partition, ok bool) {
+// answer completes the changes that were held.
+func (r *replicas) answer(ok bool) {
 	r.mu.Lock()
 	held := r.held
 	r.held = nil
 	r.mu.Unlock()
-	for _, t := range held {
-		p.Completed(t, ok)
+	o := outcome.InDoubt
+	if ok {
+		o = outcome.Committed
+	}
+	for _, c := range held {
+		c.Complete(outcome.Completion{Outcome: o})
 	}
 }
 

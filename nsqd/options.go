@@ -43,10 +43,9 @@ type Log interface {
 
 // Replicator replicates changes of the channel state.
 type Replicator interface {
-	// Change takes a delta, in the order of the calls. It enqueues the delta and returns. Each
-	// ticket other than 0 comes back in exactly one call of Partition.Completed, unless
-	// Partition.Unlead comes first.
-	Change(p *Partition, delta []byte, ticket uint64)
+	// Submit enqueues a change, in the order of the calls, and returns. It completes the change exactly once, perhaps
+	// before it returns.
+	Submit(c Change)
 }
 
 // Options of a partition's channels. Zero values mean the defaults.

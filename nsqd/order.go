@@ -97,7 +97,7 @@ func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error
 		c.mu.Unlock()
 		return err
 	}
-	d := &pendingChange{finish: orderedFinish{channel: c, seq: seq, attempts: attempts, generation: c.reader.generation}}
+	d := &pendingChange{p: p, finish: orderedFinish{channel: c, seq: seq, attempts: attempts, generation: c.reader.generation}}
 	made, ok := c.cursor.TakeDelta()
 	if ok {
 		c.order.replicating++

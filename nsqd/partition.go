@@ -99,7 +99,7 @@ func (p *Partition) startLeading(epoch ident.Epoch) {
 	defer p.emit.Unlock()
 	gated, back := p.lead(epoch)
 	if gated || len(back) > 0 {
-		p.post(&pendingChange{ungatesOrdered: gated}, back...)
+		p.post(&pendingChange{p: p, ungatesOrdered: gated}, back...)
 	}
 }
 
@@ -163,7 +163,7 @@ func (p *Partition) Retire() {
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	if records := p.unlead(); len(records) > 0 {
-		p.rep.Change(p, state.EncodeDelta(records), 0)
+		p.rep.Submit(Change{Delta: state.EncodeDelta(records)})
 	}
 }
 

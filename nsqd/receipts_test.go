@@ -61,7 +61,7 @@ func TestOrderedFinishByReceipt(t *testing.T) {
 	r.rep.hold = true
 	require.NoError(t, c.Finish(nil, received(0, 1)))
 	require.Empty(t, c.Pull(s, 1, nil))
-	r.rep.answer(r.Partition, true)
+	r.rep.answer(true)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(1), d[0].Message.Seq)

@@ -185,7 +185,7 @@ func (r *reference) finish(t *rapid.T) {
 	}
 	ok := rapid.Bool().Draw(t, "replicated")
 	require.Empty(t, r.channel.Pull(r.subs[sub], 1, nil), "ordered: nothing before the finish is confirmed")
-	r.rep.answer(r.Partition, ok)
+	r.rep.answer(ok)
 	if !ok {
 		r.fates[seq].place = inLog
 	}

@@ -28,7 +28,7 @@ func (l *loop) gather(p *Partition, e *event) {
 	}
 	l.touch(p)
 	l.o.Metrics.Stage(metrics.StageQueue, l.now.Sub(e.at))
-	t := ticket{put: e.done, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
+	t := ticket{done: e.done, isPut: true, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
 	if l.o.Trace != nil {
 		t.traced = l.o.Trace(&e.draft)
 	}

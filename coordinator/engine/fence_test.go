@@ -36,9 +36,9 @@ type stalling struct {
 	by atomic.Int64 // ns
 }
 
-func (s *stalling) Change(p *nsqd.Partition, delta []byte, ticket uint64) {
+func (s *stalling) Submit(c nsqd.Change) {
 	time.Sleep(time.Duration(s.by.Load()))
-	s.Replicator.Change(p, delta, ticket)
+	s.Replicator.Submit(c)
 }
 
 // TestFenceAfterAStall: a process that was stopped for seconds still counts its peers as up,

@@ -64,8 +64,14 @@ type alone struct {
 	store *store.Store
 }
 
-// Change implements nsqd.Replicator.
-func (a *alone) Change(p *nsqd.Partition, _ []byte, ticket uint64) { p.Completed(ticket, true) }
+// Submit implements nsqd.Replicator.
+func (a *alone) Submit(c nsqd.Change) { commitChange(c) }
+
+func commitChange(c nsqd.Change) {
+	if c.Done != nil {
+		c.Done.Complete(replica.Completion{Outcome: replica.Committed})
+	}
+}
 
 type synced chan error
 

@@ -182,7 +182,7 @@ func (l *loop) passBarriers() {
 func (l *loop) handle(e *event) {
 	switch e.kind {
 	case eventSynced:
-		l.synced(e.ticket, e.err)
+		l.synced(e.token, e.err)
 		return
 	case eventAdd:
 		l.hosted[e.id] = e.partition
@@ -203,7 +203,7 @@ func (l *loop) handle(e *event) {
 	case eventPut:
 		l.gather(p, e)
 	case eventChange:
-		l.step(p, replica.Change{Delta: e.delta, Ticket: p.changeTicket(e.ticket)})
+		l.change(p, e)
 	case eventFollowers:
 		if m, ok := p.machine.(leading); ok {
 			list := m.Followers(l.nowMS, nil)
@@ -221,8 +221,8 @@ func (l *loop) refuse(e *event) {
 	case eventPut:
 		l.answer(e.done, replica.Completion{Outcome: replica.NotLeader})
 	case eventChange:
-		if e.partition != nil && e.ticket != 0 {
-			e.partition.queue.Completed(e.ticket, false)
+		if e.done != nil {
+			e.done.Complete(replica.Completion{Outcome: replica.NotLeader})
 		}
 	case eventRetire, eventBarrier:
 		close(e.ack)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Completer receives the outcome of one proposed put.
+// Completer receives the outcome of one put or change.
 type Completer = replica.Completer
 
 // eventKind says which fields of an event are set.
@@ -19,7 +19,7 @@ type eventKind uint8
 const (
 	eventStep      eventKind = iota + 1 // step the machine
 	eventPut                            // draft, done and at
-	eventChange                         // delta and ticket
+	eventChange                         // delta and done
 	eventSynced                         // token and err: a submission of the loop is durable
 	eventAdd                            // host a partition
 	eventRetire                         // stop hosting it; ack is closed afterwards
@@ -33,10 +33,10 @@ type event struct {
 	id        ident.Partition
 	step      replica.Event
 	draft     queue.Draft
-	done      Completer
+	done      Completer // of a change: nil if nothing waits
 	at        time.Time // of a put: when it was submitted
 	delta     []byte
-	ticket    uint64 // of a change: nsqd's number; of a sync: the token
+	token     uint64
 	err       error
 	partition *Partition
 	ack       chan struct{}

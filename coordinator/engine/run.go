@@ -90,7 +90,7 @@ func (l *loop) wakeIfPending() {
 // Synced is called when a submission is durable: by the journal's goroutine or, without syncs, by a goroutine in a
 // flush, which checks the queue afterwards.
 func (l *loop) Synced(token uint64, err error) {
-	e := event{kind: eventSynced, ticket: token, err: err}
+	e := event{kind: eventSynced, token: token, err: err}
 	if l.flushers.Load() > 0 {
 		l.events.add(e)
 		return
