@@ -50,7 +50,7 @@
 // # Locks
 //
 // Partition.emit → updates.applying → Partition.mu → Channel.mu. The locks of openChanges and
-// relocations are leaves. Options.Wake, Subscriber.Woken and Replicator.Change are called under
+// relocations are leaves. Options.Wake, Subscriber.Woken and Replicator.Submit are called under
 // these locks: they append to a queue and return (docs/LOCKS.md).
 //
 // # Memory

@@ -21,10 +21,12 @@ type partitionSubscription struct {
 	held map[ident.Sequence]holding // deliveries that the client has
 	// backlog holds the client's finishes and requeues that no leader has received. Each
 	// was in held, which bounds it.
-	backlog []wire.Verb
-	local   *local
-	remote  *remote
-	last    uint64 // the stream opened last: the next one replaces it
+	backlog []clientVerb
+	// requeued holds the latest requeues with a delay that a leader has received.
+	requeued map[ident.Sequence]clientVerb
+	local    *local
+	remote   *remote
+	last     uint64 // the stream opened last: the next one replaces it
 	// spare is the buffer of a stream whose connection broke. If the same leader takes
 	// the next stream, its deliveries stay valid, with their attempts.
 	spare            arrivals
@@ -146,6 +148,7 @@ func (h *partitionSubscription) dropSpareLocked() {
 func (h *partitionSubscription) holdLocked(d []api.Delivery) {
 	deadline, now := h.deadline(), h.sub.g.now()
 	for i := range d {
+		delete(h.requeued, d[i].Message.Seq)
 		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, since: now, deadline: deadline}
 	}
 }
@@ -182,13 +185,18 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	}
 	switch {
 	case h.local != nil:
-		if err := apply(h.local.channel, h.local.subscriber, v); !errors.Is(err, nsqd.ErrNotLeader) {
+		err := apply(h.local.channel, h.local.subscriber, v)
+		if err == nil {
+			h.passedLocked(clientVerb{Verb: v, at: h.sub.g.now()})
+		}
+		if !errors.Is(err, nsqd.ErrNotLeader) {
 			return err
 		}
 		h.addToBacklogLocked(v)
 	case h.remote != nil:
 		v.Stream = h.remote.stream
 		h.sub.g.out.sendVerb(h.remote.to.Node, v)
+		h.passedLocked(clientVerb{Verb: v, at: h.sub.g.now()})
 	default:
 		h.addToBacklogLocked(v)
 	}
@@ -228,7 +236,7 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 // next opening starts the timeouts again.
 func (h *partitionSubscription) addToBacklogLocked(v wire.Verb) {
 	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
-		h.backlog = append(h.backlog, v)
+		h.backlog = append(h.backlog, clientVerb{Verb: v, at: h.sub.g.now()})
 	}
 }
 
@@ -284,7 +292,8 @@ func (h *partitionSubscription) heldLocked() []wire.Verb {
 	for seq, v := range h.held {
 		out = append(out, v.verb(wire.VerbHeld, seq))
 	}
-	for _, v := range h.backlog {
+	for _, x := range h.backlog {
+		v := x.Verb
 		v.Kind, v.Stream, v.Argument = wire.VerbHeld, 0, 0
 		out = append(out, v)
 	}
