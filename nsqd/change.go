@@ -127,10 +127,7 @@ func (p *Partition) Flush() {
 		return
 	}
 	var records []state.Record
-	for _, c := range p.list() {
-		if c.ephemeral {
-			continue
-		}
+	for _, c := range p.durable() {
 		c.mu.Lock()
 		made, ok := c.cursor.TakeDelta()
 		ok = ok && c.serving.leads

@@ -98,6 +98,15 @@ func (c *Channel) Name() string { return c.name }
 // ID distinguishes the channel from earlier and later ones of the same name. It is 0 for an ephemeral channel.
 func (c *Channel) ID() uint64 { return c.id }
 
+// update changes the channel under its lock, and wakes subscribers for the messages that became available.
+func (c *Channel) update(change func(now int64)) {
+	now := c.p.o.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(now)
+	c.offerLocked(now)
+}
+
 // Ordered reports whether the channel delivers one message at a time, in order.
 func (c *Channel) Ordered() bool {
 	c.mu.Lock()
@@ -179,20 +188,18 @@ func (c *Channel) dropInFlightLocked() {
 
 // seek moves the cursor, forward or back. It forgets all deliveries, settled ranges and deferred messages.
 func (c *Channel) seek(to ident.Sequence) {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.seekEffect != nil {
-		*c.seekEffect, c.seekEffect = c.effectLocked(to), nil
-	}
-	c.dropInFlightLocked()
-	c.serving.seeked = true
-	c.cursor.Seek(to)
-	c.rewindLocked()
-	for s := range c.subs.all {
-		s.wake() // the revoked deliveries free its credit
-	}
-	c.offerLocked(now)
+	c.update(func(int64) {
+		if c.seekEffect != nil {
+			*c.seekEffect, c.seekEffect = c.effectLocked(to), nil
+		}
+		c.dropInFlightLocked()
+		c.serving.seeked = true
+		c.cursor.Seek(to)
+		c.rewindLocked()
+		for s := range c.subs.all {
+			s.wake() // the revoked deliveries free its credit
+		}
+	})
 }
 
 // SeekEffect is the effect of a seek on a channel of one partition. Skips and Repeats count messages of
@@ -211,13 +218,7 @@ func (c *Channel) effectLocked(to ident.Sequence) SeekEffect {
 }
 
 // setPaused stops or resumes delivery. Messages in flight may still be finished.
-func (c *Channel) setPaused(on bool) {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.paused = on
-	c.offerLocked(now)
-}
+func (c *Channel) setPaused(on bool) { c.update(func(int64) { c.paused = on }) }
 
 // advance raises the limit and wakes the subscribers that can use it.
 func (c *Channel) advance(limit ident.Sequence) {

@@ -292,8 +292,8 @@ func TestAWaitingMessageHoldsNoLogForOthers(t *testing.T) {
 	require.True(t, all)
 	require.Equal(t, []ident.Sequence{1, 4}, seqs)
 	r.log.relocated = map[ident.Offset][]ident.Sequence{500: seqs}
-	require.NoError(t, r.Relocate(t.Context(), 500, seqs))
-	require.NoError(t, r.SettleRelocation(t.Context(), 500, seqs))
+	require.NoError(t, r.Relocate(t.Context(), 500, seqs, false))
+	require.NoError(t, r.Relocate(t.Context(), 500, seqs, true))
 	require.EqualValues(t, 6, r.lowWater())
 	r.log.start = 6
 

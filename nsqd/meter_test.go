@@ -46,12 +46,12 @@ func TestCountsStandUnderTheName(t *testing.T) {
 	w.of("a").Requeues.Add(2)
 	w.of("b")
 	w.of("a").Timeouts.Add(1)
-	require.Equal(t, map[string]ChannelWork{"a": {Requeued: 2, TimedOut: 1}}, w.channels(), "b has done nothing")
+	require.Equal(t, map[string]channelWork{"a": {Requeued: 2, TimedOut: 1}}, w.channels(), "b has done nothing")
 	w.forget("a")
 	require.Empty(t, w.channels())
 
 	sum := Work{Messages: 1}
-	sum.Add(Work{Messages: 2, Bytes: 3, Channels: map[string]ChannelWork{"a": {Filtered: 1}}})
-	sum.Add(Work{Channels: map[string]ChannelWork{"a": {Filtered: 1, Requeued: 4}}})
-	require.Equal(t, Work{Messages: 3, Bytes: 3, Channels: map[string]ChannelWork{"a": {Filtered: 2, Requeued: 4}}}, sum)
+	sum.Add(Work{Messages: 2, Bytes: 3, Channels: map[string]channelWork{"a": {Filtered: 1}}})
+	sum.Add(Work{Channels: map[string]channelWork{"a": {Filtered: 1, Requeued: 4}}})
+	require.Equal(t, Work{Messages: 3, Bytes: 3, Channels: map[string]channelWork{"a": {Filtered: 2, Requeued: 4}}}, sum)
 }

@@ -18,7 +18,7 @@ var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{
 func (r *reference) retry(seq int, delayMS int64) {
 	r.back(seq)
 	f := &r.fates[seq]
-	if delayMS = max(delayMS, r.policy.Backoff.DelayMS(uint16(f.attempts))); delayMS > 0 && !r.isDead(seq) {
+	if delayMS = max(delayMS, r.policy.Backoff.delayMS(uint16(f.attempts))); delayMS > 0 && !r.isDead(seq) {
 		f.place, f.deadline, f.released = inDeferred, r.clock.now()+delayMS*nsPerMS, false
 	}
 }

@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"sync/atomic"
@@ -79,11 +80,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.MsgTimeoutMS = orDefault(o.MsgTimeoutMS, 60_000)
-	o.MaxMsgTimeoutMS = orDefault(o.MaxMsgTimeoutMS, 900_000)
-	o.MaxReqTimeoutMS = orDefault(o.MaxReqTimeoutMS, 3_600_000)
-	o.EphemeralDepth = orDefault(o.EphemeralDepth, 10_000)
-	o.PercentileWindowMS = orDefault(o.PercentileWindowMS, 600_000)
+	o.MsgTimeoutMS = cmp.Or(max(o.MsgTimeoutMS, 0), 60_000)
+	o.MaxMsgTimeoutMS = cmp.Or(max(o.MaxMsgTimeoutMS, 0), 900_000)
+	o.MaxReqTimeoutMS = cmp.Or(max(o.MaxReqTimeoutMS, 0), 3_600_000)
+	o.EphemeralDepth = cmp.Or(max(o.EphemeralDepth, 0), 10_000)
+	o.PercentileWindowMS = cmp.Or(max(o.PercentileWindowMS, 0), 600_000)
 	if o.Wake == nil {
 		o.Wake = func(int64) {}
 	}
@@ -94,13 +95,6 @@ func (o Options) withDefaults() Options {
 		o.Now = func() int64 { return time.Now().UnixNano() }
 	}
 	return o
-}
-
-func orDefault(v, d int64) int64 {
-	if v <= 0 {
-		return d
-	}
-	return v
 }
 
 const (

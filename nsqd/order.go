@@ -30,12 +30,10 @@ func (c *Channel) blockedLocked() bool {
 // ordered delivers again when all its messages in flight are finished or given back, and all failed
 // messages that wait for their next delivery are due.
 func (c *Channel) setOrdered(on bool) {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.order.on, c.cursor.Deferred.BySeq, c.reader.pacing.paused = on, on, false
-	c.findRetriesLocked()
-	c.offerLocked(now)
+	c.update(func(int64) {
+		c.order.on, c.cursor.Deferred.BySeq, c.reader.pacing.paused = on, on, false
+		c.findRetriesLocked()
+	})
 }
 
 // gateUntilReplicated closes an ordered channel at the start of a leadership, because its state may be missing
@@ -51,12 +49,8 @@ func (c *Channel) gateUntilReplicated() bool {
 
 // ungateOrdered opens the ordered channels that gateUntilReplicated closed.
 func (p *Partition) ungateOrdered() {
-	now := p.o.Now()
 	for _, c := range p.list() {
-		c.mu.Lock()
-		c.order.gated = false
-		c.offerLocked(now)
-		c.mu.Unlock()
+		c.update(func(int64) { c.order.gated = false })
 	}
 }
 
@@ -121,16 +115,14 @@ type orderedFinish struct {
 // delivery had not happened.
 func (f *orderedFinish) completed(ok bool) {
 	c := f.channel
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.serving.leads {
-		return
-	}
-	c.order.replicating = max(c.order.replicating-1, 0)
-	if !ok && f.generation == c.reader.generation {
-		c.cursor.Requeue(f.seq, f.attempts-1)
-		c.changedLocked()
-	}
-	c.offerLocked(now)
+	c.update(func(int64) {
+		if !c.serving.leads {
+			return
+		}
+		c.order.replicating = max(c.order.replicating-1, 0)
+		if !ok && f.generation == c.reader.generation {
+			c.cursor.Requeue(f.seq, f.attempts-1)
+			c.changedLocked()
+		}
+	})
 }

@@ -57,13 +57,7 @@ func (c *Channel) paceLocked(m *queue.Message) {
 }
 
 // resume ends a pause.
-func (c *Channel) resume() {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reader.pacing.paused = false
-	c.offerLocked(now)
-}
+func (c *Channel) resume() { c.update(func(int64) { c.reader.pacing.paused = false }) }
 
 // quotaLocked is the part of n new messages that may be delivered before the next pause. No
 // subscriber is woken for the rest.

@@ -251,6 +251,11 @@ func (p *Partition) list() []*Channel {
 	return all
 }
 
+// durable returns the channels that are not ephemeral, sorted by name.
+func (p *Partition) durable() []*Channel {
+	return slices.DeleteFunc(p.list(), func(c *Channel) bool { return c.ephemeral })
+}
+
 // report logs a fault of one channel.
 func (p *Partition) report(channel, what string, err error) {
 	if p.o.Log != nil {

@@ -46,13 +46,7 @@ type deadMessages struct {
 const deadMoveTimeout = 60_000 * nsPerMS
 
 // SetPolicy replaces the channel's policy, unless that is newer, or p is for another channel of the same name.
-func (c *Channel) SetPolicy(p Policy) {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setPolicyLocked(p)
-	c.offerLocked(now)
-}
+func (c *Channel) SetPolicy(p Policy) { c.update(func(int64) { c.setPolicyLocked(p) }) }
 
 func (c *Channel) setPolicyLocked(p Policy) {
 	if p.Channel == c.id && p.Revision >= c.policy.Revision {
@@ -171,17 +165,11 @@ func (c *Channel) DeadMoved(r Receipt) error { return c.Finish(&c.dead.hold, r) 
 
 // ReleaseDead defers a dead message by one second after a move that failed.
 func (c *Channel) ReleaseDead(r Receipt) {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f, ok := c.inFlight.bySeq[r.Sequence]
-	if !ok || f.sub != &c.dead.hold || !r.is(f) {
-		return
-	}
-	c.inFlight.remove(f)
-	c.cursor.Deferred.Schedule(cursor.NewEntry(f.seq, now+1000*nsPerMS, f.attempts))
-	c.p.lower(now + 1000*nsPerMS)
-	c.offerLocked(now) // an ordered channel may deliver again
+	_ = c.withNamed(&c.dead.hold, r, func(f *delivery, now int64) { // an ordered channel may deliver again
+		c.inFlight.remove(f)
+		c.cursor.Deferred.Schedule(cursor.NewEntry(f.seq, now+1000*nsPerMS, f.attempts))
+		c.p.lower(now + 1000*nsPerMS)
+	})
 }
 
 // Backoff is Base × Factor^(attempts−1), at most Max, less a random share of up to Jitter. Base 0:
@@ -191,8 +179,8 @@ type Backoff struct {
 	Factor, Jitter float64
 }
 
-// DelayMS is the delay in ms after a number of attempts.
-func (b Backoff) DelayMS(attempts uint16) int64 {
+// delayMS is the delay in ms after a number of attempts.
+func (b Backoff) delayMS(attempts uint16) int64 {
 	if b.BaseMS <= 0 {
 		return 0
 	}

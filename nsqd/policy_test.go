@@ -203,7 +203,7 @@ func TestBackoffDelaysRedelivery(t *testing.T) {
 	r.tick(9_999)
 	require.Empty(t, c.Pull(s, 1, nil), "the consumer asked for more")
 	for range 100 {
-		d := Backoff{BaseMS: 1000, Jitter: 0.5}.DelayMS(1)
+		d := Backoff{BaseMS: 1000, Jitter: 0.5}.delayMS(1)
 		require.True(t, d >= 500 && d <= 1000, "%d", d)
 	}
 }

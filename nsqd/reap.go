@@ -12,19 +12,13 @@ const asideMessages = 1 << 14
 // has no consumers. It stops at the first message that has not expired. Leader only. It may read a disk. The broker
 // calls it periodically; deliveries do not depend on it.
 func (p *Partition) Reap() {
-	now := p.o.Now()
 	for _, c := range p.list() {
-		c.reap(now)
+		c.update(func(now int64) {
+			c.reapLocked(&c.reader.ahead, now)
+			c.reapLocked(&c.reader.redelivery, now)
+			p.lower(c.cursor.Deferred.Next()) // the read defers delayed messages
+		})
 	}
-}
-
-func (c *Channel) reap(now int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reapLocked(&c.reader.ahead, now)
-	c.reapLocked(&c.reader.redelivery, now)
-	c.p.lower(c.cursor.Deferred.Next()) // the read defers delayed messages
-	c.offerLocked(now)
 }
 
 // reapLocked finishes expired messages at the front of a window, and further ones that it reads.

@@ -9,14 +9,11 @@ import (
 // Snapshot encodes the whole replicated state. It may include changes that no delta contains yet. Deltas hold absolute
 // values, so it is harmless to apply them on top.
 func (p *Partition) Snapshot() []byte {
-	channels := p.list()
+	channels := p.durable()
 	p.mu.RLock()
 	s := state.Snapshot{Flags: flagIf(p.pause.on, state.FlagPaused), Barrier: p.pause.barrier, Keep: p.keep}
 	p.mu.RUnlock()
 	for _, c := range channels {
-		if c.ephemeral {
-			continue
-		}
 		c.mu.Lock()
 		s.Channels = append(s.Channels, state.Channel{
 			Name:     c.name,

@@ -12,18 +12,11 @@ import (
 )
 
 // Relocate records that the committed relocation batch at an offset contains these messages. It returns when the record
-// is on all in-sync replicas. Errors as DeleteChannel.
-func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
+// is on all in-sync replicas. settled: they have the first such record; only from then on the originals of the messages
+// are not needed. Errors as DeleteChannel.
+func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence, settled bool) error {
 	return p.change(ctx, func() (state.Record, error) {
-		return state.Record{Kind: state.KindRelocate, Offset: at, Seqs: seqs}, nil
-	})
-}
-
-// SettleRelocation records, after Relocate, that all in-sync replicas have the relocation. Only from then on the
-// originals of the messages are not needed. Errors as DeleteChannel.
-func (p *Partition) SettleRelocation(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
-	return p.change(ctx, func() (state.Record, error) {
-		return state.Record{Kind: state.KindRelocate, Flags: state.FlagSettled, Offset: at, Seqs: seqs}, nil
+		return state.Record{Kind: state.KindRelocate, Flags: flagIf(settled, state.FlagSettled), Offset: at, Seqs: seqs}, nil
 	})
 }
 
@@ -50,8 +43,8 @@ func (p *Partition) Floor() ident.Sequence {
 // relocation batch at or above an offset contains. all is false if there are more than most; the list is then empty.
 func (p *Partition) DeferredBelow(below ident.Sequence, at ident.Offset, most int) (seqs []ident.Sequence, all bool) {
 	found := map[ident.Sequence]struct{}{}
-	for _, c := range p.list() {
-		if !c.ephemeral && !c.deferredBelow(below, at, most, found) {
+	for _, c := range p.durable() {
+		if !c.deferredBelow(below, at, most, found) {
 			return nil, false
 		}
 	}
@@ -78,12 +71,10 @@ func (c *Channel) deferredBelow(below ident.Sequence, at ident.Offset, most int,
 
 // DeferredCount is the number of deferred messages of all durable channels.
 func (p *Partition) DeferredCount() (n int) {
-	for _, c := range p.list() {
-		if !c.ephemeral {
-			c.mu.Lock()
-			n += c.cursor.Deferred.Len()
-			c.mu.Unlock()
-		}
+	for _, c := range p.durable() {
+		c.mu.Lock()
+		n += c.cursor.Deferred.Len()
+		c.mu.Unlock()
 	}
 	return n
 }

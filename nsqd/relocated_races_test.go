@@ -27,11 +27,11 @@ func postponed(t *testing.T) (*rig, *Channel, *Subscriber) {
 // message up, and so would every replica that copies its state.
 func TestRelocationThatArrivesDuringTheDecision(t *testing.T) {
 	r, _, _ := postponed(t)
-	require.NoError(t, r.Relocate(t.Context(), 700, []ident.Sequence{0}))
-	require.NoError(t, r.SettleRelocation(t.Context(), 700, []ident.Sequence{0}))
+	require.NoError(t, r.Relocate(t.Context(), 700, []ident.Sequence{0}, false))
+	require.NoError(t, r.Relocate(t.Context(), 700, []ident.Sequence{0}, true))
 	f := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	f.Replace(r.Snapshot())
-	require.NoError(t, r.Relocate(t.Context(), 800, []ident.Sequence{1}))
+	require.NoError(t, r.Relocate(t.Context(), 800, []ident.Sequence{1}, false))
 	for i := range 2000 { // the snapshot is not applied at once
 		r.channel(t, fmt.Sprintf("%060d", i), ChannelOptions{})
 	}

@@ -21,8 +21,8 @@ func (r *rig) relocate(t require.TestingT, at ident.Offset, below ident.Sequence
 	}
 	r.log.relocated[at] = seqs
 	r.log.mu.Unlock()
-	require.NoError(t, r.Relocate(context.Background(), at, seqs))
-	require.NoError(t, r.SettleRelocation(context.Background(), at, seqs))
+	require.NoError(t, r.Relocate(context.Background(), at, seqs, false))
+	require.NoError(t, r.Relocate(context.Background(), at, seqs, true))
 	r.log.mu.Lock()
 	r.log.start = below
 	r.log.mu.Unlock()
@@ -222,7 +222,7 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 	follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	follower.Replace(r.Snapshot())
 	before := len(r.rep.deltas)
-	require.NoError(t, r.Relocate(t.Context(), 200, []ident.Sequence{0}))
+	require.NoError(t, r.Relocate(t.Context(), 200, []ident.Sequence{0}, false))
 	for _, d := range r.rep.deltas[before:] {
 		follower.Apply(d)
 		follower.Apply(d) // a snapshot may contain it already
@@ -238,7 +238,7 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 		require.EqualValues(t, 200, at)
 	}
 	before = len(r.rep.deltas)
-	require.NoError(t, r.SettleRelocation(t.Context(), 200, []ident.Sequence{0}))
+	require.NoError(t, r.Relocate(t.Context(), 200, []ident.Sequence{0}, true))
 	for _, d := range r.rep.deltas[before:] {
 		follower.Apply(d)
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Origin is the place at which a channel begins.
-type Origin uint8
+// origin is the place at which a channel begins.
+type origin uint8
 
 // The origins of a channel.
 const (
 	// FromLatest is the committed end: the channel gets new messages only.
-	FromLatest Origin = iota
+	FromLatest origin = iota
 	// FromBacklog is the first message that the topic kept for its first channel.
 	FromBacklog
 	// FromEarliest is the first message that the log still has.
@@ -25,7 +25,7 @@ const (
 
 // ChannelOptions describe a new channel.
 type ChannelOptions struct {
-	Origin   Origin
+	Origin   origin
 	Sequence ident.Sequence // with FromSequence
 	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
 	// which has no configuration.

@@ -144,10 +144,8 @@ func (p *Partition) Uses() []ChannelUse {
 	paused := p.pause.on
 	p.mu.RUnlock()
 	var all []ChannelUse
-	for _, c := range p.list() {
-		if !c.ephemeral {
-			all = append(all, c.use(paused))
-		}
+	for _, c := range p.durable() {
+		all = append(all, c.use(paused))
 	}
 	return all
 }
@@ -173,8 +171,8 @@ func (p *Partition) ledLocked() uint64 {
 	return p.leadership.earlier + uint64(p.leadership.committed.Sequence-p.leadership.inherited)
 }
 
-// Position is the progress of a channel: its replicated state at one moment. Deferred is sorted by sequence.
-type Position struct {
+// position is the progress of a channel: its replicated state at one moment. Deferred is sorted by sequence.
+type position struct {
 	Channel string
 	cursor.Progress
 	Consumers int // subscribers
@@ -182,18 +180,16 @@ type Position struct {
 
 // Positions lists the positions of the durable channels. If a channel has more than `most` deferred messages, the
 // position ends before the first one that is left out: it is then earlier than the channel, never later.
-func (p *Partition) Positions(most int) (all []Position) {
-	for _, c := range p.list() {
-		if !c.ephemeral {
-			all = append(all, c.position(most))
-		}
+func (p *Partition) Positions(most int) (all []position) {
+	for _, c := range p.durable() {
+		all = append(all, c.position(most))
 	}
 	return all
 }
 
-func (c *Channel) position(most int) Position {
+func (c *Channel) position(most int) position {
 	c.mu.Lock()
-	at := Position{Channel: c.name, Progress: c.cursor.Full(), Consumers: len(c.subs.all)}
+	at := position{Channel: c.name, Progress: c.cursor.Full(), Consumers: len(c.subs.all)}
 	c.mu.Unlock()
 	slices.SortFunc(at.Deferred, func(x, y cursor.Entry) int { return cmp.Compare(x.Packed, y.Packed) })
 	if len(at.Deferred) > most {

@@ -109,18 +109,12 @@ func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
 
 // Undo reverses a delivery that the client has not seen. It does not count as an attempt. Errors as Finish.
 func (c *Channel) Undo(s *Subscriber, r Receipt) error {
-	return c.withNamed(s, r, func(f *delivery, now int64) {
-		c.undoLocked(f)
-		c.offerLocked(now)
-	})
+	return c.withNamed(s, r, func(f *delivery, _ int64) { c.undoLocked(f) })
 }
 
 // Return requeues a delivery whose client has left, as Detach does. Errors as Finish.
 func (c *Channel) Return(s *Subscriber, r Receipt) error {
-	return c.withNamed(s, r, func(f *delivery, now int64) {
-		c.backLocked(f)
-		c.offerLocked(now)
-	})
+	return c.withNamed(s, r, func(f *delivery, _ int64) { c.backLocked(f) })
 }
 
 // AwaitTimeout leaves a delivery whose client has left in flight until its timeout. Errors as Finish.

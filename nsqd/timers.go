@@ -38,9 +38,7 @@ func (p *Partition) extend(untilNS int64, fences ...*atomic.Int64) {
 		return
 	}
 	for _, c := range p.list() { // no subscriber was woken behind the closed fence
-		c.mu.Lock()
-		c.offerLocked(now)
-		c.mu.Unlock()
+		c.update(func(int64) {})
 	}
 }
 

@@ -34,15 +34,14 @@ func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	return f, nil
 }
 
-// withNamed calls do, under the lock, with the delivery that a receipt names.
-func (c *Channel) withNamed(s *Subscriber, r Receipt, do func(f *delivery, now int64)) error {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f, err := c.namedLocked(s, r)
-	if err == nil {
-		do(f, now)
-	}
+// withNamed is update with the delivery that a receipt names.
+func (c *Channel) withNamed(s *Subscriber, r Receipt, change func(f *delivery, now int64)) (err error) {
+	c.update(func(now int64) {
+		var f *delivery
+		if f, err = c.namedLocked(s, r); err == nil {
+			change(f, now)
+		}
+	})
 	return err
 }
 
@@ -141,14 +140,13 @@ func (c *Channel) Requeue(s *Subscriber, r Receipt, delayMS int64) error {
 		if s == nil {
 			c.endedByReceiptLocked(owner, r.Sequence, false)
 		}
-		c.offerLocked(now) // without a delay an ordered channel may deliver again
 	})
 }
 
 // retryLocked schedules the next delivery of a failed message, after the longer of the requested delay and the
 // policy's. A dead message goes to the dead-letter hold.
 func (c *Channel) retryLocked(f *delivery, delayMS, now int64) {
-	if delayMS = max(delayMS, c.policy.Backoff.DelayMS(f.attempts)); delayMS <= 0 || c.policy.isDead(f.attempts) {
+	if delayMS = max(delayMS, c.policy.Backoff.delayMS(f.attempts)); delayMS <= 0 || c.policy.isDead(f.attempts) {
 		c.backLocked(f)
 		return
 	}

@@ -10,11 +10,11 @@ import (
 type Work struct {
 	Messages uint64 // committed
 	Bytes    uint64 // of their bodies
-	Channels map[string]ChannelWork
+	Channels map[string]channelWork
 }
 
-// ChannelWork is the part of one channel. A channel that is deleted leaves none.
-type ChannelWork struct{ Requeued, TimedOut, Filtered, Expired uint64 }
+// channelWork is the part of one channel. A channel that is deleted leaves none.
+type channelWork struct{ Requeued, TimedOut, Filtered, Expired uint64 }
 
 // Add adds the work of another partition.
 func (w *Work) Add(o Work) {
@@ -22,10 +22,10 @@ func (w *Work) Add(o Work) {
 	w.Bytes += o.Bytes
 	for name, c := range o.Channels {
 		if w.Channels == nil {
-			w.Channels = map[string]ChannelWork{}
+			w.Channels = map[string]channelWork{}
 		}
 		sum := w.Channels[name]
-		w.Channels[name] = ChannelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered, sum.Expired + c.Expired}
+		w.Channels[name] = channelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered, sum.Expired + c.Expired}
 	}
 }
 
@@ -62,14 +62,14 @@ func (w *works) forget(name string) {
 }
 
 // channels lists the channels that have counts above 0.
-func (w *works) channels() map[string]ChannelWork {
+func (w *works) channels() map[string]channelWork {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all map[string]ChannelWork
+	var all map[string]channelWork
 	for name, c := range w.byChannel {
-		if one := (ChannelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load(), c.Expired.Load()}); one != (ChannelWork{}) {
+		if one := (channelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load(), c.Expired.Load()}); one != (channelWork{}) {
 			if all == nil {
-				all = map[string]ChannelWork{}
+				all = map[string]channelWork{}
 			}
 			all[name] = one
 		}

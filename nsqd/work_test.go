@@ -17,7 +17,7 @@ func TestWorkNeverFalls(t *testing.T) {
 	r.CountStored(12)
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
-	want := Work{Messages: 3, Bytes: 12, Channels: map[string]ChannelWork{"ch": {Requeued: 1}}}
+	want := Work{Messages: 3, Bytes: 12, Channels: map[string]channelWork{"ch": {Requeued: 1}}}
 	require.Equal(t, want, r.Work())
 
 	full := r.Snapshot()
