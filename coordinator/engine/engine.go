@@ -19,8 +19,8 @@ import (
 // loops each pass would have less work to share.
 const maxLoops = 4
 
-// Journal makes writes durable; *store.Store has it.
-type Journal interface {
+// journal makes writes durable; *store.Store has it.
+type journal interface {
 	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The
 	// sink's Synced is called with the token once they are durable, perhaps before Queue
 	// returns. flush reports that Flush must follow.
@@ -31,8 +31,8 @@ type Journal interface {
 	Wake()
 }
 
-// Transport sends frames to other brokers; *rpc.Transport is one. Nothing of it blocks.
-type Transport interface {
+// transport sends frames to other brokers without blocking; *rpc.Transport is one.
+type transport interface {
 	// Send sends a frame, or returns why it was not sent.
 	Send(to ident.Node, f rpc.Frame) error
 	// Queue is Send of a frame that goes with the next Flush.
@@ -40,8 +40,8 @@ type Transport interface {
 	Flush(to ident.Node)
 }
 
-// Proposer carries out compare-and-swaps on partition keys. The answer comes as an event.
-type Proposer interface {
+// proposer carries out compare-and-swaps on partition keys. The answer comes as an event.
+type proposer interface {
 	Propose(id ident.Partition, c replica.CAS)
 }
 
@@ -63,9 +63,9 @@ type Reachability interface {
 
 // Options of an engine. Linger, Silent, Metrics, Self and Events may be left out.
 type Options struct {
-	Journal      Journal
-	Transport    Transport
-	Proposer     Proposer
+	Journal      journal
+	Transport    transport
+	Proposer     proposer
 	Reserve      DiskReserve
 	Reachability Reachability
 	// Moved is called when a leadership, or a partition's key as its machine has it, changed.

@@ -14,7 +14,7 @@ import (
 // The loop's goroutine flushes the records of its own passes. An inline pass leaves them to the
 // next Flush. If none comes, the clock takes over (relieve).
 type flusher struct {
-	journal Journal
+	journal journal
 	loops   []*loop
 	due     atomic.Bool // an inline pass has queued records
 }

@@ -46,7 +46,7 @@ type shared struct {
 	view    atomic.Pointer[replica.View] // the holder of the run lock replaces it
 	bounds                               // limits.go: SetLimits and Limit write it
 	muted   atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
-	trashed atomic.Bool                  // the topic lies in the trash; SetTrashed writes it
+	trashed atomic.Bool                  // the topic is in the trash; SetTrashed writes it
 	// followers are those of the last eventFollowers; the holder of the run lock replaces them.
 	followers atomic.Pointer[[]replica.FollowerView]
 }
@@ -71,16 +71,10 @@ type owned struct {
 	alarms   []alarmed // of the last alarmAgain
 }
 
-// ID names the partition.
-func (p *Partition) ID() ident.Partition { return p.id }
-
-// Topic is the name of its topic.
-func (p *Partition) Topic() string { return p.topic }
-
-// Queue is its channels.
-func (p *Partition) Queue() *nsqd.Partition { return p.queue }
-
-// Store is its files.
+// ID, Topic, Queue (the channels) and Store (the files) never change.
+func (p *Partition) ID() ident.Partition     { return p.id }
+func (p *Partition) Topic() string           { return p.topic }
+func (p *Partition) Queue() *nsqd.Partition  { return p.queue }
 func (p *Partition) Store() *store.Partition { return p.store }
 
 // View is the machine's last published view.
@@ -98,10 +92,10 @@ func (p *Partition) LogFields() map[string]any {
 // statistics. Its replicas keep replicating and elect leaders.
 func (p *Partition) SetTrashed(trashed bool) { p.trashed.Store(trashed) }
 
-// Trashed reports whether the topic lies in the trash.
+// Trashed reports whether the topic is in the trash.
 func (p *Partition) Trashed() bool { return p.trashed.Load() }
 
-// Post hands an event to the machine.
+// Post passes an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
 
 // Flush passes the changes of the channels since the last Flush to the machine.
@@ -114,10 +108,7 @@ func (p *Partition) Flush() {
 // Mute drops the messages of the machine. No message is sent after it has returned.
 func (p *Partition) Mute() {
 	p.muted.Store(true)
-	ack := make(chan struct{})
-	if p.loop.events.enqueue(event{kind: eventBarrier, ack: ack}) {
-		<-ack
-	}
+	<-p.loop.await(event{kind: eventBarrier})
 }
 
 // Unmute sends the messages of the machine again.
@@ -172,12 +163,11 @@ func (e *Engine) Followers(of []*Partition, wait time.Duration) {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	for l, open := range loops {
-		ack := make(chan struct{})
-		if !open || !l.events.enqueue(event{kind: eventBarrier, ack: ack}) {
+		if !open {
 			continue
 		}
 		select {
-		case <-ack:
+		case <-l.await(event{kind: eventBarrier}):
 		case <-limit.C:
 			return
 		}

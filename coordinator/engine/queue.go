@@ -10,9 +10,6 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Completer receives the outcome of one put or change.
-type Completer = replica.Completer
-
 // eventKind says which fields of an event are set.
 type eventKind uint8
 
@@ -33,8 +30,8 @@ type event struct {
 	id        ident.Partition
 	step      replica.Event
 	draft     queue.Draft
-	done      Completer // of a change: nil if nothing waits
-	at        time.Time // of a put: when it was submitted
+	done      replica.Completer // of a change: nil if nothing waits
+	at        time.Time         // of a put: when it was submitted
 	delta     []byte
 	token     uint64
 	err       error

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
@@ -18,12 +20,12 @@ const readers = 2
 type reader struct {
 	done     sync.WaitGroup
 	throttle throttle
-	stopped  chan struct{}
+	ctx      context.Context // ends at stop
+	cancel   context.CancelFunc
 	mu       struct {
 		sync.Mutex
-		wake   *sync.Cond
-		queue  []readJob
-		closed bool
+		wake  *sync.Cond
+		queue []readJob
 	}
 }
 
@@ -34,7 +36,8 @@ type readJob struct {
 
 // rate is in bytes a second; 0 = no limit.
 func newReader(rate int64) *reader {
-	r := &reader{throttle: throttle{rate: rate}, stopped: make(chan struct{})}
+	r := &reader{throttle: throttle{rate: rate}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.mu.wake = sync.NewCond(&r.mu)
 	for range readers {
 		r.done.Go(r.run)
@@ -60,25 +63,10 @@ func (r *reader) run() {
 		if notForMachine(err) {
 			err = nil
 		}
-		if !r.rest(r.throttle.pause(time.Now(), size(batches))) {
+		if pause := r.throttle.pause(time.Now(), size(batches)); pause > 0 && !concurrency.Sleep(r.ctx, pause) {
 			return
 		}
 		job.p.Post(replica.Read{Token: job.req.Token, Batches: batches, Err: err})
-	}
-}
-
-// rest sleeps; false if the reader is stopped during the sleep.
-func (r *reader) rest(d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-r.stopped:
-		return false
 	}
 }
 
@@ -123,10 +111,10 @@ func notForMachine(err error) bool {
 func (r *reader) next() (readJob, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.mu.queue) == 0 && !r.mu.closed {
+	for len(r.mu.queue) == 0 && r.ctx.Err() == nil {
 		r.mu.wake.Wait()
 	}
-	if r.mu.closed {
+	if r.ctx.Err() != nil {
 		return readJob{}, false
 	}
 	job := r.mu.queue[0]
@@ -137,9 +125,8 @@ func (r *reader) next() (readJob, bool) {
 // stop drops the queue and waits for the goroutines.
 func (r *reader) stop() {
 	r.mu.Lock()
-	r.mu.closed = true
+	r.cancel()
 	r.mu.wake.Broadcast()
 	r.mu.Unlock()
-	close(r.stopped)
 	r.done.Wait()
 }

@@ -111,10 +111,7 @@ func (e *Engine) Remove(id ident.Partition) {
 	if p == nil {
 		return
 	}
-	ack := make(chan struct{})
-	if p.loop.events.enqueue(event{kind: eventRetire, id: id, ack: ack}) {
-		<-ack
-	}
+	<-p.loop.await(event{kind: eventRetire, id: id})
 	e.deadlines.forget(p)
 	if !p.Trashed() { // another topic may have the name
 		e.partitions.addWork(p)

@@ -16,7 +16,7 @@ const inlineBytes = 64 << 10
 
 // Propose submits a put to the partition's loop; c is completed exactly once, perhaps
 // before Propose returns. The caller then releases its locks and calls Flush.
-func (e *Engine) Propose(p ident.Partition, d queue.Draft, c Completer) {
+func (e *Engine) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
 	l := e.loopOf(p)
 	if !l.submit(event{kind: eventPut, id: p, draft: d, done: c, at: time.Now()}, l.puts.Enter(), d.Size()) {
 		l.answer(c, replica.Completion{Outcome: replica.NotLeader})
@@ -56,6 +56,15 @@ func (l *loop) submitInline(e event) bool {
 // post enqueues an event for a partition's machine.
 func (l *loop) post(p ident.Partition, ev replica.Event) {
 	l.events.enqueue(event{kind: eventStep, id: p, step: ev})
+}
+
+// await enqueues an event, and returns the channel that is closed when the event has taken effect, or after the loop's end.
+func (l *loop) await(e event) <-chan struct{} {
+	e.ack = make(chan struct{})
+	if !l.events.enqueue(e) {
+		close(e.ack)
+	}
+	return e.ack
 }
 
 // inlineMost bounds the passes that one caller runs: the effects of a pass may enqueue further events.
@@ -106,10 +115,10 @@ func (l *loop) flushPeers() {
 	l.queuedTo = l.queuedTo[:0]
 }
 
-// single is the Completer of one put that a goroutine waits for.
+// single is the replica.Completer of one put that a goroutine waits for.
 type single chan replica.Completion
 
-// Complete implements Completer; capacity 1, called once.
+// Complete implements replica.Completer; capacity 1, called once.
 func (s single) Complete(c replica.Completion) { s <- c }
 
 // PutControl puts a control batch and waits for its outcome. false: this broker no longer

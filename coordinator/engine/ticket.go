@@ -9,7 +9,7 @@ import (
 
 // ticket is the completer of a put or a change, with the statistics of a put.
 type ticket struct {
-	done            Completer
+	done            replica.Completer
 	isPut           bool
 	at              time.Time    // when the put was submitted
 	proposed        time.Time    // when the loop came to it

@@ -34,12 +34,9 @@ func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 		}
 	}
 	for _, l := range e.loops {
-		ack := make(chan struct{})
-		if l.events.enqueue(event{kind: eventBarrier, ack: ack}) {
-			select {
-			case <-ack:
-			case <-ctx.Done():
-			}
+		select {
+		case <-l.await(event{kind: eventBarrier}):
+		case <-ctx.Done():
 		}
 	}
 	tick := time.NewTicker(tickEvery)
