@@ -36,7 +36,9 @@ func (d *pendingChange) Complete(c outcome.Completion) {
 		d.finish.completed(ok)
 	}
 	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
-		d.p.ungateOrdered()
+		for _, c := range d.p.list() {
+			c.update(func(int64) { c.order.gated = false })
+		}
 	}
 	if ok {
 		d.end(nil)

@@ -25,7 +25,7 @@ func (c *Channel) setFilterLocked(text string) {
 	}
 	f, err := filter.Parse(text)
 	if err != nil {
-		c.p.report(c.name, "the channel's filter cannot be read; the channel delivers all messages until a new filter is set (nsqctl channel policy)", err)
+		c.p.report(c.name, "cannot parse the channel's filter; delivering all messages until a new filter is set (nsqctl channel policy)", err)
 	}
 	c.policy.filter = f
 	c.releaseLocked(&c.reader.ahead)

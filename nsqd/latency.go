@@ -56,13 +56,6 @@ func (l *latency) rotate(at int64) {
 	}
 }
 
-// merge adds the values of the window to another stream with the same targets.
-func (l *latency) merge(all *quantile.Stream, at int64) {
-	l.rotate(at)
-	all.Merge(l.now.Samples())
-	all.Merge(l.old.Samples())
-}
-
 // mergedLatency is the estimate over several channels.
 type mergedLatency struct {
 	quantiles []float64
@@ -78,7 +71,9 @@ func (m *mergedLatency) add(l *latency, at int64) {
 	if m.all == nil {
 		m.quantiles, m.all = l.quantiles, quantile.NewTargeted(l.targets)
 	}
-	l.merge(m.all, at)
+	l.rotate(at)
+	m.all.Merge(l.now.Samples())
+	m.all.Merge(l.old.Samples())
 	m.count += l.now.Count() + l.old.Count()
 }
 

@@ -70,14 +70,6 @@ func (c *Channel) withdrawOfferLocked(s *Subscriber) {
 	s.want = 0
 }
 
-// demandLocked notes the credit that s could not use, and lets s wait.
-func (c *Channel) demandLocked(s *Subscriber, want int) {
-	if want > 0 && !s.waiting {
-		s.want = want
-		c.subs.list(s).push(s)
-	}
-}
-
 // allowedLocked is the part of want that s may take: a relay leaves the messages that are offered to clients connected
 // to this broker.
 func (c *Channel) allowedLocked(s *Subscriber, want int, now int64) int {

@@ -36,8 +36,8 @@ func (c *Channel) setOrdered(on bool) {
 	})
 }
 
-// gateUntilReplicated closes an ordered channel at the start of a leadership, because its state may be missing
-// on an in-sync replica. It reports whether the channel is closed; ungateOrdered opens it.
+// gateUntilReplicated closes an ordered channel at the start of a leadership, because its state may be missing on an
+// in-sync replica. It reports whether the channel is closed.
 func (c *Channel) gateUntilReplicated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,13 +45,6 @@ func (c *Channel) gateUntilReplicated() bool {
 		c.order.gated = c.order.on && !c.ephemeral
 	}
 	return c.order.gated
-}
-
-// ungateOrdered opens the ordered channels that gateUntilReplicated closed.
-func (p *Partition) ungateOrdered() {
-	for _, c := range p.list() {
-		c.update(func(int64) { c.order.gated = false })
-	}
 }
 
 // findRetriesLocked finds in the state the messages that an ordered channel has to wait for.

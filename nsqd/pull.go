@@ -77,7 +77,10 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 	case full:
 		s.wake() // no demand until it pulls again: an offer to a client that does not read delays the others
 	default:
-		c.demandLocked(s, credit-(len(dst)-had))
+		if unused := credit - (len(dst) - had); unused > 0 && !s.waiting {
+			s.want = unused
+			c.subs.list(s).push(s)
+		}
 	}
 	c.offerLocked(now)
 	return dst
@@ -341,6 +344,6 @@ func (c *Channel) stallLocked(err error, now int64) bool {
 func (c *Channel) logReadErrorLocked(err error) {
 	if err != nil && c.reader.err == nil {
 		c.reader.err = err
-		c.p.report(c.name, "the channel cannot read its log; it tries again every 100 ms", err)
+		c.p.report(c.name, "cannot read the log for a channel; retrying every 100 ms", err)
 	}
 }

@@ -56,7 +56,7 @@ func TestMalformedStateChangesNothing(t *testing.T) {
 	p.Apply([]byte{9})
 	p.Replace(full[:40])
 	require.Equal(t, before, p.Snapshot())
-	require.Equal(t, 3, strings.Count(out.String(), "is ignored"))
+	require.Equal(t, 3, strings.Count(out.String(), "ignored a malformed"))
 
 	q := NewPartition("orders", testID, &memoryLog{}, &replicas{}, Options{})
 	q.Replace(before)

@@ -35,7 +35,7 @@ type Subscriber struct {
 	channel     *Channel // nil before Attach and after the subscription ended
 	err         error
 	deliveries  *delivery // in flight to it; a linked list
-	held        int
+	inFlight    int
 	want        int  // credit that its last Pull could not use
 	waiting     bool // in one of the channel's lists of waiting subscribers
 	waitingNext *Subscriber
@@ -171,7 +171,7 @@ func (c *Channel) Consumers() int {
 func (c *Channel) InFlight(s *Subscriber) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return s.held
+	return s.inFlight
 }
 
 // Oldest is the delivery that has been in flight to s longest, or nil.

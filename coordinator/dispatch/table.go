@@ -103,7 +103,7 @@ func (r *Components) failed(from ident.Node) {
 	r.Peers.Failed(from)
 	r.Events.Add(events.Event{
 		Kind: events.Alarm, Code: events.StoreFailed, State: "degraded", Broker: from, Where: []string{string(from)},
-		Text: fmt.Sprintf("%s says that its disk or a core loop does not make progress, or that its store has failed: other brokers lead until it recovers", from),
+		Text: fmt.Sprintf("%s says that its disk or a core loop does not make progress, or that its store has failed; other brokers lead until it recovers", from),
 		Do:   "docs/operations/alerts.md, LockstepDiskStalled",
 	})
 }

@@ -121,18 +121,15 @@ func (n *nearTimer) run(ctx context.Context) {
 		case p := <-n.added:
 			near[p] = struct{}{}
 		case <-timer.C:
-			expireDue(near, time.Now().UnixNano())
+			now := time.Now().UnixNano()
+			for p := range near {
+				if p.Leading() && p.queue.Due() <= now {
+					p.queue.Expire(now)
+				}
+			}
 		}
 		if next, any := nextDue(near, time.Now().Add(tickEvery).UnixNano()); any {
 			timer.Reset(max(time.Until(time.Unix(0, next)), nearEvery))
-		}
-	}
-}
-
-func expireDue(near map[*Partition]struct{}, nowNS int64) {
-	for p := range near {
-		if p.Leading() && p.queue.Due() <= nowNS {
-			p.queue.Expire(nowNS)
 		}
 	}
 }

@@ -71,10 +71,16 @@ type owned struct {
 	alarms   []alarmed // of the last alarmAgain
 }
 
-// ID, Topic, Queue (the channels) and Store (the files) never change.
-func (p *Partition) ID() ident.Partition     { return p.id }
-func (p *Partition) Topic() string           { return p.topic }
-func (p *Partition) Queue() *nsqd.Partition  { return p.queue }
+// ID names the partition.
+func (p *Partition) ID() ident.Partition { return p.id }
+
+// Topic is the name of its topic.
+func (p *Partition) Topic() string { return p.topic }
+
+// Queue is its channels.
+func (p *Partition) Queue() *nsqd.Partition { return p.queue }
+
+// Store is its files.
 func (p *Partition) Store() *store.Partition { return p.store }
 
 // View is the machine's last published view.

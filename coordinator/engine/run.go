@@ -28,7 +28,7 @@ func (e *Engine) Propose(p ident.Partition, d queue.Draft, c replica.Completer) 
 func (e *Engine) Receive(from ident.Node, inc ident.Incarnation, f rpc.Received) {
 	p, msg, err := decodeMessage(f)
 	if err != nil {
-		e.o.Log.WithError(err).WithField("node", from).Warn("dropped a message")
+		e.o.Log.WithError(err).WithField("node", from).Warn("dropped a malformed replica message")
 		return
 	}
 	peer := replica.Peer{Node: from, Incarnation: inc, Store: msg.Store}

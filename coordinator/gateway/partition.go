@@ -133,7 +133,7 @@ func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	s.mu.dry = s.g.now() + dryPause
 	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
 	for i := range list {
-		_ = l.channel.Undo(l.subscriber, nsqd.Receipt{Sequence: list[i].Message.Seq, Epoch: list[i].Epoch, Number: list[i].Number, Attempts: list[i].Message.Attempts}) // or it is no longer this client's
+		_ = l.channel.Undo(l.subscriber, nsqd.ReceiptOf(&list[i])) // or it is no longer this client's
 	}
 	s.g.subs.scheduleAt(s.mu.dry)
 	s.g.wake()
