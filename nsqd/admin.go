@@ -34,51 +34,41 @@ const maxName = 64
 func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	c, at, err := p.insert(name, o)
-	if err == nil && !at.found && c.creation != nil {
-		create := state.Record{Kind: state.KindCreate, Channel: name, ID: o.ID, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence}
-		if at.replaces {
-			p.post(c.creation, state.Record{Kind: state.KindDelete, Channel: name, At: at.end}, create)
-		} else {
-			p.post(c.creation, create)
-		}
+	c, records, err := p.insert(name, o)
+	if len(records) > 0 {
+		p.post(c.creation, records...)
 	}
 	return c, err
 }
 
-// inserted is the result of insert.
-type inserted struct {
-	sequence ident.Sequence // where the channel begins
-	found    bool           // it existed before
-	replaces bool           // it replaces another channel of the name, which was deleted at the committed end
-	end      ident.Sequence // that committed end
-}
-
-func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, error) {
+// insert finds the channel, or makes it and returns what the replicas must do.
+func (p *Partition) insert(name string, o ChannelOptions) (c *Channel, records []state.Record, err error) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.leadership.active {
-		return nil, inserted{}, ErrNotLeader
+		return nil, nil, ErrNotLeader
 	}
-	var at inserted
 	if c, ok := p.channels[name]; ok && o.ID != 0 && c.id != o.ID {
-		at.replaces, at.end = true, p.leadership.committed.Sequence
-		p.deleteLocked(name, at.end)
+		end := p.leadership.committed.Sequence
+		records = append(records, state.Record{Kind: state.KindDelete, Channel: name, At: end})
+		p.deleteLocked(name, end)
 	} else if ok {
 		if c.ephemeral && o.Ordered && !c.Ordered() {
 			c.setOrdered(true) // an ephemeral channel is neither replicated nor in the metadata
 		}
-		return c, inserted{found: true}, nil
+		return c, nil, nil
 	}
-	at.sequence = p.originLocked(o)
-	c := newChannel(p, name, o.ID, o.Ordered, at.sequence)
-	if !c.ephemeral {
-		c.creation = &pendingChange{p: p, done: make(chan struct{})}
-	}
+	at := p.originLocked(o)
+	c = newChannel(p, name, o.ID, o.Ordered, at)
 	c.lead(p.leadership.epoch, p.limitLocked(), now)
 	p.channels[name], p.leadership.hadChannels = c, true
-	return c, at, nil
+	if c.ephemeral {
+		return c, nil, nil
+	}
+	c.creation = &pendingChange{p: p, done: make(chan struct{})}
+	create := state.Record{Kind: state.KindCreate, Channel: name, ID: o.ID, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at}
+	return c, append(records, create), nil
 }
 
 // originLocked is the position within the log at which a channel with these options begins.

@@ -164,19 +164,14 @@ func (l *loop) pass(tick, windows bool) {
 	if tick {
 		l.dropIdle()
 	}
-	l.passBarriers()
+	for _, ack := range l.barriers { // all earlier events have taken effect
+		close(ack)
+	}
+	l.barriers = l.barriers[:0]
 	if !l.ticking && len(l.active) > 0 {
 		l.ticker.Reset(tickEvery)
 		l.ticking = true
 	}
-}
-
-// passBarriers notifies the goroutines that wait until all earlier events have taken effect.
-func (l *loop) passBarriers() {
-	for _, ack := range l.barriers {
-		close(ack)
-	}
-	l.barriers = l.barriers[:0]
 }
 
 func (l *loop) handle(e *event) {
