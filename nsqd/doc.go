@@ -7,9 +7,10 @@
 // the channels. On a follower a Partition is only the replicated state (the register of the
 // replica). Lead lets it serve subscribers.
 //
+// verdictLocked (deliverable.go) says why a message is, or is not, delivered now.
+//
 // The cursor of a channel with its deferred messages is package nsqd/cursor. The encoding of the
-// replicated state is package nsqd/state. Message ids are in
-// package internal/api.
+// replicated state is package nsqd/state. Message ids are in package internal/api.
 //
 // # Goroutines
 //

@@ -78,12 +78,6 @@ func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o O
 	return p
 }
 
-// Topic is the topic's name.
-func (p *Partition) Topic() string { return p.topic }
-
-// ID returns the partition's id.
-func (p *Partition) ID() ident.Partition { return p.id }
-
 // Lead starts serving. The epoch's marker is committed. Messages that are neither finished nor deferred can be delivered
 // again, with the attempts from before the deliveries that were in flight.
 func (p *Partition) Lead(epoch ident.Epoch) {

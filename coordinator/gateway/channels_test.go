@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"maps"
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -70,14 +71,10 @@ func (b *broker) queue(topic string, p ident.Partition) *nsqd.Partition {
 	return q
 }
 
-func (b *broker) all() []*nsqd.Partition {
+func (b *broker) all() map[ident.Partition]*nsqd.Partition {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var out []*nsqd.Partition
-	for _, q := range b.queues {
-		out = append(out, q)
-	}
-	return out
+	return maps.Clone(b.queues)
 }
 
 func (b *broker) Queue(p ident.Partition) (*nsqd.Partition, bool) {
