@@ -23,7 +23,7 @@ const (
 	blocked     // an ordered channel waits for an earlier message (blockedLocked)
 	uncommitted // at or above the committed end, or published since the topic was paused
 
-	// The message is skipped, and the channel goes on to the next one:
+	// The message is skipped, and the channel continues with the next one:
 	settled  // finished, or in the deferred set
 	dead     // it has used up its attempts: it goes to the dead letters
 	rejected // it is for another channel, or the filter rejects it
@@ -40,9 +40,9 @@ func (v verdict) stopsReap() bool { return v >= notLeading && v <= fenced }
 // verdictLocked decides whether the message at the front of a window may be delivered to s now. Without a
 // window it decides whether the channel may deliver any message.
 //
-// A message becomes the front of a window when it is read. A delayed message is not read ahead of its time: until
-// it is due, it stays in the deferred set (keepAheadLocked, DeferredSet.Expire). availableLocked adds two limits
-// that concern all messages: the pause after a failed read and the paced catch-up. Pull adds the subscriber's credit.
+// A delayed message is in no window before it is due: it waits in the deferred set (keepAheadLocked,
+// DeferredSet.Expire). availableLocked adds the pause after a failed read and the paced catch-up, Pull the
+// subscriber's credit.
 func (c *Channel) verdictLocked(s *Subscriber, w *window, now int64) verdict {
 	switch {
 	case !c.serving.leads:
@@ -107,9 +107,9 @@ func lifeOf(m *queue.Message) life {
 	return life{seq: m.Seq, since: max(m.Time, m.DeliverAt), own: m.TTLMS()}
 }
 
-// SetTTL limits the life of all messages in ms since they were published or, if they were published
-// with a delay, since they were due. 0: no limit. A message that has outlived it is finished
-// instead of delivered, at the latest by Reap, or goes to the dead letters (expireFrontLocked).
+// SetTTL limits the life of all messages in ms since they were published or, with a delay, since they were due. 0: no
+// limit. An expired message is finished instead of delivered, at the latest by Reap, or goes to the dead letters
+// (expireFrontLocked).
 func (p *Partition) SetTTL(ms int64) { p.ttl.Store(ms) }
 
 // outlived reports whether a message has outlived the topic's limit or its own.

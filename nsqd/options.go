@@ -13,11 +13,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and
-// api.ErrChannelNotFound.
+// Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and api.ErrChannelNotFound.
 var (
-	// ErrNotLeader means that this broker does not, or no longer, lead the partition. A change
-	// that waited may or may not have reached the next leader.
+	// ErrNotLeader means that this broker does not lead the partition. The next leader may have a change that waited.
 	ErrNotLeader = errors.New("nsqd: not the leader of this partition")
 	// ErrDeleted means that the channel was deleted.
 	ErrDeleted = errors.New("nsqd: channel is deleted")
@@ -54,28 +52,28 @@ type Options struct {
 	MsgTimeoutMS    int64 // 60,000: for subscribers without a timeout of their own
 	MaxMsgTimeoutMS int64 // 900,000: TOUCH cannot extend a delivery beyond it
 	MaxReqTimeoutMS int64 // 3,600,000: longer requeue delays are clamped to it
-	// EphemeralDepth is the number of undelivered messages that an ephemeral channel keeps. It
-	// discards newer ones (10,000, NSQ's --mem-queue-size).
+	// EphemeralDepth bounds the undelivered messages of an ephemeral channel; newer ones are discarded (10,000,
+	// NSQ's --mem-queue-size).
 	EphemeralDepth int64
-	// Percentiles of the end-to-end latency to measure, 0–1. None: it is not measured.
+	// Percentiles of the end-to-end latency to measure, 0–1.
 	Percentiles []float64
 	// PercentileWindowMS is the window of the percentiles (600,000).
 	PercentileWindowMS int64
-	// Policy returns the policy in the configuration of the channel that has a name now, the zero value
-	// if none has. A channel with another id than that channel waits for its own policy (SetPolicy)
-	// before it delivers. nil: no channel has a policy. It must not block.
+	// Policy returns the configured policy of the channel that has a name now, or the zero value. A channel with
+	// another id delivers nothing before it gets its own policy (SetPolicy). It must not block. nil: there are no
+	// policies.
 	Policy func(channel string) Policy
 	// Wake is called when Expire, Flush or DeadPending has work, with its time in unix ns (0: at
 	// once). It is called under locks: it must neither block nor call back. nil: the caller polls.
 	Wake func(atNS int64)
-	// Fence is a time in unix ns until which the channels of all partitions that share it may
-	// deliver, even if the fence of Partition.Extend is earlier. nil or 0: only the latter counts.
+	// Fence is a time in unix ns until which all partitions that share it may deliver, even if the fence of
+	// Partition.Extend is earlier. May be nil.
 	Fence *atomic.Int64
-	// Pace slows channels that are far behind. nil: none is slowed.
+	// Pace slows channels that are far behind. May be nil.
 	Pace Pace
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
-	// Log receives faults for the operator. nil: nothing is logged.
+	// Log receives faults for the operator. May be nil.
 	Log logrus.FieldLogger
 }
 
@@ -99,6 +97,6 @@ func (o Options) withDefaults() Options {
 
 const (
 	nsPerMS = int64(time.Millisecond)
-	// never is the deadline of a set without deadlines.
+	// never is the earliest deadline if there is none.
 	never = int64(math.MaxInt64)
 )

@@ -131,11 +131,10 @@ func (c *Channel) progress(made cursor.Progress) {
 	c.offerLocked(c.p.o.Now()) // an ordered channel may have waited for what is cancelled
 }
 
-// Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on
-// a core loop, where all other partitions of the loop would wait for it. So Replace only queues a
-// large snapshot, together with the deltas that follow it. The next caller that needs the channels
-// applies the queue. The broker's clock calls ApplyPending, so that happens soon even without a
-// caller. Only a follower that is elected before that makes its core loop wait.
+// Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on a core loop, whose
+// other partitions would wait. So it only queues a large snapshot and the deltas that follow it. The next caller that
+// needs the channels, or the broker's clock, applies the queue. Only a follower that is elected before that makes its
+// core loop wait.
 
 // applyAtOnceBytes is the largest snapshot that Replace applies itself.
 const applyAtOnceBytes = 64 << 10
@@ -153,8 +152,7 @@ type pendingUpdate struct {
 	whole bool // a snapshot, else a delta
 }
 
-// Replace replaces the present state by a snapshot. A malformed snapshot is logged and changes
-// nothing.
+// Replace replaces the present state by a snapshot. A malformed snapshot is logged and changes nothing.
 func (p *Partition) Replace(full []byte) {
 	p.mu.Lock()
 	small := len(p.updates.queue) == 0 && len(full) <= applyAtOnceBytes
@@ -166,8 +164,7 @@ func (p *Partition) Replace(full []byte) {
 	}
 }
 
-// Apply applies a delta on a follower or at recovery. A malformed delta is logged and changes
-// nothing.
+// Apply applies a delta on a follower or at recovery. A malformed delta is logged and changes nothing.
 func (p *Partition) Apply(delta []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,8 +186,8 @@ func (p *Partition) applyDeltaLocked(delta []byte) {
 	}
 }
 
-// ApplyPending applies the queued snapshot and deltas to the channels. Without any it is cheap. The
-// broker must call it regularly, or the queue grows. Any goroutine.
+// ApplyPending applies the queued snapshot and deltas to the channels. The broker must call it regularly, or the queue
+// grows. Any goroutine may call it.
 func (p *Partition) ApplyPending() {
 	if !p.updates.any.Load() {
 		return
@@ -202,9 +199,8 @@ func (p *Partition) ApplyPending() {
 	}
 }
 
-// nextSnapshot applies deltas up to the next snapshot and returns that snapshot, nil if the queue
-// is empty. The snapshot stays in the queue, so that updates that arrive while it is decoded follow
-// it.
+// nextSnapshot applies deltas up to the next snapshot and returns it, nil if the queue is empty. The snapshot stays in
+// the queue, so that later updates follow it while it is decoded.
 func (p *Partition) nextSnapshot() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

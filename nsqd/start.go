@@ -27,18 +27,14 @@ const (
 type ChannelOptions struct {
 	Origin   origin
 	Sequence ident.Sequence // with FromSequence
-	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
-	// which has no configuration.
+	// ID distinguishes the channel from earlier and later ones of the same name. 0: ephemeral.
 	ID uint64
-	// Ordered channels have one message in flight. The next one is delivered after the finish is on
-	// all in-sync replicas. Messages come in the order of the log, but a message that was published
-	// with a delay comes when it is due. While a failed message waits for its next delivery, no
-	// message is delivered.
+	// Ordered channels have one message in flight, and deliver the next one when its finish is on all in-sync
+	// replicas. A message that was published with a delay comes when it is due. No message overtakes a failed one.
 	Ordered bool
 }
 
-// CheckStart refuses a place before any leader is asked: one that no leader would understand, and a
-// time in the future. Errors wrap api.ErrInvalid.
+// CheckStart parses a place before any leader is asked. It refuses a time in the future. Errors wrap api.ErrInvalid.
 func CheckStart(from string) (api.Place, error) {
 	p, err := api.ParsePlace(from)
 	if err == nil {
@@ -47,9 +43,8 @@ func CheckStart(from string) (api.Place, error) {
 	return p, err
 }
 
-// StartOptions are those of a channel that begins at a place of one partition. A place beyond the end is the
-// end. "" is the place by the rules: the first channel of a topic begins with what the topic kept, any
-// other at the end.
+// StartOptions are the options of a channel that begins at a place of one partition, at most at its end. With "", the
+// first channel of a topic begins with the messages that the topic kept, any other at the end.
 func StartOptions(from string, first bool, index *commitlog.Log) (o ChannelOptions, err error) {
 	p, err := api.ParsePlace(from)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// Transport makes calls to other brokers; *rpc.Transport does.
-type Transport interface {
+// transport makes calls to other brokers; *rpc.Transport does.
+type transport interface {
 	Call(ctx context.Context, n ident.Node, method string, req, resp any) error
 }
 
@@ -20,7 +20,7 @@ type Transport interface {
 // its components, Close ends what waits for them.
 type Dispatcher struct {
 	self      ident.Node
-	transport Transport // set before the first call
+	transport transport // set before the first call
 	table     atomic.Pointer[table]
 	opened    chan struct{} // closed by Open or Close
 	once      sync.Once
@@ -32,7 +32,7 @@ func New(self ident.Node) *Dispatcher {
 }
 
 // Open lets frames and calls in, and calls out.
-func (d *Dispatcher) Open(t Transport, r Components) {
+func (d *Dispatcher) Open(t transport, r Components) {
 	d.transport = t
 	d.table.Store(newTable(r))
 	d.once.Do(func() { close(d.opened) })

@@ -69,7 +69,7 @@ func (e *Engine) drive(p *Partition, nowNS int64) {
 	if p.queue.Due() <= nowNS {
 		p.queue.Expire(nowNS)
 	}
-	p.Flush()
+	p.flush()
 	if p.queue.DeadPending() {
 		e.o.Dead(p)
 	}

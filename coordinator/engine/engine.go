@@ -45,8 +45,8 @@ type proposer interface {
 	Propose(id ident.Partition, c replica.CAS)
 }
 
-// DiskReserve reports which brokers are below their disk reserve.
-type DiskReserve interface {
+// diskReserve reports which brokers are below their disk reserve.
+type diskReserve interface {
 	// Short reports whether some member of an in-sync set is. It is called for each put.
 	Short(isr []ident.Member) bool
 }
@@ -66,7 +66,7 @@ type Options struct {
 	Journal      journal
 	Transport    transport
 	Proposer     proposer
-	Reserve      DiskReserve
+	Reserve      diskReserve
 	Reachability Reachability
 	// Moved is called when a leadership, or a partition's key as its machine has it, changed.
 	Moved func()

@@ -104,8 +104,8 @@ func (p *Partition) Trashed() bool { return p.trashed.Load() }
 // Post passes an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
 
-// Flush passes the changes of the channels since the last Flush to the machine.
-func (p *Partition) Flush() {
+// flush passes the changes of the channels since the last flush to the machine.
+func (p *Partition) flush() {
 	if p.queue.Dirty() {
 		p.queue.Flush()
 	}

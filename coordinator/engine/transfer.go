@@ -30,7 +30,7 @@ func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferL
 func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 	for _, p := range e.Partitions() {
 		if p.Leading() {
-			p.Flush()
+			p.flush()
 		}
 	}
 	for _, l := range e.loops {
