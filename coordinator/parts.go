@@ -33,9 +33,9 @@ func (b *Broker) makeEngine() {
 		Settings: b.o.Maintenance, Self: b.self, Meta: b.o.Meta, Keys: b.keys, Catalog: b.catalog, Store: b.store, Caller: b.dispatch,
 		Group: b.tasks, Metrics: b.o.Metrics, Events: b.o.Events, Log: b.log,
 	})
-	reach := &reach{Contact: b.contact}
+	reachable := &reachability{Contact: b.contact}
 	b.engine = engine.New(engine.Options{
-		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.work.Space, Reach: reach,
+		Journal: b.store, Transport: b.rpc, Proposer: b.proposer, Reserve: b.work.Space, Reachability: reachable,
 		Moved: b.catalog.Notify, Dead: b.work.Letters.Note,
 		Linger: b.o.Linger, CatchUpRate: b.o.CatchUpRate, Slow: b.o.Slow, Trace: b.o.Trace, Silent: b.o.RPC.Silent,
 		Self: b.self, Events: b.o.Events, Metrics: b.o.Metrics, Log: b.log,
@@ -47,15 +47,15 @@ func (b *Broker) makeEngine() {
 		Silent: time.Duration(b.o.Replica.ISRMS) * time.Millisecond, RevokeFor: b.o.SessionTTL,
 		Group: b.tasks, Log: b.log,
 	})
-	reach.Peers = b.peers
+	reachable.Peers = b.peers
 	b.work.Space.Begin()
 	b.o.Metrics.Gauge("core_loop_busy_seconds", func() float64 {
 		return slices.Max(b.engine.Busy()).Seconds()
 	})
 }
 
-// reach implements engine.Reach: which brokers answer, and when the metadata last had this one's registration.
-type reach struct {
+// reachability implements engine.Reachability: which brokers answer, and when the metadata last had this one's registration.
+type reachability struct {
 	*liveness.Peers
 	*session.Contact
 }

@@ -60,10 +60,10 @@ func (c *cluster) deferredBodies(topic, channel string) (out []string) {
 	ch, ok := q.Channel(channel)
 	require.True(c.t, ok)
 	for _, d := range ch.Deferred(100) {
-		read, err := q.Read(d.Sequence, 1, nil)
+		read, err := q.Read(d.Seq(), 1, nil)
 		require.NoError(c.t, err)
 		require.Len(c.t, read, 1)
-		require.Equal(c.t, d.Sequence, read[0].Seq)
+		require.Equal(c.t, d.Seq(), read[0].Seq)
 		out = append(out, string(read[0].Body))
 	}
 	return out

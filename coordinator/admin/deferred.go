@@ -75,7 +75,7 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {
-			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: d.Sequence, DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: d.Seq(), DeadlineNS: d.Deadline, Attempts: d.Attempts()})
 		}
 		return r, nil
 	}

@@ -83,14 +83,11 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 		return q.onChannel(ctx, p, op, func() error { return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered) })
 	case calls.ChannelPolicy:
 		return q.policy(ctx, p, op)
-	case calls.ChannelPause:
-		return q.onChannel(ctx, p, op, func() error { return p.Queue().PauseChannel(ctx, op.Channel) })
-	case calls.ChannelUnpause:
-		return q.onChannel(ctx, p, op, func() error { return p.Queue().UnpauseChannel(ctx, op.Channel) })
-	case calls.TopicPause:
-		return p.Queue().PauseTopic(ctx)
-	case calls.TopicUnpause:
-		return p.Queue().UnpauseTopic(ctx)
+	case calls.ChannelPause, calls.ChannelUnpause:
+		paused := op.Verb == calls.ChannelPause
+		return q.onChannel(ctx, p, op, func() error { return p.Queue().PauseChannel(ctx, op.Channel, paused) })
+	case calls.TopicPause, calls.TopicUnpause:
+		return p.Queue().PauseTopic(ctx, op.Verb == calls.TopicPause)
 	case calls.TopicEmpty:
 		return p.Queue().EmptyTopic(ctx)
 	}
@@ -195,7 +192,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 	if err != nil || !there || s.ID != op.ID || !s.Paused {
 		return err
 	}
-	return p.Queue().PauseChannel(ctx, op.Channel)
+	return p.Queue().PauseChannel(ctx, op.Channel, true)
 }
 
 // lock serialises the operations that create, pause and delete a channel of a partition.

@@ -42,7 +42,7 @@ func (c *cluster) Named(time.Time) time.Time { return c.named }
 // newEngine is an engine without goroutines, on one loop if there is one.
 func newEngine(l *loop) *Engine {
 	c := &cluster{}
-	e := &Engine{o: &Options{Reserve: c, Reach: c, Moved: func() {}, Dead: func(*Partition) {}, Log: quiet()}, pace: newPace(), near: newNearTimer(), changes: &changes{}}
+	e := &Engine{o: &Options{Reserve: c, Reachability: c, Moved: func() {}, Dead: func(*Partition) {}, Log: quiet()}, pace: newPace(), near: newNearTimer(), changes: &changes{}}
 	if l == nil {
 		l = newLoop(e.o, nil, e.pace)
 	}
@@ -64,8 +64,14 @@ type alone struct {
 	store *store.Store
 }
 
-// Change implements nsqd.Replicator.
-func (a *alone) Change(p *nsqd.Partition, _ []byte, ticket uint64) { p.Completed(ticket, true) }
+// Submit implements nsqd.Replicator.
+func (a *alone) Submit(c nsqd.Change) { commitChange(c) }
+
+func commitChange(c nsqd.Change) {
+	if c.Done != nil {
+		c.Done.Complete(replica.Completion{Outcome: replica.Committed})
+	}
+}
 
 type synced chan error
 

@@ -86,8 +86,10 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 		delete(h.held, seq)
 	}
 	for _, v := range h.backlog {
-		if err := apply(channel, subscriber, v); err != nil {
-			h.refuse(v, err)
+		if err := apply(channel, subscriber, v.due(now)); err == nil {
+			h.passedLocked(v)
+		} else if !v.resent {
+			h.refuse(v.Verb, err)
 		}
 	}
 	h.backlog = nil
@@ -152,7 +154,8 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
 		v.Stream = id
-		items = append(items, relayItem{Verb: v})
+		items = append(items, relayItem{Verb: v.due(s.g.now())})
+		h.passedLocked(v)
 	}
 	h.backlog = nil
 	h.last = id
@@ -170,6 +173,7 @@ func (h *partitionSubscription) leaveLocked() {
 	if r := h.remote; r != nil {
 		h.spare, h.spareFrom, h.remote = r.buffer, r.to, nil
 	}
+	h.resendLocked()
 	h.sub.wake() // the in-flight count may have changed
 }
 
@@ -214,7 +218,7 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 	h.dropSpareLocked()
 	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
-	h.backlog = nil
+	h.backlog, h.requeued = nil, nil
 }
 
 // detach ends a subscriber's attachment. how decides what happens to its messages in flight.

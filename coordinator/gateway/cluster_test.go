@@ -476,8 +476,8 @@ func (w *world) tick(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond) // the pause between two ticks
 		for _, b := range w.brokers {
-			for _, q := range b.all() {
-				if l, ok := b.Leader(q.ID()); ok && l.Node == b.name {
+			for id, q := range b.all() {
+				if l, ok := b.Leader(id); ok && l.Node == b.name {
 					q.Flush()
 					q.Expire(time.Now().UnixNano())
 				}

@@ -19,10 +19,12 @@ type partitionSubscription struct {
 	id   ident.Partition
 	held map[ident.Sequence]holding // deliveries that the client has
 	// backlog has the client's finishes and requeues that no leader has received. Each was in held, which bounds it.
-	backlog []wire.Verb
-	local   *local
-	remote  *remote
-	last    uint64 // the stream opened last: the next one replaces it
+	backlog []clientVerb
+	// requeued has the latest requeues with a delay that a leader has received.
+	requeued map[ident.Sequence]clientVerb
+	local    *local
+	remote   *remote
+	last     uint64 // the stream opened last: the next one replaces it
 	// spare is the buffer of a stream whose connection broke. If the same leader serves the next stream, its deliveries
 	// stay valid, with their attempts.
 	spare            arrivals
@@ -125,7 +127,7 @@ func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	s.mu.dry = s.g.now() + dryPause
 	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
 	for i := range list {
-		_ = l.channel.Undo(l.subscriber, nsqd.Receipt{Sequence: list[i].Message.Seq, Epoch: list[i].Epoch, Number: list[i].Number, Attempts: list[i].Message.Attempts}) // or it is no longer this client's
+		_ = l.channel.Undo(l.subscriber, nsqd.ReceiptOf(&list[i])) // or it is no longer this client's
 	}
 	s.g.subs.scheduleAt(s.mu.dry)
 	s.g.wake()
@@ -140,6 +142,7 @@ func (h *partitionSubscription) dropSpareLocked() {
 func (h *partitionSubscription) holdLocked(d []api.Delivery) {
 	deadline, now := h.deadline(), h.sub.g.now()
 	for i := range d {
+		delete(h.requeued, d[i].Message.Seq)
 		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, since: now, deadline: deadline}
 	}
 }
@@ -176,13 +179,18 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	}
 	switch {
 	case h.local != nil:
-		if err := apply(h.local.channel, h.local.subscriber, v); !errors.Is(err, nsqd.ErrNotLeader) {
+		err := apply(h.local.channel, h.local.subscriber, v)
+		if err == nil {
+			h.passedLocked(clientVerb{Verb: v, at: h.sub.g.now()})
+		}
+		if !errors.Is(err, nsqd.ErrNotLeader) {
 			return err
 		}
 		h.addToBacklogLocked(v)
 	case h.remote != nil:
 		v.Stream = h.remote.stream
 		h.sub.g.out.sendVerb(h.remote.to.Node, v)
+		h.passedLocked(clientVerb{Verb: v, at: h.sub.g.now()})
 	default:
 		h.addToBacklogLocked(v)
 	}
@@ -221,7 +229,7 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 // addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening restarts the timeouts.
 func (h *partitionSubscription) addToBacklogLocked(v wire.Verb) {
 	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
-		h.backlog = append(h.backlog, v)
+		h.backlog = append(h.backlog, clientVerb{Verb: v, at: h.sub.g.now()})
 	}
 }
 
@@ -276,7 +284,8 @@ func (h *partitionSubscription) heldLocked() []wire.Verb {
 	for seq, v := range h.held {
 		out = append(out, v.verb(wire.VerbHeld, seq))
 	}
-	for _, v := range h.backlog {
+	for _, x := range h.backlog {
+		v := x.Verb
 		v.Kind, v.Stream, v.Argument = wire.VerbHeld, 0, 0
 		out = append(out, v)
 	}

@@ -128,11 +128,11 @@ func (g *Gateway) SettleLed(req calls.SettleRequest) (reply calls.SettleReply, e
 func settle(c *nsqd.Channel, do api.Settlement, r nsqd.Receipt) error {
 	switch do.Verb {
 	case api.VerbFinish:
-		return c.FinishReceived(r)
+		return c.Finish(nil, r)
 	case api.VerbRequeue:
-		return c.RequeueReceived(r, do.DelayMS)
+		return c.Requeue(nil, r, do.DelayMS)
 	case api.VerbTouch:
-		return c.TouchReceived(r)
+		return c.Touch(nil, r)
 	}
 	return fmt.Errorf("%w: verb %q", api.ErrInvalid, do.Verb)
 }

@@ -152,7 +152,7 @@ func (s *subscriptions) handle(v wire.Verb) {
 		if h.held[v.Sequence].is(v) { // after a finish or requeue, it would be a later delivery
 			delete(h.held, v.Sequence)
 		}
-		if v.Argument != wire.Unseen { // else the client did not ask for it
+		if v.Argument != wire.Unseen && !h.wasResentLocked(v) { // else the client did not ask for it
 			h.refuse(v, api.ErrNotInFlight)
 		}
 		sub.wake()
@@ -175,6 +175,7 @@ func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
 		back := v
 		back.Kind, back.Argument = kind, v.Argument>>8
+		delete(h.requeued, v.Sequence)
 		h.addToBacklogLocked(back)
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {

@@ -61,7 +61,7 @@ type channelIn struct {
 // channelTrace changes with each use of a channel.
 type channelTrace struct {
 	epoch    ident.Epoch // of this leadership
-	count    uint64      // nsqd.ChannelUse
+	count    uint64      // Count of nsqd.Partition.Uses
 	id       uint64      // of the channel
 	revision int64       // of its key: a change of its policy moves it
 	idleMS   int64       // the option of its topic: a change restarts the time

@@ -122,10 +122,10 @@ func (r *retention) putRelocation(ctx context.Context, p *engine.Partition, d qu
 	if err != nil {
 		return err
 	}
-	if err := p.Queue().Relocate(ctx, at, seqs); err != nil {
+	if err := p.Queue().Relocate(ctx, at, seqs, false); err != nil {
 		return err
 	}
-	return p.Queue().SettleRelocation(ctx, at, seqs)
+	return p.Queue().Relocate(ctx, at, seqs, true)
 }
 
 // findRelocation finds a relocation batch at or after an offset.

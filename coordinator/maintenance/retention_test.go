@@ -95,8 +95,8 @@ func TestRetentionKeepsDeferredMessages(t *testing.T) {
 	carry := queue.NewRelocation()
 	require.NoError(t, carry.Add(m))
 	at := r.Write(carry.Draft())
-	require.NoError(t, r.Partition.Queue().Relocate(t.Context(), at, []ident.Sequence{0}))
-	require.NoError(t, r.Partition.Queue().SettleRelocation(t.Context(), at, []ident.Sequence{0}))
+	require.NoError(t, r.Partition.Queue().Relocate(t.Context(), at, []ident.Sequence{0}, false))
+	require.NoError(t, r.Partition.Queue().Relocate(t.Context(), at, []ident.Sequence{0}, true))
 	for range 3 {
 		r.fill(100, c, s)
 		require.Positive(t, r.Partition.Start().Offset)

@@ -72,7 +72,7 @@ func (s *Space) lowLocked(n ident.Node) bool {
 	return low
 }
 
-// Short reports whether a member of an in-sync set is below its reserve (engine.DiskReserve).
+// Short reports whether a member of an in-sync set is below its reserve (engine.Options.Reserve).
 func (s *Space) Short(isr []ident.Member) bool {
 	if !s.any.Load() {
 		return false

@@ -44,21 +44,14 @@ type CAS struct {
 	TransferTarget *Peer // the new leader, which must be registered so; nil: this node
 }
 
-// Completion answers one Ticket.
-type Completion struct {
-	Ticket  uint64
-	First   ident.Sequence // valid with Committed, Duplicate and Repeated
-	Outcome Outcome
-	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and how many of them a put requires.
-	// 0 of 0: there are enough, and puts waited for something else.
-	InSync, Minimum int
-}
-
-// Completer receives the outcome of one proposed put, exactly once. Complete runs under a run lock: it must not block.
-type Completer interface{ Complete(c Completion) }
-
-// Outcome is the answer to a put. DESIGN.md lists when each is given.
-type Outcome = outcome.Outcome
+type (
+	// Outcome is the answer to a put. DESIGN.md lists when each is given.
+	Outcome = outcome.Outcome
+	// Completion answers one Ticket.
+	Completion = outcome.Completion
+	// Completer receives it.
+	Completer = outcome.Completer
+)
 
 // The outcomes that a machine gives. Package outcome says what each means.
 const (

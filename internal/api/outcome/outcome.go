@@ -4,10 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to forwarded puts. 0 means none.
 type Outcome uint8
+
+// Completion answers one put, or one change of the state of channels.
+type Completion struct {
+	Ticket  uint64         // number of the put or change in its machine
+	First   ident.Sequence // of a put; valid with Committed, Duplicate and Repeated
+	Outcome Outcome
+	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and how many of them a put
+	// requires. 0 of 0: there are enough, and puts waited for something else.
+	InSync, Minimum int
+}
+
+// Completer receives the outcome of one put or change, exactly once. Complete runs under a run lock: it must not block.
+type Completer interface{ Complete(c Completion) }
 
 // Code is the stable number of an error in the calls between brokers. 0 means none.
 type Code uint16

@@ -58,7 +58,7 @@ func NewOn(t *testing.T, fs vfs.FS, o nsqd.Options) *Replica {
 	r.Store, err = store.Open(store.Options{FS: fs, Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: r.Log})
 	require.NoError(t, err)
 	r.Engine = engine.New(engine.Options{
-		Journal: r.Store, Transport: singleBroker{}, Proposer: singleBroker{}, Reserve: singleBroker{}, Reach: singleBroker{},
+		Journal: r.Store, Transport: singleBroker{}, Proposer: singleBroker{}, Reserve: singleBroker{}, Reachability: singleBroker{},
 		Moved: func() {}, Dead: func(*engine.Partition) {}, Log: r.Log,
 	})
 	t.Cleanup(func() {
