@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
@@ -24,13 +25,13 @@ func TestLook(t *testing.T) {
 	silent := []console.Unreachable{{Broker: "n3", Reason: "dead"}}
 	answers := map[string]any{
 		"/v1/console/events": console.Events{Unreachable: silent, Events: []console.Event{
-			{TimeMS: at + 1000, Kind: "audit", State: "well", Text: "alice: POST /topic/delete topic=old", Identity: "alice", Remote: "10.0.0.7:4242", Result: "ok"},
-			{TimeMS: at, Kind: "topic", State: "well", Text: "topic old was created"},
+			{TimeMS: at + 1000, Kind: "audit", State: "healthy", Text: "alice: POST /topic/delete topic=old", Identity: "alice", Remote: "10.0.0.7:4242", Result: "ok"},
+			{TimeMS: at, Kind: "topic", State: "healthy", Text: "topic old was created"},
 		}},
 		"/v1/console/brokers": console.Brokers{Unreachable: silent, Brokers: []console.Broker{
-			{Name: "n1", Alive: true, Answered: true, Leads: 3, Replicas: 9, Live: &console.Live{
+			{BrokerView: api.BrokerView{Name: "n1", Alive: true}, Answered: true, Leads: 3, Replicas: 9, Live: &console.Live{
 				Puts: &one, SyncP99MS: &one, Connections: 2, DiskFreeBytes: &free, DiskDataBytes: 2048, Etcd: "leader", Refused: map[string]float64{"topic_full": 4, "no_leader": 1}}},
-			{Name: "n3", Replicas: 9, BehindSeconds: &one},
+			{BrokerView: api.BrokerView{Name: "n3"}, Replicas: 9, BehindSeconds: &one},
 		}},
 		"/v1/console/channels": console.Channels{Matched: 3, Channels: []console.Channel{stuck, {Topic: "orders", Channel: "audit", Finishes: &one}}},
 		"/v1/console/channel": console.ChannelDetail{Channel: stuck, DeadLetterTopic: "orders.dead", DeadLetters: &dead, Oldest: &console.Oldest{Partition: 1, Sequence: 7, TimeMS: at},

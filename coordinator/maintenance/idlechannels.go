@@ -185,7 +185,7 @@ func (i *IdleChannels) end(c idleCandidate) {
 	delete(i.announced, c.key())
 	i.mu.Unlock()
 	text := fmt.Sprintf("channel %s stays: it was used, or has another leader", c)
-	i.note(c, "channel_stays", "well", text)
+	i.note(c, "channel_stays", "healthy", text)
 	i.o.Log.WithField("topic", c.name).WithField("channel", c.channel).Info("channel is not deleted: it was used, or has another leader")
 }
 
@@ -210,7 +210,7 @@ func (i *IdleChannels) remove(ctx context.Context, fence metadata.Compare, c idl
 	}
 	idle = idle.Round(time.Second)
 	text := fmt.Sprintf("channel %s was deleted: it had no consumer and no operation for %s", c, idle)
-	i.note(c, "channel_deleted", "well", text)
+	i.note(c, "channel_deleted", "healthy", text)
 	i.o.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle}).Warn("idle channel deleted with its messages")
 	i.o.Metrics.IdleChannel()
 	return nil

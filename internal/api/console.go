@@ -35,24 +35,27 @@ type ChannelSample struct {
 
 // ChannelPartition is a channel in one partition. Only a sample of a named channel has it.
 type ChannelPartition struct {
-	Partition                 uint16
-	Depth, InFlight, Deferred int64
-	Lags                      bool           // it has a message that is neither finished nor deferred
-	Oldest                    ident.Sequence // the first such message; without one the end
-	OldestMS                  int64          // the time of its put, unix ms; 0 = unknown
-	Lag                       time.Duration
-	End                       ident.Sequence
+	Partition  uint16         `json:"partition"`
+	Depth      int64          `json:"depth"`
+	InFlight   int64          `json:"in_flight"`
+	Deferred   int64          `json:"deferred"`
+	Lags       bool           `json:"lags"`               // it has a message that is neither finished nor deferred
+	Oldest     ident.Sequence `json:"confirmed_sequence"` // the first such message; without one the end
+	OldestMS   int64          `json:"oldest_ms"`          // the time of its put, unix ms; 0 = unknown
+	LagSeconds float64        `json:"lag_seconds"`
+	End        ident.Sequence `json:"end_sequence"`
 }
 
 // ReplicaSample is one replica on one broker.
 type ReplicaSample struct {
-	Role                 string
-	Epoch                ident.Epoch
-	CommittedOffset, End ident.Offset
-	CommittedSequence    ident.Sequence
-	EndSequence          ident.Sequence
-	Followers            []FollowerSample // of the leader
-	DiskBytes            int64
+	Role              string           `json:"role"`
+	Epoch             ident.Epoch      `json:"epoch"`
+	CommittedOffset   ident.Offset     `json:"committed_offset"`
+	CommittedSequence ident.Sequence   `json:"committed_sequence"`
+	End               ident.Offset     `json:"end_offset"`
+	EndSequence       ident.Sequence   `json:"end_sequence"`
+	Followers         []FollowerSample `json:"followers,omitempty"` // of the leader
+	DiskBytes         int64            `json:"disk_bytes"`
 }
 
 // FollowerSample is another replica as the leader sees it.

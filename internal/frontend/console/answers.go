@@ -52,31 +52,15 @@ type Live struct {
 
 // Broker is one broker: the metadata about it, and its own report if it has answered.
 type Broker struct {
-	Name        ident.Node `json:"name"`
-	Alive       bool       `json:"alive"`
-	Self        bool       `json:"self"`
-	Controller  bool       `json:"controller"`
-	Leaving     bool       `json:"leaving"`
-	LowSpace    bool       `json:"low_space"`
-	Hangs       bool       `json:"hangs,omitempty"`       // it reported that its disk or a core loop is stuck, or that its store has failed
-	Unreachable bool       `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
-	Silent      bool       `json:"silent,omitempty"`      // it is not registered, and neither answers nor refuses connections
-	Drain       string     `json:"drain,omitempty"`       // leaders or replicas; missing: it is not being drained
-	Zone        string     `json:"zone"`
-	Version     string     `json:"version"`                    // of NSQ, which it speaks
-	Build       string     `json:"lockstep_version,omitempty"` // of the product
-	Level       int        `json:"feature_level"`
-	TCPAddress  string     `json:"tcp_address"`
-	HTTPAddress string     `json:"http_address"`
-	RPCAddress  string     `json:"rpc_address"`
-	// HTTPSAddress is for browsers that have the page over TLS; "" = the broker has none.
-	HTTPSAddress string `json:"https_address,omitempty"`
-	Leads        int    `json:"leads"`
-	Replicas     int    `json:"replicas"`
-	Answered     bool   `json:"answered"`
-	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to
-	// other leaders. If a replica was in sync, puts waited for it that long. null: the broker follows
-	// no leader that answers.
+	api.BrokerView
+	Self        bool `json:"self"`
+	Controller  bool `json:"controller"`
+	Unreachable bool `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
+	Leads       int  `json:"leads"`
+	Replicas    int  `json:"replicas"`
+	Answered    bool `json:"answered"`
+	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to other leaders. If a replica was in
+	// sync, publishes waited for it that long. null: the broker follows no leader that answers.
 	BehindSeconds *float64 `json:"behind_seconds"`
 	*Live
 }
@@ -189,17 +173,11 @@ type Channels struct {
 
 // Partition is one partition by the metadata; the ends are its leader's, null without an answer.
 type Partition struct {
-	Partition         int              `json:"partition"`
-	Leader            ident.Node       `json:"leader"`
-	Epoch             ident.Epoch      `json:"epoch"`
-	Replicas          []ident.Node     `json:"replicas"`
-	InSync            []ident.Node     `json:"in_sync"`
-	Target            []ident.Node     `json:"target,omitempty"`
-	MinInSync         int              `json:"min_in_sync"`
-	CommittedSequence *ident.Sequence  `json:"committed_sequence"`
-	EndOffset         *ident.Offset    `json:"end_offset"`
-	Damaged           []api.DamageView `json:"damaged,omitempty"` // of all brokers that answered for the last table
-	Fault             string           `json:"fault"`
+	api.PartitionView
+	CommittedOffset   *ident.Offset   `json:"committed_offset"`
+	CommittedSequence *ident.Sequence `json:"committed_sequence"`
+	EndOffset         *ident.Offset   `json:"end_offset"`
+	Fault             string          `json:"fault"` // the code of its alarm, "" without one
 }
 
 // TopicDetail is one topic.
@@ -221,14 +199,8 @@ type Oldest struct {
 
 // ChannelPart is a channel in one partition.
 type ChannelPart struct {
-	Partition         int            `json:"partition"`
-	Leader            ident.Node     `json:"leader"`
-	Depth             int64          `json:"depth"`
-	InFlight          int64          `json:"in_flight"`
-	Deferred          int64          `json:"deferred"`
-	LagSeconds        float64        `json:"lag_seconds"`
-	ConfirmedSequence ident.Sequence `json:"confirmed_sequence"`
-	EndSequence       ident.Sequence `json:"end_sequence"`
+	Leader ident.Node `json:"leader"`
+	api.ChannelPartition
 }
 
 // Connection is a client of a channel, at the broker to which it is connected.
@@ -289,17 +261,14 @@ type BrokerDetail struct {
 	Events      []Event       `json:"events"`
 }
 
-// Member is one replica of a partition. A value that neither the broker nor the leader gave is null.
+// Member is one replica of a partition. Without an answer from its broker it has no sample; a lag that the leader did not report is null.
 type Member struct {
-	Broker          ident.Node      `json:"broker"`
-	Role            string          `json:"role"`
-	InSync          bool            `json:"in_sync"`
-	Alive           bool            `json:"alive"`
-	CommittedOffset *ident.Offset   `json:"committed_offset"`
-	EndOffset       *ident.Offset   `json:"end_offset"`
-	EndSequence     *ident.Sequence `json:"end_sequence"`
-	LagBytes        *int64          `json:"lag_bytes"`
-	LagSeconds      *float64        `json:"lag_seconds"`
+	Broker ident.Node `json:"broker"`
+	InSync bool       `json:"in_sync"`
+	Alive  bool       `json:"alive"`
+	*api.ReplicaSample
+	LagBytes   *int64   `json:"lag_bytes"`
+	LagSeconds *float64 `json:"lag_seconds"`
 }
 
 // PartitionDetail is one partition.

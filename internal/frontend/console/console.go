@@ -189,7 +189,7 @@ func (c *Console) answer(q question) (any, error) {
 	case askReplica:
 		return c.ownReplica(q.Topic, q.Partition), nil
 	case askTopic:
-		return c.ownEnds(q.Topic), nil
+		return c.ownLeaders(q.Topic), nil
 	case askEvents:
 		return c.ownEvents(q), nil
 	case askSeries:

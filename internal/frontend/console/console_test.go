@@ -534,7 +534,7 @@ func TestTheThreeFurthestBehind(t *testing.T) {
 		require.Equal(t, "the channel has no consumers", o.Behind[0].Why)
 		require.Equal(t, "stuck", o.Behind[1].Channel.Channel)
 		require.Equal(t, "the channel is paused", o.Behind[2].Why)
-		require.Equal(t, health.Well, o.State)
+		require.Equal(t, health.Healthy, o.State)
 		require.Empty(t, o.Cause)
 	})
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,19 +36,14 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	slices.SortStableFunc(channels, func(a, b Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
 	d.Channels = first(channels, MaxPage)
 	v := c.present(t, name)
-	answers, _ := askAll[[]end](ctx, c, v, question{What: askTopic, Topic: name}, "")
-	ends := map[int]end{}
+	answers, _ := askAll[map[int]*api.ReplicaSample](ctx, c, v, question{What: askTopic, Topic: name}, "")
+	leaders := map[int]*api.ReplicaSample{}
 	for _, a := range answers {
-		for _, e := range a.answer {
-			ends[e.Partition] = e
-		}
+		maps.Copy(leaders, a.answer)
 	}
+	alive := health.Living(v)
 	for _, p := range partitionsOf(v, name) {
-		row := partitionRow(v, p)
-		if e, ok := ends[p.Partition]; ok {
-			row.CommittedSequence, row.EndOffset = &e.Committed, &e.End
-		}
-		d.Partitions = append(d.Partitions, row)
+		d.Partitions = append(d.Partitions, partitionRow(p, alive, leaders[p.Partition]))
 	}
 	d.Partitions = first(d.Partitions, maxListed)
 	return d, nil
@@ -64,23 +60,16 @@ func (c *Console) present(t *table, topic string) api.ClusterView {
 	return v
 }
 
-// end is how far a partition has come at its leader.
-type end struct {
-	Partition int            `json:"partition"`
-	Committed ident.Sequence `json:"committed"`
-	End       ident.Offset   `json:"end"`
-}
-
-// ownEnds are the ends of the partitions of a topic that this broker leads.
-func (c *Console) ownEnds(topic string) []end {
-	out := []end{}
+// ownLeaders are the replicas of a topic's partitions that this broker leads.
+func (c *Console) ownLeaders(topic string) map[int]*api.ReplicaSample {
+	out := map[int]*api.ReplicaSample{}
 	t, _ := c.o.Cluster.TopicView(topic)
 	for _, p := range t.Partitions {
 		if p.Leader != c.self {
 			continue
 		}
 		if r, ok := c.o.Cluster.Replica(topic, uint16(p.Partition)); ok {
-			out = append(out, end{p.Partition, r.CommittedSequence, r.End})
+			out[p.Partition] = &r
 		}
 	}
 	return out
@@ -95,11 +84,15 @@ func partitionsOf(v api.ClusterView, topic string) []api.PartitionView {
 	return nil
 }
 
-func partitionRow(v api.ClusterView, p api.PartitionView) Partition {
-	return Partition{
-		Partition: p.Partition, Leader: p.Leader, Epoch: p.Epoch, Replicas: first(p.Replicas, maxListed), InSync: first(p.ISR, maxListed),
-		Target: p.Target, MinInSync: p.MinInSync, Damaged: first(p.Damaged, maxListed), Fault: health.Fault(p, health.Living(v)),
+// partitionRow is a partition with the ends of its leader, nil without an answer.
+func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) Partition {
+	row := Partition{PartitionView: p, Fault: health.Fault(&p, alive)}
+	row.Replicas, row.ISR, row.EndsUnknown = first(p.Replicas, maxListed), first(p.ISR, maxListed), false
+	row.Damaged = row.Damaged[:min(len(p.Damaged), maxListed)]
+	if leader != nil {
+		row.CommittedOffset, row.CommittedSequence, row.EndOffset = &leader.CommittedOffset, &leader.CommittedSequence, &leader.End
 	}
+	return row
 }
 
 // held is one broker's part of a channel.
@@ -173,12 +166,9 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 
 func (d *ChannelDetail) addParts(leader ident.Node, parts []api.ChannelPartition) {
 	for _, p := range parts {
-		d.Partitions = append(d.Partitions, ChannelPart{
-			Partition: int(p.Partition), Leader: leader, Depth: p.Depth, InFlight: p.InFlight, Deferred: p.Deferred,
-			LagSeconds: seconds(p.Lag), ConfirmedSequence: p.Oldest, EndSequence: p.End,
-		})
+		d.Partitions = append(d.Partitions, ChannelPart{leader, p})
 		if p.Lags && p.OldestMS != 0 && (d.Oldest == nil || p.OldestMS < d.Oldest.TimeMS) {
-			d.Oldest = &Oldest{int(p.Partition), p.Oldest, p.OldestMS, seconds(p.Lag)}
+			d.Oldest = &Oldest{int(p.Partition), p.Oldest, p.OldestMS, p.LagSeconds}
 		}
 	}
 }
@@ -258,21 +248,14 @@ func (c *Console) Partition(ctx context.Context, topic string, number uint16) (P
 	}
 	p := partitionsOf(v, topic)[at]
 	answers, missing := askAll[*api.ReplicaSample](ctx, c, v, question{What: askReplica, Topic: topic, Partition: number}, "")
-	d := PartitionDetail{Partition: partitionRow(v, p), Topic: topic, Unreachable: missing, Members: []Member{}}
 	replicas := map[ident.Node]*api.ReplicaSample{}
 	for _, a := range answers {
 		replicas[a.broker] = a.answer
 	}
-	leader := replicas[p.Leader]
-	if leader != nil {
-		d.Partition.CommittedSequence, d.Partition.EndOffset = &leader.CommittedSequence, &leader.End
-	}
-	alive := health.Living(v)
+	leader, alive := replicas[p.Leader], health.Living(v)
+	d := PartitionDetail{Partition: partitionRow(p, alive, leader), Topic: topic, Unreachable: missing, Members: []Member{}}
 	for _, n := range p.Replicas {
-		m := Member{Broker: n, InSync: slices.Contains(p.ISR, n), Alive: alive[n]}
-		if r := replicas[n]; r != nil {
-			m.Role, m.CommittedOffset, m.EndOffset, m.EndSequence = r.Role, &r.CommittedOffset, &r.End, &r.EndSequence
-		}
+		m := Member{Broker: n, InSync: slices.Contains(p.ISR, n), Alive: alive[n], ReplicaSample: replicas[n]}
 		m.lag(n == p.Leader, leader)
 		d.Members = append(d.Members, m)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 const (
@@ -251,9 +252,9 @@ func (x *joined) event() Event {
 
 // auditEvent is an administrative action at a broker.
 func auditEvent(n ident.Node, a *guard.Entry) Event {
-	state := "well"
+	state := health.Healthy
 	if a.Result != guard.ResultOK {
-		state = "degraded"
+		state = health.Degraded
 	}
 	text := AuditSentence(a)
 	if a.Omitted > 0 {
@@ -261,7 +262,7 @@ func auditEvent(n ident.Node, a *guard.Entry) Event {
 	}
 	about, _ := url.ParseQuery(a.Detail)
 	return Event{
-		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
+		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state.String(), Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
 		Partition: -1, Count: 1, Identity: a.Identity, Action: strings.TrimSpace(a.Action + " " + a.Detail), Remote: a.Remote, Result: a.Result,
 	}
 }

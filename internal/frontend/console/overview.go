@@ -74,7 +74,7 @@ func (c *Console) lookForAlarms(now time.Time) {
 		if alarm, noted := a.last[code]; noted {
 			lasted := now.Sub(since)
 			c.o.Events.Add(events.Event{
-				At: now, Kind: events.AlarmEnded, Code: code, State: health.Well.String(), Broker: c.self, Lasted: lasted,
+				At: now, Kind: events.AlarmEnded, Code: code, State: health.Healthy.String(), Broker: c.self, Lasted: lasted,
 				Text: fmt.Sprintf("over after %s: %s", lasted.Round(time.Second), alarm.Text),
 			})
 		}
@@ -128,7 +128,8 @@ func (o *Overview) count(v api.ClusterView) {
 	alive := health.Living(v)
 	for i := range v.Topics {
 		o.Partitions += len(v.Topics[i].Partitions)
-		for _, p := range v.Topics[i].Partitions {
+		for j := range v.Topics[i].Partitions {
+			p := &v.Topics[i].Partitions[j]
 			if p.UnderReplicated {
 				o.UnderReplicated++
 			}
@@ -226,10 +227,10 @@ var roots = []string{
 // behindBecause is said of replicas whose broker reports no fault.
 const behindBecause = "the broker catches up, or its disk or its network is slow"
 
-// cause is the fault that explains the others; "" if the cluster is well. full: etcd refuses all writes,
+// cause is the fault that explains the others; "" if the cluster is healthy. full: etcd refuses all writes,
 // so that registrations end and no broker gets a new one.
 func cause(v api.ClusterView, report health.Report, full bool) string {
-	if report.State == health.Well {
+	if report.State == health.Healthy {
 		return ""
 	}
 	order := roots

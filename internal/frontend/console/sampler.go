@@ -282,8 +282,8 @@ func (c *Console) liveNow(totals metrics.Totals) Live {
 func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	f := c.o.Cluster.Faults()
 	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
-	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxIdleChannels)], len(f.IdleChannels)
-	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxHeldPolicies)], len(f.HeldPolicies)
+	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxListed)], len(f.IdleChannels)
+	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxListed)], len(f.HeldPolicies)
 	if c.o.Certificates != nil {
 		own.CertificateSeconds = map[string]float64{}
 		var ends map[string]time.Time

@@ -425,10 +425,8 @@ func (t *table) brokers(self ident.Node) []Broker {
 			b.Hangs = true // other brokers do not report it while they cannot take over from this one
 		}
 		out = append(out, Broker{
-			BehindSeconds: t.behind(b.Name),
-			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Unreachable: health.Unreachable(b), Silent: b.Silent, Drain: b.Drain,
-			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress, HTTPSAddress: b.HTTPSAddress, RPCAddress: b.RPCAddress,
-			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
+			BrokerView: b, Self: b.Name == self, Controller: b.Name == t.view.Controller, Unreachable: health.Unreachable(&b),
+			BehindSeconds: t.behind(b.Name), Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})
 	}
 	return out

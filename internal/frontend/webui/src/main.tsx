@@ -114,13 +114,13 @@ function Unanswered({ since, utc }: { since: number; utc: boolean }) {
   const [now, set] = useState(Date.now());
   useEffect(() => { const t = setInterval(() => set(Date.now()), 1000); return () => clearInterval(t); }, []);
   return <div class="note bad unanswered" role="alert"><span aria-hidden="true" class="sign">✕</span>
-    <span>No answer from this broker since {clock(since, utc)}<span aria-hidden="true"> ({seconds((now - since) / 1000)})</span>. What you see is of that time; the page asks again. <Others /></span></div>;
+    <span>No answer from this broker since {clock(since, utc)}<span aria-hidden="true"> ({seconds((now - since) / 1000)})</span>. The page shows the state at that time, and retries. <Others /></span></div>;
 }
 
 function Others() {
   const others = stored("origins", "").split(" ").filter(o => o && o !== location.origin);
   if (others.length === 0) return <>Another broker's page shows the same cluster.</>;
-  return <>The same page of another broker: {others.map((o, i) => <>{i > 0 && ", "}<a href={`${o}/ui${location.hash}`}>{o}</a></>)}.</>;
+  return <>The console of other brokers: {others.map((o, i) => <>{i > 0 && ", "}<a href={`${o}/ui${location.hash}`}>{o}</a></>)}.</>;
 }
 
 // originOf is where a broker serves this page: over HTTPS if this page came so, and the broker has it.

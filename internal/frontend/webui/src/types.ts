@@ -1,6 +1,6 @@
 // The shapes of the answers of /v1/console/. A missing or null value is unknown, never 0.
 
-export type State = "well" | "degraded" | "unsafe";
+export type State = "healthy" | "degraded" | "unsafe";
 export type Maybe<T> = T | null | undefined;
 
 export interface Unreachable { broker: string; reason: string }
@@ -33,7 +33,7 @@ export interface Topic {
 export interface Damage { node: string; from_offset: number; to_offset: number; first_sequence: number; end_sequence: number }
 
 export interface Partition {
-  partition: number; leader: string; epoch: number; replicas: string[]; in_sync: string[]; target?: string[]; min_in_sync: number;
+  partition: number; leader: string; epoch: number; replicas: string[]; isr: string[]; target?: string[]; min_in_sync: number;
   committed_sequence: Maybe<number>; end_offset: Maybe<number>; damaged?: Damage[]; fault: string;
 }
 
