@@ -212,7 +212,7 @@ func (i *IdleChannels) remove(ctx context.Context, fence metadata.Compare, c idl
 	text := fmt.Sprintf("channel %s was deleted: it had no consumer and no operation for %s", c, idle)
 	i.note(c, "channel_deleted", "healthy", text)
 	i.o.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle}).Warn("idle channel deleted with its messages")
-	i.o.Metrics.IdleChannel()
+	i.o.Metrics.Add(metrics.IdleChannels, 1)
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (t *IdleTopics) remove(ctx context.Context, fence metadata.Compare, name st
 		return nil // it has changed, or another broker controls
 	}
 	if err == nil {
-		t.o.Metrics.IdleTopic()
+		t.o.Metrics.Add(metrics.IdleTopics, 1)
 		t.o.Log.WithFields(logrus.Fields{"topic": name, "topic_id": s.ID, "for": time.Duration(s.Options.IdleMS) * time.Millisecond}).
 			Info("idle topic deleted: it had no put, no consumer and no unfinished message (idle_after); nsqctl topic undelete restores it")
 	}

@@ -185,10 +185,6 @@ func define(name string, kind Kind) Definition {
 	return d
 }
 
-func (d Definition) desc() *prometheus.Desc {
-	return prometheus.NewDesc(d.FullName(), d.Help, d.Labels, nil)
-}
-
 func (d Definition) valueType() prometheus.ValueType {
 	if d.Kind == KindCounter {
 		return prometheus.CounterValue

@@ -38,12 +38,12 @@ func (r *Recorder) Totals() Totals {
 	limited := map[string]float64{}
 	for f := range refusals {
 		if n := countOf(r.limit[f]); n > 0 {
-			limited[f.String()] = n
+			limited[refusalLabels[f]] = n
 		}
 	}
 	return Totals{
 		Limited: limited, Refused: refused, Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
-		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.sync),
+		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.timing[JournalSync]),
 	}
 }
 

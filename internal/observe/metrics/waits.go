@@ -20,10 +20,7 @@ type waits struct {
 // Wait is the histogram of one channel. A nil Wait records nothing.
 type Wait struct{ to prometheus.Observer }
 
-func newWaits(registry *prometheus.Registry) *waits {
-	d := define("message_wait_seconds", KindHistogram)
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.FullName(), Help: d.Help, Buckets: waitBuckets}, d.Labels)
-	registry.MustRegister(vec)
+func newWaits(vec *prometheus.HistogramVec) *waits {
 	others := [2]string{Other, Other}
 	return &waits{vec: vec, of: map[[2]string]*Wait{others: {vec.WithLabelValues(Other, Other)}}}
 }

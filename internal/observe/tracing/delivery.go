@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // openMost bounds the deliveries of one subscription whose spans are open.
@@ -90,7 +91,7 @@ func (s *subscription) begin(o *origin, d *api.Delivery) {
 		s.mu.open = map[api.MessageID]delivery{}
 	}
 	if len(s.mu.open) >= openMost {
-		s.t.o.Count(0, 1)
+		s.t.o.Count(metrics.SpansDropped, 1)
 		return
 	}
 	s.mu.open[d.ID] = x

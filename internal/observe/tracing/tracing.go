@@ -41,6 +41,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -73,8 +74,8 @@ type Options struct {
 	Node, Version string
 	// MsgTimeout is the message timeout of consumers that name none.
 	MsgTimeout time.Duration
-	// Count is called with the number of spans that were sent, or dropped; may be nil.
-	Count func(sent, dropped int)
+	// Count counts spans as metrics.SpansSent or metrics.SpansDropped; nil = none is counted.
+	Count func(metrics.Count, int)
 	Log   logrus.FieldLogger
 }
 
@@ -105,7 +106,7 @@ func New(o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("the exporter of traces: %w", err)
 	}
 	if o.Count == nil {
-		o.Count = func(int, int) {}
+		o.Count = func(metrics.Count, int) {}
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(&counted{SpanExporter: exporter, o: o},
@@ -166,7 +167,7 @@ func (t *Tracer) make(spans func(trace.Tracer)) {
 	select {
 	case t.jobs <- spans:
 	default:
-		t.o.Count(0, 1)
+		t.o.Count(metrics.SpansDropped, 1)
 	}
 }
 
@@ -225,10 +226,10 @@ type counted struct {
 func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
-		c.o.Count(len(spans), 0)
+		c.o.Count(metrics.SpansSent, len(spans))
 		return nil
 	}
-	c.o.Count(0, len(spans))
+	c.o.Count(metrics.SpansDropped, len(spans))
 	if now := time.Now(); now.Sub(c.last) >= complainEvery {
 		c.last = now
 		c.o.Log.WithError(err).WithField("address", c.o.Address).Warn("traces cannot be sent to the collector, they are dropped")
