@@ -69,7 +69,7 @@ reference: ## write the generated documents again: docs/reference, docs/metrics.
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
 	$(GO) test -count=1 ./internal/frontend/httpapi -run OpenAPI -rewrite
 	$(GO) test -count=1 ./internal/frontend/tcp -run 'Reference|TestErrors' -rewrite
-	$(GO) test -count=1 ./internal/observe/metrics -run TestDocument -rewrite
+	$(GO) test -count=1 ./internal/observe/metrics -run 'TestDocument|TestPanels' -rewrite
 	$(GO) test -count=1 ./internal/observe/health -run TestAlerts -rewrite
 	$(GO) test -count=1 ./internal/auth/guard -run TestTables -rewrite
 

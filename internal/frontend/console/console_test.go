@@ -429,7 +429,7 @@ func TestEventsOfManyPartitionsAreOne(t *testing.T) {
 		require.Equal(t, "start it", alarm.Do)
 		require.Equal(t, 300, election.Count)
 		require.Len(t, election.Where, 20)
-		require.Equal(t, "300 partitions have the leader n1, before it n2", election.Text)
+		require.Equal(t, "300 partitions: leader n2 → n1", election.Text)
 		require.Equal(t, []ident.Node{"n1", "n3"}, election.ReportedBy)
 		require.Equal(t, "n3 rolled back the uncommitted end of orders/4", rollback.Text)
 		require.Equal(t, 4, rollback.Partition)

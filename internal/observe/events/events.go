@@ -203,19 +203,15 @@ func (e *Event) Sentence(count int) string {
 	if count > 1 {
 		subject = fmt.Sprintf("%d partitions", count)
 	}
-	has := "has"
-	if count > 1 {
-		has = "have"
-	}
 	switch e.Kind {
 	case Election:
 		switch {
 		case e.Leader == "":
-			return fmt.Sprintf("%s %s no leader any more (before: %s)", subject, has, e.Before)
+			return fmt.Sprintf("%s: lost leader %s", subject, e.Before)
 		case e.Before == "":
-			return fmt.Sprintf("%s %s the leader %s", subject, has, e.Leader)
+			return fmt.Sprintf("%s: leader %s", subject, e.Leader)
 		}
-		return fmt.Sprintf("%s %s the leader %s, before it %s", subject, has, e.Leader, e.Before)
+		return fmt.Sprintf("%s: leader %s → %s", subject, e.Before, e.Leader)
 	case InSync:
 		var parts []string
 		if len(e.Left) > 0 {
@@ -228,18 +224,15 @@ func (e *Event) Sentence(count int) string {
 	case Rollback:
 		return fmt.Sprintf("%s rolled back the uncommitted end of %s", e.Broker, subject)
 	case Truncation:
-		return fmt.Sprintf("%s removed an uncommitted end of %s, as its new leader asked", e.Broker, subject)
+		return fmt.Sprintf("%s truncated an uncommitted end of %s at its new leader's request", e.Broker, subject)
 	}
 	return e.Text
 }
 
 func names(nodes []ident.Node) string {
-	var b strings.Builder
-	for i, n := range nodes {
-		if i > 0 {
-			b.WriteString(" and ")
-		}
-		b.WriteString(string(n))
+	var list []string
+	for _, n := range nodes {
+		list = append(list, string(n))
 	}
-	return b.String()
+	return strings.Join(list, " and ")
 }

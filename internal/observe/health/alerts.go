@@ -18,7 +18,7 @@ const (
 var actions = map[string]string{
 	AuthServiceSilent:  "repair the service, or the network to it: the broker's log (authorization query failed) has the reason",
 	BelowMinimum:       "start the dead brokers, or move their replicas: nsqctl topic move --help",
-	BrokerDead:         "start it; if it runs, its log has the reason. If its disk is lost, start it with an empty data path; if it never returns: nsqctl broker decommission --help",
+	BrokerDead:         "start the dead broker; if it runs, its log has the reason. If its disk is lost, start it with an empty data path; if it never returns: nsqctl broker decommission --help",
 	BrokerHangs:        "check its disk (dmesg, SMART, the volume's provider) and its processor: its log says which one stalled. It rejoins by itself; if it has exited, start it again",
 	CertificateExpires: "replace the files. A running broker rereads the certificate between brokers by itself, and the one for clients at SIGHUP",
 	ClientsRefused:     "raise the limit, or find the client: the table of limits (docs/reference/limits.md) has the setting, the log names the client",

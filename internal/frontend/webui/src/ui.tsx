@@ -116,7 +116,7 @@ export function Events({ events, empty }: { events: Event[]; empty: string }) {
   const clock = useClock();
   return <Table caption="Events, the newest first" rows={events} empty={empty} columns={[
     { head: "Time", cell: e => <time dateTime={new Date(e.time_ms).toISOString()}>{clock(e.time_ms)}</time> },
-    { head: "Kind", cell: e => <Mark state={e.state} text={e.kind.replaceAll("_", " ")} /> },
+    { head: "Kind", cell: e => <Mark state={e.state} text={e.kind === "isr" ? "in-sync set" : e.kind.replaceAll("_", " ")} /> },
     { head: "What happened", cell: e => <span class="text" title={e.action}>{e.identity ? `${e.text}.` : sentence(e.text)}{e.do && <span class="do"> Do: {e.do}</span>}</span> },
     { head: "Where", cell: e => <Where e={e} /> },
     { head: "By", cell: e => e.identity ? `${e.identity}${e.result && e.result !== "ok" ? ` (${e.result})` : ""}` : (e.reported_by ?? []).join(", ") },

@@ -44,7 +44,7 @@ export function OperationsPage() {
   return <>
     <Title text="Operations" />
     <h2>Cluster</h2>
-    {overview.data && <Facts facts={[["State", overview.data.summary], ["Controller", overview.data.controller || "unknown"]]} />}
+    {overview.data && <Facts facts={[["State", overview.data.summary.split("; ")[0]], ["Controller", overview.data.controller || "unknown"]]} />}
     <div class="actions"><CreateTopic done={topic => set(topic)} /><Balance /></div>
     <h2>Brokers</h2>
     <Loaded of={brokers}>{d => <>

@@ -458,7 +458,7 @@ async function killed() {
 
   await control("kill?broker=n2&broker=n3");
   await visit("", "Overview");
-  await until("the page says that clients cannot publish", async () => await light("Can clients publish?").getAttribute("data-state") === "unsafe" && /No: no partition takes messages through n1/.test(await light("Can clients publish?").innerText()));
+  await until("the page says that clients cannot publish", async () => await light("Can clients publish?").getAttribute("data-state") === "unsafe" && /No: no partition accepts messages through n1/.test(await light("Can clients publish?").innerText()));
   const words = await page.locator("main").evaluate(m => { const copy = m.cloneNode(true); copy.querySelectorAll(".hidden").forEach(h => h.remove()); return copy.textContent.match(/unsafe/gi) ?? []; });
   must(words.length === 1, `two brokers of three are down: the page says ${words.length} times that the cluster is unsafe`);
   for (const look of looks) { await wear(look); await judge(`two of three down, ${look.which}`, look.rules); await picture(`two-down-${look.which}`); }
