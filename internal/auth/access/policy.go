@@ -53,9 +53,9 @@ type User struct {
 	Revision    int64 // of its key
 }
 
-// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and
-// channels are those that the user created and that are there, in the whole cluster. The
-// rates hold at each broker. In User.Quota, 0 is the default (defaultQuota), and noLimit none.
+// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and channels are those that the user created
+// and that are there, in the whole cluster. The rates hold at each broker. In User.Quota, 0 is the default (defaultQuota), and
+// noLimit none.
 type Quota struct {
 	Topics       int   `json:"topics,omitempty"`
 	Partitions   int   `json:"partitions,omitempty"`
@@ -110,8 +110,7 @@ type Policy struct {
 	enforced bool
 }
 
-// Enforced reports whether rights are checked. They are not while there is no user,
-// unless the broker is configured so.
+// Enforced reports whether rights are checked. They are not while there is no user, unless the broker is configured so.
 func (p *Policy) Enforced() bool { return p.enforced }
 
 // Administered reports whether a user of the metadata administers the cluster.
@@ -127,8 +126,7 @@ func (p *Policy) Administered() bool {
 // User gives a user by its name, nil if there is none.
 func (p *Policy) User(name string) *User { return p.users[name] }
 
-// Allow reports whether an identity has the right: on the topic, if it is a right on
-// topics. It allocates nothing.
+// Allow reports whether an identity has the right: on the topic, if it is a right on topics. It allocates nothing.
 func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	if !p.enforced || r == Open || id.Kind == Peer {
 		return true
@@ -143,8 +141,8 @@ func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	return u != nil && u.holds(id) && u.allows(r, topic)
 }
 
-// AllowUser is Allow for something that is done later on behalf of a user, without its credentials. The user
-// of the bootstrap token has the rights of its operator.
+// AllowUser is Allow for something that is done later on behalf of a user, without its credentials. The user of the bootstrap
+// token has the rights of its operator.
 func (p *Policy) AllowUser(name string, r Right, topic string) bool {
 	if !p.enforced || name == BootstrapUser {
 		return true
@@ -156,8 +154,7 @@ func (p *Policy) AllowUser(name string, r Right, topic string) bool {
 	return u != nil && u.allows(r, topic)
 }
 
-// Quota is that of an identity: of its user, or of the user "anonymous". It allocates
-// nothing.
+// Quota is that of an identity: of its user, or of the user "anonymous". It allocates nothing.
 func (p *Policy) Quota(id Identity) Quota {
 	if u := p.users[id.user()]; u != nil && p.enforced {
 		return u.EffectiveQuota()
@@ -202,8 +199,7 @@ func (p *Policy) Permissions(id Identity) int {
 	return n
 }
 
-// ByCertificate gives the identity of a verified certificate's common name: that user's,
-// if it logs in so, else anonymous.
+// ByCertificate gives the identity of a verified certificate's common name: that user's, if it logs in so, else anonymous.
 func (p *Policy) ByCertificate(commonName string) Identity {
 	if u := p.users[commonName]; u != nil && u.Certificate {
 		return Identity{Kind: Named, Name: commonName}

@@ -41,20 +41,18 @@ var (
 // Options of a Registry.
 type Options struct {
 	Keys metadata.Keys
-	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights
-	// are enforced also while there is no user.
+	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights are enforced also while there is no
+	// user.
 	Bootstrap []byte
 	// First is the secret that makes the first administrator, and FirstFile the file that has it; nil = Bootstrap does.
 	First     []byte
 	FirstFile string
-	// Enforce: rights are enforced also while there is no user, because an auth service is
-	// configured.
+	// Enforce: rights are enforced also while there is no user, because an auth service is configured.
 	Enforce bool
 	Log     logrus.FieldLogger
 }
 
-// Registry keeps the present policy, and changes it. Its methods may be called by any
-// goroutine.
+// Registry keeps the present policy, and changes it. Its methods may be called by any goroutine.
 type Registry struct {
 	o       Options
 	policy  atomic.Pointer[Policy] // nil until the metadata has answered
@@ -176,8 +174,8 @@ type NewUser struct {
 	Certificate bool // logs in with a certificate of this common name, and has no token
 }
 
-// Create makes a user and gives its token, which is kept nowhere: "" for one that logs in
-// with a certificate, and for "anonymous". The first user must be an administrator.
+// Create makes a user and gives its token, which is kept nowhere: "" for one that logs in with a certificate, and for
+// "anonymous". The first user must be an administrator.
 func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err error) {
 	p := r.Policy()
 	if p == nil {
@@ -267,8 +265,7 @@ func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) 
 	})
 }
 
-// RevokeCluster removes rights on the cluster. The last administrator keeps the right to
-// administer.
+// RevokeCluster removes rights on the cluster. The last administrator keeps the right to administer.
 func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
 		u.Cluster &^= rights
@@ -312,8 +309,7 @@ func (r *Registry) find(name string) (*User, error) {
 	return nil, ErrNoUser
 }
 
-// otherAdministrator is the condition that the record of another administrator has not
-// changed.
+// otherAdministrator is the condition that the record of another administrator has not changed.
 func (r *Registry) otherAdministrator(than string) (metadata.Compare, error) {
 	for _, u := range r.Policy().users {
 		if u.Name != than && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {

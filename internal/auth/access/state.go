@@ -10,8 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// state is the value of a user's key (version 1). Rights are words, so that an operator
-// can read them.
+// state is the value of a user's key (version 1). Rights are words, so that an operator can read them.
 type state struct {
 	V           int          `json:"v"`
 	Certificate bool         `json:"certificate,omitempty"`
@@ -42,8 +41,8 @@ func (u *User) encode() []byte {
 	return metadata.Encode(s)
 }
 
-// decodeUser reads the value of a user's key. Of a value that it cannot read it gives the
-// error, and a user without rights or credentials (invariant 2).
+// decodeUser reads the value of a user's key. Of a value that it cannot read it gives the error, and a user without rights or
+// credentials (invariant 2).
 func decodeUser(name string, e metadata.Entry) (*User, error) {
 	var s state
 	nobody := &User{Name: name, Revision: e.Mod}

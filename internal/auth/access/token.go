@@ -31,8 +31,8 @@ func issue(name string) (token, id, hash string) {
 	return name + "." + text, hex.EncodeToString(number), hashOf(name, text)
 }
 
-// hashOf is the hash of a token. It is fast, because a slow one protects only secrets that can be guessed: nobody
-// finds 256 random bits by trying, and a slow hash would let strangers occupy the brokers.
+// hashOf is the hash of a token. It is fast, because a slow one protects only secrets that can be guessed: nobody finds 256
+// random bits by trying, and a slow hash would let strangers occupy the brokers.
 func hashOf(name, secret string) string {
 	sum := sha256.Sum256([]byte("lockstep token\x00" + name + "\x00" + secret))
 	return hashScheme + hex.EncodeToString(sum[:])
@@ -54,8 +54,8 @@ func (p *Policy) verify(token string) (Identity, error) {
 	return Identity{Kind: Named, Name: u.Name, TokenID: u.TokenID}, nil
 }
 
-// owner gives the user that a token names, nil if there is none with a token, and the secret in
-// it, "" if it has not the form of a token.
+// owner gives the user that a token names, nil if there is none with a token, and the secret in it, "" if it has not the form of
+// a token.
 func (p *Policy) owner(token string) (*User, string) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 {

@@ -1,10 +1,10 @@
-// Package admission keeps the invitations of brokers that may join a running cluster with embedded etcd, in the
-// cluster's metadata.
+// Package admission keeps the invitations of brokers that may join a running cluster with embedded etcd, in the cluster's
+// metadata.
 //
-// An invitation is the name of a broker and the time of its end. It has no secret: the broker proves its name with a
-// certificate of the cluster's authority, at ports that check it (rpc/peertls). An invitation alone opens nothing, and a
-// certificate alone does not either. The broker that was invited removes its invitation when it has joined. It is a member
-// then, and could write any invitation itself.
+// An invitation is the name of a broker and the time of its end. It has no secret: the broker proves its name with a certificate
+// of the cluster's authority, at ports that check it (rpc/peertls). An invitation alone opens nothing, and a certificate alone
+// does not either. The broker that was invited removes its invitation when it has joined. It is a member then, and could write
+// any invitation itself.
 //
 // # Invariants
 //

@@ -1,12 +1,11 @@
 // Package authd queries an NSQ auth service for the permissions of a client.
 //
-// It does not decide when to query (internal/auth/guard does) and has no cache: a State has its
-// own expiry.
+// It does not decide when to query (internal/auth/guard does) and has no cache: a State has its own expiry.
 //
 // # Invariants
 //
-//  1. An answer with an unknown permission, an invalid pattern or no lifetime is an
-//     error: it allows nothing, and it denies nothing.
+//  1. An answer with an unknown permission, an invalid pattern or no lifetime is an error: it allows nothing, and it denies
+//     nothing.
 //  2. Every configured address is tried once, from a random start, before a query fails.
 //  3. No error contains the secret, although the URL of a GET request does.
 package authd
@@ -23,8 +22,8 @@ import (
 const maxTTL = 365 * 24 * 3600
 
 var (
-	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or
-	// a body that is not an answer. It says nothing about the client.
+	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or a body that
+	// is not an answer. It says nothing about the client.
 	ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
 	// ErrDenied means that an auth service has answered that the client has no permissions, with the status 401 or 403.
 	ErrDenied = errors.New("auth: the auth service denies the client")
@@ -38,8 +37,7 @@ type Request struct {
 	Secret     string
 }
 
-// Authorization allows permissions on the topics and channels that match. Patterns are not
-// anchored.
+// Authorization allows permissions on the topics and channels that match. Patterns are not anchored.
 type Authorization struct {
 	Topic       string   `json:"topic"`
 	Channels    []string `json:"channels"`
@@ -65,8 +63,7 @@ func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
 // ExpiredFor is the time since the auth service had to be queried again; below 0 before that.
 func (s *State) ExpiredFor(now time.Time) time.Duration { return now.Sub(s.expires) }
 
-// Allows reports whether the client may use the topic: to publish if channel is empty, else to
-// subscribe to that channel.
+// Allows reports whether the client may use the topic: to publish if channel is empty, else to subscribe to that channel.
 func (s *State) Allows(topic, channel string) bool {
 	permission := "subscribe"
 	if channel == "" {

@@ -58,8 +58,8 @@ func New(o Options) *Client {
 	}}
 }
 
-// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them
-// has denied the client.
+// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them has
+// denied the client.
 func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 	n := len(c.opts.Addresses)
 	if n == 0 {
@@ -102,8 +102,7 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 	return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
 }
 
-// withoutURL is the cause of a failed request: the URL that net/http puts before it has the
-// secret in its query.
+// withoutURL is the cause of a failed request: the URL that net/http puts before it has the secret in its query.
 func withoutURL(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err

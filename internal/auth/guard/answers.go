@@ -18,27 +18,28 @@ import (
 const (
 	// maxAnswers bounds the answers of the auth service that are kept.
 	maxAnswers = 4096
-	// AnswerHolds is how long the last answer about a client holds after its end, while the auth service gives no usable
-	// one. Only a denial ends it before.
+	// AnswerHolds is how long the last answer about a client holds after its end, while the auth service gives no usable one.
+	// Only a denial ends it before.
 	AnswerHolds = time.Hour
-	// firstRetry is the time after a question without a usable answer until the client is asked about again. It doubles,
-	// up to longestRetry.
+	// firstRetry is the time after a question without a usable answer until the client is asked about again. It doubles, up to
+	// longestRetry.
 	firstRetry, longestRetry = 5 * time.Second, time.Minute
 	// denialHolds is how long a denial is not asked about again.
 	denialHolds = 5 * time.Second
-	// askTime bounds a question, and retryTime one after a question without a usable answer, while the last answer holds: a
-	// put waits for it.
+	// askTime bounds a question, and retryTime one after a question without a usable answer, while the last answer holds: a put
+	// waits for it.
 	askTime, retryTime = 10 * time.Second, time.Second
 	// troubleTime is how long no other client, whose last answer holds, is asked about after such a question.
 	troubleTime = time.Second
-	// outageEnds is the time after the last question without a usable answer when the outage counts as over, because there are no queries.
+	// outageEnds is the time after the last question without a usable answer when the outage counts as over, because there are no
+	// queries.
 	outageEnds = 5 * time.Minute
 	// outageLine is the least time between two log lines about an outage.
 	outageLine = 10 * time.Second
 )
 
-// answers has the last answers of the auth service. All connections and requests with the same credentials
-// share one, so that they cost one query in its lifetime.
+// answers has the last answers of the auth service. All connections and requests with the same credentials share one, so that
+// they cost one query in its lifetime.
 type answers struct {
 	log      logrus.FieldLogger
 	external Querier
@@ -148,8 +149,8 @@ func denial(err error) bool {
 	return errors.Is(err, ErrBadLogin) || errors.Is(err, ErrNoAuthorizations)
 }
 
-// note keeps the state of the auth service after a question, and logs its changes. If the client has gone, the service has
-// not answered in the time that it had.
+// note keeps the state of the auth service after a question, and logs its changes. If the client has gone, the service has not
+// answered in the time that it had.
 func (a *answers) note(ctx context.Context, err error) {
 	usable := err == nil || denial(err)
 	if !usable && errors.Is(ctx.Err(), context.Canceled) {
@@ -200,9 +201,9 @@ func (a *answers) inTrouble(now time.Time) bool {
 	return now.Before(a.outage.trouble)
 }
 
-// current gives the answer about a client as it is now: the last one while it is valid, else that to a new question. If
-// the auth service gives no usable one, the last one holds on for AnswerHolds. Errors wrap
-// ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService together, or are that of ctx.
+// current gives the answer about a client as it is now: the last one while it is valid, else that to a new question. If the auth
+// service gives no usable one, the last one holds on for AnswerHolds. Errors wrap ErrBadLogin, ErrNoAuthorizations, ErrUnanswered
+// and ErrAuthService together, or are that of ctx.
 func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {
 	for {
 		now, trouble := time.Now(), a.inTrouble(time.Now())

@@ -14,8 +14,8 @@ import (
 const (
 	// auditKept is how many actions /v1/audit shows.
 	auditKept = 1000
-	// refusalsPerSecond bounds the entries of all refused attempts together: an attacker
-	// must neither fill the disk with log lines nor push the actions out of the list.
+	// refusalsPerSecond bounds the entries of all refused attempts together: an attacker must neither fill the disk with log
+	// lines nor push the actions out of the list.
 	refusalsPerSecond = 10
 	// maxText bounds each text of an entry in bytes: a stranger chooses a part of them.
 	maxText = 512
@@ -75,9 +75,8 @@ func (a *Audit) Note(e Entry) {
 	a.save(line)
 }
 
-// save appends a line to the file. A file that cannot be written stops no action: the log has
-// the entry too. The first failure is an error in the log, and the first success after it a
-// warning with the number of missing lines.
+// save appends a line to the file. A file that cannot be written stops no action: the log has the entry too. The first failure is
+// an error in the log, and the first success after it a warning with the number of missing lines.
 func (a *Audit) save(line []byte) {
 	if a.file == nil {
 		return
@@ -129,8 +128,8 @@ func (a *Audit) keep(e *Entry) bool {
 	return true
 }
 
-// Entries lists the kept actions, and as many implied ones at most, oldest first. They are
-// kept apart: a client that creates topics by puts must not push the actions out.
+// Entries lists the kept actions, and as many implied ones at most, oldest first. They are kept apart: a client that creates
+// topics by puts must not push the actions out.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	all := append(a.mu.actions.list(), a.mu.implied.list()...)

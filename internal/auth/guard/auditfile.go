@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// AuditFile appends JSON lines to a file that only the broker's user may read. If the file
-// was renamed or removed, the next entry makes a new one: logrotate needs neither a signal
-// nor copytruncate.
+// AuditFile appends JSON lines to a file that only the broker's user may read. If the file was renamed or removed, the next entry
+// makes a new one: logrotate needs neither a signal nor copytruncate.
 type AuditFile struct {
 	path string
 	mu   struct {

@@ -21,8 +21,7 @@ const (
 // ErrNoSignIn means that a cookie is not that of a sign-in, or that this has ended.
 var ErrNoSignIn = errors.New("guard: the sign-in has ended")
 
-// cookies are the sign-ins of browsers at this broker. A cookie is kept as its hash: a copy of the
-// memory opens nothing.
+// cookies are the sign-ins of browsers at this broker. A cookie is kept as its hash: a copy of the memory opens nothing.
 type cookies struct {
 	mu sync.Mutex // a leaf
 	of map[[sha256.Size]byte]*signedIn
@@ -65,8 +64,8 @@ func (c *cookies) dropLocked(key [sha256.Size]byte) (there bool) {
 
 func newCookies() *cookies { return &cookies{of: map[[sha256.Size]byte]*signedIn{}} }
 
-// SignIn is Login for a browser: the cookie stands for the credentials until it expires, until
-// SignOut, and until the user loses its credentials. Errors as Login.
+// SignIn is Login for a browser: the cookie stands for the credentials until it expires, until SignOut, and until the user loses
+// its credentials. Errors as Login.
 func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie string, expires time.Time, err error) {
 	if s, err = g.Login(ctx, c); err != nil {
 		return nil, "", expires, err
@@ -110,9 +109,9 @@ func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	c.of[key] = in
 }
 
-// ByCookie gives the session of a browser that has signed in, for a request with the credentials of its connection. A cookie opens
-// nothing from another network than that of the sign-in, and nothing without TLS, or without the client certificate, if the sign-in
-// had it: ErrNoSignIn. The sign-in stays then.
+// ByCookie gives the session of a browser that has signed in, for a request with the credentials of its connection. A cookie
+// opens nothing from another network than that of the sign-in, and nothing without TLS, or without the client certificate, if the
+// sign-in had it: ErrNoSignIn. The sign-in stays then.
 func (g *Guard) ByCookie(cookie string, from Credentials) (*Session, time.Time, error) {
 	key := sha256.Sum256([]byte(cookie))
 	g.cookies.mu.Lock()

@@ -30,8 +30,7 @@ var (
 	ErrAuthService = errors.New("guard: the auth service gave no usable answer")
 	// ErrUnanswered means that the last answer about a client does not hold any more: its end is longer ago than AnswerHolds.
 	ErrUnanswered = errors.New("guard: the auth service has given no usable answer for too long")
-	// ErrNoAuthorizations means that the auth service recognised the client and grants it
-	// nothing.
+	// ErrNoAuthorizations means that the auth service recognised the client and grants it nothing.
 	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
 	// ErrDisabled means that there is neither a user nor an auth service.
 	ErrDisabled = errors.New("guard: there are no users, and no auth service")
@@ -58,8 +57,7 @@ type Options struct {
 	Log       logrus.FieldLogger
 }
 
-// Guard checks logins and rights for all client ports of a broker. Its methods may be
-// called by any goroutine.
+// Guard checks logins and rights for all client ports of a broker. Its methods may be called by any goroutine.
 type Guard struct {
 	o       Options
 	turns   *turns
@@ -107,8 +105,8 @@ type Session struct {
 	answer *answer                     // nil unless the auth service knows the client; the same for all with its credentials
 }
 
-// Enforced reports whether rights are enforced. While the users are not read yet, it is true
-// only if rights are enforced also without users. Allow does not use it.
+// Enforced reports whether rights are enforced. While the users are not read yet, it is true only if rights are enforced also
+// without users. Allow does not use it.
 func (g *Guard) Enforced() bool {
 	p, _ := g.policy()
 	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
@@ -167,8 +165,7 @@ func (g *Guard) Changed() <-chan struct{} {
 	return g.o.Users.Changed()
 }
 
-// Begin gives the session of a client that has sent no secret: anonymous, or the user
-// that its verified certificate names.
+// Begin gives the session of a client that has sent no secret: anonymous, or the user that its verified certificate names.
 func (g *Guard) Begin(c Credentials) *Session {
 	s := &Session{guard: g, creds: c}
 	p, err := g.policy()
@@ -183,8 +180,8 @@ func (g *Guard) Begin(c Credentials) *Session {
 func (s *Session) Early() bool { return s.early }
 
 // Login gives the session of a client that has sent a secret. The token of a user is verified at once. Any other secret may wait
-// until the auth service has been asked. Errors wrap ErrBadLogin,
-// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready or of ctx; ErrNoAuthorizations.
+// until the auth service has been asked. Errors wrap ErrBadLogin, ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of
+// Ready or of ctx; ErrNoAuthorizations.
 func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	p, err := g.policy()
 	switch {
@@ -216,8 +213,7 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	return s, nil
 }
 
-// introduce asks the auth service about a client that logs in. A client that it knew before does not wait for
-// its turn.
+// introduce asks the auth service about a client that logs in. A client that it knew before does not wait for its turn.
 func (s *Session) introduce(ctx context.Context) error {
 	g, r := s.guard, s.creds.request()
 	if s.answer = g.answers.find(r); s.answer == nil {
@@ -280,8 +276,8 @@ type Need struct {
 	Channel string
 }
 
-// user is the user of the cluster whose quota counts for the client; "" = none: rights are
-// not enforced, or an auth service knows the client.
+// user is the user of the cluster whose quota counts for the client; "" = none: rights are not enforced, or an auth service knows
+// the client.
 func (s *Session) user() (string, access.Quota) {
 	p, err := s.guard.policy()
 	if err != nil || p == nil || !p.Enforced() || s.state.Load() != nil {
@@ -299,9 +295,8 @@ func (s *Session) Requester(action string) api.Requester {
 	}
 }
 
-// AllowPut is nil if the publish rate of the client's user admits a put now, else
-// api.ErrRateLimited. It is called once for each put. Without a rate it neither locks nor
-// allocates.
+// AllowPut is nil if the publish rate of the client's user admits a put now, else api.ErrRateLimited. It is called once for each
+// put. Without a rate it neither locks nor allocates.
 func (s *Session) AllowPut(messages, bytes int) error {
 	name, quota := s.user()
 	if s.guard.rates.Allow(name, limits.Rate{Messages: quota.PutRate, Bytes: quota.PutBytesRate}, messages, bytes) {
@@ -313,10 +308,9 @@ func (s *Session) AllowPut(messages, bytes int) error {
 	return api.ErrRateLimited
 }
 
-// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,
-// ErrAuthService, or that of Ready. It asks the auth service again when its answer is too
-// old; otherwise it neither waits nor allocates. Only a denial of the service takes rights away; without a usable answer the
-// last one holds for AnswerHolds, and then the error wraps ErrUnanswered.
+// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied, ErrAuthService, or that of Ready. It asks the auth
+// service again when its answer is too old; otherwise it neither waits nor allocates. Only a denial of the service takes rights
+// away; without a usable answer the last one holds for AnswerHolds, and then the error wraps ErrUnanswered.
 func (s *Session) Allow(ctx context.Context, n Need) error {
 	p, err := s.guard.policy()
 	switch {

@@ -8,16 +8,14 @@ import (
 )
 
 const (
-	// maxAsking bounds the questions to the auth service that run at the same time, and
-	// maxAskingOfAddress those for one address.
+	// maxAsking bounds the questions to the auth service that run at the same time, and maxAskingOfAddress those for one address.
 	maxAsking          = 64
 	maxAskingOfAddress = 8
-	// maxWaiting bounds the logins of an address that wait for their turn, and maxWaitingPaced those of an
-	// address whose questions are paced: 5 s of them.
+	// maxWaiting bounds the logins of an address that wait for their turn, and maxWaitingPaced those of an address whose
+	// questions are paced: 5 s of them.
 	maxWaiting      = 1024
 	maxWaitingPaced = 256
-	// freeFailures is how many logins of an address the auth service may refuse before the questions for that
-	// address are paced.
+	// freeFailures is how many logins of an address the auth service may refuse before the questions for that address are paced.
 	freeFailures = 5
 	// pace is the time between two questions for an address whose logins were refused.
 	pace = 20 * time.Millisecond
@@ -27,11 +25,10 @@ const (
 	maxAddresses = 16_384
 )
 
-// turns bounds the questions to the auth service about secrets that this broker does not know. Logins of one
-// address wait in a line of their own. An address has few seats among the running questions, so that the lines
-// of all addresses move, however long one of them is. After some refusals the questions for an address are paced.
-// A login waits, and is refused only if its line is too long: a stranger at a shared address does
-// not lock the other clients of it out.
+// turns bounds the questions to the auth service about secrets that this broker does not know. Logins of one address wait in a
+// line of their own. An address has few seats among the running questions, so that the lines of all addresses move, however long
+// one of them is. After some refusals the questions for an address are paced. A login waits, and is refused only if its line is
+// too long: a stranger at a shared address does not lock the other clients of it out.
 type turns struct {
 	asking chan struct{} // a seat for each question that runs
 	mu     sync.Mutex
@@ -55,8 +52,8 @@ func (l *line) paced(now time.Time) bool {
 	return l.refusals >= freeFailures && now.Sub(l.last) <= forgetAfter
 }
 
-// take waits until the auth service may be asked for a client of this address. done must follow, with whether
-// the service refused the client. Errors are ErrTooManyFailures and that of ctx.
+// take waits until the auth service may be asked for a client of this address. done must follow, with whether the service refused
+// the client. Errors are ErrTooManyFailures and that of ctx.
 func (t *turns) take(ctx context.Context, host string) (done func(refused bool), err error) {
 	l := t.join(host)
 	if l == nil {
@@ -150,8 +147,8 @@ func (t *turns) leave(l *line, refused bool) {
 	l.refusals, l.last = l.refusals+1, now
 }
 
-// makeRoomLocked drops the lines that nobody waits in and that are not paced. If they are too few, it drops all
-// that nobody waits in: an attacker with more addresses than the limit is not paced by address.
+// makeRoomLocked drops the lines that nobody waits in and that are not paced. If they are too few, it drops all that nobody waits
+// in: an attacker with more addresses than the limit is not paced by address.
 func (t *turns) makeRoomLocked(now time.Time) {
 	for _, all := range []bool{false, true} {
 		for key, l := range t.of {
@@ -165,8 +162,8 @@ func (t *turns) makeRoomLocked(now time.Time) {
 	}
 }
 
-// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
-// customer has as a whole. The host is an address without a port; any other text stays.
+// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one customer has as a whole. The host is an
+// address without a port; any other text stays.
 func Network(host string) string {
 	ip, err := netip.ParseAddr(host)
 	if err != nil || ip.Unmap().Is4() {

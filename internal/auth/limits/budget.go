@@ -14,8 +14,7 @@ const Free = 64 << 10
 // MaxWait bounds the wait for a reservation.
 const MaxWait = 10 * time.Second
 
-// Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any
-// goroutine.
+// Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any goroutine.
 type Budget struct {
 	size int64
 	mu   struct {
@@ -100,9 +99,9 @@ func (s Share) Watch() (Share, *atomic.Bool) {
 	return s, s.short
 }
 
-// Reserve reserves the bytes of one body. It waits until the client, or others, hold less, for MaxWait
-// or until ctx ends, and reports false then. After true the caller calls Release with the same
-// numbers. A body of at most Free bytes reserves nothing; more than the whole budget is the whole budget.
+// Reserve reserves the bytes of one body. It waits until the client, or others, hold less, for MaxWait or until ctx ends, and
+// reports false then. After true the caller calls Release with the same numbers. A body of at most Free bytes reserves nothing;
+// more than the whole budget is the whole budget.
 func (s Share) Reserve(ctx context.Context, u Use, bytes int) bool {
 	b := s.b
 	if b == nil {
@@ -226,8 +225,7 @@ func (b *Budget) restLocked(o *owner) {
 	}
 }
 
-// grantLocked grants the claims that fit. A claim that does not fit keeps the later ones of its owner waiting, and
-// nobody else's.
+// grantLocked grants the claims that fit. A claim that does not fit keeps the later ones of its owner waiting, and nobody else's.
 func (b *Budget) grantLocked() {
 	for at := b.mu.queue.Front(); at != nil; {
 		o := at.Value.(*owner)
@@ -245,8 +243,8 @@ func (b *Budget) grantLocked() {
 	}
 }
 
-// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
-// second. Otherwise a client that sends a byte now and then keeps memory from others.
+// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a second.
+// Otherwise a client that sends a byte now and then keeps memory from others.
 const (
 	Grace   = 10 * time.Second
 	MinRate = 16 << 10

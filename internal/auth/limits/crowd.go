@@ -1,9 +1,9 @@
 package limits
 
-// A Crowd keeps the connections of a port whose other side has not shown yet who it is, and says which of them
-// goes when there are too many: the oldest one of the network that has the most. So a flood displaces its own
-// connections, from however many networks it comes, as long as they are fewer than the seats. Beyond that the oldest
-// of all goes, and a client that is quick gets in.
+// A Crowd keeps the connections of a port whose other side has not shown yet who it is, and says which of them goes when there
+// are too many: the oldest one of the network that has the most. So a flood displaces its own connections, from however many
+// networks it comes, as long as they are fewer than the seats. Beyond that the oldest of all goes, and a client that is quick
+// gets in.
 //
 // Invariants
 //
@@ -108,8 +108,8 @@ func (c *Crowd[T]) Oldest(from netip.Prefix) *Member[T] {
 
 func (n *network[T]) oldest() *Member[T] { return n.members.Front().Value.(*Member[T]) }
 
-// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
-// customer has as a whole. It is not valid for a unix socket.
+// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one customer has as a whole. It is not valid
+// for a unix socket.
 func Network(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

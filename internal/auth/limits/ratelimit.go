@@ -9,9 +9,8 @@ import (
 
 // Rates bound the publish rate of users and topics at one broker.
 //
-// A rate is a number of messages and a number of bytes a second; 0 is no limit. Each has a
-// token bucket that holds one second's worth, and at least one message. A put takes its
-// tokens from both buckets, or none from either.
+// A rate is a number of messages and a number of bytes a second; 0 is no limit. Each has a token bucket that holds one second's
+// worth, and at least one message. A put takes its tokens from both buckets, or none from either.
 //
 // Limits
 //
@@ -19,8 +18,8 @@ import (
 //
 // Invariants
 //
-//  1. A put that is larger than a bucket passes when the bucket is full, and leaves a debt:
-//     no put is refused for ever, and the mean rate holds.
+//  1. A put that is larger than a bucket passes when the bucket is full, and leaves a debt: no put is refused for ever, and the
+//     mean rate holds.
 //  2. Without a limit, Allow takes no lock and allocates nothing.
 //  3. The map of a Set is bounded. If it overflows, all buckets start full again.
 //
@@ -59,8 +58,7 @@ func (l *limiter) allow(now time.Time, messages, bytes int) bool {
 	return ok
 }
 
-// take takes n tokens if they are there, and leaves a debt if n is more than the bucket
-// holds. undo gives the tokens back.
+// take takes n tokens if they are there, and leaves a debt if n is more than the bucket holds. undo gives the tokens back.
 func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 	if b == nil || n <= 0 {
 		return func() {}, true
@@ -91,8 +89,8 @@ type Rates[K comparable] struct {
 	of map[K]*limiter
 }
 
-// Allow reports whether a put may pass now under the limit of its key, and takes its tokens
-// then. A key whose limit has changed starts with full buckets.
+// Allow reports whether a put may pass now under the limit of its key, and takes its tokens then. A key whose limit has changed
+// starts with full buckets.
 func (s *Rates[K]) Allow(key K, l Rate, messages, bytes int) bool {
 	if l == (Rate{}) {
 		return true

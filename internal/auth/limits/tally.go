@@ -3,8 +3,8 @@ package limits
 // step is how much a tally reserves at once, so that most changes take no lock of the budget.
 const step = 64 << 10
 
-// Tally is what one connection holds for one use. Its first Free bytes reserve nothing. The zero value counts, without a
-// limit. It has no lock: its owner has one.
+// Tally is what one connection holds for one use. Its first Free bytes reserve nothing. The zero value counts, without a limit.
+// It has no lock: its owner has one.
 type Tally struct {
 	share    Share
 	use      Use

@@ -41,11 +41,11 @@ type Live struct {
 	DiskDataBytes int64    `json:"disk_data_bytes"`
 	Etcd          string   `json:"etcd"` // leader, member or none
 	Refusals      *float64 `json:"refusals"`
-	// Refused counts the puts of its clients that were not answered OK since it started, by the answer
-	// (the label of lockstep_puts_total). An answer that no client got is missing.
+	// Refused counts the puts of its clients that were not answered OK since it started, by the answer (the label of
+	// lockstep_puts_total). An answer that no client got is missing.
 	Refused map[string]float64 `json:"refused"`
-	// Owes is, by broker, the longest time in seconds for which a replica there owed an
-	// acknowledgement to this broker, its leader, during the last step and since.
+	// Owes is, by broker, the longest time in seconds for which a replica there owed an acknowledgement to this broker, its
+	// leader, during the last step and since.
 	Owes map[ident.Node]float64 `json:"owes"`
 	health.Own
 }
@@ -59,8 +59,8 @@ type Broker struct {
 	Leads       int  `json:"leads"`
 	Replicas    int  `json:"replicas"`
 	Answered    bool `json:"answered"`
-	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to other leaders. If a replica was in
-	// sync, publishes waited for it that long. null: the broker follows no leader that answers.
+	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to other leaders. If a replica
+	// was in sync, publishes waited for it that long. null: the broker follows no leader that answers.
 	BehindSeconds *float64 `json:"behind_seconds"`
 	*Live
 }
@@ -261,7 +261,8 @@ type BrokerDetail struct {
 	Events      []Event       `json:"events"`
 }
 
-// Member is one replica of a partition. Without an answer from its broker it has no sample; a lag that the leader did not report is null.
+// Member is one replica of a partition. Without an answer from its broker it has no sample; a lag that the leader did not report
+// is null.
 type Member struct {
 	Broker ident.Node `json:"broker"`
 	InSync bool       `json:"in_sync"`

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
-// deed is an audited action in words: its verb in the past, the verb itself, and the object. {name} is the argument name
-// of the request. A part in brackets is left out if its argument is missing.
+// deed is an audited action in words: its verb in the past, the verb itself, and the object. {name} is the argument name of the
+// request. A part in brackets is left out if its argument is missing.
 type deed struct{ past, verb, object string }
 
 // deeds are the audited routes. A key with ?cancel or ?withdraw is the route with that argument set to true.
@@ -127,8 +127,8 @@ func outcomeOf(e *guard.Entry) string {
 // argument is an argument in an object, with its brackets if it has any.
 var argument = regexp.MustCompile(`\[([^{\]]*)\{(\w+)\}([^\]]*)\]|\{(\w+)\}`)
 
-// fill replaces {name} by the argument, and leaves out the brackets whose argument is missing. It removes the arguments
-// that it has used.
+// fill replaces {name} by the argument, and leaves out the brackets whose argument is missing. It removes the arguments that it
+// has used.
 func fill(object string, about url.Values) string {
 	values := maps.Clone(about)
 	return argument.ReplaceAllStringFunc(object, func(match string) string {

@@ -23,9 +23,9 @@ const (
 	DefaultStep = 10 * time.Second
 	// askTimeout bounds the wait for one broker.
 	askTimeout = time.Second
-	// tableFor is how long a table of all topics serves at least: the pages of many viewers share it. A table, and a
-	// broker's part of it, serve for timesCost times the time that they took, so that open pages take a twentieth of a
-	// processor at most. A part serves for at most tableFor, a table for at most tableForMost.
+	// tableFor is how long a table of all topics serves at least: the pages of many viewers share it. A table, and a broker's
+	// part of it, serve for timesCost times the time that they took, so that open pages take a twentieth of a processor at most.
+	// A part serves for at most tableFor, a table for at most tableForMost.
 	tableFor, tableForMost = time.Second, 5 * time.Second
 	timesCost              = 20
 	// keepTableFor is how long it is in memory after the last question.
@@ -54,8 +54,8 @@ type Cluster interface {
 	Faults() api.FaultSample
 	// Damage lists the damaged places of the replicas here.
 	Damage() []api.PlacedDamage
-	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an
-	// acknowledgement: the longest of its partitions.
+	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an acknowledgement: the longest
+	// of its partitions.
 	Owed() map[ident.Node]time.Duration
 	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
 	AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error)
@@ -77,8 +77,8 @@ type Options struct {
 	Etcd        func() Etcd // nil = none
 	// AuthUnanswered is for how long the authorization service has given no usable answer; nil if there is none.
 	AuthUnanswered func() time.Duration
-	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate;
-	// nil if there are none.
+	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate; nil if
+	// there are none.
 	Certificates func() (ends map[string]time.Time, faults map[string]string)
 	Started      time.Time
 	Step         time.Duration // 0 = DefaultStep
@@ -93,8 +93,8 @@ type Console struct {
 	self ident.Node
 	mu   sync.Mutex // a leaf
 	kept sampled    // guarded by mu
-	// connected is the time since which the metadata has answered every poll of this broker, which then has all changes in
-	// it. Zero: it does not answer, or there was no look yet. Guarded by mu.
+	// connected is the time since which the metadata has answered every poll of this broker, which then has all changes in it.
+	// Zero: it does not answer, or there was no look yet. Guarded by mu.
 	connected time.Time
 	alarms    alarms
 	saving    chan struct{} // capacity 1: has an element while the file is written
@@ -204,8 +204,8 @@ type answerOf[A any] struct {
 	answer A
 }
 
-// askAll puts a question to all brokers of a view at once; only, if not "", to one of them. The
-// answers come in the order of the names.
+// askAll puts a question to all brokers of a view at once; only, if not "", to one of them. The answers come in the order of the
+// names.
 func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q question, only ident.Node) (answers []answerOf[A], missing []Unreachable) {
 	raw, err := json.Marshal(q)
 	missing = []Unreachable{}

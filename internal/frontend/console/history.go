@@ -141,13 +141,13 @@ func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	return out
 }
 
-// clocksDiffer is by how much the clocks of two brokers may differ, so that no event is left out that happened before
-// this broker had the metadata.
+// clocksDiffer is by how much the clocks of two brokers may differ, so that no event is left out that happened before this broker
+// had the metadata.
 const clocksDiffer = time.Minute
 
-// hasClusterEventsFrom is the time in milliseconds since which this broker has all events in the metadata: the
-// other brokers need not send theirs, which are the most after the death of a broker with many leaders. 0:
-// it asks for all, because the metadata does not answer.
+// hasClusterEventsFrom is the time in milliseconds since which this broker has all events in the metadata: the other brokers need
+// not send theirs, which are the most after the death of a broker with many leaders. 0: it asks for all, because the metadata
+// does not answer.
 func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +177,8 @@ type joined struct {
 	where []string
 }
 
-// fold makes one event of the same change of several partitions at one time, and of one fault that
-// several brokers noticed. The events come in the order of their times.
+// fold makes one event of the same change of several partitions at one time, and of one fault that several brokers noticed. The
+// events come in the order of their times.
 func fold(list []*joined) (out []*joined) {
 	open := map[string]*joined{}
 	for _, x := range list {

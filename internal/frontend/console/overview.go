@@ -18,8 +18,7 @@ import (
 const (
 	// maxWhere bounds the places of an alarm or an event.
 	maxWhere = 20
-	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without
-	// consumers.
+	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without consumers.
 	maxBehind  = 3
 	behindFrom = 1.0
 	// maxChanges bounds the events of an overview.
@@ -200,12 +199,12 @@ func why(ch *Channel) string {
 	return "its consumers are slower than its producers were"
 }
 
-// reportedFor is how long the report of a broker about its own fault explains alarms: a fault that
-// persists is reported every minute.
+// reportedFor is how long the report of a broker about its own fault explains alarms: a fault that persists is reported every
+// minute.
 const reportedFor = 2 * time.Minute
 
-// reported is what a broker said lately of its own fault, if that explains an alarm: a replica that
-// refuses its leader does not catch up, and a broker whose disk hangs need not be started. "" if none did.
+// reported is what a broker said lately of its own fault, if that explains an alarm: a replica that refuses its leader does not
+// catch up, and a broker whose disk hangs need not be started. "" if none did.
 func reported(changes []Event, report health.Report, now time.Time) string {
 	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerHangs: events.StoreFailed}
 	for _, a := range report.Alarms {
@@ -227,8 +226,8 @@ var roots = []string{
 // behindBecause is said of replicas whose broker reports no fault.
 const behindBecause = "the broker catches up, or its disk or its network is slow"
 
-// cause is the fault that explains the others; "" if the cluster is healthy. full: etcd refuses all writes,
-// so that registrations end and no broker gets a new one.
+// cause is the fault that explains the others; "" if the cluster is healthy. full: etcd refuses all writes, so that registrations
+// end and no broker gets a new one.
 func cause(v api.ClusterView, report health.Report, full bool) string {
 	if report.State == health.Healthy {
 		return ""

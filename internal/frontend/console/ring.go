@@ -34,8 +34,8 @@ func (p Points) MarshalJSON() ([]byte, error) {
 
 var noValue = float32(math.NaN())
 
-// track is the rings of one object: for each of its series the last ringPoints values. The value of
-// slot s stands at s % ringPoints.
+// track is the rings of one object: for each of its series the last ringPoints values. The value of slot s stands at s %
+// ringPoints.
 type track struct {
 	points [][ringPoints]float32
 	last   int64 // slot of the last value that is not 0: the least recent gives way
@@ -88,8 +88,8 @@ func newTracks(limit, series int) *tracks {
 	return &tracks{limit: limit, series: series, of: map[string]*track{}}
 }
 
-// get returns the track of an object. An object without one gets one only if it is active; when all
-// are taken, it replaces the track that has been inactive longest, if that is more than an hour.
+// get returns the track of an object. An object without one gets one only if it is active; when all are taken, it replaces the
+// track that has been inactive longest, if that is more than an hour.
 func (t *tracks) get(name string, slot int64, active bool) *track {
 	if x := t.of[name]; x != nil || !active {
 		return x

@@ -1,7 +1,7 @@
 package console
 
-// shortTopic is a Topic, and shortChannel a Channel, as brokers send them to each other: a table of thousands of idle topics is a sixth
-// of its length in the answers to the page. Fields may be added, in the same place of both.
+// shortTopic is a Topic, and shortChannel a Channel, as brokers send them to each other: a table of thousands of idle topics is a
+// sixth of its length in the answers to the page. Fields may be added, in the same place of both.
 type shortTopic struct {
 	Topic             string   `json:"t"`
 	Partitions        int      `json:"-"`

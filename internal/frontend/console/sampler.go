@@ -18,8 +18,7 @@ var (
 	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
 )
 
-// largest are the series that are joined by the largest value of all brokers; all others are
-// summed.
+// largest are the series that are joined by the largest value of all brokers; all others are summed.
 var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seconds": true}
 
 // p99 is the quantile of the latencies.
@@ -82,9 +81,8 @@ func (c *Console) Keep(ctx context.Context) {
 	}
 }
 
-// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the
-// last sample. Several checks in a step notice a broker that stalls now and then; one check would
-// seldom do.
+// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the last sample. Several checks in
+// a step notice a broker that stalls now and then; one check would seldom do.
 func (c *Console) lookAtFollowers() {
 	owed := c.o.Cluster.Owed()
 	c.mu.Lock()

@@ -23,8 +23,8 @@ const (
 	HistoryFile = "console.history"
 	// maxSaved bounds the file; partsFrom is the size from which no part is added. A part is smaller than the rest.
 	maxSaved, partsFrom = 1 << 20, maxSaved - 64<<10
-	// The sizes up to which are added, one after the other: the audit, the events that are no changes of partitions, and
-	// these changes, which may be very many.
+	// The sizes up to which are added, one after the other: the audit, the events that are no changes of partitions, and these
+	// changes, which may be very many.
 	maxSavedAudit, maxSavedOthers, maxSavedEvents = partsFrom / 4, 3 * partsFrom / 8, partsFrom / 2
 	// partEntries is how many events, or entries of the audit, are in a part.
 	partEntries = 32

@@ -119,8 +119,7 @@ func channelRow(topic string, ch *api.ChannelSample, finishes *float64) Channel 
 // seconds rounds to milliseconds: an answer has thousands of them.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// table asks all brokers for their parts, or returns the last table while it serves. The caller
-// must not change the table.
+// table asks all brokers for their parts, or returns the last table while it serves. The caller must not change the table.
 func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
@@ -283,8 +282,7 @@ func (c *Channel) add(o *Channel) {
 	c.Finishes = plus(c.Finishes, o.Finishes)
 }
 
-// plus adds two values. An unknown value counts as 0; the sum of two unknown values is
-// unknown.
+// plus adds two values. An unknown value counts as 0; the sum of two unknown values is unknown.
 func plus(a, b *float64) *float64 {
 	switch {
 	case a == nil:

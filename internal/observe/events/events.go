@@ -80,8 +80,7 @@ func (e *Event) OfPartition() bool {
 	return false
 }
 
-// Key is the same for one event that several brokers saw. It is "" for an event that one broker
-// alone has.
+// Key is the same for one event that several brokers saw. It is "" for an event that one broker alone has.
 func (e *Event) Key() string {
 	if !e.OfCluster {
 		return ""
@@ -154,8 +153,8 @@ func (r *Recorder) Restore(past []Event, complete bool) {
 	}
 }
 
-// Since lists the events after a time that match, the newest first, and at most limit of them.
-// complete is false if there were more, or if older ones were dropped for room.
+// Since lists the events after a time that match, the newest first, and at most limit of them. complete is false if there were
+// more, or if older ones were dropped for room.
 func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list []Event, complete bool) {
 	if r == nil {
 		return nil, true

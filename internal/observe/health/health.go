@@ -70,8 +70,8 @@ const (
 	UnderReplicated = "under_replicated"
 	BrokerDead      = "broker_dead"
 	BrokerHangs     = "broker_hangs"
-	// BrokerUnreachable: a broker is registered, so it runs or ended within the last seconds, and it does not answer the broker of
-	// the view.
+	// BrokerUnreachable: a broker is registered, so it runs or ended within the last seconds, and it does not answer the broker
+	// of the view.
 	BrokerUnreachable = "broker_unreachable"
 	LowSpace          = "low_space"
 	MetadataSilent    = "metadata_silent"
@@ -98,8 +98,8 @@ var partitionFaults = []struct {
 	{Degraded, UnderReplicated, "has fewer in-sync replicas than it should have", "have fewer in-sync replicas than they should have"},
 }
 
-// Assess judges a cluster as one broker sees it. silent are live brokers that did not return their statistics, as "name: reason"; own
-// are the reports of the others on themselves.
+// Assess judges a cluster as one broker sees it. silent are live brokers that did not return their statistics, as "name: reason";
+// own are the reports of the others on themselves.
 func Assess(v api.ClusterView, silent []string, own map[ident.Node]Own) Report {
 	alive := Living(v)
 	var r Report
@@ -383,8 +383,8 @@ func Publishing(v api.ClusterView) (State, string) {
 // Unreachable reports whether a broker is registered with the cluster and does not answer the broker of the view.
 func Unreachable(b *api.BrokerView) bool { return !b.Alive && b.Incarnation != 0 }
 
-// unreachable reports brokers that are registered and do not answer. If the broker of the view reaches no other, the fault is on its
-// side, and it can neither lead nor follow.
+// unreachable reports brokers that are registered and do not answer. If the broker of the view reaches no other, the fault is on
+// its side, and it can neither lead nor follow.
 func (r *Report) unreachable(v api.ClusterView, where []string) {
 	if len(where) > 1 && len(where) == len(v.Brokers)-1 {
 		r.raise(Unsafe, BrokerUnreachable, []string{string(v.Self)}, fmt.Sprintf("%s reaches none of the other brokers, which are registered: "+
@@ -468,8 +468,8 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// SafeToStop returns the reasons against stopping a broker now: partitions that would permanently lose their leader, fall below their
-// minimum, or have one live disk left. It is an error if the cluster has no such broker.
+// SafeToStop returns the reasons against stopping a broker now: partitions that would permanently lose their leader, fall below
+// their minimum, or have one live disk left. It is an error if the cluster has no such broker.
 func SafeToStop(v api.ClusterView, n ident.Node) (reasons []string, err error) {
 	i := slices.IndexFunc(v.Brokers, func(b api.BrokerView) bool { return b.Name == n })
 	switch {

@@ -29,13 +29,13 @@ const (
 // MaxListed is the length of IdleChannels and of HeldPolicies at most.
 const MaxListed = 100
 
-// Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its times are durations by the broker's
-// own clock. A missing value is unknown, or does not apply.
+// Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its times are durations by the
+// broker's own clock. A missing value is unknown, or does not apply.
 type Own struct {
 	// CertificateSeconds is the remaining validity of a certificate by its use (client, rpc, etcd), negative after its end.
 	CertificateSeconds map[string]float64 `json:"certificate_seconds,omitempty"`
-	// CertificateFaults are the reasons why the files of a certificate cannot be used, by its use. The broker runs with the ones that
-	// it read before.
+	// CertificateFaults are the reasons why the files of a certificate cannot be used, by its use. The broker runs with the ones
+	// that it read before.
 	CertificateFaults map[string]string `json:"certificate_faults,omitempty"`
 	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of lockstep_refused_total).
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
@@ -54,7 +54,8 @@ type Own struct {
 	// IdleChannelCount.
 	IdleChannels     []api.IdleChannel `json:"idle_channels,omitempty"`
 	IdleChannelCount int               `json:"idle_channel_count,omitempty"`
-	// HeldPolicies are policies whose owners may no longer publish to the dead-letter topic: the first MaxListed of HeldPolicyCount.
+	// HeldPolicies are policies whose owners may no longer publish to the dead-letter topic: the first MaxListed of
+	// HeldPolicyCount.
 	HeldPolicies    []api.HeldPolicy `json:"held_policies,omitempty"`
 	HeldPolicyCount int              `json:"held_policy_count,omitempty"`
 }

@@ -14,15 +14,14 @@ import (
 
 const namespace = "lockstep"
 
-// buckets range from 50 µs (a sync that does not reach a disk) to 10 s (the longest put wait),
-// about two per octave where the promises are.
+// buckets range from 50 µs (a sync that does not reach a disk) to 10 s (the longest put wait), about two per octave where the
+// promises are.
 var buckets = []float64{
 	50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 750e-6, 1e-3, 2e-3, 3.5e-3, 5e-3, 7.5e-3,
 	10e-3, 20e-3, 35e-3, 50e-3, 100e-3, 200e-3, 350e-3, 500e-3, 1, 2, 5, 10,
 }
 
-// waitBuckets reach from a consumer that waits for messages to one that was disconnected
-// for days.
+// waitBuckets reach from a consumer that waits for messages to one that was disconnected for days.
 var waitBuckets = []float64{
 	1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 }
@@ -118,8 +117,7 @@ type Recorder struct {
 	put           struct{ messages, bytes prometheus.Counter }
 }
 
-// DefaultMaxPartitions is the number of partitions with series of their own, unless
-// LimitPartitions changes it.
+// DefaultMaxPartitions is the number of partitions with series of their own, unless LimitPartitions changes it.
 const DefaultMaxPartitions = 1000
 
 // New returns a Recorder with its own registry. At most maxSeries topics and channels appear by name.
@@ -202,8 +200,7 @@ func (r *Recorder) Stage(s Stage, d time.Duration) {
 	}
 }
 
-// Answered records the answer to a put of a client of this broker, after all retries; nil
-// is OK.
+// Answered records the answer to a put of a client of this broker, after all retries; nil is OK.
 func (r *Recorder) Answered(err error) {
 	switch {
 	case r == nil:
@@ -264,8 +261,8 @@ const (
 	PortHTTP = "http"
 )
 
-// Gauge adds a value that is read at each scrape, such as the length of a bounded queue; f must not block. A later Gauge of the same name
-// replaces it, because its owner was restarted.
+// Gauge adds a value that is read at each scrape, such as the length of a bounded queue; f must not block. A later Gauge of the
+// same name replaces it, because its owner was restarted.
 func (r *Recorder) Gauge(name string, f func() float64) { r.value(define(name, KindGauge), f) }
 
 // Counter is Gauge for a count that never decreases.
@@ -278,8 +275,8 @@ func (r *Recorder) value(d Definition, f func() float64) {
 // Emit reports one series of a Source: its value, and the values of its labels.
 type Emit func(name string, value float64, labels ...string)
 
-// Source adds gauges and counters that are read together at each scrape; f must not block for long, and reports each series at most
-// once. A later Source of the same names replaces it.
+// Source adds gauges and counters that are read together at each scrape; f must not block for long, and reports each series at
+// most once. A later Source of the same names replaces it.
 func (r *Recorder) Source(names []string, f func(Emit)) {
 	if r == nil {
 		return

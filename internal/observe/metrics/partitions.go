@@ -25,8 +25,8 @@ var partitionNames = []string{
 	"partitions_not_listed",
 }
 
-// Partitions sets the source of the partitions led by this broker. Each scrape calls it on the scrape's goroutine. Beyond the limit
-// partitions are left out, those that are in sync first: an operator looks for the others.
+// Partitions sets the source of the partitions led by this broker. Each scrape calls it on the scrape's goroutine. Beyond the
+// limit partitions are left out, those that are in sync first: an operator looks for the others.
 func (r *Recorder) Partitions(source func() []Partition) {
 	r.Source(partitionNames, func(emit Emit) {
 		rows := source()

@@ -10,8 +10,8 @@ import (
 // Other is the topic that sums up all topics beyond the limit.
 const Other = "_other"
 
-// Topic is the state of one topic at a scrape: the depth of its partitions that this broker leads,
-// and the counts of all partitions that it has led.
+// Topic is the state of one topic at a scrape: the depth of its partitions that this broker leads, and the counts of all
+// partitions that it has led.
 type Topic struct {
 	Name     string
 	Depth    int64  // messages that no channel has received
@@ -92,8 +92,8 @@ func (q *queues) rows(topics []Topic) []Topic {
 	return rows
 }
 
-// limited keeps at most limit topics and channels by name and sums up the rest. It keeps the
-// first ones in the alphabet, so that every scrape has the same ones.
+// limited keeps at most limit topics and channels by name and sums up the rest. It keeps the first ones in the alphabet, so that
+// every scrape has the same ones.
 func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 	slices.SortFunc(topics, func(a, b Topic) int { return cmp.Compare(a.Name, b.Name) })
 	for _, t := range topics {
@@ -107,11 +107,12 @@ func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 	return kept, rest
 }
 
-// counted are the counters of one topic: messages, bytes, and those of its channels summed up: requeued, timed out, filtered, expired.
+// counted are the counters of one topic: messages, bytes, and those of its channels summed up: requeued, timed out, filtered,
+// expired.
 type counted [6]uint64
 
-// other sums up the topics beyond the limit. Their counters start when the topic is beyond the limit, so that the sum does not fall
-// when a topic disappears, or gets series of its own.
+// other sums up the topics beyond the limit. Their counters start when the topic is beyond the limit, so that the sum does not
+// fall when a topic disappears, or gets series of its own.
 type other struct {
 	last  map[string]counted // of the previous scrape
 	total counted

@@ -165,8 +165,8 @@ var table = []Section{
 	}},
 }
 
-// panels are the metrics with a panel in the row "More" of contrib/grafana/broker.json, which make reference writes. Any other panel is
-// edited in Grafana.
+// panels are the metrics with a panel in the row "More" of contrib/grafana/broker.json, which make reference writes. Any other
+// panel is edited in Grafana.
 var panels = []struct{ metric, title, unit string }{
 	{"client_memory_bytes", "Memory of clients", "bytes"},
 	{"trash_bytes", "Trash", "bytes"},

@@ -7,8 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Totals are counts of this broker since its start. The difference of two Totals gives the rates and
-// percentiles of the time between.
+// Totals are counts of this broker since its start. The difference of two Totals gives the rates and percentiles of the time
+// between.
 type Totals struct {
 	Messages, Bytes float64 // put, in partitions led here
 	Delivered       float64 // to clients of this broker
@@ -17,8 +17,8 @@ type Totals struct {
 	Limited         map[string]float64 // clients that a limit has refused or cut off, by the limit
 }
 
-// Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to
-// Upper[i-1]; Count has one bucket more for all others.
+// Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to Upper[i-1]; Count has one bucket
+// more for all others.
 type Distribution struct {
 	Upper []float64
 	Count []uint64
@@ -74,9 +74,8 @@ func distributionOf(o prometheus.Observer) (d Distribution) {
 	return d
 }
 
-// Quantile is the duration in seconds below which the given part of those since an earlier
-// Distribution lies; false if there are none. Within a bucket they count as evenly spread. Beyond
-// the last bucket its bound is the answer.
+// Quantile is the duration in seconds below which the given part of those since an earlier Distribution lies; false if there are
+// none. Within a bucket they count as evenly spread. Beyond the last bucket its bound is the answer.
 func (d Distribution) Quantile(since Distribution, q float64) (seconds float64, ok bool) {
 	total := uint64(0)
 	between := make([]uint64, len(d.Count))

@@ -145,8 +145,7 @@ func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
 }
 
-// Settle implements api.Subscription. A delivery that it refuses is not the one that is open here, or its
-// leader decides.
+// Settle implements api.Subscription. A delivery that it refuses is not the one that is open here, or its leader decides.
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	err := s.Subscription.Settle(r, do)
 	if err == nil {

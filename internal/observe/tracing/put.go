@@ -91,8 +91,7 @@ type Stored struct {
 	Messages, Bytes                int
 }
 
-// Store decides whether the leader traces a put: it calls what it gets once the put is committed; nil:
-// it is not traced.
+// Store decides whether the leader traces a put: it calls what it gets once the put is committed; nil: it is not traced.
 func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 	if t == nil {
 		return nil
@@ -120,8 +119,7 @@ func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 	}
 }
 
-// HTTP passes the traceparent of a request that publishes on as a header of its messages, unless they
-// have one.
+// HTTP passes the traceparent of a request that publishes on as a header of its messages, unless they have one.
 func (t *Tracer) HTTP(next http.Handler) http.Handler {
 	if t == nil {
 		return next

@@ -1,19 +1,16 @@
-// Package tracing exports what a broker does with single messages as OpenTelemetry spans, by OTLP over
-// gRPC.
+// Package tracing exports what a broker does with single messages as OpenTelemetry spans, by OTLP over gRPC.
 //
-// Three kinds of spans begin here: "publish TOPIC" at the broker that a producer is connected to, from
-// the put to its answer; "store TOPIC" at the broker that leads the partition, with the stages queue,
-// journal and replicate below it; "deliver TOPIC" at the broker of the consumer, with wait and in
-// flight. Their parent is the message's traceparent (W3C), in its headers or in the HTTP header of the
-// request. Each broker independently samples a share of the messages without a traceparent:
-// brokers exchange no trace contexts.
+// Three kinds of spans begin here: "publish TOPIC" at the broker that a producer is connected to, from the put to its answer;
+// "store TOPIC" at the broker that leads the partition, with the stages queue, journal and replicate below it; "deliver TOPIC" at
+// the broker of the consumer, with wait and in flight. Their parent is the message's traceparent (W3C), in its headers or in the
+// HTTP header of the request. Each broker independently samples a share of the messages without a traceparent: brokers exchange
+// no trace contexts.
 //
-// The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker
-// refuses a finish later, the span does not show it.
+// The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker refuses a finish later, the
+// span does not show it.
 //
-// A goroutine of the package makes the spans when an operation has ended. A put never waits for
-// it: the package drops and counts operations and spans that the goroutine or the collector cannot
-// take in time.
+// A goroutine of the package makes the spans when an operation has ended. A put never waits for it: the package drops and counts
+// operations and spans that the goroutine or the collector cannot take in time.
 //
 // Invariants:
 //
