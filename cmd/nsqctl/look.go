@@ -82,7 +82,7 @@ func newChannelDescribe(t *cli.Target) *cobra.Command {
 }
 
 func printChannel(out io.Writer, d console.ChannelDetail) error {
-	if err := printChannels(out, console.Channels{Matched: 1, Channels: []console.Channel{d.Channel}}); err != nil {
+	if err := printChannels(out, console.Channels{Listed: console.Listed{Matched: 1}, Channels: []console.Channel{d.Channel}}); err != nil {
 		return err
 	}
 	if o := d.Oldest; o != nil {

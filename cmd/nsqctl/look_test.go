@@ -30,14 +30,14 @@ func TestLook(t *testing.T) {
 		}},
 		"/v1/console/brokers": console.Brokers{Unreachable: silent, Brokers: []console.Broker{
 			{BrokerView: api.BrokerView{Name: "n1", Alive: true}, Answered: true, Leads: 3, Replicas: 9, Live: &console.Live{
-				Puts: &one, SyncP99MS: &one, Connections: 2, DiskFreeBytes: &free, DiskDataBytes: 2048, Etcd: "leader", Refused: map[string]float64{"topic_full": 4, "no_leader": 1}}},
+				Traffic: console.Traffic{Puts: &one}, SyncP99MS: &one, Connections: 2, DiskFreeBytes: &free, DiskDataBytes: 2048, Etcd: "leader", Refused: map[string]float64{"topic_full": 4, "no_leader": 1}}},
 			{BrokerView: api.BrokerView{Name: "n3"}, Replicas: 9, BehindSeconds: &one},
 		}},
-		"/v1/console/channels": console.Channels{Matched: 3, Channels: []console.Channel{stuck, {Topic: "orders", Channel: "audit", Finishes: &one}}},
+		"/v1/console/channels": console.Channels{Listed: console.Listed{Matched: 3}, Channels: []console.Channel{stuck, {Topic: "orders", Channel: "audit", Finishes: &one}}},
 		"/v1/console/channel": console.ChannelDetail{Channel: stuck, DeadLetterTopic: "orders.dead", DeadLetters: &dead, Oldest: &console.Oldest{Partition: 1, Sequence: 7, TimeMS: at},
 			Connections: []console.Connection{{Broker: "n2", Address: "10.0.0.7:53012", ClientID: "worker-7", Ready: 10, InFlight: 8, Messages: 8, LastActivityMS: at, User: "shop"},
 				{Broker: "n3", Address: "10.0.0.8:1", ClientID: "cron", InFlight: 1, LastActivityMS: at, Protocol: "http", Oldest: &console.HeldMessage{ID: "0a", Attempts: 3, SinceMS: at}}}},
-		"/v1/console/topics": console.Topics{Matched: 2, Topics: []console.Topic{{Topic: "clicks", Partitions: 2, ReplicationFactor: 3, KeptBytes: &kept}, {Topic: "orders"}}},
+		"/v1/console/topics": console.Topics{Listed: console.Listed{Matched: 2}, Topics: []console.Topic{{Topic: "clicks", Partitions: 2, ReplicationFactor: 3, KeptBytes: &kept}, {Topic: "orders"}}},
 	}
 	var asked string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -25,13 +25,19 @@ type Alarm struct {
 	SinceMS    *int64 `json:"since_ms"` // as this broker noticed it; null = within the last step
 }
 
+// Traffic has rates a second; null before the second sample.
+type Traffic struct {
+	Puts       *float64 `json:"puts"`
+	PutBytes   *float64 `json:"put_bytes"`
+	Deliveries *float64 `json:"deliveries"`
+	Finishes   *float64 `json:"finishes"`
+	Refusals   *float64 `json:"refusals"` // puts that were not answered OK
+}
+
 // Live is a broker's report on itself.
 type Live struct {
-	StartedMS     int64    `json:"started_ms"`
-	Puts          *float64 `json:"puts"` // rates a second; null before the second sample
-	PutBytes      *float64 `json:"put_bytes"`
-	Deliveries    *float64 `json:"deliveries"`
-	Finishes      *float64 `json:"finishes"`
+	StartedMS int64 `json:"started_ms"`
+	Traffic
 	PutP99MS      *float64 `json:"put_p99_ms"` // null without a put in the last step
 	SyncP99MS     *float64 `json:"sync_p99_ms"`
 	Connections   int      `json:"connections"`
@@ -40,7 +46,6 @@ type Live struct {
 	DiskFreeBytes *int64   `json:"disk_free_bytes"`
 	DiskDataBytes int64    `json:"disk_data_bytes"`
 	Etcd          string   `json:"etcd"` // leader, member or none
-	Refusals      *float64 `json:"refusals"`
 	// Refused counts the puts of its clients that were not answered OK since it started, by the answer (the label of
 	// lockstep_puts_total). An answer that no client got is missing.
 	Refused map[string]float64 `json:"refused"`
@@ -97,19 +102,15 @@ type Overview struct {
 	UnderReplicated int           `json:"under_replicated"`
 	Leaderless      int           `json:"leaderless"`
 	BelowMinimum    int           `json:"below_minimum"`
-	Puts            *float64      `json:"puts"`
-	PutBytes        *float64      `json:"put_bytes"`
-	Deliveries      *float64      `json:"deliveries"`
-	Finishes        *float64      `json:"finishes"`
-	Refusals        *float64      `json:"refusals"` // puts that were not answered OK
-	PutP99MS        *Worst        `json:"put_p99_ms"`
-	SyncP99MS       *Worst        `json:"sync_p99_ms"`
-	Depth           int64         `json:"depth"`
-	InFlight        int64         `json:"in_flight"`
-	Deferred        int64         `json:"deferred"`
-	Connections     int           `json:"connections"`
-	Behind          []Behind      `json:"behind"`
-	Changes         []Event       `json:"changes"`
+	Traffic
+	PutP99MS    *Worst   `json:"put_p99_ms"`
+	SyncP99MS   *Worst   `json:"sync_p99_ms"`
+	Depth       int64    `json:"depth"`
+	InFlight    int64    `json:"in_flight"`
+	Deferred    int64    `json:"deferred"`
+	Connections int      `json:"connections"`
+	Behind      []Behind `json:"behind"`
+	Changes     []Event  `json:"changes"`
 }
 
 // Topic is a row of the topics.
@@ -153,22 +154,24 @@ type Behind struct {
 	Why string `json:"why"`
 }
 
-// Topics is one page of the topics.
-type Topics struct {
+// Listed says which rows are in one page of a list.
+type Listed struct {
 	Total       int           `json:"total"`
 	Matched     int           `json:"matched"`
 	Offset      int           `json:"offset"`
 	Unreachable []Unreachable `json:"unreachable"`
-	Topics      []Topic       `json:"topics"`
+}
+
+// Topics is one page of the topics.
+type Topics struct {
+	Listed
+	Topics []Topic `json:"topics"`
 }
 
 // Channels is one page of the channels.
 type Channels struct {
-	Total       int           `json:"total"`
-	Matched     int           `json:"matched"`
-	Offset      int           `json:"offset"`
-	Unreachable []Unreachable `json:"unreachable"`
-	Channels    []Channel     `json:"channels"`
+	Listed
+	Channels []Channel `json:"channels"`
 }
 
 // Partition is one partition by the metadata; the ends are its leader's, null without an answer.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,7 +164,7 @@ type question struct {
 	OnePart          bool  `json:"one_partition,omitempty"`
 }
 
-// Answer answers a question of another broker's console, or of this one.
+// Answer answers a question of another broker's console.
 func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(raw, &q); err != nil {
@@ -238,8 +239,8 @@ func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q questio
 		}
 	}
 	asked.Wait()
-	slices.SortFunc(answers, func(a, b answerOf[A]) int { return compare(a.broker, b.broker) })
-	slices.SortFunc(missing, func(a, b Unreachable) int { return compare(a.Broker, b.Broker) })
+	slices.SortFunc(answers, func(a, b answerOf[A]) int { return cmp.Compare(a.broker, b.broker) })
+	slices.SortFunc(missing, func(a, b Unreachable) int { return cmp.Compare(a.Broker, b.Broker) })
 	return answers, missing
 }
 
@@ -258,16 +259,6 @@ func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw [
 		return err
 	}
 	return json.Unmarshal(out, to)
-}
-
-func compare(a, b ident.Node) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // first returns the first n of a list, never nil: JSON has [] and not null.

@@ -153,9 +153,7 @@ func (o *Overview) sum(t *table) {
 			continue
 		}
 		o.Connections += b.Connections
-		o.Puts, o.PutBytes = plus(o.Puts, b.Puts), plus(o.PutBytes, b.PutBytes)
-		o.Refusals = plus(o.Refusals, b.Refusals)
-		o.Deliveries, o.Finishes = plus(o.Deliveries, b.Deliveries), plus(o.Finishes, b.Finishes)
+		o.Traffic.add(&b.Traffic)
 		o.PutP99MS, o.SyncP99MS = worse(o.PutP99MS, b.Name, b.PutP99MS), worse(o.SyncP99MS, b.Name, b.SyncP99MS)
 	}
 }

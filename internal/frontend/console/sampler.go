@@ -21,9 +21,6 @@ var (
 // largest are the series that are joined by the largest value of all brokers; all others are summed.
 var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seconds": true}
 
-// p99 is the quantile of the latencies.
-const p99 = 0.99
-
 // rates are those of the last step; nil = unknown.
 type rates struct{ puts, putBytes, finishes *float64 }
 
@@ -120,15 +117,15 @@ func (c *Console) sample(now time.Time) {
 		k.firstRun = slot
 	}
 	k.clearUpTo(slot)
-	elapsed := now.Sub(k.at).Seconds()
-	if k.at.IsZero() || elapsed <= 0 {
-		elapsed = 0
+	elapsed := 0.0
+	if !k.at.IsZero() {
+		elapsed = max(now.Sub(k.at).Seconds(), 0)
 	}
 	sums := k.sampleTopics(slot, topics, elapsed)
 	k.rateBroker(&live, totals, elapsed, sums)
 	k.broker.set(slot, []float32{
 		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
-		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
+		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), point(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
 	})
 	live.Owes, k.owed = owesOf(k.owed, nil), nil
 	k.slot, k.at, k.totals, k.live = slot, now, totals, live
@@ -222,14 +219,17 @@ func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64,
 		return sum
 	}
 	live.Refusals = per(refused(totals), refused(k.totals))
-	if v, ok := totals.Put.Quantile(k.totals.Put, p99); ok {
-		v *= 1000
-		live.PutP99MS = &v
+	live.PutP99MS, live.SyncP99MS = p99(totals.Put, k.totals.Put), p99(totals.Sync, k.totals.Sync)
+}
+
+// p99 is the quantile of the latencies since the previous sample, in milliseconds; nil without any.
+func p99(now, before metrics.Distribution) *float64 {
+	v, ok := now.Quantile(before, 0.99)
+	if !ok {
+		return nil
 	}
-	if v, ok := totals.Sync.Quantile(k.totals.Sync, p99); ok {
-		v *= 1000
-		live.SyncP99MS = &v
-	}
+	v *= 1000
+	return &v
 }
 
 // rate is nil if the count has fallen, because it then counts something else.
@@ -241,14 +241,7 @@ func rate(now, before uint64, elapsed float64) *float64 {
 	return &v
 }
 
-func point(v *float64) float32 {
-	if v == nil {
-		return noValue
-	}
-	return float32(*v)
-}
-
-func pointOf(v *int64) float32 {
+func point[T float64 | int64](v *T) float32 {
 	if v == nil {
 		return noValue
 	}
@@ -338,7 +331,6 @@ func (c *Console) live() Live {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept.live
-	l.Puts, l.PutBytes, l.Deliveries, l.Finishes, l.PutP99MS, l.SyncP99MS = k.Puts, k.PutBytes, k.Deliveries, k.Finishes, k.PutP99MS, k.SyncP99MS
-	l.Refusals, l.Owes = k.Refusals, owesOf(c.kept.owed, k.Owes)
+	l.Traffic, l.PutP99MS, l.SyncP99MS, l.Owes = k.Traffic, k.PutP99MS, k.SyncP99MS, owesOf(c.kept.owed, k.Owes)
 	return l
 }

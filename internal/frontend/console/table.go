@@ -282,6 +282,11 @@ func (c *Channel) add(o *Channel) {
 	c.Finishes = plus(c.Finishes, o.Finishes)
 }
 
+func (t *Traffic) add(o *Traffic) {
+	t.Puts, t.PutBytes, t.Deliveries = plus(t.Puts, o.Puts), plus(t.PutBytes, o.PutBytes), plus(t.Deliveries, o.Deliveries)
+	t.Finishes, t.Refusals = plus(t.Finishes, o.Finishes), plus(t.Refusals, o.Refusals)
+}
+
 // plus adds two values. An unknown value counts as 0; the sum of two unknown values is unknown.
 func plus(a, b *float64) *float64 {
 	switch {
@@ -299,7 +304,7 @@ func (c *Console) Topics(ctx context.Context, p Page) Topics {
 	t := c.table(ctx)
 	list := matching(t.topics, p.Search, func(x *Topic) string { return x.Topic })
 	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts, x.KeptBytes} })
-	return Topics{Total: len(t.topics), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Topics: cut(list, p)}
+	return Topics{Listed{len(t.topics), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
 // Channels is one page of the channels, of one topic if it is named.
@@ -311,7 +316,7 @@ func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
 	}
 	list := matching(all, p.Search, func(x *Channel) string { return x.Topic + "/" + x.Channel })
 	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes, nil} })
-	return Channels{Total: len(all), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Channels: cut(list, p)}
+	return Channels{Listed{len(all), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
 // of are the channels of a topic.
