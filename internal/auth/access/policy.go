@@ -1,5 +1,7 @@
 package access
 
+import "slices"
+
 // Kind says how an identity is known.
 type Kind uint8
 
@@ -95,13 +97,7 @@ func (u *User) allows(r Right, topic string) bool {
 	case r == Discover && u.Cluster&Observe != 0:
 		return true
 	}
-	for i := range u.Grants {
-		g := &u.Grants[i]
-		if (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(u.Grants, func(g Grant) bool { return (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) })
 }
 
 // Policy is all users at one revision of the metadata. It is immutable.
@@ -114,13 +110,16 @@ type Policy struct {
 func (p *Policy) Enforced() bool { return p.enforced }
 
 // Administered reports whether a user of the metadata administers the cluster.
-func (p *Policy) Administered() bool {
+func (p *Policy) Administered() bool { return p.administrator("") != nil }
+
+// administrator is a user of the metadata, other than the named one, that administers the cluster; nil if there is none.
+func (p *Policy) administrator(but string) *User {
 	for _, u := range p.users {
-		if u.Cluster&AdministerCluster != 0 && u.Name != BootstrapUser {
-			return true
+		if u.Name != but && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {
+			return u
 		}
 	}
-	return false
+	return nil
 }
 
 // User gives a user by its name, nil if there is none.
@@ -128,10 +127,7 @@ func (p *Policy) User(name string) *User { return p.users[name] }
 
 // Allow reports whether an identity has the right: on the topic, if it is a right on topics. It allocates nothing.
 func (p *Policy) Allow(id Identity, r Right, topic string) bool {
-	if !p.enforced || r == Open || id.Kind == Peer {
-		return true
-	}
-	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
+	if r == Open || id.Kind == Peer || p.everybody(r, topic) {
 		return true
 	}
 	if id.Kind != Named {
@@ -141,17 +137,17 @@ func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	return u != nil && u.holds(id) && u.allows(r, topic)
 }
 
-// AllowUser is Allow for something that is done later on behalf of a user, without its credentials. The user of the bootstrap
-// token has the rights of its operator.
+// AllowUser is Allow for an operation that is done later on behalf of a user, without its credentials. The user of the bootstrap token
+// has the rights of its operator.
 func (p *Policy) AllowUser(name string, r Right, topic string) bool {
-	if !p.enforced || name == BootstrapUser {
-		return true
-	}
-	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
-		return true
-	}
 	u := p.users[name]
-	return u != nil && u.allows(r, topic)
+	return name == BootstrapUser || p.everybody(r, topic) || u != nil && u.allows(r, topic)
+}
+
+// everybody reports whether every client has the right.
+func (p *Policy) everybody(r Right, topic string) bool {
+	anonymous := p.users[AnonymousUser]
+	return !p.enforced || anonymous != nil && anonymous.allows(r, topic)
 }
 
 // Quota is that of an identity: of its user, or of the user "anonymous". It allocates nothing.

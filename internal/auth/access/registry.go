@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,12 +159,7 @@ func (r *Registry) Users() ([]*User, error) {
 	if p == nil {
 		return nil, ErrNotReady
 	}
-	users := slices.SortedFunc(maps.Values(p.users), func(a, b *User) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	users := slices.SortedFunc(maps.Values(p.users), func(a, b *User) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.DeleteFunc(users, func(u *User) bool { return u.Name == BootstrapUser }), nil
 }
 
@@ -201,7 +197,8 @@ func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err err
 	if n.Name != AnonymousUser && !n.Certificate {
 		token, u.TokenID, u.Hash = issue(n.Name)
 	}
-	return token, r.write(ctx, u, ErrExists)
+	key := r.o.Keys.User(u.Name)
+	return token, r.commit(ctx, []metadata.Compare{{Key: key}}, metadata.Put{Key: key, Value: u.encode()}, ErrExists)
 }
 
 // Rotate gives a user a new token; the old one is invalid from now on.
@@ -222,15 +219,7 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	compare := []metadata.Compare{{Key: r.o.Keys.User(name), Create: -1, Mod: u.Revision}}
-	if u.Cluster&AdministerCluster != 0 {
-		other, err := r.otherAdministrator(name)
-		if err != nil {
-			return err
-		}
-		compare = append(compare, other)
-	}
-	return r.commit(ctx, compare, metadata.Put{Key: r.o.Keys.User(name), Delete: true}, ErrConflict)
+	return r.replace(ctx, u, 0, metadata.Put{Key: r.o.Keys.User(name), Delete: true})
 }
 
 // GrantTopic gives rights on the topics of a pattern.
@@ -282,20 +271,21 @@ type QuotaChange struct {
 // SetQuota changes the quota of a user, for later creations and puts.
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
-		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
-			if value != nil && *value == 0 {
-				*to = noLimit
-			} else if value != nil {
-				*to = *value
-			}
-		}
-		for to, value := range map[*int64]*int64{&u.Quota.PutRate: c.PutRate, &u.Quota.PutBytesRate: c.PutBytesRate} {
-			if value != nil {
-				*to = *value
-			}
-		}
+		q := &u.Quota
+		set(&q.Topics, c.Topics, noLimit)
+		set(&q.Partitions, c.Partitions, noLimit)
+		set(&q.Channels, c.Channels, noLimit)
+		set(&q.PutRate, c.PutRate, 0)
+		set(&q.PutBytesRate, c.PutBytesRate, 0)
 		return nil
 	})
+}
+
+// set changes a value, if it is to change; zero stands for 0.
+func set[T int | int64](to, value *T, zero T) {
+	if value != nil {
+		*to = cmp.Or(*value, zero)
+	}
 }
 
 func (r *Registry) find(name string) (*User, error) {
@@ -309,16 +299,6 @@ func (r *Registry) find(name string) (*User, error) {
 	return nil, ErrNoUser
 }
 
-// otherAdministrator is the condition that the record of another administrator has not changed.
-func (r *Registry) otherAdministrator(than string) (metadata.Compare, error) {
-	for _, u := range r.Policy().users {
-		if u.Name != than && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {
-			return metadata.Compare{Key: r.o.Keys.User(u.Name), Create: -1, Mod: u.Revision}, nil
-		}
-	}
-	return metadata.Compare{}, fmt.Errorf("%w: %s is the last one", ErrLastAdministrator, than)
-}
-
 // change writes a changed copy of a user.
 func (r *Registry) change(ctx context.Context, name string, by func(*User) error) error {
 	u, err := r.find(name)
@@ -329,21 +309,21 @@ func (r *Registry) change(ctx context.Context, name string, by func(*User) error
 	if err := by(&next); err != nil {
 		return err
 	}
-	compare := []metadata.Compare{{Key: r.o.Keys.User(name), Create: -1, Mod: u.Revision}}
-	if u.Cluster&^next.Cluster&AdministerCluster != 0 {
-		other, err := r.otherAdministrator(name)
-		if err != nil {
-			return err
-		}
-		compare = append(compare, other)
-	}
-	return r.commit(ctx, compare, metadata.Put{Key: r.o.Keys.User(name), Value: next.encode()}, ErrConflict)
+	return r.replace(ctx, u, next.Cluster, metadata.Put{Key: r.o.Keys.User(name), Value: next.encode()})
 }
 
-// write creates the key of a new user.
-func (r *Registry) write(ctx context.Context, u *User, taken error) error {
-	key := r.o.Keys.User(u.Name)
-	return r.commit(ctx, []metadata.Compare{{Key: key, Create: 0, Mod: 0}}, metadata.Put{Key: key, Value: u.encode()}, taken)
+// replace writes the key of a user, unless it has changed, or the cluster would have no administrator: the record of another one must not
+// have changed either.
+func (r *Registry) replace(ctx context.Context, u *User, rights Right, put metadata.Put) error {
+	compare := []metadata.Compare{{Key: put.Key, Create: -1, Mod: u.Revision}}
+	if u.Cluster&^rights&AdministerCluster != 0 {
+		other := r.Policy().administrator(u.Name)
+		if other == nil {
+			return fmt.Errorf("%w: %s is the last one", ErrLastAdministrator, u.Name)
+		}
+		compare = append(compare, metadata.Compare{Key: r.o.Keys.User(other.Name), Create: -1, Mod: other.Revision})
+	}
+	return r.commit(ctx, compare, put, ErrConflict)
 }
 
 // commit writes one key, and returns when this broker's policy has the change.

@@ -47,16 +47,13 @@ func (r Right) String() string {
 	case Discover:
 		return "any right on the topic"
 	}
-	return strings.Join(r.words(), ",")
-}
-
-func (r Right) words() (words []string) {
+	var words []string
 	for _, n := range names {
 		if r&n.right != 0 {
 			words = append(words, n.name)
 		}
 	}
-	return words
+	return strings.Join(words, ",")
 }
 
 // ParseTopicRights reads words such as publish,consume.
@@ -99,11 +96,8 @@ func (p Pattern) Valid() bool {
 }
 
 func notInPattern(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-		return false
-	}
-	return !strings.ContainsRune("._-#*?", r)
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	return !letter && !strings.ContainsRune("._-#*?", r)
 }
 
 // Match reports whether the whole name matches. It allocates nothing; its time is bounded by the product of the two lengths.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
@@ -77,19 +78,14 @@ func validName(name string) error {
 	return nil
 }
 
-// granted gives the grants with some rights more on a pattern.
+// granted returns the grants with some rights more on a pattern.
 func (u *User) granted(topic Pattern, rights Right) []Grant {
-	grants, found := append([]Grant(nil), u.Grants...), false
-	for i := range grants {
-		if grants[i].Topic == topic {
-			grants[i].Rights |= rights
-			found = true
-		}
+	grants := slices.Clone(u.Grants)
+	if i := slices.IndexFunc(grants, func(g Grant) bool { return g.Topic == topic }); i >= 0 {
+		grants[i].Rights |= rights
+		return grants
 	}
-	if !found {
-		grants = append(grants, Grant{Topic: topic, Rights: rights})
-	}
-	return grants
+	return append(grants, Grant{Topic: topic, Rights: rights})
 }
 
 // revoked gives the grants with some rights less on exactly this pattern.

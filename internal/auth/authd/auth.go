@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -58,9 +59,9 @@ type State struct {
 }
 
 // Expired reports whether the auth service must be queried again.
-func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
+func (s *State) Expired(now time.Time) bool { return s.ExpiredFor(now) >= 0 }
 
-// ExpiredFor is the time since the auth service had to be queried again; below 0 before that.
+// ExpiredFor is the time since the auth service had to be queried again; negative before that.
 func (s *State) ExpiredFor(now time.Time) time.Duration { return now.Sub(s.expires) }
 
 // Allows reports whether the client may use the topic: to publish if channel is empty, else to subscribe to that channel.
@@ -69,38 +70,15 @@ func (s *State) Allows(topic, channel string) bool {
 	if channel == "" {
 		permission = "publish"
 	}
-	for i := range s.Authorizations {
-		if s.Authorizations[i].allows(topic, channel, permission) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Authorizations, func(a Authorization) bool {
+		return slices.Contains(a.Permissions, permission) && a.topic.MatchString(topic) &&
+			slices.ContainsFunc(a.channels, func(c *regexp.Regexp) bool { return c.MatchString(channel) })
+	})
 }
 
 // Knows reports whether the client may do anything at all with the topic.
 func (s *State) Knows(topic string) bool {
-	for i := range s.Authorizations {
-		if a := &s.Authorizations[i]; len(a.Permissions) > 0 && a.topic.MatchString(topic) {
-			return true
-		}
-	}
-	return false
-}
-
-func (a *Authorization) allows(topic, channel, permission string) bool {
-	granted := false
-	for _, p := range a.Permissions {
-		granted = granted || p == permission
-	}
-	if !granted || !a.topic.MatchString(topic) {
-		return false
-	}
-	for _, c := range a.channels {
-		if c.MatchString(channel) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Authorizations, func(a Authorization) bool { return len(a.Permissions) > 0 && a.topic.MatchString(topic) })
 }
 
 // Parse reads the body of an answer that arrives now: ErrInvalidAnswer.
@@ -109,24 +87,16 @@ func Parse(body []byte, now time.Time) (*State, error) {
 	if err := json.Unmarshal(body, s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidAnswer, err)
 	}
-	if err := s.compile(now); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// compile checks the answer and prepares it for use.
-func (s *State) compile(now time.Time) error {
 	if s.TTL <= 0 {
-		return fmt.Errorf("%w: ttl %d", ErrInvalidAnswer, s.TTL)
+		return nil, fmt.Errorf("%w: ttl %d", ErrInvalidAnswer, s.TTL)
 	}
 	for i := range s.Authorizations {
 		if err := s.Authorizations[i].compile(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	s.expires = now.Add(time.Duration(min(s.TTL, maxTTL)) * time.Second)
-	return nil
+	return s, nil
 }
 
 func (a *Authorization) compile() error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -125,9 +126,7 @@ func (c *Client) request(ctx context.Context, address string, r Request) (*http.
 	}
 	if !strings.EqualFold(c.opts.Method, http.MethodPost) {
 		query := u.Query()
-		for k, v := range values {
-			query[k] = v
-		}
+		maps.Copy(query, values)
 		u.RawQuery = query.Encode()
 		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	}

@@ -76,25 +76,21 @@ func (a *answers) sum(r authd.Request) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// find gives the answer about a client, nil if the auth service has not known it, or has denied it since.
+// find returns the answer about a client, nil if the auth service has not known it, or has denied it since.
 func (a *answers) find(r authd.Request) *answer {
-	if known := a.kept(r); known != nil && !known.isDenied() {
-		return known
-	}
-	return nil
-}
-
-func (a *answers) kept(r authd.Request) *answer {
 	sum := a.sum(r)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.of[sum]
-}
-
-func (of *answer) isDenied() bool {
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	return of.denied != nil
+	known := a.of[sum]
+	a.mu.Unlock()
+	if known == nil {
+		return nil
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if known.denied != nil {
+		return nil
+	}
+	return known
 }
 
 // ask asks about a client that is not known. Errors are those of query.

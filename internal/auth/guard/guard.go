@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -139,22 +140,15 @@ func (g *Guard) policy() (*access.Policy, error) {
 	if g.o.NotReady != nil {
 		why = g.o.NotReady()
 	}
-	return nil, &notReadyError{why}
+	return nil, fmt.Errorf("%w: %s", api.ErrNotReady, why)
 }
-
-// notReadyError is the reason why the users are not read yet.
-type notReadyError struct{ why string }
-
-func (e *notReadyError) Error() string { return api.ErrNotReady.Error() + ": " + e.why }
-
-func (e *notReadyError) Unwrap() error { return api.ErrNotReady }
 
 // NotStored is the error of a put that was not admitted because the users are not read yet.
 func NotStored(err error) error {
-	if waiting, ok := errors.AsType[*notReadyError](err); ok {
-		return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, waiting.why)
+	if !errors.Is(err, api.ErrNotReady) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, strings.TrimPrefix(err.Error(), api.ErrNotReady.Error()+": "))
 }
 
 // Changed is closed when rights may have changed; nil, for ever silent, without users.

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
 const (
@@ -162,16 +164,11 @@ func (t *turns) makeRoomLocked(now time.Time) {
 	}
 }
 
-// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one customer has as a whole. The host is an
-// address without a port; any other text stays.
+// Network is the unit of limits per address, of a host without a port; any other text stays.
 func Network(host string) string {
 	ip, err := netip.ParseAddr(host)
-	if err != nil || ip.Unmap().Is4() {
-		return host
-	}
-	prefix, err := ip.WithZone("").Prefix(64)
 	if err != nil {
 		return host
 	}
-	return prefix.String()
+	return limits.NetworkOf(ip).String()
 }

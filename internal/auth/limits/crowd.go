@@ -108,21 +108,18 @@ func (c *Crowd[T]) Oldest(from netip.Prefix) *Member[T] {
 
 func (n *network[T]) oldest() *Member[T] { return n.members.Front().Value.(*Member[T]) }
 
-// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one customer has as a whole. It is not valid
-// for a unix socket.
+// Network is the network of a connection's other side. It is not valid for a unix socket.
 func Network(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, err := ip.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
+	return NetworkOf(tcp.AddrPort().Addr())
+}
+
+// NetworkOf is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one customer has as a whole.
+func NetworkOf(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap().WithZone("")
+	prefix, _ := ip.Prefix(min(ip.BitLen(), 64)) // invalid for an invalid address
 	return prefix
 }
