@@ -129,7 +129,7 @@ func New(o Options) *Console {
 	}
 	c := &Console{o: o, self: o.Cluster.Members().Self}
 	c.kept = newSampled()
-	c.alarms.since = map[string]time.Time{}
+	c.alarms.of = map[string]*standing{}
 	c.saving = make(chan struct{}, 1)
 	if o.File != "" {
 		if err := c.restore(); err != nil {

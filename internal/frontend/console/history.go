@@ -157,8 +157,8 @@ func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	return c.connected.Add(clocksDiffer).UnixMilli()
 }
 
-// noteHeard notes whether the metadata answers at a look.
-func (c *Console) noteHeard(v api.ClusterView, now time.Time) {
+// noteContact notes whether the metadata answers now.
+func (c *Console) noteContact(v api.ClusterView, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

@@ -55,8 +55,8 @@ func newSampled() sampled {
 func (c *Console) Keep(ctx context.Context) {
 	step := time.NewTicker(c.o.Step)
 	defer step.Stop()
-	look := time.NewTimer(0)
-	defer look.Stop()
+	check := time.NewTimer(0)
+	defer check.Stop()
 	save := time.NewTicker(saveEvery)
 	defer save.Stop()
 	c.sample(time.Now())
@@ -69,18 +69,18 @@ func (c *Console) Keep(ctx context.Context) {
 			c.startSave()
 		case now := <-step.C:
 			c.sample(now)
-		case now := <-look.C:
-			c.lookForAlarms(now)
-			c.lookAtFollowers()
+		case now := <-check.C:
+			c.checkAlarms(now)
+			c.noteOwed()
 			c.forget()
-			look.Reset(max(c.o.Step/5, 50*time.Since(now)))
+			check.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}
 }
 
-// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the last sample. Several checks in
+// noteOwed keeps the longest time that each other broker owed an acknowledgement since the last sample. Several checks in
 // a step notice a broker that stalls now and then; one check would seldom do.
-func (c *Console) lookAtFollowers() {
+func (c *Console) noteOwed() {
 	owed := c.o.Cluster.Owed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,7 @@ func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) ma
 func (c *Console) sample(now time.Time) {
 	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
 	live := c.liveNow(totals)
-	c.lookAtFollowers()
+	c.noteOwed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept
@@ -140,7 +140,7 @@ func (k *sampled) clearUpTo(slot int64) {
 	}
 }
 
-// sums are the sums over all topics of a sample.
+// sums are over all topics of a sample.
 type sums struct {
 	depth    int64
 	lag      time.Duration
