@@ -11,7 +11,6 @@
 package statsd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -104,21 +103,13 @@ func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error 
 }
 
 // pack joins lines to packets of at most size bytes.
-func pack(lines []string, size int) [][]byte {
-	var packets [][]byte
-	var packet []byte
+func pack(lines []string, size int) (packets [][]byte) {
 	for _, line := range lines {
-		if len(packet) > 0 && len(packet)+1+len(line) > size {
-			packets = append(packets, bytes.Clone(packet))
-			packet = packet[:0]
+		if n := len(packets) - 1; n >= 0 && len(packets[n])+1+len(line) <= size {
+			packets[n] = append(append(packets[n], '\n'), line...)
+			continue
 		}
-		if len(packet) > 0 {
-			packet = append(packet, '\n')
-		}
-		packet = append(packet, line...)
-	}
-	if len(packet) > 0 {
-		packets = append(packets, packet)
+		packets = append(packets, []byte(line))
 	}
 	return packets
 }

@@ -218,14 +218,10 @@ func (s *subscription) span(x delivery, outcome string, end time.Time) {
 				attribute.String("messaging.destination.name", s.topic), attribute.String("messaging.consumer.group.name", s.channel),
 				attribute.String("messaging.destination.partition.id", strconv.Itoa(x.partition)), attribute.String("messaging.message.id", string(x.id[:])),
 				attribute.Int("lockstep.attempts", x.attempts), attribute.String("lockstep.outcome", outcome)))
-		stage := func(name string, from, to time.Time) {
-			_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
-			s.End(trace.WithTimestamp(to))
-		}
 		if start.Before(x.began) {
-			stage("wait", start, x.began)
+			stage(ctx, tr, "wait", start, x.began)
 		}
-		stage("in flight", x.began, end)
+		stage(ctx, tr, "in flight", x.began, end)
 		span.End(trace.WithTimestamp(end))
 	})
 }

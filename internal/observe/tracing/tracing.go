@@ -147,14 +147,10 @@ func (t *Tracer) work() {
 		case job := <-t.jobs:
 			job(t.tracer)
 		case <-t.stop:
-			for {
-				select {
-				case job := <-t.jobs:
-					job(t.tracer)
-				default:
-					return
-				}
+			for len(t.jobs) > 0 { // nobody else receives
+				(<-t.jobs)(t.tracer)
 			}
+			return
 		}
 	}
 }
@@ -179,16 +175,14 @@ func (o *origin) context() context.Context {
 // origin decides whether an operation on a message with this header is traced; nil: it is not.
 func (t *Tracer) origin(header []byte) *origin {
 	parent := parentOf(header)
-	if parent.IsValid() {
-		if !parent.IsSampled() || !t.limit.Allow() {
-			return nil
-		}
-		return &origin{parent}
+	sampled := parent.IsSampled()
+	if !parent.IsValid() {
+		sampled = t.o.Sample > 0 && rand.Float64() < t.o.Sample
 	}
-	if t.o.Sample <= 0 || rand.Float64() >= t.o.Sample || !t.limit.Allow() {
+	if !sampled || !t.limit.Allow() {
 		return nil
 	}
-	return &origin{}
+	return &origin{parent}
 }
 
 // parentOf reads the traceparent of a message's header. The zero value: it has none.
