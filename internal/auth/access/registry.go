@@ -42,18 +42,17 @@ var (
 // Options of a Registry.
 type Options struct {
 	Keys metadata.Keys
-	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights are enforced also while there is no
-	// user.
+	// Bootstrap is the token of --bootstrap-admin-token-file, or nil. With it rights are enforced even without users.
 	Bootstrap []byte
-	// First is the secret that makes the first administrator, and FirstFile the file that has it; nil = Bootstrap does.
+	// First is the secret that makes the first administrator, and FirstFile its file; nil if Bootstrap does.
 	First     []byte
 	FirstFile string
-	// Enforce: rights are enforced also while there is no user, because an auth service is configured.
+	// Enforce: rights are enforced even without users, because an auth service is configured.
 	Enforce bool
 	Log     logrus.FieldLogger
 }
 
-// Registry keeps the present policy, and changes it. Its methods may be called by any goroutine.
+// Registry has the current policy, and changes it. Its methods may be called by any goroutine.
 type Registry struct {
 	o       Options
 	policy  atomic.Pointer[Policy] // nil until the metadata has answered
@@ -123,16 +122,16 @@ func (r *Registry) publishLocked() {
 	r.policy.Store(p)
 }
 
-// Always reports whether rights are enforced also while there is no user.
+// Always reports whether rights are enforced even without users.
 func (r *Registry) Always() bool { return r.o.Enforce || r.o.Bootstrap != nil }
 
-// Policy is the present policy; nil until the metadata has answered.
+// Policy is the current policy; nil until the metadata has answered.
 func (r *Registry) Policy() *Policy { return r.policy.Load() }
 
 // Changed is closed with the next change of the policy.
 func (r *Registry) Changed() <-chan struct{} { return r.changed.Changed() }
 
-// Verify gives the identity of a token: ErrBadToken or ErrNotReady. It costs one fast hash.
+// Verify identifies the user of a token by one fast hash: ErrBadToken or ErrNotReady.
 func (r *Registry) Verify(token string) (Identity, error) {
 	p := r.Policy()
 	if p == nil {
@@ -144,13 +143,14 @@ func (r *Registry) Verify(token string) (Identity, error) {
 	return p.verify(token)
 }
 
-// Begins reports whether a token may make the first administrator: it is the secret for that, and there is no administrator.
+// Begins reports whether a token may make the first administrator: it is the secret for that, and the cluster has no
+// administrator.
 func (r *Registry) Begins(token string) bool {
 	p := r.Policy()
 	return p != nil && !p.Administered() && bootstrapped(r.o.First, token)
 }
 
-// FirstFile is the file with the secret that makes the first administrator; "" = there is none.
+// FirstFile is the file with the secret that makes the first administrator, or "".
 func (r *Registry) FirstFile() string { return r.o.FirstFile }
 
 // Users lists all users by name, without the user of the bootstrap token.
@@ -170,7 +170,7 @@ type NewUser struct {
 	Certificate bool // logs in with a certificate of this common name, and has no token
 }
 
-// Create makes a user and gives its token, which is kept nowhere: "" for one that logs in with a certificate, and for
+// Create makes a user and returns its token, which is stored nowhere; "" for a user that logs in with a certificate, and for
 // "anonymous". The first user must be an administrator.
 func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err error) {
 	p := r.Policy()
@@ -201,7 +201,7 @@ func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err err
 	return token, r.commit(ctx, []metadata.Compare{{Key: key}}, metadata.Put{Key: key, Value: u.encode()}, ErrExists)
 }
 
-// Rotate gives a user a new token; the old one is invalid from now on.
+// Rotate issues a new token for a user; the old one is invalid from now on.
 func (r *Registry) Rotate(ctx context.Context, name string) (token string, err error) {
 	err = r.change(ctx, name, func(u *User) error {
 		if u.TokenID == "" {
@@ -222,7 +222,7 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	return r.replace(ctx, u, 0, metadata.Put{Key: r.o.Keys.User(name), Delete: true})
 }
 
-// GrantTopic gives rights on the topics of a pattern.
+// GrantTopic adds rights on the topics of a pattern.
 func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
 	if !topic.Valid() {
 		return fmt.Errorf("%w: pattern %q", ErrInvalid, topic)
@@ -243,7 +243,7 @@ func (r *Registry) RevokeTopic(ctx context.Context, name string, topic Pattern, 
 	})
 }
 
-// GrantCluster gives rights on the cluster.
+// GrantCluster adds rights on the cluster.
 func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) error {
 	if name == AnonymousUser && rights&AdministerCluster != 0 {
 		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
@@ -254,7 +254,7 @@ func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) 
 	})
 }
 
-// RevokeCluster removes rights on the cluster. The last administrator keeps the right to administer.
+// RevokeCluster removes rights on the cluster. The last administrator stays one.
 func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
 		u.Cluster &^= rights
@@ -312,8 +312,8 @@ func (r *Registry) change(ctx context.Context, name string, by func(*User) error
 	return r.replace(ctx, u, next.Cluster, metadata.Put{Key: r.o.Keys.User(name), Value: next.encode()})
 }
 
-// replace writes the key of a user, unless it has changed, or the cluster would have no administrator: the record of another one must not
-// have changed either.
+// replace writes the key of a user, unless the key has changed, or the cluster would have no administrator: the key of another
+// administrator must not have changed either.
 func (r *Registry) replace(ctx context.Context, u *User, rights Right, put metadata.Put) error {
 	compare := []metadata.Compare{{Key: put.Key, Create: -1, Mod: u.Revision}}
 	if u.Cluster&^rights&AdministerCluster != 0 {

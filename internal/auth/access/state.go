@@ -42,8 +42,7 @@ func (u *User) encode() []byte {
 	return metadata.Encode(s)
 }
 
-// decodeUser reads the value of a user's key. Of a value that it cannot read it gives the error, and a user without rights or
-// credentials (invariant 2).
+// decodeUser reads the value of a user's key. With an error it returns a user without rights or credentials (invariant 2).
 func decodeUser(name string, e metadata.Entry) (*User, error) {
 	var s state
 	nobody := &User{Name: name, Revision: e.Mod}
@@ -67,7 +66,7 @@ func decodeUser(name string, e metadata.Entry) (*User, error) {
 	return u, nil
 }
 
-// validName checks the name of a user that is made.
+// validName checks the name of a new user.
 func validName(name string) error {
 	switch {
 	case !api.ValidName(name) || strings.ContainsRune(name, '#'):
@@ -88,7 +87,7 @@ func (u *User) granted(topic Pattern, rights Right) []Grant {
 	return append(grants, Grant{Topic: topic, Rights: rights})
 }
 
-// revoked gives the grants with some rights less on exactly this pattern.
+// revoked returns the grants without some rights on exactly this pattern.
 func (u *User) revoked(topic Pattern, rights Right) (grants []Grant) {
 	for _, g := range u.Grants {
 		if g.Topic == topic {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// MaxTime bounds an invitation: a forgotten one must not stay for ever.
+	// MaxTime bounds an invitation: a forgotten one must not stay forever.
 	MaxTime = 7 * 24 * time.Hour
 	// maxInvited bounds the invitations of a cluster, so that a transaction can remove all of them.
 	maxInvited = 100

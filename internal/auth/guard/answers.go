@@ -18,20 +18,20 @@ import (
 const (
 	// maxAnswers bounds the answers of the auth service that are kept.
 	maxAnswers = 4096
-	// AnswerHolds is how long the last answer about a client holds after its end, while the auth service gives no usable one.
-	// Only a denial ends it before.
+	// AnswerHolds is how long the last answer about a client stays valid after its expiry, while the auth service gives no usable
+	// one. Only a denial ends it before.
 	AnswerHolds = time.Hour
-	// firstRetry is the time after a question without a usable answer until the client is asked about again. It doubles, up to
+	// firstRetry is the time from a query without a usable answer to the next one about the client. It doubles, up to
 	// longestRetry.
 	firstRetry, longestRetry = 5 * time.Second, time.Minute
-	// denialHolds is how long a denial is not asked about again.
+	// denialHolds is how long a denial is not queried again.
 	denialHolds = 5 * time.Second
-	// askTime bounds a question, and retryTime one after a question without a usable answer, while the last answer holds: a put
+	// askTime bounds a query, and retryTime one after a query without a usable answer while the last answer is still valid: a put
 	// waits for it.
 	askTime, retryTime = 10 * time.Second, time.Second
-	// troubleTime is how long no other client, whose last answer holds, is asked about after such a question.
+	// troubleTime is how long after such a query no other client with a valid last answer is queried.
 	troubleTime = time.Second
-	// outageEnds is the time after the last question without a usable answer when the outage counts as over, because there are no
+	// outageEnds is how long after the last query without a usable answer the outage counts as over, because there are no
 	// queries.
 	outageEnds = 5 * time.Minute
 	// outageLine is the least time between two log lines about an outage.
@@ -59,7 +59,7 @@ type answer struct {
 	denied error         // the service has denied the client since; nil: it has not
 	next   time.Time     // the service is not asked before
 	pause  time.Duration // until the next question; 0: the last one had a usable answer
-	asking chan struct{} // closed at the end of the present question; nil if there is none
+	asking chan struct{} // closed at the end of the current question, or nil
 }
 
 func newAnswers(external Querier, log logrus.FieldLogger) *answers {
@@ -68,7 +68,7 @@ func newAnswers(external Querier, log logrus.FieldLogger) *answers {
 	return a
 }
 
-// sum names a request without keeping its secret.
+// sum identifies a request without storing its secret.
 func (a *answers) sum(r authd.Request) (sum [sha256.Size]byte) {
 	m := hmac.New(sha256.New, a.key[:])
 	_, _ = fmt.Fprintf(m, "%q %t %q %q", r.RemoteIP, r.TLS, r.CommonName, r.Secret) // a hash takes everything
@@ -93,7 +93,7 @@ func (a *answers) find(r authd.Request) *answer {
 	return known
 }
 
-// ask asks about a client that is not known. Errors are those of query.
+// ask queries the auth service about a client that is not known. Errors are those of query.
 func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
 	if known := a.find(r); known != nil { // another login with the same credentials was quicker
 		return known, nil
@@ -110,7 +110,7 @@ func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
 	return known, nil
 }
 
-// keep gives the answer about a client that has one now.
+// keep finds or adds the answer about a client.
 func (a *answers) keep(r authd.Request) *answer {
 	sum := a.sum(r)
 	a.mu.Lock()
@@ -127,7 +127,7 @@ func (a *answers) keep(r authd.Request) *answer {
 	return known
 }
 
-// query asks the auth service. Errors wrap ErrBadLogin, ErrNoAuthorizations and ErrAuthService; the first two are denials.
+// query asks the auth service. Errors wrap ErrBadLogin or ErrNoAuthorizations, which are denials, or ErrAuthService.
 func (a *answers) query(ctx context.Context, r authd.Request) (*authd.State, error) {
 	state, err := a.external.Query(ctx, r)
 	switch {
@@ -145,8 +145,8 @@ func denial(err error) bool {
 	return errors.Is(err, ErrBadLogin) || errors.Is(err, ErrNoAuthorizations)
 }
 
-// note keeps the state of the auth service after a question, and logs its changes. If the client has gone, the service has not
-// answered in the time that it had.
+// note records the state of the auth service after a query, and logs changes. A query that its client abandoned says nothing
+// about it.
 func (a *answers) note(ctx context.Context, err error) {
 	usable := err == nil || denial(err)
 	if !usable && errors.Is(ctx.Err(), context.Canceled) {
@@ -161,7 +161,7 @@ func (a *answers) note(ctx context.Context, err error) {
 	}
 }
 
-// noteState returns for how long there has been an outage, and whether it, or its end, is logged.
+// noteState returns how long the outage has lasted, and whether it, or its end, is to be logged.
 func (a *answers) noteState(now time.Time, usable bool) (lasted time.Duration, due bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,7 +181,7 @@ func (a *answers) noteState(now time.Time, usable bool) (lasted time.Duration, d
 	return now.Sub(o.since), due
 }
 
-// unanswered is for how long the auth service has given no usable answer; 0: it does, or there were no queries.
+// unanswered is how long the auth service has given no usable answer; 0: it answers, or there were no queries.
 func (a *answers) unanswered(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,9 +197,9 @@ func (a *answers) inTrouble(now time.Time) bool {
 	return now.Before(a.outage.trouble)
 }
 
-// current gives the answer about a client as it is now: the last one while it is valid, else that to a new question. If the auth
-// service gives no usable one, the last one holds on for AnswerHolds. Errors wrap ErrBadLogin, ErrNoAuthorizations, ErrUnanswered
-// and ErrAuthService together, or are that of ctx.
+// current is the present answer about a client: the last one while it is valid, else that to a new query. Without a usable answer
+// the last one stays valid for AnswerHolds. Errors wrap ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService
+// together, or are that of ctx.
 func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {
 	for {
 		now, trouble := time.Now(), a.inTrouble(time.Now())
@@ -241,7 +241,7 @@ func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*au
 
 var errUnanswered = fmt.Errorf("%w: %w", ErrUnanswered, ErrAuthService)
 
-// settle keeps the result of a question.
+// settle records the result of a query.
 func (a *answers) settle(ctx context.Context, of *answer, next *authd.State, err error) (*authd.State, error) {
 	now := time.Now()
 	of.mu.Lock()

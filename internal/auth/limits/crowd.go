@@ -90,7 +90,7 @@ func (c *Crowd[T]) enterRank(n *network[T]) {
 	n.place = c.ranks[n.members.Len()].PushBack(n)
 }
 
-// Next is the member that goes when there are too many; nil if there is none.
+// Next is the member that is removed when there are too many, or nil.
 func (c *Crowd[T]) Next() *Member[T] {
 	if c.members == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (c *Crowd[T]) Next() *Member[T] {
 	return c.ranks[len(c.ranks)-1].Front().Value.(*network[T]).oldest()
 }
 
-// Oldest is the oldest member of a network; nil if there is none.
+// Oldest is the oldest member of a network, or nil.
 func (c *Crowd[T]) Oldest(from netip.Prefix) *Member[T] {
 	if n := c.of[from]; n != nil {
 		return n.oldest()

@@ -18,7 +18,7 @@ import (
 //
 // Invariants
 //
-//  1. A put that is larger than a bucket passes when the bucket is full, and leaves a debt: no put is refused for ever, and the
+//  1. A put that is larger than a bucket passes when the bucket is full, and leaves a debt: no put is refused forever, and the
 //     mean rate holds.
 //  2. Without a limit, Allow takes no lock and allocates nothing.
 //  3. The map of a Set is bounded. If it overflows, all buckets start full again.
@@ -58,7 +58,7 @@ func (l *limiter) allow(now time.Time, messages, bytes int) bool {
 	return ok
 }
 
-// take takes n tokens if they are there, and leaves a debt if n is more than the bucket holds. undo gives the tokens back.
+// take takes n tokens if they are there, and leaves a debt if n is more than the bucket has. undo returns the tokens.
 func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 	if b == nil || n <= 0 {
 		return func() {}, true
@@ -83,7 +83,7 @@ func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 // maxEntries bounds a Set.
 const maxEntries = 1 << 16
 
-// Rates has the buckets of many users or topics. The zero Set is ready for use.
+// Rates has the buckets of many users or topics. The zero value is ready for use.
 type Rates[K comparable] struct {
 	mu sync.RWMutex
 	of map[K]*limiter

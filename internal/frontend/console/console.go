@@ -71,12 +71,12 @@ type Options struct {
 	Metrics *metrics.Recorder
 	Events  *events.Recorder
 	Audit   *guard.Audit // nil = none
-	// Connections counts the clients' connections; Clients says what they do. nil if there are none.
+	// Connections counts the clients' connections; Clients says what they do. nil without any.
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []api.ConsumerStats
 	Etcd        func() Etcd // nil = none
-	// AuthUnanswered is for how long the authorization service has given no usable answer; nil if there is none.
+	// AuthUnanswered is for how long the authorization service has given no usable answer, or nil.
 	AuthUnanswered func() time.Duration
 	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate; nil if
 	// there are none.

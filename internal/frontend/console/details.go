@@ -228,7 +228,7 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 	return d, nil
 }
 
-// ownReplica is the replica of a partition here; nil if there is none.
+// ownReplica is the replica of a partition here, or nil.
 func (c *Console) ownReplica(topic string, partition uint16) *api.ReplicaSample {
 	if r, ok := c.o.Cluster.Replica(topic, partition); ok {
 		return &r

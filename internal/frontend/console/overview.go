@@ -175,7 +175,7 @@ func behind(channels []Channel) []Behind {
 	return first(late, maxBehind)
 }
 
-// why gives the likely reason for a channel's lag.
+// why returns the likely reason for a channel's lag.
 func why(ch *Channel) string {
 	switch {
 	case ch.Paused:
@@ -215,8 +215,8 @@ var roots = []string{
 	health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
 
-// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so that registrations end
-// and no broker gets a new one.
+// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so that registrations
+// end and no broker gets a new one.
 func cause(v api.ClusterView, report health.Report, full bool) string {
 	if report.State == health.Healthy {
 		return ""

@@ -78,8 +78,8 @@ func (c *Console) Keep(ctx context.Context) {
 	}
 }
 
-// noteOwed keeps the longest time that each other broker owed an acknowledgement since the last sample. Several checks in
-// a step notice a broker that stalls now and then; one check would seldom do.
+// noteOwed keeps the longest time that each other broker owed an acknowledgement since the last sample. Several checks in a step
+// notice a broker that stalls now and then; one check would seldom do.
 func (c *Console) noteOwed() {
 	owed := c.o.Cluster.Owed()
 	c.mu.Lock()

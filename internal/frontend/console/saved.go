@@ -195,7 +195,7 @@ func (c *Console) trackOf(kind trackKind, name string) *saved {
 	return s
 }
 
-// track is a track by its name; nil if there is none.
+// track is a track by its name, or nil.
 func (k *sampled) track(kind trackKind, name string) *track {
 	switch kind {
 	case ofBroker:

@@ -78,7 +78,7 @@ func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 	}
 	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, Topic: of.Topic, Channel: of.Channel}, of.Broker)
 	step := c.o.Step.Milliseconds()
-	to := time.Now().UnixMilli()/step - 1 // the present slot may have no sample yet
+	to := time.Now().UnixMilli()/step - 1 // the current slot may have no sample yet
 	c.mu.Lock()
 	to = max(to, c.kept.slot)
 	c.mu.Unlock()

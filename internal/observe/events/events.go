@@ -111,7 +111,7 @@ func New() *Recorder {
 	return &Recorder{partitions: ring{limit: maxPartitionEvents}, others: ring{limit: maxEvents}}
 }
 
-// Add keeps an event. Without a time it gets the present one.
+// Add keeps an event. Without a time it gets the current one.
 func (r *Recorder) Add(e Event) {
 	if r == nil {
 		return
