@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -61,38 +62,34 @@ func (t *turns) take(ctx context.Context, host string) (done func(refused bool),
 	if l == nil {
 		return nil, ErrTooManyFailures
 	}
-	leave := func(seats int, refused bool) {
-		if seats > 1 {
-			<-t.asking
-		}
-		if seats > 0 {
-			<-l.asking
-		}
+	if err = acquire(ctx, l.asking); err != nil {
+		t.leave(l, false)
+		return nil, err
+	}
+	if concurrency.Sleep(ctx, t.pause(l)); ctx.Err() == nil {
+		err = acquire(ctx, t.asking)
+	} else {
+		err = ctx.Err()
+	}
+	if err != nil {
+		<-l.asking
+		t.leave(l, false)
+		return nil, err
+	}
+	return func(refused bool) {
+		<-t.asking
+		<-l.asking
 		t.leave(l, refused)
-	}
+	}, nil
+}
+
+func acquire(ctx context.Context, seats chan struct{}) error {
 	select {
-	case l.asking <- struct{}{}:
+	case seats <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		leave(0, false)
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	if wait := t.pause(l); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			leave(1, false)
-			return nil, ctx.Err()
-		}
-	}
-	select {
-	case t.asking <- struct{}{}:
-	case <-ctx.Done():
-		leave(1, false)
-		return nil, ctx.Err()
-	}
-	return func(refused bool) { leave(2, refused) }, nil
 }
 
 // join returns the line of an address, nil if it is too long.

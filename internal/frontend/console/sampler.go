@@ -34,19 +34,18 @@ type sampled struct {
 	rates    map[string]rates             // by topic, and by topic/channel
 	live     Live                         // the rates and latencies of the last step
 	owed     map[ident.Node]time.Duration // the longest since the last sample
-	broker   *track
-	ofTopic  *tracks
-	ofChan   *tracks
+	rings    map[trackKind]*tracks
 	firstRun int64 // slot of the first sample
 }
 
 func newSampled() sampled {
 	return sampled{
-		broker:  newTrack(len(brokerSeries)),
-		ofTopic: newTracks(maxTopics, len(topicSeries)),
-		ofChan:  newTracks(maxChannels, len(channelSeries)),
-		rates:   map[string]rates{},
-		rises:   rises{},
+		rings: map[trackKind]*tracks{
+			ofBroker:  newTracks(1, len(brokerSeries)),
+			ofTopic:   newTracks(maxTopics, len(topicSeries)),
+			ofChannel: newTracks(maxChannels, len(channelSeries)),
+		},
+		rates: map[string]rates{}, rises: rises{},
 	}
 }
 
@@ -123,7 +122,7 @@ func (c *Console) sample(now time.Time) {
 	}
 	sums := k.sampleTopics(slot, topics, elapsed)
 	k.rateBroker(&live, totals, elapsed, sums)
-	k.broker.set(slot, []float32{
+	k.rings[ofBroker].get("", slot, true).set(slot, []float32{
 		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
 		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), point(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
 	})
@@ -134,9 +133,9 @@ func (c *Console) sample(now time.Time) {
 // clearUpTo removes the values of the slots after the last sample: they are an hour old.
 func (k *sampled) clearUpTo(slot int64) {
 	for s := max(k.slot+1, slot-ringPoints+1); s <= slot; s++ {
-		k.broker.clear(s)
-		k.ofTopic.clear(s)
-		k.ofChan.clear(s)
+		for _, r := range k.rings {
+			r.clear(s)
+		}
 	}
 }
 
@@ -172,7 +171,7 @@ func (k *sampled) sampleTopics(slot int64, topics []api.TopicSample, elapsed flo
 		}
 		all.lag = max(all.lag, lag)
 		active := depth > 0 || lag > 0 || r.puts != nil && *r.puts > 0
-		if x := k.ofTopic.get(t.Topic, slot, active); x != nil {
+		if x := k.rings[ofTopic].get(t.Topic, slot, active); x != nil {
 			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds()), float32(t.KeptBytes)})
 		}
 	}
@@ -192,7 +191,7 @@ func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample,
 		}
 	}
 	active := ch.Depth+ch.InFlight+ch.Deferred > 0 || r.finishes != nil && *r.finishes > 0
-	if x := k.ofChan.get(name, slot, active); x != nil {
+	if x := k.rings[ofChannel].get(name, slot, active); x != nil {
 		x.set(slot, []float32{float32(ch.Depth), float32(ch.InFlight), float32(ch.Deferred), float32(ch.Lag.Seconds()), point(r.finishes)})
 	}
 	if r.finishes == nil {

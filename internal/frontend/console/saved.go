@@ -166,25 +166,26 @@ type namedTrack struct {
 	last int64
 }
 
-// tracks lists the tracks, those that were active last first.
+// tracks lists the tracks: the broker's, and then the most recently active first.
 func (c *Console) tracks() (list []namedTrack) {
 	c.mu.Lock()
-	for n, t := range c.kept.ofTopic.of {
-		list = append(list, namedTrack{ofTopic, n, t.last})
-	}
-	for n, t := range c.kept.ofChan.of {
-		list = append(list, namedTrack{ofChannel, n, t.last})
+	for kind, r := range c.kept.rings {
+		for name, t := range r.of {
+			list = append(list, namedTrack{kind, name, t.last})
+		}
 	}
 	c.mu.Unlock()
-	slices.SortFunc(list, func(a, b namedTrack) int { return cmp.Or(cmp.Compare(b.last, a.last), cmp.Compare(a.name, b.name)) })
-	return append([]namedTrack{{kind: ofBroker}}, list...)
+	slices.SortFunc(list, func(a, b namedTrack) int {
+		return cmp.Or(cmp.Compare(min(a.kind, ofTopic), min(b.kind, ofTopic)), cmp.Compare(b.last, a.last), cmp.Compare(a.name, b.name))
+	})
+	return list
 }
 
 // trackOf copies a track. Without one of the name the part is empty.
 func (c *Console) trackOf(kind trackKind, name string) *saved {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.kept.track(kind, name)
+	t := c.kept.rings[kind].of[name]
 	if t == nil {
 		return &saved{}
 	}
@@ -193,19 +194,6 @@ func (c *Console) trackOf(kind trackKind, name string) *saved {
 		s.Points = append(s.Points, slices.Clone(t.points[i][:]))
 	}
 	return s
-}
-
-// track is a track by its name, or nil.
-func (k *sampled) track(kind trackKind, name string) *track {
-	switch kind {
-	case ofBroker:
-		return k.broker
-	case ofTopic:
-		return k.ofTopic.of[name]
-	case ofChannel:
-		return k.ofChan.of[name]
-	}
-	return nil
 }
 
 // restore takes what an earlier process of this broker has saved. The caller has started nothing yet.
@@ -264,18 +252,14 @@ func (c *Console) restore() error {
 
 // take adds a track that was saved.
 func (k *sampled) take(s *saved) {
-	t := k.broker
-	switch s.Kind {
-	case ofTopic:
-		t = k.ofTopic.get(s.Name, s.Last, true)
-	case ofChannel:
-		t = k.ofChan.get(s.Name, s.Last, true)
-	}
-	if t == nil || len(s.Points) != len(t.points) {
+	r := k.rings[s.Kind]
+	if r == nil || len(s.Points) != r.series {
 		return // of a build with other series
 	}
-	t.last = s.Last
-	for i := range t.points {
-		copy(t.points[i][:], s.Points[i])
+	if t := r.get(s.Name, s.Last, true); t != nil {
+		t.last = s.Last
+		for i := range t.points {
+			copy(t.points[i][:], s.Points[i])
+		}
 	}
 }

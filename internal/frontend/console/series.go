@@ -48,7 +48,7 @@ func (c *Console) ownSeries(q question) line {
 	from := max(to-ringPoints+1, k.firstRun)
 	l := line{From: from, StepMS: c.o.Step.Milliseconds(), Series: map[string]Points{}}
 	kind, name, names := seriesOf(q.Topic, q.Channel)
-	t := k.track(kind, name)
+	t := k.rings[kind].of[name]
 	if t == nil || k.at.IsZero() {
 		return l
 	}
