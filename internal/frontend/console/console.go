@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// DefaultStep is the distance of two points of a series.
+	// DefaultStep is the time between two points of a series.
 	DefaultStep = 10 * time.Second
 	// askTimeout bounds the wait for one broker.
 	askTimeout = time.Second
-	// tableFor is how long a table of all topics serves at least: the pages of many viewers share it. A table, and a broker's
-	// part of it, serve for timesCost times the time that they took, so that open pages take a twentieth of a processor at most.
-	// A part serves for at most tableFor, a table for at most tableForMost.
+	// tableFor is how long a table of all topics is used at least: the pages of many viewers share it. A table, and a broker's
+	// part of it, is used for timesCost times the time that it took, so that open pages take at most a twentieth of a processor.
+	// A part is used for at most tableFor, a table for at most tableForMost.
 	tableFor, tableForMost = time.Second, 5 * time.Second
 	timesCost              = 20
-	// keepTableFor is how long it is in memory after the last question.
+	// keepTableFor is how long it stays in memory after the last question.
 	keepTableFor = 10 * time.Second
 )
 
@@ -42,7 +42,7 @@ var (
 
 // Cluster is the serving broker; *coordinator.Broker is one.
 type Cluster interface {
-	// View is the cluster by the metadata. It asks no other broker and waits for nothing. Its topics are shared.
+	// View is the cluster in the metadata. It asks no other broker and does not wait. Its topics are shared.
 	View() api.ClusterView
 	// Members is View without the topics, and TopicView is one of them.
 	Members() api.ClusterView
@@ -55,7 +55,7 @@ type Cluster interface {
 	Faults() api.FaultSample
 	// Damage lists the damaged places of the replicas here.
 	Damage() []api.PlacedDamage
-	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an acknowledgement: the longest
+	// Owed is how long replicas on each other broker have owed an acknowledgement to this broker, which leads them: the longest
 	// of its partitions.
 	Owed() map[ident.Node]time.Duration
 	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
@@ -71,19 +71,18 @@ type Options struct {
 	Metrics *metrics.Recorder
 	Events  *events.Recorder
 	Audit   *guard.Audit // nil = none
-	// Connections counts the clients' connections; Clients says what they do. nil without any.
+	// Connections counts the clients' connections, and Clients what they do; both may be nil.
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []api.ConsumerStats
 	Etcd        func() Etcd // nil = none
-	// AuthUnanswered is for how long the authorization service has given no usable answer, or nil.
+	// AuthUnanswered is how long the authorization service has given no usable answer; nil without one.
 	AuthUnanswered func() time.Duration
-	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate; nil if
-	// there are none.
+	// Certificates are the expiry times, and the reasons why files cannot be used, by the use of the certificate; may be nil.
 	Certificates func() (ends map[string]time.Time, faults map[string]string)
 	Started      time.Time
 	Step         time.Duration // 0 = DefaultStep
-	// File keeps the last hour, the events and the audit over a restart; "" = nothing does. Log is required with it.
+	// File has the last hour, the events and the audit over a restart; "" = they are lost. Log is required with it.
 	File string
 	Log  logrus.FieldLogger
 }
@@ -94,8 +93,8 @@ type Console struct {
 	self ident.Node
 	mu   sync.Mutex // a leaf
 	kept sampled    // guarded by mu
-	// connected is the time since which the metadata has answered every poll of this broker, which then has all changes in it.
-	// Zero: it does not answer, or there was no look yet. Guarded by mu.
+	// connected is the time since which the metadata has answered every check, so that this broker has all changes since. Zero:
+	// it does not answer, or was not checked yet. Guarded by mu.
 	connected time.Time
 	alarms    alarms
 	saving    chan struct{} // capacity 1: has an element while the file is written
@@ -159,7 +158,7 @@ type question struct {
 	Kinds     []string `json:"kinds,omitempty"`
 	Broker    string   `json:"broker,omitempty"`
 	Audit     bool     `json:"audit,omitempty"`
-	// Without the events in the metadata from this time on, which the asking broker has itself. 0: with all.
+	// WithoutClusterMS: without the events of the metadata from this time on, which the asking broker has itself. 0: with all.
 	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
 	OnePart          bool  `json:"one_partition,omitempty"`
 }
@@ -205,8 +204,7 @@ type answerOf[A any] struct {
 	answer A
 }
 
-// askAll puts a question to all brokers of a view at once; only, if not "", to one of them. The answers come in the order of the
-// names.
+// askAll puts a question to all brokers of a view at once, or to only one of them. The answers come in the order of the names.
 func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q question, only ident.Node) (answers []answerOf[A], missing []Unreachable) {
 	raw, err := json.Marshal(q)
 	missing = []Unreachable{}
@@ -244,7 +242,7 @@ func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q questio
 	return answers, missing
 }
 
-// ask puts a question, whose JSON is raw, to one broker. This broker's own answer takes no detour.
+// ask puts a question, whose JSON is raw, to one broker.
 func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
 	if n == c.self {
 		q.WithoutClusterMS = 0

@@ -49,8 +49,8 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	return d, nil
 }
 
-// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the table may be of before
-// the topic was made.
+// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the table may be older than
+// the topic.
 func (c *Console) present(t *table, topic string) api.ClusterView {
 	v := c.o.Cluster.Members()
 	if x, ok := c.o.Cluster.TopicView(topic); ok {
@@ -173,8 +173,8 @@ func (d *ChannelDetail) addParts(leader ident.Node, parts []api.ChannelPartition
 	}
 }
 
-// letters is the number of dead letters in a topic that were not moved back; nil = a leader of the topic gave no answer, or there
-// is no such topic.
+// letters is the number of dead letters in a topic that were not moved back; nil if a leader of the topic gave no answer, or the
+// topic does not exist.
 func (c *Console) letters(ctx context.Context, topic string) *int64 {
 	t := c.table(ctx)
 	partitions := partitionsOf(t.view, topic)

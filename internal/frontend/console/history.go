@@ -18,11 +18,11 @@ import (
 const (
 	// MaxEvents bounds the events of one answer.
 	MaxEvents = 1000
-	// askedEvents bounds the events that one broker sends. Equal events of many partitions become one.
+	// askedEvents bounds the events that one broker sends. Equal events of several partitions become one.
 	askedEvents = 5000
-	// sameChange is how far changes of several partitions may be apart to be one event.
+	// sameChange is how far apart changes of several partitions may be to count as one event.
 	sameChange = 2 * time.Second
-	// sameAlarm is how far the times may be apart at which brokers notice one fault.
+	// sameAlarm is how far apart the times may be at which brokers notice one fault.
 	sameAlarm = 30 * time.Second
 )
 
@@ -141,11 +141,11 @@ func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	return out
 }
 
-// clocksDiffer is by how much the clocks of two brokers may differ, so that no event is left out that happened before this broker
-// had the metadata.
+// clocksDiffer is how far the clocks of two brokers may differ, so that no event is left out that happened before this broker had
+// the metadata.
 const clocksDiffer = time.Minute
 
-// hasClusterEventsFrom is the time in milliseconds since which this broker has all events in the metadata: the other brokers need
+// hasClusterEventsFrom is the time in milliseconds since which this broker has all events of the metadata. The other brokers need
 // not send theirs, which are the most after the death of a broker with many leaders. 0: it asks for all, because the metadata
 // does not answer.
 func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
@@ -177,8 +177,8 @@ type joined struct {
 	where []string
 }
 
-// fold makes one event of the same change of several partitions at one time, and of one fault that several brokers noticed. The
-// events come in the order of their times.
+// fold joins the same change of several partitions at one time, and one fault that several brokers noticed. The events come in
+// the order of their times.
 func fold(list []*joined) (out []*joined) {
 	open := map[string]*joined{}
 	for _, x := range list {
@@ -196,7 +196,7 @@ func fold(list []*joined) (out []*joined) {
 	return out
 }
 
-// group is the same for events that may become one; "" = it stays alone.
+// group is the same for events that may become one, "" for an event that does not.
 func (x *joined) group() (group string, within time.Duration) {
 	switch x.e.Kind {
 	case events.Election:

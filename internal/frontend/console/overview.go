@@ -110,7 +110,7 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	return o
 }
 
-// silent are the live brokers that gave no answer, as package health takes them.
+// silent are the live brokers that gave no answer, in the form of package health.
 func silent(missing []Unreachable) (out []string) {
 	for _, m := range missing {
 		if m.Reason != "dead" {
@@ -190,12 +190,12 @@ func why(ch *Channel) string {
 	return "its consumers are slower than its producers were"
 }
 
-// reportedFor is how long the report of a broker about its own fault explains alarms: a fault that persists is reported every
+// reportedFor is how long the report of a broker about its own fault explains alarms: a persistent fault is reported every
 // minute.
 const reportedFor = 2 * time.Minute
 
-// reported is what a broker said lately of its own fault, if that explains an alarm: a replica that refuses its leader does not
-// catch up, and a broker whose disk hangs need not be started. "" if none did.
+// reported is the latest report of a broker about its own fault that explains an alarm, or "": a replica that refuses its leader
+// does not catch up, and a broker whose disk hangs need not be started.
 func reported(changes []Event, report health.Report, now time.Time) string {
 	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerHangs: events.StoreFailed}
 	for _, a := range report.Alarms {

@@ -34,8 +34,7 @@ func (p Points) MarshalJSON() ([]byte, error) {
 
 var noValue = float32(math.NaN())
 
-// track is the rings of one object: for each of its series the last ringPoints values. The value of slot s stands at s %
-// ringPoints.
+// track is the rings of one object: for each of its series the last ringPoints values. The value of slot s is at s % ringPoints.
 type track struct {
 	points [][ringPoints]float32
 	last   int64 // slot of the last value that is not 0: the least recent gives way

@@ -49,8 +49,8 @@ func newSampled() sampled {
 	}
 }
 
-// Keep samples this broker until ctx ends, and then saves the samples. If a check of the alarms takes long, the next one comes
-// later, so that the checks take at most a fiftieth of a processor in a large cluster.
+// Keep samples this broker until ctx ends, and then saves the samples. If a check of the alarms takes long, the next one is
+// delayed, so that in a large cluster the checks take at most a fiftieth of a processor.
 func (c *Console) Keep(ctx context.Context) {
 	step := time.NewTicker(c.o.Step)
 	defer step.Stop()
@@ -77,8 +77,8 @@ func (c *Console) Keep(ctx context.Context) {
 	}
 }
 
-// noteOwed keeps the longest time that each other broker owed an acknowledgement since the last sample. Several checks in a step
-// notice a broker that stalls now and then; one check would seldom do.
+// noteOwed records the longest time that each other broker owed an acknowledgement since the last sample. Several checks in a
+// step notice a broker that stalls now and then, which one check would seldom do.
 func (c *Console) noteOwed() {
 	owed := c.o.Cluster.Owed()
 	c.mu.Lock()
@@ -91,7 +91,7 @@ func (c *Console) noteOwed() {
 	}
 }
 
-// owesOf returns the durations in seconds, including those of the previous step.
+// owesOf returns the durations in seconds, with those of the previous step.
 func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) map[ident.Node]float64 {
 	out := maps.Clone(before)
 	if out == nil {
@@ -146,7 +146,7 @@ type sums struct {
 	finishes float64
 }
 
-// sampleTopics sets the rates and the rings of the topics. elapsed 0 = there is no sample before.
+// sampleTopics sets the rates and the rings of the topics. elapsed is 0 for the first sample.
 func (k *sampled) sampleTopics(slot int64, topics []api.TopicSample, elapsed float64) (all sums) {
 	before := k.topics
 	k.topics, k.rates = make(map[string]*api.TopicSample, len(topics)), make(map[string]rates, len(k.rates))
@@ -178,7 +178,7 @@ func (k *sampled) sampleTopics(slot int64, topics []api.TopicSample, elapsed flo
 	return all
 }
 
-// sampleChannel returns how many messages a second the channel has passed; 0 if that is unknown.
+// sampleChannel returns how many messages a second the channel finished, 0 if that is unknown.
 func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample, before *api.TopicSample, elapsed float64) float64 {
 	name, r := topic+"/"+ch.Channel, rates{}
 	if before != nil {
@@ -200,7 +200,7 @@ func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample,
 	return *r.finishes
 }
 
-// rateBroker fills in the rates and the latencies since the sample before.
+// rateBroker fills in the rates and the latencies since the previous sample.
 func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64, s sums) {
 	if elapsed == 0 {
 		return
@@ -306,7 +306,7 @@ func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	return own
 }
 
-// rises has the last look at which each counter had grown.
+// rises has the last check at which each counter had grown.
 type rises map[string]rise
 
 type rise struct {
@@ -314,7 +314,7 @@ type rise struct {
 	at    time.Time
 }
 
-// since notes a counter, and returns for how long it has not grown; false if it is 0.
+// since records a counter, and returns for how long it has not grown; false if it is 0.
 func (r rises) since(counter string, count float64, now time.Time) (time.Duration, bool) {
 	last := r[counter]
 	if count > last.count {

@@ -59,7 +59,7 @@ func (c *Console) ownPart() part {
 	return c.given.part
 }
 
-// ownRows is this broker's part as JSON with short rows, for the consoles of the others.
+// ownRows is this broker's part as JSON with short rows, for the other consoles.
 func (c *Console) ownRows() ([]byte, error) {
 	o := &c.given
 	o.Lock()
@@ -119,7 +119,7 @@ func channelRow(topic string, ch *api.ChannelSample, finishes *float64) Channel 
 // seconds rounds to milliseconds: an answer has thousands of them.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// table asks all brokers for their parts, or returns the last table while it serves. The caller must not change the table.
+// table asks all brokers for their parts, or returns the last table while it is used. The caller must not change it.
 func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
@@ -161,7 +161,7 @@ func (c *Console) forget() {
 	}
 }
 
-// join adds up the parts. A topic without a leader is in the table, too.
+// join adds up the parts. The table also has topics without a leader.
 func (t *table) join(v api.ClusterView, parts []answerOf[part]) {
 	for i := range parts {
 		t.live[parts[i].broker] = &parts[i].answer.Live
@@ -201,7 +201,7 @@ func (t *table) listTopics(v api.ClusterView) (at map[string]int) {
 	return at
 }
 
-// addParts adds the brokers' parts to the rows of the topics, and makes those of the channels.
+// addParts adds the brokers' parts to the rows of the topics, and makes the rows of the channels.
 func (t *table) addParts(at map[string]int, parts []answerOf[part]) {
 	rows := 0
 	for i := range parts {
@@ -341,7 +341,7 @@ func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
 	return out
 }
 
-// key has the values by which rows are sorted, but for their names.
+// key has the values by which rows are sorted, apart from their names.
 type key struct {
 	depth int64
 	lag   float64
@@ -435,7 +435,7 @@ func (t *table) brokers(self ident.Node) []Broker {
 	return out
 }
 
-// behind is the longest time for which leaders waited for the replicas on a broker.
+// behind is the longest time that leaders waited for the replicas on a broker.
 func (t *table) behind(n ident.Node) (longest *float64) {
 	for _, live := range t.live {
 		if d, ok := live.Owes[n]; ok && (longest == nil || d > *longest) {

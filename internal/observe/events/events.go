@@ -80,7 +80,7 @@ func (e *Event) OfPartition() bool {
 	return false
 }
 
-// Key is the same for one event that several brokers saw. It is "" for an event that one broker alone has.
+// Key identifies an event that several brokers saw. It is "" for an event of only one broker.
 func (e *Event) Key() string {
 	if !e.OfCluster {
 		return ""
@@ -99,7 +99,7 @@ func (e *Event) Key() string {
 	return string(append(b, e.Code...))
 }
 
-// Recorder keeps events. All methods are safe for concurrent use and do nothing on a nil Recorder.
+// Recorder has the events. All methods are safe for concurrent use and do nothing on a nil Recorder.
 type Recorder struct {
 	mu         sync.Mutex
 	partitions ring
@@ -111,7 +111,7 @@ func New() *Recorder {
 	return &Recorder{partitions: ring{limit: maxPartitionEvents}, others: ring{limit: maxEvents}}
 }
 
-// Add keeps an event. Without a time it gets the current one.
+// Add records an event. The default of its time is now.
 func (r *Recorder) Add(e Event) {
 	if r == nil {
 		return
@@ -128,7 +128,7 @@ func (r *Recorder) Add(e Event) {
 	}
 }
 
-// Restore adds the events that an earlier process of the broker has kept. complete: no older ones are missing.
+// Restore adds the events of an earlier process of the broker. complete: no older ones are missing.
 func (r *Recorder) Restore(past []Event, complete bool) {
 	if r == nil || len(past) == 0 {
 		return
@@ -153,8 +153,8 @@ func (r *Recorder) Restore(past []Event, complete bool) {
 	}
 }
 
-// Since lists the events after a time that match, the newest first, and at most limit of them. complete is false if there were
-// more, or if older ones were dropped for room.
+// Since lists at most limit of the events after a time that match, the newest first. complete is false if there were more, or if
+// older ones were dropped for room.
 func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list []Event, complete bool) {
 	if r == nil {
 		return nil, true
@@ -178,7 +178,7 @@ func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list
 	return list, complete
 }
 
-// ring keeps the last events. It grows up to its limit.
+// ring has the last events. It grows up to its limit.
 type ring struct {
 	limit   int
 	events  []*Event // none of them changes

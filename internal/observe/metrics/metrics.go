@@ -21,7 +21,7 @@ var buckets = []float64{
 	10e-3, 20e-3, 35e-3, 50e-3, 100e-3, 200e-3, 350e-3, 500e-3, 1, 2, 5, 10,
 }
 
-// waitBuckets reach from a consumer that waits for messages to one that was disconnected for days.
+// waitBuckets range from a consumer that waits for messages to one that was disconnected for days.
 var waitBuckets = []float64{
 	1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 }
@@ -200,7 +200,7 @@ func (r *Recorder) Stage(s Stage, d time.Duration) {
 	}
 }
 
-// Answered records the answer to a put of a client of this broker, after all retries; nil is OK.
+// Answered records the answer to a put of this broker's client, after all retries; nil is OK.
 func (r *Recorder) Answered(err error) {
 	switch {
 	case r == nil:

@@ -92,8 +92,8 @@ func (q *queues) rows(topics []Topic) []Topic {
 	return rows
 }
 
-// limited keeps at most limit topics and channels by name and sums up the rest. It keeps the first ones in the alphabet, so that
-// every scrape has the same ones.
+// limited lists at most limit topics and channels by name, the first in the alphabet so that every scrape has the same ones, and
+// the rest.
 func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 	slices.SortFunc(topics, func(a, b Topic) int { return cmp.Compare(a.Name, b.Name) })
 	for _, t := range topics {

@@ -7,8 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Totals are counts of this broker since its start. The difference of two Totals gives the rates and percentiles of the time
-// between.
+// Totals are counts of this broker since its start. The difference of two Totals gives the rates and percentiles in between.
 type Totals struct {
 	Messages, Bytes float64 // put, in partitions led here
 	Delivered       float64 // to clients of this broker
@@ -74,8 +73,8 @@ func distributionOf(o prometheus.Observer) (d Distribution) {
 	return d
 }
 
-// Quantile is the duration in seconds below which the given part of those since an earlier Distribution lies; false if there are
-// none. Within a bucket they count as evenly spread. Beyond the last bucket its bound is the answer.
+// Quantile is the duration in seconds below which the given part of the durations since an earlier Distribution lies; false
+// without any. Within a bucket they count as evenly spread. Beyond the last bucket its bound is the answer.
 func (d Distribution) Quantile(since Distribution, q float64) (seconds float64, ok bool) {
 	total := uint64(0)
 	between := make([]uint64, len(d.Count))

@@ -25,7 +25,7 @@ func newWaits(vec *prometheus.HistogramVec) *waits {
 	return &waits{vec: vec, of: map[[2]string]*Wait{others: {vec.WithLabelValues(Other, Other)}}}
 }
 
-// Wait returns the histogram of a channel: its own for the first channels that were asked for, and one for all others.
+// Wait returns the histogram of a channel: its own for the first channels, and one for all others.
 func (r *Recorder) Wait(topic, channel string) *Wait {
 	if r == nil {
 		return nil

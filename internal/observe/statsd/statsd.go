@@ -75,7 +75,7 @@ func (p *Pusher) Run(ctx context.Context) {
 	})
 }
 
-// push sends all lines once. It spreads the packets over the interval, less its last second, so that a burst does not overrun the
+// push sends all lines once, the packets spread over the interval, less its last second, so that a burst does not overrun the
 // receiver.
 func (p *Pusher) push(ctx context.Context) error {
 	conn, err := net.Dial("udp", p.opts.Address)
@@ -163,8 +163,7 @@ func channel(l *lines, key string, c *api.ChannelStats) {
 	l.latencies(key, c.E2E)
 }
 
-// own returns how much a count has grown under this broker. The count of a channel that was moved back is lower than its
-// inherited one.
+// own is how much a count has grown under this broker. A channel that was moved back has a lower count than its inherited one.
 func own(count, inherited uint64) uint64 { return max(count, inherited) - inherited }
 
 // lines collects the lines of one push.

@@ -40,7 +40,7 @@ func (s subscribers) Subscribe(ctx context.Context, r api.SubscribeRequest) (api
 	return &subscription{Subscription: sub, t: s.t, topic: r.Topic, channel: r.Channel, timeout: timeout}, nil
 }
 
-// subscription notes the deliveries that are traced, until their outcome.
+// subscription has the traced deliveries, until their outcome.
 type subscription struct {
 	api.Subscription
 	t              *Tracer
@@ -145,7 +145,7 @@ func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
 }
 
-// Settle implements api.Subscription. A delivery that it refuses is not the one that is open here, or its leader decides.
+// Settle implements api.Subscription. A delivery that it refuses is another one than the one open here, or its leader decides.
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	err := s.Subscription.Settle(r, do)
 	if err == nil {

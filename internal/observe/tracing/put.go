@@ -82,7 +82,7 @@ func put(operation, topic string, messages, bytes int) []attribute.KeyValue {
 	}
 }
 
-// Stored is the leader's timing of a put, complete when the put is committed.
+// Stored is the leader's timing of a committed put.
 type Stored struct {
 	Topic     string
 	Partition int
@@ -92,7 +92,7 @@ type Stored struct {
 	Messages, Bytes                int
 }
 
-// Store decides whether the leader traces a put: it calls what it gets once the put is committed; nil: it is not traced.
+// Store decides whether the leader traces a put: the leader calls the result once the put is committed; nil: it is not traced.
 func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 	if t == nil {
 		return nil

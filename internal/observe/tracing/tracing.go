@@ -87,7 +87,7 @@ type Tracer struct {
 	done     sync.WaitGroup
 }
 
-// New begins to export. It does not wait for the collector.
+// New starts to export. It does not wait for the collector.
 func New(o Options) (*Tracer, error) {
 	grpc := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(o.Address), otlptracegrpc.WithTimeout(exportTimeout),
@@ -121,7 +121,7 @@ func New(o Options) (*Tracer, error) {
 	return t, nil
 }
 
-// Close sends what there is, and waits for that for two seconds at most.
+// Close sends what there is, and waits at most two seconds for that.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -155,7 +155,7 @@ func (t *Tracer) work() {
 	}
 }
 
-// make has spans made soon, or drops them.
+// make queues the making of spans, or drops them.
 func (t *Tracer) make(spans func(trace.Tracer)) {
 	select {
 	case t.jobs <- spans:
@@ -185,7 +185,7 @@ func (t *Tracer) origin(header []byte) *origin {
 	return &origin{parent}
 }
 
-// parentOf reads the traceparent of a message's header. The zero value: it has none.
+// parentOf reads the traceparent of a message's header, the zero value without one.
 func parentOf(header []byte) trace.SpanContext {
 	const spaces = " \t\r\n"
 	_, rest, ok := bytes.Cut(header, []byte(`"`+HeaderParent+`"`)) // in a text of the JSON its quotes would be escaped
