@@ -12,8 +12,8 @@ type Unreachable struct {
 	Reason string     `json:"reason"` // "dead": it is not registered, or does not answer this broker; else the error
 }
 
-// Worst is the largest value of all brokers, with the broker that has it.
-type Worst struct {
+// worst is the largest value of all brokers, with the broker that has it.
+type worst struct {
 	Broker ident.Node `json:"broker"`
 	Value  float64    `json:"value"`
 }
@@ -103,8 +103,8 @@ type Overview struct {
 	Leaderless      int           `json:"leaderless"`
 	BelowMinimum    int           `json:"below_minimum"`
 	Traffic
-	PutP99MS    *Worst   `json:"put_p99_ms"`
-	SyncP99MS   *Worst   `json:"sync_p99_ms"`
+	PutP99MS    *worst   `json:"put_p99_ms"`
+	SyncP99MS   *worst   `json:"sync_p99_ms"`
 	Depth       int64    `json:"depth"`
 	InFlight    int64    `json:"in_flight"`
 	Deferred    int64    `json:"deferred"`
@@ -200,8 +200,8 @@ type Oldest struct {
 	LagSeconds float64        `json:"lag_seconds"`
 }
 
-// ChannelPart is a channel in one partition.
-type ChannelPart struct {
+// channelPart is a channel in one partition.
+type channelPart struct {
 	Leader ident.Node `json:"leader"`
 	api.ChannelPartition
 }
@@ -243,12 +243,12 @@ type ChannelDetail struct {
 	DeadLetterTopic string            `json:"dead_letter_topic"`
 	DeadLetters     *int64            `json:"dead_letters"` // in that topic, of all channels that use it; those that were moved back do not count
 	Oldest          *Oldest           `json:"oldest"`
-	Partitions      []ChannelPart     `json:"partitions"`
+	Partitions      []channelPart     `json:"partitions"`
 	Connections     []Connection      `json:"connections"`
 }
 
-// Place names a partition.
-type Place struct {
+// place names a partition.
+type place struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
 }
@@ -259,8 +259,8 @@ type BrokerDetail struct {
 	Unreachable []Unreachable `json:"unreachable"`
 	SafeToStop  bool          `json:"safe_to_stop"`
 	Reasons     []string      `json:"reasons"` // against stopping it
-	Leads       []Place       `json:"leads"`
-	Follows     []Place       `json:"follows"`
+	Leads       []place       `json:"leads"`
+	Follows     []place       `json:"follows"`
 	Events      []Event       `json:"events"`
 }
 

@@ -97,20 +97,43 @@ type Console struct {
 	// it does not answer, or was not checked yet. Guarded by mu.
 	connected time.Time
 	alarms    alarms
-	saving    chan struct{} // capacity 1: has an element while the file is written
-	unsaved   bool          // the last write of the file has failed, and that is logged; guarded by saving
-	shared    struct {
-		sync.Mutex // held while the brokers are asked: concurrent requests share the answer
-		table      *table
-		at         time.Time
-		serves     time.Duration
+	saving    chan struct{}    // capacity 1: has an element while the file is written
+	unsaved   bool             // the last write of the file has failed, and that is logged; guarded by saving
+	shared    cache[*table]    // its lock is held while the brokers are asked: concurrent requests share the answer
+	given     cache[givenPart] // its lock is held while the part is built
+}
+
+// givenPart is a broker's part of the table.
+type givenPart struct {
+	part part
+	raw  []byte // as JSON, with short rows; nil until another broker asks for it
+}
+
+// cache has a value for as long as it is used.
+type cache[T any] struct {
+	sync.Mutex
+	value  T
+	at     time.Time // zero: there is no value
+	serves time.Duration
+}
+
+func (c *cache[T]) freshLocked(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < c.serves }
+
+// setLocked sets a value that was made since a time, and is used for timesCost times that long, within bounds.
+func (c *cache[T]) setLocked(value T, began time.Time, least, most time.Duration) {
+	c.value, c.at = value, time.Now()
+	c.serves = min(max(timesCost*c.at.Sub(began), least), most)
+}
+
+// forget drops a value that was not used for some time, unless it is asked for now.
+func (c *cache[T]) forget() {
+	if !c.TryLock() {
+		return
 	}
-	given struct {
-		sync.Mutex // held while the part is built: concurrent requests share it
-		part       part
-		raw        []byte    // as JSON, with short rows; nil until another broker asks for it
-		at         time.Time // zero: there is no part
-		serves     time.Duration
+	defer c.Unlock()
+	if time.Since(c.at) > keepTableFor {
+		var none T
+		c.value, c.at = none, time.Time{}
 	}
 }
 

@@ -140,7 +140,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 		return ChannelDetail{}, api.ErrTopicNotFound
 	}
 	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, Topic: topic, Channel: channel}, "")
-	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []ChannelPart{}, Connections: []Connection{}}
+	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []channelPart{}, Connections: []Connection{}}
 	found := slices.Contains(c.o.Cluster.Channels(topic), channel)
 	for _, a := range answers {
 		d.Connections = append(d.Connections, a.answer.Connections...)
@@ -154,7 +154,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 	if !found {
 		return d, api.ErrChannelNotFound
 	}
-	slices.SortFunc(d.Partitions, func(a, b ChannelPart) int { return cmp.Compare(a.Partition, b.Partition) })
+	slices.SortFunc(d.Partitions, func(a, b channelPart) int { return cmp.Compare(a.Partition, b.Partition) })
 	if policy, err := c.o.Cluster.Policy(topic, channel); err == nil { // an ephemeral channel has none
 		d.Policy, d.DeadLetterTopic = policy, policy.DeadLetterTopic
 	}
@@ -166,7 +166,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 
 func (d *ChannelDetail) addParts(leader ident.Node, parts []api.ChannelPartition) {
 	for _, p := range parts {
-		d.Partitions = append(d.Partitions, ChannelPart{leader, p})
+		d.Partitions = append(d.Partitions, channelPart{leader, p})
 		if p.Lags && p.OldestMS != 0 && (d.Oldest == nil || p.OldestMS < d.Oldest.TimeMS) {
 			d.Oldest = &Oldest{int(p.Partition), p.Oldest, p.OldestMS, p.LagSeconds}
 		}
@@ -202,7 +202,7 @@ func has(v api.ClusterView, n ident.Node) bool {
 // Broker is one broker. ErrBrokerNotFound.
 func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error) {
 	t := c.table(ctx)
-	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []Place{}, Follows: []Place{}}
+	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []place{}, Follows: []place{}}
 	reasons, err := health.SafeToStop(t.view, n)
 	if err != nil {
 		return d, ErrBrokerNotFound
@@ -215,11 +215,11 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 	}
 	for i := range t.view.Topics {
 		for _, p := range t.view.Topics[i].Partitions {
-			switch place := (Place{t.view.Topics[i].Topic, p.Partition}); {
+			switch at := (place{t.view.Topics[i].Topic, p.Partition}); {
 			case p.Leader == n:
-				d.Leads = append(d.Leads, place)
+				d.Leads = append(d.Leads, at)
 			case slices.Contains(p.Replicas, n):
-				d.Follows = append(d.Follows, place)
+				d.Follows = append(d.Follows, at)
 			}
 		}
 	}

@@ -155,11 +155,11 @@ func (o *Overview) sum(t *table) {
 	}
 }
 
-func worse(w *Worst, n ident.Node, v *float64) *Worst {
+func worse(w *worst, n ident.Node, v *float64) *worst {
 	if v == nil || w != nil && w.Value >= *v {
 		return w
 	}
-	return &Worst{n, *v}
+	return &worst{n, *v}
 }
 
 // behind are the channels with the largest lags.
@@ -250,10 +250,10 @@ func cause(v api.ClusterView, report health.Report, full bool) string {
 	if len(missing) == 0 {
 		return report.Alarms[0].Text
 	}
-	worst := slices.MinFunc(slices.Sorted(maps.Keys(missing)), func(a, b ident.Node) int { return cmp.Compare(missing[b], missing[a]) })
+	most := slices.MinFunc(slices.Sorted(maps.Keys(missing)), func(a, b ident.Node) int { return cmp.Compare(missing[b], missing[a]) })
 	replicas := "1 replica on %[2]s is"
-	if missing[worst] > 1 {
+	if missing[most] > 1 {
 		replicas = "%[1]d replicas on %[2]s are"
 	}
-	return fmt.Sprintf(replicas+" not in sync: the broker is catching up, or its disk or its network is slow", missing[worst], worst)
+	return fmt.Sprintf(replicas+" not in sync: the broker is catching up, or its disk or its network is slow", missing[most], most)
 }

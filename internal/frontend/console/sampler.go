@@ -71,7 +71,8 @@ func (c *Console) Keep(ctx context.Context) {
 		case now := <-check.C:
 			c.checkAlarms(now)
 			c.noteOwed()
-			c.forget()
+			c.shared.forget() // it has a row for each topic
+			c.given.forget()
 			check.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}

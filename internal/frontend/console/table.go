@@ -56,7 +56,7 @@ func (c *Console) ownPart() part {
 	c.given.Lock()
 	defer c.given.Unlock()
 	c.givePartLocked()
-	return c.given.part
+	return c.given.value.part
 }
 
 // ownRows is this broker's part as JSON with short rows, for the other consoles.
@@ -65,27 +65,23 @@ func (c *Console) ownRows() ([]byte, error) {
 	o.Lock()
 	defer o.Unlock()
 	c.givePartLocked()
-	if o.raw == nil {
+	if o.value.raw == nil {
 		began := time.Now()
-		raw, err := json.Marshal(o.part.compact())
+		raw, err := json.Marshal(o.value.part.compact())
 		if err != nil {
 			return nil, err
 		}
-		o.raw = raw
+		o.value.raw = raw
 		o.serves = min(o.serves+timesCost*time.Since(began), tableFor)
 	}
-	return o.raw, nil
+	return o.value.raw, nil
 }
 
 // givePartLocked rebuilds the part, unless the last one is still valid.
 func (c *Console) givePartLocked() {
-	o := &c.given
-	began := time.Now()
-	if !o.at.IsZero() && began.Sub(o.at) < o.serves {
-		return
+	if began := time.Now(); !c.given.freshLocked(began) {
+		c.given.setLocked(givenPart{part: c.ownTable()}, began, 0, tableFor)
 	}
-	o.part, o.raw, o.at = c.ownTable(), nil, time.Now()
-	o.serves = min(timesCost*o.at.Sub(began), tableFor)
 }
 
 // ownTable is this broker's present part, with the rates of the last step.
@@ -124,8 +120,8 @@ func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
 	began := time.Now()
-	if c.shared.table != nil && began.Sub(c.shared.at) < c.shared.serves {
-		return c.shared.table
+	if c.shared.freshLocked(began) {
+		return c.shared.value
 	}
 	// The request that asks may end before the answer; requests that wait for the lock share it.
 	ctx = context.WithoutCancel(ctx)
@@ -140,25 +136,8 @@ func (c *Console) table(ctx context.Context) *table {
 		parts[i].answer.expand()
 	}
 	t.join(v, parts)
-	c.shared.table, c.shared.at = t, time.Now()
-	c.shared.serves = min(max(timesCost*c.shared.at.Sub(began), tableFor), tableForMost)
+	c.shared.setLocked(t, began, tableFor, tableForMost)
 	return t
-}
-
-// forget drops the table when no page has asked for some time: it has a row for each topic.
-func (c *Console) forget() {
-	if c.given.TryLock() { // else it is asked for
-		if time.Since(c.given.at) > keepTableFor {
-			c.given.part, c.given.raw, c.given.at = part{}, nil, time.Time{}
-		}
-		c.given.Unlock()
-	}
-	if c.shared.TryLock() {
-		if time.Since(c.shared.at) > keepTableFor {
-			c.shared.table = nil
-		}
-		c.shared.Unlock()
-	}
 }
 
 // join adds up the parts. The table also has topics without a leader.
@@ -351,7 +330,7 @@ type key struct {
 
 // order sorts rows that are sorted by name; rows with equal keys stay in that order.
 func order[Row any](rows []*Row, p Page, of func(*Row) key) {
-	type place struct {
+	type ranked struct {
 		key
 		row *Row
 		at  int
@@ -367,18 +346,18 @@ func order[Row any](rows []*Row, p Page, of func(*Row) key) {
 		slices.Reverse(rows)
 	case by == nil:
 	default:
-		places := make([]place, len(rows))
+		all := make([]ranked, len(rows))
 		for i, r := range rows {
-			places[i] = place{of(r), r, i}
+			all[i] = ranked{of(r), r, i}
 		}
-		slices.SortFunc(places, func(a, b place) int { // the place keeps equal keys in order
+		slices.SortFunc(all, func(a, b ranked) int { // the place keeps equal keys in order
 			if p.Desc {
 				return cmp.Or(by(b.key, a.key), a.at-b.at)
 			}
 			return cmp.Or(by(a.key, b.key), a.at-b.at)
 		})
-		for i := range places {
-			rows[i] = places[i].row
+		for i := range all {
+			rows[i] = all[i].row
 		}
 	}
 }
