@@ -282,7 +282,10 @@ func plus(a, b *float64) *float64 {
 func (c *Console) Topics(ctx context.Context, p Page) Topics {
 	t := c.table(ctx)
 	list := matching(t.topics, p.Search, func(x *Topic) string { return x.Topic })
-	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts, x.KeptBytes} })
+	order(list, p.Desc, map[string]func(*Topic) float64{
+		"depth": func(x *Topic) float64 { return float64(x.Depth) }, "lag": func(x *Topic) float64 { return x.LagSeconds },
+		"rate": func(x *Topic) float64 { return orNegative(x.Puts) }, "disk": func(x *Topic) float64 { return orNegative(x.KeptBytes) },
+	}[p.Sort])
 	return Topics{Listed{len(t.topics), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
@@ -294,7 +297,10 @@ func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
 		all = t.of(topic)
 	}
 	list := matching(all, p.Search, func(x *Channel) string { return x.Topic + "/" + x.Channel })
-	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes, nil} })
+	order(list, p.Desc, map[string]func(*Channel) float64{
+		"depth": func(x *Channel) float64 { return float64(x.Depth) }, "lag": func(x *Channel) float64 { return x.LagSeconds },
+		"rate": func(x *Channel) float64 { return orNegative(x.Finishes) }, "disk": func(*Channel) float64 { return 0 },
+	}[p.Sort])
 	return Channels{Listed{len(all), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
@@ -320,45 +326,29 @@ func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
 	return out
 }
 
-// key has the values by which rows are sorted, apart from their names.
-type key struct {
-	depth int64
-	lag   float64
-	rate  *float64
-	disk  *float64
-}
-
-// order sorts rows that are sorted by name; rows with equal keys stay in that order.
-func order[Row any](rows []*Row, p Page, of func(*Row) key) {
+// order sorts rows that are sorted by name by a value, if there is one; rows with equal values stay in that order.
+func order[Row any](rows []*Row, desc bool, value func(*Row) float64) {
 	type ranked struct {
-		key
-		row *Row
-		at  int
+		value float64
+		row   *Row
+		at    int
 	}
-	by := map[string]func(a, b key) int{
-		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
-		"lag":   func(a, b key) int { return cmp.Compare(a.lag, b.lag) },
-		"rate":  func(a, b key) int { return cmp.Compare(orNegative(a.rate), orNegative(b.rate)) },
-		"disk":  func(a, b key) int { return cmp.Compare(orNegative(a.disk), orNegative(b.disk)) },
-	}[p.Sort]
-	switch {
-	case by == nil && p.Desc:
-		slices.Reverse(rows)
-	case by == nil:
-	default:
-		all := make([]ranked, len(rows))
-		for i, r := range rows {
-			all[i] = ranked{of(r), r, i}
+	if value == nil {
+		if desc {
+			slices.Reverse(rows)
 		}
-		slices.SortFunc(all, func(a, b ranked) int { // the place keeps equal keys in order
-			if p.Desc {
-				return cmp.Or(by(b.key, a.key), a.at-b.at)
-			}
-			return cmp.Or(by(a.key, b.key), a.at-b.at)
-		})
-		for i := range all {
-			rows[i] = all[i].row
+		return
+	}
+	all := make([]ranked, len(rows))
+	for i, r := range rows {
+		all[i] = ranked{value(r), r, i}
+		if desc {
+			all[i].value = -all[i].value
 		}
+	}
+	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.value, b.value), a.at-b.at) })
+	for i := range all {
+		rows[i] = all[i].row
 	}
 }
 
