@@ -109,14 +109,14 @@ type PlacedDamage struct {
 // ConsumerStats is a connection with a subscription, or a client that consumes by HTTP requests.
 type ConsumerStats struct {
 	ClientStats
-	LastActivity time.Time
-	Oldest       *HeldMessage // in flight; nil = it holds none
+	LastActivity time.Time    `json:"last_activity"`
+	Oldest       *HeldMessage `json:"oldest"` // in flight, or nil
 }
 
 // HeldMessage is a message in flight to a client.
 type HeldMessage struct {
-	ID        MessageID
-	Partition uint16
-	Attempts  uint16        // this delivery included
-	For       time.Duration // since the delivery; a touch does not change it
+	ID        MessageID     `json:"id"`
+	Partition uint16        `json:"partition"`
+	Attempts  uint16        `json:"attempts"` // this delivery included
+	For       time.Duration `json:"held_ns"`  // since the delivery; a touch does not change it
 }

@@ -208,31 +208,8 @@ type channelPart struct {
 
 // Connection is a client of a channel, at the broker to which it is connected.
 type Connection struct {
-	Broker         ident.Node `json:"broker"`
-	Address        string     `json:"address"`
-	ClientID       string     `json:"client_id"`
-	Hostname       string     `json:"hostname"`
-	UserAgent      string     `json:"user_agent"`
-	User           string     `json:"user"`
-	Ready          int64      `json:"ready"`
-	InFlight       int64      `json:"in_flight"`
-	Messages       uint64     `json:"messages"`
-	Finishes       uint64     `json:"finishes"`
-	Requeues       uint64     `json:"requeues"`
-	ConnectedMS    int64      `json:"connected_ms"`
-	LastActivityMS int64      `json:"last_activity_ms"`
-	TLS            bool       `json:"tls"`
-	Protocol       string     `json:"protocol"` // tcp or http
-	// Oldest is the message that the client has held longest; null: it holds none.
-	Oldest *HeldMessage `json:"oldest"`
-}
-
-// HeldMessage is a message that a client holds: delivered, and not finished.
-type HeldMessage struct {
-	ID        string `json:"id"`
-	Partition int    `json:"partition"`
-	Attempts  int    `json:"attempts"` // this delivery included
-	SinceMS   int64  `json:"since_ms"` // when it was delivered
+	Broker ident.Node `json:"broker"`
+	api.ConsumerStats
 }
 
 // ChannelDetail is one channel.

@@ -155,11 +155,11 @@ func TestConsumersOverHTTP(t *testing.T) {
 		d, err := w.consoles["n1"].Channel(t.Context(), "orders", "billing")
 		require.NoError(t, err)
 		require.Len(t, d.Connections, 2)
-		require.Equal(t, "tcp", d.Connections[0].Protocol)
+		require.NotEqual(t, api.OverHTTP, d.Connections[0].Version)
 		require.Nil(t, d.Connections[0].Oldest)
-		require.Equal(t, "http", d.Connections[1].Protocol)
-		require.EqualValues(t, 4, d.Connections[1].InFlight)
-		require.Equal(t, &console.HeldMessage{ID: "0123456789abcdef", Partition: 3, Attempts: 2, SinceMS: time.Now().Add(-90 * time.Second).UnixMilli()}, d.Connections[1].Oldest)
+		require.Equal(t, api.OverHTTP, d.Connections[1].Version)
+		require.EqualValues(t, 4, d.Connections[1].InFlightCount)
+		require.Equal(t, &api.HeldMessage{ID: [16]byte([]byte("0123456789abcdef")), Partition: 3, Attempts: 2, For: 90 * time.Second}, d.Connections[1].Oldest)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -113,23 +112,10 @@ func (c *Console) ownChannel(topic, channel string) held {
 	c.mu.Lock()
 	h.Finishes = c.kept.rates[topic+"/"+channel].finishes
 	c.mu.Unlock()
-	if c.o.Consumers == nil {
-		return h
-	}
-	now := time.Now()
-	for _, x := range c.o.Consumers(topic, channel) {
-		k := Connection{
-			Broker: c.self, Address: x.RemoteAddress, ClientID: x.ClientID, Hostname: x.Hostname, UserAgent: x.UserAgent, User: x.AuthIdentity,
-			Ready: x.ReadyCount, InFlight: x.InFlightCount, Messages: x.MessageCount, Finishes: x.FinishCount, Requeues: x.RequeueCount,
-			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS, Protocol: "tcp",
+	if c.o.Consumers != nil {
+		for _, x := range c.o.Consumers(topic, channel) {
+			h.Connections = append(h.Connections, Connection{c.self, x})
 		}
-		if x.Version == api.OverHTTP {
-			k.Protocol = "http"
-		}
-		if m := x.Oldest; m != nil {
-			k.Oldest = &HeldMessage{ID: string(m.ID[:]), Partition: int(m.Partition), Attempts: int(m.Attempts), SinceMS: now.Add(-m.For).UnixMilli()}
-		}
-		h.Connections = append(h.Connections, k)
 	}
 	return h
 }

@@ -73,9 +73,9 @@ export interface ChannelPartition {
 }
 
 export interface Connection {
-  broker: string; address: string; client_id: string; hostname: string; user_agent: string; user: string; ready: Maybe<number>; in_flight: Maybe<number>;
-  messages: Maybe<number>; finishes: Maybe<number>; requeues: Maybe<number>; connected_ms: Maybe<number>; last_activity_ms: Maybe<number>; tls: boolean; protocol?: string;
-  oldest?: Maybe<{ id: string; partition: number; attempts: number; since_ms: number }>; // null: none
+  broker: string; remote_address: string; client_id: string; hostname: string; user_agent: string; auth_identity?: string; ready_count: number; in_flight_count: number;
+  message_count: number; finish_count: number; requeue_count: number; connect_ts: number; last_activity: string; tls: boolean; version: string;
+  oldest: { id: string; partition: number; attempts: number; held_ns: number } | null;
 }
 
 export interface ChannelDetail {

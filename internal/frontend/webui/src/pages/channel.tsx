@@ -45,13 +45,13 @@ export function ChannelPage({ topic, channel }: { topic: string; channel: string
         ]} />
         <h2>Consumers</h2>
         <Table<Connection> caption="Consumers" rows={d.connections} empty={d.unreachable.length ? "No consumer is connected to the brokers that answered." : "No consumer is connected."} columns={[
-          { head: "Client", cell: k => <>{k.client_id || k.hostname || k.address}{k.protocol === "http" && <small class="dim"> over HTTP</small>}</> },
-          { head: "Address", cell: k => k.address }, { head: "Broker", cell: k => <a href={to.broker(k.broker)}>{k.broker}</a> },
-          { head: "Ready", cell: k => count(k.ready), number: true }, { head: "In flight", cell: k => count(k.in_flight), number: true },
-          { head: "Oldest in flight", cell: k => !k.protocol ? unknown : !k.oldest ? "none" : <><a href={to.messages(topic, k.oldest.partition, sequenceOf(k.oldest.id))}>{topic}/{k.oldest.partition}, sequence {count(Number(sequenceOf(k.oldest.id)))}</a> since {clock(k.oldest.since_ms)} ({seconds(Math.max(0, (Date.now() - k.oldest.since_ms) / 1000))}), attempt {count(k.oldest.attempts)}</> },
-          { head: "Received", cell: k => count(k.messages), number: true }, { head: "Finished", cell: k => count(k.finishes), number: true }, { head: "Requeued", cell: k => count(k.requeues), number: true },
-          { head: "Last activity", cell: k => ago(k.last_activity_ms) }, { head: "Connected", cell: k => clock(k.connected_ms) },
-          { head: "User", cell: k => k.user || "none" }, { head: "User agent", cell: k => k.user_agent || unknown }, { head: "TLS", cell: k => k.tls ? "yes" : "no" },
+          { head: "Client", cell: k => <>{k.client_id || k.hostname || k.remote_address}{k.version === "HTTP" && <small class="dim"> over HTTP</small>}</> },
+          { head: "Address", cell: k => k.remote_address }, { head: "Broker", cell: k => <a href={to.broker(k.broker)}>{k.broker}</a> },
+          { head: "Ready", cell: k => count(k.ready_count), number: true }, { head: "In flight", cell: k => count(k.in_flight_count), number: true },
+          { head: "Oldest in flight", cell: k => !k.oldest ? "none" : <><a href={to.messages(topic, k.oldest.partition, sequenceOf(k.oldest.id))}>{topic}/{k.oldest.partition}, sequence {count(Number(sequenceOf(k.oldest.id)))}</a> since {clock(Date.now() - k.oldest.held_ns / 1e6)} ({seconds(k.oldest.held_ns / 1e9)}), attempt {count(k.oldest.attempts)}</> },
+          { head: "Received", cell: k => count(k.message_count), number: true }, { head: "Finished", cell: k => count(k.finish_count), number: true }, { head: "Requeued", cell: k => count(k.requeue_count), number: true },
+          { head: "Last activity", cell: k => ago(Date.parse(k.last_activity)) }, { head: "Connected", cell: k => clock(k.connect_ts * 1000) },
+          { head: "User", cell: k => k.auth_identity || "none" }, { head: "User agent", cell: k => k.user_agent || unknown }, { head: "TLS", cell: k => k.tls ? "yes" : "no" },
         ]} />
         <h2>Partitions</h2>
         <Table<ChannelPartition> caption="The channel in each partition" rows={d.partitions} empty="Its partitions are unknown." keyOf={p => String(p.partition)} columns={[
