@@ -145,40 +145,33 @@ func denial(err error) bool {
 	return errors.Is(err, ErrBadLogin) || errors.Is(err, ErrNoAuthorizations)
 }
 
-// note records the state of the auth service after a query, and logs changes. A query that its client abandoned says nothing
-// about it.
+// note records the state of the auth service after a query, and logs changes. A query that its client abandoned says nothing about it.
 func (a *answers) note(ctx context.Context, err error) {
 	usable := err == nil || denial(err)
 	if !usable && errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	switch lasted, due := a.noteState(time.Now(), usable); {
-	case !due:
-	case usable:
-		a.log.WithField("for", lasted.Round(time.Second)).Info("the authorization service answers again")
-	default:
-		a.log.WithError(err).Warnf("authorization query failed, refusing new clients; known clients keep their rights until %s after their last answer expires", AnswerHolds)
-	}
-}
-
-// noteState returns how long the outage has lasted, and whether it, or its end, is to be logged.
-func (a *answers) noteState(now time.Time, usable bool) (lasted time.Duration, due bool) {
+	now, o := time.Now(), &a.outage
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	o := &a.outage
-	due = now.Sub(o.logged) >= outageLine
-	if usable {
-		lasted, due = now.Sub(o.since), due && !o.since.IsZero()
+	began, due := o.since, now.Sub(o.logged) >= outageLine
+	switch {
+	case usable:
 		o.since = time.Time{}
-		return lasted, due
-	}
-	if o.since.IsZero() {
+	case began.IsZero():
 		o.since = now
 	}
-	if o.last = now; due {
-		o.logged = now
+	if !usable {
+		if o.last = now; due {
+			o.logged = now
+		}
 	}
-	return now.Sub(o.since), due
+	a.mu.Unlock()
+	switch {
+	case usable && due && !began.IsZero():
+		a.log.WithField("for", now.Sub(began).Round(time.Second)).Info("the authorization service answers again")
+	case !usable && due:
+		a.log.WithError(err).Warnf("authorization query failed, refusing new clients; known clients keep their rights until %s after their last answer expires", AnswerHolds)
+	}
 }
 
 // unanswered is how long the auth service has given no usable answer; 0: it answers, or there were no queries.

@@ -1,24 +1,15 @@
 package limits
 
-// A Crowd keeps the connections of a port whose other side has not shown yet who it is, and says which of them goes when there
-// are too many: the oldest one of the network that has the most. So a flood displaces its own connections, from however many
-// networks it comes, as long as they are fewer than the seats. Beyond that the oldest of all goes, and a client that is quick
-// gets in.
-//
-// Invariants
-//
-//  1. Each operation takes constant time, however many connections there are.
-//  2. A connection of a network with fewer connections than another one never goes before the other's.
-//
-// The package has no lock: the caller has one.
-
 import (
 	"container/list"
 	"net"
 	"net/netip"
 )
 
-// Crowd is a set of members. The zero value is empty.
+// Crowd has the connections of a port before their login, and chooses the one to close when there are too many: the oldest of the
+// network that has the most. So a flood displaces its own connections, from however many networks it comes, as long as they are fewer
+// than the seats. Beyond that the oldest of all is closed, and a quick client gets in. Each operation takes constant time. The zero
+// value is empty; the caller has a lock.
 type Crowd[T any] struct {
 	members int
 	of      map[netip.Prefix]*network[T]
