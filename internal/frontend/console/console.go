@@ -173,17 +173,11 @@ const (
 
 // question is sent by one broker's console to another's. Fields may be added.
 type question struct {
-	What      string   `json:"what"`
-	Topic     string   `json:"topic,omitempty"`
-	Channel   string   `json:"channel,omitempty"`
-	Partition uint16   `json:"partition,omitempty"`
-	SinceMS   int64    `json:"since_ms,omitempty"`
-	Kinds     []string `json:"kinds,omitempty"`
-	Broker    string   `json:"broker,omitempty"`
-	Audit     bool     `json:"audit,omitempty"`
+	What string `json:"what"`
+	EventsOf
+	Channel string `json:"channel,omitempty"`
 	// WithoutClusterMS: without the events of the metadata from this time on, which the asking broker has itself. 0: with all.
 	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
-	OnePart          bool  `json:"one_partition,omitempty"`
 }
 
 // Answer answers a question of another broker's console.

@@ -35,7 +35,7 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	slices.SortStableFunc(channels, func(a, b Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
 	d.Channels = first(channels, MaxPage)
 	v := c.present(t, name)
-	answers, _ := askAll[map[int]*api.ReplicaSample](ctx, c, v, question{What: askTopic, Topic: name}, "")
+	answers, _ := askAll[map[int]*api.ReplicaSample](ctx, c, v, question{What: askTopic, EventsOf: EventsOf{Topic: name}}, "")
 	leaders := map[int]*api.ReplicaSample{}
 	for _, a := range answers {
 		maps.Copy(leaders, a.answer)
@@ -125,7 +125,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
 		return ChannelDetail{}, api.ErrTopicNotFound
 	}
-	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, Topic: topic, Channel: channel}, "")
+	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, EventsOf: EventsOf{Topic: topic}, Channel: channel}, "")
 	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []channelPart{}, Connections: []Connection{}}
 	found := slices.Contains(c.o.Cluster.Channels(topic), channel)
 	for _, a := range answers {
@@ -215,8 +215,11 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 }
 
 // ownReplica is the replica of a partition here, or nil.
-func (c *Console) ownReplica(topic string, partition uint16) *api.ReplicaSample {
-	if r, ok := c.o.Cluster.Replica(topic, partition); ok {
+func (c *Console) ownReplica(topic string, partition *uint16) *api.ReplicaSample {
+	if partition == nil {
+		return nil
+	}
+	if r, ok := c.o.Cluster.Replica(topic, *partition); ok {
 		return &r
 	}
 	return nil
@@ -233,7 +236,7 @@ func (c *Console) Partition(ctx context.Context, topic string, number uint16) (P
 		return PartitionDetail{}, ErrPartitionNotFound
 	}
 	p := partitionsOf(v, topic)[at]
-	answers, missing := askAll[*api.ReplicaSample](ctx, c, v, question{What: askReplica, Topic: topic, Partition: number}, "")
+	answers, missing := askAll[*api.ReplicaSample](ctx, c, v, question{What: askReplica, EventsOf: EventsOf{Topic: topic, Partition: &number}}, "")
 	replicas := map[ident.Node]*api.ReplicaSample{}
 	for _, a := range answers {
 		replicas[a.broker] = a.answer

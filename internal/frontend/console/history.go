@@ -28,13 +28,13 @@ const (
 
 // EventsOf selects events.
 type EventsOf struct {
-	SinceMS   int64
-	Kinds     []string // none = all
-	Topic     string
-	Partition *uint16 // of the topic; its elections and changes of its in-sync set
-	Broker    ident.Node
-	Limit     int
-	Audit     bool // administrative actions too
+	SinceMS   int64      `json:"since_ms,omitempty"`
+	Kinds     []string   `json:"kinds,omitempty"` // none = all
+	Topic     string     `json:"topic,omitempty"`
+	Partition *uint16    `json:"partition,omitempty"` // of the topic; its elections and changes of its in-sync set
+	Broker    ident.Node `json:"broker,omitempty"`
+	Limit     int        `json:"-"`
+	Audit     bool       `json:"audit,omitempty"` // administrative actions too
 }
 
 // noted is one broker's part of the events.
@@ -53,28 +53,23 @@ func (c *Console) ownEvents(q question) noted {
 		switch {
 		case q.WithoutClusterMS != 0 && e.OfCluster && e.At.UnixMilli() >= q.WithoutClusterMS:
 			return false
-		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !concerns(e, ident.Node(q.Broker)):
+		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !slices.Contains(subjects(e), q.Broker):
 			return false
-		case q.OnePart && (!e.OfPartition() || e.ID.Number != q.Partition):
+		case q.Partition != nil && (!e.OfPartition() || e.ID.Number != *q.Partition):
 			return false
 		}
 		return true
 	})
-	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.OnePart {
+	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.Partition != nil {
 		return n
 	}
 	for _, e := range c.o.Audit.Entries() {
 		about, _ := url.ParseQuery(e.Detail) // of a command: nothing
-		if e.Time.After(since) && (q.Topic == "" || about.Get("topic") == q.Topic) && (q.Broker == "" || about.Get("node") == q.Broker) {
+		if e.Time.After(since) && (q.Topic == "" || about.Get("topic") == q.Topic) && (q.Broker == "" || about.Get("node") == string(q.Broker)) {
 			n.Audit = append(n.Audit, e)
 		}
 	}
 	return n
-}
-
-// concerns reports whether an event is about a broker.
-func concerns(e *events.Event, n ident.Node) bool {
-	return slices.Contains(subjects(e), n)
 }
 
 // subjects are the brokers that an event is about.
@@ -96,13 +91,8 @@ func without(nodes ...ident.Node) []ident.Node {
 
 // Events joins the events of all brokers, the newest first.
 func (c *Console) Events(ctx context.Context, of EventsOf) Events {
-	q := question{What: askEvents, SinceMS: of.SinceMS, Kinds: of.Kinds, Topic: of.Topic, Broker: string(of.Broker), Audit: of.Audit}
 	v := c.o.Cluster.Members()
-	q.WithoutClusterMS = c.hasClusterEventsFrom(v)
-	if of.Partition != nil {
-		q.Partition, q.OnePart = *of.Partition, true
-	}
-	answers, missing := askAll[noted](ctx, c, v, q, "")
+	answers, missing := askAll[noted](ctx, c, v, question{What: askEvents, EventsOf: of, WithoutClusterMS: c.hasClusterEventsFrom(v)}, "")
 	out := Events{Unreachable: missing, Complete: true}
 	list := []*joined{}
 	seen := map[string]*joined{}

@@ -76,7 +76,7 @@ func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 	if of.Broker != "" && !has(v, of.Broker) {
 		return Series{}, ErrBrokerNotFound
 	}
-	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, Topic: of.Topic, Channel: of.Channel}, of.Broker)
+	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, EventsOf: EventsOf{Topic: of.Topic}, Channel: of.Channel}, of.Broker)
 	step := c.o.Step.Milliseconds()
 	to := time.Now().UnixMilli()/step - 1 // the current slot may have no sample yet
 	c.mu.Lock()
