@@ -26,7 +26,7 @@ var (
 	// ErrNotReady means that the users have not been read yet.
 	ErrNotReady = errors.New("access: the users have not been read yet")
 	// ErrExists means that there is a user of this name.
-	ErrExists = errors.New("access: there is a user of this name")
+	ErrExists = errors.New("access: a user with this name exists")
 	// ErrNoUser means that there is no user of this name.
 	ErrNoUser = errors.New("access: no such user")
 	// ErrLastAdministrator means that the cluster would have no administrator.
@@ -187,9 +187,9 @@ func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err err
 	case p.users[n.Name] != nil:
 		return "", ErrExists
 	case len(p.users) >= maxUsers:
-		return "", fmt.Errorf("%w: there are %d users, the most that a cluster has", ErrInvalid, maxUsers)
+		return "", fmt.Errorf("%w: the cluster has the maximum of %d users", ErrInvalid, maxUsers)
 	case !n.Admin && !p.Administered():
-		return "", fmt.Errorf("%w: make an administrator first", ErrLastAdministrator)
+		return "", fmt.Errorf("%w: create an administrator first", ErrLastAdministrator)
 	}
 	if n.Admin {
 		u.Cluster = AdministerCluster
@@ -229,7 +229,7 @@ func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, r
 	}
 	return r.change(ctx, name, func(u *User) error {
 		if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
-			return fmt.Errorf("%w: %s has %d patterns, the most that a user has", ErrInvalid, name, maxGrants)
+			return fmt.Errorf("%w: %s has the maximum of %d patterns", ErrInvalid, name, maxGrants)
 		}
 		return nil
 	})

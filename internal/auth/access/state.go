@@ -70,9 +70,9 @@ func decodeUser(name string, e metadata.Entry) (*User, error) {
 func validName(name string) error {
 	switch {
 	case !api.ValidName(name) || strings.ContainsRune(name, '#'):
-		return fmt.Errorf("%w: a user's name has up to 64 letters, digits, dots, - and _, not %q", ErrInvalid, name)
+		return fmt.Errorf("%w: a user name must have 1 to 64 letters, digits, dots, - and _, not %q", ErrInvalid, name)
 	case name == BootstrapUser:
-		return fmt.Errorf("%w: the name %s is that of --bootstrap-admin-token-file", ErrInvalid, name)
+		return fmt.Errorf("%w: the name %s is reserved for --bootstrap-admin-token-file", ErrInvalid, name)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// MaxTime bounds an invitation: a forgotten one must not stay forever.
+	// MaxTime bounds an invitation: a forgotten one must expire.
 	MaxTime = 7 * 24 * time.Hour
 	// maxInvited bounds the invitations of a cluster, so that a transaction can remove all of them.
 	maxInvited = 100
@@ -33,7 +33,7 @@ var (
 	// ErrNotReady means that the metadata has not answered yet.
 	ErrNotReady = errors.New("admission: the metadata has not answered yet")
 	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may yet be.
-	ErrUnknown = errors.New("admission: the metadata did not answer in time: the change may have been made; it can be repeated")
+	ErrUnknown = errors.New("admission: the metadata did not answer in time: the change may have been made, and is safe to repeat")
 )
 
 // Options of a Registry.
@@ -91,7 +91,7 @@ func (r *Registry) apply(c metadata.Change) {
 		delete(r.mu.until, name)
 		var read record
 		if err := json.Unmarshal(e.Value, &read); err != nil {
-			r.o.Log.WithError(err).WithField("node", name).Error("an invitation cannot be read; it admits no broker")
+			r.o.Log.WithError(err).WithField("node", name).Error("cannot read an invitation, it admits no broker")
 			continue
 		}
 		r.mu.until[name] = time.UnixMilli(read.UntilMS)
@@ -124,14 +124,14 @@ func (r *Registry) Invite(ctx context.Context, node string, length time.Duration
 	case !validName(node):
 		return until, fmt.Errorf("%w: %q is not the --node-name of a broker", ErrInvalid, node)
 	case length <= 0 || length > MaxTime:
-		return until, fmt.Errorf("%w: an invitation lasts for more than 0 and at most %v, not for %v", ErrInvalid, MaxTime, length)
+		return until, fmt.Errorf("%w: an invitation must last for more than 0 and at most %v, not %v", ErrInvalid, MaxTime, length)
 	}
 	store, ended, others := r.look(node)
 	switch {
 	case store == nil:
 		return until, ErrNotReady
 	case others >= maxInvited:
-		return until, fmt.Errorf("%w: %d brokers are invited, the most at one time", ErrInvalid, others)
+		return until, fmt.Errorf("%w: %d brokers are invited, the maximum", ErrInvalid, others)
 	}
 	until = time.Now().Add(length).Truncate(time.Millisecond)
 	value, err := json.Marshal(record{V: 1, UntilMS: until.UnixMilli()})

@@ -219,7 +219,7 @@ func (c *Console) restore() error {
 		return err
 	}
 	if head.Format != savedFormat || head.Node != c.self {
-		return fmt.Errorf("it is of format %d and broker %s", head.Format, head.Node)
+		return fmt.Errorf("it has format %d and belongs to broker %s", head.Format, head.Node)
 	}
 	sameStep := head.StepMS == c.o.Step.Milliseconds()
 	if sameStep {

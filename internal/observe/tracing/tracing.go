@@ -100,7 +100,7 @@ func New(o Options) (*Tracer, error) {
 	}
 	exporter, err := otlptracegrpc.New(context.Background(), grpc...)
 	if err != nil {
-		return nil, fmt.Errorf("the exporter of traces: %w", err)
+		return nil, fmt.Errorf("trace exporter: %w", err)
 	}
 	if o.Count == nil {
 		o.Count = func(metrics.Count, int) {}
@@ -223,7 +223,7 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 	c.o.Count(metrics.SpansDropped, len(spans))
 	if now := time.Now(); now.Sub(c.last) >= complainEvery {
 		c.last = now
-		c.o.Log.WithError(err).WithField("address", c.o.Address).Warn("traces cannot be sent to the collector, they are dropped")
+		c.o.Log.WithError(err).WithField("address", c.o.Address).Warn("cannot send traces to the collector, dropping them")
 	}
 	return nil
 }
