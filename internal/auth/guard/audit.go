@@ -120,12 +120,16 @@ func (a *Audit) keep(e *Entry) bool {
 		}
 	}
 	e.Omitted, a.mu.omitted = a.mu.omitted, 0
+	a.addLocked(e)
+	return true
+}
+
+func (a *Audit) addLocked(e *Entry) {
 	if e.Implied {
 		a.mu.implied.add(e)
 	} else {
 		a.mu.actions.add(e)
 	}
-	return true
 }
 
 // Entries lists the last actions, and at most as many implied ones, oldest first. They are stored separately: topics created by
@@ -144,14 +148,8 @@ func (a *Audit) Restore(past []Entry) {
 	defer a.mu.Unlock()
 	actions, implied := a.mu.actions.list(), a.mu.implied.list()
 	a.mu.actions, a.mu.implied = ring{}, ring{}
-	for _, list := range [][]Entry{past, actions, implied} {
-		for i := range list {
-			if list[i].Implied {
-				a.mu.implied.add(&list[i])
-			} else {
-				a.mu.actions.add(&list[i])
-			}
-		}
+	for _, e := range slices.Concat(past, actions, implied) {
+		a.addLocked(&e)
 	}
 }
 
@@ -171,5 +169,5 @@ func (r *ring) add(e *Entry) {
 }
 
 func (r *ring) list() []Entry {
-	return append(append([]Entry{}, r.entries[r.next:]...), r.entries[:r.next]...)
+	return append(append([]Entry{}, r.entries[r.next:]...), r.entries[:r.next]...) // never nil: JSON has [] and not null
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -83,29 +84,22 @@ func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie s
 func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name, of := in.session.Identity(), 0
-	var own, any [sha256.Size]byte
-	var ownAt, anyAt time.Time
+	var own, all [][sha256.Size]byte
 	for k, x := range c.of {
 		if x.ended() {
 			c.dropLocked(k)
 			continue
 		}
-		if anyAt.IsZero() || x.expires.Before(anyAt) {
-			any, anyAt = k, x.expires
-		}
-		if x.session.Identity() != name {
-			continue
-		}
-		if of++; ownAt.IsZero() || x.expires.Before(ownAt) {
-			own, ownAt = k, x.expires
+		if all = append(all, k); x.session.Identity() == in.session.Identity() {
+			own = append(own, k)
 		}
 	}
+	older := func(a, b [sha256.Size]byte) int { return c.of[a].expires.Compare(c.of[b].expires) }
 	switch {
-	case of >= maxUserCookies:
-		c.dropLocked(own)
-	case len(c.of) >= maxCookies:
-		c.dropLocked(any)
+	case len(own) >= maxUserCookies:
+		c.dropLocked(slices.MinFunc(own, older))
+	case len(all) >= maxCookies:
+		c.dropLocked(slices.MinFunc(all, older))
 	}
 	c.of[key] = in
 }

@@ -73,11 +73,7 @@ type Event struct {
 
 // OfPartition reports whether the event is a change of one partition.
 func (e *Event) OfPartition() bool {
-	switch e.Kind {
-	case Election, InSync, Rollback, Truncation:
-		return true
-	}
-	return false
+	return e.Kind == Election || e.Kind == InSync || e.Kind == Rollback || e.Kind == Truncation
 }
 
 // Key identifies an event that several brokers saw. It is "" for an event of only one broker.
@@ -121,10 +117,14 @@ func (r *Recorder) Add(e Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.addLocked(&e)
+}
+
+func (r *Recorder) addLocked(e *Event) {
 	if e.OfPartition() {
-		r.partitions.add(&e)
+		r.partitions.add(e)
 	} else {
-		r.others.add(&e)
+		r.others.add(e)
 	}
 }
 
@@ -145,11 +145,7 @@ func (r *Recorder) Restore(past []Event, complete bool) {
 		r.partitions.dropped, r.others.dropped = all[0].At, all[0].At
 	}
 	for _, e := range all {
-		if e.OfPartition() {
-			r.partitions.add(e)
-		} else {
-			r.others.add(e)
-		}
+		r.addLocked(e)
 	}
 }
 
