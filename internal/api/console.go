@@ -60,11 +60,11 @@ type ReplicaSample struct {
 
 // FollowerSample is another replica as the leader sees it.
 type FollowerSample struct {
-	Node   ident.Node
-	InSync bool
-	Known  bool  // the next two are known
-	Behind int64 // bytes that it has not acknowledged
-	Owes   time.Duration
+	Node   ident.Node    `json:"node"`
+	InSync bool          `json:"in_sync"`
+	Known  bool          `json:"known"`        // the next two are known
+	Behind int64         `json:"behind_bytes"` // that it has not acknowledged
+	Owes   time.Duration `json:"owes_ns"`      // an acknowledgement
 }
 
 // DiskSample is the space of one broker.
