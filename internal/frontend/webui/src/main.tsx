@@ -75,6 +75,12 @@ function SignIn({ link }: { link: Link }) {
     const again = setInterval(() => void whoAmI(link.signIn).catch(() => {}), 2000);
     return () => clearInterval(again);
   }, [closed]);
+  useEffect(() => { // a tab that comes to the front asks again: the right may be granted by now, or the sign-in over
+    if (link.signIn !== "rights") return;
+    const seen = () => { if (!document.hidden) void whoAmI().catch(() => {}); };
+    document.addEventListener("visibilitychange", seen);
+    return () => document.removeEventListener("visibilitychange", seen);
+  }, [link.signIn]);
   const user = link.session?.identity ?? "";
   return <><Title text="Sign in" />
     <p class={link.signIn === "rights" ? "note bad" : ""}>{intro(link.signIn, user, !closed)}</p>
