@@ -38,7 +38,7 @@ func TestLook(t *testing.T) {
 			Connections: []console.Connection{
 				{Broker: "n2", ConsumerStats: api.ConsumerStats{LastActivity: time.UnixMilli(at), ClientStats: api.ClientStats{
 					RemoteAddress: "10.0.0.7:53012", ClientID: "worker-7", ReadyCount: 10, InFlightCount: 8, MessageCount: 8, AuthIdentity: "shop"}}},
-				{Broker: "n3", ConsumerStats: api.ConsumerStats{LastActivity: time.UnixMilli(at), Oldest: &api.HeldMessage{ID: [16]byte([]byte("0a00000000000000")), Attempts: 3, For: time.Since(time.UnixMilli(at))},
+				{Broker: "n3", ConsumerStats: api.ConsumerStats{LastActivity: time.UnixMilli(at), Oldest: &api.HeldMessage{ID: [16]byte([]byte("0a00000000000000")), Attempts: 3, For: time.Minute},
 					ClientStats: api.ClientStats{RemoteAddress: "10.0.0.8:1", ClientID: "cron", InFlightCount: 1, Version: api.OverHTTP}}},
 			}},
 		"/v1/console/topics": console.Topics{Listed: console.Listed{Matched: 2}, Topics: []console.Topic{{Topic: "clicks", Partitions: 2, ReplicationFactor: 3, KeptBytes: &kept}, {Topic: "orders"}}},
