@@ -18,8 +18,8 @@ type worst struct {
 	Value  float64    `json:"value"`
 }
 
-// Alarm is an alarm of package health, with at most maxWhere places.
-type Alarm struct {
+// alarm is an alarm of package health, with at most maxWhere places.
+type alarm struct {
 	health.Alarm
 	WhereCount int    `json:"where_count"`
 	SinceMS    *int64 `json:"since_ms"` // as this broker noticed it; null = within the last step
@@ -76,8 +76,8 @@ type Brokers struct {
 	Brokers     []Broker      `json:"brokers"`
 }
 
-// Publishing says whether clients can publish through the broker that answers.
-type Publishing struct {
+// publishing says whether clients can publish through the broker that answers.
+type publishing struct {
 	State health.State `json:"state"`
 	Text  string       `json:"text"`
 }
@@ -92,8 +92,8 @@ type Overview struct {
 	Summary         string        `json:"summary"`
 	Cause           string        `json:"cause"`
 	Reported        string        `json:"reported,omitempty"` // a broker's report of its own fault, if that explains an alarm
-	Publishing      Publishing    `json:"publishing"`
-	Alarms          []Alarm       `json:"alarms"`
+	Publishing      publishing    `json:"publishing"`
+	Alarms          []alarm       `json:"alarms"`
 	Unreachable     []Unreachable `json:"unreachable"`
 	Brokers         []Broker      `json:"brokers"`
 	Topics          int           `json:"topics"`

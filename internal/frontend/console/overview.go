@@ -86,13 +86,13 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	report := health.Assess(t.view, silent(t.missing), t.own())
 	o := Overview{
 		Cluster: t.view.Cluster, Self: c.self, Controller: t.view.Controller, TimeMS: time.Now().UnixMilli(),
-		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []Alarm{},
+		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []alarm{},
 		Unreachable: t.missing, Brokers: t.brokers(c.self), Topics: len(t.topics), Channels: len(t.channels), Behind: behind(t.channels),
 	}
 	o.Publishing.State, o.Publishing.Text = health.Publishing(t.view)
 	c.alarms.mu.Lock()
 	for _, a := range report.Alarms {
-		x := Alarm{Alarm: a, WhereCount: len(a.Where)}
+		x := alarm{Alarm: a, WhereCount: len(a.Where)}
 		x.Where = first(a.Where, maxWhere)
 		if known := c.alarms.of[a.Code]; known != nil {
 			ms := known.since.UnixMilli()
