@@ -120,7 +120,7 @@ func TestConsoleOfACluster(t *testing.T) {
 		for _, m := range part.Members {
 			if string(m.Broker) == leader {
 				require.False(t, m.Alive || m.InSync)
-				require.Nil(t, m.EndOffset, "a dead broker's end is unknown")
+				require.Nil(t, m.ReplicaSample, "a dead broker's end is unknown")
 			}
 		}
 		dead, err := x.Broker(ctx, ident.Node(leader))
@@ -146,7 +146,7 @@ func TestConsoleOfACluster(t *testing.T) {
 
 func allEqual(members []console.Member) bool {
 	for _, m := range members {
-		if m.EndOffset == nil || *m.EndOffset != *members[0].EndOffset || m.LagBytes == nil || *m.LagBytes != 0 {
+		if m.ReplicaSample == nil || members[0].ReplicaSample == nil || m.End != members[0].End || m.LagBytes == nil || *m.LagBytes != 0 {
 			return false
 		}
 	}

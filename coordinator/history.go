@@ -69,14 +69,14 @@ func (h *history) broker(to *events.Recorder, n ident.Node, run ident.Incarnatio
 	}
 	h.live[n] = run
 	if before != run && !first {
-		to.Add(events.Event{Kind: events.BrokerUp, Broker: n, Run: run, State: "well", OfCluster: true, Text: fmt.Sprintf("broker %s has registered", n)})
+		to.Add(events.Event{Kind: events.BrokerUp, Broker: n, Run: run, State: "healthy", OfCluster: true, Text: fmt.Sprintf("broker %s has registered", n)})
 	}
 }
 
 // topic records that a topic was created, deleted or undeleted. The revision of the deletion distinguishes repeated ones.
 func (h *history) topic(to *events.Recorder, name string, s metadata.TopicState, there, first bool) {
 	before, was := h.topics[name]
-	e := events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: s.ID}, State: "well", OfCluster: true}
+	e := events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: s.ID}, State: "healthy", OfCluster: true}
 	deletion := h.trash[s.ID]
 	switch {
 	case !there:
@@ -100,7 +100,7 @@ func (h *history) topic(to *events.Recorder, name string, s metadata.TopicState,
 
 // notePartition records the difference between two states of a partition's key.
 func notePartition(to *events.Recorder, topic string, p ident.Partition, old, now metadata.PartitionState) {
-	e := events.Event{Topic: topic, ID: p, Epoch: now.Epoch, Members: now.ISR, Revision: now.Revision, OfCluster: true, State: "well"}
+	e := events.Event{Topic: topic, ID: p, Epoch: now.Epoch, Members: now.ISR, Revision: now.Revision, OfCluster: true, State: "healthy"}
 	if old.Epoch != now.Epoch || old.Leader != now.Leader {
 		elected := e
 		elected.Kind, elected.Leader, elected.Before = events.Election, now.Leader, old.Leader

@@ -23,7 +23,7 @@ func (b *Broker) openStore(restored bool) error {
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
 		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles,
 		RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: replicas.Compact, Doubt: doubt,
-		JournalSynced: b.journalSynced(), Checkpointed: b.o.Metrics.Checkpointed,
+		JournalSynced: b.journalSynced(), Checkpointed: func(took time.Duration) { b.o.Metrics.Took(metrics.Checkpoint, took) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
@@ -55,7 +55,7 @@ func (b *Broker) openStore(restored bool) error {
 func (b *Broker) journalSynced() func(time.Duration) {
 	var last time.Time
 	return func(took time.Duration) {
-		b.o.Metrics.JournalSynced(took)
+		b.o.Metrics.Took(metrics.JournalSync, took)
 		if b.o.Slow == 0 || took < b.o.Slow || time.Since(last) < time.Second {
 			return
 		}

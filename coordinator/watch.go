@@ -106,7 +106,7 @@ func (b *Broker) runRegistration(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
-		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered again"})
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "healthy", Text: string(b.self) + " registered again"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}

@@ -82,7 +82,7 @@ func newChannelDescribe(t *cli.Target) *cobra.Command {
 }
 
 func printChannel(out io.Writer, d console.ChannelDetail) error {
-	if err := printChannels(out, console.Channels{Matched: 1, Channels: []console.Channel{d.Channel}}); err != nil {
+	if err := printChannels(out, console.Channels{Listed: console.Listed{Matched: 1}, Channels: []console.Channel{d.Channel}}); err != nil {
 		return err
 	}
 	if o := d.Oldest; o != nil {
@@ -103,14 +103,15 @@ func printChannel(out io.Writer, d console.ChannelDetail) error {
 		if name == "" {
 			name = c.Hostname
 		}
-		if c.Protocol == "http" {
+		if c.Version == api.OverHTTP {
 			name += " (HTTP)"
 		}
 		held := "-\t-\t-"
 		if m := c.Oldest; m != nil {
-			held = fmt.Sprintf("%s\t%d\t%s", since(m.SinceMS), m.Attempts, api.Printable(m.ID))
+			held = fmt.Sprintf("%s\t%d\t%s", m.For.Round(time.Second), m.Attempts, api.Printable(string(m.ID[:])))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s ago\t%s\n", api.Printable(name), c.Address, c.Broker, c.Ready, c.InFlight, held, c.Messages, c.Finishes, c.Requeues, since(c.LastActivityMS), api.Printable(c.User))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s ago\t%s\n", api.Printable(name), c.RemoteAddress, c.Broker, c.ReadyCount, c.InFlightCount, held,
+			c.MessageCount, c.FinishCount, c.RequeueCount, since(c.LastActivity.UnixMilli()), api.Printable(c.AuthIdentity))
 	}
 	return w.Flush()
 }

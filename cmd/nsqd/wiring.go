@@ -102,7 +102,7 @@ func (p *process) trace() (err error) {
 	}
 	p.traces, err = tracing.New(tracing.Options{
 		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: api.ReadBuild().Version, MsgTimeout: p.o.MsgTimeout,
-		Count: p.metrics.Traced, Log: p.log,
+		Count: p.metrics.Add, Log: p.log,
 	})
 	return err
 }

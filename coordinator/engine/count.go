@@ -38,7 +38,7 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	case old.Role != replica.Leader && now.Role == replica.Leader:
 		l.o.Metrics.Event(metrics.EventElected)
 		if campaigns(old.Role) {
-			l.o.Metrics.Elected(l.now.Sub(p.electing))
+			l.o.Metrics.Took(metrics.Election, l.now.Sub(p.electing))
 		}
 	case old.Role == replica.Leader && now.Role != replica.Leader:
 		l.o.Metrics.Event(metrics.EventSteppedDown)
@@ -58,7 +58,8 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
 	times(metrics.EventRestarted, b.Restarts-a.Restarts)
 	l.noteUndone(p, now.Epoch, a, b)
-	l.o.Metrics.Undone(b.RolledBack-a.RolledBack, b.InDoubt-a.InDoubt)
+	l.o.Metrics.Add(metrics.PutsRolledBack, int(b.RolledBack-a.RolledBack))
+	l.o.Metrics.Add(metrics.PutsInDoubt, int(b.InDoubt-a.InDoubt))
 }
 
 // noteUndone records rollbacks and truncations as events.

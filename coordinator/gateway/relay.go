@@ -7,6 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
@@ -18,7 +19,7 @@ func (g *Gateway) handleRelay(from ident.Node, f rpc.Received) error {
 	}
 	switch h.Kind {
 	case wire.FrameDeliver:
-		g.o.Metrics.Relayed(h.Count)
+		g.o.Metrics.Add(metrics.MessagesRelayed, h.Count)
 		return g.subs.deliver(f.Payload, h.Count)
 	case wire.FrameOpen:
 		held, err := wire.DecodeVerbs(f.Payload, h.Count)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -67,7 +68,7 @@ func (s *sender) forward(a attempt) {
 			s.unsent([]attempt{a})
 			return
 		}
-		s.g.o.Metrics.Forwarded(1)
+		s.g.o.Metrics.Add(metrics.PutsForwarded, 1)
 		return
 	}
 	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
@@ -189,7 +190,7 @@ func (s *sender) sendPuts(to ident.Node, puts []attempt) {
 			s.unsent(puts)
 			return
 		}
-		s.g.o.Metrics.Forwarded(n)
+		s.g.o.Metrics.Add(metrics.PutsForwarded, n)
 		puts = puts[n:]
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/sirupsen/logrus"
 )
@@ -147,7 +148,7 @@ func (i *Idle) end(c idleCandidate) {
 	delete(i.announced, c.key())
 	i.mu.Unlock()
 	text := fmt.Sprintf("channel %s stays: it was used, or has another leader", c)
-	i.note(c, "channel_stays", "well", text)
+	i.note(c, "channel_stays", "healthy", text)
 	i.Log.WithField("topic", c.name).WithField("channel", c.channel).Info("channel is not deleted: it was used, or has another leader")
 }
 
@@ -172,9 +173,9 @@ func (i *Idle) removeChannel(ctx context.Context, fence metadata.Compare, c idle
 	}
 	idle = idle.Round(time.Second)
 	text := fmt.Sprintf("channel %s was deleted: it had no consumer and no operation for %s", c, idle)
-	i.note(c, "channel_deleted", "well", text)
+	i.note(c, "channel_deleted", "healthy", text)
 	i.Log.WithFields(logrus.Fields{"topic": c.name, "channel": c.channel, "for": idle}).Warn("idle channel deleted with its messages")
-	i.Metrics.IdleChannel()
+	i.Metrics.Add(metrics.IdleChannels, 1)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -119,7 +120,7 @@ func (i *Idle) removeTopic(ctx context.Context, fence metadata.Compare, name str
 		return nil // it has changed, or another broker controls
 	}
 	if err == nil {
-		i.Metrics.IdleTopic()
+		i.Metrics.Add(metrics.IdleTopics, 1)
 		i.Log.WithFields(logrus.Fields{"topic": name, "topic_id": s.ID, "for": time.Duration(s.Options.IdleMS) * time.Millisecond}).
 			Info("idle topic deleted: it had no put, no consumer and no unfinished message (idle_after); nsqctl topic undelete restores it")
 	}

@@ -102,7 +102,7 @@ func (i *Inspector) sampleChannel(to *api.ChannelSample, p *engine.Partition, c 
 	}
 	part := api.ChannelPartition{
 		Partition: p.ID().Number, Depth: c.Depth, InFlight: inFlight, Deferred: deferred,
-		Lags: c.Lags, Oldest: c.Oldest, Lag: lag, End: p.View().Committed.Sequence,
+		Lags: c.Lags, Oldest: c.Oldest, LagSeconds: float64(lag.Milliseconds()) / 1000, End: p.View().Committed.Sequence,
 	}
 	if c.Lags {
 		if r, ok := p.Store().Index().AtSequence(c.Oldest); ok {

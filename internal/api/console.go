@@ -35,33 +35,36 @@ type ChannelSample struct {
 
 // ChannelPartition is a channel in one partition. Only a sample of a named channel has it.
 type ChannelPartition struct {
-	Partition                 uint16
-	Depth, InFlight, Deferred int64
-	Lags                      bool           // it has a message that is neither finished nor deferred
-	Oldest                    ident.Sequence // the first such message; without one the end
-	OldestMS                  int64          // the time of its put, unix ms; 0 = unknown
-	Lag                       time.Duration
-	End                       ident.Sequence
+	Partition  uint16         `json:"partition"`
+	Depth      int64          `json:"depth"`
+	InFlight   int64          `json:"in_flight"`
+	Deferred   int64          `json:"deferred"`
+	Lags       bool           `json:"lags"`               // it has a message that is neither finished nor deferred
+	Oldest     ident.Sequence `json:"confirmed_sequence"` // the first such message; without one the end
+	OldestMS   int64          `json:"oldest_ms"`          // the time of its put, unix ms; 0 = unknown
+	LagSeconds float64        `json:"lag_seconds"`
+	End        ident.Sequence `json:"end_sequence"`
 }
 
 // ReplicaSample is one replica on one broker.
 type ReplicaSample struct {
-	Role                 string
-	Epoch                ident.Epoch
-	CommittedOffset, End ident.Offset
-	CommittedSequence    ident.Sequence
-	EndSequence          ident.Sequence
-	Followers            []FollowerSample // of the leader
-	DiskBytes            int64
+	Role              string           `json:"role"`
+	Epoch             ident.Epoch      `json:"epoch"`
+	CommittedOffset   ident.Offset     `json:"committed_offset"`
+	CommittedSequence ident.Sequence   `json:"committed_sequence"`
+	End               ident.Offset     `json:"end_offset"`
+	EndSequence       ident.Sequence   `json:"end_sequence"`
+	Followers         []FollowerSample `json:"followers,omitempty"` // of the leader
+	DiskBytes         int64            `json:"disk_bytes"`
 }
 
 // FollowerSample is another replica as the leader sees it.
 type FollowerSample struct {
-	Node   ident.Node
-	InSync bool
-	Known  bool  // the next two are known
-	Behind int64 // bytes that it has not acknowledged
-	Owes   time.Duration
+	Node   ident.Node    `json:"node"`
+	InSync bool          `json:"in_sync"`
+	Known  bool          `json:"known"`        // the next two are known
+	Behind int64         `json:"behind_bytes"` // that it has not acknowledged
+	Owes   time.Duration `json:"owes_ns"`      // an acknowledgement
 }
 
 // DiskSample is the space of one broker.
@@ -105,14 +108,14 @@ type PlacedDamage struct {
 // ConsumerStats is a connection with a subscription, or a client that consumes by HTTP requests.
 type ConsumerStats struct {
 	ClientStats
-	LastActivity time.Time
-	Oldest       *HeldMessage // in flight; nil: none
+	LastActivity time.Time    `json:"last_activity"`
+	Oldest       *HeldMessage `json:"oldest"` // in flight, or nil
 }
 
 // HeldMessage is a message in flight to a client.
 type HeldMessage struct {
-	ID        MessageID
-	Partition uint16
-	Attempts  uint16        // this delivery included
-	For       time.Duration // since the delivery
+	ID        MessageID     `json:"id"`
+	Partition uint16        `json:"partition"`
+	Attempts  uint16        `json:"attempts"` // this delivery included
+	For       time.Duration `json:"held_ns"`  // since the delivery; a touch does not change it
 }

@@ -103,6 +103,15 @@ func (e *EachError) Unwrap() error { return e.Whole }
 // MessageID is the 16 ASCII hex digits that clients see.
 type MessageID [16]byte
 
+// MarshalText returns the digits.
+func (id MessageID) MarshalText() ([]byte, error) { return id[:], nil }
+
+// UnmarshalText reads the digits.
+func (id *MessageID) UnmarshalText(text []byte) error {
+	copy(id[:], text)
+	return nil
+}
+
 // Subscribers opens subscriptions on any topic, led by this broker or relayed.
 type Subscribers interface {
 	Subscribe(ctx context.Context, r SubscribeRequest) (Subscription, error)

@@ -1,7 +1,6 @@
 package authd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,10 +29,9 @@ func client(method string, addresses ...string) *Client {
 }
 
 func TestAllows(t *testing.T) {
-	s := &State{}
-	require.NoError(t, json.Unmarshal([]byte(answer), s))
 	now := time.Now()
-	require.NoError(t, s.compile(now))
+	s, err := Parse([]byte(answer), now)
+	require.NoError(t, err)
 	for _, row := range []struct {
 		topic, channel string
 		want           bool

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -50,8 +51,8 @@ func New(o config.AuthService, tls *tls.Config) *Client {
 	}}
 }
 
-// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them
-// has denied the client.
+// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them has
+// denied the client.
 func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
 	n := len(c.o.AuthHTTPAddress)
 	if n == 0 {
@@ -94,8 +95,7 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 	return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
 }
 
-// withoutURL is the cause of a failed request: the URL that net/http puts before it has the
-// secret in its query.
+// withoutURL is the cause of a failed request: the URL that net/http puts before it has the secret in its query.
 func withoutURL(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
@@ -118,9 +118,7 @@ func (c *Client) request(ctx context.Context, address string, r Request) (*http.
 	}
 	if !strings.EqualFold(c.o.AuthHTTPMethod, http.MethodPost) {
 		query := u.Query()
-		for k, v := range values {
-			query[k] = v
-		}
+		maps.Copy(query, values)
 		u.RawQuery = query.Encode()
 		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	}

@@ -164,7 +164,9 @@ func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]s
 				if f.Type.Kind() == reflect.Pointer {
 					properties[name] = map[string]any{"anyOf": []any{properties[name], map[string]any{"type": "null"}}}
 				}
-				*required = append(*required, name)
+				if !slices.Contains(*required, name) { // else it replaces a field of an embedded struct
+					*required = append(*required, name)
+				}
 			}
 		}
 	}

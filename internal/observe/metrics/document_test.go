@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md, docs/operations/alerts.md")
+var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md and the last row of contrib/grafana/broker.json")
 
 const document = "../../../docs/metrics.md"
 

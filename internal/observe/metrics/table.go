@@ -165,6 +165,17 @@ var table = []Section{
 	}},
 }
 
+// panels are the metrics with a panel in the row "More" of contrib/grafana/broker.json, which make reference writes. Any other
+// panel is edited in Grafana.
+var panels = []struct{ metric, title, unit string }{
+	{"client_memory_bytes", "Memory of clients", "bytes"},
+	{"trash_bytes", "Trash", "bytes"},
+	{"idle_removed_total", "Removed for idleness", "ops"},
+	{"auth_service_unanswered_seconds", "Authorization service silent for", "s"},
+	{"rpc_frames_refused_total", "Frames not sent to other brokers", "ops"},
+	{"rpc_refused_connections_total", "Refused at the port for brokers", "ops"},
+}
+
 // definitions is the table by name.
 var definitions = func() map[string]Definition {
 	all := map[string]Definition{}
@@ -183,10 +194,6 @@ func define(name string, kind Kind) Definition {
 		panic(fmt.Sprintf("metrics: %s %q is not in the table", kind, name))
 	}
 	return d
-}
-
-func (d Definition) desc() *prometheus.Desc {
-	return prometheus.NewDesc(d.FullName(), d.Help, d.Labels, nil)
 }
 
 func (d Definition) valueType() prometheus.ValueType {

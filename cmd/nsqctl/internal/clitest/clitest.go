@@ -129,7 +129,7 @@ func ReportingCluster(t *testing.T, view func() api.ClusterView, own map[ident.N
 		var all console.Brokers
 		for _, b := range view().Brokers {
 			if b.Alive {
-				all.Brokers = append(all.Brokers, console.Broker{Name: b.Name, Alive: true, Live: &console.Live{Own: own[b.Name]}})
+				all.Brokers = append(all.Brokers, console.Broker{BrokerView: b, Live: &console.Live{Own: own[b.Name]}})
 			}
 		}
 		_ = json.NewEncoder(w).Encode(all)

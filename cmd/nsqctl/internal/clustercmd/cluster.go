@@ -102,7 +102,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 func printStatus(out io.Writer, v api.ClusterView, wide bool) error {
 	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
 	if unheard := time.Duration(v.MetadataUnheardMS) * time.Millisecond; unheard > 0 {
-		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
+		fmt.Fprintf(out, "%s has had no answer from etcd for %s: no leader can be replaced, and nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t"+cli.Mark(wide, "HTTPS\tLEVEL\tINCARNATION\t"))
@@ -117,7 +117,7 @@ func printStatus(out io.Writer, v api.ClusterView, wide bool) error {
 			note += "hangs "
 		case b.Silent:
 			note += "does not answer "
-		case health.Unreachable(b):
+		case health.Unreachable(&b):
 			note += fmt.Sprintf("registered, does not answer %s ", v.Self)
 		}
 		if b.LowSpace {

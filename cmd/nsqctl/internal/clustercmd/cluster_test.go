@@ -43,7 +43,7 @@ func TestStatusNamesFaults(t *testing.T) {
 	require.NoError(t, printStatus(&out, api.ClusterView{Self: "n1", MetadataUnheardMS: 12_345, Topics: []api.TopicView{
 		{Topic: "orders", Partitions: []api.PartitionView{{Replicas: []ident.Node{"n2"}, ISR: []ident.Node{"n2"}}}},
 	}}, false))
-	require.Contains(t, out.String(), "the metadata has not answered n1 for 12s")
+	require.Contains(t, out.String(), "n1 has had no answer from etcd for 12s")
 	require.Regexp(t, `orders +0 +none +0 +n2`, out.String())
 }
 
@@ -57,7 +57,7 @@ func TestStatusNamesABrokerThatHangs(t *testing.T) {
 		})
 		if answers {
 			mux.HandleFunc("/v1/console/brokers", func(w http.ResponseWriter, _ *http.Request) {
-				_ = json.NewEncoder(w).Encode(console.Brokers{Brokers: []console.Broker{{Name: "n1", Live: &console.Live{}}, {Name: "n2", Live: &console.Live{Own: health.Own{JournalBusySeconds: 2}}}}})
+				_ = json.NewEncoder(w).Encode(console.Brokers{Brokers: []console.Broker{{BrokerView: api.BrokerView{Name: "n1"}, Live: &console.Live{}}, {BrokerView: api.BrokerView{Name: "n2"}, Live: &console.Live{Own: health.Own{JournalBusySeconds: 2}}}}})
 			})
 		}
 		s := httptest.NewServer(mux)

@@ -31,11 +31,11 @@ func newClusterHealth(t *cli.Target) *cobra.Command {
 		Long: `health prints one line of summary, and for each fault its places and the next
 step. The page at /ui shows the same alarms.
 
-Exit codes: 0 well; 1 degraded: messages are safe and served, one more fault may
-change that; 2 unsafe: puts are refused, messages are not delivered, or
+Exit codes: 0 healthy; 1 degraded: messages are safe and served, one more fault may
+change that; 2 unsafe: messages are refused or not delivered, or
 acknowledged messages are on fewer disks than they should be; 3 no broker answers.`,
 		Example: `  nsqctl cluster health
-  nsqctl cluster health --wait 2m     # until it is well, for scripts
+  nsqctl cluster health --wait 2m     # until it is healthy, for scripts
   nsqctl cluster health -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,23 +48,23 @@ acknowledged messages are on fewer disks than they should be; 3 no broker answer
 			} else {
 				err = printHealth(cmd.OutOrStdout(), r)
 			}
-			if err != nil || r.State == health.Well {
+			if err != nil || r.State == health.Healthy {
 				return err
 			}
 			return cli.EndSilently(int(r.State))
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is well")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is healthy")
 	return cmd
 }
 
-// waitForHealth returns the last judgement: at once, when the cluster is well, or after wait.
+// waitForHealth returns the last judgement: at once, when the cluster is healthy, or after wait.
 func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (health.Report, error) {
 	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
 	defer line.Clear()
 	for deadline := time.Now().Add(wait); ; {
 		r, err := askHealth(cmd.Context(), t)
-		if err == nil && r.State == health.Well || !time.Now().Before(deadline) {
+		if err == nil && r.State == health.Healthy || !time.Now().Before(deadline) {
 			return r, err
 		}
 		if err != nil {
@@ -135,7 +135,11 @@ func printHealth(out io.Writer, r health.Report) error {
 		if len(where) > placesShown {
 			where, more = where[:placesShown], fmt.Sprintf(" and %d more", len(a.Where)-placesShown)
 		}
-		if _, err := fmt.Fprintf(out, "\n%s: %s\n  where: %s%s\n  do:    %s\n  alarm: %s\n", a.State, a.Text, strings.Join(where, ", "), more, a.Do, a.Code); err != nil {
+		state := ""
+		if a.State != r.State { // the summary names the other
+			state = a.State.String() + ": "
+		}
+		if _, err := fmt.Fprintf(out, "\n%s%s\n  where: %s%s\n  do:    %s\n  alarm: %s\n", state, a.Text, strings.Join(where, ", "), more, a.Do, a.Code); err != nil {
 			return err
 		}
 	}
@@ -147,7 +151,7 @@ func newSafeToStop(t *cli.Target) *cobra.Command {
 		Use:   "safe-to-stop BROKER",
 		Short: "may this broker be stopped now? exit code 0: yes, 1: no, with the reasons",
 		Long: `safe-to-stop looks at every partition with a replica on the broker: without it, would
-the partition refuse puts, have no leader, or have its messages on one disk alone?
+the partition refuse messages, have no leader, or have its messages on only one disk?
 The answer holds for this moment: ask again before each broker of a rolling restart.`,
 		Example: `  nsqctl cluster safe-to-stop n2 && ssh n2 systemctl restart nsqd`,
 		Args:    cobra.ExactArgs(1),

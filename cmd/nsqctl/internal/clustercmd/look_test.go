@@ -10,7 +10,15 @@ import (
 )
 
 func TestBrokerState(t *testing.T) {
-	for state, b := range map[string]console.Broker{"hangs": {Alive: true, Answered: true, LowSpace: true, Hangs: true}, "unreachable": {Unreachable: true}, "dead": {}, "disk full": {Alive: true, LowSpace: true}, "silent": {Alive: true}, "leaving": {Alive: true, Answered: true, Leaving: true}, "drained of leaders": {Alive: true, Answered: true, Drain: api.BrokerView{Drain: "leaders"}.Drain}} {
+	for state, b := range map[string]console.Broker{
+		"hangs":              {BrokerView: api.BrokerView{Alive: true, LowSpace: true, Hangs: true}, Answered: true},
+		"unreachable":        {Unreachable: true},
+		"dead":               {},
+		"disk full":          {BrokerView: api.BrokerView{Alive: true, LowSpace: true}},
+		"silent":             {BrokerView: api.BrokerView{Alive: true}},
+		"leaving":            {BrokerView: api.BrokerView{Alive: true, Leaving: true}, Answered: true},
+		"drained of leaders": {BrokerView: api.BrokerView{Alive: true, Drain: "leaders"}, Answered: true},
+	} {
 		require.Equal(t, state, brokerState(b))
 	}
 }

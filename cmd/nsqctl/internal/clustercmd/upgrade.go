@@ -158,9 +158,9 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 	if dead := u.lowDead(); dead != "" {
 		return fmt.Sprintf("start %s with the new build; if it is gone permanently: nsqctl broker decommission %s", dead, dead)
 	}
-	if report := health.Assess(v, nil, nil); report.State > health.Well {
+	if report := health.Assess(v, nil, nil); report.State > health.Healthy {
 		a := report.Alarms[0]
-		return fmt.Sprintf("wait until the cluster is well (%s): %s", a.Text, a.Do)
+		return fmt.Sprintf("wait until the cluster is healthy (%s): %s", a.Text, a.Do)
 	}
 	if len(old) > 0 {
 		// The controller last: each restart of it moves its work.

@@ -43,7 +43,7 @@ func TestUpgradeStatus(t *testing.T) {
 
 	v, builds := rolling(3, 3, 6, 6)
 	v.Topics[0].Partitions[0].ISR = v.Topics[0].Partitions[0].ISR[:2]
-	require.Contains(t, judgeUpgrade(v, builds).Next, "wait until the cluster is well", "a replica catches up")
+	require.Contains(t, judgeUpgrade(v, builds).Next, "wait until the cluster is healthy", "a replica catches up")
 	v, builds = rolling(3, 3, 6, 6)
 	require.Contains(t, judgeUpgrade(v, builds).Next, "stop n1")
 	v.Topics[0].Partitions[0].MinInSync = 3
