@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"net/url"
-	"text/tabwriter"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +41,6 @@ func newRights(t *cli.Target, verb, short string) *cobra.Command {
 		Example: `  nsqctl acl ` + verb + ` shop-writer --topic 'shop.*' --rights publish
   nsqctl acl ` + verb + ` shop-reader --topic 'shop.*' --rights consume,administer
   nsqctl acl ` + verb + ` prometheus --cluster observe`,
-		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
 	f.StringVar(&topic, "topic", "", "pattern of topics, with --rights")
@@ -58,8 +57,7 @@ func newRights(t *cli.Target, verb, short string) *cobra.Command {
 		default:
 			return errors.New("give --topic and --rights, or --cluster")
 		}
-		_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/acl/"+verb, q)
-		return err
+		return t.PostAny(cmd.Context(), "/v1/acl/"+verb, q, nil)
 	}
 	return cmd
 }
@@ -69,42 +67,30 @@ func newACLList(t *cli.Target) *cobra.Command {
 		Use:     "list [USER]",
 		Short:   "the rights of all users, or of one",
 		Example: `  nsqctl acl list shop-writer`,
-		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			users, err := users(cmd, t)
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				if users = only(users, args[0]); len(users) == 0 {
+				users = slices.DeleteFunc(users, func(u httpapi.UserView) bool { return u.Name != args[0] })
+				if len(users) == 0 {
 					return fmt.Errorf("no user %q", args[0])
 				}
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), users)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "USER\tON\tRIGHTS")
-			for _, u := range users {
-				if u.Cluster != "" {
-					fmt.Fprintf(w, "%s\tthe cluster\t%s\n", u.Name, u.Cluster)
+			return cli.Print(cmd, t, users, func(w io.Writer) {
+				fmt.Fprintln(w, "USER\tON\tRIGHTS")
+				for _, u := range users {
+					if u.Cluster != "" {
+						fmt.Fprintf(w, "%s\tthe cluster\t%s\n", u.Name, u.Cluster)
+					}
+					for _, g := range u.Topics {
+						fmt.Fprintf(w, "%s\ttopics %s\t%s\n", u.Name, g.Topic, g.Rights)
+					}
 				}
-				for _, g := range u.Topics {
-					fmt.Fprintf(w, "%s\ttopics %s\t%s\n", u.Name, g.Topic, g.Rights)
-				}
-			}
-			return w.Flush()
+			})
 		},
 	}
-}
-
-func only(users []httpapi.UserView, name string) []httpapi.UserView {
-	for _, u := range users {
-		if u.Name == name {
-			return []httpapi.UserView{u}
-		}
-	}
-	return nil
 }
 
 func newAudit(t *cli.Target) *cobra.Command {
@@ -115,20 +101,16 @@ func newAudit(t *cli.Target) *cobra.Command {
 that answers: when, by which identity, from where, what, and with which result.
 Each broker keeps its own; all of them are in the brokers' logs too (audit=true).`,
 		Example: `  nsqctl audit --nsqd-http-address n1:4151`,
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v httpapi.AuditView
 			if err := t.GetAny(cmd.Context(), "/v1/audit", nil, &v); err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v.Entries)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, e := range v.Entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), api.Printable(e.Identity), e.Remote, api.Printable(e.Action), api.Printable(e.Detail), e.Status, e.Result)
-			}
-			return w.Flush()
+			return cli.Print(cmd, t, v.Entries, func(w io.Writer) {
+				for _, e := range v.Entries {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), api.Printable(e.Identity), e.Remote, api.Printable(e.Action), api.Printable(e.Detail), e.Status, e.Result)
+				}
+			})
 		},
 	}
 }

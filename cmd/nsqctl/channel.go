@@ -2,14 +2,12 @@ package main
 
 import (
 	"fmt"
-	"net/http"
+	"io"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
@@ -21,10 +19,8 @@ func newChannel(t *cli.Target) *cobra.Command {
 			Use:     verb + " TOPIC CHANNEL",
 			Short:   verb + " a channel",
 			Example: "  nsqctl channel " + verb + " orders billing",
-			Args:    cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/"+verb, channelArgs(args))
-				return err
+				return t.PostAny(cmd.Context(), "/channel/"+verb, channelArgs(args), nil)
 			},
 		})
 	}
@@ -38,16 +34,14 @@ func channelArgs(args []string) url.Values {
 }
 
 func newChannelCreate(t *cli.Target) *cobra.Command {
-	var from, filter string
-	var ordered bool
+	var from string
 	cmd := &cobra.Command{
 		Use:   "create TOPIC CHANNEL",
 		Short: "create a channel",
 		Example: `  nsqctl channel create orders audit --from earliest
   nsqctl channel create orders europe --filter 'header:region^=eu-'`,
-		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
+			q := cli.Given(cmd, channelArgs(args), "ordered", "filter")
 			if from != "" {
 				place, err := cli.Place(from)
 				if err != nil {
@@ -55,19 +49,12 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 				}
 				q.Set("from", place)
 			}
-			if filter != "" {
-				q.Set("filter", filter)
-			}
-			if cmd.Flags().Changed("ordered") {
-				q.Set("ordered", fmt.Sprint(ordered))
-			}
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/create", q)
-			return err
+			return t.PostAny(cmd.Context(), "/channel/create", q, nil)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", cli.Places+"; default: the first channel of a topic begins with its first message, any other with the next message")
-	cmd.Flags().BoolVar(&ordered, "ordered", false, "ordered: one message in flight per partition")
-	cmd.Flags().StringVar(&filter, "filter", "", filterHelp)
+	cmd.Flags().Bool("ordered", false, "ordered: one message in flight per partition")
+	cmd.Flags().String("filter", "", filterHelp)
 	return cmd
 }
 
@@ -78,12 +65,10 @@ func newChannelOrder(t *cli.Target) *cobra.Command {
 		Use:     "order TOPIC CHANNEL true|false",
 		Short:   "switch the order of a channel on or off: one message in flight per partition",
 		Example: `  nsqctl channel order orders billing true`,
-		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("order", args[2])
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/setorder", q)
-			return err
+			return t.PostAny(cmd.Context(), "/channel/setorder", q, nil)
 		},
 	}
 }
@@ -95,7 +80,6 @@ func newChannelDeferred(t *cli.Target) *cobra.Command {
 		Short: "list deferred messages, the next due first",
 		Example: `  nsqctl channel deferred orders billing -n 20
   nsqctl channel deferred orders billing -o json`,
-		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("limit", fmt.Sprint(limit))
@@ -105,15 +89,12 @@ func newChannelDeferred(t *cli.Target) *cobra.Command {
 			if err := t.GetAny(cmd.Context(), "/v1/channel/deferred", q, &v); err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v.Messages)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
-			for _, m := range v.Messages {
-				fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
-			}
-			return w.Flush()
+			return cli.Print(cmd, t, v.Messages, func(w io.Writer) {
+				fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
+				for _, m := range v.Messages {
+					fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
+				}
+			})
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "largest number of messages")
@@ -125,15 +106,14 @@ func newChannelCancel(t *cli.Target) *cobra.Command {
 		Use:     "cancel TOPIC CHANNEL ID...",
 		Short:   "finish deferred messages before they are due",
 		Example: `  nsqctl channel cancel orders billing d910000000000007     # an id of "channel deferred"`,
-		Args:    cobra.MinimumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q["id"] = args[2:]
-			n, err := count(cmd, t, "/v1/channel/deferred/cancel", q, "cancelled")
-			if err != nil {
+			var n map[string]int
+			if err := t.PostAny(cmd.Context(), "/v1/channel/deferred/cancel", q, &n); err != nil {
 				return err
 			}
-			return printCount(cmd, t, n, "cancelled")
+			return printCount(cmd, t, n["cancelled"], "cancelled")
 		},
 	}
 }
@@ -154,7 +134,6 @@ finished, until "channel seek" moves the channel back.`,
   nsqctl channel policy orders billing --max-attempts 0
   nsqctl channel policy orders europe --filter 'header:region^=eu-'
   nsqctl channel policy orders europe --filter ''`,
-		Args: cobra.ExactArgs(2),
 	}
 	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff", "filter"}
 	cmd.Flags().String(settings[0], "", "attempts after which a message becomes a dead letter; 0 = no limit")
@@ -162,16 +141,8 @@ finished, until "channel seek" moves the channel back.`,
 	cmd.Flags().String(settings[2], "", "least delay before a redelivery: base[,factor[,max[,jitter]]]")
 	cmd.Flags().String(settings[3], "", filterHelp+"; '' = every message")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q, set := channelArgs(args), false
-		for _, s := range settings {
-			if cmd.Flags().Changed(s) {
-				v, _ := cmd.Flags().GetString(s)
-				q.Set(underscored(s), v)
-				set = true
-			}
-		}
-		if set {
-			if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/channel/policy", q); err != nil {
+		if q := cli.Given(cmd, channelArgs(args), settings...); len(q) > 2 {
+			if err := t.PostAny(cmd.Context(), "/v1/channel/policy", q, nil); err != nil {
 				return err
 			}
 		}
@@ -190,7 +161,6 @@ func newChannelRedrive(t *cli.Target) *cobra.Command {
 		Use:     "redrive TOPIC CHANNEL",
 		Short:   "move a channel's dead letters back to it",
 		Example: `  nsqctl channel redrive orders billing -n 100`,
-		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return redrive(cmd, t, args, limit)
 		},
@@ -208,34 +178,20 @@ func redrive(cmd *cobra.Command, t *cli.Target, args []string, limit int) error 
 	for {
 		ask := min(limit-moved, redriveEach)
 		q.Set("limit", fmt.Sprint(ask))
-		n, err := count(cmd, t, "/v1/channel/redrive", q, "redriven")
-		if moved += n; err != nil && moved > 0 {
+		var n map[string]int
+		switch err := t.PostAny(cmd.Context(), "/v1/channel/redrive", q, &n); {
+		case err != nil && moved > 0:
 			return fmt.Errorf("%d were redriven, then: %w", moved, err)
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
-		if n < ask || moved == limit {
+		moved += n["redriven"]
+		if n["redriven"] < ask || moved == limit {
 			return printCount(cmd, t, moved, "redriven")
 		}
 	}
 }
 
-// count sends a POST and returns the number in the named field of the answer.
-func count(cmd *cobra.Command, t *cli.Target, path string, q url.Values, name string) (int, error) {
-	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
-	if err != nil {
-		return 0, err
-	}
-	var n map[string]int
-	err = brokerapi.Decode(body, path, &n)
-	return n[name], err
-}
-
 func printCount(cmd *cobra.Command, t *cli.Target, n int, name string) error {
-	if t.Output == "json" {
-		return cli.PrintJSON(cmd.OutOrStdout(), map[string]int{name: n})
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", n, name)
-	return err
+	return cli.Print(cmd, t, map[string]int{name: n}, func(w io.Writer) { fmt.Fprintf(w, "%d %s\n", n, name) })
 }

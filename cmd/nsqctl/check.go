@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -52,66 +56,48 @@ published after that do not count. Exit code 0: all replicas are present
 and equal; 6: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return check(cmd, t, args[0], wait)
+			deadline, ends := time.Now().Add(wait), map[int]int64{}
+			for {
+				found, err := compareTopic(cmd.Context(), t, args[0], ends)
+				if err != nil {
+					return err
+				}
+				good := !slices.ContainsFunc(found, func(f finding) bool { return !f.Equal })
+				if good || time.Now().After(deadline) {
+					return reportFindings(cmd, t, found, good)
+				}
+				if !concurrency.Sleep(cmd.Context(), 200*time.Millisecond) {
+					return cmd.Context().Err()
+				}
+			}
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 5*time.Second, "how long replicas that are behind may take to catch up")
 	return cmd
 }
 
-func check(cmd *cobra.Command, t *cli.Target, topic string, wait time.Duration) error {
-	ctx := cmd.Context()
-	deadline := time.Now().Add(wait)
-	ends := map[int]int64{}
-	for {
-		found, err := compareTopic(ctx, t, topic, ends)
-		if err != nil {
-			return err
-		}
-		good := true
-		for _, f := range found {
-			good = good && f.Equal
-		}
-		if good || time.Now().After(deadline) {
-			return reportFindings(cmd, t, found, good)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
 func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good bool) error {
-	out := cmd.OutOrStdout()
-	if t.Output == "json" {
-		if err := cli.PrintJSON(out, found); err != nil {
-			return err
-		}
-	} else {
+	err := cli.Print(cmd, t, found, func(w io.Writer) {
 		for _, f := range found {
-			verdict := "equal"
-			if !f.Equal {
-				verdict = f.Problem
-			}
-			fmt.Fprintf(out, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, verdict)
+			fmt.Fprintf(w, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, cmp.Or(f.Problem, "equal"))
 		}
-	}
-	if !good {
+	})
+	if err == nil && !good {
 		return cli.EndSilently(cli.ExitDiffers)
 	}
-	return nil
+	return err
 }
 
 // compareTopic compares each partition up to its end at the first read: messages published later may be on
 // one replica and not yet on another.
 func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int]int64) ([]finding, error) {
-	var v api.ClusterView
-	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+	v, x, there, err := t.Topic(ctx, topic)
+	if err != nil {
 		return nil, err
+	}
+	if !there {
+		return nil, cli.NotFound("topic", topic)
 	}
 	address := map[ident.Node]string{}
 	for _, b := range v.Brokers {
@@ -119,17 +105,11 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int
 			address[b.Name] = t.Address(b)
 		}
 	}
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		var found []finding
-		for _, p := range x.Partitions {
-			found = append(found, comparePartition(ctx, t, topic, p, address, ends))
-		}
-		return found, nil
+	var found []finding
+	for _, p := range x.Partitions {
+		found = append(found, comparePartition(ctx, t, topic, p, address, ends))
 	}
-	return nil, cli.NotFound("topic", topic)
+	return found, nil
 }
 
 // comparePartition reads all replicas in step. Each batch's checksum covers the one before it,
@@ -160,12 +140,10 @@ func comparePartition(ctx context.Context, t *cli.Target, topic string, p api.Pa
 	ends[p.Partition] = end
 	problem, compared, err := compare(ctx, cursors, end)
 	f.Compared = compared
-	switch {
-	case err != nil:
-		f.Problem = err.Error()
-	default:
-		f.Problem, f.Equal = problem, problem == ""
+	if err != nil {
+		problem = err.Error()
 	}
+	f.Problem, f.Equal = problem, problem == ""
 	return f
 }
 

@@ -23,7 +23,6 @@ func newMan() *cobra.Command {
 		Hidden: true,
 		Example: `  nsqctl man ./man
   man -l ./man/nsqctl.1`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			date, err := sourceDate()
 			if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/api"
 )
 
 // peekedPage is one answer of GET /v1/topic/peek.
@@ -46,7 +45,6 @@ unclean recovery: no consumer receives them, and they may be removed later.`,
 		Example: `  nsqctl peek orders -n 3
   nsqctl peek orders --partition 2 --from 1500 -o json
   nsqctl peek orders --partition 2 --node n1 --uncommitted -n 1000000 -o json`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("partition") && p.partition < 0:
@@ -79,28 +77,26 @@ type peeking struct {
 }
 
 func (p peeking) run(cmd *cobra.Command, t *cli.Target) error {
-	var v api.ClusterView
-	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+	_, x, _, err := t.Topic(cmd.Context(), p.topic)
+	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	found := false
 	var ends cli.Ends
-	for _, x := range v.Topics {
-		for _, part := range x.Partitions {
-			if x.Topic != p.topic || p.partition >= 0 && part.Partition != p.partition {
-				continue
-			}
-			found = true
-			if p.node == "" && part.Leader == "" {
-				return fmt.Errorf("%s/%d has no leader now; --node reads the replica on one broker", p.topic, part.Partition)
-			}
-			one := p
-			one.partition = part.Partition
-			one.node = cmp.Or(p.node, string(part.Leader)) // a follower may lag behind the leader
-			if err := one.print(cmd, t, out, &ends); err != nil {
-				return err
-			}
+	for _, part := range x.Partitions {
+		if p.partition >= 0 && part.Partition != p.partition {
+			continue
+		}
+		found = true
+		if p.node == "" && part.Leader == "" {
+			return fmt.Errorf("%s/%d has no leader now; --node reads the replica on one broker", p.topic, part.Partition)
+		}
+		one := p
+		one.partition = part.Partition
+		one.node = cmp.Or(p.node, string(part.Leader)) // a follower may lag behind the leader
+		if err := one.print(cmd, t, out, &ends); err != nil {
+			return err
 		}
 	}
 	if !found {

@@ -3,21 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 func newChannelSeek(t *cli.Target) *cobra.Command {
-	partition := -1
 	cmd := &cobra.Command{
 		Use:   "seek TOPIC CHANNEL POSITION",
 		Short: "move a channel's position; messages in flight and deferred ones are dropped",
@@ -34,91 +29,60 @@ neither number.`,
 		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
   nsqctl channel seek orders audit 90m --dry-run      # the numbers, and nothing else
   nsqctl channel seek orders audit 1200 --partition 0`,
-		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
+			q := cli.Given(cmd, channelArgs(args), "partition")
 			to, err := cli.Place(args[2])
 			if err != nil {
 				return err
 			}
 			q.Set("to", to)
-			if cmd.Flags().Changed("partition") {
-				q.Set("partition", fmt.Sprint(partition))
-			}
 			return seek(cmd, t, q)
 		},
 	}
-	cmd.Flags().IntVar(&partition, "partition", -1, "only this partition")
+	cmd.Flags().Int("partition", -1, "only this partition")
 	cli.PlanFlags(cmd)
 	return cmd
 }
 
 // seek makes a seek. With --dry-run, and first on a terminal, it only counts.
 func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
-	const path = "/v1/channel/seek"
-	out := cmd.OutOrStdout()
-	dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
-	yes, _ := cmd.Flags().GetBool("yes")
-	asks := !dry && !yes && t.Output != "json" && cli.IsTerminal(out) && cli.IsTerminal(os.Stdin)
-	if dry || asks {
+	post := func() error {
+		var r api.SeekResult
+		if err := t.PostAny(cmd.Context(), "/v1/channel/seek", q, &r); err != nil {
+			return err
+		}
+		return cli.Print(cmd, t, r, func(w io.Writer) { printSeek(w, r, t.Wide) })
+	}
+	dry, ask := cli.Planning(cmd, t)
+	if dry || ask {
 		q.Set("dry_run", "true")
-		body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
-		if err != nil {
+		if err := post(); err != nil || dry {
 			return err
 		}
-		if err := tellSeek(out, t, path, body); err != nil || dry {
-			return err
-		}
-		if err := cli.Confirm(out, cmd.InOrStdin()); err != nil {
+		if err := cli.Confirm(cmd.OutOrStdout(), cmd.InOrStdin()); err != nil {
 			return err
 		}
 		q.Del("dry_run")
 	}
-	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
-	if err != nil {
-		return err
-	}
-	return tellSeek(out, t, path, body)
+	return post()
 }
 
-// tellSeek prints the answer to a seek.
-func tellSeek(out io.Writer, t *cli.Target, path string, body []byte) error {
-	var r api.SeekResult
-	if err := brokerapi.Decode(body, path, &r); err != nil {
-		return err
-	}
-	if t.Output == "json" {
-		return cli.PrintJSON(out, r)
-	}
-	return printSeek(out, r, t.Wide)
-}
-
-func printSeek(out io.Writer, r api.SeekResult, wide bool) error {
+func printSeek(w io.Writer, r api.SeekResult, wide bool) {
 	skips, repeats, tail := "skipped", "repeated", ""
 	if r.DryRun {
 		skips, repeats, tail = "would be skipped", "would be repeated", "; nothing has moved"
 	}
-	fmt.Fprintf(out, "%s messages %s, %s %s%s\n", number(r.Skips), skips, number(r.Repeats), repeats, tail)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s messages %s, %s %s%s\n", number(r.Skips), skips, number(r.Repeats), repeats, tail)
 	fmt.Fprintln(w, "PARTITION\tFROM\tTO\tSKIPS\tREPEATS\tNOTE")
 	for i, m := range r.Partitions {
 		if i == cli.StepsShown && !wide {
 			fmt.Fprintf(w, "and %d more: -o wide\n", len(r.Partitions)-i)
 			break
 		}
-		note := ""
-		if m.Stays {
-			note = "stays: it has consumers"
-		}
+		note := cli.Mark(m.Stays, "stays: it has consumers")
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", m.Partition, number(m.From), number(m.To), number(m.Skips), number(m.Repeats), note)
 	}
-	return w.Flush()
 }
 
 // number writes a number that may be unknown.
-func number[T uint64 | ident.Sequence](n *T) string {
-	if n == nil {
-		return "unknown"
-	}
-	return fmt.Sprint(uint64(*n))
-}
+func number[T uint64 | ident.Sequence](n *T) string { return cli.Known(n, "%d") }

@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -39,10 +40,7 @@ func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string)
 		if missing == nil || try == lookups || cmd.Context().Err() != nil {
 			return missing
 		}
-		select {
-		case <-time.After(lookEvery):
-		case <-cmd.Context().Done():
-		}
+		concurrency.Sleep(cmd.Context(), checkEvery)
 	}
 }
 

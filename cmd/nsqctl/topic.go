@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -27,10 +25,8 @@ func newTopic(t *cli.Target) *cobra.Command {
 			Use:     verb + " TOPIC",
 			Short:   verb + " a topic",
 			Example: "  nsqctl topic " + verb + " orders",
-			Args:    cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/"+verb, url.Values{"topic": args})
-				return err
+				return t.PostAny(cmd.Context(), "/topic/"+verb, url.Values{"topic": args}, nil)
 			},
 		})
 	}
@@ -42,7 +38,6 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 		Use:     "create TOPIC",
 		Short:   "create a topic and print its effective values; an error if it exists with others",
 		Example: `  nsqctl topic create orders --partitions 8 --replication-factor 3 --min-in-sync 2`,
-		Args:    cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
 	numbers := []string{"partitions", "replication-factor", "min-in-sync"}
@@ -52,16 +47,8 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	limits := topicLimits(f)
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := limits(url.Values{"topic": args})
-		for _, n := range append(numbers, "ordered") {
-			if f.Changed(n) {
-				q.Set(underscored(n), f.Lookup(n).Value.String())
-			}
-		}
-		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/create", q); err != nil {
-			return err
-		}
-		return describeTopic(cmd, t, args[0])
+		q := cli.Given(cmd, limits(url.Values{"topic": args}), append(numbers, "ordered")...)
+		return changeTopic(cmd, t, "/topic/create", q)
 	}
 	return cmd
 }
@@ -74,14 +61,10 @@ func newTopicSet(t *cli.Target) *cobra.Command {
 change the rest: topic replication changes the numbers of replicas, topic partitions
 raises the number of partitions.`,
 		Example: `  nsqctl topic set orders --retention-time 24h --max-bytes 0`,
-		Args:    cobra.ExactArgs(1),
 	}
 	limits := topicLimits(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/set", limits(url.Values{"topic": args})); err != nil {
-			return err
-		}
-		return describeTopic(cmd, t, args[0])
+		return changeTopic(cmd, t, "/v1/topic/set", limits(url.Values{"topic": args}))
 	}
 	return cmd
 }
@@ -98,7 +81,7 @@ func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
 	return func(q url.Values) url.Values {
 		for _, name := range names {
 			if v, _ := f.GetString(name); v != "" {
-				q.Set(underscored(name), v)
+				q.Set(cli.Underscored(name), v)
 			}
 		}
 		return q
@@ -110,7 +93,6 @@ func newTopicDescribe(t *cli.Target) *cobra.Command {
 		Use:     "describe TOPIC",
 		Short:   "print leaders, replicas and ends of every partition",
 		Example: `  nsqctl topic describe orders`,
-		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
 	}
 }
@@ -126,7 +108,6 @@ first. KEPT is the size of one copy of the topic's logs, which each of its repli
 has on disk.`,
 		Example: `  nsqctl topic list -o json
   nsqctl topic list --sort disk -n 10      # which topics take the disk?`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sort != "" {
 				return listTopics(cmd, t, sort, limit)
@@ -137,13 +118,11 @@ has on disk.`,
 			if err := t.GetAny(cmd.Context(), "/topics", nil, &v); err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v.Topics)
-			}
-			for _, name := range v.Topics {
-				fmt.Fprintln(cmd.OutOrStdout(), name)
-			}
-			return nil
+			return cli.Print(cmd, t, v.Topics, func(w io.Writer) {
+				for _, name := range v.Topics {
+					fmt.Fprintln(w, name)
+				}
+			})
 		},
 	}
 	cmd.Flags().StringVar(&sort, "sort", "", "disk, rate, depth, lag or name: a table in this order")
@@ -151,33 +130,31 @@ has on disk.`,
 	return cmd
 }
 
-// underscored returns a flag's name in the spelling of the HTTP API.
-func underscored(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
-
-func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
-	var v api.ClusterView
-	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+// changeTopic makes a change, and prints the topic as it is then.
+func changeTopic(cmd *cobra.Command, t *cli.Target, path string, q url.Values) error {
+	if err := t.PostAny(cmd.Context(), path, q, nil); err != nil {
 		return err
 	}
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		var channels struct {
-			Channels []api.ChannelView `json:"channels"`
-		}
-		if err := t.GetAny(cmd.Context(), "/v1/topic/channels", url.Values{"topic": {topic}}, &channels); err != nil {
-			return err
-		}
-		if t.Output == "json" {
-			return cli.PrintJSON(cmd.OutOrStdout(), struct {
-				api.TopicView
-				Channels []api.ChannelView `json:"channels"`
-			}{x, channels.Channels})
-		}
-		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.Wide)
+	return describeTopic(cmd, t, q.Get("topic"))
+}
+
+func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
+	v, x, there, err := t.Topic(cmd.Context(), topic)
+	if err != nil {
+		return err
 	}
-	return cli.NotFound("topic", topic)
+	if !there {
+		return cli.NotFound("topic", topic)
+	}
+	channels, err := t.Channels(cmd.Context(), topic)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		api.TopicView
+		Channels []api.ChannelView `json:"channels"`
+	}{x, channels}
+	return cli.Print(cmd, t, answer, func(w io.Writer) { _ = printTopic(w, v, x, channels, t.Wide) })
 }
 
 func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,6 @@ import (
 )
 
 func newTopicDelete(t *cli.Target) *cobra.Command {
-	var now bool
 	cmd := &cobra.Command{
 		Use:   "delete TOPIC",
 		Short: "delete a topic",
@@ -26,22 +23,15 @@ func newTopicDelete(t *cli.Target) *cobra.Command {
 An #ephemeral topic is deleted permanently.`,
 		Example: `  nsqctl topic delete orders
   nsqctl topic delete orders --now         # permanently`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"topic": args}
-			if now {
-				q.Set("now", "true")
-			}
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/delete", q)
-			return err
+			return t.PostAny(cmd.Context(), "/topic/delete", cli.Given(cmd, url.Values{"topic": args}, "now"), nil)
 		},
 	}
-	cmd.Flags().BoolVar(&now, "now", false, "delete permanently, at once: it cannot be undeleted")
+	cmd.Flags().Bool("now", false, "delete permanently, at once: it cannot be undeleted")
 	return cmd
 }
 
 func newTopicUndelete(t *cli.Target) *cobra.Command {
-	var id string
 	cmd := &cobra.Command{
 		Use:   "undelete TOPIC",
 		Short: "bring a deleted topic back within its grace",
@@ -52,43 +42,27 @@ topics of the name it takes the one that was deleted last, or the one with --id.
 While another topic has the name it is refused.`,
 		Example: `  nsqctl topic undelete orders
   nsqctl topic undelete orders --id 16f3a2b4c5d6e7f8`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/undelete", trashed(args, id)); err != nil {
-				return err
-			}
-			return describeTopic(cmd, t, args[0])
+			return changeTopic(cmd, t, "/v1/topic/undelete", cli.Given(cmd, url.Values{"topic": args}, "id"))
 		},
 	}
-	cmd.Flags().StringVar(&id, "id", "", "the id of the deleted topic, as topic trash shows it")
+	cmd.Flags().String("id", "", "the id of the deleted topic, as topic trash shows it")
 	return cmd
 }
 
 func newTopicPurge(t *cli.Target) *cobra.Command {
-	var id string
 	cmd := &cobra.Command{
 		Use:   "purge TOPIC",
 		Short: "remove deleted topics of a name permanently, before their grace period ends",
 		Long: `purge permanently removes all deleted topics of a name, or the one with --id. Their files
 leave the disk after --trash-grace of each broker.`,
 		Example: `  nsqctl topic purge orders`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/purge", trashed(args, id))
-			return err
+			return t.PostAny(cmd.Context(), "/v1/topic/purge", cli.Given(cmd, url.Values{"topic": args}, "id"), nil)
 		},
 	}
-	cmd.Flags().StringVar(&id, "id", "", "the id of one deleted topic, as topic trash shows it")
+	cmd.Flags().String("id", "", "the id of one deleted topic, as topic trash shows it")
 	return cmd
-}
-
-// trashed names deleted topics.
-func trashed(topic []string, id string) url.Values {
-	q := url.Values{"topic": topic}
-	if id != "" {
-		q.Set("id", id)
-	}
-	return q
 }
 
 func newTopicTrash(t *cli.Target) *cobra.Command {
@@ -102,7 +76,6 @@ is when the topic is removed permanently; while the cluster has no controller it
 into the future.`,
 		Example: `  nsqctl topic trash
   nsqctl topic trash -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v struct {
 				Topics []api.TrashedTopic `json:"topics"`
@@ -110,16 +83,12 @@ into the future.`,
 			if err := t.GetAny(cmd.Context(), "/v1/topic/trash", nil, &v); err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v.Topics)
-			}
-			return printTrash(cmd.OutOrStdout(), v.Topics)
+			return cli.Print(cmd, t, v.Topics, func(w io.Writer) { printTrash(w, v.Topics) })
 		},
 	}
 }
 
-func printTrash(out io.Writer, topics []api.TrashedTopic) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printTrash(w io.Writer, topics []api.TrashedTopic) {
 	fmt.Fprintln(w, "TOPIC\tID\tDELETED\tBY\tPARTITIONS\tCHANNELS\tMESSAGES\tBYTES\tUNTIL")
 	for _, x := range topics {
 		until := timeOf(x.UntilMS)
@@ -133,7 +102,6 @@ func printTrash(out io.Writer, topics []api.TrashedTopic) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(api.Printable(x.By), "-"),
 			x.Partitions, x.Channels, messages, size, until)
 	}
-	return w.Flush()
 }
 
 func timeOf(ms int64) string { return time.UnixMilli(ms).Format(time.RFC3339) }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // TestUnknownIsUnknown: numbers that only a dead leader has are not shown as 0, and not left out.

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -39,8 +40,6 @@ grant something to all of them, such as metrics to a Prometheus without a token.
 }
 
 func newUserCreate(t *cli.Target) *cobra.Command {
-	var admin, certificate bool
-	var file string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "create a user; prints its token, which is kept nowhere",
@@ -53,37 +52,28 @@ certificate then.`,
   nsqctl --token-file root.token user create shop-writer
   nsqctl --token-file root.token user create prometheus && nsqctl --token-file root.token acl grant prometheus --cluster observe
   nsqctl --token-file root.token user create anonymous`,
-		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&admin, "admin", false, "it administers the cluster: it may do everything")
-	cmd.Flags().BoolVar(&certificate, "certificate", false, "it logs in with a certificate of this common name, and has no token")
-	cmd.Flags().StringVar(&file, "write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
+	cmd.Flags().Bool("admin", false, "it administers the cluster: it may do everything")
+	cmd.Flags().Bool("certificate", false, "it logs in with a certificate of this common name, and has no token")
+	tokenFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := url.Values{"name": args}
-		if admin {
-			q.Set("admin", "true")
-		}
-		if certificate {
-			q.Set("certificate", "true")
-		}
-		return tellToken(cmd, t, file, func() ([]byte, error) { return t.CreateUser(cmd.Context(), "", q) })
+		q := cli.Given(cmd, url.Values{"name": args}, "admin", "certificate")
+		return printToken(cmd, t, func() ([]byte, error) { return t.CreateUser(cmd.Context(), "", q) })
 	}
 	return cmd
 }
 
 func newUserRotate(t *cli.Target) *cobra.Command {
-	var file string
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
 		Short: "give a user a new token; the old one is refused from now on",
 		Long: `rotate makes a new token and prints it. The old one is refused at once, and the
 subscriptions of clients that logged in with it end.`,
 		Example: `  nsqctl user rotate shop-writer --write-token shop-writer.token`,
-		Args:    cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVar(&file, "write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
+	tokenFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return tellToken(cmd, t, file, func() ([]byte, error) {
+		return printToken(cmd, t, func() ([]byte, error) {
 			return t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/rotate", url.Values{"name": args})
 		})
 	}
@@ -107,7 +97,6 @@ much. A put beyond them is refused ("rate limited, not stored"; HTTP 429).
 The user "anonymous" has one quota for all clients without credentials together.`,
 		Example: `  nsqctl user quota shop-writer --topics 20 --partitions 100 --channels 50
   nsqctl user quota shop-writer --put-rate 5000 --put-bytes-rate 10000000`,
-		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
 	numbers := []string{"topics", "partitions", "channels", "put-rate", "put-bytes-rate"}
@@ -115,24 +104,21 @@ The user "anonymous" has one quota for all clients without credentials together.
 		f.Int64(numbers[i], 0, of+"; 0 = no limit")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := url.Values{"name": args}
-		for _, n := range numbers {
-			if f.Changed(n) {
-				q.Set(underscored(n), f.Lookup(n).Value.String())
-			}
-		}
-		_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/quota", q)
-		return err
+		return t.PostAny(cmd.Context(), "/v1/user/quota", cli.Given(cmd, url.Values{"name": args}, numbers...), nil)
 	}
 	return cmd
 }
 
-// tellToken makes a request that answers a token, and prints or writes the token. The file
-// is made first: a token that cannot be written would be lost.
-func tellToken(cmd *cobra.Command, t *cli.Target, file string, request func() ([]byte, error)) error {
+func tokenFlag(cmd *cobra.Command) {
+	cmd.Flags().String("write-token", "", "write the token to this new file, which only you can read, and not to the terminal")
+}
+
+// printToken makes a request that answers a token, and prints or writes the token. The file is created first: a token
+// that cannot be written would be lost.
+func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error)) (err error) {
 	var to *os.File
+	file, _ := cmd.Flags().GetString("write-token") // declared by tokenFlag
 	if file != "" {
-		var err error
 		if to, err = os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return err
 		}
@@ -149,18 +135,13 @@ func tellToken(cmd *cobra.Command, t *cli.Target, file string, request func() ([
 	if err := json.Unmarshal(body, &made); err != nil {
 		return err
 	}
-	switch {
-	case to != nil:
+	if to != nil {
 		_, err = fmt.Fprintln(to, made.Token)
 		return err
-	case t.Output == "json":
-		return cli.PrintJSON(cmd.OutOrStdout(), made)
-	case made.Token == "":
-		fmt.Fprintf(cmd.OutOrStdout(), "user %s has no token\n", made.Name)
-	default:
-		fmt.Fprintln(cmd.OutOrStdout(), made.Token)
 	}
-	return nil
+	return cli.Print(cmd, t, made, func(w io.Writer) {
+		fmt.Fprintln(w, cmp.Or(made.Token, fmt.Sprintf("user %s has no token", made.Name)))
+	})
 }
 
 func newUserDelete(t *cli.Target) *cobra.Command {
@@ -169,10 +150,8 @@ func newUserDelete(t *cli.Target) *cobra.Command {
 		Short:   "delete a user with its rights",
 		Long:    "delete removes a user. Its token is refused at once, and its subscriptions end. The last administrator cannot be deleted.",
 		Example: `  nsqctl user delete shop-writer`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/delete", url.Values{"name": args})
-			return err
+			return t.PostAny(cmd.Context(), "/v1/user/delete", url.Values{"name": args}, nil)
 		},
 	}
 }
@@ -182,18 +161,17 @@ func newUserList(t *cli.Target) *cobra.Command {
 		Use:     "list",
 		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
 		Example: `  nsqctl user list -o json`,
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			users, err := users(cmd, t)
-			if err != nil || t.Output == "json" {
-				return orPrint(cmd, users, err)
+			if err != nil {
+				return err
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
-			for _, u := range users {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, dash(u.Cluster), len(u.Topics), quotaText(u.Quota, u.Used))
-			}
-			return w.Flush()
+			return cli.Print(cmd, t, users, func(w io.Writer) {
+				fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
+				for _, u := range users {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
+				}
+			})
 		},
 	}
 }
@@ -215,7 +193,7 @@ func quotaText(q access.Quota, used api.Usage) string {
 	if q.PutBytesRate > 0 {
 		parts = append(parts, fmt.Sprint(q.PutBytesRate, " bytes/s"))
 	}
-	return dash(strings.Join(parts, ", "))
+	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 // users asks for all of them.
@@ -225,18 +203,4 @@ func users(cmd *cobra.Command, t *cli.Target) ([]httpapi.UserView, error) {
 	}
 	err := t.GetAny(cmd.Context(), "/v1/user/list", nil, &answer)
 	return answer.Users, err
-}
-
-func orPrint(cmd *cobra.Command, v any, err error) error {
-	if err != nil {
-		return err
-	}
-	return cli.PrintJSON(cmd.OutOrStdout(), v)
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

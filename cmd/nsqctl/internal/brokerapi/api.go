@@ -1,3 +1,14 @@
+// Package brokerapi asks the HTTP API of the brokers for the commands of nsqctl: one broker, or any
+// that answers.
+//
+// It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing, and of the
+// single requests it has only the view of the cluster.
+//
+// # Invariants
+//
+//  1. A request that changes something goes to the next broker only if it certainly did not
+//     reach the one before. A read-only request is repeated.
+//  2. An answer other than 200 is an error with the broker's text.
 package brokerapi
 
 import (
@@ -10,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,27 +49,19 @@ func (c *Client) Address(b api.BrokerView) string {
 	return b.HTTPAddress
 }
 
-// Others returns the HTTP addresses of the other live brokers.
-func (c *Client) Others(v api.ClusterView, but string) (addresses []string) {
-	for _, b := range v.Brokers {
-		if at := c.Address(b); b.Alive && at != "" && at != but {
-			addresses = append(addresses, at)
-		}
-	}
-	return addresses
-}
-
 // CallAny sends one request to the brokers in turn until one answers. A request that changes
 // something goes to the next broker only if it certainly did not reach the one before.
 func (c *Client) CallAny(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	var silent []error
 	for i, address := range c.Addresses {
-		body, err := c.callInTime(ctx, i == len(c.Addresses)-1, method, address, path, query)
-		if err == nil || ctx.Err() != nil || !unanswered(err, method) {
-			return body, err
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(c.Addresses)-1 && method == http.MethodGet {
+			one, cancel = context.WithTimeout(ctx, nextTimeout)
 		}
-		if len(c.Addresses) == 1 {
-			return nil, err
+		body, err := c.Call(one, method, address, path, query)
+		cancel()
+		if err == nil || ctx.Err() != nil || !unanswered(err, method) || len(c.Addresses) == 1 {
+			return body, err
 		}
 		if Status(err) != 0 { // the broker's answer does not say whose it is
 			err = fmt.Errorf("%s: %w", address, err)
@@ -67,52 +71,45 @@ func (c *Client) CallAny(ctx context.Context, method, path string, query url.Val
 	return nil, fmt.Errorf("no broker answers:\n%w", errors.Join(silent...))
 }
 
-// callInTime uses nextTimeout for a read-only request if there is another broker to try.
-func (c *Client) callInTime(ctx context.Context, last bool, method, address, path string, query url.Values) ([]byte, error) {
-	if !last && method == http.MethodGet {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, nextTimeout)
-		defer cancel()
-	}
-	return c.Call(ctx, method, address, path, query)
-}
-
 // unanswered reports whether another broker may be tried after this error: no process listens,
 // the broker is not ready, or a read-only request has no answer.
 func unanswered(err error, method string) bool {
-	var answer *statusError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*statusError](err); ok {
 		return answer.notReady
 	}
-	var op *net.OpError
-	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return method == http.MethodGet || ok && op.Op == "dial"
 }
 
-// Status returns the HTTP status of an answer other than 200; 0 if err is none.
+// Status returns the HTTP status of an answer other than 200; 0 for any other error.
 func Status(err error) int {
-	var answer *statusError
-	if !errors.As(err, &answer) {
-		return 0
+	if answer, ok := errors.AsType[*statusError](err); ok {
+		return answer.code
 	}
-	return answer.code
+	return 0
+}
+
+// Refused reports whether every broker would repeat this answer: the request is wrong or forbidden.
+func Refused(err error) bool {
+	status := Status(err)
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
 // Unanswered reports whether no broker answered, or none that was ready.
 func Unanswered(err error) bool {
-	var answer *statusError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*statusError](err); ok {
 		return answer.notReady
 	}
-	var request *url.Error
-	var connection *net.OpError
-	return errors.As(err, &request) || errors.As(err, &connection)
+	_, request := errors.AsType[*url.Error](err)
+	_, connection := errors.AsType[*net.OpError](err)
+	return request || connection
 }
 
 // FirstAdministrator gives the broker that refuses to make the first administrator without its secret, and the file that
 // has it; "" for any other error.
 func FirstAdministrator(err error) (address, file string) {
-	var answer *statusError
-	if !errors.As(err, &answer) || answer.code != http.StatusForbidden {
+	answer, ok := errors.AsType[*statusError](err)
+	if !ok || answer.code != http.StatusForbidden {
 		return "", ""
 	}
 	var told struct{ Message, File string }
@@ -181,11 +178,6 @@ func (c *Client) Call(ctx context.Context, method, address, path string, query u
 	return c.exchange(ctx, method, address, path, query, nil, nil)
 }
 
-// CallAs is Call with a token.
-func (c *Client) CallAs(ctx context.Context, token, address, path string, query url.Values) ([]byte, error) {
-	return c.exchange(ctx, http.MethodPost, address, path, query, http.Header{"Authorization": {"Bearer " + token}}, nil)
-}
-
 func (c *Client) exchange(ctx context.Context, method, address, path string, query url.Values, header http.Header, content io.Reader) ([]byte, error) {
 	if address == "" {
 		return nil, errors.New("this broker has no HTTPS port")
@@ -222,23 +214,25 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 // GetAny decodes the JSON answer of the first broker that answers into v.
 func (c *Client) GetAny(ctx context.Context, path string, query url.Values, v any) error {
 	body, err := c.CallAny(ctx, http.MethodGet, path, query)
-	if err != nil {
-		return err
-	}
-	return Decode(body, path, v)
+	return decode(body, err, path, v)
+}
+
+// PostAny sends a request that changes something, and decodes the answer into v, unless that is nil.
+func (c *Client) PostAny(ctx context.Context, path string, query url.Values, v any) error {
+	body, err := c.CallAny(ctx, http.MethodPost, path, query)
+	return decode(body, err, path, v)
 }
 
 // Get decodes the JSON answer of one broker into v.
 func (c *Client) Get(ctx context.Context, address, path string, query url.Values, v any) error {
 	body, err := c.Call(ctx, http.MethodGet, address, path, query)
-	if err != nil {
-		return err
-	}
-	return Decode(body, path, v)
+	return decode(body, err, path, v)
 }
 
-// Decode decodes a JSON answer to a request for path.
-func Decode(body []byte, path string, v any) error {
+func decode(body []byte, err error, path string, v any) error {
+	if err != nil || v == nil {
+		return err
+	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%s: this is not the answer of a Lockstep broker: %w", path, err)
 	}
@@ -249,4 +243,28 @@ func Decode(body []byte, path string, v any) error {
 // statusError.
 func (c *Client) Send(ctx context.Context, address, path string, query url.Values, header http.Header, body []byte) ([]byte, error) {
 	return c.exchange(ctx, http.MethodPost, address, path, query, header, bytes.NewReader(body))
+}
+
+// Cluster reads the view of the cluster.
+func (c *Client) Cluster(ctx context.Context) (v api.ClusterView, err error) {
+	err = c.GetAny(ctx, "/v1/cluster", nil, &v)
+	return v, err
+}
+
+// Topic reads the view of a topic, and of its cluster; there is false if the cluster does not have it.
+func (c *Client) Topic(ctx context.Context, topic string) (v api.ClusterView, t api.TopicView, there bool, err error) {
+	v, err = c.Cluster(ctx)
+	if i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic }); i >= 0 {
+		return v, v.Topics[i], true, err
+	}
+	return v, t, false, err
+}
+
+// Channels lists the durable channels of a topic.
+func (c *Client) Channels(ctx context.Context, topic string) ([]api.ChannelView, error) {
+	var v struct {
+		Channels []api.ChannelView `json:"channels"`
+	}
+	err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v)
+	return v.Channels, err
 }

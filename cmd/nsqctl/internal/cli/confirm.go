@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,14 @@ const StepsShown = 20
 func PlanFlags(cmd *cobra.Command) {
 	cmd.Flags().Bool("dry-run", false, "print the plan, and change nothing")
 	cmd.Flags().BoolP("yes", "y", false, "do not ask on a terminal")
+}
+
+// Planning reports whether a command with PlanFlags only shows its plan, and whether it asks: on a terminal, unless --yes
+// is given.
+func Planning(cmd *cobra.Command, t *Target) (dry, ask bool) {
+	dry, _ = cmd.Flags().GetBool("dry-run") // declared by PlanFlags
+	yes, _ := cmd.Flags().GetBool("yes")
+	return dry, !dry && !yes && t.Output != "json" && IsTerminal(cmd.OutOrStdout()) && IsTerminal(os.Stdin)
 }
 
 // Confirm asks a question that y or yes answers.

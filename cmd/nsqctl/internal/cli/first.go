@@ -19,13 +19,11 @@ import (
 // secret, if that is a file of this machine that the caller may read, and no token is given.
 func (t *Target) CreateUser(ctx context.Context, address string, query url.Values) ([]byte, error) {
 	const path = "/v1/user/create"
-	var body []byte
-	var err error
-	if address == "" {
-		body, err = t.CallAny(ctx, http.MethodPost, path, query)
-	} else {
-		body, err = t.Call(ctx, http.MethodPost, address, path, query)
+	ask := t.Client
+	if address != "" {
+		ask.Addresses = []string{address}
 	}
+	body, err := ask.CallAny(ctx, http.MethodPost, path, query)
 	at, file := brokerapi.FirstAdministrator(err)
 	if file == "" || t.Security.Token != "" || t.Security.Secret != "" {
 		return body, err
@@ -37,7 +35,7 @@ func (t *Target) CreateUser(ctx context.Context, address string, query url.Value
 	if reading != nil {
 		return nil, fmt.Errorf("%w\nnsqctl cannot read it: %w; run nsqctl as root or as the broker's user, or give a copy of the file with --token-file", err, reading)
 	}
-	return t.CallAs(ctx, secret, at, path, query)
+	return t.Send(ctx, at, path, query, http.Header{"Authorization": {"Bearer " + secret}}, nil)
 }
 
 // readFirst reads the secret for the first administrator. It reads no other file: the broker names it.

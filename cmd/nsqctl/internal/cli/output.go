@@ -7,11 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"sync"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // chooseOutput turns the value of --output into text or json, and the rest into flags: commands
@@ -31,7 +37,7 @@ func (t *Target) chooseOutput() error {
 	return nil
 }
 
-// formatOutput makes --output valid for every command below cmd: a command that prints nothing
+// formatOutput makes --output valid for a command: one that prints nothing
 // answers {"result": "done"}, and YAML is made of what it prints as JSON. A command whose output cannot be
 // written ends with an error.
 func (t *Target) formatOutput(cmd *cobra.Command) {
@@ -50,9 +56,6 @@ func (t *Target) formatOutput(cmd *cobra.Command) {
 			defer func() { cmd.SetOut(to); cmd.SetContext(before) }()
 			return out.Result(t.structure(cmd, func() error { return run(cmd, args) }))
 		}
-	}
-	for _, sub := range cmd.Commands() {
-		t.formatOutput(sub)
 	}
 }
 
@@ -104,16 +107,11 @@ func (w *Written) Result(err error) error {
 		return err
 	}
 	failed := fmt.Errorf("the output cannot be written: %w", w.err)
-	if err != nil && !errors.Is(err, w.err) && !errors.Is(err, context.Canceled) && !isSilent(err) {
+	silent, _ := errors.AsType[ExitError](err) // silent.Silent: the command has printed the reason, or has tried to
+	if err != nil && !errors.Is(err, w.err) && !errors.Is(err, context.Canceled) && !silent.Silent {
 		failed = fmt.Errorf("%w\n%w", err, failed)
 	}
 	return ExitError{Code: ExitFailed, Err: failed}
-}
-
-// isSilent reports whether the command has printed the reason, or has tried to.
-func isSilent(err error) bool {
-	var e ExitError
-	return errors.As(err, &e) && e.Silent
 }
 
 // structured passes JSON values on, as they are or as YAML documents.
@@ -189,6 +187,79 @@ func plain(v any) any {
 		}
 	}
 	return v
+}
+
+// Print prints v: as JSON, or by text, in whose lines tabs separate the columns of tables. The output reports its own errors.
+func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
+	if t.Output == "json" {
+		return PrintJSON(cmd.OutOrStdout(), v)
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	text(w)
+	return w.Flush()
+}
+
+// Show prints the answer of any broker to a request.
+func Show[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
+	var answer T
+	if err := t.GetAny(cmd.Context(), path, q, &answer); err != nil {
+		return err
+	}
+	return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
+}
+
+// ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers whose part is missing on
+// standard error.
+func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, missing func(T) []console.Unreachable, text func(io.Writer, T)) error {
+	return Show(cmd, t, path, q, func(w io.Writer, answer T) {
+		for _, u := range missing(answer) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "no answer from %s (%s): its part is missing\n", u.Broker, api.Printable(u.Reason))
+		}
+		text(w, answer)
+	})
+}
+
+// Known writes a number that may be unknown.
+func Known[T any](v *T, format string) string {
+	if v == nil {
+		return "unknown"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// Size writes bytes.
+func Size(n float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for n >= 1024 && i < len(units)-1 {
+		n /= 1024
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f B", n)
+	}
+	return fmt.Sprintf("%.1f %s", n, units[i])
+}
+
+// Mark returns text if so is true, else "".
+func Mark(so bool, text string) string {
+	if so {
+		return text
+	}
+	return ""
+}
+
+// Count writes a number with its noun: 1 partition, 2 partitions.
+func Count(n int, noun string) string {
+	return fmt.Sprintf("%d %s%s", n, noun, Mark(n != 1, "s"))
+}
+
+// Names returns the names of brokers, with commas between them.
+func Names(nodes []ident.Node) (s string) {
+	for i, n := range nodes {
+		s += Mark(i > 0, ",") + string(n)
+	}
+	return s
 }
 
 // PrintJSON writes v indented.

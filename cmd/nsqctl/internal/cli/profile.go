@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
@@ -90,11 +90,11 @@ func defaults(cmd *cobra.Command) error {
 		if text, ok := os.LookupEnv(variable(f.Name)); ok && !f.Changed && wrong == nil {
 			given[f.Name] = true
 			if err := flags.Set(f.Name, text); err != nil {
-				wrong = ExitError{Code: ExitUsage, Err: fmt.Errorf("$%s: %w", variable(f.Name), err)}
+				wrong = Usage("$%s: %w", variable(f.Name), err)
 			}
 		}
 	})
-	if wrong != nil || isProfileVerb(cmd) {
+	if wrong != nil || cmd.HasParent() && cmd.Parent().Name() == "profile" {
 		return wrong
 	}
 	p, err := loadProfiles()
@@ -120,10 +120,6 @@ func defaults(cmd *cobra.Command) error {
 	return nil
 }
 
-func isProfileVerb(cmd *cobra.Command) bool {
-	return cmd.HasParent() && cmd.Parent().Name() == "profile"
-}
-
 // NewProfile returns the command that keeps the profiles.
 func NewProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
@@ -146,7 +142,6 @@ func newProfileSet() *cobra.Command {
 		Use:     "set NAME",
 		Short:   "make a profile of the global flags of this command, or change it",
 		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeProfiles(func(p *profiles) error {
 				if p.Profiles[args[0]] == nil {
@@ -158,7 +153,7 @@ func newProfileSet() *cobra.Command {
 						return
 					}
 					if slices.Contains(notInProfiles, f.Name) {
-						refused = ExitError{Code: ExitUsage, Err: fmt.Errorf("a profile does not keep --%s", f.Name)}
+						refused = Usage("a profile does not keep --%s", f.Name)
 					}
 					p.Profiles[args[0]][f.Name] = strings.Trim(f.Value.String(), "[]")
 				})
@@ -173,7 +168,6 @@ func newProfileUse() *cobra.Command {
 		Use:     "use [NAME]",
 		Short:   "use a profile for all commands that name none; without a name none",
 		Example: "  nsqctl profile use staging",
-		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return changeProfiles(func(p *profiles) error {
 				p.Current = ""
@@ -195,20 +189,20 @@ func newProfileList(t *Target) *cobra.Command {
 		Use:     "list",
 		Short:   "print the profiles; * marks the one in use",
 		Example: "  nsqctl profile list",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := loadProfiles()
 			if err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return PrintJSON(cmd.OutOrStdout(), map[string]any{"current": p.Current, "profiles": p.Profiles})
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, flagLine(p.Profiles[name]))
-			}
-			return w.Flush()
+			return Print(cmd, t, map[string]any{"current": p.Current, "profiles": p.Profiles}, func(w io.Writer) {
+				for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
+					var line []string // as on a command line
+					for _, flag := range slices.Sorted(maps.Keys(p.Profiles[name])) {
+						line = append(line, "--"+flag+"="+p.Profiles[name][flag])
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, strings.Join(line, " "))
+				}
+			})
 		},
 	}
 }
@@ -218,7 +212,6 @@ func newProfileDelete() *cobra.Command {
 		Use:     "delete NAME",
 		Short:   "remove a profile",
 		Example: "  nsqctl profile delete staging",
-		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return changeProfiles(func(p *profiles) error {
 				if p.Profiles[args[0]] == nil {
@@ -244,13 +237,4 @@ func changeProfiles(change func(*profiles) error) error {
 		return err
 	}
 	return p.save()
-}
-
-// flagLine prints settings as they would stand on a command line.
-func flagLine(settings map[string]string) string {
-	var words []string
-	for _, flag := range slices.Sorted(maps.Keys(settings)) {
-		words = append(words, "--"+flag+"="+settings[flag])
-	}
-	return strings.Join(words, " ")
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -66,7 +65,7 @@ func (t *Target) validAddresses() error {
 	}{{"nsqd-tcp-address", t.TCP}, {"nsqd-http-address", t.Addresses}} {
 		for _, a := range given.addresses {
 			if !config.IsHostPort(a) {
-				return ExitError{Code: ExitUsage, Err: fmt.Errorf("--%s=%s: must be host:port, such as %s", given.flag, a, HTTPAddress)}
+				return Usage("--%s=%s: must be host:port, such as %s", given.flag, a, HTTPAddress)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package clustercmd
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -8,10 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 // NewBroker returns the command of the brokers.
@@ -38,20 +37,15 @@ A new topic has a replica on it only if too few other brokers run.`,
 		Example: `  nsqctl broker drain n2 --wait 2m && nsqctl cluster safe-to-stop n2 && ssh n2 reboot
   nsqctl broker drain n2 --replicas --wait 2h
   nsqctl broker drain n2 --replicas --dry-run      # the plan, and nothing else`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"node": args}
-			if replicas {
-				q.Set("replicas", "true")
-			}
-			a := placement.Change{Path: "/v1/broker/drain", Query: q, Plan: true, Left: undrained(args[0], replicas)}
-			return a.Run(cmd, t)
+			q := cli.Given(cmd, url.Values{"node": args}, "replicas")
+			return Change{Path: "/v1/broker/drain", Query: q, Plan: true, Left: undrained(args[0], replicas)}.Run(cmd, t)
 		},
 	}
 	cmd.Flags().BoolVar(&leaders, "leaders", false, "leaderships only, which is the default")
 	cmd.Flags().BoolVar(&replicas, "replicas", false, "replicas too")
 	cmd.MarkFlagsMutuallyExclusive("leaders", "replicas")
-	placement.WaitFlag(cmd)
+	WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }
@@ -64,16 +58,15 @@ func newUndrain(t *cli.Target) *cobra.Command {
 by themselves. Replicas that were moved away stay where they are: "cluster balance"
 spreads them again.`,
 		Example: `  nsqctl broker undrain n2`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"node": args, "cancel": {"true"}}
-			return placement.Change{Path: "/v1/broker/drain", Query: q}.Run(cmd, t)
+			return Change{Path: "/v1/broker/drain", Query: q}.Run(cmd, t)
 		},
 	}
 }
 
 // undrained lists the partitions that a drained broker still leads, or has a replica of.
-func undrained(broker string, replicas bool) func(api.ClusterView) []string {
+func undrained(broker string, replicas bool) openSteps {
 	n := ident.Node(broker)
 	return func(v api.ClusterView) (out []string) {
 		for _, x := range v.Topics {
@@ -82,11 +75,7 @@ func undrained(broker string, replicas bool) func(api.ClusterView) []string {
 				case p.Leader == n:
 					out = append(out, fmt.Sprintf("%s/%d is led by %s", x.Topic, p.Partition, n))
 				case replicas && slices.Contains(p.Replicas, n):
-					lack := placement.Lacks(x, p)
-					if lack == "" {
-						lack = "has a replica on " + broker
-					}
-					out = append(out, fmt.Sprintf("%s/%d %s", x.Topic, p.Partition, lack))
+					out = append(out, fmt.Sprintf("%s/%d %s", x.Topic, p.Partition, cmp.Or(lacks(x, p), "has a replica on "+broker)))
 				}
 			}
 		}
@@ -95,16 +84,4 @@ func undrained(broker string, replicas bool) func(api.ClusterView) []string {
 		}
 		return out
 	}
-}
-
-// drainNote is the remark about a drained broker in "cluster status".
-func drainNote(v api.ClusterView, b api.BrokerView) string {
-	if b.Drain == "" {
-		return ""
-	}
-	leads, replicas := health.Load(v, b.Name)
-	if b.Drain == "leaders" {
-		return fmt.Sprintf("drained of leaders (%d left) ", leads)
-	}
-	return fmt.Sprintf("drained of replicas (%d left) ", replicas)
 }

@@ -1,12 +1,9 @@
 package clustercmd
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +27,6 @@ an invitation before that. Without a name it lists the open invitations.`,
   nsqctl cluster invite n4.example --for 24h
   nsqctl cluster invite n4.example --withdraw
   nsqctl cluster invite`,
-		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.Flags().DurationVar(&length, "for", time.Hour, "how long the broker may join, at most 168h")
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "end the invitation")
@@ -42,43 +38,30 @@ an invitation before that. Without a name it lists the open invitations.`,
 		if withdraw {
 			query = url.Values{"node": args, "withdraw": {"true"}}
 		}
-		body, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/cluster/invite", query)
-		if err != nil {
-			return err
-		}
 		var made httpapi.Invitation
-		if err := json.Unmarshal(body, &made); err != nil {
+		if err := t.PostAny(cmd.Context(), "/v1/cluster/invite", query, &made); err != nil {
 			return err
 		}
-		switch {
-		case t.Output == "json":
-			return cli.PrintJSON(cmd.OutOrStdout(), made)
-		case withdraw:
-			fmt.Fprintf(cmd.OutOrStdout(), "%s may not join; a broker that has joined stays a member\n", made.Node)
-		default:
-			fmt.Fprintf(cmd.OutOrStdout(), "%s may join until %s\n", made.Node, made.Until.Local().Format(time.DateTime))
-		}
-		return nil
+		return cli.Print(cmd, t, made, func(w io.Writer) {
+			if withdraw {
+				fmt.Fprintf(w, "%s may not join; a broker that has joined stays a member\n", made.Node)
+			} else {
+				fmt.Fprintf(w, "%s may join until %s\n", made.Node, made.Until.Local().Format(time.DateTime))
+			}
+		})
 	}
 	return cmd
 }
 
-// listInvitations prints who may join.
+// listInvitations prints the brokers that may join.
 func listInvitations(cmd *cobra.Command, t *cli.Target) error {
 	if cmd.Flags().Changed("for") || cmd.Flags().Changed("withdraw") {
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--for and --withdraw need the name of a broker")}
+		return cli.Usage("--for and --withdraw need the name of a broker")
 	}
-	var v httpapi.InvitationsView
-	if err := t.GetAny(cmd.Context(), "/v1/cluster/invite", nil, &v); err != nil {
-		return err
-	}
-	if t.Output == "json" {
-		return cli.PrintJSON(cmd.OutOrStdout(), v)
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
-	for _, i := range v.Invitations {
-		fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
-	}
-	return w.Flush()
+	return cli.Show(cmd, t, "/v1/cluster/invite", nil, func(w io.Writer, v httpapi.InvitationsView) {
+		fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
+		for _, i := range v.Invitations {
+			fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
+		}
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +32,6 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 		Example: `  nsqctl cluster events                                # of the last hour
   nsqctl cluster events --since 24h --kind topic,audit --topic orders
   nsqctl cluster events --broker n2`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{"since_ms": {fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli())}, "limit": {fmt.Sprint(limit)}}
 			for name, value := range map[string]string{"kind": kinds, "topic": topic, "broker": broker} {
@@ -41,14 +39,19 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 					q.Set(name, value)
 				}
 			}
-			var v console.Events
-			if done, err := cli.Look(cmd, t, "/v1/console/events", q, &v, &v.Unreachable); done || err != nil {
-				return err
-			}
-			if !v.Complete {
-				fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
-			}
-			return printEvents(cmd.OutOrStdout(), v.Events)
+			missing := func(v console.Events) []console.Unreachable { return v.Unreachable }
+			return cli.ShowConsole(cmd, t, "/v1/console/events", q, missing, func(w io.Writer, v console.Events) {
+				if !v.Complete {
+					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
+				}
+				for _, e := range slices.Backward(v.Events) {
+					by := ""
+					if e.Identity != "" {
+						by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
+				}
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -58,18 +61,6 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 	f.StringVar(&broker, "broker", "", "only events about this broker")
 	f.IntVarP(&limit, "limit", "n", 200, "largest number of events, 1 to 1000")
 	return cmd
-}
-
-func printEvents(out io.Writer, list []console.Event) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, e := range slices.Backward(list) {
-		by := ""
-		if e.Identity != "" {
-			by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
-	}
-	return w.Flush()
 }
 
 func newBrokerList(t *cli.Target) *cobra.Command {
@@ -84,53 +75,41 @@ clients that were not answered OK since it started, and the second table says wh
 A broker that does not answer has unknown numbers.`,
 		Example: `  nsqctl broker list
   nsqctl broker list -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v console.Brokers
-			if done, err := cli.Look(cmd, t, "/v1/console/brokers", nil, &v, &v.Unreachable); done || err != nil {
-				return err
-			}
-			return printBrokers(cmd.OutOrStdout(), v.Brokers)
+			missing := func(v console.Brokers) []console.Unreachable { return v.Unreachable }
+			return cli.ShowConsole(cmd, t, "/v1/console/brokers", nil, missing, func(w io.Writer, v console.Brokers) { printBrokers(w, v.Brokers) })
 		},
 	}
 }
 
-func printBrokers(out io.Writer, list []console.Broker) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printBrokers(w io.Writer, list []console.Broker) {
 	fmt.Fprintln(w, "BROKER\tSTATE\tLEADS\tREPLICAS\tPUT/S\tPUT P99\tSYNC P99\tBEHIND\tREFUSED\tCONNECTIONS\tDISK USED\tDISK FREE\tETCD")
+	refusals := ""
 	for _, b := range list {
+		behind := "unknown"
+		if b.BehindSeconds != nil {
+			behind = fmt.Sprintf("%.0f ms", *b.BehindSeconds*1000)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t", b.Name, brokerState(b), b.Leads, b.Replicas)
 		if b.Live == nil {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\tunknown\tunknown\tunknown\t%s\tunknown\tunknown\tunknown\tunknown\tunknown\n", b.Name, brokerState(b), b.Leads, b.Replicas, behind(b.BehindSeconds))
+			fmt.Fprintf(w, "unknown\tunknown\tunknown\t%s\tunknown\tunknown\tunknown\tunknown\tunknown\n", behind)
 			continue
 		}
 		refused := 0.0
-		for _, n := range b.Refused {
-			refused += n
+		for _, why := range slices.Sorted(maps.Keys(b.Refused)) {
+			refused += b.Refused[why]
+			refusals += fmt.Sprintf("%s\t%.0f\t%s\n", b.Name, b.Refused[why], why)
 		}
 		free := "unknown"
 		if b.DiskFreeBytes != nil {
 			free = cli.Size(float64(*b.DiskFreeBytes))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n", b.Name, brokerState(b), b.Leads, b.Replicas,
-			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind(b.BehindSeconds), refused, b.Connections, cli.Size(float64(b.DiskDataBytes)), free, b.Etcd)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n",
+			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind, refused, b.Connections, cli.Size(float64(b.DiskDataBytes)), free, b.Etcd)
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	if refusals != "" {
+		fmt.Fprint(w, "\nBROKER\tPUTS\tNOT ANSWERED OK BECAUSE\n", refusals)
 	}
-	head := "\nBROKER\tPUTS\tNOT ANSWERED OK BECAUSE"
-	for _, b := range list {
-		if b.Live == nil {
-			continue
-		}
-		for _, why := range slices.Sorted(maps.Keys(b.Refused)) {
-			if head != "" {
-				fmt.Fprintln(w, head)
-				head = ""
-			}
-			fmt.Fprintf(w, "%s\t%.0f\t%s\n", b.Name, b.Refused[why], why)
-		}
-	}
-	return w.Flush()
 }
 
 func brokerState(b console.Broker) string {
@@ -159,12 +138,4 @@ func latency(ms *float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f ms", *ms)
-}
-
-// behind writes seconds as milliseconds.
-func behind(seconds *float64) string {
-	if seconds == nil {
-		return "unknown"
-	}
-	return fmt.Sprintf("%.0f ms", *seconds*1000)
 }

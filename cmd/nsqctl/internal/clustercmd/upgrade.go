@@ -1,12 +1,10 @@
 package clustercmd
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -18,12 +16,7 @@ import (
 
 func newUpgrade(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "upgrade", Short: "where an upgrade stands"}
-	cmd.AddCommand(newUpgradeStatus(t))
-	return cmd
-}
-
-func newUpgradeStatus(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
+	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "the build and feature level of every broker, and the next step",
 		Long: `status prints the build of every broker and the feature level that it has, the level
@@ -33,28 +26,20 @@ Exit codes: 0 all brokers run one build and the cluster uses its feature level; 
 upgrade is under way, or a broker does not run; 3 no broker answers.`,
 		Example: `  nsqctl cluster upgrade status
   nsqctl cluster upgrade status -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v api.ClusterView
-			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
-				return err
-			}
-			builds, err := askBuilds(cmd, t)
+			v, builds, err := askBuilds(cmd, t)
 			if err != nil {
 				return err
 			}
 			u := judgeUpgrade(v, builds)
-			if t.Output == "json" {
-				err = cli.PrintJSON(cmd.OutOrStdout(), u)
-			} else {
-				err = printUpgrade(cmd.OutOrStdout(), u)
-			}
+			err = cli.Print(cmd, t, u, func(w io.Writer) { printUpgrade(w, u) })
 			if err == nil && !u.Done {
 				return cli.EndSilently(cli.ExitFailed)
 			}
 			return err
 		},
-	}
+	})
+	return cmd
 }
 
 // upgrade is the state of the brokers' builds.
@@ -155,8 +140,8 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 	if u.Done {
 		return "nothing: all brokers run one build"
 	}
-	if dead := u.lowDead(); dead != "" {
-		return fmt.Sprintf("start %s with the new build; if it is gone permanently: nsqctl broker decommission %s", dead, dead)
+	if i := slices.IndexFunc(u.Brokers, func(b brokerUpgrade) bool { return !b.Alive && b.FeatureLevel < u.Newest }); i >= 0 {
+		return fmt.Sprintf("start %[1]s with the new build; if it is gone permanently: nsqctl broker decommission %[1]s", u.Brokers[i].Broker)
 	}
 	if report := health.Assess(v, nil, nil); report.State > health.Well {
 		a := report.Alarms[0]
@@ -164,7 +149,9 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 	}
 	if len(old) > 0 {
 		// The controller last: each restart of it moves its work.
-		slices.SortStableFunc(old, func(a, b string) int { return cmp.Compare(isController(v, a), isController(v, b)) })
+		if i := slices.Index(old, string(v.Controller)); i >= 0 {
+			old = append(slices.Delete(old, i, i+1), string(v.Controller))
+		}
 		for _, name := range old {
 			if why, err := health.SafeToStop(v, ident.Node(name)); err == nil && len(why) == 0 {
 				return fmt.Sprintf("stop %s, start it with the new build, and ask again", name)
@@ -178,27 +165,8 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 	return "ask the brokers whose build is unknown: nsqctl version --brokers"
 }
 
-// isController is 1 for the controller, else 0.
-func isController(v api.ClusterView, broker string) int {
-	if string(v.Controller) == broker {
-		return 1
-	}
-	return 0
-}
-
-// lowDead is a broker that does not run and holds the feature level back; "" if there is none.
-func (u *upgrade) lowDead() string {
-	for _, b := range u.Brokers {
-		if !b.Alive && b.FeatureLevel < u.Newest {
-			return b.Broker
-		}
-	}
-	return ""
-}
-
-func printUpgrade(out io.Writer, u upgrade) error {
-	fmt.Fprintf(out, "the cluster uses feature level %d; all brokers have %d, the newest has %d\n\n", u.Level, u.Reaches, u.Newest)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printUpgrade(w io.Writer, u upgrade) {
+	fmt.Fprintf(w, "the cluster uses feature level %d; all brokers have %d, the newest has %d\n\n", u.Level, u.Reaches, u.Newest)
 	fmt.Fprintln(w, "BROKER\tALIVE\tBUILD\tLEVEL")
 	for _, b := range u.Brokers {
 		fmt.Fprintf(w, "%s\t%t\t%s\t%d\n", b.Broker, b.Alive, b.describe(), b.FeatureLevel)
@@ -207,5 +175,4 @@ func printUpgrade(out io.Writer, u upgrade) error {
 		fmt.Fprintf(w, "\nnot done:\n  %s\n", strings.Join(u.Waits, "\n  "))
 	}
 	fmt.Fprintf(w, "\nnext: %s\n", u.Next)
-	return w.Flush()
 }

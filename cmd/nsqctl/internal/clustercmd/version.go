@@ -33,18 +33,17 @@ NSQ whose protocol it implements. With --brokers it prints the build of every
 running broker too: during an upgrade they differ.`,
 		Example: `  nsqctl version
   nsqctl version --brokers`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := api.ReadBuild()
 			builds := []build{{LockstepVersion: b.Version, Commit: b.Commit, FeatureLevel: metadata.Level, Version: api.Version}}
 			if brokers {
-				theirs, err := askBuilds(cmd, t)
+				_, theirs, err := askBuilds(cmd, t)
 				if err != nil {
 					return err
 				}
 				builds = append(builds, theirs...)
 			}
-			return printBuilds(cmd.OutOrStdout(), t.Output, builds)
+			return cli.Print(cmd, t, builds, func(w io.Writer) { printBuilds(w, builds[1:]) })
 		},
 	}
 	cmd.Flags().BoolVar(&brokers, "brokers", false, "also print the build of every running broker")
@@ -53,10 +52,9 @@ running broker too: during an upgrade they differ.`,
 
 // askBuilds queries every running broker. A broker that does not answer is listed with the
 // reason.
-func askBuilds(cmd *cobra.Command, t *cli.Target) (out []build, err error) {
-	var v api.ClusterView
-	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
-		return nil, err
+func askBuilds(cmd *cobra.Command, t *cli.Target) (v api.ClusterView, out []build, err error) {
+	if v, err = t.Cluster(cmd.Context()); err != nil {
+		return v, nil, err
 	}
 	for _, b := range v.Brokers {
 		if !b.Alive {
@@ -69,27 +67,19 @@ func askBuilds(cmd *cobra.Command, t *cli.Target) (out []build, err error) {
 		x.Broker = string(b.Name)
 		out = append(out, x)
 	}
-	return out, nil
+	return v, out, nil
 }
 
-func printBuilds(w io.Writer, output string, builds []build) error {
-	if output == "json" {
-		return cli.PrintJSON(w, builds)
-	}
-	if _, err := fmt.Fprintln(w, "nsqctl:", cli.VersionLine()); err != nil {
-		return err
-	}
-	for _, b := range builds[1:] {
-		line := fmt.Sprintf("%s: lockstep %s (commit %s, feature level %d), speaks NSQ %s", b.Broker, b.LockstepVersion, b.Commit, b.FeatureLevel, b.Version)
+func printBuilds(w io.Writer, brokers []build) {
+	fmt.Fprintln(w, "nsqctl:", cli.VersionLine())
+	for _, b := range brokers {
 		switch {
 		case b.Error != "":
-			line = b.Broker + ": " + b.Error
+			fmt.Fprintf(w, "%s: %s\n", b.Broker, b.Error)
 		case b.LockstepVersion == "":
-			line = fmt.Sprintf("%s: a build without version, speaks NSQ %s", b.Broker, b.Version)
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
+			fmt.Fprintf(w, "%s: a build without version, speaks NSQ %s\n", b.Broker, b.Version)
+		default:
+			fmt.Fprintf(w, "%s: lockstep %s (commit %s, feature level %d), speaks NSQ %s\n", b.Broker, b.LockstepVersion, b.Commit, b.FeatureLevel, b.Version)
 		}
 	}
-	return nil
 }

@@ -1,13 +1,12 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -80,7 +79,7 @@ type importing struct {
 	stateFile  string
 	dry, quiet bool
 	state      *importProgress
-	line       cli.StatusLine
+	say        *cli.Reporter
 	path       *stockdata.Path
 	damage     []stockdata.Damage
 }
@@ -116,7 +115,7 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		return err
 	}
 	defer path.Close()
-	o.path, o.line = path, cli.StatusLine{Out: o.cmd.ErrOrStderr()}
+	o.path, o.say = path, cli.NewReporter(o.cmd.ErrOrStderr())
 	if !o.dry {
 		if o.state, err = loadImport(o.stateFile); err != nil {
 			return err
@@ -131,11 +130,11 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		rows, err := o.topic(ctx, &path.Topics[i])
 		reports = append(reports, rows...)
 		if err != nil {
-			o.line.Clear()
+			o.say.Clear()
 			return o.stopped(err)
 		}
 	}
-	o.line.Clear()
+	o.say.Clear()
 	return o.report(ctx, reports)
 }
 
@@ -188,11 +187,10 @@ func (o *importing) prepare(ctx context.Context) error {
 // begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
 func (o *importing) begin(ctx context.Context) error {
 	for deadline := time.Now().Add(growthWait); ; {
-		var v api.ClusterView
-		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+		v, err := o.t.Cluster(ctx)
+		if err != nil {
 			return err
 		}
-		var err error
 		for _, topic := range o.path.Topics {
 			err = errors.Join(err, o.state.begin(topic.Name, v))
 		}
@@ -202,9 +200,7 @@ func (o *importing) begin(ctx context.Context) error {
 		if !errors.Is(err, errNotListed) && !errors.Is(err, errNotKnown) || time.Now().After(deadline) {
 			return fmt.Errorf("%s: %w", o.stateFile, err)
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
@@ -309,7 +305,7 @@ func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
 	}
-	o.line.Clear()
+	o.say.Clear()
 	o.damage = append(o.damage, r.Damage...)
 	for _, d := range r.Damage {
 		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
@@ -327,10 +323,7 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { reading <- b.feed(sending) }()
-	_, err = publisher.Send(sending, b.out, messageOptions(o.t, func(text string) {
-		o.line.Clear()
-		fmt.Fprintln(o.cmd.ErrOrStderr(), text)
-	}))
+	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.say.Report))
 	stop()
 	readErr := <-reading
 	if err == nil {
@@ -350,15 +343,15 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 
 // saved shows the progress, and saves it once a second.
 func (o *importing) saved(p part, done *partProgress) error {
-	if time.Since(o.state.savedAt) < cli.SaveEvery {
+	if !o.state.file.Due() {
 		return nil
 	}
-	if !o.quiet && cli.IsTerminal(o.line.Out) {
+	if !o.quiet && cli.IsTerminal(o.cmd.ErrOrStderr()) {
 		of := ""
 		if n, ok := p.queue.Depth(); ok {
 			of = fmt.Sprintf(" of %d", n)
 		}
-		o.line.Show(fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of))
+		o.say.Progress(func() string { return fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of) })
 	}
 	return o.state.save()
 }
@@ -442,7 +435,8 @@ func (o *importing) report(ctx context.Context, rows []partReport) error {
 			faults = append(faults, err)
 		}
 	}
-	if err := o.print(rows, growths); err != nil {
+	answer := map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)}
+	if err := cli.Print(o.cmd, o.t, answer, func(w io.Writer) { o.print(w, rows, growths) }); err != nil {
 		return err
 	}
 	return errors.Join(faults...)
@@ -452,8 +446,8 @@ func (o *importing) report(ctx context.Context, rows []partReport) error {
 // import began. Brokers report their logs every few seconds.
 func (o *importing) growths(ctx context.Context, rows []partReport) (all []topicGrowth, err error) {
 	for deadline := time.Now().Add(growthWait); ; {
-		var v api.ClusterView
-		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+		v, err := o.t.Cluster(ctx)
+		if err != nil {
 			return nil, err
 		}
 		var short []error
@@ -478,43 +472,28 @@ func (o *importing) growths(ctx context.Context, rows []partReport) (all []topic
 		if len(short) == 0 || time.Now().After(deadline) {
 			return all, errors.Join(short...)
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, 200*time.Millisecond) {
 			return all, ctx.Err()
 		}
 	}
 }
 
-func (o *importing) print(rows []partReport, growths []topicGrowth) error {
-	out := o.cmd.OutOrStdout()
-	if o.t.Output == "json" {
-		return cli.PrintJSON(out, map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)})
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (o *importing) print(w io.Writer, rows []partReport, growths []topicGrowth) {
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tQUEUE OF THE\tCOUNTED\tREAD\tPUBLISHED")
 	var read, published int64
 	for _, row := range rows {
-		counted, channel := "unknown", row.Channel
-		if row.Counted != nil {
-			counted = fmt.Sprint(*row.Counted)
-		}
-		if channel == "" {
-			channel = "(all)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", row.Topic, channel, row.Source, counted, row.Read, row.Published)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", row.Topic, cmp.Or(row.Channel, "(all)"), row.Source, cli.Known(row.Counted, "%d"), row.Read, row.Published)
 		read, published = read+row.Read, published+row.Published
 	}
 	fmt.Fprintf(w, "total\t\t\t\t%d\t%d\n", read, published)
-	if err := w.Flush(); err != nil {
-		return err
+	more := false
+	for _, g := range growths {
+		if g.Growth > g.Published {
+			more = true
+			fmt.Fprintf(w, "the log of %s has grown by %d, and not by %d: others publish to it, or puts in doubt were repeated\n", g.Topic, g.Growth, g.Published)
+		}
 	}
-	more := slices.DeleteFunc(growths, func(g topicGrowth) bool { return g.Growth <= g.Published })
-	for _, g := range more {
-		fmt.Fprintf(out, "the log of %s has grown by %d, and not by %d: others publish to it, or puts in doubt were repeated\n", g.Topic, g.Growth, g.Published)
+	if !o.dry && !more {
+		fmt.Fprintln(w, "the logs of the topics have grown by exactly these numbers")
 	}
-	if !o.dry && len(more) == 0 {
-		fmt.Fprintln(out, "the logs of the topics have grown by exactly these numbers")
-	}
-	return nil
 }

@@ -1,12 +1,8 @@
 package migration
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
@@ -27,8 +23,7 @@ type importProgress struct {
 	Queues  map[string]string        `json:"queues"` // fingerprints of the data path
 	Parts   map[string]*partProgress `json:"parts"`
 	Paused  map[string]bool          `json:"paused"`
-	file    string
-	savedAt time.Time
+	file    cli.StateFile
 }
 
 // topicProgress is a topic of the cluster when the import began.
@@ -44,36 +39,17 @@ type partProgress struct {
 }
 
 // loadImport reads the state file; without one the import begins.
-func loadImport(file string) (*importProgress, error) {
+func loadImport(name string) (*importProgress, error) {
 	s := &importProgress{
-		Version: 1, file: file, Topics: map[string]topicProgress{}, Queues: map[string]string{},
+		Version: 1, Topics: map[string]topicProgress{}, Queues: map[string]string{},
 		Parts: map[string]*partProgress{}, Paused: map[string]bool{},
 	}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(text, s); err != nil || s.Version != 1 {
-		return nil, fmt.Errorf("%s is not the state of an import; to publish everything again, delete it", file)
-	}
-	return s, nil
+	var err error
+	s.file, err = cli.LoadState(name, s, func() bool { return s.Version == 1 }, "the state of an import; to publish everything again, delete it")
+	return s, err
 }
 
-// save replaces the state file: after a crash it has the old or the new content.
-func (s *importProgress) save() error {
-	text, err := json.MarshalIndent(s, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := cli.ReplaceFile(s.file, text); err != nil {
-		return err
-	}
-	s.savedAt = time.Now()
-	return nil
-}
+func (s *importProgress) save() error { return s.file.Save(s) }
 
 // unchanged reports an error if an nsqd has changed the data path since the import began, and
 // records it at the beginning.

@@ -3,20 +3,15 @@ package migration
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
@@ -44,11 +39,7 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 	f := cmd.PersistentFlags()
 	f.StringSliceVar(&source.Lookupds, "from-lookupd-http-address", nil, "HTTP address of an nsqlookupd of the stock cluster; may be repeated")
 	f.StringSliceVar(&source.NSQDs, "from-nsqd-http-address", nil, "HTTP address of an nsqd of the stock cluster; may be repeated, instead of nsqlookupds")
-	f.BoolVar(&source.Enabled, "from-tls", false, "use TLS for TCP connections to the nsqds; each of the other --from-tls flags implies it")
-	f.StringVar(&source.RootCA, "from-tls-root-ca-file", "", "certificate authorities of the stock cluster; empty: the system's")
-	f.StringVar(&source.Cert, "from-tls-cert", "", "client certificate for the stock cluster")
-	f.StringVar(&source.Key, "from-tls-key", "", "private key of --from-tls-cert")
-	f.BoolVar(&source.Insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the stock cluster")
+	source.TLSFlags(f, "from-", "TCP", "the stock cluster")
 	f.StringVar(&source.SecretFile, "from-auth-secret-file", "", "file with the secret for nsqds with an authorization server")
 	cmd.AddCommand(newMigrateStatus(t, source), newMigrateRun(t, source))
 	return cmd
@@ -56,23 +47,21 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 
 // stockSide has the addresses and the credentials of the stock cluster. Those of Lockstep are not sent there.
 type stockSide struct {
-	stockcluster.Source
-	cli.Security // without its flags and its token
+	stockSource
+	cli.Security // without its token
 }
 
 // prepare reads the certificates. It refuses a command line without a source, or with both kinds.
 func (s *stockSide) prepare() error {
-	if err := errors.Join(s.LoadTLS(), s.LoadSecret()); err != nil {
+	if err := s.LoadFiles(); err != nil {
 		return fmt.Errorf("the stock cluster (--from-…): %w", err)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = s.TLSConfig
-	s.HTTP = &http.Client{Timeout: cli.APITimeout, Transport: transport}
+	s.HTTP = (&cli.Security{TLSConfig: s.TLSConfig}).HTTPClient() // the secret is for TCP
 	switch {
 	case len(s.Lookupds) == 0 && len(s.NSQDs) == 0:
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")}
+		return cli.Usage("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")
 	case len(s.Lookupds) > 0 && len(s.NSQDs) > 0:
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")}
+		return cli.Usage("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")
 	}
 	return nil
 }
@@ -98,10 +87,7 @@ It changes nothing. NEXT names the next step of the migration.`,
 			if err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), s)
-			}
-			return s.print(cmd.OutOrStdout())
+			return cli.Print(cmd, t, s, s.print)
 		},
 	}
 }
@@ -131,24 +117,25 @@ type migrationChannel struct {
 
 // readMigration reads both clusters.
 func readMigration(ctx context.Context, t *cli.Target, source *stockSide) (*migrationStatus, error) {
-	c, err := source.Read(ctx)
+	c, err := source.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var v api.ClusterView
-	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+	v, err := t.Cluster(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("lockstep: %w", err)
 	}
 	s := &migrationStatus{Channels: []migrationChannel{}, Producers: []string{}, Notes: []string{}}
-	for _, topic := range c.Topics() {
-		var there []string
+	for _, topic := range c.topics() {
+		var there []api.ChannelView
 		if slices.ContainsFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic }) {
-			if there, err = channelNames(ctx, t, topic); err != nil {
+			if there, err = t.Channels(ctx, topic); err != nil {
 				return nil, fmt.Errorf("lockstep: %w", err)
 			}
 		}
 		for _, name := range c.Channels[topic] {
-			s.Channels = append(s.Channels, migrationChannel{Topic: topic, Channel: name, Exists: slices.Contains(there, name)})
+			exists := slices.ContainsFunc(there, func(x api.ChannelView) bool { return x.Channel == name })
+			s.Channels = append(s.Channels, migrationChannel{Topic: topic, Channel: name, Exists: exists})
 		}
 	}
 	for _, n := range c.Nodes {
@@ -186,7 +173,7 @@ func (s *migrationStatus) row(topic, channel string) *migrationChannel {
 }
 
 // addNode adds the counts of one nsqd.
-func (s *migrationStatus) addNode(n stockcluster.Node) {
+func (s *migrationStatus) addNode(n stockNode) {
 	s.NSQDs = append(s.NSQDs, n.HTTP)
 	note := func(format string, args ...any) { s.Notes = append(s.Notes, n.HTTP+": "+fmt.Sprintf(format, args...)) }
 	if len(n.Ephemeral) > 0 {
@@ -206,7 +193,7 @@ func (s *migrationStatus) addNode(n stockcluster.Node) {
 			row := s.row(t.TopicName, ch.ChannelName)
 			row.Left += leftIn(ch)
 			for _, client := range ch.Clients {
-				if strings.HasPrefix(client.UserAgent, bridge.UserAgent) {
+				if strings.HasPrefix(client.UserAgent, bridgeAgent) {
 					s.Bridged = true
 				} else {
 					row.Consumers++
@@ -246,8 +233,7 @@ func (s *migrationStatus) next() string {
 	return "nothing is left: stop the nsqds when no producer uses their HTTP API any more"
 }
 
-func (s *migrationStatus) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (s *migrationStatus) print(w io.Writer) {
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tLEFT\tCONSUMERS\tIN LOCKSTEP")
 	for _, ch := range s.Channels {
 		exists := "no"
@@ -259,17 +245,13 @@ func (s *migrationStatus) print(out io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", ch.Topic, ch.Channel, ch.Left, ch.Consumers, exists)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
 	for _, p := range s.Producers {
-		fmt.Fprintln(out, "producer", p)
+		fmt.Fprintln(w, "producer", p)
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintln(out, "note:", n)
+		fmt.Fprintln(w, "note:", n)
 	}
-	_, err := fmt.Fprintf(out, "NEXT: %s\n", s.Next)
-	return err
+	fmt.Fprintln(w, "NEXT:", s.Next)
 }
 
 func newMigrateRun(t *cli.Target, source *stockSide) *cobra.Command {
@@ -303,7 +285,7 @@ will have in Lockstep: use it when no consumer will create a channel at NSQ any 
 				return err
 			}
 			if o.inFlight < 1 || o.inFlight > 2500 || o.poll <= 0 {
-				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--max-in-flight must be 1 to 2500, --poll more than 0")}
+				return cli.Usage("--max-in-flight must be 1 to 2500, --poll more than 0")
 			}
 			return o.run(cmd)
 		},

@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"slices"
 
@@ -23,49 +22,31 @@ func onlyFor(channel string) []byte {
 
 // ensureTopic creates a topic unless it exists.
 func ensureTopic(ctx context.Context, t *cli.Target, topic string) error {
-	_, err := t.CallAny(ctx, http.MethodPost, "/topic/create", url.Values{"topic": {topic}})
-	return err
+	return t.PostAny(ctx, "/topic/create", url.Values{"topic": {topic}}, nil)
 }
 
 // ensureChannel creates a channel unless it exists, and reports whether it did.
 func ensureChannel(ctx context.Context, t *cli.Target, topic, channel string) (created bool, err error) {
-	names, err := channelNames(ctx, t, topic)
-	if err != nil || slices.Contains(names, channel) {
+	channels, err := t.Channels(ctx, topic)
+	if err != nil || slices.ContainsFunc(channels, func(c api.ChannelView) bool { return c.Channel == channel }) {
 		return false, err
 	}
-	_, err = t.CallAny(ctx, http.MethodPost, "/channel/create", url.Values{"topic": {topic}, "channel": {channel}})
+	err = t.PostAny(ctx, "/channel/create", url.Values{"topic": {topic}, "channel": {channel}}, nil)
 	return err == nil, err
-}
-
-// channelNames lists the durable channels of a topic.
-func channelNames(ctx context.Context, t *cli.Target, topic string) (names []string, err error) {
-	var v struct {
-		Channels []api.ChannelView `json:"channels"`
-	}
-	if err := t.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
-		return nil, err
-	}
-	for _, c := range v.Channels {
-		names = append(names, c.Channel)
-	}
-	return names, nil
 }
 
 // pause pauses a topic, or a channel of it.
 func pause(ctx context.Context, t *cli.Target, topic, channel string) error {
-	path, q := "/topic/pause", url.Values{"topic": {topic}}
-	if channel != "" {
-		path = "/channel/pause"
-		q.Set("channel", channel)
+	if channel == "" {
+		return t.PostAny(ctx, "/topic/pause", url.Values{"topic": {topic}}, nil)
 	}
-	_, err := t.CallAny(ctx, http.MethodPost, path, q)
-	return err
+	return t.PostAny(ctx, "/channel/pause", url.Values{"topic": {topic}, "channel": {channel}}, nil)
 }
 
 // messageOptions are the settings for publishing messages of another system.
 func messageOptions(t *cli.Target, report func(string)) publisher.Options {
 	return publisher.Options{
 		Addresses: t.TCP, Dialer: t.Security.Dialer(), Batch: 100, Window: 50, Retry: publisher.Forever,
-		Timeout: putTimeout, Report: report, Progress: func(int) {},
+		Timeout: putTimeout, Report: report,
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
@@ -70,7 +72,7 @@ type running struct {
 // defaults returns the options of nsqctl pub.
 func defaults(addresses ...string) Options {
 	return Options{
-		Topic: "orders", Addresses: addresses, Dialer: Dialer{Timeout: wait.Limit},
+		Topic: "orders", Addresses: addresses, Dialer: nsqclient.Dialer{Timeout: wait.Limit},
 		Batch: 1, Linger: 100 * time.Millisecond, Window: 500, Retry: 30 * time.Second, Timeout: 15 * time.Second,
 		Report: func(string) {}, Progress: func(int) {},
 	}
@@ -107,7 +109,8 @@ func run(t *testing.T, o Options, lines ...string) (totals Totals, reports strin
 	t.Helper()
 	var b bytes.Buffer
 	report := o.Report
-	o.Report = func(line string) { b.WriteString(line + "\n"); report(line) }
+	said := cli.NewReporter(&b)
+	o.Report = func(line string) { said.Report(line); report(line) }
 	totals, err = Run(wait.Context(t), strings.NewReader(strings.Join(lines, "\n")+"\n"), o)
 	return totals, b.String(), err
 }

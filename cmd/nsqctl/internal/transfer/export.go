@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -87,7 +86,8 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.t.Output == "json" {
-		if err := cli.PrintJSON(cmd.ErrOrStderr(), map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}); err != nil {
+		answer := map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}
+		if err := cli.PrintJSON(cmd.ErrOrStderr(), answer); err != nil {
 			return err
 		}
 	} else {
@@ -130,14 +130,14 @@ func replaceable(name string) (string, error) {
 	case err != nil:
 		return "", err
 	case !at.Mode().IsRegular():
-		return "", cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("--file: %s is not a regular file; without --file the stream goes to stdout", name)}
+		return "", cli.Usage("--file: %s is not a regular file; without --file the stream goes to stdout", name)
 	}
 	return filepath.EvalSymlinks(name)
 }
 
 // write writes the stream.
 func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstream.End, err error) {
-	v, topic, there, err := copier.Topic(ctx, &o.t.Client, o.topic)
+	v, topic, there, err := o.t.Topic(ctx, o.topic)
 	if err != nil {
 		return end, err
 	}
@@ -170,12 +170,16 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 	return w.End()
 }
 
+func (o *exporting) log(n int) partitionLog {
+	return partitionLog{&o.t.Client, o.topic, o.id, n}
+}
+
 // info reads the first and the last message of each partition.
 func (o *exporting) info(ctx context.Context, v api.ClusterView, topic api.TopicView) (msgstream.Info, error) {
 	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: api.ReadBuild().Version, Ordered: topic.Ordered}
 	var ends cli.Ends
 	for n := range topic.Partitions {
-		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, o.from, 0, o.patience)
+		page, err := o.log(n).pageWithin(ctx, o.from, 0, o.patience)
 		if err != nil {
 			return info, fmt.Errorf("%s/%d: %w", o.topic, n, err)
 		}
@@ -191,7 +195,7 @@ func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p
 		return err
 	}
 	for at := p.First; at < p.End; {
-		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(at, 10), exportPage, o.patience)
+		page, err := o.log(n).pageWithin(ctx, strconv.FormatUint(at, 10), exportPage, o.patience)
 		if err != nil {
 			return err
 		}
@@ -231,7 +235,7 @@ func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n i
 	}
 	slices.SortFunc(early, cmp.Compare)
 	for _, seq := range slices.Compact(early) {
-		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(seq, 10), 1, o.patience)
+		page, err := o.log(n).pageWithin(ctx, strconv.FormatUint(seq, 10), 1, o.patience)
 		if err != nil {
 			return err
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
@@ -57,11 +56,7 @@ type sourceSide struct {
 func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 	s := &m.from
 	f.StringSliceVar(&s.Addresses, "from-http-address", nil, "HTTP address of a broker of the source, with TLS its HTTPS address; may be repeated, the next is asked when one does not answer")
-	f.BoolVar(&s.Enabled, "from-tls", false, "use HTTPS for the source; each of the other --from-tls flags implies it")
-	f.StringVar(&s.RootCA, "from-tls-root-ca-file", "", "certificate authorities of the source; empty: the system's")
-	f.StringVar(&s.Cert, "from-tls-cert", "", "client certificate for the source")
-	f.StringVar(&s.Key, "from-tls-key", "", "private key of --from-tls-cert")
-	f.BoolVar(&s.Insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the source")
+	s.TLSFlags(f, "from-", "HTTP", "the source")
 	f.StringVar(&s.TokenFile, "from-token-file", "", "file with the token of a user of the source")
 	f.StringVar(&m.state, "state", mirrorState, "file with the progress")
 }
@@ -70,20 +65,15 @@ func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 func (m *mirrorCommand) prepare(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("%q is no pattern: * stands for any part of a name", p)}
+			return cli.Usage("%q is no pattern: * stands for any part of a name", p)
 		}
 	}
 	m.patterns = patterns
 	s := &m.from
 	if len(s.Addresses) == 0 {
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("the source is missing: --from-http-address")}
+		return cli.Usage("the source is missing: --from-http-address")
 	}
-	if s.TokenFile != "" { // the environment's token is the target's
-		if err := s.LoadToken(); err != nil {
-			return fmt.Errorf("the source (--from-…): %w", err)
-		}
-	}
-	if err := s.LoadTLS(); err != nil {
+	if err := s.LoadFiles(); err != nil { // the environment's token is the target's
 		return fmt.Errorf("the source (--from-…): %w", err)
 	}
 	s.HTTP, s.TLS = s.HTTPClient(), s.TLSConfig != nil
@@ -105,10 +95,10 @@ func (m *mirrorCommand) matches(topic string) bool {
 
 // clusters reads both clusters. It refuses a source that is the target.
 func (m *mirrorCommand) clusters(ctx context.Context) (source, to api.ClusterView, err error) {
-	if err := m.from.GetAny(ctx, "/v1/cluster", nil, &source); err != nil {
+	if source, err = m.from.Cluster(ctx); err != nil {
 		return source, to, fmt.Errorf("the source: %w", err)
 	}
-	if err := m.t.GetAny(ctx, "/v1/cluster", nil, &to); err != nil {
+	if to, err = m.t.Cluster(ctx); err != nil {
 		return source, to, fmt.Errorf("the target: %w", err)
 	}
 	for _, x := range source.Brokers {
@@ -150,7 +140,7 @@ to Prometheus.`,
 				return err
 			}
 			if o.batch < 1 || o.rate < 0 || o.bytesRate < 0 || o.poll <= 0 || o.first != "earliest" && o.first != "latest" {
-				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--batch must be at least 1, the rates at least 0, --poll more than 0, --from earliest or latest")}
+				return cli.Usage("--batch must be at least 1, the rates at least 0, --poll more than 0, --from earliest or latest")
 			}
 			return o.run(cmd)
 		},
@@ -209,18 +199,23 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 			continue
 		}
 		for _, p := range x.Partitions {
-			var at copier.State
+			var at copyState
 			if t := saved.Topics[x.Topic]; t != nil && t.SourceID == x.ID {
 				at = t.Partitions[p.Partition]
 			}
-			l := m.lagOf(cmd.Context(), copier.Source{Client: &m.from.Client, Topic: x.Topic, ID: x.ID, Partition: p.Partition}, at)
+			l := m.lagOf(cmd.Context(), partitionLog{&m.from.Client, x.Topic, x.ID, p.Partition}, at)
 			if l.WentBack {
 				wentBack++
 			}
 			all = append(all, l)
 		}
 	}
-	err = m.print(cmd, all)
+	err = cli.Print(cmd, m.t, all, func(w io.Writer) {
+		fmt.Fprintln(w, "TOPIC\tPARTITION\tNEXT\tEND\tLAG")
+		for _, l := range all {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, cli.Known(l.End, "%d"), cli.Known(l.Lag, "%d"))
+		}
+	})
 	if wentBack > 0 {
 		err = errors.Join(err, fmt.Errorf("the source has lost messages of %d partitions that were copied: it was restored from a backup, or recovered without its in-sync set; mirror run copies what it has now", wentBack))
 	}
@@ -228,9 +223,9 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 }
 
 // lagOf compares what is copied with the leader of the source.
-func (m *mirrorCommand) lagOf(ctx context.Context, s copier.Source, at copier.State) mirrorLag {
-	l := mirrorLag{Topic: s.Topic, Partition: s.Partition, Next: at.Next}
-	page, err := s.Page(ctx, fmt.Sprint(at.Next), 0)
+func (m *mirrorCommand) lagOf(ctx context.Context, s partitionLog, at copyState) mirrorLag {
+	l := mirrorLag{Topic: s.topic, Partition: s.partition, Next: at.Next}
+	page, err := s.page(ctx, fmt.Sprint(at.Next), 0)
 	if err != nil {
 		return l
 	}
@@ -242,24 +237,4 @@ func (m *mirrorCommand) lagOf(ctx context.Context, s copier.Source, at copier.St
 	lag := page.End - at.Next
 	l.Lag = &lag
 	return l
-}
-
-// print prints the partitions.
-func (m *mirrorCommand) print(cmd *cobra.Command, all []mirrorLag) error {
-	if m.t.Output == "json" {
-		return cli.PrintJSON(cmd.OutOrStdout(), all)
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TOPIC\tPARTITION\tNEXT\tEND\tLAG")
-	for _, l := range all {
-		end, lag := "unknown", "unknown"
-		if l.End != nil {
-			end = fmt.Sprint(*l.End)
-		}
-		if l.Lag != nil {
-			lag = fmt.Sprint(*l.Lag)
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, end, lag)
-	}
-	return w.Flush()
 }

@@ -52,7 +52,7 @@ func (c mirrorCollector) Collect(out chan<- prometheus.Metric) {
 		send(mirrorLagSeconds, prometheus.GaugeValue, l.age(now).Seconds())
 		send(mirrorMessages, prometheus.CounterValue, float64(l.copied.Load()))
 		send(mirrorBytes, prometheus.CounterValue, float64(l.bytes.Load()))
-		send(mirrorRepeated, prometheus.CounterValue, float64(l.p.Doubts()))
+		send(mirrorRepeated, prometheus.CounterValue, float64(l.p.doubtful()))
 		send(mirrorMissed, prometheus.CounterValue, float64(l.missed.Load()))
 		send(mirrorRewinds, prometheus.CounterValue, float64(l.rewinds.Load()))
 		send(mirrorSkipped, prometheus.CounterValue, float64(l.skipped.Load()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
@@ -61,7 +62,7 @@ type mirroring struct {
 	messageLimit, byteLimit   *rate.Limiter
 	failed                    chan error
 	running                   sync.WaitGroup
-	began, shownAt            time.Time
+	began                     time.Time
 	caughtUp                  int // polls in a row
 	puts                      context.Context
 }
@@ -75,7 +76,7 @@ type mirrorCounts struct {
 func (c *mirrorCounts) add(l *mirrorLink) {
 	c.copied += l.copied.Load()
 	c.skipped += l.skipped.Load()
-	c.doubts += l.p.Doubts()
+	c.doubts += l.p.doubtful()
 	c.missed += l.missed.Load()
 	c.rewinds += l.rewinds.Load()
 }
@@ -88,17 +89,16 @@ type linkKey struct {
 
 // mirrorLink copies one partition.
 type mirrorLink struct {
-	key      linkKey
-	p        *copier.Partition
-	sourceID ident.TopicID
-	targetID ident.TopicID
-	cancel   context.CancelFunc // no page is read any more; a put may still be under way
-	drop     context.CancelFunc // nor does a put wait for its answer
-	puts     context.Context    // of the puts; the grace of a stop, until drop
-	done     chan struct{}      // closed when nothing is copied any more
-	ready    atomic.Bool        // the target was read
-	compare  bool               // both logs have to be compared; it and held belong to the goroutine that copies
-	held     bool               // the source was seen to have what is copied
+	key     linkKey
+	p       *copier
+	from    partitionLog       // of the source
+	cancel  context.CancelFunc // no page is read any more; a put may still be under way
+	drop    context.CancelFunc // nor does a put wait for its answer
+	puts    context.Context    // of the puts; the grace of a stop, until drop
+	done    chan struct{}      // closed when nothing is copied any more
+	ready   atomic.Bool        // the target was read
+	compare bool               // both logs have to be compared; it and held belong to the goroutine that copies
+	held    bool               // the source was seen to have what is copied
 
 	end, missed      atomic.Uint64 // of the source
 	copied, bytes    atomic.Int64
@@ -108,7 +108,7 @@ type mirrorLink struct {
 
 // lag is the number of messages that are left.
 func (l *mirrorLink) lag() uint64 {
-	end, next := l.end.Load(), l.p.Next()
+	end, next := l.end.Load(), l.p.nextMissing()
 	return end - min(next, end)
 }
 
@@ -152,9 +152,13 @@ func (o *mirroring) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer stopMetrics()
-	puts, cancel := graceful(ctx, mirrorGrace)
+	puts, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	o.puts = puts
+	defer context.AfterFunc(ctx, func() {
+		concurrency.Sleep(puts, mirrorGrace)
+		cancel()
+	})()
 	err = o.loop(ctx)
 	for _, l := range o.links {
 		l.cancel()
@@ -162,38 +166,6 @@ func (o *mirroring) run(cmd *cobra.Command) error {
 	o.running.Wait()
 	err = errors.Join(err, o.save())
 	return o.finish(cmd, err)
-}
-
-// maxMirrored is the largest message that the throttle of bytes takes at once.
-const maxMirrored = 16 << 20
-
-// limiter returns nil without a limit.
-func limiter(perSecond, burst int) *rate.Limiter {
-	if perSecond == 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond, burst))
-}
-
-// graceful returns a context that ends some time after another one.
-func graceful(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var timer *time.Timer
-	var mu sync.Mutex
-	stop := context.AfterFunc(ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		timer = time.AfterFunc(grace, cancel)
-	})
-	return longer, func() {
-		stop()
-		mu.Lock()
-		defer mu.Unlock()
-		if timer != nil {
-			timer.Stop()
-		}
-		cancel()
-	}
 }
 
 // loop looks at both clusters until ctx ends, a link fails, or nothing is left.
@@ -205,7 +177,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 		if now := time.Now(); !now.Before(nextLook) {
 			nextLook = now.Add(o.poll)
 			if err := o.look(ctx); err != nil && ctx.Err() == nil {
-				if final := new(cli.ExitError); copier.Refused(err) || errors.As(err, final) {
+				if final := new(cli.ExitError); brokerapi.Refused(err) || errors.As(err, final) {
 					return err
 				}
 				o.caughtUp = 0
@@ -222,12 +194,15 @@ func (o *mirroring) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil // Ctrl-C is the way to stop it
 		}
-		if time.Since(o.progress.savedAt) >= cli.SaveEvery {
+		if o.progress.file.Due() {
 			if err := o.save(); err != nil {
 				return err
 			}
 		}
-		o.show()
+		o.say.Progress(func() string {
+			all, lag := o.counts()
+			return fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag)
+		})
 	}
 }
 
@@ -250,7 +225,7 @@ func (o *mirroring) look(ctx context.Context) error {
 		failed = append(failed, err)
 	}
 	for key, l := range o.links {
-		if there[key.topic] != l.sourceID {
+		if there[key.topic] != l.from.id {
 			o.unlink(l) // its topic is gone, or another one has the name
 		}
 	}
@@ -259,7 +234,7 @@ func (o *mirroring) look(ctx context.Context) error {
 			continue
 		}
 		if err := o.topic(ctx, topic); err != nil {
-			if copier.Refused(err) && !copier.Gone(err) {
+			if brokerapi.Refused(err) && !gone(err) {
 				return fmt.Errorf("topic %s: %w", topic.Topic, err)
 			}
 			failed = append(failed, fmt.Errorf("topic %s: %w", topic.Topic, err))
@@ -302,29 +277,28 @@ func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
 	if topic.Ordered || topic.Dedupe == option.DedupeContent {
 		q.Set("reorder", "true") // as at the source: the copies keep their partitions
 	}
-	_, err := o.t.CallAny(ctx, http.MethodPost, "/v1/topic/partitions", q)
-	return err
+	return o.t.PostAny(ctx, "/v1/topic/partitions", q, nil)
 }
 
 // link starts the link of a partition, unless it runs between these two topics.
 func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID ident.TopicID) {
 	if l := o.links[key]; l != nil {
-		if l.sourceID == sourceID && l.targetID == targetID && !l.isDone() {
+		if l.from.id == sourceID && l.p.log.id == targetID && l.puts.Err() == nil {
 			return
 		}
 		o.unlink(l) // one of the topics was deleted and created again
 	}
 	at := o.progress.Topics[key.topic]
 	if at == nil || at.SourceID != sourceID || at.TargetID != targetID {
-		at = &mirrorTopic{SourceID: sourceID, TargetID: targetID, Partitions: map[int]copier.State{}}
+		at = &mirrorTopic{SourceID: sourceID, TargetID: targetID, Partitions: map[int]copyState{}}
 		o.progress.Topics[key.topic] = at
 	}
 	saved, known := at.Partitions[key.partition]
-	p := copier.NewPartition(copier.Target{Client: &o.t.Client, Topic: key.topic, ID: targetID, Report: func(text string) { o.say.About(fmt.Sprint("target ", key), oneLine(errors.New(text))) }},
-		msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}, saved)
+	p := newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}, saved,
+		func(text string) { o.say.About(fmt.Sprint("target ", key), oneLine(errors.New(text))) })
 	running, cancel := context.WithCancel(ctx)
 	puts, drop := context.WithCancel(o.puts)
-	l := &mirrorLink{key: key, p: p, sourceID: sourceID, targetID: targetID, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
+	l := &mirrorLink{key: key, p: p, from: partitionLog{&o.from.Client, key.topic, sourceID, key.partition}, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
 	o.linksMu.Lock()
 	o.links[key] = l
 	o.linksMu.Unlock()
@@ -332,34 +306,29 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		defer close(l.done)
 		defer drop()
 		defer cancel()
-		for {
-			err := o.copyPartition(running, l, known)
-			if err == nil || running.Err() != nil || copier.Gone(err) {
-				return // of a topic that is gone the next look finds the one that is there, or creates it
-			}
-			err = fmt.Errorf("topic %s, partition %d: %w", key.topic, key.partition, err)
-			if o.untilCaughtUp {
-				select {
-				case o.failed <- err:
-				default: // the first failure ends the mirror
-				}
-				return
-			}
-			o.say.About(fmt.Sprint("refused ", key), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err), refusedRetry))
-			if !concurrency.Sleep(running, refusedRetry) {
-				return
-			}
-		}
+		o.runLink(running, l, known)
 	})
 }
 
-// isDone reports whether nothing is copied any more.
-func (l *mirrorLink) isDone() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
+// runLink copies until ctx ends or a topic is gone. A put that the target refuses is repeated.
+func (o *mirroring) runLink(ctx context.Context, l *mirrorLink, known bool) {
+	for {
+		err := o.copyPartition(ctx, l, known)
+		if err == nil || ctx.Err() != nil || gone(err) {
+			return // of a topic that is gone the next look finds the one that is there, or creates it
+		}
+		err = fmt.Errorf("topic %s, partition %d: %w", l.key.topic, l.key.partition, err)
+		if o.untilCaughtUp {
+			select {
+			case o.failed <- err:
+			default: // the first failure ends the mirror
+			}
+			return
+		}
+		o.say.About(fmt.Sprint("refused ", l.key), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err), refusedRetry))
+		if !concurrency.Sleep(ctx, refusedRetry) {
+			return
+		}
 	}
 }
 
@@ -378,34 +347,34 @@ func (o *mirroring) unlink(l *mirrorLink) {
 func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool) error {
 	l.compare = !known
 	if known {
-		if err := o.until(ctx, l, "the target", func() error { return l.p.Resume(ctx) }); err != nil || ctx.Err() != nil {
+		if err := o.until(ctx, l, "the target", func() error { return l.p.resume(ctx) }); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 	pause, verified := idleFirst, time.Now()
 	for fresh := false; ctx.Err() == nil; {
-		if l.compare = l.compare || l.p.Mixed(); l.compare {
+		if l.compare = l.compare || l.p.isMixed(); l.compare {
 			l.compare, l.held = false, true
 			l.ready.Store(false)
-			if err := o.until(ctx, l, "the comparison", func() error { return l.p.Compare(ctx, o.sourceOf(l)) }); err != nil || ctx.Err() != nil {
+			if err := o.until(ctx, l, "the comparison", func() error { return l.p.compare(ctx, l.from) }); err != nil || ctx.Err() != nil {
 				return err
 			}
-			if !l.p.HasCopies() {
+			if !l.p.hasAny() {
 				fresh = !known
-				l.p.Settle(0)
+				l.p.settle(0)
 			}
 			known = true
 		}
 		if now := time.Now(); now.Sub(verified) >= o.poll {
 			verified = now
-			if err := o.until(ctx, l, "the target", func() error { return l.p.Verify(ctx) }); err != nil {
+			if err := o.until(ctx, l, "the target", func() error { return l.p.verify(ctx) }); err != nil {
 				return err
 			}
 			if l.compare {
 				continue
 			}
 		}
-		from := strconv.FormatUint(l.p.Next(), 10)
+		from := strconv.FormatUint(l.p.nextMissing(), 10)
 		if fresh {
 			from = o.first
 		}
@@ -422,12 +391,12 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool
 		more, err := o.copyPage(ctx, l, page, fresh)
 		fresh = false
 		switch {
-		case errors.Is(err, copier.ErrWentBack):
+		case errors.Is(err, errWentBack):
 			o.targetWentBack(l)
 			continue
 		case err != nil:
 			return err
-		case !more && l.p.Comparing():
+		case !more && l.p.isComparing():
 			if more, err = o.settle(ctx, l); err != nil {
 				return err
 			}
@@ -444,15 +413,15 @@ func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool
 
 // settle ends the comparison of the two logs, if the leader of the source has no further message.
 func (o *mirroring) settle(ctx context.Context, l *mirrorLink) (more bool, err error) {
-	var page copier.Page
+	var page logPage
 	err = o.until(ctx, l, "the source", func() (err error) {
-		page, err = o.sourceOf(l).Page(ctx, strconv.FormatUint(l.p.Next(), 10), 0)
+		page, err = l.from.page(ctx, strconv.FormatUint(l.p.nextMissing(), 10), 0)
 		return err
 	})
-	if err != nil || ctx.Err() != nil || page.End > l.p.Next() {
+	if err != nil || ctx.Err() != nil || page.End > l.p.nextMissing() {
 		return true, err
 	}
-	if lost := l.p.Settle(page.Start); lost > 0 {
+	if lost := l.p.settle(page.Start); lost > 0 {
 		l.rewinds.Add(1)
 		o.say.Report(fmt.Sprintf("topic %s, partition %d: the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the target keeps %d that the source does not have any more", l.key.topic, l.key.partition, lost))
 	}
@@ -467,10 +436,10 @@ func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try f
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case errors.Is(err, copier.ErrWentBack):
+		case errors.Is(err, errWentBack):
 			o.targetWentBack(l)
 			return nil
-		case copier.Refused(err):
+		case brokerapi.Refused(err):
 			return fmt.Errorf("%s: %w", side, err)
 		}
 		o.say.About(fmt.Sprint(side, " ", l.key), fmt.Sprintf("topic %s, partition %d: %s: %s", l.key.topic, l.key.partition, side, oneLine(err)))
@@ -487,31 +456,26 @@ func (o *mirroring) targetWentBack(l *mirrorLink) {
 	o.say.Report(fmt.Sprintf("topic %s, partition %d: the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror compares both logs, and copies again what is missing", l.key.topic, l.key.partition))
 }
 
-// sourceOf is the log that a link copies.
-func (o *mirroring) sourceOf(l *mirrorLink) copier.Source {
-	return copier.Source{Client: &o.from.Client, Topic: l.key.topic, ID: l.sourceID, Partition: l.key.partition}
-}
-
 // page reads the next page of the source. If the source does not have the messages any more that were copied,
 // the logs have to be compared.
-func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh bool) (page copier.Page, err error) {
+func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh bool) (page logPage, err error) {
 	for behind := 0; ; {
 		err := o.until(ctx, l, "the source", func() (err error) {
 			if behind > 0 {
-				page, err = o.sourceOf(l).Page(ctx, from, o.batch) // another replica may be behind its leader
+				page, err = l.from.page(ctx, from, o.batch) // another replica may be behind its leader
 			} else {
-				page, err = copier.Read(ctx, &o.from.Client, l.key.topic, l.sourceID, l.key.partition, from, "", o.batch)
+				page, err = l.from.read(ctx, from, "", o.batch)
 			}
 			return err
 		})
 		if err != nil || ctx.Err() != nil || fresh {
 			return page, err
 		}
-		next, mark := l.p.Next(), l.p.Mark()
+		next, mark := l.p.nextMissing(), l.p.markAtNext()
 		switch {
 		case page.End < next: // as below
 		case !l.held: // the source has had the newest copy's sequence when the page was read
-			err := o.until(ctx, l, "the source", func() (err error) { l.held, err = l.p.Holds(ctx, o.sourceOf(l)); return err })
+			err := o.until(ctx, l, "the source", func() (err error) { l.held, err = l.p.sourceHolds(ctx, l.from); return err })
 			l.compare = err == nil && !l.held
 			return page, err
 		case mark == "" || page.Mark == "" || page.Mark == mark:
@@ -532,33 +496,28 @@ func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // copyPage copies a page of the source, and reports whether more may follow at once.
-func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Page, fresh bool) (more bool, err error) {
-	next := l.p.Next()
+func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page logPage, fresh bool) (more bool, err error) {
+	next := l.p.nextMissing()
 	if page.Start > next && !fresh {
 		l.missed.Add(page.Start - next)
 		o.say.Report(fmt.Sprintf("topic %s, partition %d: retention at the source removed %d messages before they were copied", l.key.topic, l.key.partition, page.Start-next))
 	}
 	l.end.Store(page.End)
 	l.answered.Store(time.Now().UnixNano())
-	l.ready.Store(!l.p.Comparing())
-	var b copyBatcher
+	l.ready.Store(!l.p.isComparing())
 	first := true
-	flush := func() error {
-		if len(b.messages) == 0 {
-			return nil
-		}
-		if err := o.throttle(ctx, len(b.messages), b.bytes); err != nil {
+	b := copyBatcher{most: o.batch, put: func(messages []msgstream.Message, bytes int) error {
+		if err := errors.Join(o.messageLimit.WaitN(ctx, len(messages)), o.byteLimit.WaitN(ctx, min(bytes, o.byteLimit.Burst()))); err != nil {
 			return err
 		}
-		if err := l.p.Append(l.puts, b.messages, ""); err != nil {
+		if err := l.p.append(l.puts, messages, ""); err != nil {
 			return err
 		}
-		l.copied.Add(int64(len(b.messages)))
-		l.bytes.Add(int64(b.bytes))
-		b = copyBatcher{}
+		l.copied.Add(int64(len(messages)))
+		l.bytes.Add(int64(bytes))
 		return nil
-	}
-	messages := l.p.Missing(page.Messages, "")
+	}}
+	messages := l.p.missing(page.Messages, "")
 	for i := range messages {
 		m := &messages[i]
 		if m.Sequence < next {
@@ -568,44 +527,28 @@ func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page copier.Pag
 			l.oldest.Store(m.TimeNS)
 			first = false
 		}
-		if origin, ok := msgstream.OriginOf(m.Header); ok && origin.TopicID == l.targetID {
+		if origin, ok := msgstream.OriginOf(m.Header); ok && origin.TopicID == l.p.log.id {
 			l.skipped.Add(1)
 			continue
 		}
-		if b.full(m, o.batch) {
-			if err := flush(); err != nil {
-				return false, stopped(ctx, err)
-			}
+		if err := b.add(m); err != nil {
+			return false, unlessStopped(ctx, err)
 		}
-		b.add(m)
 	}
-	if err := flush(); err != nil {
-		return false, stopped(ctx, err)
+	if err := b.flush(); err != nil {
+		return false, unlessStopped(ctx, err)
 	}
-	l.p.SkipTo(page.Next, page.NextMark)
+	l.p.skipTo(page.Next, page.NextMark)
 	l.oldest.Store(0)
 	return page.Next < page.End, nil
 }
 
-// stopped returns no error if the mirror is being stopped.
-func stopped(ctx context.Context, err error) error {
+// unlessStopped returns no error if the mirror is being stopped.
+func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
-}
-
-// throttle waits until so much may be copied.
-func (o *mirroring) throttle(ctx context.Context, messages, bytes int) error {
-	if o.messageLimit != nil {
-		if err := o.messageLimit.WaitN(ctx, messages); err != nil {
-			return err
-		}
-	}
-	if o.byteLimit != nil {
-		return o.byteLimit.WaitN(ctx, min(bytes, o.byteLimit.Burst()))
-	}
-	return nil
 }
 
 // channels creates the channels of a topic at the target, and moves those without consumers forward.
@@ -619,7 +562,7 @@ func (o *mirroring) channels(ctx context.Context, topic string) error {
 			return fmt.Errorf("channel %s: %w", ch.Name, err)
 		}
 	}
-	at, err := copier.Positions(ctx, &o.t.Client, topic)
+	at, err := channelPositions(ctx, &o.t.Client, topic)
 	if err != nil {
 		return err
 	}
@@ -638,14 +581,14 @@ func (o *mirroring) channels(ctx context.Context, topic string) error {
 		if !ok || x.Consumers > 0 {
 			continue
 		}
-		spans, _ := l.p.Finished(x, copier.Done{Below: below})
-		if _, err := finishCopies(ctx, &o.t.Client, topic, l.targetID, x, spans); err != nil {
+		spans, _ := l.p.toFinish(x, finished{Below: below})
+		if _, err := finishCopies(ctx, &o.t.Client, topic, l.p.log.id, x, spans); err != nil {
 			return fmt.Errorf("channel %s: %w", x.Channel, err)
 		}
 	}
 	for partition, low := range lowest {
 		if l := o.links[linkKey{topic, partition}]; l != nil {
-			l.p.Forget(low)
+			l.p.forget(low)
 		}
 	}
 	return nil
@@ -668,22 +611,12 @@ func (o *mirroring) save() error {
 	for key, l := range o.links {
 		switch at := o.progress.Topics[key.topic].Partitions; {
 		case l.ready.Load():
-			at[key.partition] = l.p.State()
-		case l.p.Comparing():
+			at[key.partition] = l.p.state()
+		case l.p.isComparing():
 			delete(at, key.partition) // it begins again if it is broken off
 		}
 	}
-	return o.progress.save()
-}
-
-// Show shows the progress: on a terminal at each tick, elsewhere every progressEvery.
-func (o *mirroring) show() {
-	if !o.say.Due(o.shownAt) {
-		return
-	}
-	o.shownAt = time.Now()
-	all, lag := o.counts()
-	o.say.Show(fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag))
+	return o.progress.file.Save(o.progress)
 }
 
 func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
@@ -700,24 +633,22 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	all, lag := o.counts()
 	caughtUp := err == nil && o.caughtUp >= caughtUpPolls
 	o.say.Clear()
-	if o.t.Output == "json" {
-		return errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), map[string]any{
-			"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "rewinds": all.rewinds, "caught_up": caughtUp,
-		}))
-	}
-	text := fmt.Sprintf("%d messages copied in %s; %d puts without an answer were repeated", all.copied, time.Since(o.began).Round(time.Millisecond), all.doubts)
-	if all.skipped > 0 {
-		text += fmt.Sprintf("; %d messages came from the target and were not copied back", all.skipped)
-	}
-	if all.rewinds > 0 {
-		text += fmt.Sprintf("; %d times a side had lost messages that were copied", all.rewinds)
-	}
-	if caughtUp {
-		text += "; nothing is left"
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), text)
-	return err
+	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{
+		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "rewinds": all.rewinds, "caught_up": caughtUp,
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%d messages copied in %s; %d puts without an answer were repeated", all.copied, time.Since(o.began).Round(time.Millisecond), all.doubts)
+		if all.skipped > 0 {
+			fmt.Fprintf(w, "; %d messages came from the target and were not copied back", all.skipped)
+		}
+		if all.rewinds > 0 {
+			fmt.Fprintf(w, "; %d times a side had lost messages that were copied", all.rewinds)
+		}
+		fmt.Fprintln(w, cli.Mark(caughtUp, "; nothing is left"))
+	}))
 }
+
+// maxMirrored is the largest message that the throttle of bytes takes at once.
+const maxMirrored = 16 << 20
 
 // serveMetrics serves GET /metrics; stop ends it.
 func (o *mirroring) serveMetrics() (stop func(), err error) {

@@ -1,4 +1,4 @@
-package recovery
+package recovercmd
 
 import (
 	"os"
@@ -17,13 +17,13 @@ func TestTheNodeFileIsReadUnderTheLock(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte("not yet whole"), 0o600))
 	running, err := nodefile.Lock(dir)
 	require.NoError(t, err)
-	b := Broker{DataPath: dir, Node: "n3", Cluster: "lockstep"}
-	_, _, err = b.Metadata(t.Context())
+	b := stopped{dataPath: dir, node: "n3", cluster: "lockstep"}
+	_, _, err = b.recoverMetadata(t.Context(), 1)
 	require.ErrorContains(t, err, "still runs")
-	require.ErrorContains(t, b.Vouch(), "still runs")
+	require.ErrorContains(t, b.vouch(), "still runs")
 
 	require.NoError(t, running.Unlock())
-	require.ErrorContains(t, b.Vouch(), "node.json")
+	require.ErrorContains(t, b.vouch(), "node.json")
 	again, err := nodefile.Lock(dir)
 	require.NoError(t, err, "a refused command releases the lock")
 	require.NoError(t, again.Unlock())

@@ -1,4 +1,4 @@
-package placement
+package clustercmd
 
 import (
 	"slices"
@@ -19,7 +19,7 @@ func TestOpenSteps(t *testing.T) {
 		"":                                    {Replicas: at("n1", "n2"), ISR: at("n1", "n2"), MinInSync: 1},
 		"orders/0 waits for n2 to be in sync": {Replicas: at("n1", "n2"), ISR: at("n1"), MinInSync: 1},
 		"orders/0 moves from n1,n2 to n1,n3":  {Replicas: at("n1", "n2"), ISR: at("n1", "n2"), Target: at("n1", "n3"), MinInSync: 1},
-		"orders/0 has 1 replicas, its target is 2":    {Replicas: at("n1"), ISR: at("n1"), MinInSync: 1},
+		"orders/0 has 1 replica, its target is 2":     {Replicas: at("n1"), ISR: at("n1"), MinInSync: 1},
 		"orders/0 has min_in_sync 2, its target is 1": {Replicas: at("n1", "n2"), ISR: at("n1", "n2"), MinInSync: 2},
 	} {
 		v := api.ClusterView{
@@ -30,7 +30,7 @@ func TestOpenSteps(t *testing.T) {
 		if want != "" {
 			steps = []string{want}
 		}
-		require.Equal(t, steps, Unsettled("")(v))
+		require.Equal(t, steps, unsettled(func(string, int) bool { return true })(v))
 		require.Equal(t, steps, Unsettled("orders")(v))
 		require.Empty(t, Unsettled("audit")(v))
 	}
@@ -38,8 +38,8 @@ func TestOpenSteps(t *testing.T) {
 		Brokers: []api.BrokerView{{Name: "n1"}, {Name: "n2", Leaving: true}},
 		Topics:  []api.TopicView{{Topic: "orders", ReplicationFactor: 1, Partitions: []api.PartitionView{{Replicas: at("n1"), ISR: at("n1")}}}},
 	}
-	require.Empty(t, ReplicasOn("n2")(v))
-	require.Equal(t, []string{"orders/0 is on n1"}, ReplicasOn("n1")(v))
+	require.Empty(t, replicasOn("n2")(v))
+	require.Equal(t, []string{"orders/0 is on n1"}, replicasOn("n1")(v))
 	require.NoError(t, NotLeaving("n1")(v))
 	require.ErrorContains(t, NotLeaving("n2")(v), "n2 is being decommissioned")
 }

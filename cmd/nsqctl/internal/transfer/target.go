@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -28,18 +29,16 @@ const (
 
 // readChannels reads the durable channels of a topic with their positions and policies.
 func readChannels(ctx context.Context, c *brokerapi.Client, topic string) ([]msgstream.Channel, error) {
-	var v struct {
-		Channels []api.ChannelView `json:"channels"`
-	}
-	if err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
+	views, err := c.Channels(ctx, topic)
+	if err != nil {
 		return nil, err
 	}
-	positions, err := copier.Positions(ctx, c, topic)
+	positions, err := channelPositions(ctx, c, topic)
 	if err != nil {
 		return nil, err
 	}
 	var all []msgstream.Channel
-	for _, x := range v.Channels {
+	for _, x := range views {
 		ch := msgstream.Channel{Name: x.Channel, Ordered: x.Ordered, Paused: x.Paused, Policy: &msgstream.Policy{}}
 		if err := c.GetAny(ctx, "/v1/channel/policy", url.Values{"topic": {topic}, "channel": {x.Channel}}, ch.Policy); err != nil {
 			return nil, err
@@ -72,7 +71,7 @@ var errFewerPartitions = errors.New("has too few partitions at the target")
 // brokers' view. A topic with fewer partitions than the source is refused.
 func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitions int, ordered bool) (api.TopicView, error) {
 	for deadline := time.Now().Add(topicWait); ; {
-		_, view, there, err := copier.Topic(ctx, c, topic)
+		_, view, there, err := c.Topic(ctx, topic)
 		switch {
 		case err != nil:
 			return view, err
@@ -87,12 +86,10 @@ func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitio
 		if ordered {
 			q.Set("ordered", "true")
 		}
-		if _, err := c.CallAny(ctx, http.MethodPost, "/topic/create", q); err != nil {
+		if err := c.PostAny(ctx, "/topic/create", q, nil); err != nil {
 			return view, err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, 50*time.Millisecond) {
 			return view, ctx.Err()
 		}
 	}
@@ -101,39 +98,31 @@ func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitio
 // ensureCopiedChannel creates a channel that begins with the first message of the topic, with the
 // pause and the policy of the source, unless it exists.
 func ensureCopiedChannel(ctx context.Context, c *brokerapi.Client, topic string, ch msgstream.Channel) (created bool, err error) {
-	var v struct {
-		Channels []api.ChannelView `json:"channels"`
-	}
-	if err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v); err != nil {
+	views, err := c.Channels(ctx, topic)
+	if err != nil || slices.ContainsFunc(views, func(x api.ChannelView) bool { return x.Channel == ch.Name }) {
 		return false, err
-	}
-	if slices.ContainsFunc(v.Channels, func(x api.ChannelView) bool { return x.Channel == ch.Name }) {
-		return false, nil
 	}
 	q := url.Values{"topic": {topic}, "channel": {ch.Name}, "from": {"earliest"}}
 	if ch.Ordered {
 		q.Set("ordered", "true")
 	}
-	if _, err := c.CallAny(ctx, http.MethodPost, "/channel/create", q); err != nil {
+	if err := c.PostAny(ctx, "/channel/create", q, nil); err != nil {
 		return false, err
 	}
-	name := url.Values{"topic": {topic}, "channel": {ch.Name}}
 	if ch.Policy != nil {
-		if _, err := c.CallAny(ctx, http.MethodPost, "/v1/channel/policy", policyArguments(name, *ch.Policy)); err != nil {
+		if err := c.PostAny(ctx, "/v1/channel/policy", policyArguments(topic, ch.Name, *ch.Policy), nil); err != nil {
 			return true, err
 		}
 	}
 	if ch.Paused {
-		if _, err := c.CallAny(ctx, http.MethodPost, "/channel/pause", name); err != nil {
-			return true, err
-		}
+		err = c.PostAny(ctx, "/channel/pause", url.Values{"topic": {topic}, "channel": {ch.Name}}, nil)
 	}
-	return true, nil
+	return true, err
 }
 
 // policyArguments are those of POST /v1/channel/policy.
-func policyArguments(name url.Values, p msgstream.Policy) url.Values {
-	q := url.Values{"topic": name["topic"], "channel": name["channel"], "max_attempts": {fmt.Sprint(p.MaxAttempts)}}
+func policyArguments(topic, channel string, p msgstream.Policy) url.Values {
+	q := url.Values{"topic": {topic}, "channel": {channel}, "max_attempts": {fmt.Sprint(p.MaxAttempts)}}
 	if p.DeadLetterTopic != "" {
 		q.Set("dead_letter_topic", p.DeadLetterTopic)
 	}
@@ -157,12 +146,8 @@ func finishCopies(ctx context.Context, c *brokerapi.Client, topic string, id ide
 		for _, s := range part {
 			q.Add("span", fmt.Sprintf("%d-%d", s.From, s.To))
 		}
-		answer, err := c.CallAny(ctx, http.MethodPost, "/v1/channel/finish", q)
-		if err != nil {
-			return all, err
-		}
 		var done api.FinishedElsewhere
-		if err := brokerapi.Decode(answer, "/v1/channel/finish", &done); err != nil {
+		if err := c.PostAny(ctx, "/v1/channel/finish", q, &done); err != nil {
 			return all, err
 		}
 		all.Finished += done.Finished
@@ -174,38 +159,43 @@ func finishCopies(ctx context.Context, c *brokerapi.Client, topic string, id ide
 	return all, nil
 }
 
-// readPage reads a page of a partition at its leader. It repeats a failed request until ctx ends, or
-// `patience` has passed.
-func readPage(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, partition int, from string, limit int, patience time.Duration) (copier.Page, error) {
-	deadline := time.Now().Add(patience)
-	for {
-		page, err := readAtLeader(ctx, c, topic, id, partition, from, limit)
-		if err == nil || ctx.Err() != nil || copier.Refused(err) || errors.Is(err, errNoTopic) || time.Now().After(deadline) {
-			return page, err
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return page, ctx.Err()
-		}
-	}
+// copyBatcher gathers the messages of one put, at most `most` of one partition.
+type copyBatcher struct {
+	most     int
+	put      func(messages []msgstream.Message, bytes int) error
+	messages []msgstream.Message
+	bytes    int
 }
 
-// errNoTopic means that a topic is gone.
-var errNoTopic = errors.New("the topic was deleted")
-
-func readAtLeader(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, partition int, from string, limit int) (copier.Page, error) {
-	_, view, there, err := copier.Topic(ctx, c, topic)
-	if err != nil {
-		return copier.Page{}, err
-	}
-	if !there || view.ID != id {
-		return copier.Page{}, fmt.Errorf("%w: %s", errNoTopic, topic)
-	}
-	for _, p := range view.Partitions {
-		if p.Partition == partition && p.Leader != "" {
-			return copier.Read(ctx, c, topic, id, partition, from, string(p.Leader), limit)
+// add adds a copy of a message. It publishes the earlier ones if it does not fit.
+func (b *copyBatcher) add(m *msgstream.Message) error {
+	size := len(m.Body) + len(m.Header)
+	if n := len(b.messages); n > 0 && (n >= b.most || b.messages[0].Partition != m.Partition || b.bytes+size > copyBatchBytes) {
+		if err := b.flush(); err != nil {
+			return err
 		}
 	}
-	return copier.Page{}, fmt.Errorf("partition %d of %s has no leader", partition, topic)
+	x := *m
+	x.Body, x.Header = slices.Clone(m.Body), slices.Clone(m.Header)
+	b.messages = append(b.messages, x)
+	b.bytes += size
+	return nil
+}
+
+// flush publishes the gathered messages.
+func (b *copyBatcher) flush() error {
+	if len(b.messages) == 0 {
+		return nil
+	}
+	err := b.put(b.messages, b.bytes)
+	b.messages, b.bytes = nil, 0
+	return err
+}
+
+// limiter admits so many a second; 0: no limit.
+func limiter(perSecond, burst int) *rate.Limiter {
+	if perSecond == 0 {
+		return rate.NewLimiter(rate.Inf, burst)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond, burst))
 }

@@ -1,4 +1,4 @@
-package recovery
+package recovercmd
 
 import (
 	"io"
@@ -23,9 +23,9 @@ func TestRecoverMetadataRaisesTheRevision(t *testing.T) {
 	dir := t.TempDir()
 	_, err := nodefile.Open(vfs.OS{}, filepath.ToSlash(dir), "lockstep", ident.Node("n3"))
 	require.NoError(t, err)
-	b := Broker{DataPath: dir, Node: "n3", Cluster: "lockstep"}
+	b := stopped{dataPath: dir, node: "n3", cluster: "lockstep"}
 	before := revisionOf(t, dir)
-	topics, copied, err := b.metadata(t.Context(), raise)
+	topics, copied, err := b.recoverMetadata(t.Context(), raise)
 	require.NoError(t, err)
 	require.Zero(t, topics)
 	require.DirExists(t, copied)

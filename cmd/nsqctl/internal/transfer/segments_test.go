@@ -1,4 +1,4 @@
-package copier
+package transfer
 
 import (
 	"slices"
@@ -36,8 +36,8 @@ func TestSegmentsJoin(t *testing.T) {
 }
 
 // partitionOf is a partition with some copies.
-func partitionOf(s segments, only map[uint64]string) *Partition {
-	p := NewPartition(Target{}, msgstream.Origin{}, State{Segments: s})
+func partitionOf(s segments, only map[uint64]string) *copier {
+	p := newCopier(partitionLog{}, msgstream.Origin{}, copyState{Segments: s}, nil)
 	p.only = only
 	return p
 }
@@ -48,17 +48,17 @@ func TestFinishedCopiesOfOneChannel(t *testing.T) {
 	p := partitionOf(segments{{Source: 100, Target: 0, Count: 10}, {Source: 110, Target: 12, Count: 4}}, map[uint64]string{10: "other", 11: "c", 20: "c"})
 	x := api.ChannelPosition{Channel: "c", Confirmed: 5, Deferred: []api.DeferredPosition{{Sequence: 1}, {Sequence: 2, Attempts: 1}, {Sequence: 3}, {Sequence: 9}}}
 	for _, want := range []struct {
-		done  Done
+		done  finished
 		spans []api.SequenceSpan
 		end   uint64
 	}{
-		{Done{Below: 100}, nil, 5},
-		{Done{Below: 103}, []api.SequenceSpan{{From: 1, To: 2}}, 5},
-		{Done{Below: 108}, []api.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 8}}, 8},
-		{Done{Below: 112}, []api.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 11}, {From: 12, To: 14}}, 14},
-		{Done{Below: 200, Except: []uint64{101, 106, 107, 113}}, []api.SequenceSpan{{From: 3, To: 4}, {From: 5, To: 6}, {From: 8, To: 11}, {From: 12, To: 15}}, 16},
+		{finished{Below: 100}, nil, 5},
+		{finished{Below: 103}, []api.SequenceSpan{{From: 1, To: 2}}, 5},
+		{finished{Below: 108}, []api.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 8}}, 8},
+		{finished{Below: 112}, []api.SequenceSpan{{From: 1, To: 2}, {From: 3, To: 4}, {From: 5, To: 11}, {From: 12, To: 14}}, 14},
+		{finished{Below: 200, Except: []uint64{101, 106, 107, 113}}, []api.SequenceSpan{{From: 3, To: 4}, {From: 5, To: 6}, {From: 8, To: 11}, {From: 12, To: 15}}, 16},
 	} {
-		spans, end := p.Finished(x, want.done)
+		spans, end := p.toFinish(x, want.done)
 		require.Equal(t, want.spans, spans, "%+v", want.done)
 		require.Equal(t, want.end, end)
 	}
@@ -86,7 +86,7 @@ func TestFinishedCopiesOnly(t *testing.T) {
 			target++
 		}
 		from := rapid.Uint64Range(0, target+1).Draw(t, "from")
-		done := Done{Below: rapid.Uint64Range(0, source+2).Draw(t, "below")}
+		done := finished{Below: rapid.Uint64Range(0, source+2).Draw(t, "below")}
 		done.Except = rapid.SliceOfDistinct(rapid.Uint64Range(0, source), rapid.ID[uint64]).Draw(t, "except")
 		slices.Sort(done.Except)
 		want, end := []uint64{}, from
@@ -100,7 +100,7 @@ func TestFinishedCopiesOnly(t *testing.T) {
 			}
 			end++
 		}
-		spans, stop := partitionOf(s, nil).Finished(api.ChannelPosition{Confirmed: ident.Sequence(from)}, done)
+		spans, stop := partitionOf(s, nil).toFinish(api.ChannelPosition{Confirmed: ident.Sequence(from)}, done)
 		got := []uint64{}
 		for _, x := range spans {
 			for at := x.From; at < x.To; at++ {

@@ -1,12 +1,12 @@
-package copier
+package transfer
 
 import (
 	"cmp"
 	"slices"
 )
 
-// Segment maps Count messages: Source, Source+1, … of the source are Target, Target+1, … of the target.
-type Segment struct {
+// segment maps Count messages: Source, Source+1, … of the source are Target, Target+1, … of the target.
+type segment struct {
 	Source uint64 `json:"source"`
 	Target uint64 `json:"target"`
 	Count  uint64 `json:"count"`
@@ -15,7 +15,7 @@ type Segment struct {
 }
 
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
-type segments []Segment
+type segments []segment
 
 // add maps one message.
 func (s *segments) add(source, target uint64) {
@@ -30,7 +30,7 @@ func (s *segments) add(source, target uint64) {
 			return
 		}
 	}
-	*s = append(*s, Segment{Source: source, Target: target, Count: 1})
+	*s = append(*s, segment{Source: source, Target: target, Count: 1})
 }
 
 // addTimed is add with the time of the original.
@@ -58,13 +58,13 @@ func (s segments) match(source uint64, ns int64) (target uint64, ok bool) {
 func (s *segments) insert(source, target uint64) {
 	i, found := s.at(target)
 	if !found {
-		*s = slices.Insert(*s, i, Segment{Source: source, Target: target, Count: 1})
+		*s = slices.Insert(*s, i, segment{Source: source, Target: target, Count: 1})
 	}
 }
 
 // at finds the segment with a message of the target, or the place where it would be.
 func (s segments) at(target uint64) (int, bool) {
-	i, found := slices.BinarySearchFunc(s, target, func(x Segment, t uint64) int { return cmp.Compare(x.Target, t) })
+	i, found := slices.BinarySearchFunc(s, target, func(x segment, t uint64) int { return cmp.Compare(x.Target, t) })
 	if found {
 		return i, true
 	}
@@ -76,7 +76,7 @@ func (s segments) at(target uint64) (int, bool) {
 
 // below removes the segments that end at or below a position of the target.
 func (s *segments) below(target uint64) {
-	*s = slices.DeleteFunc(*s, func(x Segment) bool { return x.Target+x.Count <= target })
+	*s = slices.DeleteFunc(*s, func(x segment) bool { return x.Target+x.Count <= target })
 }
 
 // place is where the newest copy of a message of the source is; false if there is none.

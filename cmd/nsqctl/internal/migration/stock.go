@@ -1,14 +1,4 @@
-// Package stockcluster reads the topology of a stock NSQ cluster over HTTP: the nsqds that its
-// nsqlookupds list, or given ones, with their topics, channels and clients.
-//
-// It sends no credentials, prints nothing, and changes only what Prepare changes.
-//
-// # Invariants
-//
-//  1. A nsqd or nsqlookupd that does not answer is an error: an incomplete topology would look
-//     like an empty queue.
-//  2. Topics and channels with the suffix #ephemeral are left out: they end with their clients.
-package stockcluster
+package migration
 
 import (
 	"cmp"
@@ -30,31 +20,30 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// Source names where a cluster is read: nsqlookupds, or the nsqds themselves.
-type Source struct {
+// stockSource names where a cluster is read: nsqlookupds, or the nsqds themselves.
+type stockSource struct {
 	Lookupds, NSQDs []string // HTTP addresses, host:port or URLs
 	HTTP            *http.Client
 }
 
-// Cluster is the topology at one moment.
-type Cluster struct {
-	Nodes    []Node              // by HTTP address
+// stockCluster is the topology at one moment.
+type stockCluster struct {
+	Nodes    []stockNode         // by HTTP address
 	Channels map[string][]string // durable channels by durable topic, of all nsqds and nsqlookupds
 	lookup   bool
 }
 
-// Node is one nsqd.
-type Node struct {
+// stockNode is one nsqd.
+type stockNode struct {
 	HTTP, TCP string
-	Version   string
 	Topics    []api.TopicStats // durable, with durable channels
 	Ephemeral []string         // names that were left out: TOPIC, or TOPIC/CHANNEL
 	Producers []api.ClientStats
 }
 
-// Read reads the topology.
-func (s Source) Read(ctx context.Context) (*Cluster, error) {
-	c := &Cluster{Channels: map[string][]string{}, lookup: len(s.Lookupds) > 0}
+// read reads the topology.
+func (s stockSource) read(ctx context.Context) (*stockCluster, error) {
+	c := &stockCluster{Channels: map[string][]string{}, lookup: len(s.Lookupds) > 0}
 	addresses := map[string]string{} // TCP by HTTP address; "" = not known
 	for _, a := range s.NSQDs {
 		addresses[a] = ""
@@ -64,7 +53,7 @@ func (s Source) Read(ctx context.Context) (*Cluster, error) {
 			return nil, fmt.Errorf("nsqlookupd %s: %w", lookupd, err)
 		}
 	}
-	nodes := make([]Node, len(addresses))
+	nodes := make([]stockNode, len(addresses))
 	failed := make([]error, len(addresses))
 	var asking sync.WaitGroup
 	for i, address := range slices.Sorted(maps.Keys(addresses)) {
@@ -92,7 +81,7 @@ func (s Source) Read(ctx context.Context) (*Cluster, error) {
 }
 
 // add records durable channels of a durable topic.
-func (c *Cluster) add(topic string, channels ...string) {
+func (c *stockCluster) add(topic string, channels ...string) {
 	if ephemeral(topic) {
 		return
 	}
@@ -108,24 +97,24 @@ func (c *Cluster) add(topic string, channels ...string) {
 
 func ephemeral(name string) bool { return strings.HasSuffix(name, "#ephemeral") }
 
-// Topics lists the durable topics.
-func (c *Cluster) Topics() []string { return slices.Sorted(maps.Keys(c.Channels)) }
+// topics lists the durable topics.
+func (c *stockCluster) topics() []string { return slices.Sorted(maps.Keys(c.Channels)) }
 
-// Expected lists the channels that a topic has to have on an nsqd. Where consumers find nsqds
+// expected lists the channels that a topic has to have on an nsqd. Where consumers find nsqds
 // by lookup, each consumer uses all nsqds of a topic, so that all its channels belong on each.
-func (c *Cluster) Expected(topic string, n Node) []string {
+func (c *stockCluster) expected(topic string, n stockNode) []string {
 	if c.lookup {
 		return c.Channels[topic]
 	}
 	for _, t := range n.Topics {
 		if t.TopicName == topic {
-			return channelNames(t)
+			return namesOfChannels(t)
 		}
 	}
 	return nil
 }
 
-func channelNames(t api.TopicStats) (names []string) {
+func namesOfChannels(t api.TopicStats) (names []string) {
 	for _, ch := range t.Channels {
 		names = append(names, ch.ChannelName)
 	}
@@ -133,7 +122,7 @@ func channelNames(t api.TopicStats) (names []string) {
 }
 
 // lookup adds what one nsqlookupd lists.
-func (s Source) lookup(ctx context.Context, address string, c *Cluster, addresses map[string]string) error {
+func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster, addresses map[string]string) error {
 	var nodes struct {
 		Producers []api.Producer `json:"producers"`
 	}
@@ -163,8 +152,8 @@ func (s Source) lookup(ctx context.Context, address string, c *Cluster, addresse
 }
 
 // node reads one nsqd.
-func (s Source) node(ctx context.Context, address, tcp string) (Node, error) {
-	n := Node{HTTP: address, TCP: tcp}
+func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, error) {
+	n := stockNode{HTTP: address, TCP: tcp}
 	var info struct {
 		Version   string `json:"version"`
 		Broadcast string `json:"broadcast_address"`
@@ -176,7 +165,6 @@ func (s Source) node(ctx context.Context, address, tcp string) (Node, error) {
 	if _, err := s.call(ctx, http.MethodGet, address, "/v1/cluster", nil); err == nil {
 		return n, errors.New("this is a broker of Lockstep: messages would move in a circle")
 	}
-	n.Version = info.Version
 	if n.TCP == "" { // as the given address reaches it; its broadcast address may be for others
 		host, _, _ := net.SplitHostPort(trimScheme(address))
 		n.TCP = net.JoinHostPort(cmp.Or(host, info.Broadcast), strconv.Itoa(info.TCPPort))
@@ -212,10 +200,10 @@ func trimScheme(address string) string {
 	return address
 }
 
-// Prepare creates the missing channels of a topic on an nsqd. A topic without a channel holds its
+// prepareTopic creates the missing channels of a topic on an nsqd. A topic without a channel holds its
 // messages for the first one alone, so it is paused until it has all.
-func (s Source) Prepare(ctx context.Context, n Node, t api.TopicStats, channels []string) error {
-	missing := slices.DeleteFunc(slices.Clone(channels), func(name string) bool { return slices.Contains(channelNames(t), name) })
+func (s stockSource) prepareTopic(ctx context.Context, n stockNode, t api.TopicStats, channels []string) error {
+	missing := slices.DeleteFunc(slices.Clone(channels), func(name string) bool { return slices.Contains(namesOfChannels(t), name) })
 	if len(missing) == 0 {
 		return nil
 	}
@@ -237,7 +225,7 @@ func (s Source) Prepare(ctx context.Context, n Node, t api.TopicStats, channels 
 	return nil
 }
 
-func (s Source) get(ctx context.Context, address, path string, q url.Values, v any) error {
+func (s stockSource) get(ctx context.Context, address, path string, q url.Values, v any) error {
 	body, err := s.call(ctx, http.MethodGet, address, path, q)
 	if err != nil {
 		return err
@@ -248,12 +236,12 @@ func (s Source) get(ctx context.Context, address, path string, q url.Values, v a
 	return nil
 }
 
-func (s Source) post(ctx context.Context, address, path string, q url.Values) error {
+func (s stockSource) post(ctx context.Context, address, path string, q url.Values) error {
 	_, err := s.call(ctx, http.MethodPost, address, path, q)
 	return err
 }
 
-func (s Source) call(ctx context.Context, method, address, path string, q url.Values) ([]byte, error) {
+func (s stockSource) call(ctx context.Context, method, address, path string, q url.Values) ([]byte, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}

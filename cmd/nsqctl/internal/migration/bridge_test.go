@@ -1,4 +1,4 @@
-package bridge
+package migration
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
@@ -32,10 +33,10 @@ func newDelegate() delegate {
 	return delegate{finished: make(chan string, 10), requeued: make(chan string, 10)}
 }
 
-func start(t *testing.T, address string) *Bridge {
+func start(t *testing.T, address string) *bridge {
 	t.Helper()
-	b, err := Start(Options{Topic: "orders", Channel: "billing", MaxInFlight: 10, Consumer: nsq.NewConfig(), Report: func(string) {}, Publisher: publisher.Options{
-		Addresses: []string{address}, Dialer: publisher.Dialer{Timeout: wait.Limit}, Batch: 1, Window: 10,
+	b, err := startBridge(bridgeOptions{Topic: "orders", Channel: "billing", MaxInFlight: 10, Consumer: nsq.NewConfig(), Report: func(string) {}, Publisher: publisher.Options{
+		Addresses: []string{address}, Dialer: nsqclient.Dialer{Timeout: wait.Limit}, Batch: 1, Window: 10,
 		Retry: publisher.Forever, Timeout: wait.Limit, Report: func(string) {}, Progress: func(int) {},
 	}})
 	require.NoError(t, err)
@@ -61,9 +62,10 @@ func TestFinishesAfterTheOK(t *testing.T) {
 	cluster.Release()
 	got := []string{<-d.finished, <-d.finished, <-d.finished}
 	require.ElementsMatch(t, []string{"one, again", "one", "another with the same id"}, got)
-	require.Equal(t, Counts{Moved: 2, Repeated: 1}, b.Counts())
+	moved, repeated := b.counts()
+	require.EqualValues(t, []int64{2, 1}, []int64{moved, repeated})
 	require.Equal(t, 2, stored())
-	require.Zero(t, b.Stop())
+	require.Zero(t, b.stop())
 	require.Empty(t, d.requeued)
 }
 
@@ -74,10 +76,11 @@ func TestGivesBack(t *testing.T) {
 	b, d := start(t, address), newDelegate()
 	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one")))
 	require.NoError(t, b.HandleMessage(d.message("nsqd2", "two")))
-	require.Equal(t, 2, b.Stop())
+	require.Equal(t, 2, b.stop())
 	require.ElementsMatch(t, []string{"one", "two"}, []string{<-d.requeued, <-d.requeued})
 	require.Empty(t, d.finished)
-	require.Equal(t, Counts{}, b.Counts())
+	moved, repeated := b.counts()
+	require.Zero(t, moved+repeated)
 }
 
 // TestEndsWithARefusalForGood: a message that every broker refuses ends the bridge, and stays at the nsqd.
@@ -87,11 +90,11 @@ func TestEndsWithARefusalForGood(t *testing.T) {
 	address, _ := brokertest.Start(t, small)
 	b, d := start(t, address), newDelegate()
 	require.NoError(t, b.HandleMessage(d.message("nsqd1", "too long for it")))
-	<-b.Ended()
-	require.ErrorContains(t, b.Err(), "E_BAD_MESSAGE")
+	<-b.ended
+	require.ErrorContains(t, b.err, "E_BAD_MESSAGE")
 	require.NoError(t, b.HandleMessage(d.message("nsqd2", "later")))
 	require.Equal(t, "later", <-d.requeued)
-	require.Equal(t, 1, b.Stop())
+	require.Equal(t, 1, b.stop())
 	require.Equal(t, "too long for it", <-d.requeued)
 	require.Empty(t, d.finished)
 }

@@ -1,4 +1,4 @@
-package copier
+package transfer
 
 import (
 	"context"
@@ -30,53 +30,41 @@ const (
 	maxHeader = 1<<16 - 1
 )
 
-// Target is the topic that receives the copies.
-type Target struct {
-	Client *brokerapi.Client
-	Topic  string
-	ID     ident.TopicID     // of that topic: another one of the name takes no copies
-	Report func(line string) // receives each failed attempt of a put; may be nil
-	// Compare distinguishes copies of several histories of the source from the start, as Partition.Compare does.
-	Compare bool
+// copyState is the progress of a partition's copies.
+type copyState struct {
+	Next     uint64   `json:"next"` // the first message of the source that is not in the target
+	End      uint64   `json:"end"`  // behind the last message of the target that was looked at
+	Segments segments `json:"segments"`
+	Mark     string   `json:"mark,omitempty"` // identifies the source's log up to Next (Page); "": not known
+	Last     *copied  `json:"last,omitempty"` // the newest copy: by it a target is recognised that went back
 }
 
-// State is the progress of a partition's copies.
-type State struct {
-	Next     uint64    `json:"next"` // the first message of the source that is not in the target
-	End      uint64    `json:"end"`  // behind the last message of the target that was looked at
-	Segments []Segment `json:"segments"`
-	Mark     string    `json:"mark,omitempty"` // identifies the source's log up to Next (Page); "": not known
-	Last     *Copy     `json:"last,omitempty"` // the newest copy: by it a target is recognised that went back
-}
-
-// Copy is one message in both logs.
-type Copy struct {
+// copied is one message in both logs.
+type copied struct {
 	Source uint64 `json:"source"`
 	Target uint64 `json:"target"`
 	TimeNS int64  `json:"time"` // when the original was published
 }
 
-// ErrWentBack means that the target has lost copies: Compare finds what is missing.
-var ErrWentBack = errors.New("the target has lost messages that were copied")
+// errWentBack means that the target has lost copies: Compare finds what is missing.
+var errWentBack = errors.New("the target has lost messages that were copied")
 
-// Partition copies one partition. The partition of the target has the same number.
-type Partition struct {
-	target Target
+// copier copies one partition. The partition of the target has the same number. One goroutine copies; methods without a
+// context may be called by any.
+type copier struct {
+	log    partitionLog     // of the target
 	source msgstream.Origin // without a sequence
+	report func(line string)
 
-	mu       sync.Mutex
-	next     uint64
-	high     uint64 // above every message of the source that segments has
-	end      uint64
-	mark     string
-	last     *Copy
-	segments segments
-	// comparing: segments has the copies of all histories of the source, with the times of the originals, 8 bytes a
+	mu sync.Mutex
+	copyState
+	high uint64 // above every message of the source that Segments has
+	// comparing: Segments has the copies of all histories of the source, with the times of the originals, 8 bytes a
 	// copy. Those of the history that the source has now are in matched.
 	comparing bool
 	matched   segments
 	mixed     bool                         // a copy of another history was found, and not compared
-	resumed   *State                       // known before Resume; nil once it was examined
+	resumed   *copyState                   // known before resume; nil once it was examined
 	copies    map[string]map[original]bool // copies for one channel
 	only      map[uint64]string            // the same copies by their place in the target: the channel
 	doubts    int64                        // puts that were repeated because their fate was unknown
@@ -88,72 +76,74 @@ type original struct {
 	timeNS   int64
 }
 
-// NewPartition returns a partition with a saved state, the zero State at first. source names the
-// cluster, the topic id and the partition of the originals.
-func NewPartition(t Target, source msgstream.Origin, s State) *Partition {
-	if t.Report == nil {
-		t.Report = func(string) {}
+// newCopier returns a copier with a saved state, the zero state at first. source names the cluster, the topic id and the
+// partition of the originals. report receives each failed attempt of a put.
+func newCopier(to partitionLog, source msgstream.Origin, saved copyState, report func(line string)) *copier {
+	return &copier{
+		log: to, source: source, report: report, copyState: saved, high: saved.Next, resumed: &saved,
+		copies: map[string]map[original]bool{}, only: map[uint64]string{},
 	}
-	return &Partition{target: t, source: source, next: s.Next, high: s.Next, end: s.End, mark: s.Mark, last: s.Last, segments: s.Segments, comparing: t.Compare, resumed: &s, copies: map[string]map[original]bool{}, only: map[uint64]string{}}
 }
 
-// State returns what the partition knows.
-func (p *Partition) State() State {
+// state returns what the partition knows.
+func (p *copier) state() copyState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return State{Next: p.next, End: p.end, Segments: append([]Segment{}, p.segments...), Mark: p.mark, Last: p.last}
+	x := p.copyState
+	x.Segments = append(segments{}, x.Segments...)
+	return x
 }
 
-// Next is the first message of the source that is not in the target.
-func (p *Partition) Next() uint64 {
+// nextMissing is the first message of the source that is not in the target.
+func (p *copier) nextMissing() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.next
+	return p.Next
 }
 
-// Doubts is the number of puts that were repeated although they may be stored. The target recognises
+// doubtful is the number of puts that were repeated although they may be stored. The target recognises
 // such a put within its dedupe window.
-func (p *Partition) Doubts() int64 {
+func (p *copier) doubtful() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.doubts
 }
 
-// SkipTo leaves out the messages of the source below a sequence: they are gone, or not wanted. mark identifies
+// skipTo leaves out the messages of the source below a sequence: they are gone, or not wanted. mark identifies
 // the source's log up to there.
-func (p *Partition) SkipTo(next uint64, mark string) {
+func (p *copier) skipTo(next uint64, mark string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if next >= p.next {
-		p.next, p.mark = next, mark
+	if next >= p.Next {
+		p.Next, p.Mark = next, mark
 	}
 }
 
-// Mark identifies the source's log up to Next; "": not known.
-func (p *Partition) Mark() string {
+// markAtNext identifies the source's log up to Next; "": not known.
+func (p *copier) markAtNext() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mark
+	return p.Mark
 }
 
-// Done is what a channel of the source has finished in the partition: every message below Below, but those
+// finished is what a channel of the source has finished in the partition: every message below Below, but those
 // in Except.
-type Done struct {
+type finished struct {
 	Below  uint64
 	Except []uint64 // sorted
 }
 
-// Finished lists the copies that a channel of the target has to finish as well: from its position on up to
+// toFinish lists the copies that a channel of the target has to finish as well: from its position on up to
 // the first message that is not a copy, and of the delayed messages below it. end is where the list stops.
-func (p *Partition) Finished(x api.ChannelPosition, done Done) (spans []api.SequenceSpan, end uint64) {
+func (p *copier) toFinish(x api.ChannelPosition, done finished) (spans []api.SequenceSpan, end uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range x.Deferred {
 		if d.Attempts > 0 || d.Sequence >= x.Confirmed {
 			continue // the channel's own: it has delivered the message
 		}
-		if i, found := p.segments.at(uint64(d.Sequence)); found {
-			spans = done.add(spans, p.segments[i].Source+uint64(d.Sequence)-p.segments[i].Target, uint64(d.Sequence), 1)
+		if i, found := p.Segments.at(uint64(d.Sequence)); found {
+			spans = done.add(spans, p.Segments[i].Source+uint64(d.Sequence)-p.Segments[i].Target, uint64(d.Sequence), 1)
 		}
 	}
 	for end = uint64(x.Confirmed); ; {
@@ -164,22 +154,22 @@ func (p *Partition) Finished(x api.ChannelPosition, done Done) (spans []api.Sequ
 			end++
 			continue
 		}
-		i, found := p.segments.at(end)
+		i, found := p.Segments.at(end)
 		if !found {
 			return spans, end
 		}
-		source := p.segments[i].Source + end - p.segments[i].Target
+		source := p.Segments[i].Source + end - p.Segments[i].Target
 		if source >= done.Below {
 			return spans, end
 		}
-		count := min(p.segments[i].Target+p.segments[i].Count-end, done.Below-source)
+		count := min(p.Segments[i].Target+p.Segments[i].Count-end, done.Below-source)
 		spans = done.add(spans, source, end, count)
 		end += count
 	}
 }
 
 // add adds the finished ones of a run of copies.
-func (d Done) add(spans []api.SequenceSpan, source, target, count uint64) []api.SequenceSpan {
+func (d finished) add(spans []api.SequenceSpan, source, target, count uint64) []api.SequenceSpan {
 	if source >= d.Below {
 		return spans
 	}
@@ -206,46 +196,46 @@ func join(spans []api.SequenceSpan, from, to uint64) []api.SequenceSpan {
 	return spans
 }
 
-// Forget removes what is known of the target below a position that no channel needs.
-func (p *Partition) Forget(below uint64) {
+// forget removes what is known of the target below a position that no channel needs.
+func (p *copier) forget(below uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.segments.below(below)
+	p.Segments.below(below)
 	maps.DeleteFunc(p.only, func(at uint64, _ string) bool { return at < below })
 }
 
-// Copied reports whether the target has the copy of a message for one channel.
-func (p *Partition) Copied(channel string, m *msgstream.Message) bool {
+// hasCopy reports whether the target has the copy of a message for one channel.
+func (p *copier) hasCopy(channel string, m *msgstream.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.copies[channel][original{m.Sequence, m.TimeNS}]
 }
 
-// Resume reads the target's log from the last known place to its end. It is ErrWentBack if the target has lost
+// resume reads the target's log from the last known place to its end. It is errWentBack if the target has lost
 // copies.
-func (p *Partition) Resume(ctx context.Context) error {
-	if err := p.Verify(ctx); err != nil {
+func (p *copier) resume(ctx context.Context) error {
+	if err := p.verify(ctx); err != nil {
 		return err
 	}
 	return p.scan(ctx, 0)
 }
 
-// HasCopies reports whether the target has any.
-func (p *Partition) HasCopies() bool {
+// hasAny reports whether the target has any.
+func (p *copier) hasAny() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.next > 0 || p.high > 0
+	return p.Next > 0 || p.high > 0
 }
 
 // scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
-func (p *Partition) scan(ctx context.Context, to uint64) error {
-	leader, err := p.leader(ctx)
+func (p *copier) scan(ctx context.Context, to uint64) error {
+	leader, err := p.log.leader(ctx)
 	if err != nil {
 		return err
 	}
 	for {
 		from := p.known()
-		page, err := p.read(ctx, from, leader, scanPage)
+		page, err := p.log.read(ctx, fmt.Sprint(from), leader, scanPage)
 		if err != nil {
 			return err
 		}
@@ -261,39 +251,34 @@ func (p *Partition) scan(ctx context.Context, to uint64) error {
 			}
 		}
 		p.mu.Lock()
-		p.end = max(p.end, min(max(page.Next, page.Start), end))
-		done := p.end >= end
+		p.End = max(p.End, min(max(page.Next, page.Start), end))
+		done := p.End >= end
 		p.mu.Unlock()
 		if done {
 			return nil
 		}
 		if len(page.Messages) == 0 && page.Next <= from {
-			return fmt.Errorf("partition %d of %s ends at %d for the broker that was asked, before message %d", p.source.Partition, p.target.Topic, page.End, end)
+			return fmt.Errorf("partition %d of %s ends at %d for the broker that was asked, before message %d", p.log.partition, p.log.topic, page.End, end)
 		}
 	}
 }
 
-// read reads a page of the target's log.
-func (p *Partition) read(ctx context.Context, from uint64, leader string, limit int) (Page, error) {
-	return Read(ctx, p.target.Client, p.target.Topic, p.target.ID, int(p.source.Partition), fmt.Sprint(from), leader, limit)
-}
-
 // known is the end of what was looked at.
-func (p *Partition) known() uint64 {
+func (p *copier) known() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.end
+	return p.End
 }
 
 // note notes a message of the target.
-func (p *Partition) note(ctx context.Context, leader string, m *msgstream.Message) error {
+func (p *copier) note(ctx context.Context, leader string, m *msgstream.Message) error {
 	o, ok := p.originOf(m)
 	if !ok {
 		return nil
 	}
 	p.mu.Lock()
-	at, known := p.segments.place(o.Sequence)
-	isAgain := !p.comparing && o.Channel == "" && o.Sequence < p.next
+	at, known := p.Segments.place(o.Sequence)
+	isAgain := !p.comparing && o.Channel == "" && o.Sequence < p.Next
 	p.mu.Unlock()
 	same := !isAgain
 	if isAgain && known { // an earlier put that was late; or the source went back, and its log continued in another way
@@ -314,22 +299,22 @@ func (p *Partition) note(ctx context.Context, leader string, m *msgstream.Messag
 }
 
 // originOf is the origin of a message of the target, if that is of this partition's source.
-func (p *Partition) originOf(m *msgstream.Message) (o msgstream.Origin, ok bool) {
+func (p *copier) originOf(m *msgstream.Message) (o msgstream.Origin, ok bool) {
 	o, ok = msgstream.OriginOf(m.Header)
-	return o, ok && o.TopicID == p.source.TopicID && o.Partition == p.source.Partition
+	return o, ok && o.TopicID == p.source.TopicID && int(o.Partition) == p.log.partition
 }
 
 // origin reads the origin of one message of the target.
-func (p *Partition) origin(ctx context.Context, leader string, at uint64) (o msgstream.Origin, ok bool, err error) {
-	page, err := p.read(ctx, at, leader, 1)
-	if err != nil || len(page.Messages) == 0 || page.Messages[0].Sequence != at {
+func (p *copier) origin(ctx context.Context, leader string, at uint64) (o msgstream.Origin, ok bool, err error) {
+	m, there, err := p.log.message(ctx, at, leader)
+	if err != nil || !there {
 		return o, false, err
 	}
-	o, ok = p.originOf(&page.Messages[0])
+	o, ok = p.originOf(&m)
 	return o, ok, nil
 }
 
-func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
+func (p *copier) noteLocked(o msgstream.Origin, target uint64) {
 	if o.Channel != "" {
 		if p.copies[o.Channel] == nil {
 			p.copies[o.Channel] = map[original]bool{}
@@ -340,47 +325,30 @@ func (p *Partition) noteLocked(o msgstream.Origin, target uint64) {
 	}
 	p.high = max(p.high, o.Sequence+1)
 	if p.comparing {
-		p.segments.addTimed(o.Sequence, target, o.TimeNS)
-		if p.last == nil || p.last.Target <= target {
-			p.last = &Copy{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
+		p.Segments.addTimed(o.Sequence, target, o.TimeNS)
+		if p.Last == nil || p.Last.Target <= target {
+			p.Last = &copied{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
 		}
 		return
 	}
-	p.segments.add(o.Sequence, target)
-	if o.Sequence >= p.next {
-		p.next, p.mark = o.Sequence+1, ""
-		p.last = &Copy{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
+	p.Segments.add(o.Sequence, target)
+	if o.Sequence >= p.Next {
+		p.Next, p.Mark = o.Sequence+1, ""
+		p.Last = &copied{Source: o.Sequence, Target: target, TimeNS: o.TimeNS}
 	}
 }
 
-// leader is the broker that leads the partition of the target.
-func (p *Partition) leader(ctx context.Context) (string, error) {
-	_, topic, ok, err := Topic(ctx, p.target.Client, p.target.Topic)
-	switch {
-	case err != nil:
-		return "", err
-	case !ok:
-		return "", fmt.Errorf("the target has no topic %s", p.target.Topic)
-	}
-	for _, x := range topic.Partitions {
-		if x.Partition == int(p.source.Partition) && x.Leader != "" {
-			return string(x.Leader), nil
-		}
-	}
-	return "", fmt.Errorf("partition %d of %s has no leader", p.source.Partition, p.target.Topic)
-}
-
-// Append copies messages, in their order; for one channel alone if it is named. It returns when the
+// append copies messages, in their order; for one channel alone if it is named. It returns when the
 // target has committed them. It continues until ctx ends, or the target refuses the messages permanently.
-func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, channel string) error {
+func (p *copier) append(ctx context.Context, messages []msgstream.Message, channel string) error {
 	for {
-		messages = p.Missing(messages, channel) // an earlier put that came late may have had some
+		messages = p.missing(messages, channel) // an earlier put that came late may have had some
 		if len(messages) == 0 {
 			return nil
 		}
-		earlier, err := p.append(ctx, messages, channel)
+		earlier, err := p.put(ctx, messages, channel)
 		if brokerapi.Status(err) == http.StatusRequestEntityTooLarge && len(messages) > 1 { // the body, or one of them
-			if err := p.Append(ctx, messages[:len(messages)/2], channel); err != nil {
+			if err := p.append(ctx, messages[:len(messages)/2], channel); err != nil {
 				return err
 			}
 			messages = messages[len(messages)/2:]
@@ -392,8 +360,8 @@ func (p *Partition) Append(ctx context.Context, messages []msgstream.Message, ch
 	}
 }
 
-// Missing is the messages of which the target has no copy, for one channel alone if it is named.
-func (p *Partition) Missing(messages []msgstream.Message, channel string) []msgstream.Message {
+// missing is the messages of which the target has no copy, for one channel alone if it is named.
+func (p *copier) missing(messages []msgstream.Message, channel string) []msgstream.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	there := func(m msgstream.Message) bool {
@@ -403,7 +371,7 @@ func (p *Partition) Missing(messages []msgstream.Message, channel string) []msgs
 		if m.Sequence >= p.high {
 			return false
 		}
-		at, there := p.segments.match(m.Sequence, m.TimeNS)
+		at, there := p.Segments.match(m.Sequence, m.TimeNS)
 		if there && p.comparing {
 			p.matched.add(m.Sequence, at)
 		}
@@ -412,9 +380,9 @@ func (p *Partition) Missing(messages []msgstream.Message, channel string) []msgs
 	return slices.DeleteFunc(slices.Clone(messages), there)
 }
 
-// append is Append. earlier: the target has an earlier put that begins with the same message, and its
+// put is append. earlier: the target has an earlier put that begins with the same message, and its
 // messages are noted.
-func (p *Partition) append(ctx context.Context, messages []msgstream.Message, channel string) (earlier bool, err error) {
+func (p *copier) put(ctx context.Context, messages []msgstream.Message, channel string) (earlier bool, err error) {
 	body, origins, err := p.encode(messages, channel)
 	if err != nil {
 		return false, err
@@ -435,10 +403,10 @@ func (p *Partition) append(ctx context.Context, messages []msgstream.Message, ch
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		if Refused(err) {
+		if brokerapi.Refused(err) {
 			return false, err
 		}
-		p.target.Report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.target.Topic, p.source.Partition, err))
+		p.report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.log.topic, p.log.partition, err))
 		if !concurrency.Sleep(ctx, pause) {
 			return false, ctx.Err()
 		}
@@ -453,7 +421,7 @@ func (p *Partition) append(ctx context.Context, messages []msgstream.Message, ch
 }
 
 // encode encodes messages with their origins.
-func (p *Partition) encode(messages []msgstream.Message, channel string) (body []byte, origins []msgstream.Origin, err error) {
+func (p *copier) encode(messages []msgstream.Message, channel string) (body []byte, origins []msgstream.Origin, err error) {
 	crc := uint32(0)
 	for i := range messages {
 		m := messages[i]
@@ -481,10 +449,10 @@ type appended struct {
 }
 
 // post sends a put to one of the brokers, in turn.
-func (p *Partition) post(ctx context.Context, try int, body []byte) (v appended, err error) {
-	c := p.target.Client
-	address := c.Addresses[(int(p.source.Partition)+try)%len(c.Addresses)]
-	q := url.Values{"topic": {p.target.Topic}, "topic_id": {p.target.ID.String()}, "partition": {fmt.Sprint(p.source.Partition)}}
+func (p *copier) post(ctx context.Context, try int, body []byte) (v appended, err error) {
+	c := p.log.client
+	address := c.Addresses[(int(p.log.partition)+try)%len(c.Addresses)]
+	q := url.Values{"topic": {p.log.topic}, "topic_id": {p.log.id.String()}, "partition": {fmt.Sprint(p.log.partition)}}
 	answer, err := c.Send(ctx, address, "/v1/topic/append", q, http.Header{"Content-Type": {msgstream.ContentType}}, body)
 	if err != nil {
 		return v, err
@@ -497,9 +465,9 @@ func (p *Partition) post(ctx context.Context, try int, body []byte) (v appended,
 
 // stored notes a put that is committed. Messages before it that were not looked at are of others, or of
 // an earlier attempt.
-func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
+func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
 	if first < p.known() { // it has lost messages there
-		return ErrWentBack
+		return errWentBack
 	}
 	if first > p.known() {
 		if err := p.look(ctx, first); err != nil {
@@ -514,31 +482,31 @@ func (p *Partition) stored(ctx context.Context, first uint64, origins []msgstrea
 	for i, o := range origins {
 		if p.comparing && o.Channel == "" {
 			p.matched.add(o.Sequence, first+uint64(i))
-			p.last = &Copy{Source: o.Sequence, Target: first + uint64(i), TimeNS: o.TimeNS}
+			p.Last = &copied{Source: o.Sequence, Target: first + uint64(i), TimeNS: o.TimeNS}
 		} else {
 			p.noteLocked(o, first+uint64(i))
 		}
 	}
-	p.end = max(p.end, first+uint64(len(origins)))
+	p.End = max(p.End, first+uint64(len(origins)))
 	return nil
 }
 
-// look is scan, again and again.
-func (p *Partition) look(ctx context.Context, to uint64) error {
+// look repeats scan until it succeeds.
+func (p *copier) look(ctx context.Context, to uint64) error {
 	return p.insist(ctx, func() error { return p.scan(ctx, to) })
 }
 
-// insist tries again and again until that succeeds, the target refuses it, or ctx ends.
-func (p *Partition) insist(ctx context.Context, try func() error) error {
+// insist repeats an attempt until it succeeds, the target refuses it, or ctx ends.
+func (p *copier) insist(ctx context.Context, try func() error) error {
 	for {
 		err := try()
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if Refused(err) {
+		if brokerapi.Refused(err) {
 			return err
 		}
-		p.target.Report(err.Error())
+		p.report(err.Error())
 		if !concurrency.Sleep(ctx, retryFirst) {
 			return ctx.Err()
 		}
@@ -546,7 +514,7 @@ func (p *Partition) insist(ctx context.Context, try func() error) error {
 }
 
 // find reports whether the target has a put whose answer is missing.
-func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
+func (p *copier) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
 	if err := p.look(ctx, 0); err != nil {
 		return false, err
 	}
@@ -556,14 +524,14 @@ func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool,
 	last := origins[len(origins)-1]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	there := p.next > last.Sequence
+	there := p.Next > last.Sequence
 	switch {
 	case last.Channel != "":
 		there = p.copies[last.Channel][original{last.Sequence, last.TimeNS}]
 	case p.comparing: // it may be older than what the target has
-		if _, there = p.segments.match(last.Sequence, last.TimeNS); there {
+		if _, there = p.Segments.match(last.Sequence, last.TimeNS); there {
 			for _, o := range origins {
-				if at, is := p.segments.match(o.Sequence, o.TimeNS); is {
+				if at, is := p.Segments.match(o.Sequence, o.TimeNS); is {
 					p.matched.add(o.Sequence, at)
 				}
 			}
@@ -575,14 +543,8 @@ func (p *Partition) find(ctx context.Context, origins []msgstream.Origin) (bool,
 	return there, nil
 }
 
-// Refused reports whether every broker would answer so again: the request is wrong or forbidden.
-func Refused(err error) bool {
-	status := brokerapi.Status(err)
-	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
-}
-
-// Gone reports whether a request met a topic that does not exist, or another one of its name.
-func Gone(err error) bool { return brokerapi.Status(err) == http.StatusNotFound }
+// gone reports whether a request met a topic that does not exist, or another one of its name.
+func gone(err error) bool { return brokerapi.Status(err) == http.StatusNotFound }
 
 // inDoubt reports whether a failed put may be stored: all but a connection that was never made and
 // an answer that says otherwise.
@@ -597,48 +559,48 @@ func inDoubt(err error) bool {
 	return !errors.As(err, &op) || op.Op != "dial"
 }
 
-// Match reports whether the target has a copy of a message for all channels. It is asked in the order of the
+// match reports whether the target has a copy of a message for all channels. It is asked in the order of the
 // source.
-func (p *Partition) Match(m *msgstream.Message) bool {
+func (p *copier) match(m *msgstream.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at, there := p.segments.match(m.Sequence, m.TimeNS)
+	at, there := p.Segments.match(m.Sequence, m.TimeNS)
 	if there {
 		p.matched.add(m.Sequence, at)
 	}
 	return there
 }
 
-// Settle ends a comparison: from now on the copies are those that were found, and those that were appended.
+// settle ends a comparison: from now on the copies are those that were found, and those that were appended.
 // Copies of another history of the source count as messages of others. lost is the number of copies that the
 // source, which begins with message start, does not have any more.
-func (p *Partition) Settle(start uint64) (lost uint64) {
+func (p *copier) settle(start uint64) (lost uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, x := range p.segments {
+	for _, x := range p.Segments {
 		for n, ns := range x.times {
 			if source := x.Source + uint64(n); source >= start {
-				at, _ := p.segments.match(source, ns)
+				at, _ := p.Segments.match(source, ns)
 				if _, found := p.matched.at(at); !found {
 					lost++
 				}
 			}
 		}
 	}
-	p.segments, p.matched, p.comparing, p.high = p.matched, nil, false, p.next
-	for _, x := range p.segments {
+	p.Segments, p.matched, p.comparing, p.high = p.matched, nil, false, p.Next
+	for _, x := range p.Segments {
 		p.high = max(p.high, x.Source+x.Count)
 	}
 	return lost
 }
 
-// Place is where a channel of the target belongs if the channel of the source has finished
+// placeOf is where a channel of the target belongs if the channel of the source has finished
 // everything below a sequence: before the first copy of any other message.
-func (p *Partition) Place(finished uint64) uint64 {
+func (p *copier) placeOf(finished uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at, ok := p.segments.first(finished); ok {
+	if at, ok := p.Segments.first(finished); ok {
 		return at
 	}
-	return p.end
+	return p.End
 }

@@ -1,4 +1,4 @@
-package stockcluster
+package migration
 
 import (
 	"fmt"
@@ -58,11 +58,11 @@ func TestReadsThroughLookup(t *testing.T) {
 		"/topics":   `{"topics":["orders","elsewhere"]}`,
 		"/channels": `{"channels":["audit","x#ephemeral"]}`,
 	})
-	c, err := Source{Lookupds: []string{lookup.address()}, HTTP: http.DefaultClient}.Read(t.Context())
+	c, err := stockSource{Lookupds: []string{lookup.address()}, HTTP: http.DefaultClient}.read(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"elsewhere", "empty", "orders"}, c.Topics())
+	require.Equal(t, []string{"elsewhere", "empty", "orders"}, c.topics())
 	require.Equal(t, []string{"audit", "billing"}, c.Channels["orders"])
-	require.Equal(t, []string{"audit", "billing"}, c.Expected("orders", c.Nodes[0]), "each channel belongs on each nsqd")
+	require.Equal(t, []string{"audit", "billing"}, c.expected("orders", c.Nodes[0]), "each channel belongs on each nsqd")
 	require.Equal(t, host+":4150", c.Nodes[0].TCP)
 	require.Equal(t, []string{"orders/tail#ephemeral", "short#ephemeral"}, c.Nodes[0].Ephemeral)
 	require.Len(t, c.Nodes[0].Producers, 1)
@@ -71,11 +71,11 @@ func TestReadsThroughLookup(t *testing.T) {
 // TestReadsNSQDs: without nsqlookupd each nsqd has its own channels.
 func TestReadsNSQDs(t *testing.T) {
 	n := newFake(t, map[string]string{"/info": `{"version":"1.3.0","tcp_port":7}`, "/stats": stats})
-	c, err := Source{NSQDs: []string{"http://" + n.address()}, HTTP: http.DefaultClient}.Read(t.Context())
+	c, err := stockSource{NSQDs: []string{"http://" + n.address()}, HTTP: http.DefaultClient}.read(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1:7", c.Nodes[0].TCP)
-	require.Equal(t, []string{"billing"}, c.Expected("orders", c.Nodes[0]))
-	require.Empty(t, c.Expected("empty", c.Nodes[0]))
+	require.Equal(t, []string{"billing"}, c.expected("orders", c.Nodes[0]))
+	require.Empty(t, c.expected("empty", c.Nodes[0]))
 }
 
 // TestRefuses: an incomplete topology, and brokers of Lockstep.
@@ -88,7 +88,7 @@ func TestRefuses(t *testing.T) {
 		"GET /stats: 404 Not Found":            newFake(t, map[string]string{"/info": `{}`}).address(),
 		"this is a broker of Lockstep: messag": newFake(t, map[string]string{"/info": `{}`, "/v1/cluster": `{}`}).address(),
 	} {
-		_, err := Source{NSQDs: []string{n.address(), address}, HTTP: http.DefaultClient}.Read(t.Context())
+		_, err := stockSource{NSQDs: []string{n.address(), address}, HTTP: http.DefaultClient}.read(t.Context())
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -96,11 +96,11 @@ func TestRefuses(t *testing.T) {
 // TestPrepare: the first channel of a topic would get all of its messages, so the topic is paused until all channels exist.
 func TestPrepare(t *testing.T) {
 	n := newFake(t, nil)
-	s, node := Source{HTTP: http.DefaultClient}, Node{HTTP: n.address()}
-	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "t"}, []string{"a", "b"}))
-	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "t", Channels: []api.ChannelStats{{ChannelName: "a"}}}, []string{"a", "b"}))
-	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "p", Paused: true}, []string{"a"}))
-	require.NoError(t, s.Prepare(t.Context(), node, api.TopicStats{TopicName: "t"}, nil))
+	s, node := stockSource{HTTP: http.DefaultClient}, stockNode{HTTP: n.address()}
+	require.NoError(t, s.prepareTopic(t.Context(), node, api.TopicStats{TopicName: "t"}, []string{"a", "b"}))
+	require.NoError(t, s.prepareTopic(t.Context(), node, api.TopicStats{TopicName: "t", Channels: []api.ChannelStats{{ChannelName: "a"}}}, []string{"a", "b"}))
+	require.NoError(t, s.prepareTopic(t.Context(), node, api.TopicStats{TopicName: "p", Paused: true}, []string{"a"}))
+	require.NoError(t, s.prepareTopic(t.Context(), node, api.TopicStats{TopicName: "t"}, nil))
 	require.Equal(t, []string{
 		"topic/pause?topic=t", "channel/create?channel=a&topic=t", "channel/create?channel=b&topic=t", "topic/unpause?topic=t",
 		"channel/create?channel=b&topic=t", "channel/create?channel=a&topic=p",

@@ -1,20 +1,4 @@
-// Package bridge moves the messages of one channel of a stock NSQ cluster into a Lockstep
-// cluster: it consumes the channel, publishes each message, and finishes it after the OK.
-//
-// It creates no topics and channels, finds no nsqds and prints nothing: the caller does.
-//
-// # Invariants
-//
-//  1. A message is finished on the stock side only after Lockstep has answered OK. Until then
-//     the stock nsqd has it, and delivers it again after a failure of the bridge.
-//  2. A message that the stock nsqd delivers again while its put has no answer is not published
-//     a second time.
-//
-// # Goroutines
-//
-// The consumer of go-nsq calls HandleMessage from one goroutine. One goroutine runs the publisher,
-// which calls stored. Both end before Stop returns.
-package bridge
+package migration
 
 import (
 	"context"
@@ -29,17 +13,17 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 )
 
-// UserAgent begins the user agent of every bridge at a stock nsqd.
-const UserAgent = "nsqctl-migrate"
+// bridgeAgent begins the user agent of every bridge at a stock nsqd.
+const bridgeAgent = "nsqctl-migrate"
 
-// lastAnswers is how long Stop waits for the answers of unanswered puts.
+// lastAnswers is how long stop waits for the answers of unanswered puts.
 const lastAnswers = 5 * time.Second
 
-// Options are the settings of a bridge.
-type Options struct {
+// bridgeOptions are the settings of a bridge.
+type bridgeOptions struct {
 	Topic, Channel string
 	Header         []byte            // of the published messages
-	Consumer       *nsq.Config       // TLS and AUTH of the stock side; Start sets the rest
+	Consumer       *nsq.Config       // TLS and AUTH of the stock side; startBridge sets the rest
 	Report         func(line string) // receives the problems of the connections to the nsqds
 	MaxInFlight    int
 	Publisher      publisher.Options
@@ -56,15 +40,9 @@ func (f lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Counts are those of a bridge since its start.
-type Counts struct {
-	Moved    int64 // answered OK, then finished
-	Repeated int64 // deliveries of messages whose put had no answer yet: not published again
-}
-
-// Bridge moves one channel. Its methods may be called by any goroutine; Stop once.
-type Bridge struct {
-	o        Options
+// bridge moves the messages of one channel. Its methods may be called by any goroutine.
+type bridge struct {
+	o        bridgeOptions
 	consumer *nsq.Consumer
 	out      chan publisher.Message
 	stopping chan struct{}
@@ -72,9 +50,9 @@ type Bridge struct {
 	ended    chan struct{} // the publisher has ended, err is valid
 	err      error
 
-	mu      sync.Mutex
-	pending map[id][]*nsq.Message // all deliveries of each message whose put has no answer
-	counts  Counts
+	mu              sync.Mutex
+	pending         map[id][]*nsq.Message // all deliveries of each message whose put has no answer
+	moved, repeated int64                 // messages finished after their OK; deliveries that were not published, because their put had no answer yet
 }
 
 // id names a message: nsqds may give the same id to different messages.
@@ -83,11 +61,11 @@ type id struct {
 	id   nsq.MessageID
 }
 
-// Start starts a bridge without a connection to an nsqd. It ends by itself only after a refusal
-// that every broker of Lockstep would repeat (Ended).
-func Start(o Options) (*Bridge, error) {
+// startBridge starts a bridge without a connection to an nsqd. It ends by itself only after a refusal
+// that every broker of Lockstep would repeat (ended).
+func startBridge(o bridgeOptions) (*bridge, error) {
 	cfg := o.Consumer
-	cfg.UserAgent = UserAgent
+	cfg.UserAgent = bridgeAgent
 	cfg.MaxInFlight = o.MaxInFlight
 	cfg.MaxAttempts = 0                   // a message is never given up
 	cfg.MaxBackoffDuration = 0            // nor is its channel slowed down
@@ -98,7 +76,7 @@ func Start(o Options) (*Bridge, error) {
 	}
 	consumer.SetLogger(log.New(lines(o.Report), "", 0), nsq.LogLevelError)
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Bridge{
+	b := &bridge{
 		o: o, consumer: consumer, out: make(chan publisher.Message), stopping: make(chan struct{}),
 		cancel: cancel, ended: make(chan struct{}), pending: map[id][]*nsq.Message{},
 	}
@@ -110,36 +88,30 @@ func Start(o Options) (*Bridge, error) {
 	return b, nil
 }
 
-// Connect consumes from an nsqd, too; one that is connected stays so.
-func (b *Bridge) Connect(tcp string) error {
+// connect consumes from an nsqd, too; one that is connected stays so.
+func (b *bridge) connect(tcp string) error {
 	if err := b.consumer.ConnectToNSQD(tcp); err != nil && !errors.Is(err, nsq.ErrAlreadyConnected) {
 		return err
 	}
 	return nil
 }
 
-// Ended is closed when the publisher has ended. Err has the reason.
-func (b *Bridge) Ended() <-chan struct{} { return b.ended }
-
-// Err is the reason of the end; valid after Ended.
-func (b *Bridge) Err() error { return b.err }
-
-// Counts returns the counts up to now.
-func (b *Bridge) Counts() Counts {
+// counts are those since the start.
+func (b *bridge) counts() (moved, repeated int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.counts
+	return b.moved, b.repeated
 }
 
 // HandleMessage implements nsq.Handler: it passes a message to the publisher.
-func (b *Bridge) HandleMessage(m *nsq.Message) error {
+func (b *bridge) HandleMessage(m *nsq.Message) error {
 	m.DisableAutoResponse()
 	key := id{m.NSQDAddress, m.ID}
 	b.mu.Lock()
 	unanswered := len(b.pending[key]) > 0
 	b.pending[key] = append(b.pending[key], m)
 	if unanswered {
-		b.counts.Repeated++
+		b.repeated++
 	}
 	b.mu.Unlock()
 	if unanswered {
@@ -147,34 +119,29 @@ func (b *Bridge) HandleMessage(m *nsq.Message) error {
 	}
 	select {
 	case b.out <- publisher.Message{Topic: b.o.Topic, Header: b.o.Header, Body: m.Body, Stored: func() { b.stored(key) }}:
+		return nil
 	case <-b.stopping:
-		b.giveBack(key)
 	case <-b.ended:
-		b.giveBack(key)
 	}
-	return nil
-}
-
-// stored finishes a message whose put was answered OK. The consumer waits for an answer to each
-// delivery, the nsqd only for that to the last.
-func (b *Bridge) stored(key id) {
-	b.mu.Lock()
-	deliveries := b.pending[key]
-	delete(b.pending, key)
-	b.counts.Moved++
-	b.mu.Unlock()
-	for i := len(deliveries) - 1; i >= 0; i-- {
-		deliveries[i].Finish()
-	}
-}
-
-// giveBack requeues a message that was not published.
-func (b *Bridge) giveBack(key id) {
 	b.mu.Lock()
 	deliveries := b.pending[key]
 	delete(b.pending, key)
 	b.mu.Unlock()
 	requeue(deliveries)
+	return nil
+}
+
+// stored finishes a message whose put was answered OK. The consumer waits for an answer to each
+// delivery, the nsqd only for that to the last.
+func (b *bridge) stored(key id) {
+	b.mu.Lock()
+	deliveries := b.pending[key]
+	delete(b.pending, key)
+	b.moved++
+	b.mu.Unlock()
+	for i := len(deliveries) - 1; i >= 0; i-- {
+		deliveries[i].Finish()
+	}
 }
 
 func requeue(deliveries []*nsq.Message) {
@@ -183,9 +150,9 @@ func requeue(deliveries []*nsq.Message) {
 	}
 }
 
-// Stop ends the bridge. Messages whose puts are not answered within 5 s go back to the stock
+// stop ends the bridge. Messages whose puts are not answered within 5 s go back to the stock
 // nsqd: they may be in Lockstep twice after the next start. It returns their number.
-func (b *Bridge) Stop() (unanswered int) {
+func (b *bridge) stop() (unanswered int) {
 	close(b.stopping)
 	b.consumer.Stop()
 	deadline := time.NewTimer(lastAnswers)
