@@ -1,3 +1,14 @@
+// Package devcmd has the commands of nsqctl that run processes on this machine for development and tests: dev with its
+// verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd.
+//
+// It starts and stops brokers through internal/test/devcluster, and no broker by itself: one that ended stays down until
+// "dev start". It uses no client protocol.
+//
+// # Invariants
+//
+//  1. A verb without a name and without --all changes no broker.
+//  2. An unknown verb starts no cluster: an argument of dev is a flag of the brokers behind "--".
+//  3. A wait for brokers says which of them it waits for, and why.
 package devcmd
 
 import (
@@ -12,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
@@ -64,11 +76,10 @@ func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
 }
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
-	binary, err := FindBroker(cfg.NSQD)
-	if err != nil {
+	var err error
+	if cfg.NSQD, err = FindBroker(cfg.NSQD); err != nil {
 		return err
 	}
-	cfg.NSQD = binary
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
@@ -104,20 +115,15 @@ func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 			return
 		}
 		for _, e := range ended {
-			how := ""
-			if e.State != "" {
-				how = ": " + e.State
-			}
+			how := cli.Mark(e.State != "", ": "+e.State)
 			fmt.Fprintf(out, "%s (pid %d) has ended%s; its log: %s; to start it: nsqctl dev start %s --data-dir %s\n",
 				e.Name, e.PID, how, c.LogFile(e.Name), e.Name, c.Dir())
 		}
 		for _, b := range started {
 			fmt.Fprintf(out, "%s runs again, pid %d\n", b.Name, b.PID)
 		}
-		select {
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, checkEvery) {
 			return
-		case <-time.After(lookEvery):
 		}
 	}
 }

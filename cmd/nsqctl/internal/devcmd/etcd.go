@@ -33,7 +33,6 @@ production use an etcd cluster, or the etcd that the brokers embed.`,
 		Example: `  nsqctl etcd --data-dir /tmp/etcd &
   nsqctl dev --nodes 4 --etcd-endpoints http://127.0.0.1:2379
   nsqctl etcd --tls-cert etcd.pem --tls-key etcd.key --tls-ca ca.pem --username lockstep --password-file secret`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runEtcd(cmd, o, l) },
 	}
 	f := cmd.Flags()

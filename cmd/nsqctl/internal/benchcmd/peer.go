@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
@@ -18,9 +20,31 @@ const (
 	otherUsers = 9
 )
 
-// startWithUsers starts a second cluster, in which every command is checked against the
-// rights of a user that is no administrator.
-func (o benchOptions) startWithUsers(ctx context.Context, t *cli.Target) (*subject, func(), error) {
+// startWithTLS starts a second cluster, which the workloads reach over TLS. Its brokers
+// talk to each other in plain text, so that the ratio is the cost of the clients' TLS.
+func (o benchOptions) startWithTLS(ctx context.Context, t *cli.Target) (*subject, func(), error) {
+	dir, err := os.MkdirTemp("", "nsqctl-bench-tls-")
+	if err != nil {
+		return nil, nil, err
+	}
+	removeDir := func() { _ = os.RemoveAll(dir) }
+	clients, certFile, keyFile, err := certcmd.Loopback(dir)
+	if err != nil {
+		removeDir()
+		return nil, nil, fmt.Errorf("certificate of the second cluster: %w", err)
+	}
+	o.brokers = append([]string{"--tls-cert=" + certFile, "--tls-key=" + keyFile}, o.brokers...)
+	s, stop, err := o.startPeer(ctx, t, "cluster over TLS")
+	if err != nil {
+		removeDir()
+		return nil, nil, err
+	}
+	s.from.Security.TLSConfig = clients // of TCP connections; the HTTP port is asked in plain text
+	return s, func() { stop(); removeDir() }, nil
+}
+
+// startPeer starts a second cluster.
+func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, label string) (*subject, func(), error) {
 	o.basePort += peerPorts
 	stop, err := o.startCluster(ctx)
 	if err != nil {
@@ -28,14 +52,25 @@ func (o benchOptions) startWithUsers(ctx context.Context, t *cli.Target) (*subje
 	}
 	with := *t
 	s, err := newSubject(&with, o)
-	if err == nil {
-		err = s.closeCluster(ctx)
-	}
 	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	s.label = label
+	return s, stop, nil
+}
+
+// startWithUsers starts a second cluster, in which every command is checked against the
+// rights of a user that is no administrator.
+func (o benchOptions) startWithUsers(ctx context.Context, t *cli.Target) (*subject, func(), error) {
+	s, stop, err := o.startPeer(ctx, t, "cluster with users")
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.closeCluster(ctx); err != nil {
 		stop()
 		return nil, nil, fmt.Errorf("users of the second cluster: %w", err)
 	}
-	s.label = "cluster with users"
 	return s, stop, nil
 }
 
