@@ -94,19 +94,19 @@ func (p *copier) state() copyState {
 	return x
 }
 
-// nextMissing is the first message of the source that is not in the target.
-func (p *copier) nextMissing() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.Next
+// copierView is what the goroutines beside the one that copies see of a copier.
+type copierView struct {
+	next             uint64 // the first message of the source that is not in the target
+	mark             string // identifies the source's log up to next; "": not known
+	doubts           int64  // puts that were repeated although they may be stored; the target recognises them within its dedupe window
+	comparing, mixed bool   // a comparison has begun, and is not settled; the target has received copies of another history since
+	hasAny           bool   // the target has copies
 }
 
-// doubtful is the number of puts that were repeated although they may be stored. The target recognises
-// such a put within its dedupe window.
-func (p *copier) doubtful() int64 {
+func (p *copier) view() copierView {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.doubts
+	return copierView{p.Next, p.Mark, p.doubts, p.comparing, p.mixed, p.Next > 0 || p.high > 0}
 }
 
 // skipTo leaves out the messages of the source below a sequence: they are gone, or not wanted. mark identifies
@@ -117,13 +117,6 @@ func (p *copier) skipTo(next uint64, mark string) {
 	if next >= p.Next {
 		p.Next, p.Mark = next, mark
 	}
-}
-
-// markAtNext identifies the source's log up to Next; "": not known.
-func (p *copier) markAtNext() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.Mark
 }
 
 // finished is what a channel of the source has finished in the partition: every message below Below, but those
@@ -204,11 +197,26 @@ func (p *copier) forget(below uint64) {
 	maps.DeleteFunc(p.only, func(at uint64, _ string) bool { return at < below })
 }
 
-// hasCopy reports whether the target has the copy of a message for one channel.
-func (p *copier) hasCopy(channel string, m *msgstream.Message) bool {
+// has reports whether the target has a copy of a message, for one channel alone if it is named. Messages are asked for in the
+// order of the source.
+func (p *copier) has(m *msgstream.Message, channel string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.copies[channel][original{m.Sequence, m.TimeNS}]
+	return p.hasLocked(m, channel)
+}
+
+func (p *copier) hasLocked(m *msgstream.Message, channel string) bool {
+	if channel != "" {
+		return p.copies[channel][original{m.Sequence, m.TimeNS}]
+	}
+	if m.Sequence >= p.high {
+		return false
+	}
+	at, there := p.Segments.match(m.Sequence, m.TimeNS)
+	if there && p.comparing {
+		p.matched.add(m.Sequence, at)
+	}
+	return there
 }
 
 // resume reads the target's log from the last known place to its end. It is errWentBack if the target has lost
@@ -218,13 +226,6 @@ func (p *copier) resume(ctx context.Context) error {
 		return err
 	}
 	return p.scan(ctx, 0)
-}
-
-// hasAny reports whether the target has any.
-func (p *copier) hasAny() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.Next > 0 || p.high > 0
 }
 
 // scan reads the target's log up to a sequence, 0: to its committed end, and notes the copies.
@@ -364,20 +365,7 @@ func (p *copier) append(ctx context.Context, messages []msgstream.Message, chann
 func (p *copier) missing(messages []msgstream.Message, channel string) []msgstream.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	there := func(m msgstream.Message) bool {
-		if channel != "" {
-			return p.copies[channel][original{m.Sequence, m.TimeNS}]
-		}
-		if m.Sequence >= p.high {
-			return false
-		}
-		at, there := p.Segments.match(m.Sequence, m.TimeNS)
-		if there && p.comparing {
-			p.matched.add(m.Sequence, at)
-		}
-		return there
-	}
-	return slices.DeleteFunc(slices.Clone(messages), there)
+	return slices.DeleteFunc(slices.Clone(messages), func(m msgstream.Message) bool { return p.hasLocked(&m, channel) })
 }
 
 // put is append. earlier: the target has an earlier put that begins with the same message, and its
@@ -557,18 +545,6 @@ func inDoubt(err error) bool {
 	}
 	var op *net.OpError
 	return !errors.As(err, &op) || op.Op != "dial"
-}
-
-// match reports whether the target has a copy of a message for all channels. It is asked in the order of the
-// source.
-func (p *copier) match(m *msgstream.Message) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at, there := p.Segments.match(m.Sequence, m.TimeNS)
-	if there {
-		p.matched.add(m.Sequence, at)
-	}
-	return there
 }
 
 // settle ends a comparison: from now on the copies are those that were found, and those that were appended.

@@ -124,10 +124,10 @@ func (p *copier) leaveOthers(ctx context.Context, origins []msgstream.Origin) er
 	return nil
 }
 
-// sourceHolds reports whether the source has the messages that are copied, or cannot tell: its retention may have
+// sourceHas reports whether the source has the messages that are copied, or cannot tell: its retention may have
 // removed them. They are not compared one by one: the source's log up to where a saved state ended, by its mark, and
 // the original of the newest copy.
-func (p *copier) sourceHolds(ctx context.Context, s partitionLog) (bool, error) {
+func (p *copier) sourceHas(ctx context.Context, s partitionLog) (bool, error) {
 	p.mu.Lock()
 	last, saved := p.Last, p.resumed
 	p.mu.Unlock()
@@ -184,18 +184,4 @@ func (p *copier) compare(ctx context.Context, s partitionLog) error {
 	defer p.mu.Unlock()
 	p.Next = next
 	return nil
-}
-
-// isComparing reports whether a comparison has begun, and is not settled.
-func (p *copier) isComparing() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.comparing
-}
-
-// isMixed reports whether the target has received copies of another history of the source since.
-func (p *copier) isMixed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mixed
 }

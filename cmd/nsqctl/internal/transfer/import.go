@@ -199,7 +199,7 @@ func (o *streaming) publish(ctx context.Context) error {
 		}
 	}
 	for _, p := range o.partitions {
-		o.report.InDoubt += p.doubtful()
+		o.report.InDoubt += p.view().doubts
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (o *streaming) messages(ctx context.Context) error {
 		if m.DeferredOnly {
 			return nil, o.early(ctx, m)
 		}
-		if o.partitions[m.Partition].match(m) {
+		if o.partitions[m.Partition].has(m, "") {
 			o.report.There++
 			return nil, nil
 		}
@@ -261,7 +261,7 @@ func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 	}
 	for _, ch := range o.channels {
 		d, ok := deferredIn(ch, m)
-		if !ok || !ch.Ordered || o.partitions[m.Partition].hasCopy(ch.Name, m) {
+		if !ok || !ch.Ordered || o.partitions[m.Partition].has(m, ch.Name) {
 			continue
 		}
 		if d.Attempts > 0 {
@@ -402,7 +402,7 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 		}
 		delete(wanted, at)
 		inLog := !m.DeferredOnly && (ch.Ordered || m.Sequence >= d.confirmed) // place does not finish that copy
-		if inLog || o.partitions[m.Partition].hasCopy(ch.Name, m) {
+		if inLog || o.partitions[m.Partition].has(m, ch.Name) {
 			return nil, nil
 		}
 		return due(m, d.Deferred), nil

@@ -41,18 +41,18 @@ func (c mirrorCollector) Collect(out chan<- prometheus.Metric) {
 	links := slices.Collect(maps.Values(c.o.links))
 	c.o.linksMu.Unlock()
 	slices.SortFunc(links, func(x, y *mirrorLink) int {
-		return cmp.Or(cmp.Compare(x.key.topic, y.key.topic), cmp.Compare(x.key.partition, y.key.partition))
+		return cmp.Or(cmp.Compare(x.from.topic, y.from.topic), cmp.Compare(x.from.partition, y.from.partition))
 	})
 	now := time.Now()
 	for _, l := range links {
 		send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
-			out <- prometheus.MustNewConstMetric(d, kind, v, l.key.topic, strconv.Itoa(l.key.partition))
+			out <- prometheus.MustNewConstMetric(d, kind, v, l.from.topic, strconv.Itoa(l.from.partition))
 		}
 		send(mirrorLagMessages, prometheus.GaugeValue, float64(l.lag()))
 		send(mirrorLagSeconds, prometheus.GaugeValue, l.age(now).Seconds())
 		send(mirrorMessages, prometheus.CounterValue, float64(l.copied.Load()))
 		send(mirrorBytes, prometheus.CounterValue, float64(l.bytes.Load()))
-		send(mirrorRepeated, prometheus.CounterValue, float64(l.p.doubtful()))
+		send(mirrorRepeated, prometheus.CounterValue, float64(l.p.view().doubts))
 		send(mirrorMissed, prometheus.CounterValue, float64(l.missed.Load()))
 		send(mirrorRewinds, prometheus.CounterValue, float64(l.rewinds.Load()))
 		send(mirrorSkipped, prometheus.CounterValue, float64(l.skipped.Load()))

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -29,20 +28,12 @@ import (
 )
 
 const (
-	// idleFirst and idleMost are the pauses between two reads of a partition without new messages.
-	idleFirst = 20 * time.Millisecond
-	idleMost  = 250 * time.Millisecond
-	// mirrorRetry is the pause after a request that failed.
-	mirrorRetry = 500 * time.Millisecond
-	// refusedRetry is the pause after a put that the target refuses, such as a message that is larger than it takes.
-	refusedRetry = 10 * time.Second
 	// mirrorGrace is how long a stop waits for the puts in flight.
 	mirrorGrace = 5 * time.Second
-	// behindLooks is how often in a row the leader of the source ends before a message that was copied, until the
-	// source counts as gone back.
-	behindLooks = 3
 	// caughtUpPolls is how often in a row a mirror without anything left is seen before --until-caught-up ends.
 	caughtUpPolls = 3
+	// maxMirrored is the largest message that the throttle of bytes takes at once.
+	maxMirrored = 16 << 20
 )
 
 // mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
@@ -76,55 +67,9 @@ type mirrorCounts struct {
 func (c *mirrorCounts) add(l *mirrorLink) {
 	c.copied += l.copied.Load()
 	c.skipped += l.skipped.Load()
-	c.doubts += l.p.doubtful()
+	c.doubts += l.p.view().doubts
 	c.missed += l.missed.Load()
 	c.rewinds += l.rewinds.Load()
-}
-
-// linkKey names a link.
-type linkKey struct {
-	topic     string
-	partition int
-}
-
-// mirrorLink copies one partition.
-type mirrorLink struct {
-	key     linkKey
-	p       *copier
-	from    partitionLog       // of the source
-	cancel  context.CancelFunc // no page is read any more; a put may still be under way
-	drop    context.CancelFunc // nor does a put wait for its answer
-	puts    context.Context    // of the puts; the grace of a stop, until drop
-	done    chan struct{}      // closed when nothing is copied any more
-	ready   atomic.Bool        // the target was read
-	compare bool               // both logs have to be compared; it and held belong to the goroutine that copies
-	held    bool               // the source was seen to have what is copied
-
-	end, missed      atomic.Uint64 // of the source
-	copied, bytes    atomic.Int64
-	skipped, rewinds atomic.Int64
-	oldest, answered atomic.Int64 // unix ns: of the first message that is left, 0 = none; of the source's last answer
-}
-
-// lag is the number of messages that are left.
-func (l *mirrorLink) lag() uint64 {
-	end, next := l.end.Load(), l.p.nextMissing()
-	return end - min(next, end)
-}
-
-// age is how long ago the first message that is left was published; or, if that is longer, how long the
-// source has not answered.
-func (l *mirrorLink) age(now time.Time) time.Duration {
-	var age time.Duration
-	if t := l.oldest.Load(); t != 0 {
-		age = now.Sub(time.Unix(0, t))
-	}
-	if t := l.answered.Load(); t != 0 {
-		if silent := now.Sub(time.Unix(0, t)); silent > mirrorGrace {
-			age = max(age, silent)
-		}
-	}
-	return max(age, 0)
 }
 
 func (o *mirroring) run(cmd *cobra.Command) error {
@@ -294,11 +239,13 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		o.progress.Topics[key.topic] = at
 	}
 	saved, known := at.Partitions[key.partition]
-	p := newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}, saved,
-		func(text string) { o.say.About(fmt.Sprint("target ", key), oneLine(errors.New(text))) })
 	running, cancel := context.WithCancel(ctx)
 	puts, drop := context.WithCancel(o.puts)
-	l := &mirrorLink{key: key, p: p, from: partitionLog{&o.from.Client, key.topic, sourceID, key.partition}, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
+	l := &mirrorLink{o: o, from: partitionLog{&o.from.Client, key.topic, sourceID, key.partition}, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
+	origin := msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}
+	l.p = newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, origin, saved, func(text string) {
+		o.say.About(fmt.Sprint("target ", l), oneLine(errors.New(text)))
+	})
 	o.linksMu.Lock()
 	o.links[key] = l
 	o.linksMu.Unlock()
@@ -306,30 +253,8 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 		defer close(l.done)
 		defer drop()
 		defer cancel()
-		o.runLink(running, l, known)
+		l.run(running, known)
 	})
-}
-
-// runLink copies until ctx ends or a topic is gone. A put that the target refuses is repeated.
-func (o *mirroring) runLink(ctx context.Context, l *mirrorLink, known bool) {
-	for {
-		err := o.copyPartition(ctx, l, known)
-		if err == nil || ctx.Err() != nil || gone(err) {
-			return // of a topic that is gone the next look finds the one that is there, or creates it
-		}
-		err = fmt.Errorf("topic %s, partition %d: %w", l.key.topic, l.key.partition, err)
-		if o.untilCaughtUp {
-			select {
-			case o.failed <- err:
-			default: // the first failure ends the mirror
-			}
-			return
-		}
-		o.say.About(fmt.Sprint("refused ", l.key), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err), refusedRetry))
-		if !concurrency.Sleep(ctx, refusedRetry) {
-			return
-		}
-	}
 }
 
 // unlink ends a link and waits for its end, so that no put of it comes behind those of the next one.
@@ -340,215 +265,7 @@ func (o *mirroring) unlink(l *mirrorLink) {
 	o.past.add(l)
 	o.linksMu.Lock()
 	defer o.linksMu.Unlock()
-	delete(o.links, l.key)
-}
-
-// copyPartition copies until ctx ends, or the target refuses a put permanently. known: the link has a saved state.
-func (o *mirroring) copyPartition(ctx context.Context, l *mirrorLink, known bool) error {
-	l.compare = !known
-	if known {
-		if err := o.until(ctx, l, "the target", func() error { return l.p.resume(ctx) }); err != nil || ctx.Err() != nil {
-			return err
-		}
-	}
-	pause, verified := idleFirst, time.Now()
-	for fresh := false; ctx.Err() == nil; {
-		if l.compare = l.compare || l.p.isMixed(); l.compare {
-			l.compare, l.held = false, true
-			l.ready.Store(false)
-			if err := o.until(ctx, l, "the comparison", func() error { return l.p.compare(ctx, l.from) }); err != nil || ctx.Err() != nil {
-				return err
-			}
-			if !l.p.hasAny() {
-				fresh = !known
-				l.p.settle(0)
-			}
-			known = true
-		}
-		if now := time.Now(); now.Sub(verified) >= o.poll {
-			verified = now
-			if err := o.until(ctx, l, "the target", func() error { return l.p.verify(ctx) }); err != nil {
-				return err
-			}
-			if l.compare {
-				continue
-			}
-		}
-		from := strconv.FormatUint(l.p.nextMissing(), 10)
-		if fresh {
-			from = o.first
-		}
-		page, err := o.page(ctx, l, from, fresh)
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if l.compare {
-			continue
-		}
-		more, err := o.copyPage(ctx, l, page, fresh)
-		fresh = false
-		switch {
-		case errors.Is(err, errWentBack):
-			o.targetWentBack(l)
-			continue
-		case err != nil:
-			return err
-		case !more && l.p.isComparing():
-			if more, err = o.settle(ctx, l); err != nil {
-				return err
-			}
-		}
-		if more {
-			pause = idleFirst
-			continue
-		}
-		concurrency.Sleep(ctx, pause)
-		pause = min(2*pause, idleMost)
-	}
-	return nil
-}
-
-// settle ends the comparison of the two logs, if the leader of the source has no further message.
-func (o *mirroring) settle(ctx context.Context, l *mirrorLink) (more bool, err error) {
-	var page logPage
-	err = o.until(ctx, l, "the source", func() (err error) {
-		page, err = l.from.page(ctx, strconv.FormatUint(l.p.nextMissing(), 10), 0)
-		return err
-	})
-	if err != nil || ctx.Err() != nil || page.End > l.p.nextMissing() {
-		return true, err
-	}
-	if lost := l.p.settle(page.Start); lost > 0 {
-		l.rewinds.Add(1)
-		o.say.Report(fmt.Sprintf("topic %s, partition %d: the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the target keeps %d that the source does not have any more", l.key.topic, l.key.partition, lost))
-	}
-	l.ready.Store(true)
-	return false, nil
-}
-
-// until repeats a request until it succeeds, ctx ends, or a broker refuses it permanently.
-func (o *mirroring) until(ctx context.Context, l *mirrorLink, side string, try func() error) error {
-	for {
-		err := try()
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return nil
-		case errors.Is(err, errWentBack):
-			o.targetWentBack(l)
-			return nil
-		case brokerapi.Refused(err):
-			return fmt.Errorf("%s: %w", side, err)
-		}
-		o.say.About(fmt.Sprint(side, " ", l.key), fmt.Sprintf("topic %s, partition %d: %s: %s", l.key.topic, l.key.partition, side, oneLine(err)))
-		if !concurrency.Sleep(ctx, mirrorRetry) {
-			return nil
-		}
-	}
-}
-
-// targetWentBack says that the target has lost copies.
-func (o *mirroring) targetWentBack(l *mirrorLink) {
-	l.rewinds.Add(1)
-	l.compare = true
-	o.say.Report(fmt.Sprintf("topic %s, partition %d: the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror compares both logs, and copies again what is missing", l.key.topic, l.key.partition))
-}
-
-// page reads the next page of the source. If the source does not have the messages any more that were copied,
-// the logs have to be compared.
-func (o *mirroring) page(ctx context.Context, l *mirrorLink, from string, fresh bool) (page logPage, err error) {
-	for behind := 0; ; {
-		err := o.until(ctx, l, "the source", func() (err error) {
-			if behind > 0 {
-				page, err = l.from.page(ctx, from, o.batch) // another replica may be behind its leader
-			} else {
-				page, err = l.from.read(ctx, from, "", o.batch)
-			}
-			return err
-		})
-		if err != nil || ctx.Err() != nil || fresh {
-			return page, err
-		}
-		next, mark := l.p.nextMissing(), l.p.markAtNext()
-		switch {
-		case page.End < next: // as below
-		case !l.held: // the source has had the newest copy's sequence when the page was read
-			err := o.until(ctx, l, "the source", func() (err error) { l.held, err = l.p.sourceHolds(ctx, l.from); return err })
-			l.compare = err == nil && !l.held
-			return page, err
-		case mark == "" || page.Mark == "" || page.Mark == mark:
-			return page, nil
-		}
-		if behind++; behind == 1 || page.End < next && behind <= behindLooks {
-			if behind > 1 {
-				concurrency.Sleep(ctx, mirrorRetry)
-			}
-			continue
-		}
-		l.compare = true
-		return page, nil
-	}
-}
-
-// oneLine is the text of an error for a log.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
-
-// copyPage copies a page of the source, and reports whether more may follow at once.
-func (o *mirroring) copyPage(ctx context.Context, l *mirrorLink, page logPage, fresh bool) (more bool, err error) {
-	next := l.p.nextMissing()
-	if page.Start > next && !fresh {
-		l.missed.Add(page.Start - next)
-		o.say.Report(fmt.Sprintf("topic %s, partition %d: retention at the source removed %d messages before they were copied", l.key.topic, l.key.partition, page.Start-next))
-	}
-	l.end.Store(page.End)
-	l.answered.Store(time.Now().UnixNano())
-	l.ready.Store(!l.p.isComparing())
-	first := true
-	b := copyBatcher{most: o.batch, put: func(messages []msgstream.Message, bytes int) error {
-		if err := errors.Join(o.messageLimit.WaitN(ctx, len(messages)), o.byteLimit.WaitN(ctx, min(bytes, o.byteLimit.Burst()))); err != nil {
-			return err
-		}
-		if err := l.p.append(l.puts, messages, ""); err != nil {
-			return err
-		}
-		l.copied.Add(int64(len(messages)))
-		l.bytes.Add(int64(bytes))
-		return nil
-	}}
-	messages := l.p.missing(page.Messages, "")
-	for i := range messages {
-		m := &messages[i]
-		if m.Sequence < next {
-			continue // relocated
-		}
-		if first {
-			l.oldest.Store(m.TimeNS)
-			first = false
-		}
-		if origin, ok := msgstream.OriginOf(m.Header); ok && origin.TopicID == l.p.log.id {
-			l.skipped.Add(1)
-			continue
-		}
-		if err := b.add(m); err != nil {
-			return false, unlessStopped(ctx, err)
-		}
-	}
-	if err := b.flush(); err != nil {
-		return false, unlessStopped(ctx, err)
-	}
-	l.p.skipTo(page.Next, page.NextMark)
-	l.oldest.Store(0)
-	return page.Next < page.End, nil
-}
-
-// unlessStopped returns no error if the mirror is being stopped.
-func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	delete(o.links, linkKey{l.from.topic, l.from.partition})
 }
 
 // channels creates the channels of a topic at the target, and moves those without consumers forward.
@@ -612,7 +329,7 @@ func (o *mirroring) save() error {
 		switch at := o.progress.Topics[key.topic].Partitions; {
 		case l.ready.Load():
 			at[key.partition] = l.p.state()
-		case l.p.isComparing():
+		case l.p.view().comparing:
 			delete(at, key.partition) // it begins again if it is broken off
 		}
 	}
@@ -646,9 +363,6 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 		fmt.Fprintln(w, cli.Mark(caughtUp, "; nothing is left"))
 	}))
 }
-
-// maxMirrored is the largest message that the throttle of bytes takes at once.
-const maxMirrored = 16 << 20
 
 // serveMetrics serves GET /metrics; stop ends it.
 func (o *mirroring) serveMetrics() (stop func(), err error) {
