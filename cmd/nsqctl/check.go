@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -21,18 +20,17 @@ import (
 
 // replicaDigest is one page of GET /v1/partition/digest.
 type replicaDigest struct {
-	Store     string `json:"store"`
-	Role      string `json:"role"`
-	Start     int64  `json:"start"`
-	Committed int64  `json:"committed"`
-	End       int64  `json:"end"`
-	Next      int64  `json:"next"`
-	Batches   []struct {
-		Offset int64  `json:"offset"`
-		Bytes  int64  `json:"bytes"`
-		Epoch  uint64 `json:"epoch"`
-		CRC    uint32 `json:"crc"`
-	} `json:"batches"`
+	Start     int64          `json:"start"`
+	Committed int64          `json:"committed"`
+	Next      int64          `json:"next"`
+	Batches   []replicaBatch `json:"batches"`
+}
+
+type replicaBatch struct {
+	Offset int64  `json:"offset"`
+	Bytes  int64  `json:"bytes"`
+	Epoch  uint64 `json:"epoch"`
+	CRC    uint32 `json:"crc"`
 }
 
 // finding is the result of check for one partition.
@@ -117,6 +115,7 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int
 func comparePartition(ctx context.Context, t *cli.Target, topic string, p api.PartitionView, address map[ident.Node]string, ends map[int]int64) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
+	end, known := ends[p.Partition]
 	for _, n := range p.Replicas {
 		f.Replicas = append(f.Replicas, string(n))
 		at, alive := address[n]
@@ -126,24 +125,22 @@ func comparePartition(ctx context.Context, t *cli.Target, topic string, p api.Pa
 		}
 		cursors = append(cursors, &digestCursor{target: t, node: string(n), address: at, topic: topic, partition: p.Partition})
 	}
-	end, known := ends[p.Partition]
 	for _, c := range cursors {
-		committed, err := c.committed(ctx)
+		now, err := c.digest(ctx, math.MaxInt64) // no batches
 		if err != nil {
 			f.Problem = err.Error()
 			return f
 		}
 		if !known {
-			end = max(end, committed)
+			end = max(end, now.Committed)
 		}
 	}
 	ends[p.Partition] = end
-	problem, compared, err := compare(ctx, cursors, end)
-	f.Compared = compared
-	if err != nil {
-		problem = err.Error()
+	var err error
+	if f.Problem, f.Compared, err = compare(ctx, cursors, end); err != nil {
+		f.Problem = err.Error()
 	}
-	f.Problem, f.Equal = problem, problem == ""
+	f.Equal = f.Problem == ""
 	return f
 }
 
@@ -154,31 +151,7 @@ type digestCursor struct {
 	partition            int
 	page                 replicaDigest
 	at                   int
-	from                 int64
 	begun                bool
-}
-
-var errEndOfLog = errors.New("end of the log")
-
-// next reads the batch at c.at, unless it is behind the end.
-func (c *digestCursor) next(ctx context.Context, end int64) error {
-	for !c.begun || c.at >= len(c.page.Batches) {
-		if c.begun && c.page.Next >= min(c.page.Committed, end) {
-			return errEndOfLog
-		}
-		page, err := c.digest(ctx, c.from)
-		if err != nil {
-			return err
-		}
-		c.page, c.at, c.from, c.begun = page, 0, page.Next, true
-		if len(c.page.Batches) == 0 {
-			return errEndOfLog
-		}
-	}
-	if c.page.Batches[c.at].Offset >= end {
-		return errEndOfLog
-	}
-	return nil
 }
 
 // digest reads a page.
@@ -190,69 +163,72 @@ func (c *digestCursor) digest(ctx context.Context, from int64) (page replicaDige
 	return page, nil
 }
 
-// committed is the committed end of the replica now.
-func (c *digestCursor) committed(ctx context.Context) (int64, error) {
-	page, err := c.digest(ctx, math.MaxInt64) // no batches
-	return page.Committed, err
+// load reads the next page if no batch of this one is left.
+func (c *digestCursor) load(ctx context.Context, end int64) (err error) {
+	for err == nil && (!c.begun || c.at >= len(c.page.Batches) && c.page.Next < min(c.page.Committed, end)) {
+		c.page, err = c.digest(ctx, c.page.Next)
+		c.at, c.begun = 0, true
+		if len(c.page.Batches) == 0 {
+			break
+		}
+	}
+	return err
 }
 
-// ended reports whether the cursor is at the end, or at that of the replica.
-func (c *digestCursor) ended(end int64) bool {
-	return c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end
+// batch is the present one; nil at an end, or at that of the replica.
+func (c *digestCursor) batch(end int64) *replicaBatch {
+	if c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end {
+		return nil
+	}
+	return &c.page.Batches[c.at]
 }
 
 // compare returns the first difference below an end, "" if there is none.
 func compare(ctx context.Context, cursors []*digestCursor, end int64) (problem string, compared int64, err error) {
 	for {
-		ended := 0
+		start := int64(0)
 		for _, c := range cursors {
-			switch err := c.next(ctx, end); {
-			case errors.Is(err, errEndOfLog):
-				ended++
-			case err != nil:
+			if err := c.load(ctx, end); err != nil {
 				return "", compared, err
 			}
+			start = max(start, c.page.Start)
 		}
-		if skipTrimmed(cursors) {
+		// Retention may have removed batches from another replica: its files end at other offsets, because its log
+		// began later or their size was changed.
+		trimmed, ended := false, 0
+		for _, c := range cursors {
+			b := c.batch(end)
+			if b == nil {
+				ended++
+			} else if b.Offset < start {
+				c.at++
+				trimmed = true
+			}
+		}
+		if trimmed {
 			continue
 		}
 		for _, c := range cursors {
-			if c.page.Committed < end && c.ended(end) {
+			if c.batch(end) == nil && c.page.Committed < end {
 				return fmt.Sprintf("%s ends at %d, and another replica at %d", c.node, c.page.Committed, end), compared, nil
 			}
 		}
 		if ended == len(cursors) {
 			return "", compared, nil
 		}
-		first := cursors[0]
+		first := cursors[0].batch(end)
 		for _, c := range cursors {
-			if c.ended(end) {
+			b := c.batch(end)
+			if b == nil {
 				return fmt.Sprintf("%s ends at %d, before the others", c.node, c.page.Committed), compared, nil
 			}
-			if c.page.Batches[c.at] != first.page.Batches[first.at] {
-				return fmt.Sprintf("%s and %s differ at offset %d: %+v, %+v", first.node, c.node,
-					first.page.Batches[first.at].Offset, first.page.Batches[first.at], c.page.Batches[c.at]), compared, nil
+			if *b != *first {
+				return fmt.Sprintf("%s and %s differ at offset %d: %+v, %+v", cursors[0].node, c.node, first.Offset, *first, *b), compared, nil
 			}
 		}
-		compared += first.page.Batches[first.at].Bytes
+		compared += first.Bytes
 		for _, c := range cursors {
 			c.at++
 		}
 	}
-}
-
-// skipTrimmed moves cursors past batches that retention has removed from another replica: its
-// files may end at other offsets, because its log began later or their size was changed.
-func skipTrimmed(cursors []*digestCursor) (some bool) {
-	start := int64(0)
-	for _, c := range cursors {
-		start = max(start, c.page.Start)
-	}
-	for _, c := range cursors {
-		if c.at < len(c.page.Batches) && c.page.Batches[c.at].Offset < start {
-			c.at++
-			some = true
-		}
-	}
-	return some
 }

@@ -1,9 +1,15 @@
 package cli
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +17,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // completionTimeout bounds what a shell waits for names.
@@ -165,4 +172,70 @@ func Required(cmd *cobra.Command, flags ...string) *cobra.Command {
 		}
 	}
 	return cmd
+}
+
+// StepsShown bounds the partitions of a plan that the text lists; "wide" and JSON have all.
+const StepsShown = 20
+
+// PlanFlags adds --dry-run and --yes to a command.
+func PlanFlags(cmd *cobra.Command) {
+	cmd.Flags().Bool("dry-run", false, "print the plan, and change nothing")
+	cmd.Flags().BoolP("yes", "y", false, "do not ask on a terminal")
+}
+
+// Planning reports whether a command with PlanFlags only shows its plan, and whether it asks: on a terminal, unless --yes
+// is given.
+func Planning(cmd *cobra.Command, t *Target) (dry, ask bool) {
+	dry, _ = cmd.Flags().GetBool("dry-run") // declared by PlanFlags
+	yes, _ := cmd.Flags().GetBool("yes")
+	return dry, !dry && !yes && t.Output != "json" && IsTerminal(cmd.OutOrStdout()) && IsTerminal(os.Stdin)
+}
+
+// Confirm asks a question that y or yes answers.
+func Confirm(out io.Writer, in io.Reader) error {
+	fmt.Fprint(out, "continue? [y/N] ")
+	line, _ := bufio.NewReader(in).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing was changed")
+}
+
+// Places is the help of an argument that Place reads.
+const Places = "earliest, latest, a sequence, or a time: RFC 3339, how long ago, such as 90m, or a Unix time in ns"
+
+// Place reads a place of a log as brokers do, and also how long ago it is. It returns the text for a broker.
+func Place(text string) (string, error) {
+	if ago, err := time.ParseDuration(text); err == nil && text != "0" {
+		at := time.Now().Add(-ago.Abs())
+		if at.Year() < 2000 {
+			return "", fmt.Errorf("%s is how long ago, in %d; a Unix time is written in ns, without a unit, or as RFC 3339", text, at.Year())
+		}
+		return strconv.FormatInt(at.UnixNano(), 10), nil
+	}
+	return text, nil
+}
+
+// Ends are those of the partitions that a command reads from a place.
+type Ends struct {
+	within bool
+	beyond error
+}
+
+// Note adds the end of a partition.
+func (e *Ends) Note(place string, partition int, end uint64) {
+	p, _ := api.ParsePlace(place) // the broker has read it
+	err := p.Beyond(uint16(partition), ident.Sequence(end))
+	e.within = e.within || err == nil
+	e.beyond = cmp.Or(e.beyond, err)
+}
+
+// Err is the error of a place beyond the ends of all partitions that were read. If only some partitions end before the
+// place, nothing is skipped; but a command that reads nothing has not done what was asked.
+func (e *Ends) Err() error {
+	if e.within {
+		return nil
+	}
+	return e.beyond
 }
