@@ -35,8 +35,8 @@ type copyState struct {
 	Next     uint64   `json:"next"` // the first message of the source that is not in the target
 	End      uint64   `json:"end"`  // behind the last message of the target that was looked at
 	Segments segments `json:"segments"`
-	Mark     string   `json:"mark,omitempty"` // identifies the source's log up to Next (Page); "": not known
-	Last     *copied  `json:"last,omitempty"` // the newest copy: by it a target is recognised that went back
+	Mark     string   `json:"mark,omitempty"` // identifies the source's log up to Next (logPage); "": not known
+	Last     *copied  `json:"last,omitempty"` // the newest copy, which a target that went back has lost
 }
 
 // copied is one message in both logs.
@@ -46,11 +46,12 @@ type copied struct {
 	TimeNS int64  `json:"time"` // when the original was published
 }
 
-// errWentBack means that the target has lost copies: Compare finds what is missing.
+// errWentBack means that the target has lost copies: compare finds what is missing.
 var errWentBack = errors.New("the target has lost messages that were copied")
 
 // copier copies one partition. The partition of the target has the same number. One goroutine copies; methods without a
-// context may be called by any.
+// context may be called by any. All fields but Segments and only are written by the goroutine that copies, which reads them
+// without the lock.
 type copier struct {
 	log    partitionLog     // of the target
 	source msgstream.Origin // without a sequence
@@ -235,7 +236,7 @@ func (p *copier) scan(ctx context.Context, to uint64) error {
 		return err
 	}
 	for {
-		from := p.known()
+		from := p.End
 		page, err := p.log.read(ctx, fmt.Sprint(from), leader, scanPage)
 		if err != nil {
 			return err
@@ -262,13 +263,6 @@ func (p *copier) scan(ctx context.Context, to uint64) error {
 			return fmt.Errorf("partition %d of %s ends at %d for the broker that was asked, before message %d", p.log.partition, p.log.topic, page.End, end)
 		}
 	}
-}
-
-// known is the end of what was looked at.
-func (p *copier) known() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.End
 }
 
 // note notes a message of the target.
@@ -368,7 +362,7 @@ func (p *copier) missing(messages []msgstream.Message, channel string) []msgstre
 	return slices.DeleteFunc(slices.Clone(messages), func(m msgstream.Message) bool { return p.hasLocked(&m, channel) })
 }
 
-// put is append. earlier: the target has an earlier put that begins with the same message, and its
+// put publishes messages. earlier: the target has an earlier put that begins with the same message, and its
 // messages are noted.
 func (p *copier) put(ctx context.Context, messages []msgstream.Message, channel string) (earlier bool, err error) {
 	body, origins, err := p.encode(messages, channel)
@@ -379,7 +373,7 @@ func (p *copier) put(ctx context.Context, messages []msgstream.Message, channel 
 	for try := 0; ; try++ {
 		stored, err := p.post(ctx, try, body)
 		if err == nil && stored.Duplicate {
-			err := p.look(ctx, 0)
+			err := p.scanUntil(ctx, 0)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.noteLocked(origins[0], *stored.Sequence)
@@ -454,14 +448,11 @@ func (p *copier) post(ctx context.Context, try int, body []byte) (v appended, er
 // stored notes a put that is committed. Messages before it that were not looked at are of others, or of
 // an earlier attempt.
 func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
-	if first < p.known() { // it has lost messages there
+	if first < p.End { // it has lost messages there
 		return errWentBack
 	}
-	if first > p.known() {
-		if err := p.look(ctx, first); err != nil {
-			return err
-		}
-		if err := p.insist(ctx, func() error { return p.leaveOthers(ctx, origins) }); err != nil {
+	if first > p.End {
+		if err := p.scanBeside(ctx, first, origins); err != nil {
 			return err
 		}
 	}
@@ -479,9 +470,17 @@ func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.O
 	return nil
 }
 
-// look repeats scan until it succeeds.
-func (p *copier) look(ctx context.Context, to uint64) error {
+// scanUntil repeats scan until it succeeds.
+func (p *copier) scanUntil(ctx context.Context, to uint64) error {
 	return p.insist(ctx, func() error { return p.scan(ctx, to) })
+}
+
+// scanBeside is scanUntil while a put with these origins is under way.
+func (p *copier) scanBeside(ctx context.Context, to uint64, origins []msgstream.Origin) error {
+	if err := p.scanUntil(ctx, to); err != nil {
+		return err
+	}
+	return p.insist(ctx, func() error { return p.dropOtherHistory(ctx, origins) })
 }
 
 // insist repeats an attempt until it succeeds, the target refuses it, or ctx ends.
@@ -503,10 +502,7 @@ func (p *copier) insist(ctx context.Context, try func() error) error {
 
 // find reports whether the target has a put whose answer is missing.
 func (p *copier) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
-	if err := p.look(ctx, 0); err != nil {
-		return false, err
-	}
-	if err := p.insist(ctx, func() error { return p.leaveOthers(ctx, origins) }); err != nil {
+	if err := p.scanBeside(ctx, 0, origins); err != nil {
 		return false, err
 	}
 	last := origins[len(origins)-1]
@@ -543,13 +539,13 @@ func inDoubt(err error) bool {
 	case status != 0:
 		return true
 	}
-	var op *net.OpError
-	return !errors.As(err, &op) || op.Op != "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return !ok || op.Op != "dial"
 }
 
 // settle ends a comparison: from now on the copies are those that were found, and those that were appended.
 // Copies of another history of the source count as messages of others. lost is the number of copies that the
-// source, which begins with message start, does not have any more.
+// source, which begins with message start, no longer has.
 func (p *copier) settle(start uint64) (lost uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
