@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,20 +116,20 @@ func (o *mirroring) run(cmd *cobra.Command) error {
 	return o.finish(cmd, err)
 }
 
-// loop looks at both clusters until ctx ends, a link fails, or nothing is left.
+// loop polls both clusters until ctx ends, a link fails, or nothing is left.
 func (o *mirroring) loop(ctx context.Context) error {
-	nextLook := time.Now()
+	next := time.Now()
 	tick := time.NewTicker(min(cli.SaveEvery, o.poll))
 	defer tick.Stop()
 	for {
-		if now := time.Now(); !now.Before(nextLook) {
-			nextLook = now.Add(o.poll)
-			if err := o.look(ctx); err != nil && ctx.Err() == nil {
+		if now := time.Now(); !now.Before(next) {
+			next = now.Add(o.poll)
+			if err := o.refresh(ctx); err != nil && ctx.Err() == nil {
 				if final := new(cli.ExitError); brokerapi.Refused(err) || errors.As(err, final) {
 					return err
 				}
 				o.caughtUp = 0
-				o.say.About("look", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
+				o.say.About("poll", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
 			}
 			if o.untilCaughtUp && o.caughtUp >= caughtUpPolls {
 				return nil
@@ -155,8 +154,8 @@ func (o *mirroring) loop(ctx context.Context) error {
 	}
 }
 
-// look creates what is missing at the target, starts links, and moves channels.
-func (o *mirroring) look(ctx context.Context) error {
+// refresh creates what is missing at the target, starts links, and moves channels.
+func (o *mirroring) refresh(ctx context.Context) error {
 	source, _, err := o.clusters(ctx)
 	if err != nil {
 		return err
@@ -175,7 +174,7 @@ func (o *mirroring) look(ctx context.Context) error {
 	}
 	for key, l := range o.links {
 		if there[key.topic] != l.from.id {
-			o.unlink(l) // its topic is gone, or another one has the name
+			o.unlink(l) // its topic was deleted, or another topic has the name
 		}
 	}
 	for _, topic := range source.Topics {
@@ -219,7 +218,7 @@ func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 	return o.channels(ctx, topic.Topic)
 }
 
-// raise gives the copy of a topic the partitions that the topic has received since it is mirrored. The next look
+// raise gives the copy of a topic the partitions that the topic has received since it is mirrored. The next poll
 // starts their links.
 func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
@@ -377,8 +376,10 @@ func (o *mirroring) serveMetrics() (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-address: %w", err)
 	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(o)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", o.metricsHandler())
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(l) }) // ErrServerClosed
@@ -409,56 +410,42 @@ func loadMirror(name string) (*mirrorProgress, error) {
 	return s, err
 }
 
-// The metrics of a mirror; docs/guide/mirror.md lists them.
-var (
-	mirrorLabels      = []string{"topic", "partition"}
-	mirrorLagMessages = prometheus.NewDesc("lockstep_mirror_lag_messages", "Messages of the source that are not in the target.", mirrorLabels, nil)
-	mirrorLagSeconds  = prometheus.NewDesc("lockstep_mirror_lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", mirrorLabels, nil)
-	mirrorMessages    = prometheus.NewDesc("lockstep_mirror_messages_total", "Messages that this process copied.", mirrorLabels, nil)
-	mirrorBytes       = prometheus.NewDesc("lockstep_mirror_bytes_total", "Bytes of bodies and headers that this process copied.", mirrorLabels, nil)
-	mirrorRepeated    = prometheus.NewDesc("lockstep_mirror_repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", mirrorLabels, nil)
-	mirrorMissed      = prometheus.NewDesc("lockstep_mirror_missed_messages_total", "Messages that retention removed from the source before they were copied.", mirrorLabels, nil)
-	mirrorRewinds     = prometheus.NewDesc("lockstep_mirror_rewinds_total", "Times that the source or the target had lost messages that were copied.", mirrorLabels, nil)
-	mirrorSkipped     = prometheus.NewDesc("lockstep_mirror_returned_messages_total", "Messages that came from the target and were not copied back.", mirrorLabels, nil)
-)
+// mirrorMetric is one metric of a link.
+type mirrorMetric struct {
+	name, help string
+	kind       prometheus.ValueType
+	value      func(l *mirrorLink) float64
+}
 
-// mirrorCollector implements prometheus.Collector.
-type mirrorCollector struct{ o *mirroring }
-
-// Describe implements prometheus.Collector.
-func (c mirrorCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{mirrorLagMessages, mirrorLagSeconds, mirrorMessages, mirrorBytes, mirrorRepeated, mirrorMissed, mirrorRewinds, mirrorSkipped} {
-		out <- d
+// mirrorMetrics are the metrics of a mirror; docs/guide/mirror.md lists them.
+func mirrorMetrics() []mirrorMetric {
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	return []mirrorMetric{
+		{"lag_messages", "Messages of the source that are not in the target.", gauge, func(l *mirrorLink) float64 { return float64(l.lag()) }},
+		{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", gauge,
+			func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
+		{"messages_total", "Messages that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
+		{"bytes_total", "Bytes of bodies and headers that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
+		{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", counter,
+			func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
+		{"missed_messages_total", "Messages that retention removed from the source before they were copied.", counter, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
+		{"rewinds_total", "Times that the source or the target had lost messages that were copied.", counter, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
+		{"returned_messages_total", "Messages that came from the target and were not copied back.", counter, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
 	}
 }
+
+// Describe implements prometheus.Collector: without links there are no metrics.
+func (o *mirroring) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (c mirrorCollector) Collect(out chan<- prometheus.Metric) {
-	c.o.linksMu.Lock()
-	links := slices.Collect(maps.Values(c.o.links))
-	c.o.linksMu.Unlock()
-	slices.SortFunc(links, func(x, y *mirrorLink) int {
-		return cmp.Or(cmp.Compare(x.from.topic, y.from.topic), cmp.Compare(x.from.partition, y.from.partition))
-	})
-	now := time.Now()
-	for _, l := range links {
-		send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
-			out <- prometheus.MustNewConstMetric(d, kind, v, l.from.topic, strconv.Itoa(l.from.partition))
+func (o *mirroring) Collect(out chan<- prometheus.Metric) {
+	o.linksMu.Lock()
+	links := slices.Collect(maps.Values(o.links))
+	o.linksMu.Unlock()
+	for _, m := range mirrorMetrics() {
+		desc := prometheus.NewDesc("lockstep_mirror_"+m.name, m.help, []string{"topic", "partition"}, nil)
+		for _, l := range links {
+			out <- prometheus.MustNewConstMetric(desc, m.kind, m.value(l), l.from.topic, strconv.Itoa(l.from.partition))
 		}
-		send(mirrorLagMessages, prometheus.GaugeValue, float64(l.lag()))
-		send(mirrorLagSeconds, prometheus.GaugeValue, l.age(now).Seconds())
-		send(mirrorMessages, prometheus.CounterValue, float64(l.copied.Load()))
-		send(mirrorBytes, prometheus.CounterValue, float64(l.bytes.Load()))
-		send(mirrorRepeated, prometheus.CounterValue, float64(l.p.view().doubts))
-		send(mirrorMissed, prometheus.CounterValue, float64(l.missed.Load()))
-		send(mirrorRewinds, prometheus.CounterValue, float64(l.rewinds.Load()))
-		send(mirrorSkipped, prometheus.CounterValue, float64(l.skipped.Load()))
 	}
-}
-
-// metricsHandler serves the metrics of the mirror.
-func (o *mirroring) metricsHandler() http.Handler {
-	r := prometheus.NewRegistry()
-	r.MustRegister(mirrorCollector{o})
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
