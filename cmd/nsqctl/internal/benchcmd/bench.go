@@ -152,7 +152,8 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	}
 	name, _, _ := strings.Cut(o.sweep, "=")
 	report := bench.Report{Sweep: name}
-	if report.Machine, err = bench.Probe(here.probeDir()); err != nil {
+	// The disk of the brokers, if it is known, is measured.
+	if report.Machine, err = bench.Probe(append(here.dirs, os.TempDir())[0]); err != nil {
 		return err
 	}
 	for _, w := range workloads {

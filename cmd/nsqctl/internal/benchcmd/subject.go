@@ -9,13 +9,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/test/bench"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
@@ -50,14 +50,6 @@ func newSubject(t *cli.Target, o benchOptions) (*subject, error) {
 	return s, nil
 }
 
-// probeDir returns the directory in which fdatasync is measured: on the brokers' disk.
-func (s *subject) probeDir() string {
-	if len(s.dirs) > 0 {
-		return s.dirs[0]
-	}
-	return os.TempDir()
-}
-
 func (s *subject) Label() string { return s.label }
 
 // Repeat runs a workload once with new topics.
@@ -89,10 +81,14 @@ func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, 
 	row.Syncs += s.syncs(ctx) - syncs
 	row.Disk += bench.DiskUsage(s.dirs) - disk
 	row.Memory = max(row.Memory, bench.PeakMemory(s.pids))
+	s.remove(ctx, topics)
+	return nil
+}
+
+func (s *subject) remove(ctx context.Context, topics []string) {
 	for _, name := range topics {
 		s.post(ctx, "/topic/delete", url.Values{"topic": {name}, "now": {"true"}})
 	}
-	return nil
 }
 
 // create creates topics. A broker without partitions creates them at the first put.
@@ -149,9 +145,7 @@ func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, pr
 	row.Runs = append(row.Runs, bench.Run{Messages: n, Took: took, Rate: float64(n) / took.Seconds()})
 	row.Note = fmt.Sprintf("partitions created; idle CPU %.1f → %.1f %% of a core", before, after)
 	row.Memory = bench.Memory(s.pids)
-	for _, name := range topics {
-		s.post(ctx, "/topic/delete", url.Values{"topic": {name}, "now": {"true"}})
-	}
+	s.remove(ctx, topics)
 	return nil
 }
 
@@ -161,9 +155,7 @@ func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, 
 	used := time.Duration(0)
 	for range 2 {
 		used = bench.CPU(s.pids)
-		select {
-		case <-time.After(watched):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, watched) {
 			return 0, ctx.Err()
 		}
 		used = bench.CPU(s.pids) - used

@@ -143,7 +143,7 @@ func newProfileSet() *cobra.Command {
 		Short:   "make a profile of the global flags of this command, or change it",
 		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeProfiles(func(p *profiles) error {
+			return changeProfiles(nil, func(p *profiles) error {
 				if p.Profiles[args[0]] == nil {
 					p.Profiles[args[0]] = map[string]string{}
 				}
@@ -169,15 +169,8 @@ func newProfileUse() *cobra.Command {
 		Short:   "use a profile for all commands that name none; without a name none",
 		Example: "  nsqctl profile use staging",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return changeProfiles(func(p *profiles) error {
-				p.Current = ""
-				if len(args) == 0 {
-					return nil
-				}
-				if p.Profiles[args[0]] == nil {
-					return NotFound("profile", args[0])
-				}
-				p.Current = args[0]
+			return changeProfiles(args, func(p *profiles) error {
+				p.Current = strings.Join(args, "") // at most one
 				return nil
 			})
 		},
@@ -213,10 +206,7 @@ func newProfileDelete() *cobra.Command {
 		Short:   "remove a profile",
 		Example: "  nsqctl profile delete staging",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return changeProfiles(func(p *profiles) error {
-				if p.Profiles[args[0]] == nil {
-					return NotFound("profile", args[0])
-				}
+			return changeProfiles(args, func(p *profiles) error {
 				delete(p.Profiles, args[0])
 				if p.Current == args[0] {
 					p.Current = ""
@@ -227,11 +217,16 @@ func newProfileDelete() *cobra.Command {
 	}
 }
 
-// changeProfiles loads the file, changes it and writes it, unless change fails.
-func changeProfiles(change func(*profiles) error) error {
+// changeProfiles loads the file, which must have some profiles, changes it and writes it, unless change fails.
+func changeProfiles(exist []string, change func(*profiles) error) error {
 	p, err := loadProfiles()
 	if err != nil {
 		return err
+	}
+	for _, name := range exist {
+		if p.Profiles[name] == nil {
+			return NotFound("profile", name)
+		}
 	}
 	if err := change(&p); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -283,42 +284,33 @@ func showLogs(cmd *cobra.Command, c *devcluster.Cluster, names []string, count i
 			return err
 		}
 		defer f.Close()
-		l := &logFile{file: f}
-		if len(names) > 1 {
-			l.prefix = name + "| "
-		}
+		l := &logFile{file: f, prefix: cli.Mark(len(names) > 1, name+"| ")}
 		logs = append(logs, l)
-		lines, err := l.more()
-		if err != nil {
+		if err := l.print(cmd.OutOrStdout(), count); err != nil {
 			return err
 		}
-		l.print(cmd.OutOrStdout(), lines[max(0, len(lines)-count):])
 	}
 	for follow && concurrency.Sleep(cmd.Context(), checkEvery) {
 		for _, l := range logs {
-			lines, err := l.more()
-			if err != nil {
+			if err := l.print(cmd.OutOrStdout(), math.MaxInt); err != nil {
 				return err
 			}
-			l.print(cmd.OutOrStdout(), lines)
 		}
 	}
 	return nil
 }
 
-// more reads the new complete lines.
-func (l *logFile) more() ([]string, error) {
+// print prints the new complete lines, at most the last count of them.
+func (l *logFile) print(w io.Writer, count int) error {
 	text, err := io.ReadAll(l.file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	lines := strings.SplitAfter(l.rest+string(text), "\n")
-	l.rest = lines[len(lines)-1]
-	return lines[:len(lines)-1], nil
-}
-
-func (l *logFile) print(w io.Writer, lines []string) {
-	for _, line := range lines {
+	last := len(lines) - 1
+	l.rest = lines[last]
+	for _, line := range lines[max(0, last-count):last] {
 		fmt.Fprint(w, l.prefix, line)
 	}
+	return nil
 }
