@@ -179,7 +179,7 @@ peek and the client.`,
 func printTrace(w io.Writer, m api.MessageTrace) {
 	fmt.Fprintf(w, "message %s of %s/%d, sequence %d: %s\n", m.ID, m.Topic, m.Partition, m.Sequence, m.State)
 	if m.Time != 0 {
-		fmt.Fprintf(w, "stored %s, %d bytes\n", instant(m.Time), m.Bytes)
+		fmt.Fprintf(w, "stored %s, %s\n", instant(m.Time), cli.Count(m.Bytes, "byte"))
 	}
 	if m.DeliverAt != 0 {
 		fmt.Fprintf(w, "due %s\n", instant(m.DeliverAt))

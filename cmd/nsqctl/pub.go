@@ -98,7 +98,7 @@ func publish(cmd *cobra.Command, t *cli.Target, o pubOptions, in io.Reader, size
 	totals, err := publisher.Run(cmd.Context(), in, o.Options)
 	_ = bar.Clear()
 	if err != nil {
-		return fmt.Errorf("%w (%d messages were answered OK)", err, totals.Messages)
+		return fmt.Errorf("%w (answered OK: %s)", err, cli.Count(totals.Messages, "message"))
 	}
 	_ = bar.Finish()
 	return reportTotals(cmd, t, totals, time.Since(start))
@@ -111,7 +111,7 @@ func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took ti
 		"messages": n.Messages, "seconds": took.Seconds(), "messages_per_second": rate,
 		"puts_tried_again": n.Retried + n.InDoubt, "puts_in_doubt": n.InDoubt,
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%d messages answered OK in %s (%.0f/s), %d puts retried", n.Messages, took.Round(time.Millisecond), rate, n.Retried+n.InDoubt)
+		fmt.Fprintf(w, "%s answered OK in %s (%.0f/s), %s retried", cli.Count(n.Messages, "message"), took.Round(time.Millisecond), rate, cli.Count(n.Retried+n.InDoubt, "put"))
 		if n.InDoubt > 0 {
 			fmt.Fprintf(w, ", %d of them in doubt: they may be stored twice", n.InDoubt)
 		}

@@ -88,14 +88,21 @@ and the time as well. A message is finished when it is printed.`,
 			if err != nil {
 				return err
 			}
-			for tick := time.Tick(checkEvery); p.continues(cmd.Context(), tick); {
+			for ended := false; !ended; {
 				if lookupd == "" && consumer.Stats().Connections == 0 {
 					_ = connectAny(cmd.Context(), consumer, t) // until one answers
+				}
+				select {
+				case <-cmd.Context().Done():
+					ended = true
+				case <-p.done:
+					ended = true
+				case <-time.After(checkEvery):
 				}
 			}
 			consumer.Stop()
 			<-consumer.StopChan
-			return p.failure()
+			return p.err
 		},
 	}
 	f := cmd.Flags()
@@ -137,7 +144,7 @@ type printer struct {
 	want  func(int) // grants the brokers credit for that many more messages
 	done  chan struct{}
 	json  bool
-	err   error // of the output; nothing is printed any more
+	err   error // of the output: nothing more is printed; valid when the consumer has stopped
 }
 
 // tailed is a message as a line of JSON.
@@ -197,32 +204,14 @@ func (p *printer) print(m *nsq.Message) error {
 	return p.out.Flush()
 }
 
-// continues waits for the next check. False: the limit is reached, or ctx has ended.
-func (p *printer) continues(ctx context.Context, tick <-chan time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-p.done:
-		return false
-	case <-tick:
-		return true
-	}
-}
-
-func (p *printer) failure() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err
-}
-
 const (
-	// lookups is how often a topic or a channel is looked for: it may just have been made at another broker.
+	// lookups is how often a topic or a channel is looked up: it may just have been created at another broker.
 	lookups = 3
 	// lookupTimeout bounds one question. Without an answer tail continues.
 	lookupTimeout = 2 * time.Second
 )
 
-// tailable refuses a topic or a channel that does not exist: to subscribe would make it. Without an answer of the
+// tailable refuses a topic or a channel that does not exist: a subscription would create it. Without an answer of the
 // lookup API it refuses nothing.
 func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string) error {
 	ask := t.Client
@@ -272,7 +261,7 @@ func missingAt(ctx context.Context, ask *brokerapi.Client, topic, channel string
 	}
 	answer, err := ask.CallAny(ctx, http.MethodGet, "/lookup", url.Values{"topic": {topic}})
 	if brokerapi.Status(err) == http.StatusNotFound && strings.Contains(err.Error(), "TOPIC_NOT_FOUND") {
-		return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("there is no topic %q, and tail makes none: nsqctl topic list, nsqctl topic create", topic)}
+		return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("there is no topic %q, and tail creates none: nsqctl topic list, nsqctl topic create", topic)}
 	}
 	var found struct{ Channels, Producers *[]any }
 	if err != nil || json.Unmarshal(answer, &found) != nil || found.Channels == nil || found.Producers == nil {
@@ -281,5 +270,5 @@ func missingAt(ctx context.Context, ask *brokerapi.Client, topic, channel string
 	if channel == "" || strings.HasSuffix(channel, api.EphemeralSuffix) || slices.Contains(*found.Channels, any(channel)) {
 		return nil
 	}
-	return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("topic %s has no channel %q, and tail makes none: nsqctl channel list %s, nsqctl channel create %s %s", topic, channel, topic, topic, channel)}
+	return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("topic %s has no channel %q, and tail creates none: nsqctl channel list %s, nsqctl channel create %s %s", topic, channel, topic, topic, channel)}
 }

@@ -112,16 +112,14 @@ func Unanswered(err error) bool {
 // FirstAdministrator gives the broker that refuses to make the first administrator without its secret, and the file that
 // has it; "" for any other error.
 func FirstAdministrator(err error) (address, file string) {
-	answer, ok := errors.AsType[*statusError](err)
-	if !ok || answer.code != http.StatusForbidden {
-		return "", ""
+	if answer, ok := errors.AsType[*statusError](err); ok && answer.Message == needsSecret {
+		return answer.address, answer.File
 	}
-	var told struct{ Message, File string }
-	if json.Unmarshal([]byte(answer.text), &told) != nil || told.Message != "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
-		return "", ""
-	}
-	return answer.address, told.File
+	return "", ""
 }
+
+// needsSecret is the code of that refusal.
+const needsSecret = "FIRST_ADMINISTRATOR_NEEDS_SECRET"
 
 // statusError is an answer other than 200, with the broker's text.
 type statusError struct {
@@ -129,6 +127,13 @@ type statusError struct {
 	request, status, text string
 	code                  int
 	notReady              bool // the broker is starting and has done nothing
+	reply
+}
+
+// reply is a text that is JSON, as that of brokers is.
+type reply struct {
+	Message, Detail, File string
+	HTTPSPort             int `json:"https_port"`
 }
 
 // codes are sentences for the codes of brokers that operators meet.
@@ -140,29 +145,22 @@ var codes = map[string]string{
 
 // Error is the broker's own sentence where it gives one, and the HTTP status otherwise.
 func (e *statusError) Error() string {
-	var answer struct {
-		Message, Detail, File string
-		HTTPSPort             int `json:"https_port"`
-	}
-	if e.code == http.StatusBadRequest && strings.HasPrefix(e.text, "Client sent an HTTP request to an HTTPS server") { // the words of net/http
+	sentence, known := codes[e.Message]
+	switch {
+	case e.code == http.StatusBadRequest && strings.HasPrefix(e.text, "Client sent an HTTP request to an HTTPS server"): // the words of net/http
 		return "this is a port with TLS: give --tls-root-ca-file, or --tls if a public authority signed the certificate"
-	}
-	if json.Unmarshal([]byte(e.text), &answer) != nil || answer.Message == "" {
+	case e.Message == "":
 		return e.hint(fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text))
+	case e.Message == needsSecret:
+		return fmt.Sprintf("the first administrator takes the secret of the broker %s, which is in its file %s", e.address, e.File)
+	case e.Message == "TLS_REQUIRED":
+		return fmt.Sprintf("the broker requires TLS: give its HTTPS address (port %d) with --nsqd-http-address, and --tls-root-ca-file (TLS_REQUIRED)", e.HTTPSPort)
+	case known:
+		return e.hint(fmt.Sprintf("%s (%s)", sentence, e.Message))
+	case e.Detail != "":
+		return e.hint(fmt.Sprintf("the broker refuses: %s (%s)", e.Detail, e.Message))
 	}
-	if answer.Message == "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
-		return fmt.Sprintf("the first administrator takes the secret of the broker %s, which is in its file %s", e.address, answer.File)
-	}
-	if answer.Message == "TLS_REQUIRED" {
-		return fmt.Sprintf("the broker requires TLS: give its HTTPS address (port %d) with --nsqd-http-address, and --tls-root-ca-file (TLS_REQUIRED)", answer.HTTPSPort)
-	}
-	if sentence, ok := codes[answer.Message]; ok {
-		return e.hint(fmt.Sprintf("%s (%s)", sentence, answer.Message))
-	}
-	if answer.Detail != "" {
-		return e.hint(fmt.Sprintf("the broker refuses: %s (%s)", answer.Detail, answer.Message))
-	}
-	return e.hint("the broker refuses: " + answer.Message)
+	return e.hint("the broker refuses: " + e.Message)
 }
 
 // hint adds the next step of a request that lacks a right.
@@ -207,10 +205,12 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 		return nil, fmt.Errorf("%s: %w", address, Reason(err))
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, &statusError{
+		refused := &statusError{
 			address: address, request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)), code: resp.StatusCode,
 			notReady: resp.Header.Get(api.NotReadyHeader) != "",
 		}
+		_ = json.Unmarshal(body, &refused.reply) // other servers answer text
+		return nil, refused
 	}
 	return body, nil
 }

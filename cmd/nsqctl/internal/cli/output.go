@@ -250,7 +250,7 @@ func Mark(so bool, text string) string {
 }
 
 // Count writes a number with its noun: 1 partition, 2 partitions.
-func Count(n int, noun string) string {
+func Count[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %s%s", n, noun, Mark(n != 1, "s"))
 }
 

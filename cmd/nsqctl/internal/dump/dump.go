@@ -55,7 +55,7 @@ entry, and the last one of a file has its counts.`,
 				return err
 			}
 			if damaged > 0 {
-				return fmt.Errorf("%d damaged places", damaged)
+				return errors.New(cli.Count(damaged, "damaged place"))
 			}
 			return nil
 		},
@@ -133,7 +133,7 @@ func (p *printer) damage(from, to int, err error) {
 }
 
 func (p *printer) batch(indent string, b queue.Batch) {
-	kind := fmt.Sprintf("%d messages", b.Count)
+	kind := cli.Count(int(b.Count), "message")
 	if b.Control != 0 {
 		kind = fmt.Sprintf("control %d", b.Control)
 	}

@@ -131,7 +131,10 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		reports = append(reports, rows...)
 		if err != nil {
 			o.say.Clear()
-			return o.stopped(err)
+			if !o.dry {
+				err = fmt.Errorf("%w\nthe same command continues: %s has the progress", err, o.stateFile)
+			}
+			return err
 		}
 	}
 	o.say.Clear()
@@ -325,16 +328,8 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	go func() { reading <- b.feed(sending) }()
 	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.say.Report))
 	stop()
-	readErr := <-reading
-	if err == nil {
-		err = readErr
-	}
-	if err == nil {
-		err = b.failed
-	}
-	if saveErr := o.state.save(); err == nil {
-		err = saveErr
-	}
+	err = cmp.Or(err, <-reading, b.failed)
+	err = cmp.Or(err, o.state.save())
 	if err == nil {
 		o.damaged(r, report)
 	}
@@ -412,27 +407,18 @@ func (b *backlog) stored(n int64, behind stockdata.Position) {
 	}
 }
 
-// stopped explains an import that did not reach the end.
-func (o *importing) stopped(err error) error {
-	if o.dry {
-		return err
-	}
-	return fmt.Errorf("%w\nthe same command continues: %s has the progress", err, o.stateFile)
-}
-
 // report prints the table, and compares the counts.
 func (o *importing) report(ctx context.Context, rows []partReport) error {
 	var growths []topicGrowth
 	var faults []error
 	if !o.dry {
+		var err error
+		growths, err = o.growths(ctx, rows)
+		faults = append(faults, err)
 		for _, row := range rows {
 			if row.Published != row.Read {
 				faults = append(faults, fmt.Errorf("topic %s, channel %s: %d messages were read and %d published", row.Topic, row.Channel, row.Read, row.Published))
 			}
-		}
-		var err error
-		if growths, err = o.growths(ctx, rows); err != nil {
-			faults = append(faults, err)
 		}
 	}
 	answer := map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)}

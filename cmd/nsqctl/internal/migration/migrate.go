@@ -224,11 +224,11 @@ func (s *migrationStatus) next() string {
 	case s.Missing > 0, s.Left > 0 && !s.Bridged:
 		return "nsqctl migrate run: it creates the channels in Lockstep and moves the messages"
 	case s.Consumers > 0:
-		return fmt.Sprintf("move the consumers: %d connections are left", s.Consumers)
+		return fmt.Sprintf("move the consumers: %s left", cli.Count(s.Consumers, "connection"))
 	case len(s.Producers) > 0:
-		return fmt.Sprintf("move the producers: %d connections are left", len(s.Producers))
+		return fmt.Sprintf("move the producers: %s left", cli.Count(len(s.Producers), "connection"))
 	case s.Left > 0:
-		return fmt.Sprintf("wait: %d messages are left", s.Left)
+		return fmt.Sprintf("wait: %s left", cli.Count(s.Left, "message"))
 	}
 	return "nothing is left: stop the nsqds when no producer uses their HTTP API any more"
 }

@@ -54,9 +54,10 @@ func (o *migrating) run(cmd *cobra.Command) error {
 	o.say.Clear()
 	drained := err == nil && o.drained >= drainedPolls
 	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": drained}, func(w io.Writer) {
-		fmt.Fprintf(w, "%d messages moved in %s; %d puts had no answer at the end and may be stored twice", moved, time.Since(o.began).Round(time.Millisecond), unanswered)
+		fmt.Fprintf(w, "%s moved in %s; %s had no answer at the end and may be stored twice",
+			cli.Count(moved, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(unanswered, "put"))
 		if repeated > 0 {
-			fmt.Fprintf(w, "; %d messages came again before their OK and were not published again", repeated)
+			fmt.Fprintf(w, "; not published again, because it came again before the OK: %s", cli.Count(repeated, "message"))
 		}
 		fmt.Fprintln(w, cli.Mark(drained, "; nothing is left"))
 	}))
@@ -137,7 +138,7 @@ func (o *migrating) look(ctx context.Context) error {
 	o.received = received
 	o.say.Progress(func() string {
 		moved, _ := o.counts()
-		return fmt.Sprintf("%d channels, %d messages moved, %d left", len(o.bridges), moved, left)
+		return fmt.Sprintf("%s, %s moved, %d left", cli.Count(len(o.bridges), "channel"), cli.Count(moved, "message"), left)
 	})
 	return errors.Join(failed...)
 }

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/nsqclient"
@@ -433,7 +434,7 @@ func (p *publisher) lost(ctx context.Context, cause error) error {
 	}
 	if n := len(p.sent); n > 0 {
 		p.totals.InDoubt += int64(n)
-		p.report("%s: %v; %d puts without an answer are in doubt and are published again, so they may be stored twice", p.conn.address, cause, n)
+		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.conn.address, cause, cli.Count(n, "put"))
 		if p.over(p.sent[0]) {
 			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.conn.address, cause))
 		}
@@ -525,10 +526,10 @@ func (p *publisher) interrupted() error {
 	p.lastAnswers()
 	text := "interrupted"
 	if n := len(p.sent); n > 0 {
-		text += fmt.Sprintf("; %d puts have no answer and may be stored", n)
+		text += fmt.Sprintf("; %s without an answer may be stored", cli.Count(n, "put"))
 	}
 	if n := len(p.again); n > 0 {
-		text += fmt.Sprintf("; %d puts were refused last", n)
+		text += fmt.Sprintf("; last refused: %s", cli.Count(n, "put"))
 	}
 	return errors.New(text)
 }

@@ -154,7 +154,7 @@ func TestPubIsInterrupted(t *testing.T) {
 		r.cancel()
 		err := r.ends()
 		require.Equal(t, lastAnswers, time.Since(began))
-		require.EqualError(t, err, "interrupted; 1 puts have no answer and may be stored")
+		require.EqualError(t, err, "interrupted; 1 put without an answer may be stored")
 		require.Equal(t, Totals{Messages: 1}, r.totals)
 		cluster.Release()
 	})
@@ -209,7 +209,7 @@ func TestPubNamesTheSilentBroker(t *testing.T) {
 	for address, test := range map[string]struct{ says, fails string }{
 		"dead":   {"dead: nothing listens there: the broker is not started, or has another address; retrying for up to 500ms", "given up after 500ms"},
 		"silent": {"it accepts connections but does not answer within 200ms", "given up after 500ms"},
-		"held":   {"held: no answer within 200ms; 1 puts without an answer are in doubt and are published again, so they may be stored twice", "a put failed"},
+		"held":   {"held: no answer within 200ms; in doubt: 1 put without an answer, published again and possibly stored twice", "a put failed"},
 	} {
 		t.Run(address, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

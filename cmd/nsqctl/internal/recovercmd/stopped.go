@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -59,9 +60,9 @@ revision that the lost members gave out is used again.`,
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), `%s is the only member now; it has %d topics. A copy of its earlier state: %s
+		fmt.Fprintf(cmd.OutOrStdout(), `%s is the only member now; it has %s. A copy of its earlier state: %s
 Start it with its usual settings, then the others with empty data paths.
-`, s.node, topics, copied)
+`, s.node, cli.Count(topics, "topic"), copied)
 		return nil
 	})
 }

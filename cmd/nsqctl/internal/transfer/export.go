@@ -92,12 +92,12 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		}
 	} else {
 		for _, p := range end.Partitions {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %d messages, digest %s\n", o.topic, p.Partition, p.Messages, p.Digest)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %s, digest %s\n", o.topic, p.Partition, cli.Count(p.Messages, "message"), p.Digest)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages, %d bytes of bodies\n", end.Messages, end.BodyBytes)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", cli.Count(end.Messages, "message"), cli.Count(end.BodyBytes, "byte"))
 	}
 	if o.missing > 0 {
-		return fmt.Errorf("retention removed %d messages before they were read: the stream is whole without them", o.missing)
+		return fmt.Errorf("retention removed %s before reading: the stream is whole without them", cli.Count(o.missing, "message"))
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	if !o.dry {
 		if err := o.publish(cmd.Context()); err != nil {
 			o.say.Clear()
-			return fmt.Errorf("%w\n%d messages are published; the same command continues", err, o.report.Imported)
+			return fmt.Errorf("%w\npublished so far: %s; the same command continues", err, cli.Count(o.report.Imported, "message"))
 		}
 	}
 	o.say.Clear()
@@ -419,12 +419,13 @@ func (o *streaming) print(w io.Writer) {
 		fmt.Fprintf(w, "%d\t%d\t%s\n", p.Partition, p.Messages, p.Digest)
 	}
 	if o.dry {
-		fmt.Fprintf(w, "the stream is whole: %d messages of %s, %d channels; nothing is published\n", o.end.Messages, o.info.Topic, len(o.channels))
+		fmt.Fprintf(w, "the stream is whole: %s of %s, %s; nothing is published\n",
+			cli.Count(o.end.Messages, "message"), o.info.Topic, cli.Count(len(o.channels), "channel"))
 		return
 	}
 	for _, n := range o.report.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}
-	fmt.Fprintf(w, "%d messages published to %s, %d were there; %d deferred messages; %d channels\n",
-		o.report.Imported, o.topic, o.report.There, o.report.Deferred, len(o.report.Channels))
+	fmt.Fprintf(w, "%s published to %s, %d were there; %s; %s\n", cli.Count(o.report.Imported, "message"), o.topic, o.report.There,
+		cli.Count(o.report.Deferred, "deferred message"), cli.Count(len(o.report.Channels), "channel"))
 }

@@ -217,7 +217,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 		}
 	})
 	if wentBack > 0 {
-		err = errors.Join(err, fmt.Errorf("the source has lost messages of %d partitions that were copied: it was restored from a backup, or recovered without its in-sync set; mirror run copies what it has now", wentBack))
+		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied: it was restored from a backup, or recovered without its in-sync set; mirror run copies what it has now", cli.Count(wentBack, "partition")))
 	}
 	return err
 }

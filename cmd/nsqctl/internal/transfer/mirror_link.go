@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
@@ -261,7 +262,7 @@ func (l *mirrorLink) copyPage(ctx context.Context, page logPage, fresh bool) (mo
 	at := l.p.view()
 	if page.Start > at.next && !fresh {
 		l.missed.Add(page.Start - at.next)
-		l.report("retention at the source removed %d messages before they were copied", page.Start-at.next)
+		l.report("retention at the source removed %s before copying", cli.Count(page.Start-at.next, "message"))
 	}
 	l.end.Store(page.End)
 	l.answered.Store(time.Now().UnixNano())

@@ -356,12 +356,12 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{
 		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "rewinds": all.rewinds, "caught_up": caughtUp,
 	}, func(w io.Writer) {
-		fmt.Fprintf(w, "%d messages copied in %s; %d puts without an answer were repeated", all.copied, time.Since(o.began).Round(time.Millisecond), all.doubts)
+		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", cli.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(all.doubts, "put"))
 		if all.skipped > 0 {
-			fmt.Fprintf(w, "; %d messages came from the target and were not copied back", all.skipped)
+			fmt.Fprintf(w, "; not copied back to where it came from: %s", cli.Count(all.skipped, "message"))
 		}
 		if all.rewinds > 0 {
-			fmt.Fprintf(w, "; %d times a side had lost messages that were copied", all.rewinds)
+			fmt.Fprintf(w, "; a side had lost messages that were copied: %s", cli.Count(all.rewinds, "time"))
 		}
 		fmt.Fprintln(w, cli.Mark(caughtUp, "; nothing is left"))
 	}))

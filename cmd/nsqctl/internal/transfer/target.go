@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
@@ -76,7 +77,7 @@ func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitio
 		case err != nil:
 			return view, err
 		case there && len(view.Partitions) < partitions:
-			return view, fmt.Errorf("topic %s %w: %d partitions, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, len(view.Partitions), partitions)
+			return view, fmt.Errorf("topic %s %w: %s, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, cli.Count(len(view.Partitions), "partition"), partitions)
 		case there:
 			return view, nil
 		case time.Now().After(deadline):
