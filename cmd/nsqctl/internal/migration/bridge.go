@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,30 +125,29 @@ func (b *bridge) HandleMessage(m *nsq.Message) error {
 	case <-b.stopping:
 	case <-b.ended:
 	}
-	b.mu.Lock()
-	deliveries := b.pending[key]
-	delete(b.pending, key)
-	b.mu.Unlock()
-	requeue(deliveries)
+	b.answer(key, requeue)
 	return nil
 }
 
-// stored finishes a message whose put was answered OK. The consumer waits for an answer to each
-// delivery, the nsqd only for that to the last.
+// stored finishes a message whose put was answered OK.
 func (b *bridge) stored(key id) {
+	b.mu.Lock()
+	b.moved++
+	b.mu.Unlock()
+	b.answer(key, (*nsq.Message).Finish)
+}
+
+func requeue(m *nsq.Message) { m.RequeueWithoutBackoff(0) }
+
+// answer answers all deliveries of a message. The consumer waits for an answer to each delivery, the nsqd only for that of
+// the last.
+func (b *bridge) answer(key id, with func(*nsq.Message)) {
 	b.mu.Lock()
 	deliveries := b.pending[key]
 	delete(b.pending, key)
-	b.moved++
 	b.mu.Unlock()
-	for i := len(deliveries) - 1; i >= 0; i-- {
-		deliveries[i].Finish()
-	}
-}
-
-func requeue(deliveries []*nsq.Message) {
-	for i := len(deliveries) - 1; i >= 0; i-- {
-		deliveries[i].RequeueWithoutBackoff(0)
+	for _, m := range slices.Backward(deliveries) {
+		with(m)
 	}
 }
 
@@ -165,11 +166,10 @@ func (b *bridge) stop() (unanswered int) {
 	b.cancel()
 	<-b.ended
 	b.mu.Lock()
-	left := b.pending
-	b.pending = map[id][]*nsq.Message{}
+	left := slices.Collect(maps.Keys(b.pending))
 	b.mu.Unlock()
-	for _, deliveries := range left {
-		requeue(deliveries)
+	for _, key := range left {
+		b.answer(key, requeue)
 	}
 	<-b.consumer.StopChan
 	return len(left)

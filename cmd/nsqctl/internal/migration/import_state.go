@@ -3,6 +3,7 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
@@ -78,38 +79,34 @@ func (s *importProgress) unchanged(p *stockdata.Path) error {
 	return nil
 }
 
-// begin records a topic of the cluster, or reports that it is another one than that of an
-// earlier run.
+// begin records a topic of the cluster, or reports that it is not the topic of an earlier run.
 func (s *importProgress) begin(topic string, v api.ClusterView) error {
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		before, known := s.Topics[topic]
-		if known && before.ID != x.ID {
-			return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
-		}
-		if known {
-			return nil
-		}
-		n, err := messagesOf(x)
-		if err == nil {
-			s.Topics[topic] = topicProgress{ID: x.ID, Messages: n}
-		}
-		return err
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic })
+	before, known := s.Topics[topic]
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w: %s", errNotListed, topic)
+	case known && before.ID != v.Topics[i].ID:
+		return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
+	case known:
+		return nil
 	}
-	return fmt.Errorf("%w: %s", errNotListed, topic)
+	n, err := messagesOf(v.Topics[i])
+	if err == nil {
+		s.Topics[topic] = topicProgress{ID: v.Topics[i].ID, Messages: n}
+	}
+	return err
 }
 
 // growth is the number of messages that a topic has received since the import began.
 func (s *importProgress) growth(topic string, v api.ClusterView) (int64, error) {
-	for _, x := range v.Topics {
-		if x.Topic == topic && x.ID == s.Topics[topic].ID {
-			n, err := messagesOf(x)
-			return n - s.Topics[topic].Messages, err
-		}
+	before := s.Topics[topic]
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic && x.ID == before.ID })
+	if i < 0 {
+		return 0, nil
 	}
-	return 0, nil
+	n, err := messagesOf(v.Topics[i])
+	return n - before.Messages, err
 }
 
 // messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not

@@ -164,7 +164,7 @@ func (p *publisher) run(ctx context.Context, in <-chan Message) error {
 	} else if err != nil {
 		return err
 	}
-	for in != nil || p.next != nil || p.underway() > 0 {
+	for in != nil || p.next != nil || len(p.sent)+len(p.again) > 0 {
 		if err := p.step(ctx, &in); ctx.Err() != nil {
 			return p.interrupted()
 		} else if err != nil {
@@ -229,18 +229,15 @@ func splitLines(data []byte, atEnd bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
-// underway returns the number of puts without a final answer.
-func (p *publisher) underway() int { return len(p.sent) + len(p.again) }
-
 // step sends the puts that are due, and waits for the next event.
 func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	p.sendAgain()
-	room := *in
-	if p.underway() >= p.o.Window || p.bytes >= bytesUnderway {
-		room = nil
+	more := *in
+	if len(p.sent)+len(p.again) >= p.o.Window || p.bytes >= bytesUnderway {
+		more = nil
 	}
 	select { // messages that are at hand are sent together
-	case m, open := <-room:
+	case m, open := <-more:
 		p.add(in, m, open)
 		return nil
 	default:
@@ -259,7 +256,7 @@ func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case m, open := <-room:
+	case m, open := <-more:
 		p.add(in, m, open)
 	case a := <-p.answers:
 		return p.answered(ctx, a)
@@ -365,11 +362,12 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		}
 		return nil
 	}
-	refusal := &nsqclient.Refusal{Text: a.text}
 	// A connection from before the broker knew users has sent no secret; the next one does.
 	anonymous := strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != ""
-	if !anonymous && !refusedForNow(a.text) || p.over(x) {
-		return p.gaveUp(x, refusal)
+	// A broker would repeat any refusal but E_PUB_FAILED and E_MPUB_FAILED (too large, an invalid name, no permission).
+	code, _, _ := strings.Cut(a.text, " ")
+	if !anonymous && !strings.HasSuffix(code, "PUB_FAILED") || p.over(x) {
+		return p.gaveUp(x, &nsqclient.Refusal{Text: a.text})
 	}
 	if strings.Contains(a.text, api.ErrInDoubt.Error()) {
 		p.totals.InDoubt++
@@ -412,13 +410,6 @@ func (p *publisher) gaveUp(x *put, cause error) error {
 		return fmt.Errorf("a put failed: %w", cause)
 	}
 	return fmt.Errorf("a put failed %d times, last: %w", x.tries, cause)
-}
-
-// refusedForNow reports E_PUB_FAILED and E_MPUB_FAILED. A broker would repeat any other
-// refusal of a put (too large, an invalid name, no permission).
-func refusedForNow(text string) bool {
-	code, _, _ := strings.Cut(text, " ")
-	return strings.HasSuffix(code, "PUB_FAILED")
 }
 
 // lost continues over another connection. A put without an answer is in doubt, and is retried.
@@ -523,25 +514,14 @@ func (c *conn) read(to chan<- answer) {
 
 // interrupted reads the answers that arrive at once, and reports the other puts.
 func (p *publisher) interrupted() error {
-	p.lastAnswers()
-	text := "interrupted"
-	if n := len(p.sent); n > 0 {
-		text += fmt.Sprintf("; %s without an answer may be stored", cli.Count(n, "put"))
-	}
-	if n := len(p.again); n > 0 {
-		text += fmt.Sprintf("; last refused: %s", cli.Count(n, "put"))
-	}
-	return errors.New(text)
-}
-
-func (p *publisher) lastAnswers() {
 	limit := time.After(lastAnswers)
-	for len(p.sent) > 0 && p.conn != nil {
+	for waits := true; waits && len(p.sent) > 0 && p.conn != nil; {
 		select {
 		case a := <-p.answers:
 			switch {
 			case a.err != nil:
-				return
+				waits = false
+				continue
 			case a.kind == nsqclient.FrameResponse && a.text == nsqclient.Heartbeat:
 				continue
 			case a.kind == nsqclient.FrameResponse:
@@ -551,7 +531,15 @@ func (p *publisher) lastAnswers() {
 			}
 			p.sent = p.sent[1:]
 		case <-limit:
-			return
+			waits = false
 		}
 	}
+	text := "interrupted"
+	if n := len(p.sent); n > 0 {
+		text += fmt.Sprintf("; %s without an answer may be stored", cli.Count(n, "put"))
+	}
+	if n := len(p.again); n > 0 {
+		text += fmt.Sprintf("; last refused: %s", cli.Count(n, "put"))
+	}
+	return errors.New(text)
 }
