@@ -29,7 +29,6 @@ func newChannel(t *cli.Target) *cobra.Command {
 	return cmd
 }
 
-// channelArgs are the arguments TOPIC CHANNEL.
 func channelArgs(args []string) url.Values {
 	return url.Values{"topic": args[:1], "channel": args[1:2]}
 }

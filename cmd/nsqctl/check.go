@@ -33,7 +33,6 @@ type replicaBatch struct {
 	CRC    uint32 `json:"crc"`
 }
 
-// finding is the result of check for one partition.
 type finding struct {
 	Topic     string   `json:"topic"`
 	Partition int      `json:"partition"`
@@ -154,7 +153,6 @@ type digestCursor struct {
 	begun                bool
 }
 
-// digest reads a page.
 func (c *digestCursor) digest(ctx context.Context, from int64) (page replicaDigest, err error) {
 	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(from)}}
 	if err := c.target.Get(ctx, c.address, "/v1/partition/digest", q, &page); err != nil {

@@ -24,7 +24,6 @@ type peekedPage struct {
 	Messages []peekedMessage `json:"messages"`
 }
 
-// peekedMessage is one message of it.
 type peekedMessage struct {
 	ID        string          `json:"id"`
 	Partition int             `json:"partition"`
@@ -72,7 +71,6 @@ unclean recovery: no consumer receives them, and they may be removed later.`,
 	return cmd
 }
 
-// peeking holds the arguments of a peek.
 type peeking struct {
 	topic, from, node string
 	partition, count  int // partition -1: all
@@ -140,7 +138,6 @@ func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, end
 	return nil
 }
 
-// printPeeked writes one message as a line of JSON or text.
 func printPeeked(out *bufio.Writer, t *cli.Target, m *peekedMessage) error {
 	if t.Output == "json" {
 		return json.NewEncoder(out).Encode(m)
@@ -175,7 +172,6 @@ peek and the client.`,
 	return cli.Required(cmd, "topic")
 }
 
-// printTrace writes the trace as text.
 func printTrace(w io.Writer, m api.MessageTrace) {
 	fmt.Fprintf(w, "message %s of %s/%d, sequence %d: %s\n", m.ID, m.Topic, m.Partition, m.Sequence, m.State)
 	if m.Time != 0 {

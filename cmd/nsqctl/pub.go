@@ -104,7 +104,6 @@ func publish(cmd *cobra.Command, t *cli.Target, o pubOptions, in io.Reader, size
 	return reportTotals(cmd, t, totals, time.Since(start))
 }
 
-// reportTotals prints the number of published messages.
 func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took time.Duration) error {
 	rate := float64(n.Messages) / took.Seconds()
 	return cli.Print(cmd, t, map[string]any{

@@ -50,7 +50,6 @@ func newStats(t *cli.Target) *cobra.Command {
 	return cmd
 }
 
-// clearScreen clears a terminal.
 const clearScreen = "\x1b[H\x1b[2J"
 
 // liveStats prints the statistics repeatedly. It continues if a broker does not answer for a

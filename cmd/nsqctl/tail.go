@@ -184,7 +184,6 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 	return nil
 }
 
-// print writes the line of one message.
 func (p *printer) print(m *nsq.Message) error {
 	line := m.Body
 	if p.json {

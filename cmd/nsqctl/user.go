@@ -199,7 +199,6 @@ func quotaText(q access.Quota, used api.Usage) string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
-// users asks for all of them.
 func users(cmd *cobra.Command, t *cli.Target) ([]httpapi.UserView, error) {
 	var answer struct {
 		Users []httpapi.UserView `json:"users"`

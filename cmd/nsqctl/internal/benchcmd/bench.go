@@ -170,7 +170,6 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	return errors.Join(err, write(cmd.OutOrStdout())) // the finished rows are reported after an error too
 }
 
-// check refuses flags that contradict each other.
 func (o *benchOptions) check() error {
 	switch {
 	case o.repeat < 1:

@@ -43,7 +43,6 @@ func (o benchOptions) startWithTLS(ctx context.Context, t *cli.Target) (*subject
 	return s, func() { stop(); removeDir() }, nil
 }
 
-// startPeer starts a second cluster.
 func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, label string) (*subject, func(), error) {
 	o.basePort += peerPorts
 	stop, err := o.startCluster(ctx)
@@ -106,7 +105,6 @@ func (s *subject) closeCluster(ctx context.Context) error {
 	return nil
 }
 
-// logIn uses a token from now on.
 func (s *subject) logIn(token string) {
 	s.from.Security.Token, s.from.Security.Secret = token, ""
 	s.from.HTTP = s.from.Security.HTTPClient()

@@ -118,7 +118,6 @@ func FirstAdministrator(err error) (address, file string) {
 	return "", ""
 }
 
-// needsSecret is the code of that refusal.
 const needsSecret = "FIRST_ADMINISTRATOR_NEEDS_SECRET"
 
 // statusError is an answer other than 200, with the broker's text.

@@ -46,7 +46,6 @@ is a broker. Private keys are readable by you alone, and no file is replaced.`,
 	return cmd
 }
 
-// issued is the result of a command.
 type issued struct {
 	Files []string  `json:"files"`
 	Until time.Time `json:"valid_until"`
@@ -122,7 +121,6 @@ func authorityFiles(dir string, certificate, secret []byte) []file {
 	return []file{{filepath.Join(dir, authorityKey), secret, forOwner}, {filepath.Join(dir, config.AuthorityFile), certificate, forAll}}
 }
 
-// authorityFlag adds the flag for the authority.
 func authorityFlag(cmd *issuing, ca *string) {
 	cmd.Flags().StringVar(ca, "ca", ".", "folder with ca.crt and ca.key")
 }

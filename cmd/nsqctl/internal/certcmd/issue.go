@@ -30,14 +30,12 @@ const (
 	serialBits = 120
 )
 
-// authority is one that can issue certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte // the file with its certificate, for those whom it certifies
 }
 
-// openAuthority reads ca.crt and ca.key.
 func openAuthority(dir string) (authority, error) {
 	text, err := os.ReadFile(filepath.Join(dir, config.AuthorityFile))
 	if err != nil {
@@ -136,7 +134,6 @@ const (
 	folder   = 0o700
 )
 
-// file is one to be written.
 type file struct {
 	path string
 	text []byte

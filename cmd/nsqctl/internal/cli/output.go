@@ -59,7 +59,6 @@ func (t *Target) formatOutput(cmd *cobra.Command) {
 	}
 }
 
-// structure runs a command, and passes on its JSON in the form of --output.
 func (t *Target) structure(cmd *cobra.Command, run func() error) error {
 	if t.Output != "json" {
 		return run()

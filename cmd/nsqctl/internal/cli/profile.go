@@ -75,7 +75,6 @@ func (p profiles) save() error {
 // notInProfiles are the global flags that a profile does not keep: itself, and a secret.
 var notInProfiles = []string{"profile", "auth-secret"}
 
-// variable is the environment variable of a flag.
 func variable(flag string) string {
 	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

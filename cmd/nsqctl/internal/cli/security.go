@@ -61,7 +61,6 @@ func (s *Security) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.TokenFile, "token-file", "", "file with the token of a user of the cluster (nsqctl user create); empty: $"+brokerapi.TokenVariable)
 }
 
-// load reads the token, the secret and the certificates.
 func (s *Security) load() error {
 	s.Token = strings.TrimSpace(os.Getenv(brokerapi.TokenVariable))
 	if s.Secret != "" {
@@ -148,7 +147,6 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // AuthSecret is what a TCP client sends with AUTH; "": nothing.
 func (s *Security) AuthSecret() string { return cmp.Or(s.Secret, s.Token) }
 
-// userAgent is that of all clients of the NSQ protocol.
 func userAgent() string { return "nsqctl/" + api.ReadBuild().Version }
 
 // Dialer returns the settings of the publisher's connections.

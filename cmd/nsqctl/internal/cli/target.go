@@ -41,7 +41,6 @@ const (
 	DevDirectory = "./data"
 )
 
-// prepare combines the flags.
 func (t *Target) prepare(cmd *cobra.Command) error {
 	t.AddressFlag = cmd.Flags().Changed("nsqd-http-address")
 	if err := defaults(cmd); err != nil {

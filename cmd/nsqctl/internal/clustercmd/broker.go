@@ -130,7 +130,6 @@ an invitation before that. Without a name it lists the open invitations.`,
 	return cmd
 }
 
-// listInvitations prints the brokers that may join.
 func listInvitations(cmd *cobra.Command, t *cli.Target) error {
 	if cmd.Flags().Changed("for") || cmd.Flags().Changed("withdraw") {
 		return cli.Usage("--for and --withdraw need the name of a broker")

@@ -18,7 +18,6 @@ import (
 // pollEvery is how often the cluster is polled while replicas move.
 const pollEvery = 200 * time.Millisecond
 
-// openSteps lists the steps of a change that are not done.
 type openSteps = func(api.ClusterView) []string
 
 // Change is a change of the replicas' placement: the plan of the cluster, a confirmation on a terminal, the request, and a
@@ -227,7 +226,6 @@ func lacks(t api.TopicView, p api.PartitionView) string {
 	return ""
 }
 
-// replicasOn lists the partitions with a replica on a broker.
 func replicasOn(broker string) openSteps {
 	n := ident.Node(broker)
 	return func(v api.ClusterView) (out []string) {

@@ -43,7 +43,6 @@ upgrade is under way, or a broker does not run; 3 no broker answers.`,
 	return cmd
 }
 
-// upgrade is the state of the brokers' builds.
 type upgrade struct {
 	Level   int             `json:"feature_level"`        // that the cluster uses
 	Reaches int             `json:"feature_level_of_all"` // that all brokers have, running or not
@@ -54,7 +53,6 @@ type upgrade struct {
 	Next    string          `json:"next"`
 }
 
-// brokerUpgrade is one broker's build.
 type brokerUpgrade struct {
 	Broker       string `json:"broker"`
 	Alive        bool   `json:"alive"`
@@ -64,7 +62,6 @@ type brokerUpgrade struct {
 	Error        string `json:"error,omitempty"`
 }
 
-// describe names a build.
 func (b brokerUpgrade) describe() string {
 	if b.Version == "" && b.Commit == "" {
 		return "unknown"

@@ -228,7 +228,6 @@ func (p *printer) records(body []byte) {
 	}
 }
 
-// kinds are the names of queue.WriteKind.
 var kinds = [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart", "identities"}
 
 func detail(r store.Record) string {

@@ -21,7 +21,6 @@ const bridgeAgent = "nsqctl-migrate"
 // lastAnswers is how long stop waits for the answers of unanswered puts.
 const lastAnswers = 5 * time.Second
 
-// bridgeOptions are the settings of a bridge.
 type bridgeOptions struct {
 	Topic, Channel string
 	Header         []byte            // of the published messages
@@ -98,7 +97,6 @@ func (b *bridge) connect(tcp string) error {
 	return nil
 }
 
-// counts are those since the start.
 func (b *bridge) counts() (moved, repeated int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -92,7 +92,6 @@ type part struct {
 	queue          *stockdata.Queue
 }
 
-// partReport is a row of the table at the end.
 type partReport struct {
 	Topic     string `json:"topic"`
 	Channel   string `json:"channel,omitempty"`
@@ -285,7 +284,6 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-// count reads a part.
 func (o *importing) count(ctx context.Context, p part, report bool) (n int64, err error) {
 	r := p.queue.Read(p.queue.Start())
 	defer r.Close()

@@ -33,7 +33,6 @@ type topicProgress struct {
 	Messages int64         `json:"messages"` // that it had had
 }
 
-// partProgress is how far a part is published.
 type partProgress struct {
 	Position  stockdata.Position `json:"position"` // behind the messages that were all answered OK
 	Published int64              `json:"published"`
@@ -121,7 +120,6 @@ func messagesOf(x api.TopicView) (n int64, err error) {
 	return n, nil
 }
 
-// part returns the progress of a part.
 func (s *importProgress) part(p part) *partProgress {
 	if s.Parts[p.key] == nil {
 		s.Parts[p.key] = &partProgress{Position: p.queue.Start()}

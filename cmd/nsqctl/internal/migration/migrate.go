@@ -92,7 +92,6 @@ It changes nothing. NEXT names the next step of the migration.`,
 	}
 }
 
-// migrationStatus is the state of a migration.
 type migrationStatus struct {
 	NSQDs     []string           `json:"nsqds"`
 	Channels  []migrationChannel `json:"channels"`
@@ -115,7 +114,6 @@ type migrationChannel struct {
 	Exists    bool   `json:"exists"`    // in Lockstep
 }
 
-// readMigration reads both clusters.
 func readMigration(ctx context.Context, t *cli.Target, source *stockSide) (*migrationStatus, error) {
 	c, err := source.read(ctx)
 	if err != nil {
@@ -161,7 +159,6 @@ func (s *migrationStatus) sum() {
 	s.Next = s.next()
 }
 
-// row returns the row of a channel.
 func (s *migrationStatus) row(topic, channel string) *migrationChannel {
 	for i := range s.Channels {
 		if s.Channels[i].Topic == topic && s.Channels[i].Channel == channel {
@@ -172,7 +169,6 @@ func (s *migrationStatus) row(topic, channel string) *migrationChannel {
 	return &s.Channels[len(s.Channels)-1]
 }
 
-// addNode adds the counts of one nsqd.
 func (s *migrationStatus) addNode(n stockNode) {
 	s.NSQDs = append(s.NSQDs, n.HTTP)
 	note := func(format string, args ...any) { s.Notes = append(s.Notes, n.HTTP+": "+fmt.Sprintf(format, args...)) }
@@ -218,7 +214,6 @@ func leftIn(ch api.ChannelStats) int64 {
 	return ch.Depth + int64(ch.InFlightCount) + int64(ch.DeferredCount)
 }
 
-// next names the next step of the migration.
 func (s *migrationStatus) next() string {
 	switch {
 	case s.Missing > 0, s.Left > 0 && !s.Bridged:

@@ -42,7 +42,6 @@ type migrating struct {
 	drained  int    // polls in a row without anything left
 }
 
-// bridgeKey names a bridge.
 type bridgeKey struct{ topic, channel string }
 
 func (o *migrating) run(cmd *cobra.Command) error {
@@ -87,7 +86,6 @@ func (o *migrating) loop(ctx context.Context) error {
 	}
 }
 
-// failed returns the error of a bridge that has ended.
 func (o *migrating) failed() error {
 	for key, b := range o.bridges {
 		select {

@@ -33,7 +33,6 @@ type stockCluster struct {
 	lookup   bool
 }
 
-// stockNode is one nsqd.
 type stockNode struct {
 	HTTP, TCP string
 	Topics    []api.TopicStats // durable, with durable channels
@@ -41,7 +40,6 @@ type stockNode struct {
 	Producers []api.ClientStats
 }
 
-// read reads the topology.
 func (s stockSource) read(ctx context.Context) (*stockCluster, error) {
 	c := &stockCluster{Channels: map[string][]string{}, lookup: len(s.Lookupds) > 0}
 	addresses := map[string]string{} // TCP by HTTP address; "" = not known
@@ -97,7 +95,6 @@ func (c *stockCluster) add(topic string, channels ...string) {
 
 func ephemeral(name string) bool { return strings.HasSuffix(name, "#ephemeral") }
 
-// topics lists the durable topics.
 func (c *stockCluster) topics() []string { return slices.Sorted(maps.Keys(c.Channels)) }
 
 // expected lists the channels that a topic has to have on an nsqd. Where consumers find nsqds
@@ -121,7 +118,6 @@ func namesOfChannels(t api.TopicStats) (names []string) {
 	return names
 }
 
-// lookup adds what one nsqlookupd lists.
 func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster, addresses map[string]string) error {
 	var nodes struct {
 		Producers []api.Producer `json:"producers"`
@@ -151,7 +147,6 @@ func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster
 	return nil
 }
 
-// node reads one nsqd.
 func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, error) {
 	n := stockNode{HTTP: address, TCP: tcp}
 	var info struct {

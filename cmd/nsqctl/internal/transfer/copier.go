@@ -39,7 +39,6 @@ type copyState struct {
 	Last     *copied  `json:"last,omitempty"` // the newest copy, which a target that went back has lost
 }
 
-// copied is one message in both logs.
 type copied struct {
 	Source uint64 `json:"source"`
 	Target uint64 `json:"target"`
@@ -71,7 +70,6 @@ type copier struct {
 	doubts    int64                        // puts that were repeated because their fate was unknown
 }
 
-// original is a message of the source.
 type original struct {
 	sequence uint64
 	timeNS   int64
@@ -299,7 +297,6 @@ func (p *copier) originOf(m *msgstream.Message) (o msgstream.Origin, ok bool) {
 	return o, ok && o.TopicID == p.source.TopicID && int(o.Partition) == p.log.partition
 }
 
-// origin reads the origin of one message of the target.
 func (p *copier) origin(ctx context.Context, leader string, at uint64) (o msgstream.Origin, ok bool, err error) {
 	m, there, err := p.log.message(ctx, at, leader)
 	if err != nil || !there {
@@ -402,7 +399,6 @@ func (p *copier) put(ctx context.Context, messages []msgstream.Message, channel 
 	}
 }
 
-// encode encodes messages with their origins.
 func (p *copier) encode(messages []msgstream.Message, channel string) (body []byte, origins []msgstream.Origin, err error) {
 	crc := uint32(0)
 	for i := range messages {
@@ -430,7 +426,6 @@ type appended struct {
 	Duplicate bool    `json:"duplicate"`
 }
 
-// post sends a put to one of the brokers, in turn.
 func (p *copier) post(ctx context.Context, try int, body []byte) (v appended, err error) {
 	c := p.log.client
 	address := c.Addresses[(int(p.log.partition)+try)%len(c.Addresses)]

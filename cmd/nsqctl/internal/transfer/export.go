@@ -63,7 +63,6 @@ the record before it, so import notices a stream that is torn or altered.`,
 	return cmd
 }
 
-// exporting is one export.
 type exporting struct {
 	t                 *cli.Target
 	topic, file, from string
@@ -135,7 +134,6 @@ func replaceable(name string) (string, error) {
 	return filepath.EvalSymlinks(name)
 }
 
-// write writes the stream.
 func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstream.End, err error) {
 	v, topic, there, err := o.t.Topic(ctx, o.topic)
 	if err != nil {
@@ -189,7 +187,6 @@ func (o *exporting) info(ctx context.Context, v api.ClusterView, topic api.Topic
 	return info, ends.Err()
 }
 
-// partition writes the messages of a partition.
 func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p msgstream.PartitionInfo, channels []msgstream.Channel) error {
 	if err := o.deferredBefore(ctx, w, n, p.First, channels); err != nil {
 		return err

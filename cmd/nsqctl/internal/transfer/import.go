@@ -60,7 +60,6 @@ Not kept: message ids, sequences, times of publication, counts of attempts.`,
 	return cmd
 }
 
-// streaming is one import.
 type streaming struct {
 	t               *cli.Target
 	topic           string
@@ -79,7 +78,6 @@ type streaming struct {
 	report     importedReport
 }
 
-// importedReport is the JSON of an import.
 type importedReport struct {
 	Topic    string            `json:"topic"`
 	Cluster  string            `json:"from_cluster"`
@@ -93,7 +91,6 @@ type importedReport struct {
 	Notes    []string          `json:"notes,omitempty"`
 }
 
-// importedChannel is a channel of the stream at the target.
 type importedChannel struct {
 	Channel string `json:"channel"`
 	Created bool   `json:"created"`
@@ -167,7 +164,6 @@ func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error)
 	}
 }
 
-// publish copies the messages, then the channels.
 func (o *streaming) publish(ctx context.Context) error {
 	view, err := ensureCopy(ctx, &o.t.Client, o.topic, len(o.info.Partitions), o.info.Ordered)
 	if err != nil {

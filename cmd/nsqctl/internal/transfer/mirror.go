@@ -80,7 +80,6 @@ func (m *mirrorCommand) prepare(patterns []string) error {
 	return nil
 }
 
-// matches reports whether a topic is mirrored.
 func (m *mirrorCommand) matches(topic string) bool {
 	if strings.HasSuffix(topic, "#ephemeral") {
 		return false

@@ -28,13 +28,11 @@ const (
 	behindReads = 3
 )
 
-// linkKey names a link.
 type linkKey struct {
 	topic     string
 	partition int
 }
 
-// mirrorLink copies one partition.
 type mirrorLink struct {
 	o       *mirroring
 	from    partitionLog // of the source
@@ -78,7 +76,6 @@ func (l *mirrorLink) String() string {
 	return fmt.Sprintf("topic %s, partition %d", l.from.topic, l.from.partition)
 }
 
-// report prints a line about the partition.
 func (l *mirrorLink) report(format string, args ...any) {
 	l.o.say.Report(fmt.Sprintf("%v: ", l) + fmt.Sprintf(format, args...))
 }

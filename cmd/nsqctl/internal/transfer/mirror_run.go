@@ -326,7 +326,6 @@ func finishedBelow(channels []msgstream.Channel, x api.ChannelPosition) (below u
 	return 0, false
 }
 
-// save writes the state file.
 func (o *mirroring) save() error {
 	for key, l := range o.links {
 		switch at := o.progress.Topics[key.topic].Partitions; {
@@ -348,7 +347,6 @@ func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
 	return all, lag
 }
 
-// finish prints the counts.
 func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	all, lag := o.counts()
 	caughtUp := err == nil && o.caughtUp >= caughtUpPolls
@@ -410,7 +408,6 @@ func loadMirror(name string) (*mirrorProgress, error) {
 	return s, err
 }
 
-// mirrorMetric is one metric of a link.
 type mirrorMetric struct {
 	name, help string
 	kind       prometheus.ValueType

@@ -28,7 +28,6 @@ type partitionLog struct {
 	partition int
 }
 
-// logPage is a part of a log.
 type logPage struct {
 	Start    uint64 // the first message that the log has
 	End      uint64 // behind the last committed one
@@ -38,7 +37,6 @@ type logPage struct {
 	Mark, NextMark string
 }
 
-// leader is the broker that leads the partition.
 func (l partitionLog) leader(ctx context.Context) (string, error) {
 	_, topic, there, err := l.client.Topic(ctx, l.topic)
 	switch {
@@ -133,7 +131,6 @@ func (l partitionLog) message(ctx context.Context, sequence uint64, leader strin
 	return page.Messages[0], true, nil
 }
 
-// channelPositions reads the positions of a topic's channels.
 func channelPositions(ctx context.Context, c *brokerapi.Client, topic string) ([]api.ChannelPosition, error) {
 	var v struct {
 		Positions []api.ChannelPosition `json:"positions"`

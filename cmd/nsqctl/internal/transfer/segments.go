@@ -17,7 +17,6 @@ type segment struct {
 // segments are sorted by Target and do not overlap there. A message of the source may be in several.
 type segments []segment
 
-// add maps one message.
 func (s *segments) add(source, target uint64) {
 	if n := len(*s); n > 0 {
 		last := &(*s)[n-1]

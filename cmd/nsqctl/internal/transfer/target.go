@@ -121,7 +121,6 @@ func ensureCopiedChannel(ctx context.Context, c *brokerapi.Client, topic string,
 	return true, err
 }
 
-// policyArguments are those of POST /v1/channel/policy.
 func policyArguments(topic, channel string, p msgstream.Policy) url.Values {
 	q := url.Values{"topic": {topic}, "channel": {channel}, "max_attempts": {fmt.Sprint(p.MaxAttempts)}}
 	if p.DeadLetterTopic != "" {
@@ -183,7 +182,6 @@ func (b *copyBatcher) add(m *msgstream.Message) error {
 	return nil
 }
 
-// flush publishes the gathered messages.
 func (b *copyBatcher) flush() error {
 	if len(b.messages) == 0 {
 		return nil
