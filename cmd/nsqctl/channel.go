@@ -83,15 +83,9 @@ func newChannelDeferred(t *cli.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("limit", fmt.Sprint(limit))
-			var v struct {
-				Messages []api.DeferredMessage `json:"messages"`
-			}
-			if err := t.GetAny(cmd.Context(), "/v1/channel/deferred", q, &v); err != nil {
-				return err
-			}
-			return cli.Print(cmd, t, v.Messages, func(w io.Writer) {
+			return cli.ShowList(cmd, t, "/v1/channel/deferred", q, "messages", func(w io.Writer, messages []api.DeferredMessage) {
 				fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
-				for _, m := range v.Messages {
+				for _, m := range messages {
 					fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
 				}
 			})

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -95,23 +96,15 @@ func newMan() *cobra.Command {
 			if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: header, Path: args[0], CommandSeparator: "-"}); err != nil {
 				return err
 			}
-			return brokerPage(filepath.Join(args[0], "nsqd.8"), date, version)
+			var broker bytes.Buffer
+			if err := config.Manual(&broker, date, version); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(args[0], "nsqd.8"), broker.Bytes(), 0o644)
 		},
 	}
 	cmd.Flags().StringVar(&version, "product-version", "", "version at the foot of the pages")
 	return cmd
-}
-
-func brokerPage(name string, date time.Time, version string) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := config.Manual(f, date, version); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
 }
 
 // sourceDate returns the time of SOURCE_DATE_EPOCH, which makes a build reproducible.

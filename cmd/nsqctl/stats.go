@@ -151,17 +151,17 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 			silent[b.Name] = string(b.Name) + " is dead"
 			continue
 		}
-		var s struct {
-			Topics []api.TopicStats `json:"topics"`
-		}
-		if err := t.Get(cmd.Context(), t.Address(b), "/stats", q, &s); err != nil {
+		one := t.Client
+		one.Addresses = []string{t.Address(b)}
+		reported, err := brokerapi.List[api.TopicStats](cmd.Context(), &one, "/stats", q, "topics")
+		if err != nil {
 			if brokerapi.Status(err) != 0 {
 				return nil, fmt.Errorf("%s: %w", b.Name, err)
 			}
 			silent[b.Name] = fmt.Sprintf("%s: %v", b.Name, err)
 			continue
 		}
-		for _, x := range s.Topics {
+		for _, x := range reported {
 			all = append(all, brokerTopic{Broker: string(b.Name), TopicStats: x})
 		}
 	}
@@ -190,7 +190,7 @@ func unknownTopics(v api.ClusterView, silent map[ident.Node]string, only string)
 		}
 		for _, reason := range slices.Sorted(maps.Keys(led)) {
 			out = append(out, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
-				Unknown: fmt.Sprintf("%s (partitions: %d)", reason, led[reason])})
+				Unknown: fmt.Sprintf("%s (%s)", reason, cli.Count(led[reason], "partition"))})
 		}
 	}
 	return out

@@ -112,14 +112,8 @@ has on disk.`,
 			if sort != "" {
 				return listTopics(cmd, t, sort, limit)
 			}
-			var v struct {
-				Topics []string `json:"topics"`
-			}
-			if err := t.GetAny(cmd.Context(), "/topics", nil, &v); err != nil {
-				return err
-			}
-			return cli.Print(cmd, t, v.Topics, func(w io.Writer) {
-				for _, name := range v.Topics {
+			return cli.ShowList(cmd, t, "/topics", nil, "topics", func(w io.Writer, names []string) {
+				for _, name := range names {
 					fmt.Fprintln(w, name)
 				}
 			})

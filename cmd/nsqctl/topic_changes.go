@@ -162,13 +162,7 @@ into the future.`,
 		Example: `  nsqctl topic trash
   nsqctl topic trash -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v struct {
-				Topics []api.TrashedTopic `json:"topics"`
-			}
-			if err := t.GetAny(cmd.Context(), "/v1/topic/trash", nil, &v); err != nil {
-				return err
-			}
-			return cli.Print(cmd, t, v.Topics, func(w io.Writer) { printTrash(w, v.Topics) })
+			return cli.ShowList(cmd, t, "/v1/topic/trash", nil, "topics", printTrash)
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
@@ -165,11 +166,7 @@ func newUserList(t *cli.Target) *cobra.Command {
 		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
 		Example: `  nsqctl user list -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			users, err := users(cmd, t)
-			if err != nil {
-				return err
-			}
-			return cli.Print(cmd, t, users, func(w io.Writer) {
+			return cli.ShowList(cmd, t, userList, nil, "users", func(w io.Writer, users []httpapi.UserView) {
 				fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
 				for _, u := range users {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
@@ -199,13 +196,7 @@ func quotaText(q access.Quota, used api.Usage) string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
-func users(cmd *cobra.Command, t *cli.Target) ([]httpapi.UserView, error) {
-	var answer struct {
-		Users []httpapi.UserView `json:"users"`
-	}
-	err := t.GetAny(cmd.Context(), "/v1/user/list", nil, &answer)
-	return answer.Users, err
-}
+const userList = "/v1/user/list"
 
 func newACL(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
@@ -260,7 +251,7 @@ func newACLList(t *cli.Target) *cobra.Command {
 		Short:   "the rights of all users, or of one",
 		Example: `  nsqctl acl list shop-writer`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			users, err := users(cmd, t)
+			users, err := brokerapi.List[httpapi.UserView](cmd.Context(), &t.Client, userList, nil, "users")
 			if err != nil {
 				return err
 			}

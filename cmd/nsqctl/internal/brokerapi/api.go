@@ -263,13 +263,19 @@ func (c *Client) Topic(ctx context.Context, topic string) (v api.ClusterView, t 
 	return v, t, false, err
 }
 
+// List reads an answer that is a list in a field.
+func List[E any](ctx context.Context, c *Client, path string, query url.Values, field string) (list []E, err error) {
+	var answer map[string]json.RawMessage
+	if err := c.GetAny(ctx, path, query, &answer); err != nil || answer[field] == nil {
+		return nil, err
+	}
+	err = decode(answer[field], nil, path, &list)
+	return list, err
+}
+
 // Channels lists the durable channels of a topic.
 func (c *Client) Channels(ctx context.Context, topic string) ([]api.ChannelView, error) {
-	var v struct {
-		Channels []api.ChannelView `json:"channels"`
-	}
-	err := c.GetAny(ctx, "/v1/topic/channels", url.Values{"topic": {topic}}, &v)
-	return v.Channels, err
+	return List[api.ChannelView](ctx, c, "/v1/topic/channels", url.Values{"topic": {topic}}, "channels")
 }
 
 // reason is a failure of the network in an operator's words.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -129,19 +130,15 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	var answer struct {
-		Topics   []string `json:"topics"`
-		Channels []string `json:"channels"`
-	}
-	switch word {
-	case "TOPIC":
-		_ = t.GetAny(ctx, "/topics", nil, &answer)
-		return answer.Topics, true
-	case "CHANNEL":
-		if len(args) > 0 {
-			_ = t.GetAny(ctx, "/channels", url.Values{"topic": args[:1]}, &answer)
-		}
-		return answer.Channels, true
+	switch {
+	case word == "TOPIC":
+		names, _ = brokerapi.List[string](ctx, &t.Client, "/topics", nil, "topics")
+		return names, true
+	case word == "CHANNEL" && len(args) > 0:
+		names, _ = brokerapi.List[string](ctx, &t.Client, "/channels", url.Values{"topic": args[:1]}, "channels")
+		return names, true
+	case word == "CHANNEL":
+		return nil, true
 	}
 	v, _ := t.Cluster(ctx)
 	for _, b := range v.Brokers {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -205,6 +206,15 @@ func Show[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text 
 		return err
 	}
 	return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
+}
+
+// ShowList is Show for an answer that is a list in a field: it prints the list.
+func ShowList[E any](cmd *cobra.Command, t *Target, path string, q url.Values, field string, text func(w io.Writer, list []E)) error {
+	list, err := brokerapi.List[E](cmd.Context(), &t.Client, path, q, field)
+	if err != nil {
+		return err
+	}
+	return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
 }
 
 // ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers whose part is missing on

@@ -132,9 +132,5 @@ func (l partitionLog) message(ctx context.Context, sequence uint64, leader strin
 }
 
 func channelPositions(ctx context.Context, c *brokerapi.Client, topic string) ([]api.ChannelPosition, error) {
-	var v struct {
-		Positions []api.ChannelPosition `json:"positions"`
-	}
-	err := c.GetAny(ctx, "/v1/topic/positions", url.Values{"topic": {topic}}, &v)
-	return v.Positions, err
+	return brokerapi.List[api.ChannelPosition](ctx, c, "/v1/topic/positions", url.Values{"topic": {topic}}, "positions")
 }
