@@ -200,7 +200,7 @@ repeats. POSITION is earliest, latest, a time (RFC 3339, how long ago, such as
 partition and a time in the future are refused, and nothing is moved. On a
 terminal it shows the numbers first, and asks.
 
-A skipped message is not finished, and the channel does not deliver it any more.
+A skipped message is not finished, and the channel no longer delivers it.
 A repeated message was finished or passed before, or is older than the channel,
 and the channel delivers it again. Messages that retention has removed count in
 neither number.`,

@@ -173,7 +173,7 @@ func (c *digestCursor) load(ctx context.Context, end int64) (err error) {
 	return err
 }
 
-// batch is the present one; nil at an end, or at that of the replica.
+// batch returns the current batch; nil at the given end, or at the end of the replica.
 func (c *digestCursor) batch(end int64) *replicaBatch {
 	if c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end {
 		return nil
@@ -181,7 +181,7 @@ func (c *digestCursor) batch(end int64) *replicaBatch {
 	return &c.page.Batches[c.at]
 }
 
-// compare returns the first difference below an end, "" if there is none.
+// compare returns the first difference below an end, or "".
 func compare(ctx context.Context, cursors []*digestCursor, end int64) (problem string, compared int64, err error) {
 	for {
 		start := int64(0)

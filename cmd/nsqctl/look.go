@@ -14,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
-// The commands of this file print what the pages of the console show: the answers of /v1/console/….
+// The commands of this file print the answers of /v1/console/…, which the pages of the console show.
 
 func newChannelList(t *cli.Target) *cobra.Command {
 	var sort, search string
@@ -61,7 +61,7 @@ func printChannels(w io.Writer, v console.Channels) {
 func newChannelDescribe(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe TOPIC CHANNEL",
-		Short:   "a channel's lag, oldest message, dead letters, and its consumers with the messages that they hold",
+		Short:   "a channel's lag, oldest message, dead letters, and its consumers with their messages in flight",
 		Example: `  nsqctl channel describe orders billing`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			missing := func(d console.ChannelDetail) []console.Unreachable { return d.Unreachable }

@@ -61,7 +61,7 @@ func newRoot() *cobra.Command {
 every channel and answers for the whole cluster. Without addresses it uses the
 brokers of ./data/cluster.json, which "make run" and "nsqctl dev" write, or else
 a broker at the default ports. Each global flag has an environment variable
-(--token-file: $LOCKSTEP_TOKEN_FILE), and "nsqctl profile" keeps them under names.
+(--token-file: $LOCKSTEP_TOKEN_FILE), and "nsqctl profile" saves them under names.
 
 ` + cli.ExitCodesHelp
 	root.Example = `  nsqctl dev --nodes 3 --data-dir ./data          # a cluster on loopback

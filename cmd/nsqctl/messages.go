@@ -40,8 +40,8 @@ func newPeek(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peek TOPIC",
 		Short: "print messages without consuming them",
-		Long: `peek reads the log of a topic: all retained messages, consumed or not. It has
-no effect on channels. --node reads the replica on one broker. With
+		Long: `peek reads the log of a topic: all retained messages, consumed or not. It does not
+affect channels. --node reads the replica on one broker. With
 --uncommitted that includes messages beyond its committed end, as after an
 unclean recovery: no consumer receives them, and they may be removed later.`,
 		Example: `  nsqctl peek orders -n 3
@@ -161,7 +161,7 @@ func newTrace(t *cli.Target) *cobra.Command {
 		Short: "show where a message is",
 		Long: `trace shows the state of one message, as the leader of its partition has it now: in
 the log, and in every channel. Nothing is recorded for it, so it has no history:
-a finished message does not say who finished it. The id is that of nsqctl tail,
+it is unknown which consumer finished a message. The id is that of nsqctl tail,
 peek and the client.`,
 		Example: `  nsqctl trace 5a10000000000000 --topic orders`,
 		RunE: func(cmd *cobra.Command, args []string) error {

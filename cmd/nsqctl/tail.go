@@ -227,8 +227,8 @@ func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string)
 	}
 }
 
-// lookupAddresses are where the brokers of tail answer HTTP. Of a broker whose TCP address alone is given, the HTTP
-// port is the next one, as by default.
+// lookupAddresses are the HTTP addresses of the brokers of tail. If only the TCP address of a broker is given, its HTTP port
+// is the next one, as by default.
 func lookupAddresses(cmd *cobra.Command, t *cli.Target, lookupd string) []string {
 	switch {
 	case lookupd != "":

@@ -46,7 +46,7 @@ func newReplication(t *cli.Target) *cobra.Command {
 		Short: "change the replication factor or the minimum of in-sync replicas of a topic",
 		Long: `replication changes the number of replicas of each partition, and the number of
 them that must be in sync for a put. Replicas are added or removed one partition
-after the other; a higher minimum holds for a partition as soon as that many
+after the other; a higher minimum applies to a partition as soon as that many
 replicas are in sync.`,
 		Example: `  nsqctl topic replication orders --replication-factor 3 --min-in-sync 2 --wait 1h`,
 	}
@@ -77,14 +77,14 @@ they are. All channels, with their pauses, are in the new partitions before the
 first message is.
 
 Later messages of a key may go to another partition than earlier ones, so the order
-of the messages of a key is not kept across the change. To keep it: stop the
+of the messages of a key is lost at the change. To preserve it, stop the
 producers, wait until the channels are empty, raise the number, start the producers.
 Ordered topics are refused without --reorder for that reason.
 
 So is a topic that recognises messages by their content: one that was published
-before the change and is published again after it may be stored again. Let nobody
-publish for the topic's dedupe window before the change. The same holds for messages
-with ids, of which the topic does not know whether it has any.`,
+before the change and is published again after it may be stored again. Stop all
+producers for the topic's dedupe window before the change. The same is true for messages
+with ids, and the topic cannot tell whether it has any.`,
 		Example: `  nsqctl topic partitions orders 8`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
@@ -95,7 +95,7 @@ with ids, of which the topic does not know whether it has any.`,
 			return changeTopic(cmd, t, "/v1/topic/partitions", q)
 		},
 	}
-	cmd.Flags().Bool("reorder", false, "also for an ordered topic, or one with --dedupe content: its channels are empty and nobody publishes, or it does not matter")
+	cmd.Flags().Bool("reorder", false, "also for an ordered topic, or one with --dedupe content: its channels are empty and no client publishes, or the order does not matter")
 	return cmd
 }
 

@@ -29,8 +29,9 @@ func newUser(t *cli.Target) *cobra.Command {
 		Long: `A cluster without users is open: every client may do everything. The first user
 must be an administrator. It takes a secret, which each broker keeps in the file
 first-admin.token of its data path: on a broker's machine nsqctl reads it itself, as
-root or as the broker's user; elsewhere give a copy with --token-file. From then on every client needs a token (or a certificate), and may do what its
-user was granted with "nsqctl acl grant".
+root or as the broker's user; elsewhere give a copy with --token-file. From then on
+every client needs a token (or a certificate), and has the rights that its user was
+granted with "nsqctl acl grant".
 
 A token is shown once. Producers and consumers send it as their AUTH secret
 (go-nsq: Config.AuthSecret), HTTP clients as "Authorization: Bearer TOKEN", and
@@ -46,12 +47,12 @@ grant something to all of them, such as metrics to a Prometheus without a token.
 func newUserCreate(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "create a user; prints its token, which is kept nowhere",
+		Short: "create a user; prints its token, which is not stored",
 		Long: `create makes a user without rights, or with --admin one that administers the
 cluster. With --certificate the user has no token: it is the client whose
 certificate has this common name (brokers with --tls-client-auth-policy
 require-verify). A TCP client that must send some AUTH secret sends the word
-certificate then.`,
+"certificate".`,
 		Example: `  nsqctl user create root --admin --write-token root.token    # the first one, on a broker's machine
   nsqctl --token-file root.token user create shop-writer
   nsqctl --token-file root.token user create prometheus && nsqctl --token-file root.token acl grant prometheus --cluster observe
@@ -90,8 +91,8 @@ func newUserQuota(t *cli.Target) *cobra.Command {
 		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
 		Long: `quota changes the numbers that are given; 0 is no limit. Topics, partitions and
 durable channels are those that the user created and that are still there. A creation
-beyond them is refused ("quota reached"); nothing that is there goes. A user of whom
-nothing was set may create 1,000 topics with 10,000 partitions, and 10,000 channels; one
+beyond them is refused ("quota reached"); nothing is deleted. A user without a
+quota may create 1,000 topics with 10,000 partitions, and 10,000 channels; one
 that administers the cluster has no limit. A user with a limit of topics creates 100 at
 once and 5 a second afterwards, at each broker ("rate limited").
 
@@ -282,7 +283,7 @@ func newAudit(t *cli.Target) *cobra.Command {
 		Short: "the last administrative actions on one broker",
 		Long: `audit lists the last 1,000 administrative actions that came to the first broker
 that answers: when, by which identity, from where, what, and with which result.
-Each broker keeps its own; all of them are in the brokers' logs too (audit=true).`,
+Each broker has its own list; all actions are in the brokers' logs too (audit=true).`,
 		Example: `  nsqctl audit --nsqd-http-address n1:4151`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v httpapi.AuditView

@@ -2,7 +2,7 @@
 // TLS that is required rather than offered, and measurements in which the client's own work must not count. nsqctl
 // publishes with it, and the benchmarks publish and consume. Consumers of nsqctl use go-nsq.
 //
-// A connection does not reconnect, and knows no topics: its user writes commands and reads frames.
+// A connection does not reconnect, and has no state of topics: its user writes commands and reads frames.
 //
 // # Invariants
 //
@@ -59,7 +59,7 @@ type Dialer struct {
 type Conn struct {
 	net.Conn
 	R    *bufio.Reader
-	W    *bufio.Writer // it keeps its first error until Flush
+	W    *bufio.Writer // Flush returns the first error of all writes
 	head [8]byte       // with W
 }
 

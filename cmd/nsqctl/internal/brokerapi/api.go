@@ -287,8 +287,8 @@ type reason struct {
 func (r *reason) Error() string { return r.text }
 func (r *reason) Unwrap() error { return r.cause }
 
-// Reason says what is wrong with an address, and what to look at, where Go says which of its functions
-// failed. The result wraps err. Other errors come back as they are.
+// Reason explains a network error to an operator: what is wrong with the address, and what to check. The result wraps err.
+// Other errors are returned unchanged.
 func Reason(err error) error {
 	if text := reasonOf(err); text != "" {
 		return &reason{text, err}
@@ -311,7 +311,7 @@ func reasonOf(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there: the broker is not started, or has another address"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return "there is no way to this address from here"
+		return "no route to this address"
 	case errors.As(err, &name) && name.IsNotFound:
 		return "there is no host " + name.Name
 	case errors.As(err, &name):
@@ -319,15 +319,15 @@ func reasonOf(err error) string {
 	case errors.As(err, &address):
 		return "this is no address: it must be host:port"
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return "what listens there does not speak TLS: it may be a port without TLS"
+		return "the listener does not speak TLS: it may be a port without TLS"
 	case errors.As(err, &peer):
 		return "its certificate is not trusted: " + certificateFault(peer.Err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "it closed the connection without an answer: it may need TLS, or be another port"
+		return "it closed the connection without an answer: it may require TLS, or be another port"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "it does not answer in time"
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		return "what listens there does not speak HTTP: it may be the TCP port (by default HTTP has 4151, TCP 4150)"
+		return "the listener does not speak HTTP: it may be the TCP port (by default HTTP has 4151, TCP 4150)"
 	case errors.As(err, &request):
 		return request.Err.Error()
 	}

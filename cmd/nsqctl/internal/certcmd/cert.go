@@ -1,7 +1,7 @@
 // Package certcmd has the commands of nsqctl that issue certificates: an authority, and the certificates of brokers and of
 // clients that brokers require.
 //
-// It asks no broker, and keeps no list of what it has issued: a certificate is revoked by a new authority.
+// It asks no broker, and does not record issued certificates: a certificate is revoked by a new authority.
 //
 // # Invariants
 //
@@ -39,8 +39,8 @@ func NewCert(t *cli.Target) *cobra.Command {
 		Use:   "cert",
 		Short: "make an authority, and the certificates of brokers and clients",
 		Long: `cert makes what brokers require of certificates, with the right names and usages. It
-asks no broker, so it can run on a machine of its own. Keep ca.key there: with it anybody
-is a broker. Private keys are readable by you alone, and no file is replaced.`,
+asks no broker, so it can run on a separate machine. Store ca.key there: it can certify
+any broker. Private keys are readable by you alone, and no file is replaced.`,
 	}
 	cmd.AddCommand(newAuthorityCommand(t), newBrokerCommand(t), newClientCommand(t))
 	return cmd
@@ -174,10 +174,10 @@ func validHosts(hosts, also []string) error {
 			return fmt.Errorf("%q: must be the host name of a broker, in small letters and without a port; an address goes into --also", host)
 		}
 		if slices.Contains(hosts[:i], host) {
-			return fmt.Errorf("%s stands there twice", host)
+			return fmt.Errorf("%s is given twice", host)
 		}
 		if slices.Contains(also, host) {
-			return fmt.Errorf("--also=%s: with the name of a broker another broker could pose as this one", host)
+			return fmt.Errorf("--also=%s: another broker could then pose as this one", host)
 		}
 	}
 	for _, name := range also {

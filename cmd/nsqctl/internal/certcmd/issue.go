@@ -150,14 +150,14 @@ func write(folders []string, files []file) (err error) {
 	}()
 	for _, dir := range folders {
 		if err := os.Mkdir(dir, folder); err != nil {
-			return kept(dir, err)
+			return explain(dir, err)
 		}
 		made = append(made, dir)
 	}
 	for _, f := range files {
 		to, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
 		if err != nil {
-			return kept(f.path, err)
+			return explain(f.path, err)
 		}
 		made = append(made, f.path)
 		_, err = to.Write(f.text)
@@ -168,8 +168,8 @@ func write(folders []string, files []file) (err error) {
 	return nil
 }
 
-// kept explains why nothing was written.
-func kept(path string, err error) error {
+// explain says why nothing was written.
+func explain(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists, and nothing is replaced: move it away, or give another folder (now %s)", path, filepath.Dir(path))
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// completionTimeout bounds what a shell waits for names.
+// completionTimeout bounds how long a shell waits for names.
 const completionTimeout = 2 * time.Second
 
 // VersionLine describes the build of nsqctl.
@@ -43,7 +43,7 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	f.StringSliceVar(&t.TCP, "nsqd-tcp-address", []string{tcpAddress}, "TCP address of a broker; may be repeated, the next is used when one fails")
 	f.StringSliceVar(&t.Addresses, "nsqd-http-address", []string{HTTPAddress}, "HTTP address of any broker, with TLS its HTTPS address ("+httpsAddress+"); may be repeated, the next is asked when one does not answer")
 	f.StringVarP(&t.Output, "output", "o", "text", "text (or table), wide, json or yaml")
-	f.String("profile", "", "settings that \"nsqctl profile\" keeps; empty: those of \"profile use\"")
+	f.String("profile", "", "profile to use (nsqctl profile); empty: the one that \"profile use\" chose")
 	t.Security.flags(f)
 	root.AddCommand(commands...)
 	root.SetVersionTemplate("nsqctl: {{.Version}}\n")
@@ -59,7 +59,7 @@ func NewRoot(t *Target, commands ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// complete gives a command, and all below it, what every command has.
+// complete adds what all commands share to a command and its subcommands.
 func (t *Target) complete(cmd *cobra.Command) {
 	markUsage(cmd)
 	t.formatOutput(cmd)
@@ -116,7 +116,7 @@ func (t *Target) completeNames(cmd *cobra.Command) {
 	}
 }
 
-// namesOf returns the names that an argument may have. Without an answer in time there are none.
+// namesOf returns the possible names of an argument; none without an answer in time.
 func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names []string, known bool) {
 	if word != "TOPIC" && word != "CHANNEL" && word != "BROKER" {
 		return nil, false

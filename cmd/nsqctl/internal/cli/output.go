@@ -73,7 +73,7 @@ func (t *Target) structure(cmd *cobra.Command, run func() error) error {
 	return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
 }
 
-// Written is an output that keeps its first error: no command has to look at each write.
+// Written is an output that remembers its first error, so that commands need not check each write.
 type Written struct {
 	To     io.Writer
 	Failed func() // called after the first error; nil: nothing is called
@@ -82,7 +82,7 @@ type Written struct {
 	err error
 }
 
-// Write implements io.Writer. After an error nothing is written any more.
+// Write implements io.Writer. After an error nothing more is written.
 func (w *Written) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *structured) convert() error {
 	}
 }
 
-// close passes on what was no JSON.
+// close passes on a rest that is not JSON.
 func (s *structured) close() error {
 	rest := bytes.TrimSpace(s.open.Bytes())
 	if len(rest) == 0 {
@@ -189,7 +189,8 @@ func plain(v any) any {
 	return v
 }
 
-// Print prints v: as JSON, or by text, in whose lines tabs separate the columns of tables. The output reports its own errors.
+// Print prints v as JSON, or as the text that text writes; tabs separate the columns of its tables. The output reports its
+// own errors.
 func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
 	if t.Output == "json" {
 		return PrintJSON(cmd.OutOrStdout(), v)
@@ -217,7 +218,7 @@ func ShowList[E any](cmd *cobra.Command, t *Target, path string, q url.Values, f
 	return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
 }
 
-// ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers whose part is missing on
+// ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers that did not answer on
 // standard error.
 func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, missing func(T) []console.Unreachable, text func(io.Writer, T)) error {
 	return Show(cmd, t, path, q, func(w io.Writer, answer T) {

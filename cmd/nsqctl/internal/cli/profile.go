@@ -72,7 +72,7 @@ func (p profiles) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// notInProfiles are the global flags that a profile does not keep: itself, and a secret.
+// notInProfiles are the global flags that a profile cannot have: itself, and a secret.
 var notInProfiles = []string{"profile", "auth-secret"}
 
 func variable(flag string) string {
@@ -119,18 +119,18 @@ func defaults(cmd *cobra.Command) error {
 	return nil
 }
 
-// NewProfile returns the command that keeps the profiles.
+// NewProfile returns the command that manages profiles.
 func NewProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
-		Short: "keep the addresses and certificates of clusters under names",
-		Long: `A profile keeps global flags, such as the addresses of a cluster, under a name.
+		Short: "save the addresses and certificates of clusters under names",
+		Long: `A profile saves global flags, such as the addresses of a cluster, under a name.
 --profile or $LOCKSTEP_PROFILE chooses one for a command, "profile use" for all.
-A flag is stronger than its environment variable (--nsqd-http-address:
-$LOCKSTEP_NSQD_HTTP_ADDRESS), which is stronger than the profile.
+A flag overrides its environment variable (--nsqd-http-address:
+$LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
 
-Profiles are kept in lockstep/nsqctl.toml of the user's configuration directory.
-They keep the path of a token's file, and no secrets.`,
+Profiles are in lockstep/nsqctl.toml in the user's configuration directory.
+They have the path of a token's file, and no secrets.`,
 	}
 	cmd.AddCommand(newProfileSet(), newProfileUse(), newProfileList(t), newProfileDelete())
 	return cmd
@@ -139,7 +139,7 @@ They keep the path of a token's file, and no secrets.`,
 func newProfileSet() *cobra.Command {
 	return &cobra.Command{
 		Use:     "set NAME",
-		Short:   "make a profile of the global flags of this command, or change it",
+		Short:   "save the global flags of this command as a profile, or change it",
 		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeProfiles(nil, func(p *profiles) error {
@@ -165,7 +165,7 @@ func newProfileSet() *cobra.Command {
 func newProfileUse() *cobra.Command {
 	return &cobra.Command{
 		Use:     "use [NAME]",
-		Short:   "use a profile for all commands that name none; without a name none",
+		Short:   "use a profile by default; without a name use none",
 		Example: "  nsqctl profile use staging",
 		RunE: func(_ *cobra.Command, args []string) error {
 			return changeProfiles(args, func(p *profiles) error {

@@ -28,12 +28,12 @@ func newDrain(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain BROKER",
 		Short: "move leaderships, or replicas too, away from a broker before its maintenance",
-		Long: `drain transfers the leaderships of a broker to other in-sync replicas, and keeps
-leaderships and new replicas from it until "broker undrain". With --replicas its
+		Long: `drain transfers the leaderships of a broker to other in-sync replicas. The broker
+gets no leaderships and no new replicas until "broker undrain". With --replicas its
 replicas move to other brokers, too, a few at a time. The broker stays a member of
 the cluster: to remove it permanently, use "broker decommission".
 
-The cluster keeps the request in its metadata: it outlives a crash of any broker,
+The cluster stores the request in its metadata: it survives a crash of any broker,
 and a restart of the drained one. A drained broker leads a partition only while no
 other in-sync replica lives, and for about a second after an election that it won.
 A new topic has a replica on it only if too few other brokers run.`,

@@ -35,7 +35,7 @@ func WaitFlag(cmd *cobra.Command) {
 	cmd.Flags().Duration("wait", 0, "wait up to this time until the change is done, and print the open steps")
 }
 
-// planned is what a command with a plan prints as JSON.
+// planned is the JSON of a command with a plan.
 type planned struct {
 	Plan   *api.Plan `json:"plan"`
 	Result string    `json:"result"`

@@ -135,9 +135,9 @@ func newSafeToStop(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "safe-to-stop BROKER",
 		Short: "may this broker be stopped now? exit code 0: yes, 1: no, with the reasons",
-		Long: `safe-to-stop looks at every partition with a replica on the broker: without it, would
+		Long: `safe-to-stop checks every partition with a replica on the broker: without it, would
 the partition refuse puts, have no leader, or have its messages on one disk alone?
-The answer holds for this moment: ask again before each broker of a rolling restart.`,
+The answer is valid for this moment: ask again before each broker of a rolling restart.`,
 		Example: `  nsqctl cluster safe-to-stop n2 && ssh n2 systemctl restart nsqd`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := t.Cluster(cmd.Context())

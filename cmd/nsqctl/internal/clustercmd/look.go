@@ -23,8 +23,8 @@ func newClusterEvents(t *cli.Target) *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "what changed: elections, in-sync sets, brokers, alarms, and who did what",
-		Long: `events lists the events that all brokers keep in memory for 24 hours, the newest
+		Short: "changes: elections, in-sync sets, brokers, alarms, and administrative actions",
+		Long: `events lists the events of the last 24 hours, which all brokers have in memory, the newest
 last. Administrative actions (kind audit) are listed for administrators of the
 cluster, from all brokers, with the user and the address.
 
@@ -68,8 +68,8 @@ func newBrokerList(t *cli.Target) *cobra.Command {
 		Use:   "list",
 		Short: "state, load, latencies, refused puts, disk and etcd of each broker",
 		Long: `list prints a line for each broker. Rates and latencies are those of the last ten
-seconds; a latency without a put is "-". BEHIND is the longest time for which the
-broker's replicas kept other leaders waiting: a high PUT P99 of one broker and a high
+seconds; a latency without a put is "-". BEHIND is the longest time for which
+other leaders waited for the broker's replicas: a high PUT P99 of one broker and a high
 BEHIND of another mean that the other is slow. REFUSED counts the puts of the broker's
 clients that were not answered OK since it started, and the second table says why.
 A broker that does not answer has unknown numbers.`,

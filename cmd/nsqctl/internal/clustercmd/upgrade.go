@@ -21,7 +21,7 @@ func newUpgrade(t *cli.Target) *cobra.Command {
 		Use:   "status",
 		Short: "the build and feature level of every broker, and the next step",
 		Long: `status prints the build of every broker and the feature level that it has, the level
-that the cluster uses, the brokers that hold it back, and the next step of an upgrade.
+that the cluster uses, the brokers that block it, and the next step of an upgrade.
 
 Exit codes: 0 all brokers run one build and the cluster uses its feature level; 1 an
 upgrade is under way, or a broker does not run; 3 no broker answers.`,
@@ -88,7 +88,7 @@ func judgeUpgrade(v api.ClusterView, builds []build) upgrade {
 	for _, b := range u.Brokers {
 		switch {
 		case !b.Alive && b.FeatureLevel < u.Newest:
-			u.wait("%s does not run, and its last build has feature level %d: it holds the level at %d", b.Broker, b.FeatureLevel, u.Reaches)
+			u.wait("%s does not run, and its last build has feature level %d: the level stays at %d", b.Broker, b.FeatureLevel, u.Reaches)
 		case !b.Alive:
 			u.wait("%s does not run", b.Broker)
 		case b.Error != "":

@@ -1,14 +1,14 @@
 // Package devcmd has the commands of nsqctl that run processes on this machine for development and tests: dev with its
 // verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd.
 //
-// It starts and stops brokers through internal/test/devcluster, and no broker by itself: one that ended stays down until
-// "dev start". It uses no client protocol.
+// It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays down
+// until "dev start". It uses no client protocol.
 //
 // # Invariants
 //
 //  1. A verb without a name and without --all changes no broker.
 //  2. An unknown verb starts no cluster: an argument of dev is a flag of the brokers behind "--".
-//  3. A wait for brokers says which of them it waits for, and why.
+//  3. A wait for brokers names the brokers that are not ready, and the reasons.
 package devcmd
 
 import (
@@ -43,7 +43,7 @@ func NewDev() *cobra.Command {
 		Use:   "dev [-- flags for every nsqd]",
 		Short: "run a cluster on loopback until Ctrl-C",
 		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
-"ready" when puts are accepted. It does not restart brokers, but says when one ends or
+"ready" when puts are accepted. It does not restart brokers, but reports when one ends or
 is started again: to test a failure, use "dev kill" and "dev start". Ctrl-C stops all
 brokers.
 

@@ -89,7 +89,7 @@ func startBridge(o bridgeOptions) (*bridge, error) {
 	return b, nil
 }
 
-// connect consumes from an nsqd, too; one that is connected stays so.
+// connect also consumes from an nsqd, unless it does already.
 func (b *bridge) connect(tcp string) error {
 	if err := b.consumer.ConnectToNSQD(tcp); err != nil && !errors.Is(err, nsq.ErrAlreadyConnected) {
 		return err

@@ -41,7 +41,7 @@ writes them there when it stops, without their delay. Paused topics and channels
 It publishes at least all messages that this nsqd would deliver after a restart, also
 after kill -9: an unfinished record at the end of a file is left out, as nsqd does, and
 messages behind the positions of the metadata are included. Messages that nsqd
-had only in memory when it was killed are in no file. Not kept: message ids, times of
+had only in memory when it was killed are in no file. Lost: message ids, times of
 publication, counts of attempts.
 
 The data path stays as it is, but for the state file (--state): after an interruption the

@@ -11,10 +11,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// errNotKnown means that a cluster did not say how many messages a topic has had.
-var errNotKnown = errors.New("the number of messages is not known")
+// errNotKnown means that the cluster did not report how many messages a topic has had.
+var errNotKnown = errors.New("the number of messages is unknown")
 
-// errNotListed means that a broker does not know a topic that was created.
+// errNotListed means that a broker has not seen a new topic yet.
 var errNotListed = errors.New("the cluster does not list a topic that was created")
 
 // importProgress is the content of the state file of an import.
@@ -67,12 +67,12 @@ func (s *importProgress) unchanged(p *stockdata.Path) error {
 	}
 	for name, print := range now {
 		if s.Queues[name] != print {
-			return fmt.Errorf("an nsqd has changed the queue %s since this import began: the rest cannot be told from what is published; to publish everything again, delete this file", name)
+			return fmt.Errorf("an nsqd has changed the queue %s since this import began: the rest cannot be distinguished from the published messages; to publish everything again, delete this file", name)
 		}
 	}
 	for name := range s.Queues {
 		if _, there := now[name]; !there {
-			return fmt.Errorf("the queue %s is gone since this import began; to publish everything again, delete this file", name)
+			return fmt.Errorf("the queue %s has disappeared since this import began; to publish everything again, delete this file", name)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func NewMigrate(t *cli.Target) *cobra.Command {
 
   1. nsqctl migrate run creates the topics and channels in Lockstep, and moves each
      channel's messages to that channel there, until you stop it.
-  2. Meanwhile move the consumers to Lockstep, one after the other, in any order. A
+  2. Move the consumers to Lockstep, one after the other, in any order. A
      consumer that is still at NSQ and the bridge share the channel.
   3. Then move the producers, one after the other.
   4. nsqctl migrate status shows what is left. When nothing is, stop the nsqds.
@@ -225,7 +225,7 @@ func (s *migrationStatus) next() string {
 	case s.Left > 0:
 		return fmt.Sprintf("wait: %s left", cli.Count(s.Left, "message"))
 	}
-	return "nothing is left: stop the nsqds when no producer uses their HTTP API any more"
+	return "nothing is left: stop the nsqds when producers no longer use their HTTP API"
 }
 
 func (s *migrationStatus) print(w io.Writer) {
@@ -257,7 +257,7 @@ func newMigrateRun(t *cli.Target, source *stockSide) *cobra.Command {
 		Long: `run creates all durable topics and channels of the stock cluster in Lockstep, with
 their pauses. Then it consumes each channel of each nsqd, and publishes every message in
 Lockstep for that channel alone. It finishes a message at the nsqd only after the OK of
-Lockstep, so none is lost. It looks for new topics, channels and nsqds every --poll.
+Lockstep, so none is lost. It checks for new topics, channels and nsqds every --poll.
 
 It may be stopped (Ctrl-C, kill -9) and started again at any time: its progress is that
 of the channels at the nsqds. After kill -9 the messages that were in flight, at most
@@ -266,12 +266,12 @@ of the channels at the nsqds. After kill -9 the messages that were in flight, at
 If Lockstep does not answer, run waits for it, and the messages wait at the nsqds. It ends
 with an error if Lockstep refuses a message permanently, such as one above its --max-msg-size.
 
-Messages keep their body. Not kept: message ids, times of publication, counts of attempts. A
+Messages keep their body. Lost: message ids, times of publication, counts of attempts. A
 deferred message is moved when it is due. An address of --from-… may begin with https://.
 
 A topic without a channel keeps its messages at the nsqds. With --unread run drains
 such topics by a channel of its own, ` + unreadChannel + `, for all channels that the topic
-will have in Lockstep: use it when no consumer will create a channel at NSQ any more.`,
+will have in Lockstep: use it when consumers will no longer create channels at NSQ.`,
 		Example: `  nsqctl migrate run --from-lookupd-http-address lookup1:4161,lookup2:4161 --nsqd-tcp-address ls1:4150,ls2:4150 --nsqd-http-address ls1:4151,ls2:4151
   nsqctl migrate run --from-nsqd-http-address nsq1:4151 --until-drained     # at the end: returns when nothing is left`,
 		Args: cobra.NoArgs,

@@ -62,10 +62,10 @@ func (o *migrating) run(cmd *cobra.Command) error {
 	}))
 }
 
-// loop looks at the stock cluster until ctx ends, a bridge fails, or nothing is left.
+// loop polls the stock cluster until ctx ends, a bridge fails, or nothing is left.
 func (o *migrating) loop(ctx context.Context) error {
 	for first := true; ; first = false {
-		switch err := o.look(ctx); {
+		switch err := o.refresh(ctx); {
 		case ctx.Err() != nil:
 			return nil // Ctrl-C is the way to stop it
 		case err != nil && first:
@@ -97,8 +97,8 @@ func (o *migrating) failed() error {
 	return nil
 }
 
-// look reads the stock cluster, creates what is missing in Lockstep, and starts bridges.
-func (o *migrating) look(ctx context.Context) error {
+// refresh reads the stock cluster, creates what is missing in Lockstep, and starts bridges.
+func (o *migrating) refresh(ctx context.Context) error {
 	c, err := o.source.read(ctx)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol: it keeps a window of
+// Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol: it has a window of
 // unanswered puts over one connection (internal/nsqclient says why that is not go-nsq), and continues at the next address
 // when a broker fails.
 //

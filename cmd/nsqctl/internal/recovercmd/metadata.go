@@ -43,7 +43,7 @@ func (s stopped) recoverMetadata(ctx context.Context, raise int) (topics int, co
 	defer release()
 	dir := filepath.Join(s.dataPath, "etcd")
 	if !etcd.Exists(dir) {
-		return 0, "", fmt.Errorf("%s holds no member of an embedded etcd", dir)
+		return 0, "", fmt.Errorf("%s has no member of an embedded etcd", dir)
 	}
 	copied = fmt.Sprintf("%s.before-recovery-%d", dir, time.Now().Unix())
 	if err := etcd.Copy(copied, dir); err != nil {

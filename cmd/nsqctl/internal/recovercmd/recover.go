@@ -141,14 +141,14 @@ func printPartitionState(w io.Writer, r partitionState) {
 		fmt.Fprintln(w, "\nthe metadata is older than these replicas, because a backup of it was restored: no replica can lead in a past epoch")
 	}
 	b := r.Replicas[best]
-	holds := fmt.Sprintf("%s holds the most: messages 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
+	most := fmt.Sprintf("%s has the most messages: 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
 	if b.End == 0 {
-		holds = "no replica that answers holds a message. Everything acknowledged is lost"
+		most = "no replica that answers has a message. Everything acknowledged is lost"
 	}
 	fmt.Fprintf(w, `
 %s
 if you continue with %s:
 
   nsqctl recover topic %s --partition %d --from %s --confirm %s/%d
-`, holds, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
+`, most, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
 }

@@ -111,7 +111,7 @@ func (s stopped) vouch() error {
 	}
 	defer release()
 	if node.Record().Boot == 0 {
-		return fmt.Errorf("%s holds no node.json of a broker that has run", s.dataPath)
+		return fmt.Errorf("%s has no node.json of a broker that has run", s.dataPath)
 	}
 	marks, err := nodefile.Mark(s.dataPath)
 	if err != nil {

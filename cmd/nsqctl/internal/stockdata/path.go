@@ -16,10 +16,10 @@ import (
 )
 
 var (
-	// ErrInUse means that a process holds the lock of the data path.
+	// ErrInUse means that a process has locked the data path.
 	ErrInUse = errors.New("a running nsqd uses it: stop that nsqd first")
 	// ErrFork means that the fork youzan/nsq has written the data path.
-	ErrFork = errors.New("it is a data path of the fork youzan/nsq, whose format is another one: let that nsqd run, and move its messages with a consumer")
+	ErrFork = errors.New("it is a data path of the fork youzan/nsq, which has a different format: let that nsqd run, and move its messages with a consumer")
 	// ErrNoData means that the directory has no nsqd.dat.
 	ErrNoData = errors.New("no nsqd.dat: it is not the data path of a stock nsqd 1.x")
 )
@@ -35,7 +35,7 @@ type Path struct {
 	lock    *os.File
 }
 
-// Topic is a durable topic. Its own queue holds the messages that no channel has received yet.
+// Topic is a durable topic. Its own queue has the messages that no channel has received yet.
 type Topic struct {
 	Name     string
 	Paused   bool

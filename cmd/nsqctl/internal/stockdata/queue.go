@@ -48,7 +48,7 @@ type Message struct {
 	Body     []byte
 }
 
-// Damage is a part of a file that holds no readable record.
+// Damage is a part of a file without a readable record.
 type Damage struct {
 	File   string // without its directory
 	Offset int64

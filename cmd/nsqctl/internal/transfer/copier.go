@@ -33,7 +33,7 @@ const (
 // copyState is the progress of a partition's copies.
 type copyState struct {
 	Next     uint64   `json:"next"` // the first message of the source that is not in the target
-	End      uint64   `json:"end"`  // behind the last message of the target that was looked at
+	End      uint64   `json:"end"`  // behind the last message of the target that was read
 	Segments segments `json:"segments"`
 	Mark     string   `json:"mark,omitempty"` // identifies the source's log up to Next (logPage); "": not known
 	Last     *copied  `json:"last,omitempty"` // the newest copy, which a target that went back has lost
@@ -84,7 +84,7 @@ func newCopier(to partitionLog, source msgstream.Origin, saved copyState, report
 	}
 }
 
-// state returns what the partition knows.
+// state returns the progress to be saved.
 func (p *copier) state() copyState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *copier) state() copyState {
 	return x
 }
 
-// copierView is what the goroutines beside the one that copies see of a copier.
+// copierView is a consistent view of a copier for any goroutine.
 type copierView struct {
 	next             uint64 // the first message of the source that is not in the target
 	mark             string // identifies the source's log up to next; "": not known
@@ -188,7 +188,7 @@ func join(spans []api.SequenceSpan, from, to uint64) []api.SequenceSpan {
 	return spans
 }
 
-// forget removes what is known of the target below a position that no channel needs.
+// forget drops the copies below a position of the target that no channel needs.
 func (p *copier) forget(below uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +218,7 @@ func (p *copier) hasLocked(m *msgstream.Message, channel string) bool {
 	return there
 }
 
-// resume reads the target's log from the last known place to its end. It is errWentBack if the target has lost
+// resume reads the target's log from the last known place to its end. The error is errWentBack if the target has lost
 // copies.
 func (p *copier) resume(ctx context.Context) error {
 	if err := p.verify(ctx); err != nil {
@@ -409,7 +409,7 @@ func (p *copier) encode(messages []msgstream.Message, channel string) (body []by
 		if header := msgstream.WithOrigin(m.Header, o); len(header) <= maxHeader {
 			m.Header = header
 		} else if channel != "" {
-			return nil, nil, fmt.Errorf("message %d of partition %d: its header of %d bytes has no room for the channel", m.Sequence, m.Partition, len(m.Header))
+			return nil, nil, fmt.Errorf("message %d of partition %d: its header of %d bytes leaves no space for the channel", m.Sequence, m.Partition, len(m.Header))
 		}
 		m.DeferredOnly = false
 		if body, crc, err = msgstream.AppendMessage(body, crc, &m); err != nil {
@@ -440,8 +440,8 @@ func (p *copier) post(ctx context.Context, try int, body []byte) (v appended, er
 	return v, nil
 }
 
-// stored notes a put that is committed. Messages before it that were not looked at are of others, or of
-// an earlier attempt.
+// stored notes a put that is committed. Messages before it that were not read yet come from others,
+// or from an earlier attempt.
 func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.Origin) error {
 	if first < p.End { // it has lost messages there
 		return errWentBack
@@ -522,7 +522,7 @@ func (p *copier) find(ctx context.Context, origins []msgstream.Origin) (bool, er
 	return there, nil
 }
 
-// gone reports whether a request met a topic that does not exist, or another one of its name.
+// gone reports whether the topic of a request does not exist, or was created again under the same name.
 func gone(err error) bool { return brokerapi.Status(err) == http.StatusNotFound }
 
 // inDoubt reports whether a failed put may be stored: all but a connection that was never made and

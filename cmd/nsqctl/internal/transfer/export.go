@@ -33,7 +33,7 @@ func NewExport(t *cli.Target) *cobra.Command {
 		Short: "write a topic as a checksummed stream, for import",
 		Long: `export writes the retained messages of a topic, consumed or not, with their sequences,
 times, headers and deadlines, and its durable channels with their positions, to a file or
-to stdout. It has no effect on the topic. nsqctl import reads the stream;
+to stdout. It does not affect the topic. nsqctl import reads the stream;
 docs/reference/export-format.md describes it.
 
 The stream ends with the last message that is committed when export begins. A channel's

@@ -39,7 +39,7 @@ Every copy has the header ##origin, the place of its original. After an interrup
 reads the topic and publishes what is missing: repeated, it publishes nothing. A put
 without an answer is repeated. If it was stored after all, the topic recognises that within
 its dedupe window; after it the messages of that put, at most --batch, may be there twice.
-Not kept: message ids, sequences, times of publication, counts of attempts.`,
+Lost: message ids, sequences, times of publication, counts of attempts.`,
 		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
   nsqctl import orders.lsx
   gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,

@@ -32,7 +32,7 @@ func NewMirror(t *cli.Target) *cobra.Command {
   nsqctl mirror status    shows how far it is
 
 The flags --from-… name the source; --nsqd-http-address names the brokers of the target.
-docs/guide/mirror.md has the steps, what is kept, and what a mirror does after a failure.`,
+docs/guide/mirror.md has the steps, what is preserved, and how a mirror behaves after a failure.`,
 	}
 	m.flags(cmd.PersistentFlags())
 	cmd.AddCommand(newMirrorRun(m), newMirrorStatus(m))
@@ -65,7 +65,7 @@ func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 func (m *mirrorCommand) prepare(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return cli.Usage("%q is no pattern: * stands for any part of a name", p)
+			return cli.Usage("%q is not a pattern: * stands for any part of a name", p)
 		}
 	}
 	m.patterns = patterns
@@ -118,7 +118,7 @@ func newMirrorRun(m *mirrorCommand) *cobra.Command {
 		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions,
 in order, and the durable channels with their positions. It creates missing topics, partitions and
 channels at the target, also later ones. A put that the target refuses, such as a message that is too
-large for it, is repeated every 10 s and holds up its partition alone. Both sides may fail or be cut off at any time: run waits
+large for it, is repeated every 10 s and delays its partition alone. Both sides may fail or be cut off at any time: run waits
 and continues with the next message. Every message is copied once: a put without an answer is
 repeated, and the target recognises it within the dedupe window of the topic. After the window
 the messages of that put, at most --batch for each partition, may be there twice.

@@ -180,7 +180,7 @@ func (l *mirrorLink) settle(ctx context.Context) (more bool, err error) {
 	}
 	if lost := l.p.settle(page.Start); lost > 0 {
 		l.rewinds.Add(1)
-		l.report("the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the target keeps %d that the source no longer has", lost)
+		l.report("the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the target still has %d that the source no longer has", lost)
 	}
 	l.ready.Store(true)
 	return false, nil

@@ -61,7 +61,7 @@ type mirroring struct {
 	puts                      context.Context
 }
 
-// mirrorCounts are what finish prints of links.
+// mirrorCounts are the totals of links.
 type mirrorCounts struct {
 	copied, skipped, doubts, rewinds int64
 	missed                           uint64
@@ -223,7 +223,7 @@ func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
 	if topic.Ordered || topic.Dedupe == option.DedupeContent {
-		q.Set("reorder", "true") // as at the source: the copies keep their partitions
+		q.Set("reorder", "true") // as at the source: the copies stay in their partitions
 	}
 	return o.t.PostAny(ctx, "/v1/topic/partitions", q, nil)
 }
