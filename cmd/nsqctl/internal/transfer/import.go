@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/time/rate"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -45,8 +44,8 @@ Lost: message ids, sequences, times of publication, counts of attempts.`,
   gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.batch < 1 || o.rate < 0 {
-				return cli.Usage("--batch must be at least 1, --max-rate at least 0")
+			if err := o.valid(); err != nil {
+				return err
 			}
 			return o.run(cmd, args[0])
 		},
@@ -54,18 +53,15 @@ Lost: message ids, sequences, times of publication, counts of attempts.`,
 	f := cmd.Flags()
 	f.StringVar(&o.topic, "topic", "", "topic to publish to; empty: that of the stream")
 	f.BoolVar(&o.dry, "dry-run", false, "verify and count only")
-	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
-	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put")
-	f.IntVar(&o.rate, "max-rate", 0, "messages a second; 0: no limit")
+	o.flags(f)
 	return cmd
 }
 
 type streaming struct {
-	t               *cli.Target
-	topic           string
-	dry, noChannels bool
-	terminal        bool
-	batch, rate     int
+	t             *cli.Target
+	topic         string
+	dry, terminal bool
+	copyOptions
 
 	id         ident.TopicID // of the topic that receives the messages
 	in         *os.File
@@ -73,7 +69,6 @@ type streaming struct {
 	end        msgstream.End
 	channels   []msgstream.Channel
 	partitions []*copier
-	limit      *rate.Limiter
 	say        *cli.Reporter
 	report     importedReport
 }
@@ -173,7 +168,6 @@ func (o *streaming) publish(ctx context.Context) error {
 	if o.info.Ordered && !view.Ordered {
 		o.note("topic %s was ordered and %s is not: channels that consumers create deliver its messages in any order", o.info.Topic, o.topic)
 	}
-	o.limit = limiter(o.rate, o.batch)
 	for n := range o.info.Partitions {
 		to := partitionLog{&o.t.Client, o.topic, view.ID, n}
 		p := newCopier(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copyState{}, o.say.Report)
@@ -219,7 +213,7 @@ func (o *streaming) copyEach(ctx context.Context, channel string, count *int64, 
 // putter returns the function that publishes a batch, and counts its messages.
 func (o *streaming) putter(ctx context.Context, channel string, count *int64) func([]msgstream.Message, int) error {
 	return func(messages []msgstream.Message, _ int) error {
-		if err := o.limit.WaitN(ctx, len(messages)); err != nil {
+		if err := o.messageLimit.WaitN(ctx, len(messages)); err != nil {
 			return err
 		}
 		if err := o.partitions[messages[0].Partition].append(ctx, messages, channel); err != nil {

@@ -34,7 +34,7 @@ func NewMirror(t *cli.Target) *cobra.Command {
 The flags --from-… name the source; --nsqd-http-address names the brokers of the target.
 docs/guide/mirror.md has the steps, what is preserved, and how a mirror behaves after a failure.`,
 	}
-	m.flags(cmd.PersistentFlags())
+	m.sourceFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newMirrorRun(m), newMirrorStatus(m))
 	return cmd
 }
@@ -53,7 +53,7 @@ type sourceSide struct {
 	cli.Security
 }
 
-func (m *mirrorCommand) flags(f *pflag.FlagSet) {
+func (m *mirrorCommand) sourceFlags(f *pflag.FlagSet) {
 	s := &m.from
 	f.StringSliceVar(&s.Addresses, "from-http-address", nil, "HTTP address of a broker of the source, with TLS its HTTPS address; may be repeated, the next is asked when one does not answer")
 	s.TLSFlags(f, "from-", "HTTP", "the source")
@@ -138,20 +138,21 @@ to Prometheus.`,
 			if err := m.prepare(args); err != nil {
 				return err
 			}
-			if o.batch < 1 || o.rate < 0 || o.bytesRate < 0 || o.poll <= 0 || o.first != "earliest" && o.first != "latest" {
-				return cli.Usage("--batch must be at least 1, the rates at least 0, --poll more than 0, --from earliest or latest")
+			if o.bytesRate < 0 || o.poll <= 0 || o.first != "earliest" && o.first != "latest" {
+				return cli.Usage("--max-bytes-rate must be at least 0, --poll more than 0, --from earliest or latest")
+			}
+			if err := o.valid(); err != nil {
+				return err
 			}
 			return o.run(cmd)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.first, "from", "earliest", "where a topic begins that was never mirrored: earliest or latest")
-	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put, and in flight for each partition")
-	f.IntVar(&o.rate, "max-rate", 0, "messages a second over all topics; 0: no limit")
+	o.flags(f)
 	f.IntVar(&o.bytesRate, "max-bytes-rate", 0, "bytes of bodies a second over all topics; 0: no limit")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "how often topics and the positions of channels are read")
 	f.BoolVar(&o.untilCaughtUp, "until-caught-up", false, "end when nothing was left for three polls")
-	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "address for GET /metrics, such as 127.0.0.1:9130; empty: none")
 	return cmd
 }

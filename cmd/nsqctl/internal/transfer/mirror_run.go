@@ -42,23 +42,24 @@ const (
 // mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
 type mirroring struct {
 	*mirrorCommand
-	first                     string
-	batch, rate, bytesRate    int
-	poll                      time.Duration
-	untilCaughtUp, noChannels bool
-	metricsAddress            string
-	say                       *cli.Reporter
-	source                    string // its name
-	progress                  *mirrorProgress
-	links                     map[linkKey]*mirrorLink
-	linksMu                   sync.Mutex   // the metrics read links
-	past                      mirrorCounts // of links that have ended
-	messageLimit, byteLimit   *rate.Limiter
-	failed                    chan error
-	running                   sync.WaitGroup
-	began                     time.Time
-	caughtUp                  int // polls in a row
-	puts                      context.Context
+	first string
+	copyOptions
+	bytesRate      int
+	poll           time.Duration
+	untilCaughtUp  bool
+	metricsAddress string
+	say            *cli.Reporter
+	source         string // its name
+	progress       *mirrorProgress
+	links          map[linkKey]*mirrorLink
+	linksMu        sync.Mutex   // the metrics read links
+	past           mirrorCounts // of links that have ended
+	byteLimit      *rate.Limiter
+	failed         chan error
+	running        sync.WaitGroup
+	began          time.Time
+	caughtUp       int // polls in a row
+	puts           context.Context
 }
 
 // mirrorCounts are the totals of links.
@@ -94,7 +95,7 @@ func (o *mirroring) run(cmd *cobra.Command) error {
 		return err
 	}
 	o.links, o.failed = map[linkKey]*mirrorLink{}, make(chan error, 1)
-	o.messageLimit, o.byteLimit = limiter(o.rate, o.batch), limiter(o.bytesRate, max(copyBatchBytes, maxMirrored))
+	o.byteLimit = limiter(o.bytesRate, max(copyBatchBytes, maxMirrored))
 	stopMetrics, err := o.serveMetrics()
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/time/rate"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
@@ -189,6 +190,27 @@ func (b *copyBatcher) flush() error {
 	err := b.put(b.messages, b.bytes)
 	b.messages, b.bytes = nil, 0
 	return err
+}
+
+// copyOptions are the settings that import and mirror share.
+type copyOptions struct {
+	batch, rate  int
+	noChannels   bool
+	messageLimit *rate.Limiter // set by valid
+}
+
+func (o *copyOptions) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
+	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put of a partition")
+	f.IntVar(&o.rate, "max-rate", 0, "messages a second over all topics; 0: no limit")
+}
+
+func (o *copyOptions) valid() error {
+	if o.batch < 1 || o.rate < 0 {
+		return cli.Usage("--batch must be at least 1, --max-rate at least 0")
+	}
+	o.messageLimit = limiter(o.rate, o.batch)
+	return nil
 }
 
 // limiter admits so many a second; 0: no limit.
