@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
@@ -167,4 +168,29 @@ func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []ap
 		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(api.Printable(c.Filter), "-"))
 	}
 	return w.Flush()
+}
+
+func lag(seconds float64) time.Duration {
+	return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
+}
+
+// listTopics prints the topics with their numbers, sorted.
+func listTopics(cmd *cobra.Command, t *cli.Target, sort string, limit int) error {
+	missing := func(v console.Topics) []console.Unreachable { return v.Unreachable }
+	return cli.ShowConsole(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, missing, func(w io.Writer, v console.Topics) {
+		size := func(n *float64) string {
+			if n == nil {
+				return "unknown"
+			}
+			return cli.Size(*n)
+		}
+		fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
+		for _, x := range v.Topics {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n",
+				x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
+		}
+		if rest := v.Matched - len(v.Topics); rest > 0 {
+			fmt.Fprintf(w, "and %d more: -n\n", rest)
+		}
+	})
 }

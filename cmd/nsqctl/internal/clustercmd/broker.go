@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -140,4 +142,81 @@ func listInvitations(cmd *cobra.Command, t *cli.Target) error {
 			fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
 		}
 	})
+}
+
+func newBrokerList(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "state, load, latencies, refused puts, disk and etcd of each broker",
+		Long: `list prints a line for each broker. Rates and latencies are those of the last ten
+seconds; a latency without a put is "-". BEHIND is the longest time for which
+other leaders waited for the broker's replicas: a high PUT P99 of one broker and a high
+BEHIND of another mean that the other is slow. REFUSED counts the puts of the broker's
+clients that were not answered OK since it started, and the second table says why.
+A broker that does not answer has unknown numbers.`,
+		Example: `  nsqctl broker list
+  nsqctl broker list -o json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			missing := func(v console.Brokers) []console.Unreachable { return v.Unreachable }
+			return cli.ShowConsole(cmd, t, "/v1/console/brokers", nil, missing, func(w io.Writer, v console.Brokers) { printBrokers(w, v.Brokers) })
+		},
+	}
+}
+
+func printBrokers(w io.Writer, list []console.Broker) {
+	fmt.Fprintln(w, "BROKER\tSTATE\tLEADS\tREPLICAS\tPUT/S\tPUT P99\tSYNC P99\tBEHIND\tREFUSED\tCONNECTIONS\tDISK USED\tDISK FREE\tETCD")
+	refusals := ""
+	for _, b := range list {
+		behind := "unknown"
+		if b.BehindSeconds != nil {
+			behind = fmt.Sprintf("%.0f ms", *b.BehindSeconds*1000)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t", b.Name, brokerState(b), b.Leads, b.Replicas)
+		if b.Live == nil {
+			fmt.Fprintf(w, "unknown\tunknown\tunknown\t%s\tunknown\tunknown\tunknown\tunknown\tunknown\n", behind)
+			continue
+		}
+		refused := 0.0
+		for _, why := range slices.Sorted(maps.Keys(b.Refused)) {
+			refused += b.Refused[why]
+			refusals += fmt.Sprintf("%s\t%.0f\t%s\n", b.Name, b.Refused[why], why)
+		}
+		free := "unknown"
+		if b.DiskFreeBytes != nil {
+			free = cli.Size(float64(*b.DiskFreeBytes))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\t%s\n",
+			cli.Known(b.Puts, "%.0f"), latency(b.PutP99MS), latency(b.SyncP99MS), behind, refused, b.Connections, cli.Size(float64(b.DiskDataBytes)), free, b.Etcd)
+	}
+	if refusals != "" {
+		fmt.Fprint(w, "\nBROKER\tPUTS\tNOT ANSWERED OK BECAUSE\n", refusals)
+	}
+}
+
+func brokerState(b console.Broker) string {
+	switch {
+	case b.Hangs:
+		return "hangs"
+	case b.Unreachable:
+		return "unreachable"
+	case !b.Alive:
+		return "dead"
+	case b.LowSpace:
+		return "disk full"
+	case !b.Answered:
+		return "silent"
+	case b.Leaving:
+		return "leaving"
+	case b.Drain != "":
+		return "drained of " + b.Drain
+	}
+	return "alive"
+}
+
+// latency writes milliseconds; without a put in the last step there are none.
+func latency(ms *float64) string {
+	if ms == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", *ms)
 }

@@ -20,13 +20,17 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
@@ -188,4 +192,50 @@ users are in "nsqctl user list".`,
 			})
 		},
 	}
+}
+
+func newClusterEvents(t *cli.Target) *cobra.Command {
+	var since time.Duration
+	var kinds, topic, broker string
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "changes: elections, in-sync sets, brokers, alarms, and administrative actions",
+		Long: `events lists the events of the last 24 hours, which all brokers have in memory, the newest
+last. Administrative actions (kind audit) are listed for administrators of the
+cluster, from all brokers, with the user and the address.
+
+Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
+		Example: `  nsqctl cluster events                                # of the last hour
+  nsqctl cluster events --since 24h --kind topic,audit --topic orders
+  nsqctl cluster events --broker n2`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := url.Values{"since_ms": {fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli())}, "limit": {fmt.Sprint(limit)}}
+			for name, value := range map[string]string{"kind": kinds, "topic": topic, "broker": broker} {
+				if value != "" {
+					q.Set(name, value)
+				}
+			}
+			missing := func(v console.Events) []console.Unreachable { return v.Unreachable }
+			return cli.ShowConsole(cmd, t, "/v1/console/events", q, missing, func(w io.Writer, v console.Events) {
+				if !v.Complete {
+					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
+				}
+				for _, e := range slices.Backward(v.Events) {
+					by := ""
+					if e.Identity != "" {
+						by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
+				}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&since, "since", time.Hour, "events of this time")
+	f.StringVar(&kinds, "kind", "", "only these kinds, separated by commas")
+	f.StringVar(&topic, "topic", "", "only events of this topic")
+	f.StringVar(&broker, "broker", "", "only events about this broker")
+	f.IntVarP(&limit, "limit", "n", 200, "largest number of events, 1 to 1000")
+	return cmd
 }

@@ -55,7 +55,6 @@ compares the latter two, and the growth of the topics' logs.`,
 		Example: `  nsqctl import-nsqd /var/lib/nsqd --dry-run     # read and count, connect to no broker
   nsqctl import-nsqd /var/lib/nsqd
   nsqctl import-nsqd /mnt/readonly/nsqd --state ./nsqd1.json`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.t, o.cmd = t, cmd
 			if o.stateFile == "" {

@@ -78,7 +78,6 @@ connected to an nsqd by TCP; a producer that uses HTTP is not visible.
 It changes nothing. NEXT names the next step of the migration.`,
 		Example: `  nsqctl migrate status --from-lookupd-http-address lookup1:4161
   nsqctl migrate status --from-nsqd-http-address nsq1:4151,nsq2:4151 -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := source.prepare(); err != nil {
 				return err
@@ -274,7 +273,6 @@ such topics by a channel of its own, ` + unreadChannel + `, for all channels tha
 will have in Lockstep: use it when consumers will no longer create channels at NSQ.`,
 		Example: `  nsqctl migrate run --from-lookupd-http-address lookup1:4161,lookup2:4161 --nsqd-tcp-address ls1:4150,ls2:4150 --nsqd-http-address ls1:4151,ls2:4151
   nsqctl migrate run --from-nsqd-http-address nsq1:4151 --until-drained     # at the end: returns when nothing is left`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := source.prepare(); err != nil {
 				return err

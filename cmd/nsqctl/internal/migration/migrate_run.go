@@ -158,7 +158,7 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 		if err != nil {
 			return err
 		}
-		if created && pausedEverywhere(c, topic, channel) {
+		if created && c.paused[key] {
 			if err := pause(ctx, o.t, topic, channel); err != nil {
 				return err
 			}
@@ -166,24 +166,6 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 		o.known[key] = true
 	}
 	return nil
-}
-
-// pausedEverywhere reports whether all nsqds with a channel have paused it.
-func pausedEverywhere(c *stockCluster, topic, channel string) bool {
-	found := false
-	for _, n := range c.Nodes {
-		for _, t := range n.Topics {
-			for _, ch := range t.Channels {
-				if t.TopicName == topic && ch.ChannelName == channel {
-					if !ch.Paused {
-						return false
-					}
-					found = true
-				}
-			}
-		}
-	}
-	return found
 }
 
 // connect bridges the channels of a topic on one nsqd.

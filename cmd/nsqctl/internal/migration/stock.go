@@ -30,6 +30,7 @@ type stockSource struct {
 type stockCluster struct {
 	Nodes    []stockNode         // by HTTP address
 	Channels map[string][]string // durable channels by durable topic, of all nsqds and nsqlookupds
+	paused   map[bridgeKey]bool  // channels that all their nsqds have paused
 	lookup   bool
 }
 
@@ -41,7 +42,7 @@ type stockNode struct {
 }
 
 func (s stockSource) read(ctx context.Context) (*stockCluster, error) {
-	c := &stockCluster{Channels: map[string][]string{}, lookup: len(s.Lookupds) > 0}
+	c := &stockCluster{Channels: map[string][]string{}, paused: map[bridgeKey]bool{}, lookup: len(s.Lookupds) > 0}
 	addresses := map[string]string{} // TCP by HTTP address; "" = not known
 	for _, a := range s.NSQDs {
 		addresses[a] = ""
@@ -72,6 +73,9 @@ func (s stockSource) read(ctx context.Context) (*stockCluster, error) {
 			c.add(t.TopicName)
 			for _, ch := range t.Channels {
 				c.add(t.TopicName, ch.ChannelName)
+				key := bridgeKey{t.TopicName, ch.ChannelName}
+				paused, seen := c.paused[key]
+				c.paused[key] = ch.Paused && (paused || !seen)
 			}
 		}
 	}

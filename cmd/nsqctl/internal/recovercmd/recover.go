@@ -83,7 +83,6 @@ still accept puts, which then are lost too.`,
 		Example: `  nsqctl recover topic orders --partition 3
   nsqctl recover topic orders --partition 3 --from n3 --confirm orders/3
   nsqctl recover topic orders --partition 3 --discard n1 --confirm orders/3`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}}
 			if from != "" && discard != "" {

@@ -46,7 +46,6 @@ the record before it, so import notices a stream that is torn or altered.`,
 		Example: `  nsqctl export orders --file orders.lsx
   nsqctl export orders | gzip >orders.lsx.gz
   nsqctl export orders --nsqd-http-address old:4151 | nsqctl import - --nsqd-http-address new:4151`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.topic = args[0]
 			var err error

@@ -42,7 +42,6 @@ Lost: message ids, sequences, times of publication, counts of attempts.`,
 		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
   nsqctl import orders.lsx
   gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.valid(); err != nil {
 				return err

@@ -133,7 +133,6 @@ Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serv
 to Prometheus.`,
 		Example: `  nsqctl mirror run orders 'audit-*' --from-http-address east1:4151,east2:4151 --nsqd-http-address west1:4151,west2:4151
   nsqctl mirror run '*' --from-http-address east1:4151 --until-caught-up      # the last step of a move`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.prepare(args); err != nil {
 				return err
@@ -164,7 +163,6 @@ func newMirrorStatus(m *mirrorCommand) *cobra.Command {
 		Long: `status compares the state file of nsqctl mirror run with the source: the messages of each
 partition that were not copied when the file was written, at most a second ago while the mirror runs.`,
 		Example: `  nsqctl mirror status 'orders*' --from-http-address east1:4151 --nsqd-http-address west1:4151`,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.prepare(args); err != nil {
 				return err
