@@ -52,8 +52,12 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	if err := t.Security.load(); err != nil {
 		return err
 	}
-	if err := t.validAddresses(); err != nil {
-		return err
+	for flag, addresses := range map[string][]string{"nsqd-tcp-address": t.TCP, "nsqd-http-address": t.Addresses} {
+		for _, a := range addresses {
+			if !config.IsHostPort(a) { // such as a URL
+				return Usage("--%s=%s: must be host:port, such as %s", flag, a, HTTPAddress)
+			}
+		}
 	}
 	t.HTTP, t.TLS = t.Security.HTTPClient(), t.Security.TLSConfig != nil
 	if !cmd.Flags().Changed("nsqd-http-address") && t.Security.TLSConfig != nil {
@@ -61,21 +65,6 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	}
 	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
 		t.preferDev(cmd)
-	}
-	return nil
-}
-
-// validAddresses refuses what is no address of a broker, such as a URL.
-func (t *Target) validAddresses() error {
-	for _, given := range []struct {
-		flag      string
-		addresses []string
-	}{{"nsqd-tcp-address", t.TCP}, {"nsqd-http-address", t.Addresses}} {
-		for _, a := range given.addresses {
-			if !config.IsHostPort(a) {
-				return Usage("--%s=%s: must be host:port, such as %s", given.flag, a, HTTPAddress)
-			}
-		}
 	}
 	return nil
 }
@@ -93,19 +82,15 @@ func (t *Target) preferDev(cmd *cobra.Command) {
 		tcp = append(tcp, b.TCP)
 		web = append(web, t.Address(api.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
 	}
-	prefer := func(flag string, addresses *[]string, found []string) {
-		if cmd.Flags().Changed(flag) {
-			return
-		}
-		for _, a := range *addresses {
-			if !slices.Contains(found, a) {
-				found = append(found, a)
-			}
-		}
-		*addresses = found
+	last := func(found, addresses []string) []string {
+		return append(found, slices.DeleteFunc(addresses, func(a string) bool { return slices.Contains(found, a) })...)
 	}
-	prefer("nsqd-tcp-address", &t.TCP, tcp)
-	prefer("nsqd-http-address", &t.Addresses, web)
+	if !cmd.Flags().Changed("nsqd-tcp-address") {
+		t.TCP = last(tcp, t.TCP)
+	}
+	if !cmd.Flags().Changed("nsqd-http-address") {
+		t.Addresses = last(web, t.Addresses)
+	}
 }
 
 // CreateUser asks a broker to create a user; address "" is any broker. For the first administrator it reads the broker's

@@ -122,28 +122,25 @@ func namesOfChannels(t api.TopicStats) (names []string) {
 	return names
 }
 
+// lookup adds what one nsqlookupd lists.
 func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster, addresses map[string]string) error {
-	var nodes struct {
-		Producers []api.Producer `json:"producers"`
+	var nodes, topics, channels struct {
+		Producers        []api.Producer
+		Topics, Channels []string
 	}
-	if err := s.get(ctx, address, "/nodes", nil, &nodes); err != nil {
+	if err := s.call(ctx, http.MethodGet, address, "/nodes", nil, &nodes); err != nil {
 		return err
 	}
 	for _, p := range nodes.Producers {
 		at := net.JoinHostPort(p.BroadcastAddress, strconv.Itoa(p.HTTPPort))
 		addresses[at] = net.JoinHostPort(p.BroadcastAddress, strconv.Itoa(p.TCPPort))
 	}
-	var topics struct {
-		Topics []string `json:"topics"`
-	}
-	if err := s.get(ctx, address, "/topics", nil, &topics); err != nil {
+	if err := s.call(ctx, http.MethodGet, address, "/topics", nil, &topics); err != nil {
 		return err
 	}
 	for _, topic := range topics.Topics {
-		var channels struct {
-			Channels []string `json:"channels"`
-		}
-		if err := s.get(ctx, address, "/channels", url.Values{"topic": {topic}}, &channels); err != nil {
+		channels.Channels = nil
+		if err := s.call(ctx, http.MethodGet, address, "/channels", url.Values{"topic": {topic}}, &channels); err != nil {
 			return err
 		}
 		c.add(topic, channels.Channels...)
@@ -154,14 +151,13 @@ func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster
 func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, error) {
 	n := stockNode{HTTP: address, TCP: tcp}
 	var info struct {
-		Version   string `json:"version"`
 		Broadcast string `json:"broadcast_address"`
 		TCPPort   int    `json:"tcp_port"`
 	}
-	if err := s.get(ctx, address, "/info", nil, &info); err != nil {
+	if err := s.call(ctx, http.MethodGet, address, "/info", nil, &info); err != nil {
 		return n, err
 	}
-	if _, err := s.call(ctx, http.MethodGet, address, "/v1/cluster", nil); err == nil {
+	if err := s.call(ctx, http.MethodGet, address, "/v1/cluster", nil, nil); err == nil {
 		return n, errors.New("this is a broker of Lockstep: messages would move in a circle")
 	}
 	if n.TCP == "" { // as the given address reaches it; its broadcast address may be for others
@@ -172,7 +168,7 @@ func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, 
 		Topics    []api.TopicStats  `json:"topics"`
 		Producers []api.ClientStats `json:"producers"`
 	}
-	if err := s.get(ctx, address, "/stats", url.Values{"format": {"json"}, "include_mem": {"false"}}, &stats); err != nil {
+	if err := s.call(ctx, http.MethodGet, address, "/stats", url.Values{"format": {"json"}, "include_mem": {"false"}}, &stats); err != nil {
 		return n, err
 	}
 	n.Producers = stats.Producers
@@ -199,64 +195,54 @@ func trimScheme(address string) string {
 	return address
 }
 
-// prepareTopic creates the missing channels of a topic on an nsqd. A topic without a channel holds its
-// messages for the first one alone, so it is paused until it has all.
+// prepareTopic creates the missing channels of a topic on an nsqd. A topic without a channel delivers its
+// messages to the first channel alone, so it is paused until it has all.
 func (s stockSource) prepareTopic(ctx context.Context, n stockNode, t api.TopicStats, channels []string) error {
 	missing := slices.DeleteFunc(slices.Clone(channels), func(name string) bool { return slices.Contains(namesOfChannels(t), name) })
-	if len(missing) == 0 {
-		return nil
-	}
 	topic := url.Values{"topic": {t.TopicName}}
-	alone := len(t.Channels) == 0 && !t.Paused
+	alone := len(missing) > 0 && len(t.Channels) == 0 && !t.Paused
 	if alone {
-		if err := s.post(ctx, n.HTTP, "/topic/pause", topic); err != nil {
+		if err := s.call(ctx, http.MethodPost, n.HTTP, "/topic/pause", topic, nil); err != nil {
 			return err
 		}
 	}
 	for _, name := range missing {
-		if err := s.post(ctx, n.HTTP, "/channel/create", url.Values{"topic": {t.TopicName}, "channel": {name}}); err != nil {
+		if err := s.call(ctx, http.MethodPost, n.HTTP, "/channel/create", url.Values{"topic": {t.TopicName}, "channel": {name}}, nil); err != nil {
 			return err
 		}
 	}
 	if alone {
-		return s.post(ctx, n.HTTP, "/topic/unpause", topic)
+		return s.call(ctx, http.MethodPost, n.HTTP, "/topic/unpause", topic, nil)
 	}
 	return nil
 }
 
-func (s stockSource) get(ctx context.Context, address, path string, q url.Values, v any) error {
-	body, err := s.call(ctx, http.MethodGet, address, path, q)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s: this is not the answer of NSQ: %w", path, err)
-	}
-	return nil
-}
-
-func (s stockSource) post(ctx context.Context, address, path string, q url.Values) error {
-	_, err := s.call(ctx, http.MethodPost, address, path, q)
-	return err
-}
-
-func (s stockSource) call(ctx context.Context, method, address, path string, q url.Values) ([]byte, error) {
+// call sends a request, and decodes the answer into v, unless that is nil.
+func (s stockSource) call(ctx context.Context, method, address, path string, q url.Values, v any) error {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address+path+"?"+q.Encode(), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers without it
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
-		return nil, brokerapi.Reason(err) // the callers name the address
+		return brokerapi.Reason(err) // the callers name the address
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(body)))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(body)))
+	case v == nil:
+		return nil
 	}
-	return body, err
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s: this is not the answer of NSQ: %w", path, err)
+	}
+	return nil
 }
