@@ -91,14 +91,13 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	if err := c.StartAll(); err != nil {
-		_ = c.StopAll(StopTimeout)
-		return err
+	if err = c.StartAll(); err == nil {
+		for _, b := range c.Brokers {
+			fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
+		}
+		err = awaitReady(cmd.Context(), cmd.ErrOrStderr(), c)
 	}
-	for _, b := range c.Brokers {
-		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
-	}
-	if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c); err != nil {
+	if err != nil {
 		_ = c.StopAll(StopTimeout)
 		return err
 	}
@@ -169,7 +168,12 @@ production use an etcd cluster, or the etcd that the brokers embed.`,
 		Example: `  nsqctl etcd --data-dir /tmp/etcd &
   nsqctl dev --nodes 4 --etcd-endpoints http://127.0.0.1:2379
   nsqctl etcd --tls-cert etcd.pem --tls-key etcd.key --tls-ca ca.pem --username lockstep --password-file secret`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runEtcd(cmd, o, l) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := runEtcd(cmd, o, l); cmd.Context().Err() == nil {
+				return err
+			}
+			return nil // Ctrl-C is the way to stop it
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Name, "name", "default", "name of the member")
@@ -203,7 +207,7 @@ func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 	err = s.Wait(cmd.Context())
 	line.Clear()
 	if err != nil {
-		return unlessStopped(cmd, err)
+		return err
 	}
 	if l.user != "" {
 		secret, err := os.ReadFile(l.passwordFile)
@@ -211,7 +215,7 @@ func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 			return err
 		}
 		if err := s.RequireLogin(cmd.Context(), l.user, strings.TrimSpace(string(secret))); err != nil {
-			return unlessStopped(cmd, err)
+			return err
 		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "ready, %s\n", s.Endpoints()[0])
@@ -221,12 +225,4 @@ func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
 	case err := <-s.Err():
 		return err
 	}
-}
-
-// unlessStopped drops the error of an interrupted command: its end was requested.
-func unlessStopped(cmd *cobra.Command, err error) error {
-	if cmd.Context().Err() != nil {
-		return nil
-	}
-	return err
 }

@@ -85,7 +85,6 @@ type importing struct {
 
 // part is one queue and the channel that its messages are for.
 type part struct {
-	key            string // in the state file
 	topic, channel string // channel "": for all channels
 	own            bool   // the topic's own queue
 	queue          *stockdata.Queue
@@ -207,7 +206,8 @@ func (o *importing) begin(ctx context.Context) error {
 	}
 }
 
-// pauseOnce pauses each topic and channel that the stock nsqd has paused. It does so only once, because an operator may unpause it later.
+// pauseOnce pauses a topic or channel that the stock nsqd has paused. It does so only once, because an operator may unpause
+// it later.
 func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused bool) error {
 	key := partKey(topic, channel, channel == "")
 	if !paused || o.state.Paused[key] {
@@ -223,13 +223,13 @@ func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused
 // parts lists the queues of a topic: the channels' older messages before those of the topic.
 func parts(topic *stockdata.Topic) (all []part) {
 	for _, c := range topic.Channels {
-		all = append(all, part{partKey(topic.Name, c.Name, false), topic.Name, c.Name, false, c.Queue})
-	}
-	if len(topic.Channels) == 0 {
-		return append(all, part{partKey(topic.Name, "", true), topic.Name, "", true, topic.Queue})
+		all = append(all, part{topic.Name, c.Name, false, c.Queue})
 	}
 	for _, c := range topic.Channels {
-		all = append(all, part{partKey(topic.Name, c.Name, true), topic.Name, c.Name, true, topic.Queue})
+		all = append(all, part{topic.Name, c.Name, true, topic.Queue})
+	}
+	if len(all) == 0 {
+		all = append(all, part{topic.Name, "", true, topic.Queue})
 	}
 	return all
 }
@@ -244,13 +244,11 @@ func partKey(topic, channel string, own bool) string {
 
 // topic imports the queues of one topic.
 func (o *importing) topic(ctx context.Context, topic *stockdata.Topic) (rows []partReport, err error) {
-	paused := false
 	for i, p := range parts(topic) {
-		if p.own && !paused && !o.dry {
+		if p.own && !o.dry {
 			if err := o.pauseOnce(ctx, topic.Name, "", topic.Paused); err != nil {
 				return rows, err
 			}
-			paused = true
 		}
 		row := partReport{Topic: p.topic, Channel: p.channel, Source: "channel"}
 		if p.own {

@@ -71,7 +71,7 @@ func (s *importProgress) unchanged(p *stockdata.Path) error {
 		}
 	}
 	for name := range s.Queues {
-		if _, there := now[name]; !there {
+		if now[name] == "" {
 			return fmt.Errorf("the queue %s has disappeared since this import began; to publish everything again, delete this file", name)
 		}
 	}
@@ -121,8 +121,9 @@ func messagesOf(x api.TopicView) (n int64, err error) {
 }
 
 func (s *importProgress) part(p part) *partProgress {
-	if s.Parts[p.key] == nil {
-		s.Parts[p.key] = &partProgress{Position: p.queue.Start()}
+	key := partKey(p.topic, p.channel, p.own)
+	if s.Parts[key] == nil {
+		s.Parts[key] = &partProgress{Position: p.queue.Start()}
 	}
-	return s.Parts[p.key]
+	return s.Parts[key]
 }

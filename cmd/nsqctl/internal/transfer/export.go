@@ -108,29 +108,23 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 		}
 		return cmd.OutOrStdout(), func(err error) error { return err }, nil
 	}
-	name, err := replaceable(o.file)
-	if err != nil {
+	name := o.file // a symbolic link stays: the file that it names is replaced
+	switch at, err := os.Stat(o.file); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return nil, nil, err
+	case !at.Mode().IsRegular(): // a device or a pipe would be replaced by a file
+		return nil, nil, cli.Usage("--file: %s is not a regular file; without --file the stream goes to stdout", o.file)
+	default:
+		if name, err = filepath.EvalSymlinks(o.file); err != nil {
+			return nil, nil, err
+		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
 		return nil, nil, err
 	}
 	return f, func(err error) error { return cli.Commit(f, name, err) }, nil
-}
-
-// replaceable is the file that an output replaces: the one that a symbolic link names. It refuses what is no
-// regular file: a device or a pipe would be replaced by a file.
-func replaceable(name string) (string, error) {
-	switch at, err := os.Stat(name); {
-	case errors.Is(err, fs.ErrNotExist):
-		return name, nil
-	case err != nil:
-		return "", err
-	case !at.Mode().IsRegular():
-		return "", cli.Usage("--file: %s is not a regular file; without --file the stream goes to stdout", name)
-	}
-	return filepath.EvalSymlinks(name)
 }
 
 func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstream.End, err error) {

@@ -95,7 +95,7 @@ func (l *mirrorLink) run(ctx context.Context, known bool) {
 			}
 			return
 		}
-		l.o.say.About(fmt.Sprint("refused ", l), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err), refusedRetry))
+		l.o.say.About(fmt.Sprint("refused ", l), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err.Error()), refusedRetry))
 		if !concurrency.Sleep(ctx, refusedRetry) {
 			return
 		}
@@ -201,7 +201,7 @@ func (l *mirrorLink) until(ctx context.Context, side string, try func() error) e
 		case brokerapi.Refused(err):
 			return fmt.Errorf("%s: %w", side, err)
 		}
-		l.o.say.About(fmt.Sprint(side, " ", l), fmt.Sprintf("%v: %s: %s", l, side, oneLine(err)))
+		l.o.say.About(fmt.Sprint(side, " ", l), fmt.Sprintf("%v: %s: %s", l, side, oneLine(err.Error())))
 		if !concurrency.Sleep(ctx, mirrorRetry) {
 			return ctx.Err()
 		}
@@ -251,8 +251,8 @@ func (l *mirrorLink) page(ctx context.Context, from string, fresh bool) (page lo
 	}
 }
 
-// oneLine is the text of an error for a log.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+// oneLine makes one line of an error's text.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // copyPage copies a page of the source, and reports whether more may follow at once.
 func (l *mirrorLink) copyPage(ctx context.Context, page logPage, fresh bool) (more bool, err error) {

@@ -130,7 +130,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 					return err
 				}
 				o.caughtUp = 0
-				o.say.About("poll", fmt.Sprintf("%s; next try in %s", oneLine(err), o.poll))
+				o.say.About("poll", fmt.Sprintf("%s; next try in %s", oneLine(err.Error()), o.poll))
 			}
 			if o.untilCaughtUp && o.caughtUp >= caughtUpPolls {
 				return nil
@@ -248,7 +248,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 	l := &mirrorLink{o: o, from: partitionLog{&o.from.Client, key.topic, sourceID, key.partition}, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
 	origin := msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}
 	l.p = newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, origin, saved, func(text string) {
-		o.say.About(fmt.Sprint("target ", l), oneLine(errors.New(text)))
+		o.say.About(fmt.Sprint("target ", l), oneLine(text))
 	})
 	o.linksMu.Lock()
 	o.links[key] = l
