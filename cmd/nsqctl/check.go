@@ -18,21 +18,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// replicaDigest is one page of GET /v1/partition/digest.
-type replicaDigest struct {
-	Start     int64          `json:"start"`
-	Committed int64          `json:"committed"`
-	Next      int64          `json:"next"`
-	Batches   []replicaBatch `json:"batches"`
-}
-
-type replicaBatch struct {
-	Offset int64  `json:"offset"`
-	Bytes  int64  `json:"bytes"`
-	Epoch  uint64 `json:"epoch"`
-	CRC    uint32 `json:"crc"`
-}
-
 type finding struct {
 	Topic     string   `json:"topic"`
 	Partition int      `json:"partition"`
@@ -148,12 +133,12 @@ type digestCursor struct {
 	target               *cli.Target
 	node, address, topic string
 	partition            int
-	page                 replicaDigest
+	page                 api.Digest
 	at                   int
 	begun                bool
 }
 
-func (c *digestCursor) digest(ctx context.Context, from int64) (page replicaDigest, err error) {
+func (c *digestCursor) digest(ctx context.Context, from int64) (page api.Digest, err error) {
 	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(from)}}
 	if err := c.target.Get(ctx, c.address, "/v1/partition/digest", q, &page); err != nil {
 		return page, fmt.Errorf("%s: %w", c.node, err)
@@ -174,7 +159,7 @@ func (c *digestCursor) load(ctx context.Context, end int64) (err error) {
 }
 
 // batch returns the current batch; nil at the given end, or at the end of the replica.
-func (c *digestCursor) batch(end int64) *replicaBatch {
+func (c *digestCursor) batch(end int64) *api.BatchDigest {
 	if c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end {
 		return nil
 	}

@@ -17,24 +17,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// peekedPage is one answer of GET /v1/topic/peek.
-type peekedPage struct {
-	Next     uint64          `json:"next"`
-	End      uint64          `json:"end"`
-	Messages []peekedMessage `json:"messages"`
-}
-
-type peekedMessage struct {
-	ID        string          `json:"id"`
-	Partition int             `json:"partition"`
-	Sequence  uint64          `json:"sequence"`
-	Time      int64           `json:"timestamp"`
-	DeliverAt int64           `json:"deliver_at,omitempty"`
-	Header    json.RawMessage `json:"header,omitempty"`
-	Body      string          `json:"body,omitempty"`
-	Bytes     []byte          `json:"body_base64,omitempty"`
-}
-
 func newPeek(t *cli.Target) *cobra.Command {
 	var p peeking
 	cmd := &cobra.Command{
@@ -119,11 +101,11 @@ func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, end
 		if p.uncommitted {
 			q.Set("uncommitted", "true")
 		}
-		var page peekedPage
+		var page api.Peeked
 		if err := t.GetAny(cmd.Context(), "/v1/topic/peek", q, &page); err != nil {
 			return err
 		}
-		ends.Note(p.from, p.partition, page.End)
+		ends.Note(p.from, p.partition, uint64(page.End))
 		for i := range page.Messages {
 			if err := printPeeked(out, t, &page.Messages[i]); err != nil {
 				return err
@@ -138,8 +120,9 @@ func (p peeking) print(cmd *cobra.Command, t *cli.Target, out *bufio.Writer, end
 	return nil
 }
 
-func printPeeked(out *bufio.Writer, t *cli.Target, m *peekedMessage) error {
+func printPeeked(out *bufio.Writer, t *cli.Target, m *api.PeekedMessage) error {
 	if t.Output == "json" {
+		m.Trace, m.HeaderBytes = 0, nil // for copies
 		return json.NewEncoder(out).Encode(m)
 	}
 	text := m.Body

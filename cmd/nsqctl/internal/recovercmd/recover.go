@@ -18,34 +18,12 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
-
-// partitionState is the answer of /v1/topic/recover.
-type partitionState struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Leader    string `json:"leader"`
-	Epoch     int64  `json:"epoch"`
-	InSync    []struct {
-		Node  string `json:"node"`
-		Store string `json:"store"`
-		State string `json:"state"`
-	} `json:"in_sync"`
-	Replicas []struct {
-		Node      string `json:"node"`
-		Store     string `json:"store"`
-		Epoch     int64  `json:"epoch"`
-		Committed int64  `json:"committed_sequence"`
-		End       int64  `json:"end_sequence"`
-	} `json:"replicas"`
-	Outdated bool   `json:"outdated,omitempty"`
-	Refused  string `json:"refused,omitempty"`
-}
 
 // NewRecover returns the command that recovers after a loss.
 func NewRecover(t *cli.Target) *cobra.Command {
@@ -89,7 +67,7 @@ still accept puts, which then are lost too.`,
 				return errors.New("--from and --discard are two decisions: give one at a time")
 			}
 			if from == "" && discard == "" {
-				return cli.Show(cmd, t, "/v1/topic/recover", q, printPartitionState)
+				return cli.Show(cmd, t, "/v1/topic/recover", q, printRemains)
 			}
 			q.Set("confirm", confirm)
 			if discard != "" {
@@ -97,7 +75,7 @@ still accept puts, which then are lost too.`,
 			} else {
 				q.Set("from", from)
 			}
-			var r partitionState
+			var r api.Remains
 			if err := t.PostAny(cmd.Context(), "/v1/topic/recover", q, &r); err != nil {
 				return err
 			}
@@ -118,8 +96,8 @@ still accept puts, which then are lost too.`,
 	return cmd
 }
 
-func printPartitionState(w io.Writer, r partitionState) {
-	fmt.Fprintf(w, "%s/%d, epoch %d, led by %s\n\n", r.Topic, r.Partition, r.Epoch, cmp.Or(r.Leader, "no broker"))
+func printRemains(w io.Writer, r api.Remains) {
+	fmt.Fprintf(w, "%s/%d, epoch %d, led by %s\n\n", r.Topic, r.Partition, r.Epoch, cmp.Or(string(r.Leader), "no broker"))
 	fmt.Fprintln(w, "IN SYNC\tDISK\t")
 	for _, m := range r.InSync {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", m.Node, m.Store, m.State)
@@ -128,7 +106,7 @@ func printPartitionState(w io.Writer, r partitionState) {
 	best := 0
 	for i, h := range r.Replicas {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", h.Node, h.Store, h.Epoch, h.End, h.Committed)
-		if b := r.Replicas[best]; slices.Compare([]int64{h.Epoch, h.End}, []int64{b.Epoch, b.End}) > 0 {
+		if b := r.Replicas[best]; cmp.Or(cmp.Compare(h.Epoch, b.Epoch), cmp.Compare(h.End, b.End)) > 0 {
 			best = i
 		}
 	}

@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -59,31 +58,18 @@ func (l partitionLog) read(ctx context.Context, from, leader string, limit int) 
 		q.Set("node", leader)
 		q.Set("leader", "true")
 	}
-	var answer struct { // api.Peeked, with headers and bodies as bytes
-		Start    uint64 `json:"start"`
-		End      uint64 `json:"end"`
-		Next     uint64 `json:"next"`
-		Mark     string `json:"mark"`
-		NextMark string `json:"next_mark"`
-		Messages []struct {
-			Sequence    uint64          `json:"sequence"`
-			Time        int64           `json:"timestamp"`
-			DeliverAt   int64           `json:"deliver_at"`
-			Trace       uint64          `json:"trace"`
-			Header      json.RawMessage `json:"header"`
-			HeaderBytes []byte          `json:"header_base64"`
-			Body        string          `json:"body"`
-			Bytes       []byte          `json:"body_base64"`
-		} `json:"messages"`
-	}
+	var answer api.Peeked
 	if err := l.client.GetAny(ctx, "/v1/topic/peek", q, &answer); err != nil {
 		return logPage{}, err
 	}
-	page := logPage{answer.Start, answer.End, answer.Next, make([]msgstream.Message, len(answer.Messages)), answer.Mark, answer.NextMark}
+	page := logPage{
+		Start: uint64(answer.Start), End: uint64(answer.End), Next: uint64(answer.Next), Mark: answer.Mark, NextMark: answer.NextMark,
+		Messages: make([]msgstream.Message, len(answer.Messages)),
+	}
 	for i := range answer.Messages {
 		x := &answer.Messages[i]
 		page.Messages[i] = msgstream.Message{
-			Partition: uint16(l.partition), Sequence: x.Sequence, TimeNS: x.Time, DeliverAtNS: x.DeliverAt, Trace: x.Trace, Header: x.Header, Body: x.Bytes,
+			Partition: uint16(l.partition), Sequence: uint64(x.Sequence), TimeNS: x.Time, DeliverAtNS: x.DeliverAt, Trace: x.Trace, Header: x.Header, Body: x.Bytes,
 		}
 		if len(x.HeaderBytes) > 0 {
 			page.Messages[i].Header = x.HeaderBytes
