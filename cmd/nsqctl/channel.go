@@ -27,7 +27,8 @@ func newChannel(t *cli.Target) *cobra.Command {
 			},
 		})
 	}
-	cmd.AddCommand(newChannelList(t), newChannelDescribe(t), newChannelCreate(t), newChannelSeek(t), newChannelOrder(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
+	cmd.AddCommand(newChannelList(t), newChannelDescribe(t), newChannelCreate(t), newChannelSeek(t), newChannelOrder(t),
+		newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
 	return cmd
 }
 

@@ -55,7 +55,11 @@ func main() {
 
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	root := cli.NewRoot(t, devcmd.NewDev(), devcmd.NewEtcd(), newPub(t), newTail(t), clustercmd.NewCluster(t), clustercmd.NewBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), dump.New(t), newCheck(t), recovercmd.NewRecover(t), benchcmd.NewBench(t), migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t), clustercmd.NewVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), certcmd.NewCert(t), cli.NewProfile(t), newMan())
+	root := cli.NewRoot(t,
+		devcmd.NewDev(), devcmd.NewEtcd(), newPub(t), newTail(t), clustercmd.NewCluster(t), clustercmd.NewBroker(t), newTopic(t), newChannel(t),
+		newStats(t), newPeek(t), newTrace(t), dump.New(t), newCheck(t), recovercmd.NewRecover(t), benchcmd.NewBench(t),
+		migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t),
+		clustercmd.NewVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), certcmd.NewCert(t), cli.NewProfile(t), newMan())
 	root.Short = "publish, consume, inspect and administer a Lockstep cluster"
 	root.Long = `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the

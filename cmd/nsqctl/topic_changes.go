@@ -28,7 +28,9 @@ continue.`,
 		Example: `  nsqctl topic move orders --partition 3 --from n1 --to n4 --wait 1h`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
-			return clustercmd.Change{Path: "/v1/topic/move", Query: q, Plan: true, Left: clustercmd.Unsettled(args[0], partition), Never: clustercmd.NotLeaving(to)}.Run(cmd, t)
+			return clustercmd.Change{
+				Path: "/v1/topic/move", Query: q, Plan: true, Left: clustercmd.Unsettled(args[0], partition), Never: clustercmd.NotLeaving(to),
+			}.Run(cmd, t)
 		},
 	}
 	f := cmd.Flags()

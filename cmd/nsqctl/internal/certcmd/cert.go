@@ -66,7 +66,7 @@ type certificates struct {
 }
 
 // issuer completes a command that makes certificates.
-func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(o *issuing, args []string, valid time.Duration) (certificates, error)) *issuing {
+func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(*issuing, []string, time.Duration) (certificates, error)) *issuing {
 	o := &issuing{Command: cmd}
 	cmd.Flags().StringVar(&o.out, "out", ".", "folder for the results; it must exist")
 	cmd.Flags().IntVar(&o.days, "days", days, "days for which it is valid")

@@ -49,7 +49,7 @@ func brokersOf(cfg *devcluster.Config, args []string, all bool) (c *devcluster.C
 }
 
 // onBrokers completes a command that changes the named brokers, or all with --all.
-func onBrokers(cfg *devcluster.Config, cmd *cobra.Command, run func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error) *cobra.Command {
+func onBrokers(cfg *devcluster.Config, cmd *cobra.Command, run func(*cobra.Command, *devcluster.Cluster, []string) error) *cobra.Command {
 	all := cmd.Flags().Bool("all", false, "all brokers of the cluster")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch {

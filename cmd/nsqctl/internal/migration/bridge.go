@@ -51,9 +51,10 @@ type bridge struct {
 	ended    chan struct{} // the publisher has ended, err is valid
 	err      error
 
-	mu              sync.Mutex
-	pending         map[id][]*nsq.Message // all deliveries of each message whose put has no answer
-	moved, repeated int64                 // messages finished after their OK; deliveries that were not published, because their put had no answer yet
+	mu       sync.Mutex
+	pending  map[id][]*nsq.Message // all deliveries of each message whose put has no answer
+	moved    int64                 // messages finished after their OK
+	repeated int64                 // deliveries that were not published: the put of their message had no answer yet
 }
 
 // id names a message: nsqds may give the same id to different messages.

@@ -52,7 +52,8 @@ func (o *migrating) run(cmd *cobra.Command) error {
 	moved, repeated := o.counts()
 	o.say.Clear()
 	drained := err == nil && o.drained >= drainedPolls
-	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": drained}, func(w io.Writer) {
+	answer := map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": drained}
+	return errors.Join(err, cli.Print(cmd, o.t, answer, func(w io.Writer) {
 		fmt.Fprintf(w, "%s moved in %s; %s had no answer at the end and may be stored twice",
 			cli.Count(moved, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(unanswered, "put"))
 		if repeated > 0 {
@@ -202,7 +203,10 @@ func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 	if only == unreadChannel {
 		only = "" // for all channels
 	}
-	b, err := startBridge(bridgeOptions{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.say.Report, MaxInFlight: o.inFlight, Publisher: publish})
+	b, err := startBridge(bridgeOptions{
+		Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.say.Report,
+		MaxInFlight: o.inFlight, Publisher: publish,
+	})
 	if err == nil {
 		o.bridges[key] = b
 	}

@@ -191,7 +191,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	all, wentBack := []mirrorLag{}, 0
+	all, lost := []mirrorLag{}, 0
 	for _, x := range source.Topics {
 		if !m.matches(x.Topic) {
 			continue
@@ -203,7 +203,7 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 			}
 			l := m.lagOf(cmd.Context(), partitionLog{&m.from.Client, x.Topic, x.ID, p.Partition}, at)
 			if l.WentBack {
-				wentBack++
+				lost++
 			}
 			all = append(all, l)
 		}
@@ -214,8 +214,8 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, cli.Known(l.End, "%d"), cli.Known(l.Lag, "%d"))
 		}
 	})
-	if wentBack > 0 {
-		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied: it was restored from a backup, or recovered without its in-sync set; mirror run copies what it has now", cli.Count(wentBack, "partition")))
+	if lost > 0 {
+		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied%s; mirror run copies what it has now", cli.Count(lost, "partition"), wentBack))
 	}
 	return err
 }

@@ -180,7 +180,7 @@ func (l *mirrorLink) settle(ctx context.Context) (more bool, err error) {
 	}
 	if lost := l.p.settle(page.Start); lost > 0 {
 		l.rewinds.Add(1)
-		l.report("the source has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the target still has %d that the source no longer has", lost)
+		l.report("the source has lost messages that were copied%s; the target still has %d that the source no longer has", wentBack, lost)
 	}
 	l.ready.Store(true)
 	return false, nil
@@ -208,11 +208,14 @@ func (l *mirrorLink) until(ctx context.Context, side string, try func() error) e
 	}
 }
 
+// wentBack is why a log loses messages.
+const wentBack = ": it was restored from a backup, or recovered without its in-sync set"
+
 // targetWentBack reports that the target has lost copies.
 func (l *mirrorLink) targetWentBack() {
 	l.rewinds.Add(1)
 	l.compare = true
-	l.report("the target has lost messages that were copied: it was restored from a backup, or recovered without its in-sync set; the mirror compares both logs, and copies again what is missing")
+	l.report("the target has lost messages that were copied%s; the mirror compares both logs, and copies again what is missing", wentBack)
 }
 
 // page reads the next page of the source. If the source no longer has the messages that were copied, the logs have to be
@@ -265,7 +268,10 @@ func (l *mirrorLink) copyPage(ctx context.Context, page logPage, fresh bool) (mo
 	l.answered.Store(time.Now().UnixNano())
 	l.ready.Store(!at.comparing)
 	b := copyBatcher{most: l.o.batch, put: func(messages []msgstream.Message, bytes int) error {
-		if err := errors.Join(l.o.messageLimit.WaitN(ctx, len(messages)), l.o.byteLimit.WaitN(ctx, min(bytes, l.o.byteLimit.Burst()))); err != nil {
+		if err := l.o.messageLimit.WaitN(ctx, len(messages)); err != nil {
+			return err
+		}
+		if err := l.o.byteLimit.WaitN(ctx, min(bytes, l.o.byteLimit.Burst())); err != nil {
 			return err
 		}
 		if err := l.p.append(l.puts, messages, ""); err != nil {

@@ -245,7 +245,8 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 	saved, known := at.Partitions[key.partition]
 	running, cancel := context.WithCancel(ctx)
 	puts, drop := context.WithCancel(o.puts)
-	l := &mirrorLink{o: o, from: partitionLog{&o.from.Client, key.topic, sourceID, key.partition}, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
+	l := &mirrorLink{o: o, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
+	l.from = partitionLog{&o.from.Client, key.topic, sourceID, key.partition}
 	origin := msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}
 	l.p = newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, origin, saved, func(text string) {
 		o.say.About(fmt.Sprint("target ", l), oneLine(text))
@@ -353,7 +354,8 @@ func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	caughtUp := err == nil && o.caughtUp >= caughtUpPolls
 	o.say.Clear()
 	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{
-		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed, "rewinds": all.rewinds, "caught_up": caughtUp,
+		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed,
+		"rewinds": all.rewinds, "caught_up": caughtUp,
 	}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", cli.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(all.doubts, "put"))
 		if all.skipped > 0 {
