@@ -218,7 +218,6 @@ suffix included. A right counts at once, also for clients that are connected.
 }
 
 func newRights(t *cli.Target, verb, short string) *cobra.Command {
-	var topic, rights, cluster string
 	cmd := &cobra.Command{
 		Use:   verb + " USER",
 		Short: short,
@@ -227,18 +226,12 @@ func newRights(t *cli.Target, verb, short string) *cobra.Command {
   nsqctl acl ` + verb + ` prometheus --cluster observe`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&topic, "topic", "", "pattern of topics, with --rights")
-	f.StringVar(&rights, "rights", "", "publish, consume, administer; several with commas")
-	f.StringVar(&cluster, "cluster", "", "observe or administer, instead of --topic and --rights")
+	f.String("topic", "", "pattern of topics, with --rights")
+	f.String("rights", "", "publish, consume, administer; several with commas")
+	f.String("cluster", "", "observe or administer, instead of --topic and --rights")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := url.Values{"user": args}
-		switch {
-		case cluster != "" && topic == "" && rights == "":
-			q.Set("cluster", cluster)
-		case cluster == "" && topic != "" && rights != "":
-			q.Set("topic", topic)
-			q.Set("rights", rights)
-		default:
+		q := cli.Given(cmd, url.Values{"user": args}, "topic", "rights", "cluster")
+		if q.Has("topic") != q.Has("rights") || q.Has("topic") == q.Has("cluster") {
 			return errors.New("give --topic and --rights, or --cluster")
 		}
 		return t.PostAny(cmd.Context(), "/v1/acl/"+verb, q, nil)

@@ -1,6 +1,7 @@
 package certcmd
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -38,12 +39,12 @@ type authority struct {
 
 func openAuthority(dir string) (authority, error) {
 	text, err := os.ReadFile(filepath.Join(dir, config.AuthorityFile))
-	if err != nil {
-		return authority{}, missing(dir, err)
+	secret, missing := os.ReadFile(filepath.Join(dir, authorityKey))
+	if err = cmp.Or(err, missing); errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: nsqctl cert ca makes an authority; --ca names the folder of one that exists (now %s)", err, dir)
 	}
-	secret, err := os.ReadFile(filepath.Join(dir, authorityKey))
 	if err != nil {
-		return authority{}, missing(dir, err)
+		return authority{}, err
 	}
 	pair, err := tls.X509KeyPair(text, secret)
 	if err != nil {
@@ -57,14 +58,6 @@ func openAuthority(dir string) (authority, error) {
 		return authority{}, fmt.Errorf("the authority in %s has expired on %s: make a new one in another folder", dir, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	return authority{cert: pair.Leaf, key: key, pem: text}, nil
-}
-
-// missing explains how an authority is made.
-func missing(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: nsqctl cert ca makes an authority; --ca names the folder of one that exists (now %s)", err, dir)
-	}
-	return err
 }
 
 // newAuthority makes the certificate of an authority, signed by itself.

@@ -196,7 +196,6 @@ users are in "nsqctl user list".`,
 
 func newClusterEvents(t *cli.Target) *cobra.Command {
 	var since time.Duration
-	var kinds, topic, broker string
 	limit := 0
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -211,11 +210,7 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
   nsqctl cluster events --broker n2`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{"since_ms": {fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli())}, "limit": {fmt.Sprint(limit)}}
-			for name, value := range map[string]string{"kind": kinds, "topic": topic, "broker": broker} {
-				if value != "" {
-					q.Set(name, value)
-				}
-			}
+			cli.Given(cmd, q, "kind", "topic", "broker")
 			missing := func(v console.Events) []console.Unreachable { return v.Unreachable }
 			return cli.ShowConsole(cmd, t, "/v1/console/events", q, missing, func(w io.Writer, v console.Events) {
 				if !v.Complete {
@@ -233,9 +228,9 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 	}
 	f := cmd.Flags()
 	f.DurationVar(&since, "since", time.Hour, "events of this time")
-	f.StringVar(&kinds, "kind", "", "only these kinds, separated by commas")
-	f.StringVar(&topic, "topic", "", "only events of this topic")
-	f.StringVar(&broker, "broker", "", "only events about this broker")
+	f.String("kind", "", "only these kinds, separated by commas")
+	f.String("topic", "", "only events of this topic")
+	f.String("broker", "", "only events about this broker")
 	f.IntVarP(&limit, "limit", "n", 200, "largest number of events, 1 to 1000")
 	return cmd
 }
