@@ -283,8 +283,7 @@ message that is neither finished nor deferred.`,
 			if len(args) == 1 {
 				q.Set("topic", args[0])
 			}
-			missing := func(v console.Channels) []console.Unreachable { return v.Unreachable }
-			return cli.ShowConsole(cmd, t, "/v1/console/channels", q, missing, printChannels)
+			return cli.ShowConsole(cmd, t, "/v1/console/channels", q, printChannels)
 		},
 	}
 	cmd.Flags().StringVar(&sort, "sort", "lag", "lag, depth, rate or name")
@@ -316,8 +315,7 @@ func newChannelDescribe(t *cli.Target) *cobra.Command {
 		Short:   "a channel's lag, oldest message, dead letters, and its consumers with their messages in flight",
 		Example: `  nsqctl channel describe orders billing`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			missing := func(d console.ChannelDetail) []console.Unreachable { return d.Unreachable }
-			return cli.ShowConsole(cmd, t, "/v1/console/channel", channelArgs(args), missing, printChannel)
+			return cli.ShowConsole(cmd, t, "/v1/console/channel", channelArgs(args), printChannel)
 		},
 	}
 }

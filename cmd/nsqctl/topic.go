@@ -177,8 +177,7 @@ func lag(seconds float64) time.Duration {
 
 // listTopics prints the topics with their numbers, sorted.
 func listTopics(cmd *cobra.Command, t *cli.Target, sort string, limit int) error {
-	missing := func(v console.Topics) []console.Unreachable { return v.Unreachable }
-	return cli.ShowConsole(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, missing, func(w io.Writer, v console.Topics) {
+	return cli.ShowConsole(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, func(w io.Writer, v console.Topics) {
 		size := func(n *float64) string {
 			if n == nil {
 				return "unknown"

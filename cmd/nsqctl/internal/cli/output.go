@@ -220,9 +220,18 @@ func ShowList[E any](cmd *cobra.Command, t *Target, path string, q url.Values, f
 
 // ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers that did not answer on
 // standard error.
-func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, missing func(T) []console.Unreachable, text func(io.Writer, T)) error {
-	return Show(cmd, t, path, q, func(w io.Writer, answer T) {
-		for _, u := range missing(answer) {
+func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
+	var raw json.RawMessage
+	var answer T
+	var missing struct{ Unreachable []console.Unreachable }
+	if err := t.GetAny(cmd.Context(), path, q, &raw); err != nil {
+		return err
+	}
+	if err := errors.Join(json.Unmarshal(raw, &answer), json.Unmarshal(raw, &missing)); err != nil {
+		return fmt.Errorf("%s: this is not the answer of a Lockstep broker: %w", path, err)
+	}
+	return Print(cmd, t, answer, func(w io.Writer) {
+		for _, u := range missing.Unreachable {
 			fmt.Fprintf(cmd.ErrOrStderr(), "no answer from %s (%s): its part is missing\n", u.Broker, api.Printable(u.Reason))
 		}
 		text(w, answer)

@@ -157,8 +157,7 @@ A broker that does not answer has unknown numbers.`,
 		Example: `  nsqctl broker list
   nsqctl broker list -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			missing := func(v console.Brokers) []console.Unreachable { return v.Unreachable }
-			return cli.ShowConsole(cmd, t, "/v1/console/brokers", nil, missing, func(w io.Writer, v console.Brokers) { printBrokers(w, v.Brokers) })
+			return cli.ShowConsole(cmd, t, "/v1/console/brokers", nil, func(w io.Writer, v console.Brokers) { printBrokers(w, v.Brokers) })
 		},
 	}
 }

@@ -211,8 +211,7 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{"since_ms": {fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli())}, "limit": {fmt.Sprint(limit)}}
 			cli.Given(cmd, q, "kind", "topic", "broker")
-			missing := func(v console.Events) []console.Unreachable { return v.Unreachable }
-			return cli.ShowConsole(cmd, t, "/v1/console/events", q, missing, func(w io.Writer, v console.Events) {
+			return cli.ShowConsole(cmd, t, "/v1/console/events", q, func(w io.Writer, v console.Events) {
 				if !v.Complete {
 					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
 				}
