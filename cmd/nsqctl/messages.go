@@ -144,8 +144,8 @@ func newTrace(t *cli.Target) *cobra.Command {
 		Short: "show where a message is",
 		Long: `trace shows the state of one message, as the leader of its partition has it now: in
 the log, and in every channel. Nothing is recorded for it, so it has no history:
-it is unknown which consumer finished a message. The id is that of nsqctl tail,
-peek and the client.`,
+it is unknown which consumer finished a message. nsqctl tail,
+peek and the client print the id.`,
 		Example: `  nsqctl trace 5a10000000000000 --topic orders`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Show(cmd, t, "/v1/trace", url.Values{"topic": {topic}, "id": {args[0]}}, printTrace)

@@ -115,7 +115,7 @@ and the time as well. A message is finished when it is printed.`,
 }
 
 // connectAny consumes from the first broker that answers. One is enough to receive all messages, and over one connection
-// those of a partition come in their order.
+// the messages of a partition arrive in order.
 func connectAny(ctx context.Context, c *nsq.Consumer, t *cli.Target) error {
 	var silent []error
 	for _, address := range t.TCP {

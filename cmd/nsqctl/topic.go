@@ -71,8 +71,8 @@ raises the number of partitions.`,
 	return cmd
 }
 
-// topicLimits defines the flags of a topic's limits and durability. The function that it returns adds those that are
-// given to a query.
+// topicLimits defines the flags of a topic's limits and durability. The returned function adds the given ones to a
+// query.
 func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
 	f.String("durability", "", "sync or replicated: the meaning of OK")
 	names := []string{"durability"}

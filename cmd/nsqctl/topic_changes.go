@@ -124,7 +124,7 @@ func newTopicUndelete(t *cli.Target) *cobra.Command {
 		Short: "bring a deleted topic back within its grace",
 		Long: `undelete brings a deleted topic back as it was: its messages, its channels with their
 positions, delayed messages, policies and pauses, its options. Of several deleted
-topics of the name it takes the one that was deleted last, or the one with --id.
+topics of the name it takes the last deleted, or the one with --id.
 
 While another topic has the name it is refused.`,
 		Example: `  nsqctl topic undelete orders
@@ -156,7 +156,7 @@ func newTopicTrash(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trash",
 		Short: "print the deleted topics that can be undeleted",
-		Long: `trash prints the deleted topics that can be undeleted, the one that was deleted first
+		Long: `trash prints the deleted topics that can be undeleted, oldest deletion
 first. BYTES is the size of one copy of the logs, which each replica has on disk; it is
 unknown while the leader of a partition does not answer. UNTIL
 is when the topic is removed permanently; while the cluster has no controller it moves

@@ -90,13 +90,13 @@ func newUserQuota(t *cli.Target) *cobra.Command {
 		Use:   "quota NAME",
 		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
 		Long: `quota changes the numbers that are given; 0 is no limit. Topics, partitions and
-durable channels are those that the user created and that are still there. A creation
-beyond them is refused ("quota reached"); nothing is deleted. A user without a
+durable channels count if the user created them and they still exist. A creation
+beyond the limit is refused ("quota reached"); nothing is deleted. A user without a
 quota may create 1,000 topics with 10,000 partitions, and 10,000 channels; one
 that administers the cluster has no limit. A user with a limit of topics creates 100 at
 once and 5 a second afterwards, at each broker ("rate limited").
 
-The rates are those of a user's clients at one broker: three brokers admit three times as
+The rates apply to a user's clients at one broker: three brokers admit three times as
 much. A put beyond them is refused ("rate limited, not stored"; HTTP 429).
 
 The user "anonymous" has one quota for all clients without credentials together.`,

@@ -1,7 +1,7 @@
 // Package benchcmd has the command of nsqctl that measures brokers: it takes the brokers of the command line, of a dev
 // cluster, or starts a new cluster (with users, or with TLS), and measures them in turns.
 //
-// The workloads, the turns and the report are those of internal/test/bench. It judges no figure.
+// internal/test/bench has the workloads, the turns and the report. The package judges no figure.
 //
 // # Invariants
 //

@@ -42,7 +42,7 @@ const nextTimeout = 4 * time.Second
 type Client struct {
 	Addresses []string // of any brokers of the cluster, for CallAny and GetAny
 	HTTP      *http.Client
-	TLS       bool // addresses are those of HTTPS ports
+	TLS       bool // the addresses are HTTPS ports
 }
 
 // Address returns the HTTP address of a broker's API: its HTTPS port with TLS, "" if it has none.
@@ -129,7 +129,7 @@ type statusError struct {
 	reply
 }
 
-// reply is a text that is JSON, as that of brokers is.
+// reply is the text of a broker: JSON. Other servers answer plain text.
 type reply struct {
 	Message, Detail, File string
 	HTTPSPort             int `json:"https_port"`
@@ -208,7 +208,7 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 			address: address, request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)), code: resp.StatusCode,
 			notReady: resp.Header.Get(api.NotReadyHeader) != "",
 		}
-		_ = json.Unmarshal(body, &refused.reply) // other servers answer text
+		_ = json.Unmarshal(body, &refused.reply)
 		return nil, refused
 	}
 	return body, nil

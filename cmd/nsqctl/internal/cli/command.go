@@ -214,7 +214,7 @@ func Place(text string) (string, error) {
 	return text, nil
 }
 
-// Ends are those of the partitions that a command reads from a place.
+// Ends are the ends of the partitions that a command reads from a place.
 type Ends struct {
 	within bool
 	beyond error

@@ -14,6 +14,6 @@
 //
 // # Goroutines
 //
-// The package starts none. A Reporter may be called by any goroutine; everything else belongs to the one that runs
-// the command.
+// The package starts none. A Reporter may be called by any goroutine; everything else belongs to the command's
+// goroutine.
 package cli

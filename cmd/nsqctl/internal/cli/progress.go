@@ -79,7 +79,7 @@ func NewReporter(out io.Writer) *Reporter {
 // Report prints a line that is its own subject.
 func (r *Reporter) Report(text string) { r.About(text, text) }
 
-// About prints a line about a subject, of which it prints at most one every reportAgain.
+// About prints a line about a subject, at most one every reportAgain.
 func (r *Reporter) About(subject, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -148,7 +148,7 @@ func newBrokerList(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "state, load, latencies, refused puts, disk and etcd of each broker",
-		Long: `list prints a line for each broker. Rates and latencies are those of the last ten
+		Long: `list prints a line for each broker. Rates and latencies cover the last ten
 seconds; a latency without a put is "-". BEHIND is the longest time for which
 other leaders waited for the broker's replicas: a high PUT P99 of one broker and a high
 BEHIND of another mean that the other is slow. REFUSED counts the puts of the broker's

@@ -26,7 +26,7 @@ type Change struct {
 	Path  string
 	Query url.Values
 	Plan  bool                        // GET at the path shows the plan first
-	Left  openSteps                   // nil: those of the partitions in the plan
+	Left  openSteps                   // nil: the partitions of the plan
 	Never func(api.ClusterView) error // error if the change can never be done; nil: no such error
 }
 
@@ -188,7 +188,7 @@ func NotLeaving(broker string) func(api.ClusterView) error {
 	}
 }
 
-// Unsettled lists the differences between the partitions of a topic and their targets; without partitions those of all.
+// Unsettled lists the differences between the partitions of a topic and their targets; without partitions of all partitions.
 func Unsettled(topic string, partitions ...int) openSteps {
 	return unsettled(func(of string, partition int) bool {
 		return of == topic && (len(partitions) == 0 || slices.Contains(partitions, partition))

@@ -118,7 +118,7 @@ func askOwn(ctx context.Context, t *cli.Target, v api.ClusterView) (own map[iden
 // healthTimeout bounds the question to one broker.
 var healthTimeout = 2 * time.Second // longer in tests
 
-// printHealth names the state of an alarm only if it is not that of the summary.
+// printHealth names the state of an alarm only if the summary has another state.
 func printHealth(w io.Writer, r health.Report) {
 	fmt.Fprintln(w, r.Summary)
 	for _, a := range r.Alarms {

@@ -175,7 +175,7 @@ func printUpgrade(w io.Writer, u upgrade) {
 	fmt.Fprintf(w, "\nnext: %s\n", u.Next)
 }
 
-// build describes one process's build; the names are those of /info.
+// build describes one process's build; the names are as in /info.
 type build struct {
 	Broker          string `json:"broker,omitempty"` // "" = this program
 	LockstepVersion string `json:"lockstep_version"`
@@ -190,7 +190,7 @@ func NewVersion(t *cli.Target) *cobra.Command {
 	var brokers bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "print the build of nsqctl, and those of the brokers",
+		Short: "print the builds of nsqctl and of the brokers",
 		Long: `version prints the build of nsqctl: the version of Lockstep, the commit, the
 feature level (the newest formats of brokers that it supports) and the release of
 NSQ whose protocol it implements. With --brokers it prints the build of every

@@ -107,7 +107,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	return c.StopAll(StopTimeout)
 }
 
-// watchBrokers prints the brokers that end, and those that are started again, until ctx ends. A
+// watchBrokers prints the brokers that end or are started again, until ctx ends. A
 // broker that has ended leaves no zombie.
 func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	for {
@@ -188,8 +188,8 @@ production use an etcd cluster, or the etcd that the brokers embed.`,
 	f.StringVar(&l.passwordFile, "password-file", "", "file with the user's password")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsRequiredTogether("username", "password-file")
-	f.DurationVar(&o.Heartbeat, "heartbeat", 100*time.Millisecond, "heartbeat interval, by default that of a stock etcd")
-	f.DurationVar(&o.Election, "election-timeout", time.Second, "election timeout, by default that of a stock etcd")
+	f.DurationVar(&o.Heartbeat, "heartbeat", 100*time.Millisecond, "heartbeat interval; the default is etcd's")
+	f.DurationVar(&o.Election, "election-timeout", time.Second, "election timeout; the default is etcd's")
 	return cmd
 }
 

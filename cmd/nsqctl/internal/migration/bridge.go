@@ -138,8 +138,7 @@ func (b *bridge) stored(key id) {
 
 func requeue(m *nsq.Message) { m.RequeueWithoutBackoff(0) }
 
-// answer answers all deliveries of a message. The consumer waits for an answer to each delivery, the nsqd only for that of
-// the last.
+// answer answers all deliveries of a message. The consumer waits for an answer to each delivery, the nsqd only to the last.
 func (b *bridge) answer(key id, with func(*nsq.Message)) {
 	b.mu.Lock()
 	deliveries := b.pending[key]

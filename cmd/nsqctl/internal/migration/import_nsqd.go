@@ -50,7 +50,7 @@ publishes nothing again. The data path of a running nsqd is refused, and so is o
 that an nsqd has used since the import began. Ctrl-C stops it.
 
 The table at the end has for each queue the messages that nsqd's metadata counts (after a kill
-it is behind), those that were read, and those that the brokers answered OK. The command
+it is behind), the messages read, and the messages that the brokers answered OK. The command
 compares the latter two, and the growth of the topics' logs.`,
 		Example: `  nsqctl import-nsqd /var/lib/nsqd --dry-run     # read and count, connect to no broker
   nsqctl import-nsqd /var/lib/nsqd
@@ -70,8 +70,8 @@ compares the latter two, and the growth of the topics' logs.`,
 	return cmd
 }
 
-// importing is one import. Its fields change only in the goroutine of run, and in that of the
-// publisher while run waits for it.
+// importing is one import. Its fields change only in the goroutine of run, and in the publisher's
+// while run waits for it.
 type importing struct {
 	t          *cli.Target
 	cmd        *cobra.Command
@@ -347,7 +347,7 @@ func (o *importing) saved(p part, done *partProgress) error {
 }
 
 // backlog passes the messages of a part to a publisher, and follows their answers. feed runs in a
-// goroutine of its own and owns r and read; stored runs in that of the publisher and owns the rest.
+// goroutine of its own and owns r and read; stored runs in the publisher's goroutine and owns the rest.
 type backlog struct {
 	p    part
 	r    *stockdata.Reader

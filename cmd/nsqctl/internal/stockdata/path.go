@@ -66,7 +66,7 @@ type metadata struct {
 }
 
 // Open locks a data path as a stock nsqd does, and reads its topics, channels and the positions
-// of their queues. Errors: ErrInUse, ErrFork, ErrNoData, those of files.
+// of their queues. Errors: ErrInUse, ErrFork, ErrNoData, errors of files.
 func Open(dir string) (*Path, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *Path) read() error {
 		return fmt.Errorf("nsqd.dat: %w", err)
 	}
 	p.Version = m.Version
-	for _, t := range m.Topics { // like a stock nsqd without those of invalid names
+	for _, t := range m.Topics { // a stock nsqd leaves out invalid names, too
 		if !durable(t.Name) {
 			continue
 		}

@@ -160,7 +160,7 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next returns the next message; io.EOF behind the last one. Other errors are those of the disk.
+// Next returns the next message; io.EOF behind the last one. Other errors come from the disk.
 func (r *Reader) Next() (Message, error) {
 	for {
 		if r.f == nil {
@@ -196,8 +196,8 @@ func (r *Reader) open() error {
 	last := r.q.last()
 	for ; r.at.File <= last; r.nextFile() {
 		if _, there := r.q.files[r.at.File]; !there {
-			// A stock nsqd deletes a file that it has read before it writes the metadata: the one of the read position
-			// may be missing.
+			// A stock nsqd deletes a file that it has read before it writes the metadata, so the file of the read
+			// position may be missing.
 			if m := r.q.meta; m == nil || r.at.File != m.read.File {
 				r.leaveOut(0, 0, "the file is missing")
 			}

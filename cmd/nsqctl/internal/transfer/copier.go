@@ -352,7 +352,7 @@ func (p *copier) append(ctx context.Context, messages []msgstream.Message, chann
 	}
 }
 
-// missing is the messages of which the target has no copy, for one channel alone if it is named.
+// missing returns the messages without a copy at the target, for one channel alone if it is named.
 func (p *copier) missing(messages []msgstream.Message, channel string) []msgstream.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -419,8 +419,8 @@ func (p *copier) encode(messages []msgstream.Message, channel string) (body []by
 	return body, origins, nil
 }
 
-// appended is the answer to a put. Sequence is that of its first message; with Duplicate, that of an
-// earlier put which begins with the same message.
+// appended is the answer to a put. Sequence is the sequence of its first message; with Duplicate, of the first message of an
+// earlier put, which is the same.
 type appended struct {
 	Sequence  *uint64 `json:"sequence"`
 	Duplicate bool    `json:"duplicate"`
@@ -538,7 +538,7 @@ func inDoubt(err error) bool {
 	return !ok || op.Op != "dial"
 }
 
-// settle ends a comparison: from now on the copies are those that were found, and those that were appended.
+// settle ends a comparison: from now on the copies are the ones found or appended during it.
 // Copies of another history of the source count as messages of others. lost is the number of copies that the
 // source, which begins with message start, no longer has.
 func (p *copier) settle(start uint64) (lost uint64) {

@@ -1,6 +1,6 @@
 // Package transfer has the commands of nsqctl that copy topics from one Lockstep cluster to another: export and import
 // with a stream between them (internal/api/msgstream), and mirror, which runs until it is stopped. The source of a mirror has
-// addresses and credentials of its own; those of the target are not sent there.
+// addresses and credentials of its own; the target's are not sent there.
 //
 // # How a copy resumes
 //

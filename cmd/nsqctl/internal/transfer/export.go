@@ -37,7 +37,7 @@ to stdout. It does not affect the topic. nsqctl import reads the stream;
 docs/reference/export-format.md describes it.
 
 The stream ends with the last message that is committed when export begins. A channel's
-position is that of the beginning, or earlier: messages finished during the export
+position is taken at the beginning, or earlier: messages finished during the export
 are delivered again after an import. Messages that retention removes during the
 export are counted as missing, and export ends with 1.
 

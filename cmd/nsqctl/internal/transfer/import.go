@@ -50,7 +50,7 @@ Lost: message ids, sequences, times of publication, counts of attempts.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.topic, "topic", "", "topic to publish to; empty: that of the stream")
+	f.StringVar(&o.topic, "topic", "", "topic to publish to; empty: the topic of the stream")
 	f.BoolVar(&o.dry, "dry-run", false, "verify and count only")
 	o.flags(f)
 	return cmd

@@ -126,7 +126,7 @@ the messages of that put, at most --batch for each partition, may be there twice
 Each copy has the header ##origin, the place of its original. The progress is therefore
 in the target itself; the file --state only shortens the start. Run one at a time for a topic.
 
-Channels of the target that have no consumers follow those of the source; they move forward only.
+Channels of the target without consumers follow the source's; they move forward only.
 A message that came from the target is not copied back, so two mirrors may run in opposite directions.
 
 Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serves the lag

@@ -85,7 +85,7 @@ func (l *mirrorLink) run(ctx context.Context, known bool) {
 	for {
 		err := l.copy(ctx, known)
 		if err == nil || ctx.Err() != nil || gone(err) {
-			return // of a topic that is gone the next poll finds the one that is there, or creates it
+			return // if the topic was deleted, the next poll finds the new one, or creates it
 		}
 		err = fmt.Errorf("%v: %w", l, err)
 		if l.o.untilCaughtUp {

@@ -262,7 +262,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 	})
 }
 
-// unlink ends a link and waits for its end, so that no put of it comes behind those of the next one.
+// unlink ends a link and waits for its end, so that none of its puts comes after those of its successor.
 func (o *mirroring) unlink(l *mirrorLink) {
 	l.cancel()
 	l.drop()
