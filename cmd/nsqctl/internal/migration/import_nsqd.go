@@ -78,7 +78,7 @@ type importing struct {
 	stateFile  string
 	dry, quiet bool
 	state      *importProgress
-	say        *cli.Reporter
+	reporter   *cli.Reporter
 	path       *stockdata.Path
 	damage     []stockdata.Damage
 }
@@ -112,7 +112,7 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		return err
 	}
 	defer path.Close()
-	o.path, o.say = path, cli.NewReporter(o.cmd.ErrOrStderr())
+	o.path, o.reporter = path, cli.NewReporter(o.cmd.ErrOrStderr())
 	if !o.dry {
 		if o.state, err = loadImport(o.stateFile); err != nil {
 			return err
@@ -127,14 +127,14 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		rows, err := o.topic(ctx, &path.Topics[i])
 		reports = append(reports, rows...)
 		if err != nil {
-			o.say.Clear()
+			o.reporter.Clear()
 			if !o.dry {
 				err = fmt.Errorf("%w\nthe same command continues: %s has the progress", err, o.stateFile)
 			}
 			return err
 		}
 	}
-	o.say.Clear()
+	o.reporter.Clear()
 	return o.report(ctx, reports)
 }
 
@@ -303,7 +303,7 @@ func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
 	}
-	o.say.Clear()
+	o.reporter.Clear()
 	o.damage = append(o.damage, r.Damage...)
 	for _, d := range r.Damage {
 		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
@@ -321,7 +321,7 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { reading <- b.feed(sending) }()
-	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.say.Report))
+	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
 	stop()
 	err = cmp.Or(err, <-reading, b.failed)
 	err = cmp.Or(err, o.state.save())
@@ -341,7 +341,7 @@ func (o *importing) saved(p part, done *partProgress) error {
 		if n, ok := p.queue.Depth(); ok {
 			of = fmt.Sprintf(" of %d", n)
 		}
-		o.say.Progress(func() string { return fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of) })
+		o.reporter.Progress(func() string { return fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of) })
 	}
 	return o.state.save()
 }

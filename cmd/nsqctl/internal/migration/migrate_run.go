@@ -34,7 +34,7 @@ type migrating struct {
 	poll                 time.Duration
 	untilDrained, unread bool
 
-	say      *cli.Reporter
+	reporter *cli.Reporter
 	bridges  map[bridgeKey]*bridge
 	known    map[bridgeKey]bool // topics (channel "") and channels that exist in Lockstep
 	began    time.Time
@@ -45,12 +45,12 @@ type migrating struct {
 type bridgeKey struct{ topic, channel string }
 
 func (o *migrating) run(cmd *cobra.Command) error {
-	o.say = cli.NewReporter(cmd.ErrOrStderr())
+	o.reporter = cli.NewReporter(cmd.ErrOrStderr())
 	o.bridges, o.known, o.began = map[bridgeKey]*bridge{}, map[bridgeKey]bool{}, time.Now()
 	err := o.loop(cmd.Context())
 	unanswered := o.stop()
 	moved, repeated := o.counts()
-	o.say.Clear()
+	o.reporter.Clear()
 	drained := err == nil && o.drained >= drainedPolls
 	answer := map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": drained}
 	return errors.Join(err, cli.Print(cmd, o.t, answer, func(w io.Writer) {
@@ -73,7 +73,7 @@ func (o *migrating) loop(ctx context.Context) error {
 			return err // most likely a wrong address
 		case err != nil:
 			o.drained = 0
-			o.say.Report(fmt.Sprintf("%v; the bridges continue, next try in %s", err, o.poll))
+			o.reporter.Report(fmt.Sprintf("%v; the bridges continue, next try in %s", err, o.poll))
 		}
 		if o.untilDrained && o.drained >= drainedPolls {
 			return nil
@@ -135,7 +135,7 @@ func (o *migrating) refresh(ctx context.Context) error {
 		o.drained = 0
 	}
 	o.received = received
-	o.say.Progress(func() string {
+	o.reporter.Progress(func() string {
 		moved, _ := o.counts()
 		return fmt.Sprintf("%s, %s moved, %d left", cli.Count(len(o.bridges), "channel"), cli.Count(moved, "message"), left)
 	})
@@ -195,7 +195,7 @@ func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 	if b := o.bridges[key]; b != nil {
 		return b, nil
 	}
-	publish := messageOptions(o.t, o.say.Report)
+	publish := messageOptions(o.t, o.reporter.Report)
 	publish.Linger = bridgeLinger
 	first := len(o.bridges) % len(publish.Addresses) // the bridges use all brokers
 	publish.Addresses = slices.Concat(publish.Addresses[first:], publish.Addresses[:first])
@@ -204,7 +204,7 @@ func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 		only = "" // for all channels
 	}
 	b, err := startBridge(bridgeOptions{
-		Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.say.Report,
+		Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.reporter.Report,
 		MaxInFlight: o.inFlight, Publisher: publish,
 	})
 	if err == nil {

@@ -68,7 +68,7 @@ type streaming struct {
 	end        msgstream.End
 	channels   []msgstream.Channel
 	partitions []*copier
-	say        *cli.Reporter
+	reporter   *cli.Reporter
 	report     importedReport
 }
 
@@ -91,7 +91,7 @@ type importedChannel struct {
 }
 
 func (o *streaming) run(cmd *cobra.Command, name string) error {
-	o.say, o.terminal = cli.NewReporter(cmd.ErrOrStderr()), cli.IsTerminal(cmd.ErrOrStderr())
+	o.reporter, o.terminal = cli.NewReporter(cmd.ErrOrStderr()), cli.IsTerminal(cmd.ErrOrStderr())
 	if err := o.open(cmd.InOrStdin(), name); err != nil {
 		return err
 	}
@@ -105,11 +105,11 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	o.report = importedReport{Topic: o.topic, Cluster: o.info.Cluster, DryRun: o.dry, Stream: o.end, Channels: []importedChannel{}}
 	if !o.dry {
 		if err := o.publish(cmd.Context()); err != nil {
-			o.say.Clear()
+			o.reporter.Clear()
 			return fmt.Errorf("%w\npublished so far: %s; the same command continues", err, cli.Count(o.report.Imported, "message"))
 		}
 	}
-	o.say.Clear()
+	o.reporter.Clear()
 	return cli.Print(cmd, o.t, o.report, o.print)
 }
 
@@ -169,7 +169,7 @@ func (o *streaming) publish(ctx context.Context) error {
 	}
 	for n := range o.info.Partitions {
 		to := partitionLog{&o.t.Client, o.topic, view.ID, n}
-		p := newCopier(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copyState{}, o.say.Report)
+		p := newCopier(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copyState{}, o.reporter.Report)
 		p.comparing = true // copies of several histories of the source are distinguished from the start
 		if err := p.resume(ctx); err != nil {
 			return err
@@ -220,7 +220,7 @@ func (o *streaming) putter(ctx context.Context, channel string, count *int64) fu
 		}
 		*count += int64(len(messages))
 		if o.terminal {
-			o.say.Progress(func() string {
+			o.reporter.Progress(func() string {
 				return fmt.Sprintf("%d of %d messages", o.report.Imported+o.report.There, o.end.Messages)
 			})
 		}

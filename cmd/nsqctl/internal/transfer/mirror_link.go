@@ -77,7 +77,7 @@ func (l *mirrorLink) String() string {
 }
 
 func (l *mirrorLink) report(format string, args ...any) {
-	l.o.say.Report(fmt.Sprintf("%v: ", l) + fmt.Sprintf(format, args...))
+	l.o.reporter.Report(fmt.Sprintf("%v: ", l) + fmt.Sprintf(format, args...))
 }
 
 // run copies until ctx ends or a topic is gone. A put that the target refuses is repeated. known: the link has a saved state.
@@ -95,7 +95,7 @@ func (l *mirrorLink) run(ctx context.Context, known bool) {
 			}
 			return
 		}
-		l.o.say.About(fmt.Sprint("refused ", l), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err.Error()), refusedRetry))
+		l.o.reporter.About(fmt.Sprint("refused ", l), fmt.Sprintf("%s; next try in %s, other partitions continue", oneLine(err.Error()), refusedRetry))
 		if !concurrency.Sleep(ctx, refusedRetry) {
 			return
 		}
@@ -201,7 +201,7 @@ func (l *mirrorLink) until(ctx context.Context, side string, try func() error) e
 		case brokerapi.Refused(err):
 			return fmt.Errorf("%s: %w", side, err)
 		}
-		l.o.say.About(fmt.Sprint(side, " ", l), fmt.Sprintf("%v: %s: %s", l, side, oneLine(err.Error())))
+		l.o.reporter.About(fmt.Sprint(side, " ", l), fmt.Sprintf("%v: %s: %s", l, side, oneLine(err.Error())))
 		if !concurrency.Sleep(ctx, mirrorRetry) {
 			return ctx.Err()
 		}

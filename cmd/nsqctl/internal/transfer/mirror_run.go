@@ -48,7 +48,7 @@ type mirroring struct {
 	poll           time.Duration
 	untilCaughtUp  bool
 	metricsAddress string
-	say            *cli.Reporter
+	reporter       *cli.Reporter
 	source         string // its name
 	progress       *mirrorProgress
 	links          map[linkKey]*mirrorLink
@@ -78,7 +78,7 @@ func (c *mirrorCounts) add(l *mirrorLink) {
 
 func (o *mirroring) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	o.say = cli.NewReporter(cmd.ErrOrStderr())
+	o.reporter = cli.NewReporter(cmd.ErrOrStderr())
 	lock := flock.New(o.state + ".lock")
 	if ok, err := lock.TryLock(); err != nil {
 		return fmt.Errorf("--state: %w", err)
@@ -130,7 +130,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 					return err
 				}
 				o.caughtUp = 0
-				o.say.About("poll", fmt.Sprintf("%s; next try in %s", oneLine(err.Error()), o.poll))
+				o.reporter.About("poll", fmt.Sprintf("%s; next try in %s", oneLine(err.Error()), o.poll))
 			}
 			if o.untilCaughtUp && o.caughtUp >= caughtUpPolls {
 				return nil
@@ -148,7 +148,7 @@ func (o *mirroring) loop(ctx context.Context) error {
 				return err
 			}
 		}
-		o.say.Progress(func() string {
+		o.reporter.Progress(func() string {
 			all, lag := o.counts()
 			return fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag)
 		})
@@ -249,7 +249,7 @@ func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID id
 	l.from = partitionLog{&o.from.Client, key.topic, sourceID, key.partition}
 	origin := msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}
 	l.p = newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, origin, saved, func(text string) {
-		o.say.About(fmt.Sprint("target ", l), oneLine(text))
+		o.reporter.About(fmt.Sprint("target ", l), oneLine(text))
 	})
 	o.linksMu.Lock()
 	o.links[key] = l
@@ -352,7 +352,7 @@ func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
 func (o *mirroring) finish(cmd *cobra.Command, err error) error {
 	all, lag := o.counts()
 	caughtUp := err == nil && o.caughtUp >= caughtUpPolls
-	o.say.Clear()
+	o.reporter.Clear()
 	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{
 		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed,
 		"rewinds": all.rewinds, "caught_up": caughtUp,
