@@ -13,8 +13,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/sirupsen/logrus"
 )
 

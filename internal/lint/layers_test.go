@@ -23,7 +23,7 @@ type layer struct {
 // layers, and of its own layer; Go itself refuses cycles among them. The longest match counts.
 var layers = []layer{
 	{"tools without queues and clusters", []string{
-		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/api/outcome", "internal/api/msgstream",
+		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/nsqclient", "internal/api/outcome", "internal/api/msgstream",
 		"internal/auth/limits", "internal/observe/metrics", "internal/observe/events", "internal/observe/redact",
 		"coordinator/metadata/etcd", "coordinator/metadata/nodefile", "rpc/peertls", "internal/lint", "internal/test/testkit"}},
 	{"formats: batches, segments, the journal, the states of channels", []string{"commitlog", "nsqd/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"}},
@@ -33,7 +33,7 @@ var layers = []layer{
 	{"core loops, the registration of this broker, the liveness of the others", []string{"coordinator/engine", "coordinator/metadata/session", "coordinator/liveness"}},
 	{"components of the broker", components},
 	{"one broker of a cluster", []string{"coordinator", "coordinator/dispatch"}},
-	{"front ends, and all that proves and measures", append(frontends, "internal/test", "internal/test/testkit/brokertest", "internal/test/testkit/clusters", "internal/test/testkit/e2etest", "internal/test/testkit/edgetest", "internal/test/testkit/enginetest")},
+	{"front ends, and all that proves and measures", append(frontends, "internal/test", "internal/test/testkit/brokertest", "internal/test/testkit/clitest", "internal/test/testkit/clusters", "internal/test/testkit/e2etest", "internal/test/testkit/edgetest", "internal/test/testkit/enginetest")},
 	{"programs", []string{"cmd"}},
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 

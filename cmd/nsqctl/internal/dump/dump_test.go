@@ -56,24 +56,28 @@ func TestFile(t *testing.T) {
 	index := path.Join(dir, "00000000000000000000.idx")
 	for _, name := range []string{segment, index, "d/journal/0000000000000000.log"} {
 		var out bytes.Buffer
-		s, err := File(&out, fs, name)
+		s, err := file(lines(&out), fs, name)
 		require.NoError(t, err)
-		require.Equal(t, Summary{Entries: 5}, s, out.String())
+		require.Equal(t, summary{entries: 5}, s, out.String())
 		require.Contains(t, out.String(), "sequence 4")
 	}
 	for _, name := range []string{segment, index} {
 		require.NoError(t, fs.Flip(name, 100, 2)) // damages the first batch's body and the third record
 		var out bytes.Buffer
-		s, err := File(&out, fs, name)
+		s, err := file(lines(&out), fs, name)
 		require.NoError(t, err)
-		require.Equal(t, Summary{Entries: 4, Damaged: 1}, s, out.String())
+		require.Equal(t, summary{entries: 4, damaged: 1}, s, out.String())
 		require.Contains(t, out.String(), "DAMAGED")
 		require.Contains(t, out.String(), "sequence 4")
 	}
 	require.NoError(t, fs.Flip("d/journal/0000000000000000.log", 60, 1))
-	s, err := File(io.Discard, fs, "d/journal/0000000000000000.log")
+	s, err := file(lines(io.Discard), fs, "d/journal/0000000000000000.log")
 	require.NoError(t, err)
-	require.Equal(t, Summary{Entries: 4, Damaged: 1}, s)
-	_, err = File(io.Discard, fs, path.Join(dir, "store.json"))
-	require.ErrorIs(t, err, ErrUnknown)
+	require.Equal(t, summary{entries: 4, damaged: 1}, s)
+	_, err = file(lines(io.Discard), fs, path.Join(dir, "store.json"))
+	require.ErrorIs(t, err, errUnknown)
+}
+
+func lines(w io.Writer) func(string) error {
+	return func(line string) error { _, err := io.WriteString(w, line+"\n"); return err }
 }
