@@ -1,9 +1,6 @@
 package nsqd
 
 import (
-	"math"
-	"math/rand/v2"
-
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -171,23 +168,4 @@ func (c *Channel) ReleaseDead(r Receipt) {
 		c.cursor.Deferred.Schedule(cursor.NewEntry(f.seq, now+1000*nsPerMS, f.attempts))
 		c.p.lower(now + 1000*nsPerMS)
 	})
-}
-
-// Backoff is Base × Factor^(attempts−1), at most Max, less a random share of up to Jitter. Base 0:
-// no delay.
-type Backoff struct {
-	BaseMS, MaxMS  int64
-	Factor, Jitter float64
-}
-
-// delayMS is the delay in ms after a number of attempts.
-func (b Backoff) delayMS(attempts uint16) int64 {
-	if b.BaseMS <= 0 {
-		return 0
-	}
-	ms := float64(b.BaseMS) * math.Pow(max(b.Factor, 1), float64(max(attempts, 1)-1))
-	if b.MaxMS > 0 {
-		ms = min(ms, float64(b.MaxMS))
-	}
-	return int64(min(ms, 1<<40) * (1 - min(max(b.Jitter, 0), 1)*rand.Float64()))
 }

@@ -209,15 +209,6 @@ func (q *request) has(name string) bool { return q.values.Has(name) }
 // text returns the first value of an argument.
 func (q *request) text(name string) string { return q.values.Get(name) }
 
-// optional returns the text of an argument that may be empty; nil: it is missing.
-func (q *request) optional(name string) *string {
-	if !q.has(name) {
-		return nil
-	}
-	v := q.text(name)
-	return &v
-}
-
 func (q *request) topic() string { return q.text("topic") }
 
 func (q *request) channel() string { return q.text("channel") }
