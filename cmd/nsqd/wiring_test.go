@@ -111,6 +111,7 @@ func TestEverySettingIsRead(t *testing.T) {
 	unread = func(group reflect.Type) (names []string) {
 		for f := range group.Fields() {
 			switch {
+			case f.Tag.Get("option") != "": // config.Options.TopicOptions reads it
 			case f.Anonymous && f.Name != "stock":
 				names = append(names, unread(f.Type)...)
 			case !f.Anonymous && !regexp.MustCompile(`\.`+f.Name+`\b`).MatchString(read.String()):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"errors"
 	"fmt"
 	"os"
@@ -39,10 +40,13 @@ type Identity struct {
 }
 
 // Load reads the files; nil without files. With names nil, Check and CheckAny accept every certificate
-// of the authority.
+// of the authority. log may be nil.
 func Load(files Files, names *Names, log logrus.FieldLogger) (*Identity, error) {
 	if files == (Files{}) {
 		return nil, nil
+	}
+	if log == nil {
+		log = &logrus.Logger{Out: io.Discard}
 	}
 	i := &Identity{files: files, names: names, log: log}
 	contents, err := files.read()
