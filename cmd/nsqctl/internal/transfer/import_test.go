@@ -91,6 +91,16 @@ func TestImportOfDeferredMessagesBeforeTheStream(t *testing.T) {
 	}, west.finished)
 }
 
+// TestImportIntoANewTopic: the leader does not serve yet when import reads the topic that it has created.
+func TestImportIntoANewTopic(t *testing.T) {
+	t.Parallel()
+	east, west := newSide(t, "east", 7), newSide(t, "west", 8)
+	east.publish(numbered("a", 10)...)
+	west.starting = 1
+	importInto(t, west, export(t, east))
+	require.Equal(t, numbered("a", 10), west.bodies())
+}
+
 // TestImportIntoSmallBodies: a target that takes smaller bodies than import sends receives all messages.
 func TestImportIntoSmallBodies(t *testing.T) {
 	t.Parallel()

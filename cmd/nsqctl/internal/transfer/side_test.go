@@ -29,6 +29,7 @@ type side struct {
 	clock int64
 
 	most      int64 // bytes of a body; 0: no limit
+	starting  int   // peeks that are answered as by a leader that does not serve yet
 	channels  []api.ChannelView
 	positions []api.ChannelPosition
 	finished  []string // the spans of POST /v1/channel/finish
@@ -92,6 +93,11 @@ func (s *side) peek(w http.ResponseWriter, r *http.Request) {
 	defer s.then()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.starting > 0 {
+		s.starting--
+		http.Error(w, `{"message":"the cluster cannot do this now: west does not serve as the leader of partition 0"}`, http.StatusServiceUnavailable)
+		return
+	}
 	from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
 	if err != nil {
 		from = s.start
