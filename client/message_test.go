@@ -114,6 +114,7 @@ func TestAnswersAreJudged(t *testing.T) {
 		"E_PUB_FAILED PUB failed not ready, not stored: the users are not known yet":      {kinds: []error{ErrNotStored}, retry: true, elsewhere: true},
 		"E_PUB_FAILED PUB failed the cluster cannot do this now: the metadata is missing": {kinds: []error{ErrNotStored}, retry: true, elsewhere: true},
 		"E_PUB_FAILED PUB failed topic not found":                                         {kinds: []error{ErrNotStored}},
+		"E_PUB_FAILED PUB failed topic not found: topic deleted, not stored":              {kinds: []error{ErrNotStored}},
 		"E_PUB_FAILED PUB failed topic is full, not stored":                               {kinds: []error{ErrNotStored}, retry: true},
 		"E_PUB_FAILED PUB failed disk reserve reached, not stored":                        {kinds: []error{ErrNotStored}, retry: true},
 		"E_PUB_FAILED PUB failed too many puts waiting, not stored":                       {kinds: []error{ErrNotStored, ErrRateLimited}, retry: true},

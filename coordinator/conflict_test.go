@@ -54,7 +54,7 @@ func TestWhatExistsIsNotAnsweredWithSuccess(t *testing.T) {
 		require.True(t, ok)
 		require.NotZero(t, s.ID)
 		require.Equal(t, api.TopicSettings{Topic: "orders", ID: s.ID, Partitions: 1, ReplicationFactor: 3, MinInSync: 2, Durability: "sync",
-			EffectiveLimits: api.EffectiveLimits{MaxBytes: 1000000000, DedupeWindowMS: option.DefaultDedupeWindowMS, Dedupe: option.DedupeID}}, s)
+			EffectiveOptions: api.EffectiveOptions{MaxBytes: 1000000000, DedupeWindowMS: option.DefaultDedupeWindowMS, Dedupe: option.DedupeID}}, s)
 
 		require.NoError(t, try("channel.create", "billing", args{"from": "latest"}))
 		for _, same := range []args{nil, {"from": "latest"}, {"ordered": "false"}} {

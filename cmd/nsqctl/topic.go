@@ -46,10 +46,10 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	for _, n := range numbers {
 		f.Int(n, 0, "1 or more; not given: the cluster's default")
 	}
-	limits := topicLimits(f)
+	options := topicOptions(f)
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := cli.Given(cmd, limits(url.Values{"topic": args}), append(numbers, "ordered")...)
+		q := cli.Given(cmd, options(url.Values{"topic": args}), append(numbers, "ordered")...)
 		return changeTopic(cmd, t, "/topic/create", q)
 	}
 	return cmd
@@ -64,16 +64,16 @@ change the rest: topic replication changes the numbers of replicas, topic partit
 raises the number of partitions.`,
 		Example: `  nsqctl topic set orders --retention-time 24h --max-bytes 0`,
 	}
-	limits := topicLimits(cmd.Flags())
+	options := topicOptions(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return changeTopic(cmd, t, "/v1/topic/set", limits(url.Values{"topic": args}))
+		return changeTopic(cmd, t, "/v1/topic/set", options(url.Values{"topic": args}))
 	}
 	return cmd
 }
 
-// topicLimits defines the flags of a topic's limits and durability. The returned function adds the given ones to a
+// topicOptions defines the flags of a topic's options and durability. The returned function adds the given ones to a
 // query.
-func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
+func topicOptions(f *pflag.FlagSet) func(url.Values) url.Values {
 	f.String("durability", "", "sync or replicated: the meaning of OK")
 	names := []string{"durability"}
 	for _, r := range option.Topics {

@@ -18,7 +18,7 @@ func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
 	s, ok := t.catalog.Topic(name)
 	return api.TopicSettings{
 		Topic: name, ID: s.ID, Partitions: s.Partitions, ReplicationFactor: s.ReplicationFactor, MinInSync: s.MinInSync,
-		Durability: string(s.Durability), Ordered: s.Ordered, EffectiveLimits: s.Options.Effective(),
+		Durability: string(s.Durability), Ordered: s.Ordered, EffectiveOptions: s.Options.Effective(),
 	}, ok
 }
 
@@ -37,7 +37,7 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		compare("ordered", t.Ordered, *op.Ordered)
 	}
 	wanted := t
-	setLimits(&wanted, op.Limits, metadata.Durability(op.Durability))
+	setOptions(&wanted, op.Options, metadata.Durability(op.Durability))
 	compare("durability", t.Durability, wanted.Durability)
 	is, wants := t.Options.Effective(), wanted.Options.Effective()
 	for i := range option.Topics {

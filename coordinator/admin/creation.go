@@ -191,7 +191,7 @@ func (t *Topics) puts(c *creation, old metadata.TopicState) ([]metadata.Put, err
 	s := c.spec
 	state := metadata.TopicState{V: metadata.Version, ID: c.id, Partitions: s.partitions, ReplicationFactor: s.replicas,
 		MinInSync: s.minInSync, Durability: s.durability, Ordered: *s.ordered, Options: t.o.Defaults.of(s.name).Options, Owner: s.owner}
-	setLimits(&state, s.options, s.durability)
+	setOptions(&state, s.options, s.durability)
 	if !s.explicit {
 		state.DeletedAtMS = old.DeletedAtMS // nsqadmin may repeat the deletion at another broker
 	}

@@ -114,13 +114,13 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 	s, err := t.complete(spec{
 		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
 		ordered: op.Ordered, explicit: true,
-		durability: metadata.Durability(op.Durability), options: op.Limits,
+		durability: metadata.Durability(op.Durability), options: op.Options,
 	})
 	if err != nil {
 		return err
 	}
 	if !there {
-		if err := t.mayHave(op.Limits.Values); err != nil {
+		if err := t.mayHave(op.Options.Values); err != nil {
 			return err
 		}
 		if err := t.enoughBrokers(s.replicas, t.o.Defaults.of(s.name).ReplicationFactor); err != nil { // the default number is awaited
@@ -161,18 +161,18 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 // set changes options of a topic, and its durability.
 func (t *Topics) set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
-	if err := cmp.Or(validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
+	if err := cmp.Or(validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Options.Values)); err != nil {
 		return err
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		s.DeletedAtMS = 0 // its next deletion is not a repeat by nsqadmin
-		setLimits(&s, op.Limits, durability)
+		setOptions(&s, op.Options, durability)
 		return s, nil
 	})
 }
 
-// setLimits changes options, and the durability unless it is "".
-func setLimits(s *metadata.TopicState, c option.Change[option.Topic], d metadata.Durability) {
+// setOptions changes options, and the durability unless it is "".
+func setOptions(s *metadata.TopicState, c option.Change[option.Topic], d metadata.Durability) {
 	s.Durability = cmp.Or(d, s.Durability)
 	c.Apply(&s.Options)
 }

@@ -72,7 +72,7 @@ func gathering() (*recorder, func(e event)) {
 		l.nowMS = l.now.Sub(l.began).Milliseconds()
 		e.id = p.id
 		l.handle(&e)
-		l.finish()
+		l.applyEffects()
 	}
 }
 
@@ -200,7 +200,7 @@ func TestWindowIsShort(t *testing.T) {
 	wait.For(t, r.loop.windows.C, "the window's timer fires")
 	r.loop.now = r.clock.Add(75 * time.Microsecond)
 	r.loop.closeWindows()
-	r.loop.finish()
+	r.loop.applyEffects()
 	require.Equal(t, []int{1, 2}, r.groups)
 	require.Empty(t, r.loop.awaitWindow)
 }
@@ -220,7 +220,7 @@ func TestPutsThatComeAnywayDoNotWait(t *testing.T) {
 			waited++
 			r.loop.now = r.clock.Add(time.Millisecond)
 			r.loop.closeWindows()
-			r.loop.finish()
+			r.loop.applyEffects()
 		}
 	}
 	require.Len(t, r.groups, 1001)
@@ -354,7 +354,7 @@ func TestPutsThatGatherCount(t *testing.T) {
 	for range 2 {
 		r.loop.handle(&w)
 	}
-	r.loop.finish()
+	r.loop.applyEffects()
 	require.Equal(t, []int{1, 1}, r.groups)
 
 	r, handle = gathering()

@@ -12,9 +12,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
-// finish carries out the effects of a pass in order: the writes of all machines reach the journal before
+// applyEffects carries out the effects of a pass in order: the writes of all machines reach the journal before
 // anything is sent, read, proposed or answered.
-func (l *loop) finish() {
+func (l *loop) applyEffects() {
 	l.release()
 	l.journal()
 	for _, p := range l.touched {

@@ -13,23 +13,23 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Limits are a topic's limits for one of its partitions; 0 = none.
-type Limits struct {
-	Bytes   int64 // part of max_bytes
-	Options option.Topic
+// TopicOptions are the options of a topic as one of its partitions has them.
+type TopicOptions struct {
+	option.Topic
+	PartitionMaxBytes int64 // the partition's part of MaxBytes; 0 = no limit
 }
 
-// bounds are set from the limits; any goroutine reads them.
+// bounds are set from the options; any goroutine reads them.
 type bounds struct {
 	dedupeMS atomic.Int64
 	ceiling  atomic.Int64 // end of the log beyond which puts are refused, 0 = none
 }
 
-// SetLimits applies its topic's limits to a partition.
-func (p *Partition) SetLimits(l Limits) {
-	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
-	p.queue.SetTTL(l.Options.TTLMS)
-	window := cmp.Or(l.Options.DedupeWindowMS, dedupe.DefaultMS)
+// SetOptions applies its topic's options to a partition.
+func (p *Partition) SetOptions(o TopicOptions) {
+	p.Limit(o.PartitionMaxBytes, p.OffsetOf(p.queue.Floor()))
+	p.queue.SetTTL(o.TTLMS)
+	window := cmp.Or(o.DedupeWindowMS, dedupe.DefaultMS)
 	if was := p.dedupeMS.Swap(window); was != 0 && was != window { // 0: the machine begins with it
 		p.Post(replica.Dedupe{WindowMS: window})
 	}

@@ -23,7 +23,7 @@ func TestDeferredMessagesCountForTheLimit(t *testing.T) {
 		for range 10 {
 			a.say(strings.Repeat("x", 1000))
 		}
-		a.p.SetLimits(Limits{})
+		a.p.SetOptions(TopicOptions{})
 		require.False(t, a.p.Limited())
 		a.p.Limit(20_000, 0)
 		require.True(t, a.p.Limited())

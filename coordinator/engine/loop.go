@@ -160,7 +160,7 @@ func (l *loop) pass(tick, windows bool) {
 	if windows {
 		l.closeWindows()
 	}
-	l.finish()
+	l.applyEffects()
 	if tick {
 		l.dropIdle()
 	}
@@ -275,7 +275,7 @@ func (l *loop) dropIdle() {
 
 // retire removes a partition: all waiting callers are answered, the machine is dropped.
 func (l *loop) retire(p *Partition) {
-	l.finish() // effects of this pass are carried out now or never
+	l.applyEffects() // effects of this pass are carried out now or never
 	l.propose(p)
 	p.abandon()
 	if m, ok := p.machine.(sharing); ok {

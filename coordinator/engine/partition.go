@@ -44,7 +44,7 @@ type Partition struct {
 // shared is the state of a partition that any goroutine reads.
 type shared struct {
 	view    atomic.Pointer[replica.View] // the holder of the run lock replaces it
-	bounds                               // limits.go: SetLimits and Limit write it
+	bounds                               // limits.go: SetOptions and Limit write it
 	muted   atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
 	trashed atomic.Bool                  // the topic is in the trash; SetTrashed writes it
 	// followers are those of the last eventFollowers; the holder of the run lock replaces them.

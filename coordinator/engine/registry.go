@@ -77,11 +77,11 @@ func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
 
 // Config describes a new partition.
 type Config struct {
-	ID     ident.Partition
-	Topic  string
-	Store  *store.Partition
-	Queue  nsqd.Options // Wake, Fence and Pace are filled in
-	Limits Limits
+	ID      ident.Partition
+	Topic   string
+	Store   *store.Partition
+	Queue   nsqd.Options // Wake, Fence and Pace are filled in
+	Options TopicOptions
 }
 
 // NewPartition makes a partition with the channels in its store. Add hosts it.
@@ -94,7 +94,7 @@ func (e *Engine) NewPartition(c Config) *Partition {
 	q.Pace = e.pace
 	p.queue = nsqd.NewPartition(c.Topic, c.ID, p, p, q)
 	replica.Replay(p.queue, c.Store.States())
-	p.SetLimits(c.Limits)
+	p.SetOptions(c.Options)
 	return p
 }
 

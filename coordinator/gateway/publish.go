@@ -46,7 +46,7 @@ const anyPartition = -1
 
 // Publish takes one put; see api.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
-	var err error = errTopicDeleted{}
+	err := errTopicDeleted
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
 	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
@@ -59,7 +59,7 @@ func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answere
 
 // PublishAt takes one put for the partition with this number; see api.Publisher.
 func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
-	var err error = errTopicDeleted{}
+	err := errTopicDeleted
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
 	case t.Partitions == 0:
@@ -77,7 +77,7 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 // PublishTo publishes a put of this broker's own to the partition with this number, if the topic has it. It is exempt
 // from the topic's publish rate: dead letters must not accumulate because of a busy producer.
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
-	var err error = errTopicDeleted{}
+	err := errTopicDeleted
 	if t, ok := g.core.Topic(topic); ok {
 		err = g.publish(t, number, key, d, a)
 	}

@@ -195,7 +195,8 @@ func TestNoLeaderAtAll(t *testing.T) {
 }
 
 // TestPutsOfADeletedTopic: a put that waits while its topic is deleted is answered at once. If one of
-// its attempts has no answer yet, the next time to send it again ends the wait.
+// its attempts has no answer yet, the next time to send it again ends the wait. The text begins as the row in
+// docs/reference/errors.md: the Go client would repeat a put with any other "not stored", and create the topic again.
 func TestPutsOfADeletedTopic(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -204,7 +205,7 @@ func TestPutsOfADeletedTopic(t *testing.T) {
 		text   string
 		after  time.Duration
 	}{
-		{"no leader", false, api.ErrTopicNotFound, "topic deleted, not stored", 0},
+		{"no leader", false, api.ErrTopicNotFound, "topic not found: topic deleted, not stored", 0},
 		{"in doubt", true, api.ErrInDoubt, api.ErrInDoubt.Error(), 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -229,7 +230,7 @@ func TestPutsOfADeletedTopic(t *testing.T) {
 				require.LessOrEqual(t, a.at[0].Sub(start), max(c.after, time.Second)+200*time.Millisecond)
 				late := w.publish("n2", "y")
 				synctest.Wait()
-				require.EqualError(t, late.all()[0].Err, "topic deleted, not stored", "deleted after Admit")
+				require.EqualError(t, late.all()[0].Err, "topic not found: topic deleted, not stored", "deleted after Admit")
 			})
 		})
 	}

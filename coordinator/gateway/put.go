@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -115,13 +116,9 @@ func (h *history) final(parked bool, sure error) error {
 	}
 }
 
-// errTopicDeleted answers a put whose topic was deleted after Admit.
-type errTopicDeleted struct{}
-
-func (errTopicDeleted) Error() string { return "topic deleted, not stored" }
-
-// Unwrap gives the error its row of package outcome.
-func (errTopicDeleted) Unwrap() error { return api.ErrTopicNotFound }
+// errTopicDeleted answers a put whose topic was deleted after Admit. Its text begins with that of its row in package
+// outcome, because clients compare the beginning.
+var errTopicDeleted = fmt.Errorf("%w: topic deleted, not stored", api.ErrTopicNotFound)
 
 // answer is the result of a put. Its Answerer is called without a lock.
 type answer struct {

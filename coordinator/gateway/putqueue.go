@@ -217,7 +217,7 @@ func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	q.giveUpAttempts(func(p *put) bool { return now-p.sent >= g.o.Resend })
 	q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
 	if g.deleted(q) {
-		q.giveUp(errTopicDeleted{}, func(p *put) bool { return p.parked })
+		q.giveUp(errTopicDeleted, func(p *put) bool { return p.parked })
 		g.drop(q)
 	}
 	q.pump()

@@ -154,7 +154,7 @@ func (l *Local) TrashChanged(id ident.TopicID) {
 	_, trashed := l.o.Catalog.Trashed(id)
 	for _, p := range l.o.Engine.PartitionsOf(id, t.Span()) {
 		p.SetTrashed(trashed)
-		p.SetLimits(limitsOf(t))
+		p.SetOptions(optionsOf(t))
 	}
 }
 

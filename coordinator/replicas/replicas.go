@@ -218,11 +218,11 @@ func (l *Local) open(id ident.Partition) (*engine.Partition, error) {
 	}
 	q := l.o.Queue
 	q.Policy = func(channel string) nsqd.Policy { return l.o.Catalog.Policy(id.Topic, channel) }
-	p := l.o.Engine.NewPartition(engine.Config{ID: id, Topic: topic, Store: st, Queue: q, Limits: l.limits(id.Topic)})
+	p := l.o.Engine.NewPartition(engine.Config{ID: id, Topic: topic, Store: st, Queue: q, Options: l.options(id.Topic)})
 	o := l.o.Replica
 	o.Partition = id
 	o.Self = replica.Peer{Node: l.o.Self, Incarnation: l.o.Incarnation(), Store: st.StoreID()}
-	o.DedupeMS = cmp.Or(l.limits(id.Topic).Options.DedupeWindowMS, dedupe.DefaultMS)
+	o.DedupeMS = cmp.Or(l.options(id.Topic).DedupeWindowMS, dedupe.DefaultMS)
 	r := st.Restored()
 	st.LoadIdentities(&r)
 	m := replica.New(r, st.Index(), p.Queue(), o)

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// TopicChanged notifies replicas of new limits, and trashes those of a topic with a tombstone.
+// TopicChanged notifies replicas of new options, and trashes those of a topic with a tombstone.
 func (l *Local) TopicChanged(name string) {
 	t, ok := l.o.Catalog.Record(name)
 	switch {
@@ -19,7 +19,7 @@ func (l *Local) TopicChanged(name string) {
 	default:
 		hosted := l.o.Engine.PartitionsOf(t.ID, t.Span())
 		for _, p := range hosted {
-			p.SetLimits(limitsOf(t))
+			p.SetOptions(optionsOf(t))
 		}
 		if l.o.MayCache && len(hosted) > 0 && !l.allowsCache(t.ID) {
 			l.o.Group.Go(func(context.Context) {
@@ -31,16 +31,16 @@ func (l *Local) TopicChanged(name string) {
 	}
 }
 
-// limits are those of a topic's partitions; none while the topic is not known here.
-func (l *Local) limits(id ident.TopicID) engine.Limits {
+// options are those of a topic's partitions; the defaults while the topic is not known here.
+func (l *Local) options(id ident.TopicID) engine.TopicOptions {
 	if t, ok := l.o.Catalog.Hosted(id); ok {
-		return limitsOf(t)
+		return optionsOf(t)
 	}
-	return engine.Limits{}
+	return engine.TopicOptions{}
 }
 
-func limitsOf(t metadata.TopicState) engine.Limits {
-	return engine.Limits{Bytes: t.PartitionMaxBytes(), Options: t.Options}
+func optionsOf(t metadata.TopicState) engine.TopicOptions {
+	return engine.TopicOptions{Topic: t.Options, PartitionMaxBytes: t.PartitionMaxBytes()}
 }
 
 // ChannelsChanged passes a topic's policies to the channels here.

@@ -78,18 +78,18 @@ type CreateTopic struct {
 	Partitions, ReplicationFactor, MinInSync int
 	Ordered                                  *bool
 	Durability                               string // "sync", "replicated"; "": the default
-	Limits                                   option.Change[option.Topic]
+	Options                                  option.Change[option.Topic]
 }
 
 // SetTopic changes the options and the durability of a topic. SetReplication and SetPartitions change the rest.
 type SetTopic struct {
 	Topic      string
 	Durability string // "sync", "replicated"; "": unchanged
-	Limits     option.Change[option.Topic]
+	Options    option.Change[option.Topic]
 }
 
-// EffectiveLimits are the options that a topic has; TopicView and TopicSettings contain them.
-type EffectiveLimits = option.Effective
+// EffectiveOptions are the options that a topic has; TopicView and TopicSettings contain them.
+type EffectiveOptions = option.Effective
 
 // DeleteTopic deletes a topic with all its messages. With a grace (--delete-grace) it can be undeleted for that time,
 // unless Now is set. BrokerByBroker says that the client asks all brokers one after the other, as nsqadmin does. A

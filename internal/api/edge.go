@@ -431,7 +431,7 @@ type TopicView struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	EffectiveLimits
+	EffectiveOptions
 	Owner      string          `json:"owner,omitempty"` // the user who created it
 	Partitions []PartitionView `json:"partitions"`
 }
@@ -445,7 +445,7 @@ type TopicSettings struct {
 	MinInSync         int           `json:"min_in_sync"`
 	Durability        string        `json:"durability,omitempty"` // missing: each broker's own
 	Ordered           bool          `json:"ordered"`
-	EffectiveLimits
+	EffectiveOptions
 }
 
 // TrashedTopic is a deleted topic that can be undeleted.

@@ -50,10 +50,7 @@ func (r *Row[T]) Flag() string { return strings.ReplaceAll(r.Name, "_", "-") }
 func (r *Row[T]) Show(t T) string {
 	switch field := r.field(&t).(type) {
 	case *int64:
-		if r.Kind == Duration {
-			return milliseconds(*field).String()
-		}
-		return fmt.Sprint(*field)
+		return r.Kind.show(*field)
 	default:
 		return fmt.Sprint(reflect.ValueOf(field).Elem())
 	}
@@ -89,7 +86,13 @@ func parseDuration(text string) (int64, error) {
 	return d.Milliseconds(), nil
 }
 
-func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+// show returns a number of this kind for a person.
+func (k Kind) show(n int64) string {
+	if k == Duration {
+		return (time.Duration(n) * time.Millisecond).String()
+	}
+	return strconv.FormatInt(n, 10)
+}
 
 // set reads a value into the option's field. The error begins with "must be".
 func (r *Row[T]) set(t *T, value string) (err error) {
@@ -127,9 +130,9 @@ func (r *Row[T]) number(value string) (int64, error) {
 	case err != nil:
 		return 0, err
 	case n != 0 && r.Max != 0 && (n < r.Min || n > r.Max):
-		return 0, fmt.Errorf("must be %s to %s, or 0 (%s)", milliseconds(r.Min), milliseconds(r.Max), r.Zero)
+		return 0, fmt.Errorf("must be %s to %s, or 0 (%s)", r.Kind.show(r.Min), r.Kind.show(r.Max), r.Zero)
 	case n != 0 && n < r.Min:
-		return 0, fmt.Errorf("must be %s or more, or 0 (%s)", milliseconds(r.Min), r.Zero)
+		return 0, fmt.Errorf("must be %s or more, or 0 (%s)", r.Kind.show(r.Min), r.Zero)
 	}
 	return n, nil
 }

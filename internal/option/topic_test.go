@@ -74,3 +74,19 @@ func TestNeedsGrace(t *testing.T) {
 	require.Equal(t, "idle_after", option.Topic{IdleMS: 60_000}.NeedsGrace().Name)
 	require.Equal(t, "channel-idle-after", option.Topic{ChannelIdleMS: 60_000}.NeedsGrace().Flag())
 }
+
+// TestBoundsAreNumbersOfTheKind: only the bounds of a duration are written as durations.
+func TestBoundsAreNumbersOfTheKind(t *testing.T) {
+	var c option.Change[option.Topic]
+	for i := range option.Topics {
+		switch r := option.Topics[i]; r.Name {
+		case "max_bytes":
+			r.Min, r.Max = 1000, 2000
+			require.EqualError(t, c.Read(&r, "999"), "must be 1000 to 2000, or 0 (no limit)")
+			r.Max = 0
+			require.EqualError(t, c.Read(&r, "999"), "must be 1000 or more, or 0 (no limit)")
+		case "dedupe_window":
+			require.EqualError(t, c.Read(&r, "1ms"), "must be 1s to 1h0m0s, or 0 (the default)")
+		}
+	}
+}

@@ -56,10 +56,10 @@ func TestOperationsAreRead(t *testing.T) {
 		"/topic/create?topic=t&partitions=": api.CreateTopic{Topic: "t"},
 		"/topic/create?topic=t&partitions=2&replication_factor=3&min_in_sync=1&ordered=true&retention_time=1s&message_ttl=0&max_bytes=7&durability=replicated": api.CreateTopic{
 			Topic: "t", Durability: "replicated", Partitions: 2, ReplicationFactor: 3, MinInSync: 1, Ordered: to(true),
-			Limits: newValues(t, "retention_time=1s", "message_ttl=0", "max_bytes=7"),
+			Options: newValues(t, "retention_time=1s", "message_ttl=0", "max_bytes=7"),
 		},
 		"/v1/topic/set?topic=t&max_bytes=7&durability=sync": api.SetTopic{
-			Topic: "t", Durability: "sync", Limits: newValues(t, "max_bytes=7")},
+			Topic: "t", Durability: "sync", Options: newValues(t, "max_bytes=7")},
 		"/topic/delete?topic=t":                            api.DeleteTopic{Topic: "t"},
 		"/topic/delete?topic=t&now=true":                   api.DeleteTopic{Topic: "t", Now: true},
 		"/v1/topic/undelete?topic=t":                       api.UndeleteTopic{Topic: "t"},

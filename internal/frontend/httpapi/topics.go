@@ -112,7 +112,7 @@ func nothing(*endpoints, *request) (any, error) { return nil, nil }
 func readCreateTopic(q *request) api.Operation {
 	return api.CreateTopic{
 		Topic: q.topic(), Ordered: q.choice("ordered"), Partitions: q.number("partitions", 0),
-		ReplicationFactor: q.number("replication_factor", 0), MinInSync: q.number("min_in_sync", 0), Durability: q.text("durability"), Limits: q.topicOptions(),
+		ReplicationFactor: q.number("replication_factor", 0), MinInSync: q.number("min_in_sync", 0), Durability: q.text("durability"), Options: q.topicOptions(),
 	}
 }
 
@@ -139,7 +139,7 @@ func (a *endpoints) settings(topic string) any {
 
 func (a *endpoints) setTopic(q *request) (any, error) {
 	_, err := do(func(q *request) api.Operation {
-		return api.SetTopic{Topic: q.topic(), Durability: q.text("durability"), Limits: q.topicOptions()}
+		return api.SetTopic{Topic: q.topic(), Durability: q.text("durability"), Options: q.topicOptions()}
 	})(a, q)
 	if err != nil {
 		return nil, err
