@@ -85,7 +85,7 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	})
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("meta: connect to etcd %v: %w", c.Endpoints, err)
+		return nil, fmt.Errorf("metadata: connect to etcd %v: %w", c.Endpoints, err)
 	}
 	e := &Etcd{client: client, kv: client.KV, watch: client.Watcher, lease: client.Lease, done: done, stop: stop}
 	if c.Namespace != "" {
@@ -154,7 +154,7 @@ func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) 
 	}
 }
 
-// page reads the first keys of a range at a revision; 0: the present one.
+// page reads the first keys of a range at a revision; 0: the current one.
 func (e *Etcd) page(ctx context.Context, from, end string, rev int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
@@ -212,7 +212,7 @@ func (e *Etcd) Close() error {
 	e.stop()
 	e.wg.Wait()
 	if err := e.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("meta: close: %w", err)
+		return fmt.Errorf("metadata: close: %w", err)
 	}
 	return nil
 }

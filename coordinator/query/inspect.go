@@ -37,7 +37,7 @@ func (i *Inspector) Disk() (s api.DiskSample) {
 	return s
 }
 
-// Busy is the duration of the present write of the journal or pass of a core loop (calls.Busy).
+// Busy is the duration of the current write of the journal or pass of a core loop (calls.Busy).
 func (i *Inspector) Busy() calls.BusyReply {
 	return calls.BusyReply{Milliseconds: max(i.o.Store.Busy(), slices.Max(i.o.Engine.Busy())).Milliseconds()}
 }

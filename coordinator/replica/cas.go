@@ -28,7 +28,7 @@ const (
 )
 
 // reconfigure proposes the next state of the partition's key, if one is due and no proposal is outstanding: a transfer
-// of the leadership, a better ISR, or, to resolve a proposal whose answer was lost, the present state again.
+// of the leadership, a better ISR, or, to resolve a proposal whose answer was lost, the current state again.
 func (m *Machine) reconfigure() {
 	l := m.lead
 	if m.cas != nil || !l.open || !l.review || m.nowMS < l.retryMS {

@@ -13,7 +13,7 @@ type node struct {
 	known       bool              // live: reported at least once
 	up, dead    bool              // peerState
 	changedMS   int64             // peerState: when up last changed
-	lostMS      int64             // silence: when the present silence began, or the first one of a flapping node
+	lostMS      int64             // silence: when the current silence began, or the first one of a flapping node
 	losses      int               // silence: silences since lostMS, at most flappingLosses
 	low         bool              // space: below its disk reserve
 }

@@ -51,7 +51,7 @@ type Register interface {
 	Snapshot() []byte
 	// Apply applies a delta. A delta moves a channel forward only, unless it is a replicated seek.
 	Apply(delta []byte)
-	// Replace replaces the present state by a snapshot.
+	// Replace replaces the current state by a snapshot.
 	Replace(full []byte)
 	// Unlead ends deliveries here, if there are any: no change is accepted from now on.
 	Unlead()

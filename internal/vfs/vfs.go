@@ -68,7 +68,7 @@ type File interface {
 	// DropCache asks the kernel, without a promise, to drop written pages of the file from its
 	// cache, so that the next read asks the disk.
 	DropCache()
-	// Size is the present size in bytes.
+	// Size is the current size in bytes.
 	Size() (int64, error)
 }
 

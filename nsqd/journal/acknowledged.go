@@ -126,7 +126,7 @@ func (a *acknowledgements) syncRecord() {
 	}
 }
 
-// write encodes and writes the record. On disk, by place, append only: see doc.go.
+// write encodes and writes the record. On disk, by position, append only: see doc.go.
 func (a *acknowledgements) write(image *[ackBytes]byte, group uint64) error {
 	le := binary.LittleEndian
 	le.PutUint32(image[:], ackMagic)

@@ -233,7 +233,7 @@ func (j *Journal) Wake() {
 	j.wake.Signal()
 }
 
-// fits reports whether the queued submissions fit into the present file.
+// fits reports whether the queued submissions fit into the current file.
 func (j *Journal) fits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -13,7 +13,7 @@
 //  4. Sequences are dense over data batches. A control batch has count 0.
 //  5. Time never decreases within a partition.
 //
-// # Batch: on disk and on the wire, by place, append only (version)
+// # Batch: on disk and on the wire, by position, append only (version)
 //
 // All integers are little-endian.
 //

@@ -40,7 +40,7 @@ const (
 	TopicEmpty     = "topic.empty"
 )
 
-// The requests and answers. On the wire, by place: append only.
+// The requests and answers. On the wire, by position: append only.
 type (
 	// QueueOp is one operation on the channels of one partition, idempotent.
 	QueueOp struct {

@@ -45,7 +45,7 @@ const (
 
 // Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
 // msgpack.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type Header struct {
 	Kind  frameKind
 	Count int
@@ -86,7 +86,7 @@ func (h *Header) Decode(b []byte) error {
 	return rpc.Unmarshal(b, &h.Hints)
 }
 
-// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by place: append only.
+// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by position: append only.
 type Hint struct {
 	Topic       uint64
 	Partition   uint16
@@ -95,7 +95,7 @@ type Hint struct {
 	Epoch       uint64
 }
 
-// Opening asks a leader for a stream. On the wire, by place: append only.
+// Opening asks a leader for a stream. On the wire, by position: append only.
 type Opening struct {
 	Stream       uint64
 	Replaces     uint64 // the stream that it replaces; 0 = none
@@ -111,7 +111,7 @@ type Opening struct {
 	Partial      bool      // the client is subscribed to this partition alone
 }
 
-// Put is one forwarded put. On the wire, by place: append only.
+// Put is one forwarded put. On the wire, by position: append only.
 type Put struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -162,7 +162,7 @@ func DecodePut(b []byte) Put {
 	}
 }
 
-// Reply is the answer to one forwarded put. On the wire, by place: append only.
+// Reply is the answer to one forwarded put. On the wire, by position: append only.
 type Reply struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -269,7 +269,7 @@ const (
 	LeaveWithdrawn Leaving = 2 // as before, but the client is not the cause: no attempt is counted
 )
 
-// Verb is one statement about a stream. On the wire, by place: append only.
+// Verb is one statement about a stream. On the wire, by position: append only.
 type Verb struct {
 	Kind     VerbKind
 	Stream   uint64

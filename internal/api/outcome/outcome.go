@@ -37,7 +37,7 @@ type Class uint8
 const (
 	// ClassRetryHere: nothing happened; the same broker may do it later.
 	ClassRetryHere Class = iota + 1
-	// ClassRetryElsewhere: nothing happened; the present leader is to be asked.
+	// ClassRetryElsewhere: nothing happened; the current leader is to be asked.
 	ClassRetryElsewhere
 	// ClassLeaveISR: the replica has to leave the in-sync set.
 	ClassLeaveISR

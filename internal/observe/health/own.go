@@ -39,7 +39,7 @@ type Own struct {
 	CertificateFaults map[string]string `json:"certificate_faults,omitempty"`
 	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of lockstep_refused_total).
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
-	// AuthUnansweredSeconds is for how long the authorization service has given no usable answer.
+	// AuthUnansweredSeconds is how long the authorization service has given no usable answer.
 	AuthUnansweredSeconds float64 `json:"auth_unanswered_seconds,omitempty"`
 	// CorruptSecondsAgo is when a frame of another broker last had a wrong checksum.
 	CorruptSecondsAgo *float64 `json:"corrupt_seconds_ago,omitempty"`
@@ -47,7 +47,7 @@ type Own struct {
 	EtcdInUseBytes int64 `json:"etcd_in_use_bytes,omitempty"`
 	EtcdQuotaBytes int64 `json:"etcd_quota_bytes,omitempty"`
 	EtcdRefuses    bool  `json:"etcd_refuses,omitempty"`
-	// For how long the current write of the journal, and the current pass of a core loop, has taken.
+	// How long the current write of the journal and the current pass of a core loop have taken.
 	JournalBusySeconds float64 `json:"journal_busy_seconds,omitempty"`
 	LoopBusySeconds    float64 `json:"loop_busy_seconds,omitempty"`
 	// IdleChannels are the channels that the broker, as the controller, will delete, the first one first: the first MaxListed of
