@@ -26,7 +26,7 @@ type Config struct {
 	TLS         func() *tls.Config // called for each connection; nil: plain text
 	Username    string             // "" = no authentication
 	Password    string             //
-	DialTimeout time.Duration      // of one connection attempt, and of the log-in; 0 = 2 s
+	DialTimeout time.Duration      // of one connection attempt, and of the login; 0 = 2 s
 	Namespace   string             // put in front of every key; "" = none
 }
 
@@ -56,7 +56,7 @@ type Etcd struct {
 
 var _ Store = (*Etcd)(nil)
 
-// DialEtcd makes a client. It connects in the background, so etcd may start after the broker; only a log-in waits.
+// DialEtcd makes a client. It connects in the background, so etcd may start after the broker; only a login waits.
 func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -123,7 +123,7 @@ type Store interface {
 
 // Members changes the membership of the etcd that brokers embed.
 type Members interface {
-	// Remove permanently removes a broker's member; one that is not there is no error. It fails if the other members would
+	// Remove permanently removes a broker's member, and succeeds if there is no such member. It fails if the other members would
 	// have no majority.
 	Remove(ctx context.Context, n ident.Node) error
 	// NotifyDeath reports that a broker's process is certainly dead. If its member led, the others can elect a leader before

@@ -94,7 +94,7 @@ func (m *Machine) countISR(p *proposal) {
 }
 
 // addUnresolved keeps a proposal that may still land. An equal one is kept once: the leader repeats it for as long as
-// the metadata store does not answer, and the repetition covers no additional members.
+// the metadata store does not answer, and a repetition adds no members.
 func (l *leadership) addUnresolved(p *proposal) {
 	if !slices.ContainsFunc(l.unresolved, p.equal) {
 		l.unresolved = append(l.unresolved, *p)

@@ -36,7 +36,7 @@ func (n *node) flaps(nowMS, isrMS int64) bool {
 	return n.up && n.losses == flappingLosses && nowMS-n.changedMS < isrMS
 }
 
-// node returns the entry of a broker, and makes it if there is none.
+// node returns the entry of a broker, and creates it if it is missing.
 func (m *Machine) node(name ident.Node) *node {
 	i := 0
 	for ; i < len(m.nodes) && m.nodes[i].name <= name; i++ {

@@ -277,7 +277,7 @@ func (d *decoder) offset() ident.Offset {
 	return o
 }
 
-// count reads a count and checks that so many elements fit into the rest.
+// count reads a count and checks that the rest has room for that many elements.
 func (d *decoder) count(size int) int {
 	n := int(binary.LittleEndian.Uint32(d.take(4)))
 	if n > len(d.b)/size {

@@ -9,7 +9,7 @@ import (
 const (
 	// ChangeQueue carries an operation out on one partition.
 	ChangeQueue Method[QueueOp, None] = "queue.do"
-	// ChangeQueues carries it out on several.
+	// ChangeQueues carries out operations on several queues.
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"

@@ -171,7 +171,7 @@ type Reply struct {
 	Outcome   replica.Outcome
 }
 
-// shortageBits is where the minimum lies in the result of "not enough replicas".
+// shortageBits is the position of the minimum in the result of "not enough replicas".
 const shortageBits = 32
 
 // ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
@@ -230,7 +230,7 @@ const (
 	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and is no longer the client's
 	VerbGone    VerbKind = 8  // leader → edge: the leader has no such stream; open it again
 	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
-	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (yet, or any more)
+	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (not yet, or no longer)
 	// VerbRefused is added to a finish, requeue or touch that was not possible.
 	VerbRefused VerbKind = 16
 )

@@ -17,7 +17,7 @@ var ErrLogin = errors.New("etcd: this directory already requires logins, with an
 	"change it with etcdctl, or take an empty directory")
 
 // RequireLogin makes the cluster refuse every client that does not log in as this user, who has all permissions. A cluster
-// that already requires log-ins, as after a restart, must accept this user (ErrLogin). It is for a member that brokers use as
+// that already requires logins, as after a restart, must accept this user (ErrLogin). It is for a member that brokers use as
 // an external etcd; TLS protects the embedded one.
 func (s *Server) RequireLogin(ctx context.Context, user, password string) error {
 	if known := s.etcd.Server.AuthStore(); known.IsAuthEnabled() {

@@ -1,6 +1,6 @@
 // Package etcd runs an etcd member inside the broker's process: the metadata store of a cluster without an external etcd.
 //
-// It does not interpret the stored keys (coordinator/metadata does) and is no client. Package lifecycle decides how a member
+// It does not interpret the stored keys (coordinator/metadata does) and is not a client. Package lifecycle decides how a member
 // starts, from the content of its disk and the reports of the other members (Open). It changes the membership only for a
 // member that must not vote with its disk, or whose disk has moved to another address (PublishAddress).
 //
@@ -278,7 +278,7 @@ func (s *Server) Status() Status {
 }
 
 // TransferLeadership transfers the leadership of the metadata cluster to another member, if this one is the leader. It returns
-// when the other one leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
+// when the other member leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
 // lost: a stopping broker calls it before it sends any.
 func (s *Server) TransferLeadership() error {
 	select {
@@ -337,6 +337,6 @@ func (s *Server) closeEtcd() {
 	select {
 	case <-closed:
 	case <-time.After(closeTimeout):
-		s.log.Warn("connections of the embedded etcd do not end; the broker stops without them")
+		s.log.Warn("connections of the embedded etcd did not end, stopping without waiting for them")
 	}
 }

@@ -158,7 +158,7 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 		}
 		etcd.ServeHTTP(w, r)
 	case r.URL.Path == membersPath:
-		_, _ = w.Write([]byte("[]")) // members that know no reports take this as: no directory yet
+		_, _ = w.Write([]byte("[]")) // members without support for reports read this as: no directory yet
 	default:
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

@@ -15,8 +15,8 @@ import (
 // leavePause is the pause between two attempts: etcd refuses to remove a member that has been connected for less than 5 s.
 const leavePause = 100 * time.Millisecond
 
-// Leave permanently removes this member from its cluster before it stops: of two members the other one could not do it alone.
-// The last member stays.
+// Leave permanently removes this member from its cluster before it stops, because the last of two members could not
+// remove the other alone. The last member of a cluster stays.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server
 	if len(e.Cluster().Members()) < 2 {

@@ -246,7 +246,7 @@ func retryChange(ctx context.Context, log logrus.FieldLogger, change func(contex
 		}
 		if said != err.Error() {
 			said = err.Error()
-			log.WithError(err).Info("the metadata cluster does not change its members yet; trying again")
+			log.WithError(err).Info("cannot change the members of the metadata cluster yet, trying again")
 		}
 		select {
 		case <-time.After(membershipRetry):

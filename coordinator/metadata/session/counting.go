@@ -86,7 +86,7 @@ func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, no
 			}
 		}
 		if err := s.o.File.Observe(seen); err != nil {
-			s.o.Log.WithError(err).Warn("cannot note the boot counters of the other brokers, trying again at their next change")
+			s.o.Log.WithError(err).Warn("cannot record the boot counters of the other brokers, trying again at their next change")
 		}
 		if !concurrency.Sleep(ctx, observePause) {
 			return
