@@ -58,7 +58,7 @@ func (c Class) String() string {
 }
 
 // Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge that has an earlier
-// attempt in doubt takes a definite outcome for Again.
+// attempt in doubt treats a definite outcome as Again.
 type Effect uint8
 
 // The effects of an Outcome.

@@ -110,7 +110,7 @@ func (c *Client) request(ctx context.Context, address string, r Request) (*http.
 	}
 	u, err := url.Parse(target)
 	if err != nil {
-		return nil, errors.New("the address is no valid URL") // the error quotes parts of it
+		return nil, errors.New("the address is not a valid URL") // the error quotes parts of it
 	}
 	values := url.Values{
 		"remote_ip": {r.RemoteIP}, "tls": {strconv.FormatBool(r.TLS)},

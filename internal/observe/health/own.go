@@ -82,7 +82,7 @@ const (
 	unusableDo = "restore the certificate and its private key before this broker restarts: it runs with the ones that it read before, and would " +
 		"not start with these"
 	idleDo = "a consumer, or any operation on the channel, prevents this; nsqctl topic set TOPIC --channel-idle-after 0s disables it for the " +
-		"topic. If nobody needs the channel, wait, or delete it"
+		"topic. If the channel is not needed, wait, or delete it"
 	heldDo = "nsqctl acl grant OWNER --topic DEAD-LETTER-TOPIC --rights publish, if the user should have the right again. Otherwise set the policy " +
 		"as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"
 )

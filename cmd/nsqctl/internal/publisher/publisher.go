@@ -16,7 +16,7 @@
 // # Goroutines
 //
 // One goroutine calls Run or Send and owns the publisher and the writing side of the connection. One reads the input of Run
-// ahead, and one for each connection reads the answers; both pass on values by channels.
+// ahead, and one for each connection reads the answers; both pass values over channels.
 package publisher
 
 import (
