@@ -71,7 +71,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 	return run.run(ctx, limit)
 }
 
-// redrive is one run.
+// redrive is one run of a redrive, from its request to its end.
 type redrive struct {
 	*Redriver
 	sub            api.Subscription

@@ -42,7 +42,8 @@ func (i *Inspector) Busy() calls.BusyReply {
 	return calls.BusyReply{Milliseconds: max(i.o.Store.Busy(), slices.Max(i.o.Engine.Busy())).Milliseconds()}
 }
 
-// replicaOf finds the replica of a topic's partition here; the topic is known if not.
+// replicaOf finds the replica of a topic's partition here; p is nil if there is none. known is false if the topic is
+// unknown.
 func (i *Inspector) replicaOf(topic string, partition uint16) (p *engine.Partition, known bool) {
 	t, ok := i.o.Catalog.Topic(topic)
 	if !ok {

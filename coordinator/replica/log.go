@@ -210,7 +210,7 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 	}
 }
 
-// committedEveryMS is how often a leader's submissions carry the committed end at most.
+// committedEveryMS is the least time between two submissions of a leader that carry the committed end.
 const committedEveryMS = 100
 
 // recordCommitted lets the committed end ride on a submission of the leader. A put commits in a Step that writes

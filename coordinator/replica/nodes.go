@@ -6,7 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// node is what the loop has reported of one broker.
+// node is what the loop has reported about one broker.
 type node struct {
 	name        ident.Node
 	incarnation ident.Incarnation // live

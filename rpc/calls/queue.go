@@ -100,8 +100,8 @@ type (
 		DeadlineNS int64
 		Attempts   uint16
 	}
-	// FinishRequest names messages of a channel that are finished elsewhere. Spans is pairs: the first sequence
-	// of a span, and the one behind it.
+	// FinishRequest names messages of a channel that are finished elsewhere. Spans has pairs: the first sequence
+	// of a span, and the first sequence after it.
 	FinishRequest struct {
 		ident.Partition
 		Channel string

@@ -31,7 +31,7 @@ func Write(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts .
 	return rev, err
 }
 
-// Apply is Try, with ErrCompare if the keys have changed or no answer came.
+// Apply is Try, but returns ErrCompare if the keys have changed or no answer came.
 func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (rev int64, err error) {
 	ok, rev, err := Try(ctx, s, cmp, puts)
 	if err == nil && !ok {

@@ -195,7 +195,8 @@ func (d *Window) passed(c queue.Clock, nowMS int64) bool {
 	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.LengthMS
 }
 
-// Mark is what a start has to know beside the log, which ends at end (DW-3). The zero value: nothing.
+// Mark returns what a start needs in addition to the log, which ends at end (DW-3). The zero value means that it needs
+// nothing.
 func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
 	if d.Len() == 0 && d.forgotten == 0 {
 		return queue.IdentityMark{}

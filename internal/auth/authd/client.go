@@ -33,7 +33,7 @@ type Client struct {
 	http *http.Client
 }
 
-// New makes a client. Each address is host:port (queried at /auth) or a whole URL, and has the timeouts for itself. tls is
+// New makes a client. Each address is host:port (queried at /auth) or a whole URL. The timeouts apply to each address. tls is
 // for https addresses; nil = Go's defaults.
 func New(o config.AuthService, tls *tls.Config) *Client {
 	dialer := &net.Dialer{Timeout: o.HTTPConnectTimeout}

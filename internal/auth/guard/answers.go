@@ -52,7 +52,7 @@ type answers struct {
 	}
 }
 
-// answer is the last one about a client that the auth service has known.
+// answer is the auth service's last answer about a client that it knew.
 type answer struct {
 	mu     sync.Mutex
 	state  *authd.State  // the last good one

@@ -95,7 +95,7 @@ func loadCAs(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// TLSVersion returns the number of a version by its name in the settings, 0 if the name is
+// TLSVersion returns the number of the TLS version that has this name in the settings, 0 if the name is
 // unknown.
 func TLSVersion(name string) uint16 {
 	v, _ := minVersion(name)

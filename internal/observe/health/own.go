@@ -26,7 +26,7 @@ const (
 	PolicyHeld          = "policy_held"
 )
 
-// MaxListed is the length of IdleChannels and of HeldPolicies at most.
+// MaxListed is the maximum length of IdleChannels and of HeldPolicies.
 const MaxListed = 100
 
 // Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its times are durations by the
@@ -41,7 +41,7 @@ type Own struct {
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
 	// AuthUnansweredSeconds is how long the authorization service has given no usable answer.
 	AuthUnansweredSeconds float64 `json:"auth_unanswered_seconds,omitempty"`
-	// CorruptSecondsAgo is when a frame of another broker last had a wrong checksum.
+	// CorruptSecondsAgo is how long ago a frame of another broker last had a wrong checksum.
 	CorruptSecondsAgo *float64 `json:"corrupt_seconds_ago,omitempty"`
 	// The database of the embedded etcd: the bytes in use, the size at which it refuses all writes, and whether it does.
 	EtcdInUseBytes int64 `json:"etcd_in_use_bytes,omitempty"`
