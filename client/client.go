@@ -139,13 +139,13 @@ func (c *Client) give(a string) error {
 	if strings.Contains(a, "://") {
 		u, err := url.Parse(a)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
-			return fmt.Errorf("lockstep: %q is no address: want host:port, http://host:port or https://host:port", a[strings.LastIndex(a, "@")+1:])
+			return fmt.Errorf("lockstep: %q is not an address: want host:port, http://host:port or https://host:port", a[strings.LastIndex(a, "@")+1:])
 		}
 		c.urls = append(c.urls, u.Scheme+"://"+u.Host)
 		return nil
 	}
 	if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
-		return fmt.Errorf("lockstep: %q is no address: want host:port or a URL", a[strings.LastIndex(a, "@")+1:])
+		return fmt.Errorf("lockstep: %q is not an address: want host:port or a URL", a[strings.LastIndex(a, "@")+1:])
 	}
 	c.mu.addresses = append(c.mu.addresses, &address{hostPort: a, given: true})
 	return nil

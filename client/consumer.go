@@ -62,7 +62,7 @@ type ConsumeOptions struct {
 	RetryDelay time.Duration
 	// DrainTimeout bounds the wait for the handlers at the end; by default 30 s.
 	DrainTimeout time.Duration
-	// GiveUpAfter ends Consume when all brokers have refused the token for so long; a broker that
+	// GiveUpAfter ends Consume when all brokers have refused the token for this long; a broker that
 	// starts refuses it too. By default 10 s. A missing right ends it at once.
 	GiveUpAfter time.Duration
 }
@@ -110,11 +110,11 @@ type consumer struct {
 }
 
 // Consume delivers the messages of a channel to the handler until ctx ends. It makes the topic
-// and the channel if they are missing. At the end it takes no more messages and waits for the
+// and the channel if they are missing. At the end it stops taking messages and waits for the
 // handlers, up to DrainTimeout; then their contexts end. nil means that the outcome of each
 // message was sent; otherwise the error is ErrNotDrained. A handler is always waited for.
 //
-// Consume goes on through failures of brokers and of the cluster. It returns early only if the
+// Consume continues through failures of brokers and of the cluster. It returns early only if the
 // request is wrong (ErrInvalid) or not allowed (ErrUnauthorized).
 func (c *Client) Consume(ctx context.Context, topic, channel string, o ConsumeOptions, h Handler) error {
 	err := o.complete()

@@ -431,7 +431,7 @@ func TestDiscovery(t *testing.T) {
 
 	for _, bad := range []string{"", "nowhere", "ftp://x:1", "http://x:1/path", "x:"} {
 		_, err := Open(t.Context(), []string{bad}, Options{})
-		require.ErrorContains(t, err, "is no address", bad)
+		require.ErrorContains(t, err, "is not an address", bad)
 	}
 	_, err := Open(t.Context(), nil, Options{})
 	require.Error(t, err)

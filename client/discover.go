@@ -106,7 +106,7 @@ func (c *Client) list(ctx context.Context, from string) ([]string, error) {
 		} `json:"producers"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, fail(ErrUnreachable, "", fmt.Errorf("the answer is no list of brokers: %w", err))
+		return nil, fail(ErrUnreachable, "", fmt.Errorf("the answer is not a list of brokers: %w", err))
 	}
 	var found []string
 	for _, p := range answer.Producers {

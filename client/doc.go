@@ -6,7 +6,7 @@
 //	err = c.Consume(ctx, "orders", "billing", client.ConsumeOptions{MaxInFlight: 100}, handle)
 //
 // Every broker accepts every put and serves every channel, so one address works. With all
-// addresses the client goes on when a broker dies. An address is the host:port of a broker's
+// addresses the client continues when a broker dies. An address is the host:port of a broker's
 // TCP port, or the URL of its HTTP port (http://host:4151), from which the client learns all
 // brokers.
 //

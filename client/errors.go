@@ -16,7 +16,7 @@ var (
 	ErrTooBig = errors.New("too big")
 	// ErrUnauthorized: the token is unknown, or its user lacks the right.
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrRateLimited: the broker takes no more puts now.
+	// ErrRateLimited: the broker accepts no puts now.
 	ErrRateLimited = errors.New("rate limited")
 	// ErrInvalid: the request itself is wrong; a retry cannot succeed.
 	ErrInvalid = errors.New("invalid")

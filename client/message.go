@@ -273,7 +273,7 @@ func decodeDelivery(b []byte) (*Delivery, error) {
 	return d, nil
 }
 
-// readHeader reads the JSON object. The value of another client's header that is no string
+// readHeader reads the JSON object. The value of another client's header that is not a string
 // stays in its JSON form.
 func (d *Delivery) readHeader(b []byte) error {
 	var fields map[string]json.RawMessage
@@ -293,7 +293,7 @@ func (d *Delivery) readHeader(b []byte) error {
 			d.MessageID = value
 		case name == headerToken:
 			if err := json.Unmarshal(raw, &d.Token); err != nil {
-				return fmt.Errorf("a message's fencing token is no number: %w", err)
+				return fmt.Errorf("a message's fencing token is not a number: %w", err)
 			}
 		case strings.HasPrefix(name, reserved):
 		default:

@@ -89,7 +89,7 @@ type Producer struct {
 	mu struct {
 		sync.Mutex
 		closed     bool // Send refuses
-		over       bool // no put is sent any more
+		over       bool // no further put is sent
 		count      int
 		bytes      int
 		session    *session // takes puts; nil = none

@@ -12,7 +12,7 @@ type session struct {
 	// Below are fields of the producer's lock.
 	flight  []*put // in the order of the commands
 	first   int    // the index of the oldest one
-	retired bool   // it takes no more puts
+	retired bool   // it takes no further puts
 	served  bool   // it has answered OK
 }
 
@@ -59,7 +59,7 @@ func (s *session) pop() *put {
 	return u
 }
 
-// retireLocked takes no more puts: the next ones go to another broker.
+// retireLocked stops taking puts: the next ones go to another broker.
 func (s *session) retireLocked(why error) {
 	if s.retired {
 		return

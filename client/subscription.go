@@ -25,7 +25,7 @@ type subscription struct {
 		held    map[string]*leased // by id
 		sending int                // leases that have ended, and whose outcome is not sent yet
 		unsent  int                // outcomes that found the connection ended
-		quiet   bool               // no message comes any more
+		quiet   bool               // no further message comes
 		drained chan struct{}      // closed when no message is held or expected; nil while no goroutine waits
 	}
 }
@@ -94,7 +94,7 @@ func (s *subscription) serve(ctx context.Context) error {
 }
 
 // leave keeps the leases of a broker that stops until their handlers have returned.
-// Meanwhile the consumer goes on at another broker.
+// The consumer continues at another broker.
 func (s *subscription) leave(ctx context.Context, read <-chan error) {
 	if lost := s.close(s.settled(read)); lost > 0 && ctx.Err() != nil {
 		s.r.undrained.Store(true)
@@ -281,7 +281,7 @@ func (s *subscription) loseAll() int {
 	return n
 }
 
-// keepLeases extends the leases of which half is over, and ends those that are over.
+// keepLeases extends the leases that are half over, and ends those that have expired.
 func (s *subscription) keepLeases() {
 	every := max(s.lease/20, 25*time.Millisecond)
 	tick := time.NewTicker(every)
@@ -323,7 +323,7 @@ func (s *subscription) extend(now time.Time, margin time.Duration) {
 	s.settleLocked()
 }
 
-// drain takes no more messages and waits for the handlers. The broker sends no message after
+// drain stops taking messages and waits for the handlers. The broker sends no message after
 // CLOSE_WAIT.
 func (s *subscription) drain(read <-chan error) error {
 	s.mu.Lock()

@@ -20,7 +20,7 @@
 // Log.mu guards the records in memory and the list of files. Files are read without it. No other lock is
 // taken under it.
 //
-// # File %020d.idx: on disk, by place, append only
+// # File %020d.idx: on disk, by position, append only
 //
 // Records of 56 bytes one after the other, little-endian:
 //

@@ -66,7 +66,7 @@ func appendEpoch(epochs []EpochEnd, r Record) []EpochEnd {
 	return append(epochs, EpochEnd{Epoch: r.Epoch, Start: start, End: r.End()})
 }
 
-// Truncate drops the records from offset end on, where a batch begins. Above the present end it does
+// Truncate drops the records from offset end on, where a batch begins. Above the current end it does
 // nothing.
 func (l *Log) Truncate(end ident.Offset) {
 	l.mu.RLock()

@@ -48,7 +48,7 @@ var errCorrupt = errors.New("commitlog: record is corrupt")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// AppendTo appends the encoded record to b. On disk, by place, append only: see doc.go.
+// AppendTo appends the encoded record to b. On disk, by position, append only: see doc.go.
 func (r Record) AppendTo(b []byte) []byte {
 	at := len(b)
 	le := binary.LittleEndian

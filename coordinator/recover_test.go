@@ -120,7 +120,7 @@ func recoverOutdated(t *testing.T, changes int) {
 	c.eventually(func() bool {
 		remains, err = c.nodes["n1"].Remains(ctx, "orders", 0)
 		return err == nil && len(remains.Replicas) == 3 && remains.Outdated
-	}, "not all answer, or the metadata counts as the present one: %+v", &remains)
+	}, "not all answer, or the metadata counts as the current one: %+v", &remains)
 	require.Empty(t, remains.Refused)
 	require.Empty(t, remains.Leader)
 	_, err = c.nodes["n1"].Recover(ctx, "orders", 0, "n2")

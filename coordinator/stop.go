@@ -164,8 +164,8 @@ func (b *Broker) end(err error) bool {
 // Failed receives one error after which the process should end.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// giveUp tells the other brokers that this one's store has failed, and ends the registration. If the metadata does not answer,
-// the lease expires.
+// giveUp notifies the other brokers that this one's store has failed, and ends the registration. If the metadata does not
+// answer, the lease expires.
 func (b *Broker) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.o.SessionTTL)
 	defer cancel()

@@ -45,7 +45,7 @@
 //     finishes no message that it accepts. The filter in force at a delivery decides. A channel is
 //     its name and its id: it delivers nothing under the policy of another channel of the name, nor
 //     before it has its own.
-//  12. A receipt settles one delivery, whichever way it comes: that of its epoch and number. A
+//  12. A receipt settles one delivery, regardless of how it arrives: that of its epoch and number. A
 //     partition gives no two deliveries of an epoch the same number.
 //
 // # Locks

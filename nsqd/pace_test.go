@@ -102,7 +102,7 @@ func TestPutsEndAPause(t *testing.T) {
 	r.publishLarge(1)
 	<-s.Wake
 	require.Len(t, c.Pull(s, 100, nil), paceBurst)
-	p.end(t) // of the pause that puts ended: the present one may end early
+	p.end(t) // of the pause that puts ended: the current one may end early
 	<-s.Wake
 }
 

@@ -45,7 +45,7 @@ type Partition struct {
 	work        works
 }
 
-// leadership is the partition under the leadership of this broker.
+// leadership is the state that a partition has only while this broker leads it.
 type leadership struct {
 	active      bool
 	epoch       ident.Epoch
@@ -78,8 +78,8 @@ func NewPartition(topic string, id ident.Partition, log Log, rep Replicator, o O
 	return p
 }
 
-// Lead starts serving. The epoch's marker is committed. Messages that are neither finished nor deferred can be delivered
-// again, with the attempts from before the deliveries that were in flight.
+// Lead starts serving, after the epoch's marker has been committed. Messages that are neither finished nor deferred can be
+// delivered again; the deliveries that were in flight at the previous leader do not count as attempts.
 func (p *Partition) Lead(epoch ident.Epoch) {
 	p.ApplyPending()
 	p.startLeading(epoch)

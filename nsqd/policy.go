@@ -16,7 +16,7 @@ type Policy struct {
 	MaxAttempts uint16
 	// DeadLetters: there is a topic for dead messages. A message that has failed and then expired is dead, too.
 	DeadLetters bool
-	// Backoff is the least delay before a redelivery. An ordered channel delivers no later message before.
+	// Backoff is the least delay before a redelivery. During it an ordered channel delivers no later message.
 	Backoff option.Backoff
 	// Filter is the text of a filter (package nsqd/filter). The channel finishes rejected messages instead of
 	// delivering them. "": none.

@@ -152,7 +152,7 @@ type pendingUpdate struct {
 	whole bool // a snapshot, else a delta
 }
 
-// Replace replaces the present state by a snapshot. A malformed snapshot is logged and changes nothing.
+// Replace replaces the current state by a snapshot. A malformed snapshot is logged and changes nothing.
 func (p *Partition) Replace(full []byte) {
 	p.mu.Lock()
 	small := len(p.updates.queue) == 0 && len(full) <= applyAtOnceBytes

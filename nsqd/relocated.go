@@ -12,8 +12,8 @@ import (
 )
 
 // Relocate records that the committed relocation batch at an offset contains these messages. It returns when the record
-// is on all in-sync replicas. settled: they have the first such record; only from then on the originals of the messages
-// are not needed. Errors as DeleteChannel.
+// is on all in-sync replicas. settled: they have the first such record. Until then the originals of the messages are
+// needed. Errors as DeleteChannel.
 func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence, settled bool) error {
 	return p.change(ctx, func() (state.Record, error) {
 		return state.Record{Kind: state.KindRelocate, Flags: flagIf(settled, state.FlagSettled), Offset: at, Seqs: seqs}, nil

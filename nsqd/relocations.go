@@ -29,7 +29,7 @@ type relocations struct {
 const noOffset ident.Offset = 0
 
 // places are the relocation batches of one message. Before the latest is settled, a replica that does not have its
-// record may become leader. The message must then still lie where it was before: in the settled batch, or where it
+// record may become leader. The message must then still exist at its previous place: in the settled batch, or where it
 // was published.
 type places struct {
 	settled ident.Offset // noOffset: none

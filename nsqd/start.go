@@ -43,8 +43,8 @@ func CheckStart(from string) (api.Place, error) {
 	return p, err
 }
 
-// StartOptions are the options of a channel that begins at a place of one partition, at most at its end. With "", the
-// first channel of a topic begins with the messages that the topic kept, any other at the end.
+// StartOptions returns the options of a channel that begins at the position from in one partition, or at the end if from is
+// beyond it. If from is "", the first channel of a topic begins with the messages that the topic kept, any other at the end.
 func StartOptions(from string, first bool, index *commitlog.Log) (o ChannelOptions, err error) {
 	p, err := api.ParsePlace(from)
 	if err != nil {

@@ -179,8 +179,8 @@ func (c *Channel) Touch(s *Subscriber, r Receipt) error {
 
 // Reclaim puts deliveries that clients of a relay still process after a change of leader into flight to s, without
 // sending them again. They keep their receipts. It returns the sequences that are finished, wait for a deadline, have
-// failed since or were delivered again, and all of them after a seek. A receipt without attempts has one more than the
-// channel has recorded.
+// failed since or were delivered again, and all of them after a seek. For a receipt without attempts it assumes
+// one more attempt than the channel has recorded.
 func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()

@@ -18,7 +18,7 @@ const callTimeout = 10 * time.Second
 // windowPause separates attempts to queue a response.
 const windowPause = 5 * time.Millisecond
 
-// The headers of a call. On the wire, by place: append only.
+// The headers of a call. On the wire, by position: append only.
 type (
 	requestHeader struct {
 		ID     uint64

@@ -17,7 +17,7 @@ const (
 
 func newHandle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
-	h.StructToArray = true // fields by place: short, and new ones go to the end
+	h.StructToArray = true // fields by position: short, and new ones go to the end
 	h.MaxDepth = decodeDepth
 	h.MaxInitLen = decodeLength
 	return h

@@ -1,7 +1,7 @@
 // Package rpc carries frames and calls between the brokers of one cluster over TCP: framed,
 // multiplexed, pipelined, authenticated.
 //
-// It deals in nodes, incarnations, classes of traffic and bytes, and knows nothing of topics,
+// It deals in nodes, incarnations, classes of traffic and bytes, and has no concept of topics,
 // partitions, epochs and etcd. It stores nothing and repeats nothing: the sender handles a loss.
 //
 // Each broker dials every other one. Frames and requests travel on the connection that their sender

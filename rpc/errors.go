@@ -67,7 +67,7 @@ func byCode(all []row) []row {
 }
 
 // Error is an error on the wire. errors.Is finds the sentinel of its code.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type Error struct {
 	Code  outcome.Code
 	Class outcome.Class

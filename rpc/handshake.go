@@ -24,7 +24,7 @@ const (
 var errRefused = errors.New("rpc: handshake refused")
 
 // helloHeader begins a handshake.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type helloHeader struct {
 	Hello   Hello
 	To      ident.Node // the node that is dialled

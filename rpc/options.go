@@ -17,7 +17,7 @@ import (
 const Version = 1
 
 // Hello is the identity of a broker; the handshake proves it.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type Hello struct {
 	Cluster     string
 	Node        ident.Node

@@ -175,7 +175,7 @@ type burst struct {
 	pieces  []piece
 }
 
-// piece is a piece without its checksums: its prelude and header, and the range of its payload in iov.
+// piece is one piece of a frame, without its checksums: its prelude and header, and the range of its payload in iov.
 type piece struct {
 	head     []byte
 	from, to int

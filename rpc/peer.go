@@ -269,7 +269,7 @@ func (c *complaint) fresh(text string) bool {
 const notYet = "is not in the address book yet"
 
 // levelOf is the level of a log line about a failed connection. A broker that has just started may reach
-// another one before its registration does: that is no fault.
+// another one before its registration does: that is not a fault.
 func levelOf(err error) logrus.Level {
 	if strings.Contains(err.Error(), notYet) {
 		return logrus.DebugLevel

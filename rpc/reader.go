@@ -23,12 +23,12 @@ type frameReader struct {
 	open    [levels]unfinished
 	limit   int  // bytes of header and payload together
 	checked bool // the peer sends checksums of all payloads
-	// bound returns an error if a frame with this header may not have so many payload bytes; nil:
+	// bound returns an error if a frame with this header may not have that many payload bytes; nil:
 	// MaxPayload is the limit for all.
 	bound func(k kind, header []byte, whole int) error
 }
 
-// unfinished is a frame of which only the first pieces have arrived.
+// unfinished is a frame whose first pieces have arrived.
 type unfinished struct {
 	arrival
 	have int // payload bytes; 0 = no open frame

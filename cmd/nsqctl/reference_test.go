@@ -26,6 +26,7 @@ func TestReference(t *testing.T) {
 		reflow(root.Long), indented(root.Example))
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { writeFlag(&b, f) })
 	group := ""
+	texts := map[string]string{}
 	leaves(root, func(cmd *cobra.Command) {
 		if !listed(cmd) {
 			return
@@ -34,7 +35,7 @@ func TestReference(t *testing.T) {
 			group = first
 			fmt.Fprintf(&b, "\n## %s\n", group)
 		}
-		fmt.Fprintf(&b, "\n**`%s`**: %s\n\n%s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), sentence(cmd), commandFlags(cmd, flagsOf(root, cmd), firsts))
+		fmt.Fprintf(&b, "\n**`%s`**: %s\n\n%s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), described(cmd, texts), commandFlags(cmd, flagsOf(root, cmd), firsts))
 	})
 	text := strings.TrimRight(blankLines.ReplaceAllString(b.String(), "\n\n"), "\n") + "\n"
 	requireAllFlags(t, root, text)
@@ -113,6 +114,17 @@ func flagsOf(root, cmd *cobra.Command) *pflag.FlagSet {
 
 // listed leaves the groups of commands out, which print their help alone, and hidden ones.
 func listed(cmd *cobra.Command) bool { return !cmd.Hidden && !cmd.HasSubCommands() }
+
+// described is the first paragraph of a command's help, or the name of an earlier command with the same help: texts has the
+// command of each help.
+func described(cmd *cobra.Command, texts map[string]string) string {
+	first, ok := texts[cmd.Long]
+	if !ok || cmd.Long == "" {
+		texts[cmd.Long] = cmd.CommandPath()
+		return sentence(cmd)
+	}
+	return "the same as `" + first + "`."
+}
 
 // sentence is the first paragraph of the help.
 func sentence(cmd *cobra.Command) string {

@@ -89,7 +89,7 @@ func newUserQuota(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quota NAME",
 		Short: "bound the topics, partitions and channels that a user creates, and its publish rate",
-		Long: `quota changes the numbers that are given; 0 is no limit. Topics, partitions and
+		Long: `quota changes the numbers that are given; 0 means no limit. Topics, partitions and
 durable channels count if the user created them and they still exist. A creation
 beyond the limit is refused ("quota reached"); nothing is deleted. A user without a
 quota may create 1,000 topics with 10,000 partitions, and 10,000 channels; one

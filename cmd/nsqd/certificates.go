@@ -53,7 +53,7 @@ func judgeCertificate(certFile, host string, now time.Time) error {
 	case now.Before(c.NotBefore):
 		return fmt.Errorf("it is not valid before %s", c.NotBefore.Format(time.RFC3339))
 	case now.After(c.NotAfter):
-		return fmt.Errorf("it has expired on %s", c.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("it expired on %s", c.NotAfter.Format(time.RFC3339))
 	}
 	return c.VerifyHostname(host)
 }

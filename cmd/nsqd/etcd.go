@@ -83,7 +83,7 @@ func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// nameWait measures for how long a registration has outlived its lease. Time under a new leader of the metadata, which
+// nameWait measures how long a registration has outlived its lease. Time under a new leader of the metadata, which
 // restarts all leases, or under a stalled one, which ends none, does not count.
 type nameWait struct {
 	most  time.Duration

@@ -44,7 +44,7 @@ func newLimitedFormat(inner logrus.Formatter) *limitedFormat {
 	return f
 }
 
-// Format implements logrus.Formatter. An empty text is no line.
+// Format implements logrus.Formatter. An empty text prints no line.
 func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 	if e.Level >= logrus.DebugLevel || e.Level <= logrus.FatalLevel || e.Data["audit"] != nil {
 		text, err := f.inner.Format(e)

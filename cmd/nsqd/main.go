@@ -119,7 +119,7 @@ func exitOnSecondSignal(log logrus.FieldLogger) {
 	}()
 }
 
-// awaitSecondSignal returns at the first signal that is no duplicate of one that has just come.
+// awaitSecondSignal returns at the first signal that is not a duplicate of one that has just come.
 func awaitSecondSignal(again <-chan os.Signal) {
 	first := time.Now()
 	for range again {

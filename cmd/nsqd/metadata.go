@@ -57,7 +57,7 @@ func (p *process) openMetadata(ctx context.Context) (err error) {
 	}
 }
 
-// answered reports whether the etcd itself refused a log-in: a fault of the settings does not go away. Any other
+// answered reports whether the etcd itself refused a login: a fault of the settings does not go away. Any other
 // failure is one of the connection.
 func answered(err error) bool {
 	_, known := errors.AsType[rpctypes.EtcdError](err)
@@ -91,7 +91,8 @@ func (p *process) askMetadata(ctx context.Context) error {
 	return err
 }
 
-// whyNoMetadata returns a sentence why the metadata does not answer; err is the error of a request of this broker.
+// whyNoMetadata returns a sentence that says why the metadata store does not answer; err is the error of a request of
+// this broker.
 func (p *process) whyNoMetadata(ctx context.Context, err error) string {
 	if p.meta.etcd != nil {
 		return p.meta.etcd.Missing(ctx)

@@ -119,7 +119,7 @@ func (p *process) start(ctx context.Context, reload <-chan os.Signal) error {
 	return nil
 }
 
-// readSecrets reads the certificate for other brokers, the token of the first administrator, and opens the audit file.
+// readSecrets reads the certificate for other brokers and the token of the first administrator, and opens the audit file.
 func (p *process) readSecrets() (err error) {
 	if p.clients.users, err = openUsers(p.o, p.data.dir, p.log); err != nil {
 		return err

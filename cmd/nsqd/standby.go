@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// repeatEvery is how often the log repeats the reason of a wait.
+	// repeatEvery is how often the log repeats the reason for a wait.
 	repeatEvery = 30 * time.Second
 	// usualWait is how long brokers that start together wait for each other.
 	usualWait = time.Second

@@ -13,7 +13,7 @@ import (
 )
 
 // minBootstrap is the least length of a bootstrap token in bytes: it is compared, not hashed slowly, and is in a file
-// that somebody may have typed.
+// that a person may have typed.
 const minBootstrap = 32
 
 // openUsers makes the register of users. It is empty, and lets no client do anything, until the metadata has answered.
@@ -37,7 +37,7 @@ func openUsers(o config.Options, dir string, log logrus.FieldLogger) (*access.Re
 func bootstrapToken(o config.Options) ([]byte, error) {
 	token, err := secret("", o.BootstrapAdmin)
 	if err == nil && token != nil && len(token) < minBootstrap {
-		err = fmt.Errorf("the token has %d characters, it must have %d at least", len(token), minBootstrap)
+		err = fmt.Errorf("the token has %d characters, at least %d are required", len(token), minBootstrap)
 	}
 	return token, err
 }

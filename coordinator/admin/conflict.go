@@ -101,7 +101,7 @@ func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) e
 }
 
 // forgetDeleted waits, if another broker has deleted the channel, until the catalog has the deletion: a creation is
-// answered by the present metadata.
+// answered by the current metadata.
 func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.TopicID, channel string) error {
 	known, ok := c.catalog.Channels(t)[channel]
 	if !ok {

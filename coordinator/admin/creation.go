@@ -29,7 +29,7 @@ const (
 )
 
 // errTaken means that another broker created the topic at the same time.
-var errTaken = errors.New("coordinator: the topic was created by another broker")
+var errTaken = errors.New("admin: the topic was created by another broker")
 
 // creation is a topic that is being created, over all attempts.
 type creation struct {

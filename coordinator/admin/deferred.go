@@ -47,7 +47,7 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	for _, id := range ids {
 		place, ok := api.ParseMessageID(id)
 		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
-			return 0, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
+			return 0, fmt.Errorf("%w: %q is not a message of topic %s", api.ErrInvalid, id[:], topic)
 		}
 		byPartition[place.Partition] = append(byPartition[place.Partition], place.Sequence)
 	}

@@ -19,10 +19,10 @@
 //
 // # Invariants
 //
-//  1. The key decides: of two operators the later write wins. Each reads the key again
-//     after the leaders have the change, until they have its value.
-//  2. A topic's key changes whenever channels are created or deleted: a broker that counts the channels at a
-//     revision of it has all of them.
+//  1. The key decides: if two operators change it, the later write wins. After the leaders have applied a change, its
+//     operator reads the key again, and repeats this until the leaders have the key's value.
+//  2. A topic's key changes whenever a channel is created or deleted, so a broker that counts the channels at a
+//     revision of the topic's key misses none.
 //  3. A channel is deleted in three steps: its key is marked, every leader deletes it, the
 //     key is removed. An interrupted deletion can be repeated, and no broker recreates the channel
 //     in between.

@@ -65,7 +65,7 @@ func newPolicy(p option.Policy, op api.SetPolicy, user string) (option.Policy, e
 	op.Policy.Apply(&p)
 	switch {
 	case p.DeadLetterTopic != "" && !api.ValidName(p.DeadLetterTopic):
-		return p, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, p.DeadLetterTopic)
+		return p, fmt.Errorf("%w: %q is not the name of a topic", api.ErrInvalid, p.DeadLetterTopic)
 	case p.MaxAttempts > 0 && p.DeadLetterTopic == "":
 		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", api.ErrInvalid)
 	case p.DeadLetterTopic == op.Topic:

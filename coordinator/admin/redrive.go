@@ -17,7 +17,7 @@ import (
 const deadLetterChannel = nsqd.RedriveChannel
 
 const (
-	// redriveIdle ends a redrive: no dead letter arrived for so long. A partition that was slow to send its first one
+	// redriveIdle ends a redrive in which no dead letter has arrived for this long. A partition that was slow to send its first one
 	// has a share of RDY again after a second.
 	redriveIdle = 1500 * time.Millisecond
 	// redriveBurst is the number of dead letters that are moved at once.
@@ -71,7 +71,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 	return run.run(ctx, limit)
 }
 
-// redrive is one run.
+// redrive is one run of a redrive, from its request to its end.
 type redrive struct {
 	*Redriver
 	sub            api.Subscription

@@ -65,7 +65,7 @@ func (t *Topics) complete(s spec) (spec, error) {
 	setDefault(&s.ordered, &d.Ordered)
 	switch {
 	case !api.ValidName(s.name): // it names a folder
-		return s, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, s.name)
+		return s, fmt.Errorf("%w: %q is not the name of a topic", api.ErrInvalid, s.name)
 	case s.partitions < 1 || s.partitions > api.MaxPartitions:
 		return s, fmt.Errorf("%w: partitions must be 1 to %d", api.ErrInvalid, api.MaxPartitions)
 	case s.replicas < 1:

@@ -19,7 +19,7 @@ func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (o
 	}
 	place, ok := api.ParseMessageID(id)
 	if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
-		return out, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
+		return out, fmt.Errorf("%w: %q is not a message of topic %s", api.ErrInvalid, id[:], topic)
 	}
 	p := ident.Partition{Topic: t.ID, Number: place.Partition}
 	r, err := askSoon(ctx, c.leaders, p, calls.Trace, calls.TraceRequest{Partition: p, Sequence: place.Sequence})

@@ -12,7 +12,7 @@ const (
 	groupBytes = 1 << 20
 	// eagerBytes of puts are proposed even while an earlier submission is being synced.
 	eagerBytes = 256 << 10
-	// gatherBytes of puts do not wait for the commit of earlier ones, and no put waits longer than gatherFor.
+	// Puts of gatherBytes or more do not wait for the commit of earlier ones, and no put waits longer than gatherFor.
 	gatherBytes = 16 << 10
 	gatherFor   = 10 * time.Millisecond
 )

@@ -51,7 +51,7 @@ func wallTime(t time.Time) time.Time { return t.Round(0) }
 // they must not wait for that hour twice. A clock that is set forward ends them early: messages are redelivered, and
 // the fence is renewed.
 func (e *Engine) setBack(by time.Duration) {
-	e.o.Log.WithField("by", by).Warn("wall clock was set back; delayed messages are late by as much")
+	e.o.Log.WithField("by", by).Warn("wall clock was set back: delayed messages are late by that much")
 	if e.fence.Load() != 0 {
 		e.fence.Add(-by.Nanoseconds())
 	}

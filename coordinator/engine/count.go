@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// count records the end of a put.
+// count records the outcome of a put in the metrics.
 func (l *loop) count(p *Partition, t ticket, o replica.Outcome) {
 	switch o {
 	case replica.Committed:

@@ -53,7 +53,7 @@ func (e *Engine) extend(p *Partition, now time.Time, trusted bool) {
 	p.queue.ExtendUnordered(e.o.Reachability.Named(now).Add(silence).UnixNano())
 }
 
-// hung reports whether the present pass takes so long that another broker may lead before it ends: the machines of
+// hung reports whether the current pass takes so long that another broker may lead before it ends: the machines of
 // this loop do not step down.
 func (l *loop) hung() bool { return l.passes.Busy() > silence/2 }
 

@@ -89,7 +89,7 @@ func (e *Engine) relieve() {
 	}
 }
 
-// Busy is the duration of each core loop's present pass, 0 if none runs. It counts from the first call that saw the
+// Busy is the duration of each core loop's current pass, 0 if none runs. It counts from the first call that saw the
 // pass. It takes no lock; any goroutine may call it.
 func (e *Engine) Busy() []time.Duration {
 	busy := make([]time.Duration, len(e.loops))

@@ -42,7 +42,7 @@ func (p *Partition) ExpireIdentities() {
 	}
 }
 
-// Limit sets the end of the log beyond which puts are refused, so that at most so many bytes are unfinished: the log
+// Limit sets the end of the log beyond which puts are refused, so that at most that many bytes are unfinished: the log
 // from floor, the place of the slowest channel, and the deferred messages, whose size is estimated from their number.
 // 0 bytes: no limit.
 func (p *Partition) Limit(bytes int64, floor ident.Offset) {
@@ -88,7 +88,7 @@ func (l *loop) roomy(isr []ident.Member) (n int) {
 	return n
 }
 
-// full reports whether a put of so many bytes would pass that end.
+// full reports whether a put of that size would pass that end.
 func (p *Partition) full(bytes int) bool {
 	ceiling := p.ceiling.Load()
 	return ceiling != 0 && int64(p.view.Load().End.Offset)+int64(bytes) > ceiling

@@ -85,7 +85,7 @@ func (p *Partition) OffsetOf(seq ident.Sequence) ident.Offset {
 	return p.store.Start().Offset
 }
 
-// detach copies messages out of a large batch of which they are a small part. A reference to one of them would keep
+// detach copies a few messages out of a large batch. A reference to one of them would keep
 // the whole batch in memory, and hundreds of messages may be redelivered, each read separately.
 func detach(few []queue.Message, b *queue.Batch) {
 	size := 0

@@ -80,7 +80,7 @@ func (p *Partition) Topic() string { return p.topic }
 // Queue is its channels.
 func (p *Partition) Queue() *nsqd.Partition { return p.queue }
 
-// Store is its files.
+// Store has the partition's files.
 func (p *Partition) Store() *store.Partition { return p.store }
 
 // View is the machine's last published view.

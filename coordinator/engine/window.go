@@ -5,7 +5,7 @@ import "time"
 const (
 	// windowMost bounds a batch window.
 	windowMost = time.Millisecond
-	// windowBytes of puts need no window.
+	// windowBytes is the size from which a group is submitted without a batch window.
 	windowBytes = gatherBytes / 2
 	// decay is the weight of the past when a group is judged.
 	decay = 7.0 / 8

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrFrame means that a peer sent bytes that are not a replica message. They are dropped.
-var ErrFrame = errors.New("coordinator: not a replica message")
+var ErrFrame = errors.New("engine: not a replica message")
 
 // Flags of a message header.
 const (
@@ -34,7 +34,7 @@ const (
 // A long delta is at the front of the payload instead, because a million delayed messages
 // are 16 MiB and a header is bounded. The first list ends with its length and, as nothing
 // else covers a payload, its CRC-32C.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type messageHeader struct {
 	id    ident.Partition
 	msg   *replica.Message

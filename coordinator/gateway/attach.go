@@ -35,7 +35,7 @@ func (h *partitionSubscription) reconcileLocked(now time.Duration) {
 	}
 }
 
-// attachedLocked reports whether the attachment is at the present leader, and ends it otherwise.
+// attachedLocked reports whether the attachment is at the current leader, and ends it otherwise.
 func (h *partitionSubscription) attachedLocked(leads bool, to Leadership, known bool) bool {
 	switch {
 	case h.local != nil:

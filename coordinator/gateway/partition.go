@@ -109,7 +109,7 @@ func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Deliv
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.local != l { // detached: the present leader delivers them
+	if h.local != l { // detached: the current leader delivers them
 		return dst[:from]
 	}
 	fit, _ := s.takeLocked(dst[from:], math.MaxInt)
@@ -163,7 +163,7 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	case h.local != nil:
 		return h.local.channel.Refusal(h.local.subscriber, v.Sequence)
 	default:
-		return api.ErrNotInFlight // only the leader has the present owner
+		return api.ErrNotInFlight // only the leader has the current owner
 	}
 	v.Epoch, v.Number, v.Attempts = held.epoch, held.number, held.attempts
 	if v.Kind == wire.VerbTouch {

@@ -23,16 +23,16 @@ type put struct {
 	next, prev *put
 	position   uint64 // in the queue, over all puts that it has had
 	history
-	current Leadership    // the target of the present attempt
+	current Leadership    // the target of the current attempt
 	sent    time.Duration // when
-	local   bool          // the present attempt is a Propose here
+	local   bool          // the current attempt is a Propose here
 	parked  bool          // no attempt is in progress
 	sealed  bool          // the header room was given to a Propose
 	done    bool
 }
 
 // Complete takes the outcome of a local attempt. There is at most one at a time, and it is never given up before it
-// completes: the outcome belongs to the present attempt.
+// completes: the outcome belongs to the current attempt.
 func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
 
 // history is the record of a put's attempts: a value without clock or lock.
@@ -47,7 +47,7 @@ type verdict uint8
 
 const (
 	ignore    verdict = iota // an old attempt's answer: nothing to do
-	tryAgain                 // the present attempt ended without a final answer
+	tryAgain                 // the current attempt ended without a final answer
 	committed                // stored
 	refuse                   // definitely not stored, with the outcome's error
 )

@@ -24,7 +24,7 @@ const (
 	reclaimPause = 50 * time.Millisecond
 )
 
-// Settle carries a verb out on deliveries of a channel, whichever broker made them (api.Receipts).
+// Settle carries out a verb on deliveries of a channel, made by any broker (api.Receipts).
 func (g *Gateway) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []api.Receipt) []error {
 	errs := make([]error, len(list))
 	t, ok := g.core.Topic(topic)

@@ -14,7 +14,7 @@ import (
 const (
 	// maxCredit bounds one stream's deliveries in flight, however large RDY is.
 	maxCredit = 1 << 16
-	// refusals bounds the late refusals that wait for the connection. More are dropped: a redelivery tells the client
+	// refusals bounds the late refusals that wait for the connection. Further ones are dropped: a redelivery tells the client
 	// the same.
 	refusals = 64
 	// sweepGrace is how long after its timeout a delivery is forgotten here, if the leader did not revoke it.

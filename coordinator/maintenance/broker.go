@@ -22,7 +22,7 @@ type Settings struct {
 	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all partitions
 	// with a replica on this broker are refused. 0: no limit.
 	MinFreeBytes, MaxDiskBytes int64
-	// RepeatFor is how long a broker may repeat a put, whatever channels have finished.
+	// RepeatFor is how long a broker may repeat a put, even if channels have finished it.
 	RepeatFor time.Duration
 	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is announced;
 	// 0: neither.

@@ -17,7 +17,7 @@ import (
 )
 
 // errNoPolicy means that the metadata here is older or newer than the channel, so that its dead-letter topic is unknown.
-var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or no longer")
+var errNoPolicy = errors.New("maintenance: the metadata here does not have the channel yet, or no longer")
 
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond

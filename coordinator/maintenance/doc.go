@@ -14,10 +14,10 @@
 //  3. A damaged place is replaced only by batches that continue the chain of checksums (store.Partition.Repair).
 //  4. A topic in the trash is removed when its grace has passed by the cluster's clock since the controller first saw it
 //     there. This depends on no time of day.
-//  5. A topic is deleted as idle only if the present leaders of all its partitions have reported twice that nothing has used
+//  5. A topic is deleted as idle only if the current leaders of all its partitions have reported twice that nothing has used
 //     them for the time in its option, and its key has not changed since. It moves to the trash. Each unknown counts as a use:
 //     a leader that does not answer, or has just been elected.
-//  6. A channel is deleted as idle only if it was announced for the whole grace, and the present leaders of all partitions of
+//  6. A channel is deleted as idle only if it was announced for the whole grace, and the current leaders of all partitions of
 //     its topic report that nothing has used it for that time and the time in the topic's option before. They are asked again
 //     directly before. Each unknown keeps the channel.
 //  7. A tombstone is removed only when all brokers have been registered, without a break, for a while since the topic was

@@ -34,7 +34,7 @@ type sighting[T comparable] struct {
 	since time.Time
 }
 
-// record notes that k was idle and returns for how many ms its counters have not changed.
+// record notes that k was idle, and returns how long its counters have not changed, in ms.
 func (u unused[K, T]) record(k K, t T, before unused[K, T]) (ms int64) {
 	s, ok := before[k]
 	if !ok || s.trace != t {

@@ -114,7 +114,7 @@ func (i *Idle) judge(ctx context.Context, fence metadata.Compare, c idleCandidat
 	return nil
 }
 
-// channelIdle is how long nothing has used a channel, as reported by the present leaders of all partitions; 0: less than the
+// channelIdle is how long nothing has used a channel, as reported by the current leaders of all partitions; 0: less than the
 // time in the option, or it is in use. known is false if one of them did not answer.
 func (i *Idle) channelIdle(c idleCandidate, answers idleAnswers) (idle time.Duration, known bool) {
 	for n := range c.topic.Span() {

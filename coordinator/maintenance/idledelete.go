@@ -174,7 +174,7 @@ func (i *Idle) ask(ctx context.Context, topic ident.TopicID) idleAnswers {
 	return answers
 }
 
-// topicIdle reports whether the present leaders of all partitions of a topic report that nothing has used them for the time in
+// topicIdle reports whether the current leaders of all partitions of a topic report that nothing has used them for the time in
 // its option.
 func (i *Idle) topicIdle(s metadata.TopicState, answers idleAnswers) bool {
 	for n := range s.Span() {

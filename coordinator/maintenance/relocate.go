@@ -27,8 +27,8 @@ const (
 )
 
 var (
-	errRelocate = errors.New("coordinator: the relocation batch is not in the committed log")
-	errTooMuch  = errors.New("coordinator: the unfinished messages are too large to be relocated")
+	errRelocate = errors.New("maintenance: the relocation batch is not in the committed log")
+	errTooMuch  = errors.New("maintenance: the unfinished messages are too large to be relocated")
 )
 
 // relocate copies the unfinished messages of the oldest segment, which ends at head, to the end of the log, if they are few

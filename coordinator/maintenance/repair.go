@@ -57,7 +57,7 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 	return failed
 }
 
-var errNoCopy = errors.New("no other replica that can be reached has it whole")
+var errNoCopy = errors.New("no reachable replica has all of it")
 
 // repairPlace asks the other replicas, one after the other.
 func (r *Repair) repairPlace(ctx context.Context, p *engine.Partition, at ident.Offset) (end ident.Offset, from ident.Node, failed error) {

@@ -16,7 +16,7 @@ import (
 const (
 	retainEvery   = 500 * time.Millisecond
 	putTimeout    = 5 * time.Second // of one round of relocation, and of a new file
-	deleteTimeout = 5 * time.Second // of a deserted topic
+	deleteTimeout = 5 * time.Second // of an ephemeral topic without channels
 	// smallLog: a log with fewer bytes is not worth a new file. But its files may end elsewhere on another replica, so one
 	// begins every newFileEvery all the same.
 	smallLog     = 64 << 10
@@ -163,7 +163,7 @@ func (r *retention) deleteDeserted(ctx context.Context, p *engine.Partition) {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	if err := r.Admin.DeleteAsRead(ctx, p.Topic(), t); err != nil {
-		r.Log.WithError(err).WithFields(p.LogFields()).Warn("a deserted topic was not deleted, trying again")
+		r.Log.WithError(err).WithFields(p.LogFields()).Warn("ephemeral topic without channels was not deleted, trying again")
 	}
 }
 
@@ -206,8 +206,9 @@ type committedAt struct {
 	end ident.Offset
 }
 
-// repeatable is the start of the log of which brokers may repeat puts: its committed end here that long ago. After a restart a
-// leader recognises repeats by the log (ADR 2). The times in the log are the leader's, which may differ from this broker's.
+// repeatable is where the part of the log begins whose puts brokers may still repeat: the committed end here that long
+// ago. After a restart a leader recognises repeats by the log (ADR 2). The times in the log are the leader's, which may
+// differ from this broker's.
 func (m *logMemory) repeatable(p *engine.Partition, now time.Time, last time.Duration) ident.Offset {
 	if n := len(m.committed); n == 0 || now.Sub(m.committed[n-1].at) >= last/repeatMarks {
 		m.committed = append(m.committed, committedAt{now, p.Committed().Offset})

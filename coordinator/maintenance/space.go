@@ -27,7 +27,7 @@ const (
 // Space has the brokers that are below their disk reserve, and watches the disk here. It notifies the machines of each change.
 // Such a broker leaves the in-sync sets whose other members satisfy the minimum (AC-10), and transfers the leaderships that
 // such a member can take. Puts to other partitions with it in the in-sync set are refused before anything is written: a full
-// disk would stop that member's store. Finishes, deletions and whatever frees space still succeed.
+// disk would stop that member's store. Finishes, deletions and everything else that frees space still succeed.
 type Space struct {
 	*Broker
 	was   bool        // below the reserve at the last check; owned by the goroutine
@@ -184,7 +184,7 @@ func (s *Space) run(ctx context.Context) {
 	}
 }
 
-// giveWay transfers the leaderships of partitions of which a minimum of other members has room.
+// giveWay transfers the leaderships of partitions for which enough other members have room.
 func (s *Space) giveWay() {
 	for _, p := range s.Engine.Partitions() {
 		if v := p.View(); v.Role == replica.Leader {

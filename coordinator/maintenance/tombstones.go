@@ -47,7 +47,7 @@ func (t *tombstones) collect(fence metadata.Compare) {
 	})
 }
 
-// present are the incarnations of all brokers; nil while one is away.
+// present are the incarnations of all brokers; nil while one is not registered.
 func (t *tombstones) present() map[ident.Node]ident.Incarnation {
 	present := map[ident.Node]ident.Incarnation{}
 	for _, r := range t.Catalog.LiveNodes() {

@@ -10,7 +10,7 @@ import (
 const Version = 1
 
 // ErrValue means that a value is not JSON, or was written by a newer version. It must never be treated as an absent key.
-var ErrValue = errors.New("meta: value cannot be read")
+var ErrValue = errors.New("metadata: value cannot be read")
 
 // DecodePartition reads the value of a partition's key.
 func DecodePartition(e Entry) (PartitionState, error) {

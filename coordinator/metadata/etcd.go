@@ -26,7 +26,7 @@ type Config struct {
 	TLS         func() *tls.Config // called for each connection; nil: plain text
 	Username    string             // "" = no authentication
 	Password    string             //
-	DialTimeout time.Duration      // of one connection attempt, and of the log-in; 0 = 2 s
+	DialTimeout time.Duration      // of one connection attempt, and of the login; 0 = 2 s
 	Namespace   string             // put in front of every key; "" = none
 }
 
@@ -56,7 +56,7 @@ type Etcd struct {
 
 var _ Store = (*Etcd)(nil)
 
-// DialEtcd makes a client. It connects in the background, so etcd may start after the broker; only a log-in waits.
+// DialEtcd makes a client. It connects in the background, so etcd may start after the broker; only a login waits.
 func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	})
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("meta: connect to etcd %v: %w", c.Endpoints, err)
+		return nil, fmt.Errorf("metadata: connect to etcd %v: %w", c.Endpoints, err)
 	}
 	e := &Etcd{client: client, kv: client.KV, watch: client.Watcher, lease: client.Lease, done: done, stop: stop}
 	if c.Namespace != "" {
@@ -154,7 +154,7 @@ func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) 
 	}
 }
 
-// page reads the first keys of a range at a revision; 0: the present one.
+// page reads the first keys of a range at a revision; 0: the current one.
 func (e *Etcd) page(ctx context.Context, from, end string, rev int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
@@ -212,7 +212,7 @@ func (e *Etcd) Close() error {
 	e.stop()
 	e.wg.Wait()
 	if err := e.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("meta: close: %w", err)
+		return fmt.Errorf("metadata: close: %w", err)
 	}
 	return nil
 }

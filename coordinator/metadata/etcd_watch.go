@@ -44,7 +44,7 @@ type etcdWatch struct {
 	rev    int64 // everything up to here was sent
 }
 
-// list sends the present state; false when the watch is over.
+// list sends the current state; false when the watch is over.
 func (w *etcdWatch) list(ctx context.Context) bool {
 	for {
 		entries, rev, err := w.store.List(ctx, w.prefix)

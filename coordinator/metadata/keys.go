@@ -55,7 +55,7 @@ func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.Stri
 // ParseNode gives the node of a key made by Node.
 func (k Keys) ParseNode(key string) (ident.Node, bool) { return parseName[ident.Node](key, k.Nodes()) }
 
-// ParseLive gives the node of a key made by Live.
+// ParseLive returns the node of a key made by Live.
 func (k Keys) ParseLive(key string) (ident.Node, bool) {
 	return parseName[ident.Node](key, k.Root()+"live/")
 }

@@ -42,21 +42,21 @@ import (
 var (
 	// ErrUnknown means that a transaction may have happened, may still happen, or never will: reading the old revision back
 	// proves nothing.
-	ErrUnknown = errors.New("meta: outcome of the transaction is unknown")
+	ErrUnknown = errors.New("metadata: outcome of the transaction is unknown")
 	// ErrNotFound means that the key does not exist.
-	ErrNotFound = errors.New("meta: no such key")
+	ErrNotFound = errors.New("metadata: no such key")
 	// ErrUnavailable means that the request did not happen.
-	ErrUnavailable = errors.New("meta: store is unavailable")
+	ErrUnavailable = errors.New("metadata: store is unavailable")
 	// ErrNoLease means that a put names a lease that is gone; its transaction did not happen.
-	ErrNoLease = errors.New("meta: no such lease")
+	ErrNoLease = errors.New("metadata: no such lease")
 	// ErrInvalid means that the store refused the transaction for its content (too many operations, one key written twice): it
 	// did not happen and never will.
-	ErrInvalid = errors.New("meta: transaction refused")
+	ErrInvalid = errors.New("metadata: transaction refused")
 	// ErrWentBack means that the store was restored from a backup: changes that a watch has sent are undone, and the watch
 	// would be silent until the old revision is reached again.
-	ErrWentBack = errors.New("meta: the store is older than it was, a backup was restored")
+	ErrWentBack = errors.New("metadata: the store is older than it was, a backup was restored")
 	// ErrClosed means that Close was called.
-	ErrClosed = errors.New("meta: store is closed")
+	ErrClosed = errors.New("metadata: store is closed")
 )
 
 // MaxTxn is the greatest number of compares, and of puts, in a transaction that every store takes: an external etcd refuses
@@ -109,7 +109,7 @@ type Store interface {
 	// Txn applies all puts if all compares hold, and reports whether they did (ok), and the revision of the store after it.
 	// ErrUnknown: it may have happened.
 	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
-	// Watch sends a Reset change with the present state, then every later change below prefix. When ctx ends, it closes the
+	// Watch sends a Reset change with the current state, then every later change below prefix. When ctx ends, it closes the
 	// channel.
 	Watch(ctx context.Context, prefix string) <-chan Change
 	// Lease grants a lease that this process renews until Revoke or Close. lost is closed when the store answers that it is
@@ -123,7 +123,7 @@ type Store interface {
 
 // Members changes the membership of the etcd that brokers embed.
 type Members interface {
-	// Remove permanently removes a broker's member; one that is not there is no error. It fails if the other members would
+	// Remove permanently removes a broker's member, and succeeds if there is no such member. It fails if the other members would
 	// have no majority.
 	Remove(ctx context.Context, n ident.Node) error
 	// NotifyDeath reports that a broker's process is certainly dead. If its member led, the others can elect a leader before
@@ -176,7 +176,7 @@ type PartitionState struct {
 	LeaderIncarnation ident.Incarnation `json:"leader_incarnation"`
 	Epoch             ident.Epoch       `json:"epoch"`
 	MinInSync         int               `json:"min_in_sync"`
-	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the present one
+	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the current one
 	// Target lists the replicas that a move is to end with, preferred leader first; empty: there is no move.
 	Target []ident.Node `json:"target,omitempty"`
 	// Abandoned is the last epoch of the history that an operator gave up by an unclean recovery; 0: none. A replica may have
@@ -318,7 +318,7 @@ type ClusterState struct {
 func Encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("meta: value does not marshal: " + err.Error()) // plain structs always do
+		panic("metadata: value does not marshal: " + err.Error()) // plain structs always do
 	}
 	return b
 }

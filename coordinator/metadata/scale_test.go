@@ -100,7 +100,7 @@ func report(b *testing.B, began time.Duration, n int, unit string) {
 	b.ReportMetric((b.Elapsed()-began).Seconds()*1e3/float64(n), unit)
 }
 
-// watchers starts watches that have seen the present state, and sends for each change
+// watchers starts watches that have seen the current state, and sends for each change
 // after that. They end with the benchmark.
 func watchers(b *testing.B, s metadata.Store, keys metadata.Keys) <-chan struct{} {
 	seen := make(chan struct{}, scaleWatchers*scaleElected)

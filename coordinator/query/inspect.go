@@ -37,12 +37,13 @@ func (i *Inspector) Disk() (s api.DiskSample) {
 	return s
 }
 
-// Busy is the duration of the present write of the journal or pass of a core loop (calls.Busy).
+// Busy is the duration of the current write of the journal or pass of a core loop (calls.Busy).
 func (i *Inspector) Busy() calls.BusyReply {
 	return calls.BusyReply{Milliseconds: max(i.o.Store.Busy(), slices.Max(i.o.Engine.Busy())).Milliseconds()}
 }
 
-// replicaOf finds the replica of a topic's partition here; the topic is known if not.
+// replicaOf finds the replica of a topic's partition here; p is nil if there is none. known is false if the topic is
+// unknown.
 func (i *Inspector) replicaOf(topic string, partition uint16) (p *engine.Partition, known bool) {
 	t, ok := i.o.Catalog.Topic(topic)
 	if !ok {

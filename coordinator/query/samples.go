@@ -21,7 +21,8 @@ type led struct {
 	epoch  uint64
 }
 
-// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a channel, if named, select one.
+// Samples returns the topics that have partitions led by this broker, sorted by name. A topic or a channel, if named,
+// selects one.
 // Only a sample of a named channel has its partitions. No message is read.
 func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	byName := map[string]*sample{}

@@ -28,7 +28,7 @@ const (
 )
 
 // reconfigure proposes the next state of the partition's key, if one is due and no proposal is outstanding: a transfer
-// of the leadership, a better ISR, or, to resolve a proposal whose answer was lost, the present state again.
+// of the leadership, a better ISR, or, to resolve a proposal whose answer was lost, the current state again.
 func (m *Machine) reconfigure() {
 	l := m.lead
 	if m.cas != nil || !l.open || !l.review || m.nowMS < l.retryMS {
@@ -94,7 +94,7 @@ func (m *Machine) countISR(p *proposal) {
 }
 
 // addUnresolved keeps a proposal that may still land. An equal one is kept once: the leader repeats it for as long as
-// the metadata store does not answer, and the repetition covers no additional members.
+// the metadata store does not answer, and a repetition adds no members.
 func (l *leadership) addUnresolved(p *proposal) {
 	if !slices.ContainsFunc(l.unresolved, p.equal) {
 		l.unresolved = append(l.unresolved, *p)

@@ -9,7 +9,7 @@ func (m *Machine) check() {
 	m.assert(m.committed.Offset <= end, "I1: committed %d beyond end %d", m.committed.Offset, end)
 	m.assert(m.log.durable.end.Offset <= end, "I1: durable %d beyond end %d", m.log.durable.end.Offset, end)
 	m.assert(m.follow.verified.Offset <= end, "verified %d beyond end %d", m.follow.verified.Offset, end)
-	m.assert((m.role == Leader || m.role == Electing) == (m.lead != nil), "role %s and a leadership of which only one is there", m.role)
+	m.assert((m.role == Leader || m.role == Electing) == (m.lead != nil), "role %s does not match the presence of a leadership", m.role)
 	m.checkTail()
 	if m.lead != nil {
 		m.checkLeadership()

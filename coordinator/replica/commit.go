@@ -43,7 +43,7 @@ func (c *commitment) require(x ident.Member, a *ack) {
 	c.wait(a)
 }
 
-// wait lowers the result to the ack of a replica that keeps up and is no member yet (CU-5). Otherwise a replica that is
+// wait lowers the result to the ack of a replica that keeps up and is not a member yet (CU-5). Otherwise a replica that is
 // farther away than the members would be behind the committed end for as long as there are puts, and could never join.
 func (c *commitment) wait(a *ack) {
 	c.end = least(c.end, a.end)

@@ -5,7 +5,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// answerPublished handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all
+// answerPublished handles a put with identities that is not a repeat of an edge (DW-1, DW-4): one whose messages are all
 // in the log is answered with their place, or waits for their commit. It reports whether the put is dealt with.
 func (m *Machine) answerPublished(p Put) bool {
 	d := &m.dedupe

@@ -4,7 +4,7 @@
 // their own.
 //
 // It does not place replicas (coordinator/controller/plan), does not talk to the metadata store, but asks for a
-// compare-and-swap, and knows no names of topics, no channels and no clients.
+// compare-and-swap, and has no concept of topic names, channels or clients.
 //
 // DESIGN.md beside this file has the words and the rules by their numbers (AC-4, RB-6, …), and testdata/*.txt shows
 // each rule in a script.

@@ -8,7 +8,7 @@ import (
 
 // campaign is a replica's way from a leader that is gone to its own proposal (EL-2). The candidate asks the other ISR
 // members where their logs end, and proposes itself at once if no log ends later than its own. A candidate with a
-// shorter log waits, so that the others come first. That order saves truncations; safety does not depend on it, for
+// shorter log waits, so that the others come first. That order saves truncations; safety does not depend on it, because
 // every ISR member holds everything that is committed.
 type campaign struct {
 	startMS    int64
@@ -97,9 +97,9 @@ func (m *Machine) handleProbeReply(from Peer, msg *Message) {
 	c.replies = append(c.replies, logTip{node: from.Node, epoch: msg.LastEpoch, end: msg.Durable.Offset})
 }
 
-// headStartMS is how long this candidate lets others go first: one election time for each reply that comes before its
-// own log. While replies are missing it is one more, and one for each place in the ISR, so that candidates that hear
-// nothing of each other do not collide.
+// headStartMS is how long this candidate waits for better candidates: one election time for each reply that ranks before
+// its own log. While replies are missing, it adds one election time, and one for each place in the ISR, so that
+// candidates that cannot reach each other do not collide.
 func (m *Machine) headStartMS() int64 {
 	c := m.campaign
 	mine := logTip{node: m.self.Node, epoch: m.log.lastEpoch(), end: m.log.durable.end.Offset}

@@ -13,7 +13,7 @@ var (
 	ErrOtherHistory = errors.New("replica: the leader has another log below the committed end; nothing was cut, compare the replicas before one of them is removed")
 	// ErrAbandoned: the log has messages of a history that an operator has gone on without (an unclean recovery), and
 	// the leader's log lacks them. The replica keeps its bytes and stays out of the ISR until an operator gives it up.
-	ErrAbandoned = errors.New("replica: an unclean recovery went on without messages that are here; nothing was cut: save them (nsqctl peek --node --uncommitted), then give the replica up (nsqctl recover topic --discard)")
+	ErrAbandoned = errors.New("replica: an unclean recovery continued without messages that are here; nothing was cut: save them (nsqctl peek --node --uncommitted), then give the replica up (nsqctl recover topic --discard)")
 	// ErrBrokenChain: a batch does not carry the checksum of the one before it. The rest of its message is dropped, and
 	// the leader sends it again.
 	ErrBrokenChain = errors.New("replica: a batch does not join the one before it; it was not written")

@@ -42,7 +42,7 @@ type (
 	// is not newer than the one it has.
 	Meta struct{ State metadata.PartitionState }
 	// CASDone answers Effects.CAS. With OK, State is what was put, with its new Revision. With neither OK nor Unknown,
-	// a compare failed: State is the key's present value if the loop has read it, else Revision is 0. With Unknown, the
+	// a compare failed: State is the key's current value if the loop has read it, else Revision is 0. With Unknown, the
 	// transaction may still land.
 	CASDone struct {
 		Token       uint64

@@ -44,7 +44,8 @@ func (m *Machine) promise(e ident.Epoch) {
 	m.write(queue.Write{Kind: queue.WriteEpoch, Epoch: e})
 }
 
-// followLeader begins with nothing compared: the logs are equal as far as this epoch's leader has shown.
+// followLeader starts following n. No part of the log counts as equal to the leader's until this epoch's leader has
+// shown that it is.
 func (m *Machine) followLeader(n ident.Node) {
 	m.follow = following{leader: n}
 }

@@ -26,7 +26,7 @@ func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 // broker then reports the leader to its machines as gone, and any member may be elected: every member holds what is
 // committed.
 //
-// A replica that is no member counts if the leader calls it unreachable too. A leader that loses its followers one
+// A replica that is not a member counts if the leader calls it unreachable too. A leader that loses its followers one
 // after the other removes the first from the ISR; that replica will join the ISR of the next leader, but cannot be the
 // next leader.
 func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {

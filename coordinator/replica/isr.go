@@ -64,7 +64,7 @@ func (m *Machine) spared(f *progress) bool {
 		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return hasNode(p.state.ISR, f.node) })
 }
 
-// joining lists the replicas that may join beside the members that stay.
+// joining lists the replicas that may join the ISR in addition to the members that stay.
 func (m *Machine) joining(kept []ident.Member) (joining []ident.Member) {
 	for i := range m.lead.followers {
 		f := &m.lead.followers[i]

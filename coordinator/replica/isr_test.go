@@ -168,7 +168,7 @@ func TestUnknownGrowthCounts(t *testing.T) {
 	c.cas = nil
 	c.down("n3", true)
 	c.pass(300)
-	require.Equal(t, Committed, c.at(1).outcome(1), "the present state, written again, kills the late proposal")
+	require.Equal(t, Committed, c.at(1).outcome(1), "the current state, written again, kills the late proposal")
 }
 
 // TestProposalsWithoutAnswerAreFew: while the metadata store is away the leader repeats

@@ -11,10 +11,10 @@ type lag struct {
 	keepsUp bool // the mark before was acknowledged within half of T_isr
 }
 
-// restart sets the mark to the present end of the log.
+// restart sets the mark to the current end of the log.
 func (g *lag) restart(logEnd ident.Offset, nowMS int64) { g.mark, g.sinceMS = logEnd, nowMS }
 
-// advance sets the next mark once the present one is acknowledged.
+// advance sets the next mark once the current one is acknowledged.
 func (g *lag) advance(end, logEnd ident.Offset, nowMS, isrMS int64) {
 	if end >= g.mark {
 		g.keepsUp = nowMS-g.sinceMS < isrMS/2

@@ -124,7 +124,7 @@ func (m *Machine) commit() {
 // markerCommitted reports whether the committed end has passed the marker of this epoch.
 func (m *Machine) markerCommitted() bool { return m.committed.Offset >= m.lead.markerEnd.Offset }
 
-// leastAcknowledged applies the commit rule to the present acknowledgements.
+// leastAcknowledged applies the commit rule to the current acknowledgements.
 func (m *Machine) leastAcknowledged() (end ident.Position, state uint64, ok bool) {
 	d := &m.log.durable
 	own := ack{valid: d.epoch >= m.lead.epoch, end: d.end, state: d.state.in(m.lead.epoch)}

@@ -180,7 +180,7 @@ func (m *Machine) crcAt(o ident.Offset) uint32 {
 	return 0
 }
 
-// borderAt returns the position of a border between batches; false if o is none.
+// borderAt returns the position at offset o; false if no batch begins or ends there.
 func (m *Machine) borderAt(o ident.Offset) (at ident.Position, ok bool) {
 	if o == m.log.end.Offset {
 		return m.log.end, true
@@ -210,12 +210,12 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 	}
 }
 
-// committedEveryMS is how often a leader's submissions carry the committed end at most.
+// committedEveryMS is the least time between two submissions of a leader that carry the committed end.
 const committedEveryMS = 100
 
 // recordCommitted lets the committed end ride on a submission of the leader. A put commits in a Step that writes
 // nothing, so that advanceCommitted finds no submission there; the next append, or the next version of the channel
-// state, carries the end. An old disk then tells how far its leader had committed. At most one submission in
+// state, carries the end. An old disk then shows how far its leader had committed. At most one submission in
 // committedEveryMS has it: puts pay nothing.
 func (m *Machine) recordCommitted() {
 	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {

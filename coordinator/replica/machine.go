@@ -243,7 +243,7 @@ func (m *Machine) send(to ident.Node, msg Message) {
 	m.out.Send = append(m.out.Send, Envelope{To: to, Msg: msg})
 }
 
-// done answers a ticket; 0 has no answer.
+// done answers a ticket; ticket 0 needs no answer.
 func (m *Machine) done(ticket uint64, first ident.Sequence, o Outcome) {
 	if ticket != 0 {
 		m.out.Done = append(m.out.Done, Completion{Ticket: ticket, First: first, Outcome: o})

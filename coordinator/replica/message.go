@@ -30,7 +30,7 @@ const (
 type Message struct {
 	Kind      Kind
 	Epoch     ident.Epoch
-	To        ident.StoreID // the store it is addressed to; 0: whichever the node has
+	To        ident.StoreID // the store it is addressed to; 0: any store of the node
 	Store     ident.StoreID // the sender's store
 	Prev      ident.Position
 	PrevCRC   uint32

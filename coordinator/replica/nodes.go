@@ -6,14 +6,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// node is what the loop has reported of one broker.
+// node is what the loop has reported about one broker.
 type node struct {
 	name        ident.Node
 	incarnation ident.Incarnation // live
 	known       bool              // live: reported at least once
 	up, dead    bool              // peerState
 	changedMS   int64             // peerState: when up last changed
-	lostMS      int64             // silence: when the present silence began, or the first one of a flapping node
+	lostMS      int64             // silence: when the current silence began, or the first one of a flapping node
 	losses      int               // silence: silences since lostMS, at most flappingLosses
 	low         bool              // space: below its disk reserve
 }
@@ -36,7 +36,7 @@ func (n *node) flaps(nowMS, isrMS int64) bool {
 	return n.up && n.losses == flappingLosses && nowMS-n.changedMS < isrMS
 }
 
-// node returns the entry of a broker, and makes it if there is none.
+// node returns the entry of a broker, and creates it if it is missing.
 func (m *Machine) node(name ident.Node) *node {
 	i := 0
 	for ; i < len(m.nodes) && m.nodes[i].name <= name; i++ {

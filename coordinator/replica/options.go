@@ -16,7 +16,7 @@ type Options struct {
 	GraceMS     int64          // 2000: a rolled-back put waits for the marker
 	RetryMS     int64          // 200: an unanswered message or transaction is repeated
 	ElectionMS  int64          // 50: wait for probe replies, and the stagger of candidates
-	RepeatMS    int64          // 30000: a request id is recognised for so long after its append; 0: that
+	RepeatMS    int64          // 30000: a request id is recognised for this long after its append; 0: that
 	DedupeMS    int64          // 120000: the dedupe window at first; 0: that
 	Identities  int            // identities of messages in the window; more are refused; 0: 1179648
 	WindowBytes int            // 8 MiB in flight to one follower
@@ -47,11 +47,11 @@ type Index interface {
 
 // Register is the channel state of the partition (nsqd). Only Step calls it, in the order of the versions.
 type Register interface {
-	// Snapshot encodes the whole present state.
+	// Snapshot encodes the whole current state.
 	Snapshot() []byte
 	// Apply applies a delta. A delta moves a channel forward only, unless it is a replicated seek.
 	Apply(delta []byte)
-	// Replace replaces the present state by a snapshot.
+	// Replace replaces the current state by a snapshot.
 	Replace(full []byte)
 	// Unlead ends deliveries here, if there are any: no change is accepted from now on.
 	Unlead()

@@ -49,8 +49,8 @@ func (m *Machine) propose(ev Propose) {
 	}
 }
 
-// answerRepeat recognises a put of which nothing has to be written. A request id in the log is that of the whole put,
-// so it is looked up before any message id, whatever part of the put has ids (AC-7). The put is answered with the place
+// answerRepeat recognises a put that needs no write. A request id in the log is that of the whole put,
+// so it is looked up before any message id, even if only a part of the put has ids (AC-7). The put is answered with the place
 // of its first attempt, or waits for the commit of that.
 func (m *Machine) answerRepeat(p Put) bool {
 	seen, ok := m.recent.Find(p.Draft.Request)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// TestConflictAtStart: retention went exactly to the place of the present leader's marker,
+// TestConflictAtStart: retention went exactly to the place of the current leader's marker,
 // and the follower has an old suffix there. It must find the logs equal up to its start
 // and cut the suffix, not reject for ever.
 func TestConflictAtStart(t *testing.T) {

@@ -236,7 +236,7 @@ func (m *Machine) handleRead(ev Read) {
 		if ev.Err != nil {
 			m.alarm(ev.Err)
 		}
-		n := 0 // up to the present end: the log may have been cut since the request
+		n := 0 // up to the current end: the log may have been cut since the request
 		for n < len(ev.Batches) && ev.Batches[n].End.Offset <= m.log.end.Offset {
 			n++
 		}

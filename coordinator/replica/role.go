@@ -12,7 +12,7 @@ type Role uint8
 
 // The roles.
 const (
-	// Idle: this node is no replica, or the machine has not seen the key yet.
+	// Idle: this node is not a replica, or the machine has not seen the key yet.
 	Idle Role = iota
 	// Follower takes appends.
 	Follower

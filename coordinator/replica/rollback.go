@@ -66,7 +66,7 @@ func (m *Machine) proposeRollback() {
 	m.proposeCAS(casRollback, s, nil, nil)
 }
 
-// rollBack switches to the epoch that was won (RB-4). One journal record removes everything above the present committed
+// rollBack switches to the epoch that was won (RB-4). One journal record removes everything above the current committed
 // end (RB-10), and puts the new epoch's marker in its place. This leader continues to deliver what was committed in the
 // old epoch, and accepts changes of the channels (RB-14): it knows the committed end, and its channel state is the
 // newest. A put is appended only behind the committed marker (RB-7).

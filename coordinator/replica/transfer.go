@@ -7,8 +7,8 @@ import (
 )
 
 // transfer is a planned change of leader (EL-7): puts are held, everything is committed and copied, the channels stop,
-// the target has their last changes, then the key is given to it. target is "" when none is under way. number, if not
-// 0, is the request to the channels to stop, made at stopMS; they have if stopped.
+// the target has their last changes, then the key is given to it. target is "" when no transfer is in progress. If
+// number is not 0, it identifies the request to the channels to stop, made at stopMS; stopped is set when they have.
 type transfer struct {
 	target  ident.Node
 	sinceMS int64
@@ -43,7 +43,7 @@ func (m *Machine) channelsStopped(ev ChannelsStopped) {
 }
 
 // proposeTransfer proposes the target as leader once it has everything. Its store must still be a member, for it may
-// have been proposed out since the transfer began: a live leader whose store is no member would block every election.
+// have been proposed out since the transfer began: a live leader whose store is not a member would block every election.
 func (m *Machine) proposeTransfer() bool {
 	l := m.lead
 	if l.transfer.target == "" {

@@ -51,7 +51,7 @@ func (v *View) Equal(o *View) bool {
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
 }
 
-// View returns the present view.
+// View returns the current view.
 func (m *Machine) View() View {
 	v := View{
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation, Follows: m.follow.leader,
@@ -74,7 +74,7 @@ type FollowerView struct {
 	InSync bool
 	// Behind is the number of bytes that the replica has not acknowledged.
 	Behind int64
-	// OwesMS is for how long the replica has owed an acknowledgement; 0 if it owes none.
+	// OwesMS is how long the replica has owed an acknowledgement; 0 if it owes none.
 	OwesMS int64
 }
 

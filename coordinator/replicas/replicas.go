@@ -174,9 +174,8 @@ func (l *Local) partitionChanged(id ident.Partition) {
 	}
 }
 
-// introduce notifies a machine of its replicas' brokers, once for each. Brokers that report others as
-// unreachable are repeated with every change of the partition, because that decides whether they are
-// replaced.
+// introduce notifies a machine of each broker that has a replica, once. Brokers that report others as unreachable are
+// posted again at every change of the partition, because that decides whether their replicas are replaced.
 func (l *Local) introduce(p *engine.Partition, s metadata.PartitionState) {
 	was := l.introduced[p.ID()]
 	known := was.to == p && slices.Equal(was.replicas, s.Replicas)

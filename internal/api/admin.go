@@ -32,7 +32,7 @@ func Target(op Operation) (topic, channel string) {
 	return field("Topic"), field("Channel")
 }
 
-// Validate returns the first argument that is missing or wrong, whatever the state of the cluster. Values that depend
+// Validate returns the first argument that is missing or wrong, regardless of the state of the cluster. Values that depend
 // on the cluster, or on its defaults, are checked by the broker.
 func Validate(op Operation) error {
 	require := func(given bool, names string) error {

@@ -76,7 +76,7 @@ type DiskSample struct {
 // FaultSample has the faults of one broker.
 type FaultSample struct {
 	Corrupt               uint64        // connections of other brokers that were closed because of a wrong checksum
-	JournalBusy, LoopBusy time.Duration // duration of the present write of the journal, and pass of a core loop
+	JournalBusy, LoopBusy time.Duration // duration of the current write of the journal, and pass of a core loop
 	IdleChannels          []IdleChannel // that this broker, as the controller, will delete, in this order
 	HeldPolicies          []HeldPolicy  // of channels of topics that this broker leads, by topic and channel
 }

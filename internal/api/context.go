@@ -46,7 +46,7 @@ func WithSeat(ctx context.Context, s Seat) context.Context {
 	return context.WithValue(ctx, seatKey{}, s)
 }
 
-// SeatOf is the seat of the connection of a request; the default admits everybody.
+// SeatOf is the seat of the connection of a request; the default admits every connection.
 func SeatOf(ctx context.Context) Seat {
 	if s, ok := ctx.Value(seatKey{}).(Seat); ok {
 		return s

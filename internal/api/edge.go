@@ -356,7 +356,7 @@ type ClusterView struct {
 	Self       ident.Node    `json:"self"`
 	Level      int           `json:"feature_level"` // that all brokers have, running or not; it never falls
 	Counters   CounterTotals `json:"counters"`
-	// MetadataUnheardMS is for how long the metadata has not answered this broker; 0: it answers.
+	// MetadataUnheardMS is how long the metadata store has not answered this broker; 0 while it answers.
 	MetadataUnheardMS int64 `json:"metadata_unheard_ms"`
 }
 

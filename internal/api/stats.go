@@ -65,7 +65,7 @@ type Percentile struct {
 // OverHTTP is the Version of a client that consumes by HTTP requests.
 const OverHTTP = "HTTP"
 
-// ClientStats is one connection of /stats?format=json. Brokers send it to each other. On the wire, by place: append
+// ClientStats is one connection of /stats?format=json. Brokers send it to each other. On the wire, by position: append
 // only.
 type ClientStats struct {
 	ClientID                      string     `json:"client_id"`
@@ -101,7 +101,7 @@ type ClientStats struct {
 	Edge                          ident.Node `json:"-"` // the broker of a relayed client that is subscribed to all partitions
 }
 
-// PubCount counts the messages of a producer to its first topic. On the wire, by place: append only.
+// PubCount counts the messages of a producer to its first topic. On the wire, by position: append only.
 type PubCount struct {
 	Topic string `json:"topic"`
 	Count uint64 `json:"count"`

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Stopwatch measures how long the present run of a repeated operation has been under way, such as a
+// Stopwatch measures how long the current run of a repeated operation has been under way, such as a
 // pass of a core loop or a write of the journal. A watchdog calls Busy regularly, from any goroutine.
 // Begin and End are called by one goroutine at a time. They read no clock, which would take 1 % of a
 // journal group that is not synced. The zero value is ready.
@@ -26,7 +26,7 @@ func (s *Stopwatch) Begin() { s.steps.Store(s.steps.Load() | 1) }
 // End notes its end.
 func (s *Stopwatch) End() { s.steps.Store((s.steps.Load() | 1) + 1) }
 
-// Busy is the time since the first call during the present operation, and always positive; 0 without
+// Busy is the time since the first call during the current operation, and always positive; 0 without
 // an operation.
 func (s *Stopwatch) Busy() time.Duration {
 	step := s.steps.Load()

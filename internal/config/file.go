@@ -36,7 +36,7 @@ func (l *loader) noteFile(path string, values map[string]any) {
 	for s := range settings(&l.options) {
 		value, ok := values[s.key]
 		if s.flagOnly {
-			if ok && s.noop != "" { // a stock nsqd ignores it, whatever its type is
+			if ok && s.noop != "" { // a stock nsqd ignores it with a value of any type
 				l.warn("%s: %s has no effect: %s", path, s.key, s.noop)
 				delete(values, s.key)
 			} else if ok {

@@ -55,7 +55,7 @@ func (l *loader) derive() {
 	}
 	for i, name := range o.Join {
 		if !IsBrokerHost(name) {
-			l.fault("--join=%s: must be the host name of a broker, in small letters and without a port: the name is the broker's identity", name)
+			l.fault("--join=%s: must be the host name of a broker, in lower case and without a port: the name is the broker's identity", name)
 			return
 		}
 		if slices.Contains(o.Join[:i], name) {

@@ -70,7 +70,7 @@ func TestJoinFaults(t *testing.T) {
 		"--join=n1.example,n1.example --node-name=n1.example":                     "names n1.example twice",
 		"--join=n1.example:4155 --node-name=n1.example":                           "without a port",
 		"--join=10.0.0.1,10.0.0.2 --node-name=10.0.0.1":                           "must be the host name",
-		"--join=N1.example --node-name=N1.example":                                "small letters",
+		"--join=N1.example --node-name=N1.example":                                "lower case",
 		"--join=https://n1.example --node-name=n1.example":                        "must be the host name",
 		"--join=n1.example --node-name=n1.example --etcd-endpoints=http://e:1":    "exclude each other",
 		"--join=n1.example,n2.example --node-name=n1.example":                     "no client has to authenticate",

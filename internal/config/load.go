@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
-// helpAll is the flag that prints every setting. It is no setting itself.
+// helpAll is the flag that prints every setting. It is not a setting itself.
 const helpAll = "help-all"
 
 var (
@@ -142,14 +142,14 @@ func (l *loader) flags() error {
 			l.faults.add(ErrUsage, "%v", err)
 			continue
 		case set.NArg() > 0:
-			l.faults.add(ErrUsage, "argument %q is no flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
+			l.faults.add(ErrUsage, "argument %q is not a flag (a switch takes its value after =, as in --snappy=false)", set.Arg(0))
 		}
 		return nil
 	}
 }
 
 // afterFault removes the argument behind an unknown flag, which may be its value, so that the rest is checked too. It
-// also removes an argument that is no flag at all, such as ---x, at which the package flag stops.
+// also removes an argument that is not a flag at all, such as ---x, at which the package flag stops.
 func afterFault(args []string) []string {
 	if len(args) > 0 && (!strings.HasPrefix(args[0], "-") || malformed(args[0])) {
 		return args[1:]

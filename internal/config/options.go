@@ -35,7 +35,7 @@ type Options struct {
 	stock     `group:"Accepted from scripts of a stock nsqd"`
 }
 
-// start has the settings of which most end the process at once.
+// start has settings for the start of the process; most of them end it at once.
 type start struct {
 	Version     bool   `flag:"version" source:"flag" default:"false" help:"print the version and exit"`
 	ConfigFile  string `flag:"config" default:"" help:"TOML file with settings; the key of a setting is its flag with _ in place of -"`
@@ -162,7 +162,7 @@ type ClientTLS struct {
 	TLSRequired         TLSRequired `flag:"tls-required" default:"false" help:"refuse clients without TLS: true, false, or tcp-https (plain HTTP remains allowed)"`
 	TLSClientAuthPolicy string      `flag:"tls-client-auth-policy" default:"" oneof:",require,require-verify" help:"client certificates: require any, or require-verify against --tls-root-ca-file; implies --tls-required" when:"clients have certificates"`
 	TLSRootCAFile       string      `flag:"tls-root-ca-file" default:"" help:"certificate authority of the clients, and of auth services with HTTPS" when:"a private authority signs the certificates of clients or of the auth service"`
-	TLSMinVersion       string      `flag:"tls-min-version" default:"tls1.2" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest accepted TLS version; empty: tls1.2; tls1.0 and tls1.1 take --insecure-tls" when:"all clients support TLS 1.3, or one supports only TLS 1.0 or 1.1"`
+	TLSMinVersion       string      `flag:"tls-min-version" default:"tls1.2" oneof:",tls1.0,tls1.1,tls1.2,tls1.3" help:"oldest accepted TLS version; empty: tls1.2; tls1.0 and tls1.1 require --insecure-tls" when:"all clients support TLS 1.3, or one supports only TLS 1.0 or 1.1"`
 }
 
 // AuthService configures the requests to the authorization server, and their timeouts also those to nsqlookupd.

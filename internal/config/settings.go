@@ -60,7 +60,7 @@ func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	}
 	if at := slices.IndexFunc(option.Topics, func(r option.Row[option.Topic]) bool { return r.Name == tag.Get("option") }); at >= 0 {
 		s.option = &option.Topics[at]
-		s.help = s.option.Help + " (default for new topics)"
+		s.help = s.option.Help
 	}
 	if s.key == "" {
 		s.key = strings.ReplaceAll(s.flag, "-", "_")

@@ -147,7 +147,8 @@ func (c *Conn) ask(verb string, body []byte) ([]byte, error) {
 	return c.Response()
 }
 
-// Publish writes PUB, or MPUB of several messages; with a header, which all have, PUB_EXT and MPUB_EXT.
+// Publish writes PUB for one message and MPUB for several. With a header, which all messages then have, it writes PUB_EXT
+// or MPUB_EXT.
 func (c *Conn) Publish(topic string, header []byte, bodies [][]byte) {
 	verb, extra := "PUB", 0
 	if len(bodies) > 1 {
@@ -174,7 +175,7 @@ func (c *Conn) Publish(topic string, header []byte, bodies [][]byte) {
 	}
 }
 
-// sized writes a body behind its size, and behind its header if that is not nil.
+// sized writes the size of a body, its header unless that is nil, and the body.
 func (c *Conn) sized(header, body []byte) {
 	size, head := len(body), c.head[:4]
 	if header != nil {

@@ -23,7 +23,7 @@ func ParseDefault(text string) (d Default, err error) {
 	pattern, rest, _ := strings.Cut(text, ":")
 	d.Pattern = pattern
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-		return d, fmt.Errorf("%q begins with no pattern of names, such as orders.*", text)
+		return d, fmt.Errorf("%q does not begin with a pattern of names, such as orders.*", text)
 	}
 	for _, part := range strings.Split(rest, ";") {
 		name, value, _ := strings.Cut(part, "=")
@@ -32,7 +32,7 @@ func ParseDefault(text string) (d Default, err error) {
 		}
 	}
 	if d.MinInSync > 0 && d.ReplicationFactor == 0 {
-		return d, fmt.Errorf("%s: min-in-sync takes a replication-factor beside it", pattern)
+		return d, fmt.Errorf("%s: min-in-sync requires a replication-factor", pattern)
 	}
 	if d.MinInSync > d.ReplicationFactor {
 		return d, fmt.Errorf("%s: min-in-sync %d is more than the replication-factor %d", pattern, d.MinInSync, d.ReplicationFactor)

@@ -28,9 +28,9 @@ func TestParseDefault(t *testing.T) {
 	require.Equal(t, option.Default{Pattern: "*", Durability: "replicated", Ordered: true}, d)
 	require.Equal(t, option.Topic{MaxPutRate: 7, IdleMS: 60_000, ChannelIdleMS: 120_000, Dedupe: option.DedupeContent, DedupeWindowMS: 300_000}, o)
 	for text, want := range map[string]string{
-		"":                                     "no pattern",
-		":partitions=8":                        "no pattern",
-		"[:partitions=8":                       "no pattern",
+		"":                                     "a pattern of names",
+		":partitions=8":                        "a pattern of names",
+		"[:partitions=8":                       "a pattern of names",
 		"orders":                               `no setting ""`,
 		"orders:partitons=8":                   `no setting "partitons": partitions, replication-factor, min-in-sync, durability, ordered, retention-time, `,
 		"orders:retention_time=1h":             `no setting "retention_time"`,
@@ -45,7 +45,7 @@ func TestParseDefault(t *testing.T) {
 		"orders:dedupe-window=2h":              "1s to 1h0m0s",
 		"orders:dedupe=body":                   `dedupe must be id or content, not "body"`,
 		"orders:max-bytes=-1":                  "a number of bytes",
-		"orders:min-in-sync=2":                 "takes a replication-factor",
+		"orders:min-in-sync=2":                 "requires a replication-factor",
 		"o:replication-factor=2;min-in-sync=3": "more than",
 	} {
 		_, err := option.ParseDefault(text)

@@ -17,7 +17,7 @@ type Policy struct {
 	Backoff         Backoff `json:"retry_backoff,omitzero"`
 	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
 	// Owner is the user that set the dead-letter topic. The policy publishes there with the rights of this user. "":
-	// rights were not enforced, or an authorization service knew the client. Owner is no option.
+	// rights were not enforced, or an authorization service knew the client. Owner is not an option.
 	Owner string `json:"owner,omitempty"`
 }
 
@@ -48,7 +48,7 @@ var Policies = []Row[Policy]{
 	{Name: "max_attempts", Kind: Count, Zero: "no limit", field: func(p *Policy) any { return &p.MaxAttempts },
 		Help: "attempts after which a message goes to the dead-letter topic; 0 = no limit"},
 	{Name: "dead_letter_topic", Kind: Text, field: func(p *Policy) any { return &p.DeadLetterTopic },
-		Help: "topic of the dead letters, which is created; takes the right to publish there"},
+		Help: "topic of the dead letters, created if missing; requires the right to publish there"},
 	{Name: "retry_backoff", Kind: Delays, field: func(p *Policy) any { return &p.Backoff },
 		Help: "least delay before a redelivery: BASE[,FACTOR[,MAX[,JITTER]]], such as 1s,2,5m,0.2"},
 	{Name: "filter", Kind: Text, field: func(p *Policy) any { return &p.Filter },

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// TestEveryFieldOfAPolicyHasARow: each row reads and merges its own field only. Owner is no option.
+// TestEveryFieldOfAPolicyHasARow: each row reads and merges its own field only. Owner is not an option.
 func TestEveryFieldOfAPolicyHasARow(t *testing.T) {
 	fields := reflect.TypeFor[option.Policy]()
 	require.Len(t, option.Policies, fields.NumField()-1)

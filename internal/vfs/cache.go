@@ -68,7 +68,7 @@ func (c *Cache) Create(name string) error {
 }
 
 // Remove removes the file first and then closes it when its last user has released it; a missing file
-// is no error. The order matters: a reader that opens the file in between does not keep the removed
+// is not an error. The order matters: a reader that opens the file in between does not keep the removed
 // file open.
 func (c *Cache) Remove(name string) error {
 	err := c.fs.Remove(name)

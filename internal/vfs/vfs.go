@@ -35,7 +35,7 @@ type FS interface {
 	Rename(oldName, newName string) error
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
-	// RemoveAll removes a tree. It is no error if the tree does not exist.
+	// RemoveAll removes a tree. A tree that does not exist is not an error.
 	RemoveAll(name string) error
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(name string) error
@@ -58,8 +58,8 @@ type File interface {
 	Truncate(size int64) error
 	// Sync makes the content and the size durable (fdatasync).
 	Sync() error
-	// StartWriteback asks the kernel to begin writing a range, without a wait and without a
-	// promise, so that a later Sync has less to do.
+	// StartWriteback asks the kernel to begin writing a range, without waiting and without any
+	// guarantee, so that a later Sync has less to do.
 	StartWriteback(off, n int64)
 	// Direct lets later writes and reads bypass the page cache, for data that is written once and read
 	// after a crash only, and for reads that must see the content of the disk. True: reads and writes
@@ -68,7 +68,7 @@ type File interface {
 	// DropCache asks the kernel, without a promise, to drop written pages of the file from its
 	// cache, so that the next read asks the disk.
 	DropCache()
-	// Size is the present size in bytes.
+	// Size is the current size in bytes.
 	Size() (int64, error)
 }
 

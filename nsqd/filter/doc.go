@@ -13,7 +13,7 @@
 //
 // # Invariants
 //
-//  1. A message without the header, or with a value that is no string or is longer than maxValue,
+//  1. A message without the header, or with a value that is not a string or is longer than maxValue,
 //     does not meet a condition, and meets its opposite.
 //  2. The cost of Match is bounded: the length of the text, the size of a regular expression's
 //     program, the number of wildcards and the length of a value are. RE2 has no backtracking.

@@ -50,7 +50,7 @@ const (
 	regular kind = '~'
 )
 
-// Parse reads the text of a filter. The text "" is no filter: it gives nil.
+// Parse reads the text of a filter. For the text "", which means no filter, it returns nil.
 func Parse(text string) (*Filter, error) {
 	if text == "" {
 		return nil, nil

@@ -28,7 +28,7 @@ func (n headerName) In(header []byte) bool {
 }
 
 // Value returns the value of the name in a header, a JSON object or empty. False: the header does not have
-// the name, or its value is no string. If the name is repeated, its last value counts, as in encoding/json.
+// the name, or its value is not a string. If the name is repeated, its last value counts, as in encoding/json.
 // Objects of plain strings, numbers and literals are scanned in place, because a channel that delivers one
 // message in a million reads all of them. Others are decoded.
 func (n headerName) Value(header []byte) (value []byte, ok bool) {

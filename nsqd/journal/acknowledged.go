@@ -126,7 +126,7 @@ func (a *acknowledgements) syncRecord() {
 	}
 }
 
-// write encodes and writes the record. On disk, by place, append only: see doc.go.
+// write encodes and writes the record. On disk, by position, append only: see doc.go.
 func (a *acknowledgements) write(image *[ackBytes]byte, group uint64) error {
 	le := binary.LittleEndian
 	le.PutUint32(image[:], ackMagic)
@@ -147,7 +147,7 @@ func (a *acknowledgements) close() error {
 }
 
 // Acknowledged reads the acknowledgement record of a journal: the highest group that was answered. It
-// is 0 if there is no record or its checksum is wrong. A wrong record proves nothing and is no error.
+// is 0 if there is no record or its checksum is wrong. A wrong record proves nothing, and is not an error.
 func Acknowledged(fs vfs.FS, dir string) (uint64, error) {
 	b, err := vfs.ReadFile(fs, path.Join(dir, ackName))
 	if errors.Is(err, vfs.ErrNotExist) {

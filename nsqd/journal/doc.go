@@ -33,7 +33,7 @@
 // sync and the call of durable. acknowledgements.mu is held over the sync of the record, and
 // Journal.mu may be taken under it (Fail).
 //
-// # File %016x.log: on disk, by place, append only
+// # File %016x.log: on disk, by position, append only
 //
 // Groups at multiples of 512 bytes, little-endian:
 //
@@ -54,7 +54,7 @@
 // of an uncached page would have to read it first. Groups bypass the page cache if the file system
 // supports that.
 //
-// # File acknowledged: on disk, by place, append only
+// # File acknowledged: on disk, by position, append only
 //
 // The acknowledgement record, little-endian:
 //

@@ -24,7 +24,7 @@ var errNoGroup = errors.New("journal: no group here")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// header is the header of a group. On disk, by place, append only: see doc.go.
+// header is the header of a group. On disk, by position, append only: see doc.go.
 type header struct {
 	Length     uint32 // bytes of the body
 	BodyCRC    uint32

@@ -174,8 +174,8 @@ func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	return nil
 }
 
-// removeStrays removes files of another size: of an oversized group, a changed option, or an
-// interrupted creation.
+// removeStrays removes files whose size is not the configured one: they were made for an oversized group, with
+// another option, or by an interrupted creation.
 func (j *Journal) removeStrays() error {
 	known := map[string]bool{j.o.Dir + "/" + ackName: true}
 	for _, f := range j.mu.free {
@@ -233,7 +233,7 @@ func (j *Journal) Wake() {
 	j.wake.Signal()
 }
 
-// fits reports whether the queued submissions fit into the present file.
+// fits reports whether the queued submissions fit into the current file.
 func (j *Journal) fits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -229,7 +229,7 @@ func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
 	}
 }
 
-// rewriteUnsynced makes the replayed groups durable of which no header states that they are: the
+// rewriteUnsynced makes durable the replayed groups that no header states to be durable: the
 // last group. A process that was killed, or whose sync failed, left it in the page cache, perhaps
 // in clean pages. So it is written again, not only synced. The same bytes go to the same place; if
 // that write is torn, the group was still never acknowledged.

@@ -2,7 +2,7 @@
 //
 // A batch is one put (a message or a multi-put) or one control record. The edge of the cluster encodes
 // it once. The same bytes are in the leader's journal and segments, on the wire, and in every
-// follower's files. The package knows no topic names, channels or network, and starts no goroutine.
+// follower's files. The package has no concept of topic names, channels or a network, and starts no goroutine.
 //
 // # Invariants
 //
@@ -13,7 +13,7 @@
 //  4. Sequences are dense over data batches. A control batch has count 0.
 //  5. Time never decreases within a partition.
 //
-// # Batch: on disk and on the wire, by place, append only (version)
+// # Batch: on disk and on the wire, by position, append only (version)
 //
 // All integers are little-endian.
 //

@@ -5,7 +5,7 @@ import "bytes"
 // Fields iterates over the fields of a JSON object in its usual form: values are strings or scalars, all
 // without escapes. encoding/json takes ten times as long.
 type Fields struct {
-	Name  []byte // of the present field
+	Name  []byte // of the current field
 	Value []byte // its JSON text
 
 	rest                 []byte

@@ -160,7 +160,7 @@ func (d *Draft) First() (x Identity, ok bool) {
 
 // Clock is a time on the clock of a partition, in tenths of a second; 0: none. The clock counts how long
 // the partition has had a leader since its first message with an identity, by the monotonic clocks of
-// its leaders and never by a wall clock. So the difference between the present clock and a batch's clock
+// its leaders and never by a wall clock. So the difference between the current clock and a batch's clock
 // is a lower bound of the batch's age.
 type Clock uint32
 

@@ -207,7 +207,7 @@ func checkMessages(b Batch) error {
 		p = p[4+n:]
 	}
 	if identified != b.Identified {
-		return fmt.Errorf("%w: the header and the messages differ in whether there are identities", ErrCorrupt)
+		return fmt.Errorf("%w: only one of the header and the messages has identities", ErrCorrupt)
 	}
 	if len(p) != 0 {
 		return fmt.Errorf("%w: %d bytes after the last message", ErrCorrupt, len(p))

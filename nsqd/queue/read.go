@@ -93,7 +93,7 @@ func decodeRun(b []byte, at ident.Offset) ([]Batch, error) {
 			return batches, err
 		}
 		if batch.At.Offset != at {
-			return batches, fmt.Errorf("%w: a batch for offset %d lies at %d", ErrCorrupt, batch.At.Offset, at)
+			return batches, fmt.Errorf("%w: a batch for offset %d is at %d", ErrCorrupt, batch.At.Offset, at)
 		}
 		batches = append(batches, batch)
 		b, at = b[n:], batch.End.Offset

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-var errNoPlace = errors.New("the batch lies outside of the segments")
+var errNoPlace = errors.New("the batch is outside the segments")
 
 // Repair writes batches of a peer over damaged ranges, after the caller has proved them by the
 // chain of checksums. It also extends files that were cut short. The batches are durable on return.

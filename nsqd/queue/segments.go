@@ -141,7 +141,7 @@ func (s *Segments) Bytes() int64 {
 }
 
 // Write appends batches to the page cache. They must continue at End; without any file they may
-// begin anywhere. It panics otherwise: that is a programmer's error.
+// begin anywhere. It panics otherwise, because that is a programming error.
 func (s *Segments) Write(batches []Batch) error {
 	for len(batches) > 0 {
 		list := s.segments()

@@ -10,7 +10,7 @@
 //
 // Any goroutine may call the functions.
 //
-// # Channel state: on disk and between brokers, by place, append only
+// # Channel state: on disk and between brokers, by position, append only
 //
 // All integers are little-endian. Deltas and snapshots are in journal records and in frames between
 // brokers. A delta is a version byte and records:

@@ -11,7 +11,7 @@ import (
 )
 
 // errMalformed means that a delta or snapshot violates the format in doc.go.
-var errMalformed = errors.New("nsqd: channel state is malformed")
+var errMalformed = errors.New("state: malformed channel state")
 
 const stateVersion = 1
 
@@ -84,7 +84,7 @@ func EncodeDelta(records []Record) []byte {
 	return b
 }
 
-// appendRecord encodes a record. On disk, by place, append only: see doc.go.
+// appendRecord encodes a record. On disk, by position, append only: see doc.go.
 func appendRecord(b []byte, r Record) []byte {
 	b = append(b, byte(r.Kind), r.Flags, byte(len(r.Channel)))
 	b = append(b, r.Channel...)
@@ -277,7 +277,7 @@ func (d *decoder) offset() ident.Offset {
 	return o
 }
 
-// count reads a count and checks that so many elements fit into the rest.
+// count reads a count and checks that the rest has room for that many elements.
 func (d *decoder) count(size int) int {
 	n := int(binary.LittleEndian.Uint32(d.take(4)))
 	if n > len(d.b)/size {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The checkpoint file. On disk, by place, append only; little-endian:
+// The checkpoint file. On disk, by position, append only; little-endian:
 //
 //	offset size field
 //	     0    4 magic "LKP1"

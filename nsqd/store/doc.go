@@ -52,7 +52,7 @@
 //	DIR/topics/TOPIC.ID/N/channels.snap  see snapshot.go
 //	DIR/trash/TOPIC.ID.N.NANOSECONDS   removed partitions, until a grace time has passed
 //
-// # Journal record: on disk, by place, append only
+// # Journal record: on disk, by position, append only
 //
 // Little-endian. A submission is records one after the other:
 //

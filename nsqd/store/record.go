@@ -17,7 +17,7 @@ const (
 	flagFull         = 1
 )
 
-// Record is one write in the journal. On disk, by place, append only: see doc.go.
+// Record is one write in the journal. On disk, by position, append only: see doc.go.
 type Record struct {
 	queue.Write
 	Slot    uint64

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// channels.snap: on disk, by place, append only; little-endian. Magic "LKC1" (4), crc of everything after
+// channels.snap: on disk, by position, append only; little-endian. Magic "LKC1" (4), crc of everything after
 // it (4), then versions of the channel state, beginning with a full one: epoch (8), number (8), full (1),
 // zero (3), length (4), the delta.
 const (

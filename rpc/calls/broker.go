@@ -13,7 +13,7 @@ const (
 	Hide Method[HideNotice, None] = "broker.hide"
 	// Failed reports that the caller is to count as dead until it reconnects.
 	Failed Method[None, None] = "broker.failed"
-	// Busy reports how long the present write of a broker's journal, or pass of a core loop,
+	// Busy reports how long the current write of a broker's journal, or pass of a core loop,
 	// has been under way.
 	Busy Method[None, BusyReply] = "broker.busy"
 	// Reaches reports whether a broker is connected to a run of another one.
@@ -22,7 +22,7 @@ const (
 	Console Method[ConsoleJSON, ConsoleJSON] = "console.read"
 )
 
-// The requests and answers. On the wire, by place: append only.
+// The requests and answers. On the wire, by position: append only.
 type (
 	// SpaceNotice reports whether a broker is below its disk reserve.
 	SpaceNotice struct {

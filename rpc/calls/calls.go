@@ -7,7 +7,7 @@
 // # Invariants
 //
 //  1. The name of a method and the places of the fields of its structs are wire format
-//     (package rpc encodes fields by place): brokers of two versions call each other. A new
+//     (package rpc encodes fields by position): brokers of two versions call each other. A new
 //     field goes to the end, and may be missing. Golden bytes in the test check that.
 //  2. Each method is idempotent: a caller that gets no answer calls again.
 //  3. A method carries structs of this package, or JSON: a value of internal/api, which changes
@@ -38,7 +38,7 @@ func (m Method[Req, Resp]) Ask(ctx context.Context, c Caller, n ident.Node, req 
 }
 
 // None is an empty request or answer.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type None struct{}
 
 // JSON carries a value of internal/api as JSON.

@@ -9,7 +9,7 @@ import (
 const (
 	// ChangeQueue carries an operation out on one partition.
 	ChangeQueue Method[QueueOp, None] = "queue.do"
-	// ChangeQueues carries it out on several.
+	// ChangeQueues carries out operations on several queues.
 	ChangeQueues Method[QueueOps, QueuesDone] = "queue.do.many"
 	// Deferred lists or finishes delayed messages of a channel.
 	Deferred Method[DeferredRequest, DeferredReply] = "queue.deferred"
@@ -40,7 +40,7 @@ const (
 	TopicEmpty     = "topic.empty"
 )
 
-// The requests and answers. On the wire, by place: append only.
+// The requests and answers. On the wire, by position: append only.
 type (
 	// QueueOp is one operation on the channels of one partition, idempotent.
 	QueueOp struct {
@@ -100,8 +100,8 @@ type (
 		DeadlineNS int64
 		Attempts   uint16
 	}
-	// FinishRequest names messages of a channel that are finished elsewhere. Spans is pairs: the first sequence
-	// of a span, and the one behind it.
+	// FinishRequest names messages of a channel that are finished elsewhere. Spans has pairs: the first sequence
+	// of a span, and the first sequence after it.
 	FinishRequest struct {
 		ident.Partition
 		Channel string

@@ -29,7 +29,7 @@ const (
 	Transfer Method[TransferRequest, None] = "partition.handover"
 )
 
-// The requests and answers. On the wire, by place: append only.
+// The requests and answers. On the wire, by position: append only.
 type (
 	// PrepareRequest names partitions of a topic.
 	PrepareRequest struct {

@@ -21,7 +21,7 @@ type Refusals struct {
 	log logrus.FieldLogger
 	mu  struct {
 		sync.Mutex
-		second  time.Time // when the present second began
+		second  time.Time // when the current second began
 		lines   int       // in it
 		omitted int
 		shown   map[string]time.Time

@@ -7,7 +7,7 @@
 // # Invariants
 //
 //  1. A target is written by compare-and-swap: if another writer was faster, the change is recomputed from
-//     the present key. A balance skips a partition that another operator has changed.
+//     the current key. A balance skips a partition that another operator has changed.
 //  2. Only a broker that runs, is not being decommissioned and is not drained gets replicas.
 //  3. Of two concurrent drains that would leave no broker to lead, one fails.
 //  4. A plan follows from the controller's own rules, for the cluster as this broker sees it.

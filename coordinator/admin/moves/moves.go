@@ -30,7 +30,7 @@ type Options struct {
 	Catalog *catalog.Catalog
 	// Snapshot is the cluster as the controller sees it.
 	Snapshot func() plan.Snapshot
-	// Low reports whether a broker is below its disk reserve; nil: none is.
+	// Low reports whether a broker is below its disk reserve. Nil means that no broker is.
 	Low func(ident.Node) bool
 }
 
@@ -42,8 +42,8 @@ func New(o Options) *Moves {
 	return &Moves{o: o}
 }
 
-// Do carries out an operation on the placement; api.ErrInvalid: it is none. A decommissioned broker may be stopped
-// permanently once it appears in no partition; then the cluster forgets it.
+// Do carries out an operation on the placement; it returns api.ErrInvalid for any other operation. A decommissioned
+// broker may be stopped permanently once it appears in no partition; then the cluster forgets it.
 func (m *Moves) Do(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) {
 	case api.MoveReplica:

@@ -10,9 +10,9 @@ import (
 )
 
 // ErrTooFewBrokers means that there are fewer candidates than replicas.
-var ErrTooFewBrokers = errors.New("placement: fewer brokers than replicas")
+var ErrTooFewBrokers = errors.New("plan: fewer brokers than replicas")
 
-// Broker is a candidate with its present load: numbers of replicas and of preferred leaderships.
+// Broker is a candidate with its current load: numbers of replicas and of preferred leaderships.
 type Broker struct {
 	Node     ident.Node
 	Zone     string

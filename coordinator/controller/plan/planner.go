@@ -21,7 +21,7 @@ func newPlanner(s Snapshot, o Options) *planner {
 	p.Live = slices.Clone(s.Live)
 	for _, x := range s.Partitions {
 		if !s.runs(x.State.Leader) {
-			continue // nobody copies these
+			continue // no planner copies these
 		}
 		for _, n := range x.State.Replicas {
 			if !ident.HasMember(x.State.ISR, n) && (s.live(n) || s.drained(n)) {
@@ -58,7 +58,7 @@ func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	return p.prefer(x)
 }
 
-// wanted lists the replicas that a partition should have: its target's, or without one its present ones, but none on a leaving
+// wanted lists the replicas that a partition should have: its target's, or without one its current ones, but none on a leaving
 // broker. Replicas are dropped or added to match the replication factor, as far as there are brokers.
 func (p *planner) wanted(s metadata.PartitionState, factor int) []ident.Node {
 	base := s.Replicas

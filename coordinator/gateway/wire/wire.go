@@ -45,7 +45,7 @@ const (
 
 // Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
 // msgpack.
-// On the wire, by place: append only.
+// On the wire, by position: append only.
 type Header struct {
 	Kind  frameKind
 	Count int
@@ -86,7 +86,7 @@ func (h *Header) Decode(b []byte) error {
 	return rpc.Unmarshal(b, &h.Hints)
 }
 
-// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by place: append only.
+// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by position: append only.
 type Hint struct {
 	Topic       uint64
 	Partition   uint16
@@ -95,7 +95,7 @@ type Hint struct {
 	Epoch       uint64
 }
 
-// Opening asks a leader for a stream. On the wire, by place: append only.
+// Opening asks a leader for a stream. On the wire, by position: append only.
 type Opening struct {
 	Stream       uint64
 	Replaces     uint64 // the stream that it replaces; 0 = none
@@ -111,7 +111,7 @@ type Opening struct {
 	Partial      bool      // the client is subscribed to this partition alone
 }
 
-// Put is one forwarded put. On the wire, by place: append only.
+// Put is one forwarded put. On the wire, by position: append only.
 type Put struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -162,7 +162,7 @@ func DecodePut(b []byte) Put {
 	}
 }
 
-// Reply is the answer to one forwarded put. On the wire, by place: append only.
+// Reply is the answer to one forwarded put. On the wire, by position: append only.
 type Reply struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -171,7 +171,7 @@ type Reply struct {
 	Outcome   replica.Outcome
 }
 
-// shortageBits is where the minimum lies in the result of "not enough replicas".
+// shortageBits is the position of the minimum in the result of "not enough replicas".
 const shortageBits = 32
 
 // ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
@@ -230,7 +230,7 @@ const (
 	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and is no longer the client's
 	VerbGone    VerbKind = 8  // leader → edge: the leader has no such stream; open it again
 	VerbDeleted VerbKind = 9  // leader → edge: the channel was deleted
-	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (yet, or any more)
+	VerbMissing VerbKind = 10 // leader → edge: the leader does not have the channel (not yet, or no longer)
 	// VerbRefused is added to a finish, requeue or touch that was not possible.
 	VerbRefused VerbKind = 16
 )
@@ -269,7 +269,7 @@ const (
 	LeaveWithdrawn Leaving = 2 // as before, but the client is not the cause: no attempt is counted
 )
 
-// Verb is one statement about a stream. On the wire, by place: append only.
+// Verb is one statement about a stream. On the wire, by position: append only.
 type Verb struct {
 	Kind     VerbKind
 	Stream   uint64

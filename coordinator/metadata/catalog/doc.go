@@ -1,7 +1,7 @@
 // Package catalog is one broker's copy of the watched metadata: topics, partitions, channels, brokers, registrations.
 //
 // It reads and writes no key itself: the watch passes each change to Apply. It lags behind the metadata store as much as the
-// watch does. A reader that needs the present state reads the key (package txn).
+// watch does. A reader that needs the current state reads the key (package txn).
 //
 // # Invariants
 //

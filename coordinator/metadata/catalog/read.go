@@ -168,7 +168,7 @@ func (c *Catalog) DeletedLately(name string, atMS int64, lately time.Duration) b
 	return atMS != 0 && (d.atMS != atMS || time.Since(d.seen) < lately)
 }
 
-// LiveNode is the present registration of a broker.
+// LiveNode is the current registration of a broker.
 func (c *Catalog) LiveNode(n ident.Node) (Registration, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -13,11 +13,11 @@ import (
 const root = "root"
 
 // ErrLogin means that the data directory requires another user or password than the given one.
-var ErrLogin = errors.New("etcdserver: this directory asks for log-ins already, with another user or password; " +
+var ErrLogin = errors.New("etcd: this directory already requires logins, with another user or password; " +
 	"change it with etcdctl, or take an empty directory")
 
 // RequireLogin makes the cluster refuse every client that does not log in as this user, who has all permissions. A cluster
-// that already requires log-ins, as after a restart, must accept this user (ErrLogin). It is for a member that brokers use as
+// that already requires logins, as after a restart, must accept this user (ErrLogin). It is for a member that brokers use as
 // an external etcd; TLS protects the embedded one.
 func (s *Server) RequireLogin(ctx context.Context, user, password string) error {
 	if known := s.etcd.Server.AuthStore(); known.IsAuthEnabled() {
@@ -28,11 +28,11 @@ func (s *Server) RequireLogin(ctx context.Context, user, password string) error 
 	}
 	for _, name := range []string{root, user} {
 		if err := s.addUser(ctx, name, password); err != nil {
-			return fmt.Errorf("etcdserver: add user %q: %w", name, err)
+			return fmt.Errorf("etcd: add user %q: %w", name, err)
 		}
 	}
 	if _, err := s.etcd.Server.AuthEnable(ctx, &pb.AuthEnableRequest{}); err != nil {
-		return fmt.Errorf("etcdserver: turn authentication on: %w", err)
+		return fmt.Errorf("etcd: turn authentication on: %w", err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type clientFront struct {
 func (o Options) listenClients() (*clientFront, error) {
 	l, err := net.Listen("tcp", o.ClientAddress)
 	if err != nil {
-		return nil, fmt.Errorf("etcdserver: listen for other brokers: %w", err)
+		return nil, fmt.Errorf("etcd: listen for other brokers: %w", err)
 	}
 	c := &clientFront{listener: l, gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
 	if c.socket, c.dir, err = placeSocket(o.Dir, "client.sock"); err != nil {
@@ -120,7 +120,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Sea
 	<-done
 }
 
-// readHead reads until the buffer has the head of a request, or HTTP/2's preface, which ends in the same way.
+// readHead reads until the buffer has a whole request header, or HTTP/2's preface, which ends in the same way.
 func readHead(conn net.Conn, into []byte) (n int, err error) {
 	for {
 		m, err := conn.Read(into[n:])
@@ -137,7 +137,7 @@ func readHead(conn net.Conn, into []byte) (n int, err error) {
 }
 
 // errLongHead ends a connection that does not begin with a request.
-var errLongHead = errors.New("etcdserver: no head of a request in the first bytes")
+var errLongHead = errors.New("etcd: the first bytes have no complete request header")
 
 // relay copies until a side ends, or both directions are silent.
 func relay(to, from net.Conn, last *atomic.Int64) {

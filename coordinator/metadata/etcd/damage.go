@@ -66,7 +66,7 @@ func lastIndex(dir string) (last uint64, err error) {
 	name := slices.Max(names)
 	var sequence, first uint64
 	if _, err := fmt.Sscanf(filepath.Base(name), "%016x-%016x.wal", &sequence, &first); err != nil {
-		return 0, fmt.Errorf("%w: %s is no name of a log's file", ErrDamaged, name)
+		return 0, fmt.Errorf("%w: %s is not the name of a log file", ErrDamaged, name)
 	}
 	if first > 0 {
 		last = first - 1

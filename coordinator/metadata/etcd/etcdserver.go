@@ -1,6 +1,6 @@
 // Package etcd runs an etcd member inside the broker's process: the metadata store of a cluster without an external etcd.
 //
-// It does not interpret the stored keys (coordinator/metadata does) and is no client. Package lifecycle decides how a member
+// It does not interpret the stored keys (coordinator/metadata does) and is not a client. Package lifecycle decides how a member
 // starts, from the content of its disk and the reports of the other members (Open). It changes the membership only for a
 // member that must not vote with its disk, or whose disk has moved to another address (PublishAddress).
 //
@@ -42,10 +42,10 @@ import (
 const privateDir = 0o700
 
 // ErrStopped means that the member ended before it was ready.
-var ErrStopped = errors.New("etcdserver: stopped")
+var ErrStopped = errors.New("etcd: stopped")
 
 // ErrRemoved means that the cluster has removed this member.
-var ErrRemoved = errors.New("etcdserver: this member was taken out of its cluster (the broker was decommissioned, or came back " +
+var ErrRemoved = errors.New("etcd: this member was taken out of its cluster (the broker was decommissioned, or came back " +
 	"with another disk); if it is to join again, start it with an empty data path")
 
 // ErrDamaged means that the member cannot read its own files.
@@ -123,7 +123,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(o.Dir, privateDir); err != nil {
-		return nil, fmt.Errorf("etcdserver: create directory: %w", err)
+		return nil, fmt.Errorf("etcd: create directory: %w", err)
 	}
 	if err := o.loadIdentity(); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	e, err := o.startMember(cfg)
 	if err != nil {
 		port.close()
-		return nil, fmt.Errorf("etcdserver: start member %q in %s: %w", o.Name, o.Dir, err)
+		return nil, fmt.Errorf("etcd: start member %q in %s: %w", o.Name, o.Dir, err)
 	}
 	s := &Server{
 		etcd: e, clients: clients, port: port, endpoint: cfg.AdvertiseClientUrls[0].String(), options: o, log: o.Log,
@@ -202,7 +202,7 @@ func (s *Server) watch() {
 	select {
 	case <-s.stopped: // Stop ended it
 	default:
-		s.failed <- fmt.Errorf("etcdserver: member died: %w", err)
+		s.failed <- fmt.Errorf("etcd: member died: %w", err)
 	}
 }
 
@@ -230,7 +230,7 @@ func (s *Server) Wait(ctx context.Context) error {
 	case <-s.etcd.Server.StopNotify():
 		return s.whyStopped(ctx)
 	case <-ctx.Done():
-		return fmt.Errorf("etcdserver: no majority of members yet: %w", ctx.Err())
+		return fmt.Errorf("etcd: no majority of members yet: %w", ctx.Err())
 	}
 }
 
@@ -278,7 +278,7 @@ func (s *Server) Status() Status {
 }
 
 // TransferLeadership transfers the leadership of the metadata cluster to another member, if this one is the leader. It returns
-// when the other one leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
+// when the other member leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
 // lost: a stopping broker calls it before it sends any.
 func (s *Server) TransferLeadership() error {
 	select {
@@ -302,7 +302,7 @@ func (s *Server) transfer() error {
 	case <-time.After(2 * s.options.Election):
 	}
 	if err != nil {
-		return fmt.Errorf("etcdserver: transfer the leadership: %w", err)
+		return fmt.Errorf("etcd: transfer the leadership: %w", err)
 	}
 	return nil
 }
@@ -337,6 +337,6 @@ func (s *Server) closeEtcd() {
 	select {
 	case <-closed:
 	case <-time.After(closeTimeout):
-		s.log.Warn("connections of the embedded etcd do not end; the broker stops without them")
+		s.log.Warn("connections of the embedded etcd did not end, stopping without waiting for them")
 	}
 }

@@ -53,7 +53,7 @@ type front struct {
 func (o Options) listenPeers(report func(from string) reportMessage) (*front, error) {
 	l, err := net.Listen("tcp", o.PeerAddress)
 	if err != nil {
-		return nil, fmt.Errorf("etcdserver: listen for other members: %w", err)
+		return nil, fmt.Errorf("etcd: listen for other members: %w", err)
 	}
 	f := &front{report: report, done: make(chan struct{}), gate: peertls.NewGate(o.Connections), refusals: peertls.NewRefusals(o.Log)}
 	if f.socket, f.dir, err = placeSocket(o.Dir, "peer.sock"); err != nil {
@@ -80,13 +80,13 @@ func (o Options) listenPeers(report func(from string) reportMessage) (*front, er
 func placeSocket(member, name string) (socket, dir string, err error) {
 	member, err = filepath.Abs(member)
 	if err != nil {
-		return "", "", fmt.Errorf("etcdserver: the member's directory: %w", err)
+		return "", "", fmt.Errorf("etcd: the member's directory: %w", err)
 	}
 	if socket = filepath.Join(member, name); len(socket) <= maxSocketPath {
 		return socket, "", nil
 	}
 	if dir, err = os.MkdirTemp("", "lockstep-"); err != nil {
-		return "", "", fmt.Errorf("etcdserver: a directory for etcd's socket: %w", err)
+		return "", "", fmt.Errorf("etcd: create the directory of etcd's socket: %w", err)
 	}
 	return filepath.Join(dir, name), dir, nil
 }
@@ -158,7 +158,7 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 		}
 		etcd.ServeHTTP(w, r)
 	case r.URL.Path == membersPath:
-		_, _ = w.Write([]byte("[]")) // members that know no reports take this as: no directory yet
+		_, _ = w.Write([]byte("[]")) // members without support for reports read this as: no directory yet
 	default:
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

@@ -20,7 +20,7 @@ func (o *Options) loadIdentity() (err error) {
 	}
 	o.identity, err = peertls.Load(peertls.Files(o.TLS), o.Names, o.Log)
 	if err != nil {
-		return fmt.Errorf("etcdserver: TLS files: %w", err)
+		return fmt.Errorf("etcd: TLS files: %w", err)
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func (o Options) clientTLS() *tls.Config {
 	return c
 }
 
-// serverTLS is the configuration of a port. Each handshake uses the present files. With explains, the handshake of a broker
+// serverTLS is the configuration of a port. Each handshake uses the current files. With explains, the handshake of a broker
 // that is not admitted succeeds: the port refuses its requests, with a reason that TLS cannot give.
 func (o Options) serverTLS(refusals *peertls.Refusals, port string, explains bool, protocols ...string) *tls.Config {
 	return &tls.Config{

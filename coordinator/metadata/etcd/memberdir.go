@@ -32,15 +32,15 @@ func makeMember(dir string, cluster, id uint64) error {
 		err = os.MkdirAll(path, privateDir)
 	}
 	if err != nil {
-		return fmt.Errorf("etcdserver: make the member's directory: %w", err)
+		return fmt.Errorf("etcd: create the member's directory: %w", err)
 	}
 	identity, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id, ClusterID: &cluster})
 	if err != nil {
-		return fmt.Errorf("etcdserver: encode the member's identity: %w", err)
+		return fmt.Errorf("etcd: encode the member's identity: %w", err)
 	}
 	log, err := wal.Create(zap.NewNop(), logDir(dir), identity)
 	if err != nil {
-		return fmt.Errorf("etcdserver: make the member's log: %w", err)
+		return fmt.Errorf("etcd: create the member's log: %w", err)
 	}
 	return log.Close()
 }
@@ -77,7 +77,7 @@ func (o Options) followTLS(log *zap.Logger) error {
 		for i, address := range m.PeerURLs {
 			u, err := url.Parse(address)
 			if err != nil {
-				return fmt.Errorf("etcdserver: address of member %s: %w", m.Name, err)
+				return fmt.Errorf("etcd: address of member %s: %w", m.Name, err)
 			}
 			if u.Scheme != o.TLS.scheme() {
 				u.Scheme, changed = o.TLS.scheme(), true

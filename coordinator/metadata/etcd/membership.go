@@ -15,8 +15,8 @@ import (
 // leavePause is the pause between two attempts: etcd refuses to remove a member that has been connected for less than 5 s.
 const leavePause = 100 * time.Millisecond
 
-// Leave permanently removes this member from its cluster before it stops: of two members the other one could not do it alone.
-// The last member stays.
+// Leave permanently removes this member from its cluster before it stops, because the last of two members could not
+// remove the other alone. The last member of a cluster stays.
 func (s *Server) Leave(ctx context.Context) error {
 	e := s.etcd.Server
 	if len(e.Cluster().Members()) < 2 {
@@ -28,7 +28,7 @@ func (s *Server) Leave(ctx context.Context) error {
 		case err == nil, errors.Is(err, etcderrors.ErrStopped):
 			return nil
 		case !errors.Is(err, etcderrors.ErrUnhealthy) || !concurrency.Sleep(ctx, leavePause):
-			return fmt.Errorf("etcdserver: leave: %w", err)
+			return fmt.Errorf("etcd: leave: %w", err)
 		}
 	}
 }
@@ -42,10 +42,10 @@ func (s *Server) RemoveMember(ctx context.Context, name string) error {
 		return nil
 	}
 	if members[at].ID == s.etcd.Server.MemberID() {
-		return errors.New("etcdserver: a member does not remove itself")
+		return errors.New("etcd: a member does not remove itself")
 	}
 	if _, err := s.etcd.Server.RemoveMember(ctx, uint64(members[at].ID)); err != nil && !errors.Is(err, membership.ErrIDNotFound) {
-		return fmt.Errorf("etcdserver: remove %s: %w", name, err)
+		return fmt.Errorf("etcd: remove %s: %w", name, err)
 	}
 	return nil
 }

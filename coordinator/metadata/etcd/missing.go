@@ -88,7 +88,7 @@ func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (fa
 	return faults
 }
 
-// saw compares the state of this member's disk that another member saw with the present one.
+// saw compares the state of this member's disk that another member saw with the current one.
 func (s *Server) saw(r reportMessage, compare func(seen, now lifecycle.DiskState) bool) bool {
 	return s.options.Node != nil && compare(r.SeenYou, s.options.Node.Record().State())
 }

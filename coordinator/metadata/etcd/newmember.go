@@ -59,7 +59,7 @@ func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err er
 	}
 	if old != nil {
 		if err := r.remove(ctx, old.ID); err != nil {
-			return 0, 0, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
+			return 0, 0, fmt.Errorf("etcd: remove the member that lost its directory: %w", err)
 		}
 	}
 	err = retryChange(ctx, r.Log, func(ctx context.Context) error {
@@ -67,14 +67,14 @@ func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err er
 		return err
 	})
 	if err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) && !errors.Is(err, rpctypes.ErrMemberExist) {
-		return 0, 0, fmt.Errorf("etcdserver: add this member as a learner: %w", err)
+		return 0, 0, fmt.Errorf("etcd: add this member as a learner: %w", err)
 	}
 	cluster, added, err := r.listed(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	if added == nil {
-		return 0, 0, fmt.Errorf("etcdserver: %s was added and is no member", r.peerURL)
+		return 0, 0, fmt.Errorf("etcd: %s was added but is not a member", r.peerURL)
 	}
 	return cluster, added.ID, nil
 }
@@ -115,7 +115,7 @@ func (r *rejoining) removeMoved(ctx context.Context) error {
 			return fmt.Errorf("%w: %s runs at %v already: this broker needs a --node-name of its own", ErrOptions, r.Name, m.PeerURLs)
 		}
 		if err := r.remove(ctx, m.ID); err != nil {
-			return fmt.Errorf("etcdserver: remove the member that was at %v: %w", m.PeerURLs, err)
+			return fmt.Errorf("etcd: remove the member that was at %v: %w", m.PeerURLs, err)
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ func (r *rejoining) removeMoved(ctx context.Context) error {
 func (r *rejoining) members(ctx context.Context) (list *clientv3.MemberListResponse, err error) {
 	err = retryChange(ctx, r.Log, func(ctx context.Context) (err error) { list, err = r.client.MemberList(ctx); return err })
 	if err != nil {
-		return nil, fmt.Errorf("etcdserver: read the members: %w", err)
+		return nil, fmt.Errorf("etcd: read the members: %w", err)
 	}
 	return list, nil
 }
@@ -148,12 +148,12 @@ func (s *Server) Promote(ctx context.Context) error {
 	}
 	c, err := dial(s.otherClientURLs(), s.options.clientTLS())
 	if err != nil {
-		return fmt.Errorf("etcdserver: promote: %w", err)
+		return fmt.Errorf("etcd: promote: %w", err)
 	}
 	defer c.Close()
 	err = retryChange(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberPromote(ctx, s.memberID()); return err })
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotLearner) {
-		return fmt.Errorf("etcdserver: promote: %w", err)
+		return fmt.Errorf("etcd: promote: %w", err)
 	}
 	return s.untilVoter(ctx)
 }
@@ -206,12 +206,12 @@ func (s *Server) PublishAddress(ctx context.Context) error {
 	}
 	c, err := dial([]string{s.Local()}, security)
 	if err != nil {
-		return fmt.Errorf("etcdserver: publish the address: %w", err)
+		return fmt.Errorf("etcd: publish the address: %w", err)
 	}
 	defer c.Close()
 	err = retryChange(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberUpdate(ctx, s.memberID(), here); return err })
 	if err != nil {
-		return fmt.Errorf("etcdserver: publish that this member is at %s: %w", here[0], err)
+		return fmt.Errorf("etcd: publish that this member is at %s: %w", here[0], err)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (s *Server) untilVoter(ctx context.Context) error {
 		case <-s.etcd.Server.StopNotify():
 			return ErrStopped
 		case <-ctx.Done():
-			return fmt.Errorf("etcdserver: promotion is not applied yet: %w", ctx.Err())
+			return fmt.Errorf("etcd: promotion is not applied yet: %w", ctx.Err())
 		}
 	}
 	return nil
@@ -246,7 +246,7 @@ func retryChange(ctx context.Context, log logrus.FieldLogger, change func(contex
 		}
 		if said != err.Error() {
 			said = err.Error()
-			log.WithError(err).Info("the metadata cluster does not change its members yet; trying again")
+			log.WithError(err).Info("cannot change the members of the metadata cluster yet, trying again")
 		}
 		select {
 		case <-time.After(membershipRetry):

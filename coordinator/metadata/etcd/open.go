@@ -26,7 +26,7 @@ const (
 )
 
 // ErrRefused means that the member must not start; the text says what an operator has to repair.
-var ErrRefused = errors.New("etcdserver: this member does not start")
+var ErrRefused = errors.New("etcd: this member does not start")
 
 // starter starts one member. The peer port answers with its report until the member stops.
 type starter struct {
@@ -129,7 +129,7 @@ func (s *starter) open(ctx context.Context, peers *front) (*Server, error) {
 		select {
 		case <-time.After(askEvery):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("etcdserver: %s: %w", s.said, ctx.Err())
+			return nil, fmt.Errorf("etcd: %s: %w", s.said, ctx.Err())
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (s *starter) moveAside() error {
 	if Exists(s.o.Dir) {
 		aside := fmt.Sprintf("%s.restored-%d", s.o.Dir, time.Now().Unix())
 		if err := os.Rename(s.o.Dir, aside); err != nil {
-			return fmt.Errorf("etcdserver: move the old metadata directory away: %w", err)
+			return fmt.Errorf("etcd: move the old metadata directory away: %w", err)
 		}
 		s.o.Log.WithField("directory", aside).Warn("the old metadata directory was moved away")
 	}

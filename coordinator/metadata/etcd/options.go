@@ -34,7 +34,7 @@ const (
 )
 
 // ErrOptions means that the options contradict each other or name no address.
-var ErrOptions = errors.New("etcdserver: bad options")
+var ErrOptions = errors.New("etcd: bad options")
 
 func (o Options) embedConfig() (*embed.Config, error) {
 	o.setDefaults()

@@ -14,9 +14,9 @@ import (
 )
 
 // errOtherEtcd means that this version of etcd keeps its transports in other fields.
-var errOtherEtcd = errors.New("etcdserver: the transports of this version of etcd are unknown")
+var errOtherEtcd = errors.New("etcd: the transports of this version of etcd are unknown")
 
-// followFiles makes each further connection of the member to another one use the present files, and check that the other side
+// followFiles makes each further connection of the member to another one use the current files, and check that the other side
 // is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its transports, in fields
 // that never change; http.Transport.RegisterProtocol changes them, which is allowed while requests run. Connections of the
 // first milliseconds use the files as etcd has just read them.

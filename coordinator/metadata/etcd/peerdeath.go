@@ -45,7 +45,7 @@ func (s *Server) successor(name string) (dead uint64, first bool) {
 func (s *Server) step(ctx context.Context, dead uint64, what raftpb.MessageType) error {
 	self := uint64(s.etcd.Server.MemberID())
 	if err := s.etcd.Server.Process(ctx, &raftpb.Message{Type: &what, From: &dead, To: &self}); err != nil {
-		return fmt.Errorf("etcdserver: %s after the leader's death: %w", what, err)
+		return fmt.Errorf("etcd: %s after the leader's death: %w", what, err)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (s *Server) freeSpace(ctx context.Context) error {
 		return nil
 	}
 	if size := e.Backend().Size(); size >= s.options.quota {
-		return fmt.Errorf("etcdserver: the database has %d bytes, its quota is %d", size, s.options.quota)
+		return fmt.Errorf("etcd: the database has %d bytes, its quota is %d", size, s.options.quota)
 	}
 	return s.disarm(ctx, s.memberID())
 }
@@ -127,7 +127,7 @@ func (s *Server) disarmOthers(ctx context.Context, before []uint64) error {
 func (s *Server) disarm(ctx context.Context, id uint64) error {
 	_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: id, Alarm: pb.AlarmType_NOSPACE})
 	if err != nil {
-		return fmt.Errorf("etcdserver: the database has room again, but an alarm remains: %w", err)
+		return fmt.Errorf("etcd: the database has room again, but an alarm remains: %w", err)
 	}
 	return nil
 }

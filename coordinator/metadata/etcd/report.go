@@ -31,7 +31,7 @@ type reportMessage struct {
 }
 
 // errNoReport means that etcd answers, but serves no report.
-var errNoReport = errors.New("etcdserver: the member sends no report")
+var errNoReport = errors.New("etcd: the member sent no report")
 
 // maxAdvice bounds the reason of another member in this one's log.
 const maxAdvice = 1 << 10
@@ -89,7 +89,7 @@ func askReport(ctx context.Context, client *http.Client, peerURL, from string) (
 			return m, errSpeaksTLS
 		}
 	}
-	return m, fmt.Errorf("etcdserver: %s: %s", peerURL, resp.Status)
+	return m, fmt.Errorf("etcd: %s: %s", peerURL, resp.Status)
 }
 
 // round holds the answers of the other members to one round of queries.
@@ -219,7 +219,7 @@ func askMembers(ctx context.Context, client *http.Client, peerURL string) ([]mem
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("etcdserver: %s: %s", peerURL, resp.Status)
+		return nil, fmt.Errorf("etcd: %s: %s", peerURL, resp.Status)
 	}
 	var members []member
 	err = json.NewDecoder(io.LimitReader(resp.Body, maxMembersReply)).Decode(&members)

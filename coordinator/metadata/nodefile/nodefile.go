@@ -101,7 +101,7 @@ func Open(fs vfs.FS, dir, cluster string, self ident.Node) (*File, error) {
 	return f, nil
 }
 
-// Record returns the present content. The caller must not change its maps and pointers.
+// Record returns the current content. The caller must not change its maps and pointers.
 func (f *File) Record() Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()

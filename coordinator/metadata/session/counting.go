@@ -71,7 +71,7 @@ func (s *Session) count(ctx context.Context, c Counting) {
 }
 
 // RunObserving writes the boot counters and starts of the other brokers to the node file after each change, so that this
-// broker can tell them if they start on an older disk. It returns when ctx ends.
+// broker can notify another one that starts on an older disk. It returns when ctx ends.
 func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, nodes func() []metadata.NodeState) {
 	for {
 		select {
@@ -86,7 +86,7 @@ func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, no
 			}
 		}
 		if err := s.o.File.Observe(seen); err != nil {
-			s.o.Log.WithError(err).Warn("cannot note the boot counters of the other brokers, trying again at their next change")
+			s.o.Log.WithError(err).Warn("cannot record the boot counters of the other brokers, trying again at their next change")
 		}
 		if !concurrency.Sleep(ctx, observePause) {
 			return

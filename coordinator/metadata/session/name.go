@@ -18,7 +18,7 @@ const (
 )
 
 // ErrNameTaken means that a running broker has this one's name.
-var ErrNameTaken = errors.New("coordinator: another broker of this name runs")
+var ErrNameTaken = errors.New("session: another broker of this name runs")
 
 // AwaitName waits until no running broker has this one's name, and returns ErrNameTaken if one renews its lease. The
 // registration of an earlier run on this data path does not count.
@@ -72,7 +72,7 @@ func (s *Session) otherRun(ctx context.Context) (*metadata.NodeState, error) {
 }
 
 // ErrTooOld means that the cluster uses features that this build does not have: all its brokers were newer once.
-var ErrTooOld = errors.New("coordinator: this build is too old for the cluster")
+var ErrTooOld = errors.New("session: this build is too old for the cluster")
 
 // CheckLevel returns ErrTooOld if the cluster's feature level is above this build's.
 func (s *Session) CheckLevel(ctx context.Context) error {

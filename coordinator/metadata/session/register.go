@@ -12,7 +12,7 @@ import (
 )
 
 // errReplaced means that another process was started as this broker while this one was not registered.
-var errReplaced = errors.New("coordinator: another process was started under this broker's name")
+var errReplaced = errors.New("session: another process was started under this broker's name")
 
 // Register retries until this broker is registered, cannot be (a later run was started, the metadata went back), or ctx ends.
 func (s *Session) Register(ctx context.Context) error {

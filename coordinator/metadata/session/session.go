@@ -57,13 +57,13 @@ func New(o Options) *Session {
 	return &Session{o: o, node: o.Node, ttl: max(1, int64((o.TTL+time.Second-1)/time.Second))}
 }
 
-// Incarnation is the present registration's, 0 while there is none.
+// Incarnation is the current registration's, 0 while there is none.
 func (s *Session) Incarnation() ident.Incarnation { return ident.Incarnation(s.current.Load()) }
 
 // Newest is the incarnation of the newest registration, even if it was lost.
 func (s *Session) Newest() ident.Incarnation { return ident.Incarnation(s.newest.Load()) }
 
-// LeaseID is the lease of the present registration.
+// LeaseID is the lease of the current registration.
 func (s *Session) LeaseID() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

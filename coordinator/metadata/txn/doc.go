@@ -36,4 +36,4 @@ const (
 )
 
 // ErrCompare means that a compare of the transaction did not hold: nothing was written.
-var ErrCompare = errors.New("coordinator: a compare of the transaction failed")
+var ErrCompare = errors.New("txn: a compare of the transaction failed")

@@ -26,7 +26,7 @@ type ProposerOptions struct {
 	Keys        metadata.Keys
 	Catalog     *catalog.Catalog
 	Self        ident.Node
-	Incarnation func() ident.Incarnation             // of the present registration; 0: none
+	Incarnation func() ident.Incarnation             // of the current registration; 0: none
 	Post        func(ident.Partition, replica.Event) // must not block
 	Wrote       func(revision int64)                 // receives the revision of each successful change; must not block
 	Log         logrus.FieldLogger

@@ -22,7 +22,7 @@ func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []m
 	return ok, rev, err
 }
 
-// Write is a transaction of which a failed compare is an error: ErrCompare.
+// Write runs a transaction, and returns ErrCompare if a compare fails.
 func Write(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts ...metadata.Put) (rev int64, err error) {
 	ok, rev, err := s.Txn(ctx, cmp, puts)
 	if err == nil && !ok {
@@ -31,7 +31,7 @@ func Write(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts .
 	return rev, err
 }
 
-// Apply is Try, with ErrCompare if the keys have changed or no answer came.
+// Apply is Try, but returns ErrCompare if the keys have changed or no answer came.
 func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (rev int64, err error) {
 	ok, rev, err := Try(ctx, s, cmp, puts)
 	if err == nil && !ok {
@@ -40,13 +40,13 @@ func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts [
 	return rev, err
 }
 
-// LargeTimeout is the time of a transaction with so many puts.
+// LargeTimeout is the time limit of a transaction with that many puts.
 func LargeTimeout(puts int) time.Duration { return 2*Timeout + time.Duration(puts)*PutTimeout }
 
 // readPause is the pause before ReadUntil asks again.
 const readPause = time.Second
 
-// ReadUntil reads a key until the store answers: metadata.ErrNotFound, or that ctx ended.
+// ReadUntil repeats the read of a key until the store answers or ctx ends. The error is metadata.ErrNotFound or ctx's.
 func ReadUntil(ctx context.Context, s metadata.Store, key string) (metadata.Entry, error) {
 	for {
 		get, cancel := context.WithTimeout(ctx, RequestTimeout)

@@ -9,7 +9,7 @@ type Budget struct {
 	used atomic.Int64
 }
 
-// budgetSlack: a broker keeps so many times its budget before it drops identities that are in their window. The leaders
+// budgetSlack: a broker keeps this multiple of its budget before it drops identities that are in their window. The leaders
 // refuse more than the budget, but those of the partitions that it follows are other brokers, whose own budgets may
 // have room.
 const budgetSlack = 2
@@ -23,7 +23,7 @@ func (b *Budget) add(n int) {
 	}
 }
 
-// full reports whether so many further identities are more than the budget.
+// full reports whether that many further identities would exceed the budget.
 func (b *Budget) full(fresh int) bool { return b != nil && b.used.Load()+int64(fresh) > b.most }
 
 // exceeded reports whether identities must be dropped.

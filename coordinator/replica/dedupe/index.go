@@ -24,7 +24,7 @@ type index struct {
 	tables []table // none, one, or fanOut
 }
 
-// table has a power of two slots, of which at most 5 in 8 are used.
+// table has a power of two slots; at most 5 in 8 are used.
 type table struct {
 	slots []slot
 	used  int
@@ -140,7 +140,7 @@ func (t *table) take(s slot) {
 	t.slots[i] = s
 }
 
-// split makes many tables of one.
+// split divides one table into many.
 func (x *index) split(of *identities) {
 	old := x.tables[0].slots
 	x.tables = make([]table, fanOut)

@@ -33,7 +33,7 @@ type producer struct {
 }
 
 // numbered is a RecentPut without the producer and the end's sequence, which follow from its place: a partition with
-// few puts keeps hundreds of them for long.
+// few puts keeps hundreds of them for a long time.
 type numbered struct {
 	n     uint64
 	first ident.Sequence

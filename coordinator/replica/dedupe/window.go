@@ -14,7 +14,7 @@ const (
 	DefaultIdentities = 9 << 17
 	// DefaultBudget bounds those of a broker: four such partitions.
 	DefaultBudget = 4 * DefaultIdentities
-	// identitySlack: a replica keeps so many times the bound before it drops one that is within its window. A follower
+	// identitySlack: a replica keeps this multiple of the bound before it drops one that is within its window. A follower
 	// refuses none, and its clock of the partition may be behind the leader's.
 	identitySlack = 4
 )
@@ -49,8 +49,8 @@ func (d *Window) Release() {
 	d.budget = nil
 }
 
-// Load takes what the store has found. The time for which the process was away does not count. After the mark the log
-// may have batches of a leader whose clock was behind the mark's: then theirs counts.
+// Load takes the entries that the store found. The time during which the process was down does not count. After the mark the log
+// may have batches of a leader whose clock was behind the mark's; the clock of those batches then counts.
 func (d *Window) Load(r *queue.Restored) {
 	mark, later := r.Identities, false
 	d.below, d.forgotten = mark.From, mark.Forgotten
@@ -163,7 +163,7 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether so many further messages with identities are more than the bound, or than the budget of the
+// Full reports whether that many further messages with identities would exceed the bound, or the budget of the
 // broker.
 func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
@@ -195,7 +195,8 @@ func (d *Window) passed(c queue.Clock, nowMS int64) bool {
 	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.LengthMS
 }
 
-// Mark is what a start has to know beside the log, which ends at end (DW-3). The zero value: nothing.
+// Mark returns what a start needs in addition to the log, which ends at end (DW-3). The zero value means that it needs
+// nothing.
 func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
 	if d.Len() == 0 && d.forgotten == 0 {
 		return queue.IdentityMark{}

@@ -98,7 +98,7 @@ type Deferred struct {
 
 // Message is one message with its place in the source.
 type Message struct {
-	// DeferredOnly: the log of the topic did not have the message any more. It is in the stream because a channel had
+	// DeferredOnly: the log of the topic no longer had the message. It is in the stream because a channel had
 	// deferred it.
 	DeferredOnly bool
 	Partition    uint16

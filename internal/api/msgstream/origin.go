@@ -12,9 +12,9 @@ import (
 
 // Origin names a message of another cluster. Channel is the one channel that the copy is for; "" = all channels. TimeNS
 // is when it was published, unix ns, and 0 if that is not known: of two messages with one sequence, as a log has them
-// that was restored from a backup, it tells which one is meant.
+// that was restored from a backup, it shows which one is meant.
 type Origin struct {
-	Cluster   string // for people: the topic id alone tells topics apart
+	Cluster   string // for people: the topic id alone identifies the topic
 	TopicID   ident.TopicID
 	Partition uint16
 	Sequence  uint64
@@ -80,7 +80,7 @@ func OriginOf(header []byte) (Origin, bool) {
 }
 
 // WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel. The other fields
-// stay as they are, byte by byte. A header that is no JSON object is replaced.
+// stay as they are, byte by byte. A header that is not a JSON object is replaced.
 func WithOrigin(header []byte, o Origin) []byte {
 	added := []string{headerOrigin, o.String()}
 	if o.TimeNS != 0 {

@@ -37,7 +37,7 @@ type Class uint8
 const (
 	// ClassRetryHere: nothing happened; the same broker may do it later.
 	ClassRetryHere Class = iota + 1
-	// ClassRetryElsewhere: nothing happened; the present leader is to be asked.
+	// ClassRetryElsewhere: nothing happened; the current leader is to be asked.
 	ClassRetryElsewhere
 	// ClassLeaveISR: the replica has to leave the in-sync set.
 	ClassLeaveISR
@@ -58,7 +58,7 @@ func (c Class) String() string {
 }
 
 // Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge that has an earlier
-// attempt in doubt takes a definite outcome for Again.
+// attempt in doubt treats a definite outcome as Again.
 type Effect uint8
 
 // The effects of an Outcome.

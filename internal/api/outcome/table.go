@@ -6,7 +6,7 @@ import "errors"
 const (
 	Committed         Outcome = 1  // durable on every member of the maximal ISR
 	Duplicate         Outcome = 2  // a put with this request id was committed before
-	NotLeader         Outcome = 3  // not written; the present leader may accept the put
+	NotLeader         Outcome = 3  // not written; the current leader may accept the put
 	NotEnoughReplicas Outcome = 4  // not written; too few ISR members answer
 	RolledBack        Outcome = 5  // written, and permanently removed (RB-6)
 	InDoubt           Outcome = 6  // written; a later leader may commit it or remove it

@@ -20,7 +20,7 @@
 //
 // A token is <user>.<43 characters>: 256 random bits in base64url. The metadata has its SHA-256 hash. A slow hash would protect
 // nothing, because random bits cannot be guessed, and would let strangers occupy the brokers. So every broker recognises a valid
-// token at once, whatever other clients do.
+// token at once, regardless of other clients.
 //
 // # The first administrator
 //

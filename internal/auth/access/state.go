@@ -77,7 +77,7 @@ func validName(name string) error {
 	return nil
 }
 
-// granted returns the grants with some rights more on a pattern.
+// granted returns the grants of u with further rights on a pattern.
 func (u *User) granted(topic Pattern, rights Right) []Grant {
 	grants := slices.Clone(u.Grants)
 	if i := slices.IndexFunc(grants, func(g Grant) bool { return g.Topic == topic }); i >= 0 {

@@ -155,7 +155,7 @@ func TestErrorsShowNoPassword(t *testing.T) {
 	host := strings.TrimPrefix(down.URL, "http://")
 	for address, name := range map[string]string{
 		"http://me:hush@" + host + "/check?key=hush": "auth: http://me:xxxxx@" + host + "/check?key=xxxxx: ", "me:hush@" + host: "auth: …@" + host + ": ",
-		host: "auth: " + host + ": ", "http://me:hush@%zz": "auth: http://…@%zz: ", "http://me:hush@a b/": "auth: http://…@a b/: ", "http://me:hush/1@" + host: "auth: http://…@" + host + ": the address is no valid URL",
+		host: "auth: " + host + ": ", "http://me:hush@%zz": "auth: http://…@%zz: ", "http://me:hush@a b/": "auth: http://…@a b/: ", "http://me:hush/1@" + host: "auth: http://…@" + host + ": the address is not a valid URL",
 	} {
 		_, err := client("get", address).Query(t.Context(), Request{Secret: "s3cret"})
 		require.ErrorContains(t, err, name)

@@ -33,7 +33,7 @@ type Client struct {
 	http *http.Client
 }
 
-// New makes a client. Each address is host:port (queried at /auth) or a whole URL, and has the timeouts for itself. tls is
+// New makes a client. Each address is host:port (queried at /auth) or a whole URL. The timeouts apply to each address. tls is
 // for https addresses; nil = Go's defaults.
 func New(o config.AuthService, tls *tls.Config) *Client {
 	dialer := &net.Dialer{Timeout: o.HTTPConnectTimeout}
@@ -110,7 +110,7 @@ func (c *Client) request(ctx context.Context, address string, r Request) (*http.
 	}
 	u, err := url.Parse(target)
 	if err != nil {
-		return nil, errors.New("the address is no valid URL") // the error quotes parts of it
+		return nil, errors.New("the address is not a valid URL") // the error quotes parts of it
 	}
 	values := url.Values{
 		"remote_ip": {r.RemoteIP}, "tls": {strconv.FormatBool(r.TLS)},

@@ -52,7 +52,7 @@ type answers struct {
 	}
 }
 
-// answer is the last one about a client that the auth service has known.
+// answer is the auth service's last answer about a client that it knew.
 type answer struct {
 	mu     sync.Mutex
 	state  *authd.State  // the last good one
@@ -190,7 +190,7 @@ func (a *answers) inTrouble(now time.Time) bool {
 	return now.Before(a.outage.trouble)
 }
 
-// current is the present answer about a client: the last one while it is valid, else that to a new query. Without a usable answer
+// current is the current answer about a client: the last one while it is valid, else that to a new query. Without a usable answer
 // the last one stays valid for AnswerHolds. Errors wrap ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService
 // together, or are that of ctx.
 func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {

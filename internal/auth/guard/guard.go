@@ -169,7 +169,7 @@ func (g *Guard) Begin(c Credentials) *Session {
 	return s
 }
 
-// Early reports whether the session began before the users were read: the client is anonymous in it, whatever its certificate.
+// Early reports whether the session began before the users were read: the client is then anonymous, even with a certificate.
 func (s *Session) Early() bool { return s.early }
 
 // Login returns the session of a client that has sent a secret. A user's token is verified at once. Any other secret may wait for
@@ -334,7 +334,7 @@ func (s *Session) Allow(ctx context.Context, n Need) error {
 	return nil
 }
 
-// external decides a need by the answer of an auth service.
+// external reports whether the auth service's answer satisfies a need.
 func external(state *authd.State, n Need) bool {
 	switch n.Right {
 	case access.Publish:

@@ -35,7 +35,7 @@ func (s *Session) While(ctx context.Context, n Need) (_ context.Context, end fun
 			select {
 			case <-changed:
 			case <-dropped:
-				dropped = nil // once: without users it is no loss
+				dropped = nil // once: without users it is not a loss
 			case <-tick.C:
 			case <-ctx.Done():
 				return

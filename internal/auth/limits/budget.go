@@ -250,7 +250,7 @@ const (
 	MinRate = 16 << 10
 )
 
-// Due is when the next byte of a body must have arrived, of which so many bytes arrived since it began.
+// Due is when the next byte of a body must arrive, if the given number of bytes has arrived since it began.
 func Due(began time.Time, read int64) time.Time {
 	return began.Add(Grace + time.Duration(read)*time.Second/MinRate)
 }

@@ -11,7 +11,7 @@ const (
 	Answers
 	// Deliveries are messages that wait for a client, or are being written to it.
 	Deliveries
-	// Compressors are the states of compressed connections that write.
+	// Compressors is the memory of the compressors of connections that write compressed output.
 	Compressors
 	// Replies are the bodies of answers to HTTP requests.
 	Replies

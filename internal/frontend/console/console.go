@@ -47,7 +47,7 @@ type Cluster interface {
 	// Members is View without the topics, and TopicView is one of them.
 	Members() api.ClusterView
 	TopicView(name string) (api.TopicView, bool)
-	// Samples are the topics of which this broker leads partitions; "" = all.
+	// Samples returns the topics that have partitions led by this broker; "" = all.
 	Samples(topic, channel string) []api.TopicSample
 	// Replica is the replica of a partition here.
 	Replica(topic string, partition uint16) (api.ReplicaSample, bool)

@@ -13,7 +13,7 @@ const (
 	maxChannels = 1000
 )
 
-// Points are the values of one series, oldest first. NaN is no value; in JSON it is null.
+// Points are the values of one series, oldest first. NaN means no value; in JSON it is null.
 type Points []float32
 
 // MarshalJSON writes null for a point without a value.

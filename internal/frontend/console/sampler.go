@@ -315,7 +315,7 @@ type rise struct {
 	at    time.Time
 }
 
-// since records a counter, and returns for how long it has not grown; false if it is 0.
+// since records a counter, and returns how long it has not grown; false if it is 0.
 func (r rises) since(counter string, count float64, now time.Time) (time.Duration, bool) {
 	last := r[counter]
 	if count > last.count {

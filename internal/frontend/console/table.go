@@ -84,7 +84,7 @@ func (c *Console) givePartLocked() {
 	}
 }
 
-// ownTable is this broker's present part, with the rates of the last step.
+// ownTable is this broker's current part, with the rates of the last step.
 func (c *Console) ownTable() part {
 	samples := c.o.Cluster.Samples("", "")
 	p := part{Live: c.live(), Damaged: c.o.Cluster.Damage(), Topics: make([]Topic, 0, len(samples)), Channels: make([]Channel, 0, len(samples))}

@@ -67,7 +67,7 @@ type Backend struct {
 	Page      http.Handler             // the files of the console, below /ui; nil = 404
 	Users     *access.Registry         // nil = users cannot be administered
 	Admission *admission.Registry      // nil = no broker is invited
-	Guard     *guard.Guard             // nil = everybody may do everything
+	Guard     *guard.Guard             // nil = every client may do everything
 	Memory    *limits.Budget           // for what clients make the broker hold; nil = no limit
 	Recorder  *metrics.Recorder        // nil = refusals are not counted
 	Console   *console.Console         // nil = no endpoints of the page for operators

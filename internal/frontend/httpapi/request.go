@@ -175,7 +175,7 @@ func (q *request) checkNames() error {
 			return fail(http.StatusBadRequest, a.missing)
 		}
 		if v := q.text(a.Name); a.Kind == kindName && !api.ValidName(v) {
-			return explain(http.StatusBadRequest, a.invalid, "%q is no name of a %s: %s", clipped(v), a.Name, invalidName)
+			return explain(http.StatusBadRequest, a.invalid, "%q is not the name of a %s: %s", clipped(v), a.Name, invalidName)
 		}
 	}
 	return nil
@@ -242,8 +242,8 @@ func (q *request) boolean(name string) bool {
 	return v != nil && *v
 }
 
-// number reads a number within the bounds of its argument. An empty one is a missing one, unless the argument has a
-// code.
+// number reads a number within the bounds of its argument. An empty value counts as missing, unless the argument has an
+// error code of its own.
 func (q *request) number(name string, byDefault int) int {
 	a := q.route.argument(name)
 	if q.text(name) == "" && !isCode(a.invalid) {

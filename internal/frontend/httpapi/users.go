@@ -30,7 +30,7 @@ var (
 	}
 )
 
-// maxQuota bounds the numbers of a quota: 0 is no limit.
+// maxQuota bounds the numbers of a quota: 0 means no limit.
 const maxQuota = 1 << 30
 
 func quotaArg(name, help string) Argument {
@@ -50,7 +50,7 @@ var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard 
 		return nil, a.b.Users.Delete(q.Context(), q.text("name"))
 	}), "Delete a user.", argUser),
 	post("/v1/user/quota", access.AdministerCluster, inTime((*endpoints).setQuota),
-		"Change the quota of a user. A missing number stays, 0 is no limit. By default a user that does not administer the "+
+		"Change the quota of a user. A missing number stays, 0 means no limit. By default a user that does not administer the "+
 			"cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
 		argsQuota...),
 	get("/v1/user/list", access.AdministerCluster, (*endpoints).listUsers, "All users, with their rights, quotas and usage.").

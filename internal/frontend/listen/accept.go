@@ -38,7 +38,7 @@ func (s *Server) acceptTCP(ctx context.Context) {
 				return
 			}
 		default:
-			s.fail(fmt.Errorf("server: accept on %s: %w", s.tcp.Addr(), err))
+			s.fail(fmt.Errorf("listen: accept on %s: %w", s.tcp.Addr(), err))
 			return
 		}
 	}

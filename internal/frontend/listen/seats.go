@@ -17,7 +17,7 @@ const (
 	overAddress
 )
 
-// anonymousShare reserves one of so many seats for clients that log in. The rest may go to clients that have rights
+// anonymousShare reserves one in this many seats for clients that log in. The rest may go to clients that have rights
 // without a login.
 const anonymousShare = 10
 
@@ -30,7 +30,7 @@ const anonymousShare = 10
 type seats struct {
 	max, perAddress int // 0 = no limit
 	waiting         int // connections before their login; 0 = no limit
-	// ready reports whether clients can log in; nil = yes. Before that waiting is no limit.
+	// ready reports whether clients can log in; nil = yes. Before that the number of waiting clients has no limit.
 	ready func() bool
 	// open reports whether every client may do everything, without a login; nil = yes.
 	open func() bool

@@ -115,7 +115,7 @@ func Listen(o Options) (*Server, error) {
 		l, err := listen(port.address)
 		if err != nil {
 			s.closeListeners()
-			return nil, fmt.Errorf("server: listen for %s: %w", port.name, err)
+			return nil, fmt.Errorf("listen: listen for %s: %w", port.name, err)
 		}
 		*port.listener = l
 	}
@@ -191,7 +191,7 @@ func (s *Server) startHTTP(l net.Listener, h http.Handler) {
 	s.httpServers = append(s.httpServers, server)
 	s.wg.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.fail(fmt.Errorf("server: serve HTTP on %s: %w", l.Addr(), err))
+			s.fail(fmt.Errorf("listen: serve HTTP on %s: %w", l.Addr(), err))
 		}
 	})
 }

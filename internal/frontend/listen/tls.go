@@ -46,7 +46,7 @@ func (t *TLS) Config() *tls.Config {
 func load(o config.ClientTLS) (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {
-		return nil, fmt.Errorf("server: load TLS certificate: %w", err)
+		return nil, fmt.Errorf("listen: load TLS certificate: %w", err)
 	}
 	c := &tls.Config{Certificates: []tls.Certificate{cert}}
 	if c.MinVersion, err = minVersion(o.TLSMinVersion); err != nil {
@@ -59,7 +59,7 @@ func load(o config.ClientTLS) (*tls.Config, error) {
 	case "require-verify":
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 	default:
-		return nil, fmt.Errorf("server: unknown TLS client auth policy %q", o.TLSClientAuthPolicy)
+		return nil, fmt.Errorf("listen: unknown TLS client auth policy %q", o.TLSClientAuthPolicy)
 	}
 	if o.TLSRootCAFile != "" {
 		if c.ClientCAs, err = loadCAs(o.TLSRootCAFile); err != nil {
@@ -86,16 +86,16 @@ func RequestTLS(o config.ClientTLS) (*tls.Config, error) {
 func loadCAs(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("server: load TLS root CAs: %w", err)
+		return nil, fmt.Errorf("listen: load TLS root CAs: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("server: load TLS root CAs: no certificate in " + file)
+		return nil, errors.New("listen: load TLS root CAs: no certificate in " + file)
 	}
 	return pool, nil
 }
 
-// TLSVersion returns the number of a version by its name in the settings, 0 if the name is
+// TLSVersion returns the number of the TLS version that has this name in the settings, 0 if the name is
 // unknown.
 func TLSVersion(name string) uint16 {
 	v, _ := minVersion(name)
@@ -113,5 +113,5 @@ func minVersion(name string) (uint16, error) {
 	case "tls1.3":
 		return tls.VersionTLS13, nil
 	}
-	return 0, fmt.Errorf("server: unknown TLS version %q", name)
+	return 0, fmt.Errorf("listen: unknown TLS version %q", name)
 }

@@ -78,7 +78,7 @@ func New(o Options, addresses []string) *Registrar {
 // MaxAddresses bounds the daemons: each has a connection and a goroutine.
 const MaxAddresses = 32
 
-// ErrInvalid means that the addresses of daemons are too many, or one is no address.
+// ErrInvalid means that the addresses of daemons are too many, or one of them is not an address.
 var ErrInvalid = errors.New("lookup: invalid addresses of nsqlookupds")
 
 // Validate checks addresses before SetAddresses: at most MaxAddresses, each host:port.

@@ -142,13 +142,13 @@ func (w *deflateWriter) park() {
 }
 
 const (
-	// freeExpansion is how many bytes the input of a client may become in any case.
+	// freeExpansion is the number of bytes to which any client's input may expand.
 	freeExpansion = 1 << 20
-	// strangersRatio is how many bytes more each compressed byte may become before one of the client's commands was
-	// allowed.
+	// strangersRatio is how many further bytes each compressed byte may expand to until one of the client's commands has
+	// been allowed.
 	strangersRatio = 16
-	// maxRatio is how many bytes more each compressed byte may become afterwards, over the whole connection. Texts
-	// become 5 to 30. A byte of deflate may become a thousand, and all of them would be stored.
+	// maxRatio is how many further bytes each compressed byte may expand to afterwards, over the whole connection. For
+	// text it is 5 to 30. A byte of deflate may become a thousand, and all of them would be stored.
 	maxRatio = 64
 )
 

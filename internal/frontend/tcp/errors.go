@@ -26,7 +26,7 @@ const (
 	codeUnauthorized   = "E_UNAUTHORIZED"
 	codeTooMany        = "E_TOO_MANY_CONNECTIONS"
 
-	// Of the extended commands.
+	// The codes of the extended commands.
 	codeBadPartition    = "E_BAD_PARTITION"
 	codeTopicNotExist   = "E_TOPIC_NOT_EXIST"
 	codeInvalidHeader   = "E_INVALID_JSON_HEADER"

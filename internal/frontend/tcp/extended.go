@@ -115,7 +115,7 @@ func (c *conn) attachPositioned(ctx context.Context, verb string, r api.Subscrib
 	return c.attach(ctx, verb, r)
 }
 
-// lastSecond is the end of the year 9999, in seconds: the present time in milliseconds is beyond it.
+// lastSecond is the end of the year 9999, in seconds: the current time in milliseconds is beyond it.
 const lastSecond = 253_402_300_799
 
 // consumeStart converts the fork's type:value into api.SubscribeRequest.From.

@@ -244,7 +244,7 @@ func (s *scanner) integer() (n uint64, ok bool) {
 	return n, true
 }
 
-// firstByte returns the index of the first byte that is no JSON white space.
+// firstByte returns the index of the first byte that is not JSON white space.
 func firstByte(b []byte) int {
 	i := 0
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {

@@ -18,7 +18,7 @@ const (
 )
 
 // errLineTooLong ends a connection without an error frame, as in stock NSQ.
-var errLineTooLong = errors.New("protocol: command line is too long")
+var errLineTooLong = errors.New("tcp: command line is too long")
 
 // input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and shows its content, so
 // that pipelined puts can be gathered. The returned slices are valid until the next call.

@@ -53,8 +53,8 @@ func (c *conn) armLogin() bool {
 }
 
 // takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
-// rights without a login. It returns false if there is no seat: the client has time to log in. Where TLS is required, a
-// client without it has no rights yet.
+// rights without a login. It returns false if there is no seat; the client may still log in until its
+// login timeout. Where TLS is required, a client without it has no rights yet.
 func (c *conn) takeSeat() bool {
 	if c.h.opts.TLSRequired != config.TLSNotRequired && !c.about.Load().TLS {
 		return true
@@ -118,9 +118,9 @@ func (h *Handler) unseatLocked(c *conn) {
 // errTooManyOfUser refuses a login.
 var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
 
-// started is what a connection knows of the start of its broker. The reader owns it.
+// started is the progress of the broker's start, as one connection has seen it. The reader owns it.
 type started struct {
-	serves  bool      // the broker serves: nothing waits any more
+	serves  bool      // the broker serves: nothing waits for that any longer
 	arrived time.Time // of the first command of those that wait together; zero = none waits
 	refused bool      // a waiting command was answered with the reason
 	known   time.Time // when the users were read, if the connection began before; zero otherwise

@@ -85,14 +85,14 @@ fields; it refuses a value of another form with ` + "`E_INVALID_JSON_HEADER`" + 
 | field | value | meaning |
 |---|---|---|
 | ` + "`##key`" + ` | text | all puts with one key go to one partition, in their order |
-| ` + "`##id`" + ` | text | a message that is published again under its id, within the ` + "`dedupe_window`" + ` of the topic, is not stored again. ` + "`MPUB_EXT`" + ` of several takes a ` + "`##key`" + `, too |
+| ` + "`##id`" + ` | text | a message that is published again under its id, within the ` + "`dedupe_window`" + ` of the topic, is not stored again. ` + "`MPUB_EXT`" + ` of several messages also requires a ` + "`##key`" + ` |
 | ` + "`##seq`" + ` | an integer, 0 to 2^53 - 1 | the same as an id, for a client that has sent ` + "`producer_id`" + ` with IDENTIFY: name and number together are the id. Not beside ` + "`##id`" + ` |
-| ` + "`##ttl_ms`" + ` | a number above 0 | a consumer that has not received the message after so many milliseconds does not receive it |
+| ` + "`##ttl_ms`" + ` | a number above 0 | a consumer that has not received the message after this many milliseconds does not receive it |
 | ` + "`##trace_id`" + ` | a decimal in a string | the answer has the position of the message |
-| ` + "`##only_channel`" + ` | a channel | no other channel receives the message. Once there are users, this takes the right to administer the topic |
+| ` + "`##only_channel`" + ` | a channel | no other channel receives the message. Once there are users, this requires the right to administer the topic |
 | ` + "`##epoch`" + ` | refused | the broker gives it to consumers of ` + "`SUB_ORDERED`" + `: a fencing token, which never falls for one partition |
 
-` + "`\"producer_id\": \"NAME\"`" + ` in IDENTIFY, 1 to 32 bytes, names the client for ` + "`##seq`" + `; with ` + "`feature_negotiation`" + ` the answer has it, too. The name belongs to one life of a process:
+` + "`\"producer_id\": \"NAME\"`" + ` in IDENTIFY, 1 to 32 bytes, names the client for ` + "`##seq`" + `; with ` + "`feature_negotiation`" + ` the answer also has it. The name belongs to one life of a process:
 [pipelines](../guide/messages.md#pipelines). A refusal of ` + "`##seq`" + ` in ` + "`PUB_EXT`" + ` leaves the connection open.
 
 A consumer that sends ` + "`\"extend_support\": true`" + ` with IDENTIFY finds the header in each message, behind the id: one byte with its kind (0: none; 4: JSON), then, for JSON,
@@ -140,11 +140,11 @@ var meanings = map[string]string{
 	"E_AUTH_FIRST":           "the command takes a login",
 	"E_UNAUTHORIZED":         "the user does not have the right",
 	"E_TOO_MANY_CONNECTIONS": "the broker, the address or the user has as many connections as it may",
-	"E_BAD_PARTITION":        "the partition is no number from 0 to 1023",
+	"E_BAD_PARTITION":        "the partition is not a number from 0 to 1023",
 	"E_TOPIC_NOT_EXIST":      "the topic does not have the partition that the command names; after a put the connection stays open",
 	"E_INVALID_JSON_HEADER":  "the header of a message is no JSON object, or a field of it has a wrong value",
 	"E_EXT_NOT_SUPPORT":      "IDENTIFY asks for a feature of the fork that this broker does not have",
-	"INVALID_TRACE_ID":       "`##trace_id` is no decimal in a string",
+	"INVALID_TRACE_ID":       "`##trace_id` is not a decimal in a string",
 }
 
 const errorsHead = `# Errors

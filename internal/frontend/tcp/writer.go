@@ -15,7 +15,7 @@ const maxBurst = 256
 const maxAnswers = 512
 
 // errDeleted ends the connection of a consumer whose channel was deleted.
-var errDeleted = errors.New("protocol: the channel was deleted")
+var errDeleted = errors.New("tcp: the channel was deleted")
 
 // writer is the state of a connection's writing goroutine.
 type writer struct {

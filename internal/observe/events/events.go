@@ -107,7 +107,7 @@ func New() *Recorder {
 	return &Recorder{partitions: ring{limit: maxPartitionEvents}, others: ring{limit: maxEvents}}
 }
 
-// Add records an event. The default of its time is now.
+// Add records an event. Its time defaults to now.
 func (r *Recorder) Add(e Event) {
 	if r == nil {
 		return

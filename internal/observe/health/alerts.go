@@ -24,7 +24,7 @@ var actions = map[string]string{
 	ClientsRefused:     "raise the limit, or find the client: the table of limits (docs/reference/limits.md) has the setting, the log names the client",
 	Damaged:            "keep the disks, and start the other replicas. If none has the bytes, skip the place with nsqctl channel seek: docs/operations/failures.md, Disk",
 	LowSpace:           "free or add disk space (nsqctl broker list has the free bytes): docs/operations/failures.md, Disk",
-	MetadataFull:       "delete topics and channels that nobody needs, and the keys of other programs, while etcd takes writes",
+	MetadataFull:       "delete topics and channels that are not needed, and the keys of other programs, while etcd takes writes",
 	MetadataSilent:     "start the missing members of etcd, or repair the network to them. Stop no broker until etcd answers",
 	NetworkCorrupts:    "its log (corrupt frame) names the other broker: check the network cards, the switches and the memory of both",
 	NoLeader:           "start the dead brokers. If their disks are lost: nsqctl recover topic --help",

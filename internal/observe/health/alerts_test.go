@@ -74,7 +74,8 @@ func generated(t *testing.T, file, text string) {
 func TestAlertsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Alerts\n\nGenerated from the rules for Prometheus, [alerts.yml](../../contrib/prometheus/alerts.yml) (`make reference`). Dashboards for Grafana:\n" +
-		"[contrib/grafana](../../contrib/grafana). All metrics: [metrics](../metrics.md). Critical alerts wake a person, warnings wait for the morning.\n")
+		"[contrib/grafana](../../contrib/grafana). All metrics: [metrics](../metrics.md). Critical alerts wake a person, warnings wait for the morning.\n" +
+		"An alarm is the same condition in the console and in `nsqctl cluster health`.\n")
 	for _, r := range rules(t) {
 		after := "at once"
 		if r.after != "" {
@@ -82,7 +83,7 @@ func TestAlertsPage(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s, %s: `%s`\n\n", r.name, strings.ToUpper(r.severity[:1])+r.severity[1:], after, r.expr)
 		if r.alarm != "" {
-			fmt.Fprintf(&b, "Alarm of the console and of `nsqctl cluster health`: `%s`\n\n", r.alarm)
+			fmt.Fprintf(&b, "Alarm `%s`. ", r.alarm)
 		}
 		fmt.Fprintf(&b, "%s\n\n%s\n", linked(r.description), linked(strings.TrimSpace(r.action+" "+r.detail)))
 	}

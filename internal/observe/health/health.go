@@ -398,7 +398,7 @@ func (r *Report) unreachable(v api.ClusterView, where []string) {
 const reachDo = "repair the network between the brokers (--rpc-address, a firewall); start the brokers that have ended; " +
 	"kill those that run and do not answer, then start them"
 
-// drained reports a broker that an operator has drained. That is no fault, but the operator may forget it.
+// drained reports a broker that an operator has drained. That is not a fault, but the operator may forget it.
 func (r *Report) drained(v api.ClusterView, b *api.BrokerView, alive map[ident.Node]bool) {
 	if b.Drain == "" {
 		return

@@ -26,7 +26,7 @@ const (
 	PolicyHeld          = "policy_held"
 )
 
-// MaxListed is the length of IdleChannels and of HeldPolicies at most.
+// MaxListed is the maximum length of IdleChannels and of HeldPolicies.
 const MaxListed = 100
 
 // Own is a broker's report on itself: faults that neither the metadata nor another broker has. Its times are durations by the
@@ -39,15 +39,15 @@ type Own struct {
 	CertificateFaults map[string]string `json:"certificate_faults,omitempty"`
 	// RefusedSecondsAgo is when a limit last refused a client, by the limit (the label of lockstep_refused_total).
 	RefusedSecondsAgo map[string]float64 `json:"refused_seconds_ago,omitempty"`
-	// AuthUnansweredSeconds is for how long the authorization service has given no usable answer.
+	// AuthUnansweredSeconds is how long the authorization service has given no usable answer.
 	AuthUnansweredSeconds float64 `json:"auth_unanswered_seconds,omitempty"`
-	// CorruptSecondsAgo is when a frame of another broker last had a wrong checksum.
+	// CorruptSecondsAgo is how long ago a frame of another broker last had a wrong checksum.
 	CorruptSecondsAgo *float64 `json:"corrupt_seconds_ago,omitempty"`
 	// The database of the embedded etcd: the bytes in use, the size at which it refuses all writes, and whether it does.
 	EtcdInUseBytes int64 `json:"etcd_in_use_bytes,omitempty"`
 	EtcdQuotaBytes int64 `json:"etcd_quota_bytes,omitempty"`
 	EtcdRefuses    bool  `json:"etcd_refuses,omitempty"`
-	// For how long the current write of the journal, and the current pass of a core loop, has taken.
+	// How long the current write of the journal and the current pass of a core loop have taken.
 	JournalBusySeconds float64 `json:"journal_busy_seconds,omitempty"`
 	LoopBusySeconds    float64 `json:"loop_busy_seconds,omitempty"`
 	// IdleChannels are the channels that the broker, as the controller, will delete, the first one first: the first MaxListed of
@@ -82,7 +82,7 @@ const (
 	unusableDo = "restore the certificate and its private key before this broker restarts: it runs with the ones that it read before, and would " +
 		"not start with these"
 	idleDo = "a consumer, or any operation on the channel, prevents this; nsqctl topic set TOPIC --channel-idle-after 0s disables it for the " +
-		"topic. If nobody needs the channel, wait, or delete it"
+		"topic. If the channel is not needed, wait, or delete it"
 	heldDo = "nsqctl acl grant OWNER --topic DEAD-LETTER-TOPIC --rights publish, if the user should have the right again. Otherwise set the policy " +
 		"as a user that has it, or clear it: nsqctl channel policy TOPIC CHANNEL --max-attempts 0 --dead-letter-topic ''"
 )

@@ -4,8 +4,8 @@
 // # Invariants
 //
 //  1. A text without @ is returned as it is.
-//  2. Of an address nothing behind the first colon of its user is shown, also where the address cannot be parsed, and no value of
-//     its query.
+//  2. Neither the part of an address after the first colon of its user, nor any value of its query, is shown, even if the
+//     address cannot be parsed.
 package redact
 
 import (

@@ -122,7 +122,7 @@ func stage(ctx context.Context, tr trace.Tracer, name string, from, to time.Time
 	s.End(trace.WithTimestamp(to))
 }
 
-// HTTP passes the traceparent of a request that publishes on as a header of its messages, unless they have one.
+// HTTP adds the traceparent of a publish request to its messages as a header, unless they have one.
 func (t *Tracer) HTTP(next http.Handler) http.Handler {
 	if t == nil {
 		return next

@@ -155,7 +155,7 @@ func (t *Tracer) work() {
 	}
 }
 
-// make queues the making of spans, or drops them.
+// make queues the creation of spans, or drops them if the queue is full.
 func (t *Tracer) make(spans func(trace.Tracer)) {
 	select {
 	case t.jobs <- spans:

@@ -264,7 +264,7 @@ func (m *Memory) Flip(name string, off int64, bit uint8) error {
 	defer m.mu.Unlock()
 	n := m.findLocked(name)
 	if n == nil || off < 0 || off >= int64(len(n.data)) {
-		return fmt.Errorf("vfs: flip %s at %d: no such byte", name, off)
+		return fmt.Errorf("vfstest: flip %s at %d: no such byte", name, off)
 	}
 	n.data[off] ^= 1 << (bit & 7)
 	if off < int64(len(n.durable)) {
@@ -280,7 +280,7 @@ func (m *Memory) FlipDisk(name string, off int64, bit uint8) error {
 	defer m.mu.Unlock()
 	n := m.findLocked(name)
 	if n == nil || off < 0 || off >= int64(len(n.durable)) {
-		return fmt.Errorf("vfs: flip %s at %d: no such byte on the disk", name, off)
+		return fmt.Errorf("vfstest: flip %s at %d: no such byte on the disk", name, off)
 	}
 	n.durable[off] ^= 1 << (bit & 7)
 	return nil

@@ -60,7 +60,7 @@ func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, label string
 }
 
 // startWithUsers starts a second cluster, in which every command is checked against the
-// rights of a user that is no administrator.
+// rights of a user that is not an administrator.
 func (o benchOptions) startWithUsers(ctx context.Context, t *cli.Target) (*subject, func(), error) {
 	s, stop, err := o.startPeer(ctx, t, "cluster with users")
 	if err != nil {

@@ -189,7 +189,7 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: this is no address: it must be host:port", address)
+		return nil, fmt.Errorf("%s: not an address, it must be host:port", address)
 	}
 	for name, values := range header {
 		req.Header[name] = values
@@ -317,7 +317,7 @@ func reasonOf(err error) string {
 	case errors.As(err, &name):
 		return "the address of host " + name.Name + " cannot be looked up: the name service does not answer"
 	case errors.As(err, &address):
-		return "this is no address: it must be host:port"
+		return "not an address, it must be host:port"
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return "the listener does not speak TLS: it may be a port without TLS"
 	case errors.As(err, &peer):

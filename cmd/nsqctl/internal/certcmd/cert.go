@@ -171,7 +171,7 @@ ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
 func validHosts(hosts, also []string) error {
 	for i, host := range hosts {
 		if !config.IsBrokerHost(host) {
-			return fmt.Errorf("%q: must be the host name of a broker, in small letters and without a port; an address goes into --also", host)
+			return fmt.Errorf("%q: must be the host name of a broker, in lower case and without a port; an address goes into --also", host)
 		}
 		if slices.Contains(hosts[:i], host) {
 			return fmt.Errorf("%s is given twice", host)

@@ -55,7 +55,7 @@ func openAuthority(dir string) (authority, error) {
 	case !ok || !pair.Leaf.IsCA:
 		return authority{}, fmt.Errorf("%s is not the certificate of an authority", filepath.Join(dir, config.AuthorityFile))
 	case time.Now().After(pair.Leaf.NotAfter):
-		return authority{}, fmt.Errorf("the authority in %s has expired on %s: make a new one in another folder", dir, pair.Leaf.NotAfter.Format(time.DateOnly))
+		return authority{}, fmt.Errorf("the authority in %s expired on %s: make a new one in another folder", dir, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	return authority{cert: pair.Leaf, key: key, pem: text}, nil
 }

@@ -97,7 +97,7 @@ func argumentsOf(use string) cobra.PositionalArgs {
 	return cobra.RangeArgs(least, most)
 }
 
-// completeNames gives a command the completion of its arguments by the words of its usage: TOPIC, CHANNEL and BROKER.
+// completeNames completes the arguments of a command that its usage calls TOPIC, CHANNEL or BROKER.
 // Other arguments are completed as files.
 func (t *Target) completeNames(cmd *cobra.Command) {
 	words := strings.Fields(cmd.Use)[1:]

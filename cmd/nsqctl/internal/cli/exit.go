@@ -28,7 +28,7 @@ const (
 // ExitCodesHelp is the part of --help that lists them.
 const ExitCodesHelp = `Exit codes: 0 done; 1 failed; 3 no broker answers; 4 no such topic, channel,
 broker or user; 5 refused by the broker; 6 "check" found a difference; 64 wrong
-usage; 130 interrupted. "cluster health" ends with 0 well, 1 degraded, 2 unsafe.`
+usage; 130 interrupted. "cluster health" ends with 0 healthy, 1 degraded, 2 unsafe.`
 
 // ExitError is an error with its own exit code.
 type ExitError struct {

@@ -273,7 +273,7 @@ func Count[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %s%s", n, noun, Mark(n != 1, "s"))
 }
 
-// Names returns the names of brokers, with commas between them.
+// Names returns the names of brokers, separated by commas.
 func Names(nodes []ident.Node) (s string) {
 	for i, n := range nodes {
 		s += Mark(i > 0, ",") + string(n)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 )
 
-// TestAnotherFileIsNoDevCluster: a file that is no cluster's leaves the default addresses as they are.
+// TestAnotherFileIsNoDevCluster: a file that is not a cluster's leaves the default addresses as they are.
 func TestAnotherFileIsNoDevCluster(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("data", 0o755))

@@ -75,7 +75,7 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 func (t *Target) preferDev(cmd *cobra.Command) {
 	c, err := devcluster.Load(DevDirectory)
 	if err != nil {
-		return // there is no file, or it is no cluster's
+		return // there is no file, or it is not a cluster's
 	}
 	var tcp, web []string
 	for _, b := range c.Brokers {

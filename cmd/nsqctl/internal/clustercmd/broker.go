@@ -99,7 +99,7 @@ func newInvite(t *cli.Target) *cobra.Command {
 		Short: "let a further broker join the cluster",
 		Long: `invite admits a broker of this --node-name to a running cluster with embedded etcd, for
 a time. No broker is restarted. The broker needs a certificate of the cluster's authority
-with this name (nsqctl cert broker), and names itself and the present brokers in --join, or
+with this name (nsqctl cert broker), and names itself and the current brokers in --join, or
 in --etcd-initial-cluster. The invitation is used up when it has joined. --withdraw ends
 an invitation before that. Without a name it lists the open invitations.`,
 		Example: `  nsqctl cluster invite n4.example

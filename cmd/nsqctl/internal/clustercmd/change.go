@@ -162,7 +162,7 @@ func (a Change) await(cmd *cobra.Command, t *cli.Target, wait time.Duration) err
 // progress estimates when the open steps of a wait are done.
 type progress struct {
 	most  int       // open steps, at most so far
-	since time.Time // when there were so many last
+	since time.Time // when that number last changed
 }
 
 // text describes the open steps and, after a second in which some were done, the time that the others take at that rate.

@@ -34,7 +34,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-// NewCluster returns the command of the whole cluster.
+// NewCluster returns the command cluster, with its subcommands.
 func NewCluster(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "show and balance the cluster, invite and decommission brokers"}
 	cmd.AddCommand(&cobra.Command{

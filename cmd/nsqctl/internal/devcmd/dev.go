@@ -184,7 +184,7 @@ production use an etcd cluster, or the etcd that the brokers embed.`,
 	f.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports")
 	f.StringVar(&o.TLS.Key, "tls-key", "", "private key of --tls-cert")
 	f.StringVar(&o.TLS.CA, "tls-ca", "", "certificate authority of brokers and members; both must present a certificate")
-	f.StringVar(&l.user, "username", "", "user name of the brokers' log-ins; empty: no log-in required")
+	f.StringVar(&l.user, "username", "", "user name of the brokers' logins; empty: no login required")
 	f.StringVar(&l.passwordFile, "password-file", "", "file with the user's password")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsRequiredTogether("username", "password-file")

@@ -228,7 +228,7 @@ func majorityHint(members int, dead []string) string {
 }
 
 // awaitReady waits for brokers (all, without names). While it waits it prints which ones are not
-// ready and why: recovering thousands of partitions takes long. It returns at
+// ready and why: recovering thousands of partitions takes a long time. It returns at
 // once if a broker ends.
 func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only ...string) error {
 	line := &cli.StatusLine{Out: out}

@@ -168,7 +168,7 @@ func (p *printer) segment(data []byte, base ident.Offset) {
 func placed(b []byte, base ident.Offset, at int) (queue.Batch, int, error) {
 	batch, n, err := queue.Decode(b)
 	if err == nil && base >= 0 && batch.At.Offset != base+ident.Offset(at) {
-		err = fmt.Errorf("%w: a batch for offset %d lies at %d", queue.ErrCorrupt, batch.At.Offset, base+ident.Offset(at))
+		err = fmt.Errorf("%w: a batch for offset %d is at %d", queue.ErrCorrupt, batch.At.Offset, base+ident.Offset(at))
 	}
 	return batch, n, err
 }

@@ -6,7 +6,7 @@
 //
 // # Invariants
 //
-//  1. The saved position of an import is behind messages that were all answered OK, whatever the order of the
+//  1. The saved position of an import is behind messages that were all answered OK, regardless of the order of the
 //     answers.
 //  2. An import continues only with the topics that it created, and only at the same cluster.
 //  3. The credentials of one cluster are not sent to the other; the stock cluster gets none over HTTP.

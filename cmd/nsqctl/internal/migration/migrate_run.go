@@ -190,7 +190,7 @@ func (o *migrating) connect(ctx context.Context, c *stockCluster, n stockNode, t
 	return nil
 }
 
-// bridge returns the bridge of a channel, and starts it at first.
+// bridge returns the bridge of a channel, which the first call starts.
 func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 	if b := o.bridges[key]; b != nil {
 		return b, nil

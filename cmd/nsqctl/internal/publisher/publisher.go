@@ -16,7 +16,7 @@
 // # Goroutines
 //
 // One goroutine calls Run or Send and owns the publisher and the writing side of the connection. One reads the input of Run
-// ahead, and one for each connection reads the answers; both pass on values by channels.
+// ahead, and one for each connection reads the answers; both pass values over channels.
 package publisher
 
 import (
@@ -48,7 +48,7 @@ const (
 	maxBatchBytes = 4 << 20
 	// lastAnswers is how long the publisher waits for answers after Ctrl-C.
 	lastAnswers = time.Second
-	// greetTimeout bounds IDENTIFY, TLS and AUTH together. It is longer than a broker that starts delays the commands of
+	// greetTimeout bounds IDENTIFY, TLS and AUTH together. It is longer than the time for which a starting broker delays the commands of
 	// its clients (--put-hold, 9 s): then the broker gives the reason.
 	greetTimeout = 12 * time.Second
 	// linesAhead is how many lines are read while no put can be sent.

@@ -217,7 +217,7 @@ func (r *Reader) open() error {
 	return io.EOF
 }
 
-// leaveOut reports bytes of the present file.
+// leaveOut reports bytes of the current file.
 func (r *Reader) leaveOut(offset, bytes int64, why string) {
 	r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), offset, bytes, why})
 }

@@ -160,7 +160,7 @@ func (p *copier) toFinish(x api.ChannelPosition, done finished) (spans []api.Seq
 	}
 }
 
-// add adds the finished ones of a run of copies.
+// add records which copies of a run are finished.
 func (d finished) add(spans []api.SequenceSpan, source, target, count uint64) []api.SequenceSpan {
 	if source >= d.Below {
 		return spans
@@ -330,7 +330,7 @@ func (p *copier) noteLocked(o msgstream.Origin, target uint64) {
 	}
 }
 
-// append copies messages, in their order; for one channel alone if it is named. It returns when the
+// append copies messages, in their order. If a channel is named, the copies are for that channel alone. It returns when the
 // target has committed them. It continues until ctx ends, or the target refuses the messages permanently.
 func (p *copier) append(ctx context.Context, messages []msgstream.Message, channel string) error {
 	for {
@@ -561,7 +561,7 @@ func (p *copier) settle(start uint64) (lost uint64) {
 	return lost
 }
 
-// placeOf is where a channel of the target belongs if the channel of the source has finished
+// placeOf is the position for a channel of the target when the channel of the source has finished
 // everything below a sequence: before the first copy of any other message.
 func (p *copier) placeOf(finished uint64) uint64 {
 	p.mu.Lock()

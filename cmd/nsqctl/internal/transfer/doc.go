@@ -14,8 +14,8 @@
 //
 // A log that is restored from a backup, or continues after an unclean recovery, has lost messages, and other messages get
 // their sequences. So a message is named by its sequence and its time of publication (##origin_time). The target may have
-// copies of several histories of the source, in any order: a put that was under way when a side went back comes behind them,
-// or leaves a gap. So no position tells what is copied, and compare searches for each message of the source.
+// copies of several histories of the source, in any order: a put that was in flight when a side went back follows them,
+// or leaves a gap. So no position shows which messages are copied, and compare searches for each message of the source.
 //
 // Three signs lead to a comparison: the source's log differs from the log that was copied (its mark, the chain of checksums up
 // to Next, and the original of the newest copy: sourceHas), the newest copy is missing (verify), or a copy of another history

@@ -95,7 +95,7 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", cli.Count(end.Messages, "message"), cli.Count(end.BodyBytes, "byte"))
 	}
 	if o.missing > 0 {
-		return fmt.Errorf("retention removed %s before reading: the stream is whole without them", cli.Count(o.missing, "message"))
+		return fmt.Errorf("retention removed %s before reading: the stream is complete without them", cli.Count(o.missing, "message"))
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p
 			return err
 		}
 		if page.Next <= at && len(page.Messages) == 0 {
-			return fmt.Errorf("the leader does not give message %d", at)
+			return fmt.Errorf("the leader does not return message %d", at)
 		}
 		for i := range page.Messages {
 			m := &page.Messages[i]
@@ -211,7 +211,7 @@ func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p
 	return nil
 }
 
-// deferredBefore writes the messages that channels have deferred and that are before the stream.
+// deferredBefore writes the deferred messages whose sequences are below the first of the stream.
 func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n int, first uint64, channels []msgstream.Channel) error {
 	var early []uint64
 	for _, ch := range channels {

@@ -47,7 +47,7 @@ func (p *copier) lost(ctx context.Context) (bool, error) {
 		return true, nil
 	case last != nil && last.Target >= page.Start:
 		if len(page.Messages) == 0 {
-			return false, fmt.Errorf("partition %d of %s: the leader does not give message %d", p.log.partition, p.log.topic, from)
+			return false, fmt.Errorf("partition %d of %s: the leader does not return message %d", p.log.partition, p.log.topic, from)
 		}
 		o, ok := p.originOf(&page.Messages[0])
 		if !ok || page.Messages[0].Sequence != from || o.Sequence != last.Source || o.TimeNS != last.TimeNS {
@@ -62,7 +62,7 @@ func (p *copier) lost(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// scanFrom makes the next scan begin at a place.
+// scanFrom sets where the next scan begins.
 func (p *copier) scanFrom(place uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -242,8 +242,8 @@ func (o *streaming) messages(ctx context.Context) error {
 	})
 }
 
-// early publishes a message that lies before the stream for the ordered channels that have deferred it: before
-// the messages of its partition, which those channels must not deliver first.
+// early publishes a deferred message whose sequence is below the first of the stream, for the ordered channels that have
+// deferred it. It is published before the other messages of its partition, because an ordered channel delivers it first.
 func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 	if o.noChannels {
 		return nil

@@ -37,7 +37,7 @@ type mirrorLink struct {
 	o       *mirroring
 	from    partitionLog // of the source
 	p       *copier
-	cancel  context.CancelFunc // no page is read any more; a put may still be under way
+	cancel  context.CancelFunc // ends the reading of pages; a put may still be in flight
 	drop    context.CancelFunc // nor does a put wait for its answer
 	puts    context.Context    // of the puts; the grace of a stop, until drop
 	done    chan struct{}      // closed when the goroutine that copies has ended

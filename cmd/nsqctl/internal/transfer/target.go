@@ -218,7 +218,7 @@ func (o *copyOptions) valid() error {
 	return nil
 }
 
-// limiter admits so many a second; 0: no limit.
+// limiter limits a rate per second; 0: no limit.
 func limiter(perSecond, burst int) *rate.Limiter {
 	if perSecond == 0 {
 		return rate.NewLimiter(rate.Inf, burst)

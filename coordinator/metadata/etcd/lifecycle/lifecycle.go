@@ -16,7 +16,7 @@
 //     cluster as a new member, unless the disk has begun another life since: then its log has a history that others may have
 //     followed.
 //  4. A member whose disk has the marks of a copy (DoubtCopied) never votes with it. It joins a running cluster as a new
-//     member, whatever the copy's age. If no cluster runs, an operator may vouch for the disk, which removes the marks.
+//     member, regardless of the copy's age. If no cluster runs, an operator may vouch for the disk, which removes the marks.
 //  5. A member does not start beside another one that runs on an older disk than this member saw, nor beside one that saw
 //     another life of a third member's disk: two histories would meet. An operator has to choose.
 //  6. Members of two foundations never start together.
@@ -391,7 +391,7 @@ func (d decider) covers(founders Members) bool {
 	return true
 }
 
-// proposeFoundation proposes a foundation of the founders, all of which have empty disks.
+// proposeFoundation proposes that the founders, which all have empty disks, found the cluster.
 func (s Self) proposeFoundation(reports map[string]Report, newID func() string) Decision {
 	f := &Foundation{ID: newID(), Founders: s.founders(), Disks: map[string]DiskID{s.Name: s.State.Disk}}
 	for _, n := range s.foundersBut(s.Name) {

@@ -25,7 +25,7 @@
 //  4. A receipt names one delivery, and a session. If the session is here and this broker leads the partition, the
 //     session settles the receipt; else the leader of the message does, and success is answered when it has. So a
 //     receipt outlives the broker that has answered the poll, and no client settles the delivery of another one with
-//     it, also not one that shares its session.
+//     it, not even one that shares its session.
 //  5. After Stop no poll waits, and no session is left.
 //
 // # Goroutines

@@ -228,7 +228,7 @@ func (x *session) poll(ctx context.Context, maxInFlight, most int, timeout <-cha
 	return b, nil
 }
 
-// await waits until there may be messages. False: the time is over.
+// await waits until there may be messages; false if the timeout expires first.
 func (x *session) await(ctx context.Context, timeout, gather <-chan time.Time) (bool, error) {
 	select {
 	case <-x.sub.Wake():

@@ -5,7 +5,7 @@
 // # Invariants
 //
 //  1. A variable that is not set leaves the test's own value.
-//  2. A value that is no number fails the test; no value is ignored.
+//  2. A value that is not a number fails the test; no value is ignored.
 package env
 
 import (

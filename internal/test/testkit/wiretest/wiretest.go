@@ -24,7 +24,7 @@ import (
 
 // Mark is the sentence in the comment of a struct whose fields travel between brokers. A
 // new field goes to the end, and the golden bytes of the test grow by it.
-const Mark = "On the wire, by place: append only."
+const Mark = "On the wire, by position: append only."
 
 // Codec encodes a struct and decodes it into a pointer.
 type Codec struct {

@@ -95,7 +95,7 @@ func TestEveryRouteIsClosed(t *testing.T) {
 }
 
 // TestAnyCertificateIsNobody is finding 1: with require-verify, a certificate of the clients'
-// authority is no administrator.
+// authority is not an administrator.
 func TestAnyCertificateIsNobody(t *testing.T) {
 	t.Parallel()
 	ca := certs.New(t)

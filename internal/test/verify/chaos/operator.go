@@ -44,7 +44,7 @@ type operator struct {
 	slowest  time.Duration
 	faults   []string
 	channels map[string]bool // of the present topic → paused
-	topic    string          // the present one; "" = none
+	topic    string          // the current one; "" = none
 }
 
 // command is one, with what must be seen after its success.

@@ -108,7 +108,7 @@ func (x *Explorer) tell(e *etcd, c change) {
 	e.log = append(e.log, x.changes.id(string(k), c))
 }
 
-// carryOut lands or refuses a transaction. own is the present incarnation of the
+// carryOut lands or refuses a transaction. own is the current incarnation of the
 // process that sent it, 0 if that is gone: a proposer compares the registration
 // that its process has now.
 func (x *Explorer) carryOut(e *etcd, t *transaction, own ident.Incarnation) {

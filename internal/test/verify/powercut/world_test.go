@@ -156,7 +156,7 @@ func (w *world) tell(n int, ev replica.Event) {
 	p.task(func() { p.tellAll(ev) })
 }
 
-// inform posts the present metadata to a process.
+// inform posts the current metadata to a process.
 func (w *world) inform(p *process) {
 	p.task(func() {
 		k := w.known()

@@ -147,7 +147,7 @@ func (c *producer) arrive(n *node, p *put, a *attempt, settle func(replica.Outco
 	})
 }
 
-// draft is the present attempt.
+// draft is the current attempt.
 func (c *producer) draft(p *put) queue.Draft {
 	d := p.draft.Clone()
 	if p.identified {

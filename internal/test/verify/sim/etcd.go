@@ -213,7 +213,7 @@ func (e *etcd) deliver(n *node, boot int) {
 	n.post(boot, func() { n.watched(news, upTo) })
 }
 
-// compact forgets how the present state came about: a watch that lags behind
+// compact forgets how the current state came about: a watch that lags behind
 // cannot go on.
 func (e *etcd) compact() {
 	e.compacted, e.changes = e.revision, nil

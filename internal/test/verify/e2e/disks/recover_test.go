@@ -145,7 +145,7 @@ func TestOldDiskComesBackAfterARecovery(t *testing.T) {
 	f := w.Fail("old-disk", "a disk with messages that an operator gave up comes back", survivor, func() { c.Restart(old) })
 	c.Until("an alarm", func() bool {
 		w.Scrape(1)
-		return strings.Contains(c.Logged(old), "an unclean recovery went on without messages that are here")
+		return strings.Contains(c.Logged(old), "an unclean recovery continued without messages that are here")
 	})
 	w.Scrape(3)
 	f.Shown("on " + old + " refuses what its leader sends: replica: an unclean recovery went on")

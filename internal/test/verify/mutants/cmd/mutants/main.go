@@ -70,7 +70,7 @@ func command(args []string) error {
 	return errUsage
 }
 
-// repository is the folder above the present one that has go.mod.
+// repository is the folder above the current one that has go.mod.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
