@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -360,7 +361,7 @@ func (s *state) again(list []*Delivery) {
 	done := time.Duration(-1)
 	for _, d := range list {
 		if done >= 0 && d.At > done && !s.disturbed(done-quiet, d.At) {
-			s.fault("redelivered", "%s from %s at %s, finished at %s", brief(d.Body), d.Channel, d.At, done)
+			s.fault("redelivered", "%s from %s at %s, finished at %s: %s", brief(d.Body), d.Channel, d.At, done, lives(list))
 		}
 		for _, x := range d.Settled {
 			if x.Verb == "finish" && x.Accepted && (done < 0 || x.At < done) {
@@ -409,6 +410,19 @@ func (s *state) has(p place) bool {
 		}
 	}
 	return false
+}
+
+// lives describes the deliveries of a message.
+func lives(list []*Delivery) string {
+	var b strings.Builder
+	for _, d := range list {
+		fmt.Fprintf(&b, "[%s to %s, attempt %d", d.At, d.Consumer, d.Attempts)
+		for _, x := range d.Settled {
+			fmt.Fprintf(&b, ", %s %s %t", x.Verb, x.At, x.Accepted)
+		}
+		b.WriteString("] ")
+	}
+	return b.String()
 }
 
 // brief is enough of a body to find it.

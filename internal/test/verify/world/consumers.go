@@ -149,9 +149,12 @@ func (x *worker) run() {
 			x.w.pause(200 * time.Millisecond)
 			continue
 		}
+		var got []*judge.Delivery
 		for _, a := range answer.Messages {
-			d := &judge.Delivery{Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()}
-			x.w.lock(func() { x.t.h.Deliveries = append(x.t.h.Deliveries, d) })
+			got = append(got, &judge.Delivery{Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
+		}
+		x.w.lock(func() { x.t.h.Deliveries = append(x.t.h.Deliveries, got...) })
+		for _, d := range got {
 			x.handle(d)
 		}
 	}
