@@ -66,10 +66,12 @@ staticcheck:
 # The documents that a test of each package compares with the code.
 reference: ## write the generated documents again: docs/reference, docs/metrics.md, packaging/nsqd.toml
 	$(GO) test -count=1 ./internal/config -run 'Template|Reference' -rewrite
+	$(GO) test -count=1 ./internal/option -run ConsoleFields -rewrite
 	$(GO) test -count=1 ./cmd/nsqctl -run Reference -rewrite
 	$(GO) test -count=1 ./internal/frontend/httpapi -run OpenAPI -rewrite
 	$(GO) test -count=1 ./internal/frontend/tcp -run 'Reference|TestErrors' -rewrite
-	$(GO) test -count=1 ./internal/observe/metrics -run 'TestDocument|TestAlertsPage' -rewrite
+	$(GO) test -count=1 ./internal/observe/metrics -run 'TestDocument|TestPanels' -rewrite
+	$(GO) test -count=1 ./internal/observe/health -run TestAlerts -rewrite
 	$(GO) test -count=1 ./internal/auth/guard -run TestTables -rewrite
 
 docs: ## a static site of all documents in DIST/site, with every link checked

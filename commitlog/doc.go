@@ -1,10 +1,9 @@
-// Package commitlog is the index of one partition's log: one record of fixed size per batch. It
-// finds the batch with sequence n, or at time t, lists the epochs of the log, and reports whether two
-// replicas agree at an offset.
+// Package commitlog is the index of one partition's log: one record of fixed size per batch. It finds the
+// batch with a sequence or at a time, lists the epochs of the log, and has the checksums by which two
+// replicas compare their logs.
 //
-// The index is derived from the batches. It is not synced before an answer, only at a checkpoint,
-// and it is rebuilt from the segments if it is missing or damaged. The package does not depend on
-// topics, segments or the journal. It starts no goroutine.
+// The index is derived from the batches. It is synced at checkpoints only, and rebuilt from the segments
+// if it is missing or damaged. The package starts no goroutine.
 //
 // # Invariants
 //
@@ -13,13 +12,13 @@
 //  2. Append, Truncate, TruncateAtGap and Restart change memory only and cannot fail. The next
 //     Flush changes the files.
 //  3. A record that fails its checksum is never returned: the lookup finds nothing instead.
-//  4. An append or a cut damages no other record of the same file. The name of a file is the
-//     offset of its first record.
+//  4. An append or a cut damages no other record of the same file. The name of a file is the offset of
+//     its first record.
 //
 // # Locks
 //
-// Log.mu guards the records in memory and the list of files. Files are read without it. It is a
-// leaf.
+// Log.mu guards the records in memory and the list of files. Files are read without it. No other lock is
+// taken under it.
 //
 // # File %020d.idx: on disk, by place, append only
 //

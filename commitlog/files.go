@@ -32,38 +32,34 @@ func parseName(name string) (ident.Offset, bool) {
 // is then empty, and the next Flush removes its files. The caller compares the end of the log with
 // the segments and appends the missing records.
 func Open(fs vfs.FS, files *vfs.Cache, dir string) (*Log, error) {
-	l := &Log{fs: fs, files: files, dir: dir}
+	l := &Log{files: files, dir: dir}
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("commitlog: list %s: %w", dir, err)
 	}
 	for _, name := range names {
-		if base, ok := parseName(name); ok {
-			if err := l.addFile(fileName(dir, base)); err != nil {
-				return nil, err
-			}
+		base, ok := parseName(name)
+		if !ok {
+			continue
 		}
+		name = fileName(dir, base)
+		st, err := fs.Stat(name)
+		if err != nil {
+			return nil, fmt.Errorf("commitlog: %w", err)
+		}
+		count := st.Size / RecordSize
+		if count == 0 {
+			l.mu.garbage = append(l.mu.garbage, name)
+			continue
+		}
+		l.mu.disk = append(l.mu.disk, file{name: name, first: l.mu.flushed, count: count})
+		l.mu.flushed += count
 	}
+	l.mu.tailFrom = l.mu.flushed
 	if !l.load() {
 		l.Restart(ident.Position{})
 	}
 	return l, nil
-}
-
-func (l *Log) addFile(name string) error {
-	st, err := l.fs.Stat(name)
-	if err != nil {
-		return fmt.Errorf("commitlog: %w", err)
-	}
-	count := st.Size / RecordSize
-	if count == 0 {
-		l.mu.garbage = append(l.mu.garbage, name)
-		return nil
-	}
-	l.mu.disk = append(l.mu.disk, file{name: name, first: l.mu.flushed, count: count})
-	l.mu.flushed += count
-	l.mu.tailFrom = l.mu.flushed
-	return nil
 }
 
 // load reads the newest records and the epochs from the files, false if something is damaged.
@@ -93,9 +89,8 @@ func (l *Log) load() bool {
 	return l.loadEpochs(v) && l.loadTail(v)
 }
 
-// dropStale drops the files before a file that does not begin at their end: they are older
-// than a Restart whose removal of files a power cut has undone. It returns false if the last
-// record of a file cannot be read.
+// dropStale drops the files before a file that does not begin at their end: they are older than a Restart,
+// and a power cut has undone their removal. It returns false if the last record of a file cannot be read.
 func (l *Log) dropStale(v view) bool {
 	for i := len(v.disk) - 1; i > 0; i-- {
 		last, ok := v.read(v.disk[i].first - 1)
@@ -135,26 +130,10 @@ func (l *Log) loadEpochs(v view) bool {
 
 // loadTail reads the newest records of the newest file in one call.
 func (l *Log) loadTail(v view) bool {
-	f := v.disk[len(v.disk)-1]
-	n := min(cachedRecords, f.count)
-	h, err := l.files.Open(f.name)
-	if err != nil {
-		return false
-	}
-	defer h.Release()
-	b := make([]byte, n*RecordSize)
-	if _, err := h.ReadAt(b, (f.count-n)*RecordSize); err != nil {
-		return false
-	}
-	for ; len(b) > 0; b = b[RecordSize:] {
-		r, err := Decode(b)
-		if err != nil {
-			return false
-		}
-		l.mu.tail = append(l.mu.tail, r)
-	}
-	l.mu.tailFrom -= n
-	return true
+	n := min(cachedRecords, v.disk[len(v.disk)-1].count)
+	records, ok := v.readRun(v.end - n)
+	l.mu.tail, l.mu.tailFrom = records, v.end-n
+	return ok
 }
 
 // Flush writes the records that end at or below limit to the files, and applies cuts to the files.
@@ -168,10 +147,8 @@ func (l *Log) Flush(limit ident.Offset) error {
 	records := slices.Clone(l.mu.tail[from:to])
 	l.mu.garbage = nil
 	l.mu.Unlock()
-	for _, name := range garbage {
-		if err := l.remove(name); err != nil {
-			return err
-		}
+	if err := l.remove(garbage...); err != nil {
+		return err
 	}
 	disk, err := l.cutFiles(disk, flushed)
 	if err == nil {
@@ -184,8 +161,8 @@ func (l *Log) Flush(limit ident.Offset) error {
 	return nil
 }
 
-// flushedTo records the result of a Flush. If the log was cut during the Flush, the files have
-// too many records; flushedTo then records nothing, and the next Flush cuts the files.
+// flushedTo records the result of a Flush, unless the log was cut during the Flush and the files have too
+// many records: then the next Flush cuts the files.
 func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,11 +188,11 @@ func (l *Log) flushedTo(cuts uint64, disk []file, flushed int64) {
 	}
 }
 
-// remove removes a file; a missing one is no error.
-func (l *Log) remove(name string) error {
-	err := l.files.Remove(name)
-	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
-		return fmt.Errorf("commitlog: %w", err)
+func (l *Log) remove(names ...string) error {
+	for _, name := range names {
+		if err := l.files.Remove(name); err != nil {
+			return fmt.Errorf("commitlog: %w", err)
+		}
 	}
 	return nil
 }
@@ -231,12 +208,7 @@ func (l *Log) cutFiles(disk []file, end int64) ([]file, error) {
 	if n := len(disk); n > 0 && disk[n-1].first+disk[n-1].count > end {
 		f := &disk[n-1]
 		f.count = end - f.first
-		h, err := l.files.Open(f.name)
-		if err != nil {
-			return nil, fmt.Errorf("commitlog: %w", err)
-		}
-		defer h.Release()
-		if err := h.Truncate(f.count * RecordSize); err != nil {
+		if err := l.files.Use(f.name, func(h vfs.File) error { return h.Truncate(f.count * RecordSize) }); err != nil {
 			return nil, fmt.Errorf("commitlog: cut %s: %w", f.name, err)
 		}
 	}
@@ -247,12 +219,11 @@ func (l *Log) writeFiles(disk []file, next int64, records []Record) ([]file, err
 	for len(records) > 0 {
 		n := len(disk)
 		if n == 0 || disk[n-1].count >= recordsPerFile {
-			h, err := l.files.Create(fileName(l.dir, records[0].Offset))
-			if err != nil {
+			name := fileName(l.dir, records[0].Offset)
+			if err := l.files.Create(name); err != nil {
 				return nil, fmt.Errorf("commitlog: %w", err)
 			}
-			h.Release()
-			disk = append(disk, file{name: fileName(l.dir, records[0].Offset), first: next})
+			disk = append(disk, file{name: name, first: next})
 			n++
 		}
 		f := &disk[n-1]
@@ -272,12 +243,11 @@ func (l *Log) writeRecords(f *file, records []Record) error {
 	for _, r := range records {
 		b = r.AppendTo(b)
 	}
-	h, err := l.files.Open(f.name)
+	err := l.files.Use(f.name, func(h vfs.File) error {
+		_, err := h.WriteAt(b, f.count*RecordSize)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("commitlog: %w", err)
-	}
-	defer h.Release()
-	if _, err := h.WriteAt(b, f.count*RecordSize); err != nil {
 		return fmt.Errorf("commitlog: write %s: %w", f.name, err)
 	}
 	return nil
@@ -299,8 +269,8 @@ func (l *Log) Sync() error {
 		if newest := i == len(disk)-1; !newest && f.first+f.count <= synced {
 			continue
 		}
-		if err := l.syncFile(f.name); err != nil {
-			return err
+		if err := l.files.Use(f.name, vfs.File.Sync); err != nil {
+			return fmt.Errorf("commitlog: sync: %w", err)
 		}
 	}
 	l.mu.Lock()
@@ -311,19 +281,7 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-func (l *Log) syncFile(name string) error {
-	h, err := l.files.Open(name)
-	if err != nil {
-		return fmt.Errorf("commitlog: %w", err)
-	}
-	defer h.Release()
-	if err := h.File.Sync(); err != nil {
-		return fmt.Errorf("commitlog: sync: %w", err)
-	}
-	return nil
-}
-
-// TrimHead moves the start up to p, where a batch begins, and removes the files that lie completely
+// TrimHead moves the start up to p, where a batch begins, and removes the files that are completely
 // below.
 func (l *Log) TrimHead(p ident.Position) error {
 	l.mu.Lock()
@@ -348,20 +306,14 @@ func (l *Log) TrimHead(p ident.Position) error {
 		l.mu.disk = l.mu.disk[1:]
 	}
 	l.mu.Unlock()
-	for _, name := range gone {
-		if err := l.remove(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.remove(gone...)
 }
 
 // Close closes the files.
-func (l *Log) Close() error {
+func (l *Log) Close() (err error) {
 	l.mu.RLock()
 	disk := l.mu.disk
 	l.mu.RUnlock()
-	var err error
 	for _, f := range disk {
 		err = errors.Join(err, l.files.Forget(f.name))
 	}

@@ -9,20 +9,19 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// cachedRecords is the number of the newest records that stay in memory after they were written to
-// a file: replication nearly always asks for the end.
-const cachedRecords = 32
-
-// keptRecords is the largest array of records that stays in memory after they were written to a
-// file.
-const keptRecords = 2 * cachedRecords
+const (
+	// cachedRecords is the number of the newest records that stay in memory after they were written
+	// to a file: replication nearly always asks for the end.
+	cachedRecords = 32
+	// keptRecords is the capacity of the largest array that these records stay in.
+	keptRecords = 2 * cachedRecords
+)
 
 // Log is the commit log of one partition. The zero value is an empty log in memory that begins at
 // 0. All methods may be called from any goroutine. One goroutine at a time may call Append,
 // Truncate, TruncateAtGap or Restart, and one may call Flush, Sync or TrimHead.
 type Log struct {
 	files *vfs.Cache // nil: the log is in memory only
-	fs    vfs.FS
 	dir   string
 	mu    struct {
 		sync.RWMutex
@@ -67,8 +66,8 @@ func appendEpoch(epochs []EpochEnd, r Record) []EpochEnd {
 	return append(epochs, EpochEnd{Epoch: r.Epoch, Start: start, End: r.End()})
 }
 
-// Truncate forgets the records from offset end on, where a batch begins. Above the present end it
-// does nothing.
+// Truncate drops the records from offset end on, where a batch begins. Above the present end it does
+// nothing.
 func (l *Log) Truncate(end ident.Offset) {
 	l.mu.RLock()
 	done, cut, inTail := end >= l.mu.end.Offset, int64(0), false
@@ -116,9 +115,8 @@ func (l *Log) cutLocked(cut int64, end ident.Offset, last Record, ok bool) {
 	}
 }
 
-// TruncateAtGap keeps the records that begin below floor, and further ones as long as each
-// continues the one before. It does not search in the records that it drops, because their order
-// may be wrong.
+// TruncateAtGap drops the records from the first one on that begins at or above floor and does not
+// continue its predecessor. It does not search in the dropped records, because their order may be wrong.
 func (l *Log) TruncateAtGap(floor ident.Offset) {
 	l.mu.RLock()
 	tail, from, v := slices.Clone(l.mu.tail), l.mu.tailFrom, l.viewLocked()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 var sample = Record{Epoch: 3, First: 100, Count: 2, Offset: 4096, Size: 300, CRC: 0xdeadbeef, PrevCRC: 0x01020304, TimeMS: 1700000000123}
@@ -34,7 +35,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Decode(b)
 		if err != nil {
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, errCorrupt)
 			return
 		}
 		require.Equal(t, b[:RecordSize], r.AppendTo(nil))
@@ -45,7 +46,7 @@ func FuzzDecode(f *testing.F) {
 // slice.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fs := vfs.NewMemory()
+		fs := vfstest.NewMemory()
 		require.NoError(t, fs.MkdirAll("p"))
 		files := vfs.NewCache(fs, 2)
 		l, err := Open(fs, files, "p")
@@ -175,7 +176,7 @@ func TestTruncateAtGap(t *testing.T) {
 	const records, size = recordsPerFile + 3*cachedRecords, 100
 	for _, broken := range []int64{1, 1000, recordsPerFile, recordsPerFile + 1, records - cachedRecords, records - 1} {
 		for _, flushed := range []bool{false, true} {
-			fs := vfs.NewMemory()
+			fs := vfstest.NewMemory()
 			require.NoError(t, fs.MkdirAll("p"))
 			files := vfs.NewCache(fs, 2)
 			l, err := Open(fs, files, "p")
@@ -211,7 +212,7 @@ func TestTruncateAtGap(t *testing.T) {
 // TestDamagedRecord: a lookup that needs a damaged record finds nothing. A cut there leaves a gap
 // and no wrong records.
 func TestDamagedRecord(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
 	l, err := Open(fs, vfs.NewCache(fs, 2), "p")
 	require.NoError(t, err)
@@ -234,7 +235,7 @@ func TestDamagedRecord(t *testing.T) {
 
 // TestSyncCoversAllFiles: after Sync, all files of one Flush survive a power cut.
 func TestSyncCoversAllFiles(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
 	l, err := Open(fs, vfs.NewCache(fs, 2), "p")
 	require.NoError(t, err)

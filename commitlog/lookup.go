@@ -9,7 +9,7 @@ import (
 )
 
 // Last is the newest record. It may end before End if the records up to End are lost, and it may
-// lie before Start.
+// be before Start.
 func (l *Log) Last() (Record, bool) {
 	return l.lastWhere(func(Record) bool { return true })
 }
@@ -20,7 +20,7 @@ func (l *Log) AtOffset(o ident.Offset) (Record, bool) {
 	return r, ok && o < r.End().Offset && o >= l.Start().Offset
 }
 
-// AtSequence finds the record of the batch that holds message n.
+// AtSequence finds the record of the batch with message n.
 func (l *Log) AtSequence(n ident.Sequence) (Record, bool) {
 	r, ok := l.lastWhere(func(r Record) bool { return r.First <= n })
 	return r, ok && n < r.End().Sequence && r.Offset >= l.Start().Offset
@@ -32,7 +32,7 @@ func (l *Log) AtTime(ms int64) (Record, bool) {
 	return l.firstWhere(func(r Record) bool { return r.TimeMS >= ms && r.Offset >= start })
 }
 
-// Newest returns the n-th newest record, counted from 1; the oldest one if there are fewer.
+// Newest returns the n-th newest record, counted from 1, or the oldest one if there are fewer.
 func (l *Log) Newest(n int) (Record, bool) {
 	l.mu.RLock()
 	tail := l.mu.tail
@@ -80,8 +80,8 @@ func (l *Log) Walk(from ident.Offset, visit func(Record)) bool {
 	return ok
 }
 
-// firstWhere finds the first record for which f is true; f must be monotonic: once true, it stays
-// true. The search in memory holds the lock, the search in files does not.
+// firstWhere finds the first record for which f is true; once true, f must stay true. It searches the
+// memory under the lock, and the files without it.
 func (l *Log) firstWhere(f func(Record) bool) (Record, bool) {
 	l.mu.RLock()
 	tail := l.mu.tail
@@ -142,8 +142,8 @@ func (l *Log) viewLocked() view {
 	return v
 }
 
-// search finds the first record for which f is true, v.end if there is none. It fails if a record
-// on the path of the search cannot be read.
+// search finds the first record for which f is true, or v.end. It fails if a record on the path of the
+// search cannot be read.
 func (v view) search(f func(Record) bool) (n int64, ok bool) {
 	ok = true
 	i := sort.Search(int(v.end-v.begin), func(i int) bool {
@@ -154,9 +154,9 @@ func (v view) search(f func(Record) bool) (n int64, ok bool) {
 	return v.begin + int64(i), ok
 }
 
-// cutAt returns the number of the first record at or after offset end. If the records cannot be
-// read, it returns the first number of the file that must hold that record. The index then has a
-// gap there, and lookups in the gap find nothing.
+// cutAt returns the number of the first record at or after offset end. If the records cannot be read, it
+// returns the first number of the file that must contain that record. The index then has a gap, and
+// lookups in the gap find nothing.
 func (v view) cutAt(end ident.Offset) int64 {
 	if n, ok := v.search(func(r Record) bool { return r.Offset >= end }); ok {
 		return n
@@ -170,46 +170,46 @@ func (v view) cutAt(end ident.Offset) int64 {
 	return cut
 }
 
-// readRun reads at least one record from number n on, at most to the end of its file.
-func (v view) readRun(n int64) (records []Record, ok bool) {
+// fileOf finds the file with record n; false if no file has it.
+func (v view) fileOf(n int64) (file, bool) {
 	i := sort.Search(len(v.disk), func(i int) bool { return v.disk[i].first > n }) - 1
 	if i < 0 || n >= v.end || n >= v.disk[i].first+v.disk[i].count {
-		return nil, false
+		return file{}, false
 	}
-	f := v.disk[i]
-	h, err := v.files.Open(f.name)
-	if err != nil {
-		return nil, false
-	}
-	defer h.Release()
-	b := make([]byte, min(walkRecords, f.first+f.count-n, v.end-n)*RecordSize)
-	if _, err := h.ReadAt(b, (n-f.first)*RecordSize); err != nil {
-		return nil, false
-	}
-	for ; len(b) > 0; b = b[RecordSize:] {
-		r, err := Decode(b)
-		if err != nil {
-			return records, false
-		}
-		records = append(records, r)
-	}
-	return records, true
+	return v.disk[i], true
 }
 
-func (v view) read(n int64) (Record, bool) {
-	i := sort.Search(len(v.disk), func(i int) bool { return v.disk[i].first > n }) - 1
-	if i < 0 || n >= v.end || n >= v.disk[i].first+v.disk[i].count {
+// readRun reads at least one record from number n on, at most to the end of its file.
+func (v view) readRun(n int64) (records []Record, ok bool) {
+	f, ok := v.fileOf(n)
+	if !ok {
+		return nil, false
+	}
+	b := make([]byte, min(walkRecords, f.first+f.count-n, v.end-n)*RecordSize)
+	err := v.files.Use(f.name, func(h vfs.File) error {
+		_, err := h.ReadAt(b, (n-f.first)*RecordSize)
+		return err
+	})
+	for ; err == nil && len(b) > 0; b = b[RecordSize:] {
+		var r Record
+		if r, err = Decode(b); err == nil {
+			records = append(records, r)
+		}
+	}
+	return records, err == nil
+}
+
+func (v view) read(n int64) (r Record, ok bool) {
+	f, ok := v.fileOf(n)
+	if !ok {
 		return Record{}, false
 	}
-	h, err := v.files.Open(v.disk[i].name)
-	if err != nil {
-		return Record{}, false
-	}
-	defer h.Release()
 	var b [RecordSize]byte
-	if _, err := h.ReadAt(b[:], (n-v.disk[i].first)*RecordSize); err != nil {
-		return Record{}, false
-	}
-	r, err := Decode(b[:])
+	err := v.files.Use(f.name, func(h vfs.File) (err error) {
+		if _, err = h.ReadAt(b[:], (n-f.first)*RecordSize); err == nil {
+			r, err = Decode(b[:])
+		}
+		return err
+	})
 	return r, err == nil
 }

@@ -26,9 +26,9 @@ func TestAnsweredPutIsSeen(t *testing.T) {
 		for n := range 20 {
 			seen, bytes := make(chan ident.Sequence, 1), uint64(0)
 			d := queue.NewDraft(8)
-			d.Add([]byte("next"))
-			c.nodes["n1"].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r api.PutResult) {
-				bytes = c.nodes["n1"].Stats().Topics("orders", "", false)[0].MessageBytes
+			_ = d.AddMessage(queue.Message{Body: []byte("next")})
+			c.nodes["n1"].Gateway.Publish("orders", nil, d.Draft(ident.RequestID{}), answerFunc(func(r api.PutResult) {
+				bytes = c.nodes["n1"].Stats.Topics("orders", "", false)[0].MessageBytes
 				v, _ := c.view("n1", "orders")
 				seen <- v.Partitions[0].CommittedSequence
 			}))

@@ -33,14 +33,14 @@ func benchmarkPut(b *testing.B, atLeader bool, inFlight int) {
 	if !atLeader {
 		on = map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[on]
 	}
-	p, body := c.nodes[on].Publisher(), []byte(strings.Repeat("x", 200))
+	p, body := c.nodes[on].Gateway, []byte(strings.Repeat("x", 200))
 	slots := slots(make(chan struct{}, inFlight))
 	b.ResetTimer()
 	var done sync.WaitGroup
 	for b.Loop() {
 		slots <- struct{}{}
 		d := queue.NewDraft(len(body))
-		d.Add(body)
+		_ = d.AddMessage(queue.Message{Body: body})
 		done.Add(1)
 		p.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(r api.PutResult) {
 			if r.Err != nil {

@@ -27,9 +27,17 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Broker is one broker of a cluster. Start makes one; Stop ends it gently, Close
-// abruptly. The parts stand in the order in which they come up.
+// Broker is one broker of a cluster. Start makes one; Stop ends it gently, Close abruptly. The components are in the order in
+// which they start. The exported ones implement the interfaces of the front ends (internal/api, console.Cluster), and exist
+// when Start has returned.
 type Broker struct {
+	Gateway   *gateway.Gateway
+	Admin     *admin.Admin
+	Inspector *query.Inspector
+	Directory directory
+	Console   console
+	Stats     query.Summed // of the partitions led here, for tools that add brokers up
+
 	o    Options
 	log  logrus.FieldLogger
 	self ident.Node
@@ -47,30 +55,24 @@ type Broker struct {
 	engine    *engine.Engine
 	peers     *liveness.Peers
 	directory *query.Directory
-	inspector *query.Inspector
-	gateway   *gateway.Gateway
-	hosting   *replicas.Hosting
-	admin     *admin.Admin
-	space     *maintenance.Space
-	letters   *maintenance.DeadLetters
-	idle      *maintenance.IdleChannels
+	replicas  *replicas.Local
+	work      *maintenance.Work
 
-	changed  changes
+	changed  edges
 	history  history
-	console  atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)]
+	answerer atomic.Pointer[func(ctx context.Context, question []byte) ([]byte, error)] // of the console here
 	delayed  watchDelay
 	failed   chan error // capacity 1
 	stopping atomic.Bool
 }
 
-// changes are those of the metadata that the boot counters go by.
-type changes struct {
+// edges announce changes of the metadata to the session.
+type edges struct {
 	partitions concurrency.Edge // of partitions here
 	nodes      concurrency.Edge // of brokers' permanent keys
 }
 
-// Start opens the store, registers, and serves. Edges may be opened when it
-// returns. ctx bounds the start alone.
+// Start opens the store, registers, and serves. When it returns, front ends may be opened. ctx only bounds the start.
 func Start(ctx context.Context, o Options) (*Broker, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -79,7 +81,7 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 	b := &Broker{
 		o: o, log: o.Log, self: o.Node.Name, keys: metadata.Keys{Cluster: o.Cluster},
 		tasks: concurrency.NewGroup(), dispatch: dispatch.New(o.Node.Name),
-		changed: changes{partitions: concurrency.NewEdge(), nodes: concurrency.NewEdge()}, failed: make(chan error, 1),
+		changed: edges{partitions: concurrency.NewEdge(), nodes: concurrency.NewEdge()}, failed: make(chan error, 1),
 	}
 	b.catalog = catalog.New(b.keys, b.log)
 	if err := b.start(ctx); err != nil {
@@ -89,31 +91,28 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 	return b, nil
 }
 
-// start is the order in which a broker comes up; Close undoes it backwards.
+// start starts the components in their order; Close undoes it in reverse.
 func (b *Broker) start(ctx context.Context) error {
-	// 1. Is this broker's name free, and is this data path the one that the cluster has on record
-	// of it, or a restored one?
+	// 1. The name: no other broker may have it. The data path may be older than what the cluster has of this broker.
 	restored, err := b.takeName(ctx)
 	if err != nil {
 		return err
 	}
-	// 2. The disk. Only when it is opened does the path count as started: a crash before
-	// asks the same question again.
+	// 2. The disk. The start counts only when it is open: after a crash before, the next start checks step 1 again.
 	if err := b.openStore(restored); err != nil {
 		return err
 	}
 	if err := b.session.Announce(ctx); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
-	if err := b.session.CheckLevel(ctx); err != nil { // it may have been raised until now, not from now on
+	if err := b.session.CheckLevel(ctx); err != nil { // it may have been raised before Announce, not after
 		return err
 	}
 	// 3. The incarnation of this run.
 	if err := b.register(ctx); err != nil {
 		return err
 	}
-	// 4. The connections to other brokers, and the parts, from the ground up. Nothing comes
-	// in before all are there.
+	// 4. The connections to other brokers, and the components. Nothing is received before all of them exist.
 	b.rpc = rpc.New(rpc.Options{
 		Self:   rpc.Hello{Cluster: b.o.Cluster, Node: b.self, Incarnation: b.session.Incarnation()},
 		Listen: b.o.Listen, Handler: b.dispatch, TLS: b.o.TLS, Token: b.o.Token, Times: b.o.RPC, Dial: b.o.Dial, Log: b.log,
@@ -122,24 +121,19 @@ func (b *Broker) start(ctx context.Context) error {
 			return r.Incarnation
 		},
 	})
-	b.o.Metrics.Gauge("rpc_connections", func() float64 {
-		return float64(b.rpc.Counters().Accepted.Admitted)
-	})
-	b.o.Metrics.Gauge("rpc_handshakes", func() float64 {
-		return float64(b.rpc.Counters().Accepted.Waiting)
-	})
-	b.o.Metrics.Counter("rpc_refused_connections_total", func() float64 {
-		c := b.rpc.Counters().Accepted
-		return float64(c.Displaced + c.Refused)
-	})
-	b.o.Metrics.Counter("rpc_corrupt_connections_total", func() float64 {
-		return float64(b.rpc.Counters().Corrupt)
+	b.o.Metrics.Source([]string{
+		"rpc_connections", "rpc_handshakes", "rpc_refused_connections_total", "rpc_corrupt_connections_total",
+	}, func(emit metrics.Emit) {
+		c := b.rpc.Counters()
+		emit("rpc_connections", float64(c.Accepted.Admitted))
+		emit("rpc_handshakes", float64(c.Accepted.Waiting))
+		emit("rpc_refused_connections_total", float64(c.Accepted.Displaced+c.Accepted.Refused))
+		emit("rpc_corrupt_connections_total", float64(c.Corrupt))
 	})
 	b.makeEngine()
-	components := b.makeComponents()
-	b.dispatch.Open(b.rpc, components)
+	b.dispatch.Open(b.rpc, b.makeComponents())
 	// 5. The goroutines that drive them.
-	b.drive(components.Repair)
+	b.drive()
 	if err := b.awaitCatalog(ctx); err != nil {
 		return err
 	}
@@ -147,13 +141,10 @@ func (b *Broker) start(ctx context.Context) error {
 	return nil
 }
 
-// register takes an incarnation. The metadata has answered from here on: a leader that
-// never reaches its replicas has a fence too.
+// register takes an incarnation. The contact begins before: a leader that never reaches its replicas is fenced too.
 func (b *Broker) register(ctx context.Context) error {
 	b.contact = session.NewContact(b.session)
-	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 {
-		return b.contact.Unheard().Seconds()
-	})
+	b.o.Metrics.Gauge("metadata_unheard_seconds", func() float64 { return b.contact.Unheard().Seconds() })
 	if err := b.session.Register(ctx); err != nil {
 		return err
 	}
@@ -165,9 +156,10 @@ func (b *Broker) register(ctx context.Context) error {
 func (b *Broker) takeName(ctx context.Context) (restored bool, err error) {
 	file := b.o.NodeFile
 	if file == nil {
-		if file, err = nodefile.Open(b.o.FS, b.o.Dir, b.o.Cluster, b.self); err != nil {
-			return false, err
-		}
+		file, err = nodefile.Open(b.o.FS, b.o.Dir, b.o.Cluster, b.self)
+	}
+	if err != nil {
+		return false, err
 	}
 	b.session = session.New(session.Options{
 		Store: b.o.Meta, Keys: b.keys, Node: b.o.Node, File: file, TTL: b.o.SessionTTL,

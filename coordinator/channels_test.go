@@ -27,7 +27,7 @@ func (c *cluster) do(on, verb, topic, channel string, args map[string]string) {
 // putMessage publishes one message as it is and waits for its answer.
 func (c *cluster) putMessage(on, topic string, key []byte, m queue.Message) api.MessageID {
 	c.t.Helper()
-	p := c.nodes[on].Publisher()
+	p := c.nodes[on].Gateway
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(m.Body)))
 	d := queue.NewDraft(len(m.Body))
 	require.NoError(c.t, d.AddMessage(m))
@@ -60,7 +60,7 @@ func (c *cluster) open(on string, r api.SubscribeRequest, ready int) *consumer {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	r.Client = func() api.ClientStats { return api.ClientStats{} }
-	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, r)
+	sub, err := c.nodes[on].Gateway.Subscribe(ctx, r)
 	require.NoError(c.t, err)
 	sub.SetReady(ready)
 	return &consumer{c: c, sub: sub}
@@ -96,7 +96,7 @@ func TestSubscriptionsReposition(t *testing.T) {
 		third := c.open("n3", api.SubscribeRequest{Topic: "orders", Channel: "audit", Partition: partition, From: "7", Reposition: true}, 100)
 		require.Equal(t, "m7", string(third.next().Message.Body))
 		third.sub.Close(true)
-		_, err := c.nodes["n3"].Subscribers().Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "new", Partition: 1 - partition, From: "7", Reposition: true, Client: func() api.ClientStats { return api.ClientStats{} }})
+		_, err := c.nodes["n3"].Gateway.Subscribe(t.Context(), api.SubscribeRequest{Topic: "orders", Channel: "new", Partition: 1 - partition, From: "7", Reposition: true, Client: func() api.ClientStats { return api.ClientStats{} }})
 		require.ErrorContains(t, err, fmt.Sprintf("7 is a sequence beyond the end of partition %d (0)", 1-partition))
 		views, err := c.nodes["n3"].ChannelViews("orders")
 		require.NoError(t, err)
@@ -146,7 +146,7 @@ func bodies(d []api.Delivery) (out []string) {
 // stats adds up the reports of all leaders about a channel.
 func (c *cluster) stats(topic, channel string) (sum api.ChannelStats, found bool) {
 	for _, b := range c.nodes {
-		for _, t := range b.Stats().Topics(topic, channel, false) {
+		for _, t := range b.Stats.Topics(topic, channel, false) {
 			for _, s := range t.Channels {
 				found = true
 				sum.Depth += s.Depth

@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -22,6 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 	"github.com/sirupsen/logrus"
@@ -38,19 +42,19 @@ const patience = wait.Limit
 // memory file system for each broker, pipes between them.
 type cluster struct {
 	t     testing.TB
-	meta  *metadata.Memory
+	meta  *metadatatest.Memory
 	log   *logrus.Logger
 	size  int
-	disks map[string]*vfs.Memory
-	nodes map[string]*coordinator.Broker
+	disks map[string]*vfstest.Memory
+	nodes map[string]*broker
 
-	sessions       map[string]*metadata.Memory // each broker's way to the metadata
-	segmentBytes   int64                       // 0 = the default
-	level          int                         // feature level of the builds that are started; 0 = this build's
-	minFree        int64                       // of every disk
-	maxDisk        int64                       // for the logs of every broker; 0 = any
-	tombstoneGrace time.Duration               // how long the tombstones of deleted topics stay; 0 = the default
-	deleteGrace    time.Duration               // how long a deleted topic can be undeleted; 0 = it cannot
+	sessions       map[string]*metadatatest.Memory // each broker's way to the metadata
+	segmentBytes   int64                           // 0 = the default
+	level          int                             // feature level of the builds that are started; 0 = this build's
+	minFree        int64                           // of every disk
+	maxDisk        int64                           // for the logs of every broker; 0 = any
+	tombstoneGrace time.Duration                   // how long the tombstones of deleted topics stay; 0 = the default
+	deleteGrace    time.Duration                   // how long a deleted topic can be undeleted; 0 = it cannot
 	deleteEarly    bool
 	trashGrace     time.Duration // how long the files of deleted topics stay; 0 = the default
 	recount        time.Duration // how often the boot counter is raised; 0 = the default
@@ -61,7 +65,7 @@ type cluster struct {
 	mayPublish     func(user, topic string) bool
 	noSync         bool                // durability "replicated"
 	durability     metadata.Durability // of new topics; "" = the default
-	hook           vfs.Hook            // sees the calls to every disk; nil = none
+	hook           vfstest.Hook        // sees the calls to every disk; nil = none
 	members        *members            // of the metadata store; nil = the brokers embed none
 	events         map[string]*events.Recorder
 	metrics        *metrics.Recorder // of all brokers; nil = none
@@ -75,15 +79,32 @@ type cluster struct {
 	wrap func(name string, s metadata.Store) metadata.Store // the metadata as a broker sees it; nil = as it is
 }
 
+// broker is a broker with the methods of its components.
+type broker struct {
+	*coordinator.Broker
+	operations
+	api.Directory
+	api.Inspector
+}
+
+type operations interface {
+	api.Admin
+	api.Planner
+	api.Channels
+	api.Tracer
+	api.Recovery
+	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
+}
+
 func newCluster(t *testing.T, size int) *cluster { return newClusterOf(t, cluster{size: size}) }
 
 // newClusterOf starts a cluster with settings of its own.
 func newClusterOf(t testing.TB, o cluster) *cluster {
 	size := o.size
 	c := &cluster{
-		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: cmp.Or(o.level, metadata.Level), tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*metadata.Memory{}, mu: &sync.Mutex{},
-		t: t, meta: metadata.NewMemory(), log: logrus.New(), size: size,
-		disks: map[string]*vfs.Memory{}, nodes: map[string]*coordinator.Broker{},
+		wrap: o.wrap, rpc: o.rpc, limits: o.limits, note: o.note, mayPublish: o.mayPublish, net: newNetwork(), segmentBytes: o.segmentBytes, minFree: o.minFree, maxDisk: o.maxDisk, recount: o.recount, hold: cmp.Or(o.hold, 20*time.Second), topicDefaults: o.topicDefaults, linger: o.linger, catchUpRate: o.catchUpRate, noSync: o.noSync, durability: cmp.Or(o.durability, durabilityOf(o.noSync)), level: cmp.Or(o.level, metadata.Level), tombstoneGrace: o.tombstoneGrace, trashGrace: o.trashGrace, deleteGrace: o.deleteGrace, deleteEarly: o.deleteEarly, hook: o.hook, members: o.members, events: o.events, metrics: o.metrics, sessions: map[string]*metadatatest.Memory{}, mu: &sync.Mutex{},
+		t: t, meta: metadatatest.NewMemory(), log: logrus.New(), size: size,
+		disks: map[string]*vfstest.Memory{}, nodes: map[string]*broker{},
 	}
 	c.log.SetOutput(io.Discard)
 	if os.Getenv("LOCKSTEP_TEST_LOG") != "" {
@@ -99,7 +120,7 @@ func newClusterOf(t testing.TB, o cluster) *cluster {
 	var starts sync.WaitGroup
 	var mu sync.Mutex
 	for i := range size {
-		c.disks[fmt.Sprintf("n%d", i+1)] = vfs.NewMemory()
+		c.disks[fmt.Sprintf("n%d", i+1)] = vfstest.NewMemory()
 	}
 	for name := range c.disks {
 		starts.Go(func() {
@@ -114,14 +135,14 @@ func newClusterOf(t testing.TB, o cluster) *cluster {
 }
 
 // launch starts a broker on its disk.
-func (c *cluster) launch(name string) *coordinator.Broker {
+func (c *cluster) launch(name string) *broker {
 	b, err := c.tryLaunch(name)
 	require.NoError(c.t, err)
 	return b
 }
 
 // tryLaunch is launch where it may fail.
-func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
+func (c *cluster) tryLaunch(name string) (*broker, error) {
 	session := c.meta.Session()
 	var seen metadata.Store = session
 	if c.wrap != nil {
@@ -132,16 +153,25 @@ func (c *cluster) tryLaunch(name string) (*coordinator.Broker, error) {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var beside coordinator.Members
+	var beside metadata.Members
 	if c.members != nil {
 		beside = member{c.members, name}
 	}
-	return coordinator.Start(ctx, coordinator.Options{
+	b, err := coordinator.Start(ctx, coordinator.Options{
 		Cluster: "test", Node: metadata.NodeState{Name: ident.Node(name), BroadcastAddress: "127.0.0.1", HTTPPort: 1000 + int(name[len(name)-1]), Build: "9.8.7", Level: c.level},
-		SegmentBytes: c.segmentBytes, MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, JournalBytes: 256 << 10,
+		SegmentBytes: c.segmentBytes, JournalBytes: 256 << 10,
 		FS: c.fs(name), Dir: "/data", BootID: "boot", Meta: seen, Members: beside, Listen: c.net.listen(name), Dial: c.net.dialer(name),
-		ReplicationFactor: c.size, RecountEvery: c.recount, TombstoneGrace: c.tombstoneGrace, DeleteGrace: c.deleteGrace, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace, RepeatFor: time.Millisecond, Hold: c.hold, TopicDefaults: c.topicDefaults, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Durability: c.durability, Limits: c.limits, NoteCreation: c.note, MayPublish: c.mayPublish, Replica: replica.Options{Check: true}, RPC: c.rpc, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
+		Topics: admin.Defaults{ReplicationFactor: c.size, Durability: c.durability, Hold: c.hold, DeleteGrace: c.deleteGrace, ByName: c.topicDefaults},
+		Maintenance: maintenance.Settings{
+			MinFreeBytes: c.minFree, MaxDiskBytes: c.maxDisk, RepeatFor: time.Millisecond, DeleteEarly: c.deleteEarly, TrashGrace: c.trashGrace,
+			TombstoneGrace: c.tombstoneGrace, MayPublish: c.mayPublish,
+		},
+		RecountEvery: c.recount, Linger: c.linger, CatchUpRate: c.catchUpRate, NoSync: c.noSync, Limits: c.limits, NoteCreation: c.note, Replica: replica.Options{Check: true}, RPC: c.rpc, Events: c.events[name], Metrics: c.metrics, Log: c.log.WithField("on", name),
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &broker{b, b.Admin, b.Directory, b.Inspector}, nil
 }
 
 // fs is a broker's disk as the broker sees it. Names begin with the broker's.
@@ -149,7 +179,7 @@ func (c *cluster) fs(name string) vfs.FS {
 	if c.hook == nil {
 		return c.disks[name]
 	}
-	return vfs.Wrap(c.disks[name], func(op vfs.Op) error {
+	return vfstest.Wrap(c.disks[name], func(op vfstest.Op) error {
 		op.Name = name + op.Name
 		return c.hook(op)
 	})
@@ -167,7 +197,7 @@ func (c *cluster) kill(name string) {
 // wipe gives a dead broker another disk. It also ends the registration of the broker,
 // because no other data path may take the name over before.
 func (c *cluster) wipe(name string) {
-	c.disks[name] = vfs.NewMemory()
+	c.disks[name] = vfstest.NewMemory()
 	e, err := c.meta.Get(context.Background(), metadata.Keys{Cluster: "test"}.Live(ident.Node(name)))
 	if err == nil {
 		c.meta.Expire(e.Lease)
@@ -241,14 +271,14 @@ func (a answers) Answer(r api.PutResult) { a <- r }
 // put publishes one message on a broker and waits for its answer.
 func (c *cluster) put(on, topic, body string) error {
 	c.t.Helper()
-	p := c.nodes[on].Publisher()
+	p := c.nodes[on].Gateway
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := p.Admit(ctx, topic, len(body)); err != nil {
 		return err
 	}
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	a := make(answers, 1)
 	p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
 	select {
@@ -313,7 +343,7 @@ func (c *cluster) drain(on, topic string, want int) map[string]int {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	sub, err := c.nodes[on].Subscribers().Subscribe(ctx, api.SubscribeRequest{
+	sub, err := c.nodes[on].Gateway.Subscribe(ctx, api.SubscribeRequest{
 		Topic: topic, Channel: "drain", Partition: -1, Client: func() api.ClientStats { return api.ClientStats{} },
 	})
 	require.NoError(c.t, err)

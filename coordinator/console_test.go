@@ -26,7 +26,7 @@ func consolesOf(t *testing.T, c *cluster, step time.Duration) map[string]*consol
 	var running sync.WaitGroup
 	out := map[string]*console.Console{}
 	for name, b := range c.nodes {
-		x := console.New(console.Options{Cluster: b, Events: c.events[name], Started: time.Now(), Step: step})
+		x := console.New(console.Options{Cluster: b.Console, Events: c.events[name], Started: time.Now(), Step: step})
 		b.AnswerConsole(x.Answer)
 		running.Go(func() { x.Keep(ctx) })
 		out[name] = x
@@ -120,7 +120,7 @@ func TestConsoleOfACluster(t *testing.T) {
 		for _, m := range part.Members {
 			if string(m.Broker) == leader {
 				require.False(t, m.Alive || m.InSync)
-				require.Nil(t, m.EndOffset, "a dead broker's end is unknown")
+				require.Nil(t, m.ReplicaSample, "a dead broker's end is unknown")
 			}
 		}
 		dead, err := x.Broker(ctx, ident.Node(leader))
@@ -146,7 +146,7 @@ func TestConsoleOfACluster(t *testing.T) {
 
 func allEqual(members []console.Member) bool {
 	for _, m := range members {
-		if m.EndOffset == nil || *m.EndOffset != *members[0].EndOffset || m.LagBytes == nil || *m.LagBytes != 0 {
+		if m.ReplicaSample == nil || members[0].ReplicaSample == nil || m.End != members[0].End || m.LagBytes == nil || *m.LagBytes != 0 {
 			return false
 		}
 	}
@@ -172,16 +172,16 @@ func TestViewIsMadeAnewAfterAChange(t *testing.T) {
 		leader := c.leader("orders")
 		at := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		same := func() bool {
-			a, b := c.nodes[at].View(), c.nodes[at].View()
+			a, b := c.nodes[at].Console.View(), c.nodes[at].Console.View()
 			return len(a.Topics) == 1 && len(b.Topics) == 1 && &a.Topics[0] == &b.Topics[0]
 		}
 		c.eventually(same, "the view is made anew without a change")
 		c.kill(leader)
 		c.eventually(func() bool {
-			v := c.nodes[at].View()
+			v := c.nodes[at].Console.View()
 			return v.Topics[0].Partitions[0].Leader != ident.Node(leader)
 		}, "the view has the old leader")
 		require.NoError(t, c.put(at, "payments", "m1"))
-		c.eventually(func() bool { return len(c.nodes[at].View().Topics) == 2 }, "the view has no new topic")
+		c.eventually(func() bool { return len(c.nodes[at].Console.View().Topics) == 2 }, "the view has no new topic")
 	})
 }

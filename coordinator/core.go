@@ -3,93 +3,54 @@ package coordinator
 import (
 	"context"
 
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// core is the broker as the gateway uses it: gateway.Core. Puts go to the engine without a
-// detour (Propose, Flush). The methods of this file that others use as well are the
-// Broker's own.
+// core implements gateway.Core. Puts go straight to the engine (Propose, Flush).
 type core struct {
 	*Broker
 	*engine.Engine
+	*admin.Channels // nil until makeComponents has made them
 }
-
-// Self is this broker's name.
-func (b *Broker) Self() ident.Node { return b.self }
-
-// Incarnation is that of the newest registration. It is kept while that is gone:
-// request ids carry it, and two brokers must never use the same.
-func (b *Broker) Incarnation() ident.Incarnation { return b.session.Newest() }
 
 // Topic finds a topic in the watched metadata.
-func (b core) Topic(name string) (gateway.Topic, bool) {
-	t, ok := b.catalog.Topic(name)
-	if !ok {
-		return gateway.Topic{}, false
-	}
-	return topicOf(name, t), true
-}
-
-func topicOf(name string, t metadata.TopicState) gateway.Topic {
+func (c *core) Topic(name string) (gateway.Topic, bool) {
+	t, ok := c.catalog.Topic(name)
 	return gateway.Topic{
-		Name: name, ID: t.ID, Partitions: t.Partitions, Paused: t.Paused, Ordered: t.Ordered,
-		Options: t.Options,
-	}
+		Name: name, ID: t.ID, Partitions: t.Partitions, Ordered: t.Ordered, Options: t.Options,
+	}, ok
 }
 
-// EnsureTopic finds a topic, or makes it with the defaults if that is allowed.
-func (b core) EnsureTopic(ctx context.Context, name string) (gateway.Topic, error) {
-	t, err := b.admin.Topics.Ensure(ctx, name)
-	if err != nil {
-		return gateway.Topic{}, err
-	}
-	return topicOf(name, t), nil
+// EnsureTopic finds a topic, or creates it with the defaults if that is allowed.
+func (c *core) EnsureTopic(ctx context.Context, name string) error {
+	return c.Admin.Topics.Ensure(ctx, name)
 }
 
 // Leader is the live leader of a partition.
-func (b core) Leader(p ident.Partition) (gateway.Leadership, bool) {
-	l, ok := b.directory.Leader(p)
-	return gateway.Leadership(l), ok
+func (c *core) Leader(p ident.Partition) (gateway.Leadership, bool) {
+	return c.directory.Leader(p)
 }
 
 // Leads reports whether this broker serves the partition now.
-func (b core) Leads(id ident.Partition) bool {
-	p, ok := b.engine.Partition(id)
+func (c *core) Leads(id ident.Partition) bool {
+	p, ok := c.engine.Partition(id)
 	return ok && p.Leading()
 }
 
-// Queue is the channels of a replica hosted here.
-func (b core) Queue(id ident.Partition) (*nsqd.Partition, bool) {
-	p, ok := b.engine.Partition(id)
+// Queue returns the channels of a replica on this broker.
+func (c *core) Queue(id ident.Partition) (*nsqd.Partition, bool) {
+	p, ok := c.engine.Partition(id)
 	if !ok {
 		return nil, false
 	}
 	return p.Queue(), true
 }
 
-// Changed is closed at the next change of metadata, leadership or peers.
-func (b *Broker) Changed() <-chan struct{} { return b.catalog.Changed() }
-
-// CreateChannel makes a channel exist, with its position at every leader.
-func (b core) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
-	return b.admin.Channels.Create(ctx, topic, channel, from, ordered)
-}
-
 // Filter is the filter in a channel's key.
-func (b core) Filter(t ident.TopicID, channel string) string {
-	return b.catalog.Channels(t)[channel].Policy.Filter
-}
-
-// ChannelMissing has the next CreateChannel ask the leaders again.
-func (b core) ChannelMissing(t ident.TopicID, channel string) {
-	b.admin.Channels.Missing(t, channel)
-}
-
-// RepositionChannel makes a channel exist, and moves it where it has no consumers.
-func (b core) RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
-	return b.admin.Channels.Reposition(ctx, topic, channel, from, partition, ordered)
+func (c *core) Filter(t ident.TopicID, channel string) string {
+	return c.catalog.Channels(t)[channel].Policy.Filter
 }

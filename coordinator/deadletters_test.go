@@ -478,7 +478,7 @@ func TestAPolicyActsWithTheRightsOfItsOwner(t *testing.T) {
 		}
 		held := func() (all []api.HeldPolicy) {
 			for _, b := range c.nodes {
-				all = append(all, b.Faults().HeldPolicies...)
+				all = append(all, b.Console.Faults().HeldPolicies...)
 			}
 			return all
 		}

@@ -19,7 +19,7 @@ import (
 // none tries again, at whatever broker.
 func (c *cluster) publishID(on, topic, id string) api.PutResult {
 	c.t.Helper()
-	p := c.nodes[on].Publisher()
+	p := c.nodes[on].Gateway
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(id)))
 	d := queue.NewDraft(len(id))
 	require.NoError(c.t, d.AddMessage(queue.Message{Body: []byte(id), Identity: queue.IdentityOf([]byte(id))}))
@@ -43,7 +43,7 @@ func (c *cluster) again(topic, id string, first api.PutResult, what string) {
 // publishKeyed publishes messages together, with a key (nil: none), and waits for the answer.
 func (c *cluster) publishKeyed(on, topic string, key []byte, messages ...queue.Message) api.PutResult {
 	c.t.Helper()
-	p, d := c.nodes[on].Publisher(), queue.NewDraft(0)
+	p, d := c.nodes[on].Gateway, queue.NewDraft(0)
 	for _, m := range messages {
 		require.NoError(c.t, d.AddMessage(m))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // syncCounter counts the syncs of the journals, by broker.
@@ -21,16 +21,16 @@ type syncCounter struct {
 func newSyncCounter() *syncCounter { return &syncCounter{of: map[string]int{}} }
 
 // before counts, and calls another hook then.
-func (s *syncCounter) before(next vfs.Hook) vfs.Hook {
-	return func(op vfs.Op) error {
+func (s *syncCounter) before(next vfstest.Hook) vfstest.Hook {
+	return func(op vfstest.Op) error {
 		_ = s.hook(op)
 		return next(op)
 	}
 }
 
-func (s *syncCounter) hook(op vfs.Op) error {
+func (s *syncCounter) hook(op vfstest.Op) error {
 	broker, file, _ := strings.Cut(op.Name, "/")
-	if op.Call == vfs.CallSync && strings.Contains(file, "/journal/") && !strings.HasSuffix(file, "acknowledged") {
+	if op.Call == vfstest.CallSync && strings.Contains(file, "/journal/") && !strings.HasSuffix(file, "acknowledged") {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.of[broker]++

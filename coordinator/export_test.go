@@ -1,9 +1,8 @@
 package coordinator
 
 import (
-	"context"
-
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -12,27 +11,27 @@ import (
 
 // The methods of this file let tests use a broker as its gateway does (core).
 
+func (b *Broker) core() *core { return &core{b, b.engine, b.Admin.Channels} }
+
 // Topic finds a topic.
-func (b *Broker) Topic(name string) (gateway.Topic, bool) { return core{b, b.engine}.Topic(name) }
+func (b *Broker) Topic(name string) (gateway.Topic, bool) { return b.core().Topic(name) }
+
+// Paused reports whether the catalog has a topic as paused.
+func (b *Broker) Paused(topic string) bool { t, _ := b.catalog.Topic(topic); return t.Paused }
 
 // Leads reports whether the broker serves a partition.
-func (b *Broker) Leads(p ident.Partition) bool { return core{b, b.engine}.Leads(p) }
+func (b *Broker) Leads(p ident.Partition) bool { return b.core().Leads(p) }
 
 // Queue is the channels of a replica.
-func (b *Broker) Queue(p ident.Partition) (*nsqd.Partition, bool) { return core{b, b.engine}.Queue(p) }
+func (b *Broker) Queue(p ident.Partition) (*nsqd.Partition, bool) { return b.core().Queue(p) }
 
 // ProposePut submits a put.
-func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c gateway.Completer) {
-	core{b, b.engine}.Propose(p, d, c)
+func (b *Broker) ProposePut(p ident.Partition, d queue.Draft, c replica.Completer) {
+	b.engine.Propose(p, d, c)
 }
 
 // FlushPuts writes the data that ProposePut has queued.
-func (b *Broker) FlushPuts() { core{b, b.engine}.Flush() }
-
-// CreateChannel makes a channel exist.
-func (b *Broker) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
-	return core{b, b.engine}.CreateChannel(ctx, topic, channel, from, ordered)
-}
+func (b *Broker) FlushPuts() { b.engine.Flush() }
 
 // Led is the statistics of the partitions led here, with all their clients.
-func (b *Broker) Led() api.Stats { return b.inspector }
+func (b *Broker) Led() api.Stats { return b.Inspector }

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,8 +22,8 @@ func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 		var broken atomic.Value
 		broken.Store("nobody")
 		errDisk := errors.New("input/output error")
-		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-			if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfstest.Op) error {
+			if op.Call == vfstest.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
 				return errDisk
 			}
 			return nil
@@ -44,7 +44,7 @@ func TestFailedSyncOfTheLeaderIsAChangeOfLeader(t *testing.T) {
 		case <-time.After(patience):
 			require.FailNow(t, "the broker does not say that it failed")
 		}
-		require.Error(t, c.nodes[leader].Stats().Health())
+		require.Error(t, c.nodes[leader].Stats.Health())
 		require.Error(t, c.nodes[leader].Ready())
 		survivor := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[leader]
 		require.NoError(t, c.put(survivor, "orders", "m2"))
@@ -66,8 +66,8 @@ func TestFailedStoreOfALeaderWithoutMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Value
 		broken.Store("nobody")
-		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-			if op.Call == vfs.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfstest.Op) error {
+			if op.Call == vfstest.CallSync && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
 				return errors.New("input/output error")
 			}
 			return nil
@@ -89,8 +89,8 @@ func TestStoppedStoreIsNoticedWithoutAPut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
-		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-			if broken.Load() && op.Call == vfs.CallSyncDir && strings.HasPrefix(op.Name, "n2/") {
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfstest.Op) error {
+			if broken.Load() && op.Call == vfstest.CallSyncDir && strings.HasPrefix(op.Name, "n2/") {
 				return errors.New("input/output error")
 			}
 			return nil
@@ -113,8 +113,8 @@ func TestFullDiskEndsNoBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
-		c := newClusterOf(t, cluster{size: 3, hook: func(op vfs.Op) error {
-			if full.Load() && op.Call == vfs.CallWrite && strings.HasPrefix(op.Name, "n2/") && strings.HasSuffix(op.Name, ".tmp") {
+		c := newClusterOf(t, cluster{size: 3, hook: func(op vfstest.Op) error {
+			if full.Load() && op.Call == vfstest.CallWrite && strings.HasPrefix(op.Name, "n2/") && strings.HasSuffix(op.Name, ".tmp") {
 				return syscall.ENOSPC
 			}
 			return nil
@@ -146,8 +146,8 @@ func TestWritesThatFailWithFreeSpace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var broken atomic.Value
 				broken.Store("nobody")
-				c := newClusterOf(t, cluster{size: 3, minFree: diskReserve, hook: func(op vfs.Op) error {
-					changes := op.Call == vfs.CallWrite || op.Call == vfs.CallCreate || op.Call == vfs.CallRename
+				c := newClusterOf(t, cluster{size: 3, minFree: diskReserve, hook: func(op vfstest.Op) error {
+					changes := op.Call == vfstest.CallWrite || op.Call == vfstest.CallCreate || op.Call == vfstest.CallRename
 					if changes && strings.HasPrefix(op.Name, broken.Load().(string)+"/") {
 						return reason
 					}
@@ -186,7 +186,7 @@ func TestANodeFileThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
 		var refused atomic.Int32
-		c := newClusterOf(t, cluster{size: 3, recount: time.Second, hook: func(op vfs.Op) error {
+		c := newClusterOf(t, cluster{size: 3, recount: time.Second, hook: func(op vfstest.Op) error {
 			if full.Load() && strings.HasPrefix(op.Name, "n2/") && strings.Contains(op.Name, "node.json") {
 				refused.Add(1)
 				return syscall.ENOSPC

@@ -148,14 +148,14 @@ func TestFiltersAreChecked(t *testing.T) {
 		require.Equal(t, []api.ChannelView{{Channel: "europe", Filter: "tag=a"}}, views)
 
 		r := api.SubscribeRequest{Topic: "orders", Channel: "europe", Partition: -1, Filter: "tag=b", Client: func() api.ClientStats { return api.ClientStats{} }}
-		_, err = c.nodes["n1"].Subscribers().Subscribe(t.Context(), r)
+		_, err = c.nodes["n1"].Gateway.Subscribe(t.Context(), r)
 		require.ErrorIs(t, err, api.ErrFilter)
 		r.Filter = "tag=a"
-		sub, err := c.nodes["n1"].Subscribers().Subscribe(t.Context(), r)
+		sub, err := c.nodes["n1"].Gateway.Subscribe(t.Context(), r)
 		require.NoError(t, err)
 		sub.Close(true)
 		r.Channel = "unknown"
-		_, err = c.nodes["n1"].Subscribers().Subscribe(t.Context(), r)
+		_, err = c.nodes["n1"].Gateway.Subscribe(t.Context(), r)
 		require.ErrorIs(t, err, api.ErrFilter)
 		views, _ = c.nodes["n1"].ChannelViews("orders")
 		require.Len(t, views, 1, "a refused SUB makes no channel")

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +28,7 @@ const failover = 4 * time.Second
 // The node file answers, for goroutines that wait for its mutex would stop the bubble's time.
 func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	t.Parallel()
-	hungDisks(t, func(t *testing.T, noSync, atLeader bool, hangs []vfs.Call) {
+	hungDisks(t, func(t *testing.T, noSync, atLeader bool, hangs []vfstest.Call) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHungDisk(hangs...)
 			d.spares = "node.json"
@@ -39,15 +39,15 @@ func TestLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 
 // hungDisks runs a test with disks that hang in different calls. atLeader: the put that meets the
 // hang comes from the leader's own client.
-func hungDisks(t *testing.T, test func(t *testing.T, noSync, atLeader bool, hangs []vfs.Call)) {
+func hungDisks(t *testing.T, test func(t *testing.T, noSync, atLeader bool, hangs []vfstest.Call)) {
 	for _, c := range []struct {
 		name   string
 		noSync bool
-		hangs  []vfs.Call
+		hangs  []vfstest.Call
 	}{
-		{"sync", false, []vfs.Call{vfs.CallSync}},
-		{"sync, its writes hang too", false, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
-		{"replicated", true, []vfs.Call{vfs.CallSync, vfs.CallWrite}},
+		{"sync", false, []vfstest.Call{vfstest.CallSync}},
+		{"sync, its writes hang too", false, []vfstest.Call{vfstest.CallSync, vfstest.CallWrite}},
+		{"replicated", true, []vfstest.Call{vfstest.CallSync, vfstest.CallWrite}},
 	} {
 		for _, client := range []string{"of another broker", "of the leader"} {
 			t.Run(c.name+", client "+client, func(t *testing.T) {
@@ -87,13 +87,13 @@ func testHungDisk(t *testing.T, noSync, atLeader bool, d *hungDisk, within time.
 	require.NotEqual(t, leader, c.leader("orders"))
 	require.False(t, c.leads(leader, "orders"))
 	for _, at := range []string{other, leader} {
-		c.eventually(func() bool { return saidToHang(c.nodes[at].View(), leader) }, "%s does not say that %s hangs", at, leader)
+		c.eventually(func() bool { return saidToHang(c.nodes[at].Console.View(), leader) }, "%s does not say that %s hangs", at, leader)
 	}
 	d.back()
 	c.whole("orders")
 	c.whole("idle")
 	require.NoError(t, c.nodes[leader].Ready())
-	require.False(t, saidToHang(c.nodes[other].View(), leader), "it goes on")
+	require.False(t, saidToHang(c.nodes[other].Console.View(), leader), "it goes on")
 	require.NoError(t, c.put(leader, "orders", "m2"))
 	for got := map[string]int{}; got["m2"] == 0; {
 		for body := range c.drain(leader, "orders", 1) {
@@ -109,7 +109,7 @@ func saidToHang(v api.ClusterView, broker string) bool {
 
 // hungDisk is a hook under which calls of one broker's disk do not return.
 type hungDisk struct {
-	calls  []vfs.Call
+	calls  []vfstest.Call
 	spares string // a part of the names of files that answer; "" = none
 	broker atomic.Pointer[string]
 	some   atomic.Bool
@@ -117,7 +117,7 @@ type hungDisk struct {
 	back   func() // the disk answers again
 }
 
-func newHungDisk(calls ...vfs.Call) *hungDisk {
+func newHungDisk(calls ...vfstest.Call) *hungDisk {
 	d := &hungDisk{calls: calls, wakes: make(chan struct{})}
 	d.back = sync.OnceFunc(func() { d.broker.Store(nil); close(d.wakes) })
 	return d
@@ -129,7 +129,7 @@ func (d *hungDisk) hang(broker string) { d.broker.Store(&broker) }
 // met reports whether a call hangs, or has.
 func (d *hungDisk) met() bool { return d.some.Load() }
 
-func (d *hungDisk) hook(op vfs.Op) error {
+func (d *hungDisk) hook(op vfstest.Op) error {
 	broker := d.broker.Load()
 	if broker == nil || !strings.HasPrefix(op.Name, *broker) || d.spares != "" && strings.Contains(op.Name, d.spares) {
 		return nil
@@ -158,8 +158,8 @@ func TestLeaderWhoseCoreLoopHangsIsReplaced(t *testing.T) {
 		back := sync.OnceFunc(func() { close(wakes) })
 		t.Cleanup(back)
 		d := queue.NewDraft(2)
-		d.Add([]byte("m1"))
-		c.nodes[leader].Publisher().Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
+		_ = d.AddMessage(queue.Message{Body: []byte("m1")})
+		c.nodes[leader].Gateway.Publish("orders", nil, d.Draft(ident.RequestID{}), answered(func(api.PutResult) {
 			close(hung) // answers are given in the pass
 			<-wakes
 		}))
@@ -183,7 +183,7 @@ func TestDisksThatAllHangMoveNothing(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		t.Run(map[bool]string{false: "sync", true: "replicated"}[noSync], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, s := newHungDisk(vfs.CallSync, vfs.CallWrite), newSyncCounter()
+				d, s := newHungDisk(vfstest.CallSync, vfstest.CallWrite), newSyncCounter()
 				d.spares = "node.json"
 				c := newClusterOf(t, cluster{size: 3, noSync: noSync, hook: s.before(d.hook)})
 				t.Cleanup(d.back)

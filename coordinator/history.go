@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
@@ -10,8 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 )
 
-// history is the metadata before the last change, as far as the events of the cluster need it. The
-// goroutine of the watch owns it.
+// history is the metadata before the last change, as far as events need it. The goroutine of the watch owns it.
 type history struct {
 	partitions map[ident.Partition]metadata.PartitionState
 	live       map[ident.Node]ident.Incarnation
@@ -19,8 +17,7 @@ type history struct {
 	trash      map[ident.TopicID]int64 // the revision of the deletion of each topic in the trash
 }
 
-// noteHistory records a change of the metadata as events. The initial snapshot
-// produces no events.
+// noteHistory records a change of the metadata as events. The initial snapshot produces none.
 func (b *Broker) noteHistory(touched catalog.Touched) {
 	if b.o.Events == nil {
 		return
@@ -28,7 +25,10 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 	h := &b.history
 	first := h.partitions == nil
 	if first {
-		*h = history{partitions: map[ident.Partition]metadata.PartitionState{}, live: map[ident.Node]ident.Incarnation{}, topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]int64{}}
+		*h = history{
+			partitions: map[ident.Partition]metadata.PartitionState{}, live: map[ident.Node]ident.Incarnation{},
+			topics: map[string]ident.TopicID{}, trash: map[ident.TopicID]int64{},
+		}
 	}
 	for _, n := range touched.Live {
 		r, ok := b.catalog.LiveNode(n)
@@ -38,7 +38,7 @@ func (b *Broker) noteHistory(touched catalog.Touched) {
 		s, ok := b.catalog.Record(name)
 		h.topic(b.o.Events, name, s, ok && !s.Deleted, first)
 	}
-	for _, id := range touched.Trash { // after the topics: these are judged by what lay in the trash before
+	for _, id := range touched.Trash { // after the topics, which need the state before
 		delete(h.trash, id)
 		if t, ok := b.catalog.Trashed(id); ok {
 			h.trash[id] = t.Created
@@ -69,15 +69,14 @@ func (h *history) broker(to *events.Recorder, n ident.Node, run ident.Incarnatio
 	}
 	h.live[n] = run
 	if before != run && !first {
-		to.Add(events.Event{Kind: events.BrokerUp, Broker: n, Run: run, State: "well", OfCluster: true, Text: fmt.Sprintf("broker %s has registered", n)})
+		to.Add(events.Event{Kind: events.BrokerUp, Broker: n, Run: run, State: "healthy", OfCluster: true, Text: fmt.Sprintf("broker %s has registered", n)})
 	}
 }
 
-// topic notes that a topic has come or gone. A topic may go and come back several times: the revision of
-// the deletion tells these events apart.
+// topic records that a topic was created, deleted or undeleted. The revision of the deletion distinguishes repeated ones.
 func (h *history) topic(to *events.Recorder, name string, s metadata.TopicState, there, first bool) {
 	before, was := h.topics[name]
-	e := events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: s.ID}, State: "well", OfCluster: true}
+	e := events.Event{Kind: events.Topic, Topic: name, ID: ident.Partition{Topic: s.ID}, State: "healthy", OfCluster: true}
 	deletion := h.trash[s.ID]
 	switch {
 	case !there:
@@ -99,30 +98,31 @@ func (h *history) topic(to *events.Recorder, name string, s metadata.TopicState,
 	to.Add(e)
 }
 
-// notePartition keeps the difference between two states of a partition's key.
+// notePartition records the difference between two states of a partition's key.
 func notePartition(to *events.Recorder, topic string, p ident.Partition, old, now metadata.PartitionState) {
-	e := events.Event{Topic: topic, ID: p, Epoch: now.Epoch, Members: now.ISR, Revision: now.Revision, OfCluster: true, State: "well"}
+	e := events.Event{Topic: topic, ID: p, Epoch: now.Epoch, Members: now.ISR, Revision: now.Revision, OfCluster: true, State: "healthy"}
 	if old.Epoch != now.Epoch || old.Leader != now.Leader {
 		elected := e
 		elected.Kind, elected.Leader, elected.Before = events.Election, now.Leader, old.Leader
 		to.Add(elected)
 	}
-	for _, m := range old.ISR {
-		if !slices.ContainsFunc(now.ISR, func(x ident.Member) bool { return x.Node == m.Node }) {
-			e.Left = append(e.Left, m.Node)
-		}
-	}
-	for _, m := range now.ISR {
-		if !slices.ContainsFunc(old.ISR, func(x ident.Member) bool { return x.Node == m.Node }) {
-			e.Joined = append(e.Joined, m.Node)
-		}
-	}
+	e.Left, e.Joined = missing(old.ISR, now.ISR), missing(now.ISR, old.ISR)
 	if len(e.Left)+len(e.Joined) == 0 {
 		return
 	}
-	if len(now.ISR) < len(now.Replicas) {
+	if now.UnderReplicated() {
 		e.State = "degraded"
 	}
 	e.Kind = events.InSync
 	to.Add(e)
+}
+
+// missing lists the brokers of a that b does not have.
+func missing(a, b []ident.Member) (nodes []ident.Node) {
+	for _, m := range a {
+		if !ident.HasMember(b, m.Node) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
 }

@@ -45,7 +45,7 @@ func (c *cluster) hasChannel(topic, channel string) bool {
 // announced are the channels that the brokers say will be deleted, "topic/channel".
 func (c *cluster) announced() (all []string) {
 	for _, b := range c.nodes {
-		for _, x := range b.Faults().IdleChannels {
+		for _, x := range b.Console.Faults().IdleChannels {
 			all = append(all, x.Topic+"/"+x.Channel)
 		}
 	}

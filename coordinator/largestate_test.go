@@ -27,7 +27,7 @@ func TestLargeStateOfAChannel(t *testing.T) {
 			for range each {
 				require.NoError(t, d.AddMessage(queue.Message{Body: []byte("m"), DeliverAt: at}))
 			}
-			p := c.nodes["n1"].Publisher()
+			p := c.nodes["n1"].Gateway
 			require.NoError(t, p.Admit(t.Context(), "orders", each))
 			a := make(answers, 1)
 			p.Publish("orders", nil, d.Draft(ident.RequestID{}), a)

@@ -21,7 +21,7 @@ func TestAPutWithoutTopicNameLeavesNothing(t *testing.T) {
 		c := newCluster(t, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		err := c.nodes["n1"].Publisher().Admit(ctx, "", 1)
+		err := c.nodes["n1"].Gateway.Admit(ctx, "", 1)
 		t.Log(err)
 		keys := metadata.Keys{Cluster: "test"}
 		for _, prefix := range []string{keys.Topics(), keys.Partitions()} {

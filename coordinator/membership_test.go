@@ -25,10 +25,10 @@ type member struct {
 	of string
 }
 
-// Remove implements coordinator.Members.
+// Remove implements metadata.Members.
 func (m member) Remove(context.Context, ident.Node) error { return nil }
 
-// NotifyDeath implements coordinator.Members.
+// NotifyDeath implements metadata.Members.
 func (m member) NotifyDeath(_ context.Context, n ident.Node) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 // report adds the metrics that are read at each scrape. Its functions run on the scrape's goroutine.
 func (b *Broker) report() {
 	m := b.o.Metrics
-	m.Queues(b.inspector.TopicMetrics)
+	m.Queues(b.Inspector.TopicMetrics)
 	b.reportReplication()
 	b.reportCluster()
 	b.reportDisk()
 	b.reportPeers()
 	m.Gauge("metadata_watch_delay_seconds", func() float64 { return b.delayed.delay().Seconds() })
-	m.Gauge("ready", func() float64 { return one(b.Ready() == nil) })
+	m.Gauge("ready", func() float64 { return one(b.Directory.Ready() == nil) })
 }
 
 func one(is bool) float64 {
@@ -27,28 +27,28 @@ func one(is bool) float64 {
 	return 0
 }
 
-// sameScrape is how long one look at the partitions serves: the collectors of one scrape share it.
+// sameScrape is how long a result is shared by the collectors of one scrape.
 const sameScrape = 50 * time.Millisecond
 
-// reportReplication shares one look at all partitions between the two collectors that need it.
+// reportReplication shares one examination of all partitions between two collectors.
 func (b *Broker) reportReplication() {
 	var mu sync.Mutex
 	var last query.Replication
 	var at time.Time
-	look := func() query.Replication {
+	read := func() query.Replication {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.IsZero() || time.Since(at) > sameScrape {
-			last, at = b.inspector.Replication(b.peers.Up), time.Now()
+			last, at = b.Inspector.Replication(), time.Now()
 		}
 		return last
 	}
-	b.o.Metrics.Partitions(func() []metrics.Partition { return look().Partitions })
+	b.o.Metrics.Partitions(func() []metrics.Partition { return read().Partitions })
 	b.o.Metrics.Source([]string{
 		"replicas", "partitions_led", "partitions_under_replicated", "partitions_below_min_in_sync", "partitions_single_copy",
 		"puts_pending_bytes", "follower_lag_bytes", "follower_lag_seconds",
 	}, func(emit metrics.Emit) {
-		r := look()
+		r := read()
 		emit("replicas", float64(r.Hosted))
 		emit("partitions_led", float64(r.Led))
 		emit("partitions_under_replicated", float64(r.UnderReplicated))
@@ -82,19 +82,18 @@ func (b *Broker) reportCluster() {
 }
 
 func (b *Broker) reportDisk() {
-	b.o.Metrics.Gauge("trash_bytes", func() float64 { return float64(b.trashBytes()) })
-	b.o.Metrics.Source([]string{"disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space"}, func(emit metrics.Emit) {
-		if free, err := b.store.FreeBytes(); err == nil {
-			emit("disk_free_bytes", float64(free))
+	b.o.Metrics.Source([]string{
+		"trash_bytes", "disk_free_bytes", "disk_data_bytes", "disk_reserve_bytes", "disk_reserve_reached", "partitions_lacking_space",
+	}, func(emit metrics.Emit) {
+		emit("trash_bytes", float64(b.work.Space.TrashBytes()))
+		disk := b.Inspector.Disk()
+		if disk.FreeKnown {
+			emit("disk_free_bytes", float64(disk.FreeBytes))
 		}
-		data := int64(0)
-		for _, p := range b.store.Partitions() {
-			data += p.DiskBytes()
-		}
-		emit("disk_data_bytes", float64(data))
-		emit("disk_reserve_bytes", float64(b.o.MinFreeBytes))
-		emit("disk_reserve_reached", one(b.space.Low(b.self)))
-		emit("partitions_lacking_space", float64(b.space.Lacking()))
+		emit("disk_data_bytes", float64(disk.DataBytes))
+		emit("disk_reserve_bytes", float64(b.o.Maintenance.MinFreeBytes))
+		emit("disk_reserve_reached", one(b.work.Space.Low(b.self)))
+		emit("partitions_lacking_space", float64(b.work.Space.Lacking()))
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -128,8 +128,8 @@ func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
 				}
 			}
 		}
-		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s metadata.Store) metadata.Store { return afterTxn{s, written} }, hook: func(op vfs.Op) error {
-			if op.Call == vfs.CallRename && path.Ext(op.Name) == "" {
+		c := newClusterOf(t, cluster{size: 4, wrap: func(_ string, s metadata.Store) metadata.Store { return afterTxn{s, written} }, hook: func(op vfstest.Op) error {
+			if op.Call == vfstest.CallRename && path.Ext(op.Name) == "" {
 				once.Do(func() {
 					folder.Store(&op.Name)
 					trashing <- op.Name
@@ -148,7 +148,7 @@ func TestReplicaIsMovedBackWhileItIsTrashed(t *testing.T) {
 		require.Contains(t, <-trashing, from+"/")
 		require.NoError(t, c.move(to, "orders", "0", to, from))
 		<-back
-		for !waitsFor("replicas.(*Hosting).open") && !touched.Load() { // a wait for a mutex, which stops the bubble's time
+		for !waitsFor("replicas.(*Local).open") && !touched.Load() { // a wait for a mutex, which stops the bubble's time
 			runtime.Gosched()
 		}
 		require.False(t, touched.Load(), "it is opened while it is trashed")
@@ -283,7 +283,7 @@ func TestReplicaIsMuteBeforeItsKeyIsRead(t *testing.T) {
 		release := sync.OnceFunc(func() { close(goOn) })
 		t.Cleanup(release)
 		d := queue.NewDraft(2)
-		d.Add([]byte("m1"))
+		_ = d.AddMessage(queue.Message{Body: []byte("m1")})
 		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(replica.Completion) {
 			close(answering) // the pass continues when this returns
 			<-goOn

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/lockstepmq/lockstep/coordinator"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
@@ -35,24 +34,24 @@ var paths = map[string]string{
 // recording is a broker that keeps its last error, so that the test does not depend on the
 // text in the HTTP answer.
 type recording struct {
-	*coordinator.Broker
+	*broker
 	err error
 }
 
 func (r *recording) Do(ctx context.Context, op api.Operation) error {
-	r.err = r.Broker.Do(ctx, op)
+	r.err = r.broker.Do(ctx, op)
 	return r.err
 }
 
 func (r *recording) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
-	result, err := r.Broker.Seek(ctx, op)
+	result, err := r.broker.Seek(ctx, op)
 	r.err = err
 	return result, err
 }
 
 // do carries an operation out on a broker, through its HTTP API: so its arguments are read
 // as they are for operators.
-func do(ctx context.Context, b *coordinator.Broker, o operation) error {
+func do(ctx context.Context, b *broker, o operation) error {
 	path := paths[o.Verb]
 	if path == "" {
 		path = "/" + strings.ReplaceAll(o.Verb, ".", "/")
@@ -67,7 +66,7 @@ func do(ctx context.Context, b *coordinator.Broker, o operation) error {
 	if o.Channel != "" {
 		q.Set("channel", o.Channel)
 	}
-	r := &recording{Broker: b}
+	r := &recording{broker: b}
 	answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, path+"?"+q.Encode(), nil)
 	if o.Accept != "" {
 		request.Header.Set("Accept", o.Accept)

@@ -71,10 +71,10 @@ func TestPutsToAPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		c.do("n1", "topic.create", "orders", "", map[string]string{"partitions": "3"})
-		p := c.nodes["n1"].Publisher()
+		p := c.nodes["n1"].Gateway
 		put := func(partition int) api.PutResult {
 			d := queue.NewDraft(1)
-			d.Add([]byte("x"))
+			_ = d.AddMessage(queue.Message{Body: []byte("x")})
 			a := make(answers, 1)
 			p.PublishAt("orders", partition, d.Draft(ident.RequestID{}), a)
 			return <-a

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // The tests of this file hold a promise in the machine's time. All but the first have slow or hung disks,
@@ -24,9 +24,9 @@ func TestPromiseFirstPutOfATopicIsFast(t *testing.T) {
 
 // slowSyncDir is a hook under which syncs of folders take a time, once they are armed, on the
 // brokers whose names begin so.
-func slowSyncDir(armed *atomic.Bool, brokers string, takes time.Duration) vfs.Hook {
-	return func(op vfs.Op) error {
-		if armed.Load() && op.Call == vfs.CallSyncDir && strings.HasPrefix(op.Name, brokers) {
+func slowSyncDir(armed *atomic.Bool, brokers string, takes time.Duration) vfstest.Hook {
+	return func(op vfstest.Op) error {
+		if armed.Load() && op.Call == vfstest.CallSyncDir && strings.HasPrefix(op.Name, brokers) {
 			time.Sleep(takes)
 		}
 		return nil
@@ -82,7 +82,7 @@ func TestPromiseManyTopicsAtOnce(t *testing.T) {
 
 // TestPromiseLeaderWhoseDiskHangsIsReplaced: as TestLeaderWhoseDiskHangsIsReplaced, with the node file.
 func TestPromiseLeaderWhoseDiskHangsIsReplaced(t *testing.T) {
-	hungDisks(t, func(t *testing.T, noSync, atLeader bool, hangs []vfs.Call) {
+	hungDisks(t, func(t *testing.T, noSync, atLeader bool, hangs []vfstest.Call) {
 		t.Parallel() // with each other alone: each waits for its own cluster to notice the hang
 		testHungDisk(t, noSync, atLeader, newHungDisk(hangs...), env.Within(t, failover))
 	})

@@ -58,8 +58,8 @@ func TestQuotasOfTheCluster(t *testing.T) {
 		require.EqualError(t, err, "quota reached, nothing stored: the cluster has 6 of 10 partitions (--max-partitions)")
 		require.NoError(t, create("b", 3))
 		require.NoError(t, c.put("n1", "c", "m"))
-		require.EqualError(t, n1.Publisher().Admit(t.Context(), "d", 1), "quota reached, nothing stored: the cluster has 3 of 3 topics (--max-topics)")
-		_, err = n1.Subscribers().Subscribe(t.Context(), api.SubscribeRequest{Topic: "d", Channel: "ch", Partition: -1})
+		require.EqualError(t, n1.Gateway.Admit(t.Context(), "d", 1), "quota reached, nothing stored: the cluster has 3 of 3 topics (--max-topics)")
+		_, err = n1.Gateway.Subscribe(t.Context(), api.SubscribeRequest{Topic: "d", Channel: "ch", Partition: -1})
 		require.ErrorIs(t, err, api.ErrQuota)
 		require.NoError(t, c.put("n1", "c", "m"), "topics that are there go on")
 		require.NoError(t, create("a", 6), "it is there")
@@ -72,7 +72,7 @@ func TestQuotasOfTheCluster(t *testing.T) {
 		require.NoError(t, channel("one"))
 		require.NoError(t, channel("two"))
 		require.EqualError(t, channel("three"), "quota reached, nothing stored: topic a has 2 of 2 channels (--max-channels)")
-		_, err = n1.Subscribers().Subscribe(t.Context(), api.SubscribeRequest{Topic: "a", Channel: "three", Partition: -1})
+		_, err = n1.Gateway.Subscribe(t.Context(), api.SubscribeRequest{Topic: "a", Channel: "three", Partition: -1})
 		require.ErrorIs(t, err, api.ErrQuota)
 		require.NoError(t, channel("two"))
 		require.NoError(t, n1.Do(t.Context(), api.DeleteChannel{Topic: "a", Channel: "one"}))
@@ -112,7 +112,7 @@ func TestQuotasOfManyAtOnce(t *testing.T) {
 			all.Wait()
 			return made
 		}
-		require.Equal(t, 20, count(60, func(i int) error { return n1.Publisher().Admit(t.Context(), fmt.Sprint("t", i), 1) }))
+		require.Equal(t, 20, count(60, func(i int) error { return n1.Gateway.Admit(t.Context(), fmt.Sprint("t", i), 1) }))
 		topic := n1.Cluster().Topics[0].Topic
 		require.Equal(t, 10, count(40, func(i int) error {
 			return n1.Do(t.Context(), api.CreateChannel{Topic: topic, Channel: fmt.Sprint("c", i)})
@@ -128,7 +128,7 @@ func TestQuotasOfAUser(t *testing.T) {
 		c, n := newQuotaCluster(t, 3, quota.Limits{})
 		shop := api.Requester{User: "shop", Action: "PUB", Topics: 2, Partitions: 5, Channels: 1}
 		put := func(broker string, who api.Requester, topic string) error {
-			return c.nodes[broker].Publisher().Admit(as(t, who), topic, 1)
+			return c.nodes[broker].Gateway.Admit(as(t, who), topic, 1)
 		}
 		require.NoError(t, put("n1", shop, "a"))
 		c.whole("a")
@@ -145,7 +145,7 @@ func TestQuotasOfAUser(t *testing.T) {
 		}
 		sub := func(who api.Requester, topic, channel string) error {
 			who.Action = "SUB"
-			s, err := c.nodes["n1"].Subscribers().Subscribe(as(t, who), api.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1})
+			s, err := c.nodes["n1"].Gateway.Subscribe(as(t, who), api.SubscribeRequest{Topic: topic, Channel: channel, Partition: -1})
 			if err == nil {
 				s.Close(true)
 			}

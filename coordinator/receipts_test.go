@@ -24,7 +24,7 @@ func receiptsOf(list []api.Delivery) (out []api.Receipt) {
 func (c *cluster) settle(on string, do api.Settlement, list ...api.Receipt) []error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	return c.nodes[on].Settle(ctx, "orders", "billing", do, list)
+	return c.nodes[on].Gateway.Settle(ctx, "orders", "billing", do, list)
 }
 
 // TestReceiptsOfAWithdrawnDelivery: the broker of a consumer withdraws a delivery, and the next one of the message has the
@@ -98,8 +98,8 @@ func TestSettleAtAnyBroker(t *testing.T) {
 		require.NoError(t, c.put("n1", "orders", "m"))
 		held := receiptsOf(s.take(1))
 		require.ErrorIs(t, c.settle("n1", api.Settlement{Verb: "eat"}, held...)[0], api.ErrInvalid)
-		require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "orders", "absent", api.Settlement{Verb: api.VerbFinish}, held)[0], api.ErrChannelNotFound)
-		require.ErrorIs(t, c.nodes["n2"].Settle(t.Context(), "absent", "billing", api.Settlement{Verb: api.VerbFinish}, held)[0], api.ErrTopicNotFound)
+		require.ErrorIs(t, c.nodes["n2"].Gateway.Settle(t.Context(), "orders", "absent", api.Settlement{Verb: api.VerbFinish}, held)[0], api.ErrChannelNotFound)
+		require.ErrorIs(t, c.nodes["n2"].Gateway.Settle(t.Context(), "absent", "billing", api.Settlement{Verb: api.VerbFinish}, held)[0], api.ErrTopicNotFound)
 		s.sub.Close(true)
 	})
 }

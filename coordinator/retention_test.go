@@ -20,12 +20,12 @@ const smallSegment = 64 << 10
 func (c *cluster) fill(topic string, n int) {
 	c.t.Helper()
 	body := []byte(strings.Repeat("x", 1<<10))
-	p := c.nodes["n1"].Publisher()
+	p := c.nodes["n1"].Gateway
 	require.NoError(c.t, p.Admit(c.t.Context(), topic, len(body)))
 	a := make(answers, n)
 	for range n {
 		d := queue.NewDraft(len(body))
-		d.Add(body)
+		_ = d.AddMessage(queue.Message{Body: body})
 		p.Publish(topic, nil, d.Draft(ident.RequestID{}), a)
 	}
 	for range n {
@@ -60,10 +60,10 @@ func (c *cluster) deferredBodies(topic, channel string) (out []string) {
 	ch, ok := q.Channel(channel)
 	require.True(c.t, ok)
 	for _, d := range ch.Deferred(100) {
-		read, err := q.Read(d.Sequence, 1, nil)
+		read, err := q.Read(d.Seq(), 1, nil)
 		require.NoError(c.t, err)
 		require.Len(c.t, read, 1)
-		require.Equal(c.t, d.Sequence, read[0].Seq)
+		require.Equal(c.t, d.Seq(), read[0].Seq)
 		out = append(out, string(read[0].Body))
 	}
 	return out

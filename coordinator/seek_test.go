@@ -136,7 +136,7 @@ func TestAPlaceBeyondTheEndIsRefused(t *testing.T) {
 				require.ErrorIs(t, err, api.ErrInvalid, place)
 				require.ErrorContains(t, err, text)
 				for _, reposition := range []bool{true, false} {
-					_, err = c.nodes["n3"].Subscribers().Subscribe(t.Context(), api.SubscribeRequest{
+					_, err = c.nodes["n3"].Gateway.Subscribe(t.Context(), api.SubscribeRequest{
 						Topic: "orders", Channel: channel, Partition: -1, From: place, Reposition: reposition,
 						Client: func() api.ClientStats { return api.ClientStats{} },
 					})

@@ -3,37 +3,37 @@ package coordinator
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
-	// publishTimeout bounds the two writes of a stopping broker to the metadata: that it
-	// stops, and the end of its registration. If the others stop too, the metadata has no
-	// majority and a longer wait is in vain. A broker without the notification detects the
-	// stop by itself.
+	// publishTimeout bounds each of the two writes of a stopping broker to the metadata: that it stops, and the end of its
+	// registration. If the others stop too, the metadata has no majority, and a longer wait would not help. Brokers that miss
+	// the notification detect the stop themselves.
 	publishTimeout = 2 * txn.Timeout
 	// settleTimeout bounds the wait for the channels' last changes.
 	settleTimeout = time.Second
-	// transferStall ends the transfers that make no progress for so long: the targets, or
-	// the metadata, may be stopping too.
+	// transferStall is the time without progress after which the transfers end: the targets, or the metadata, may be stopping
+	// too.
 	transferStall = 500 * time.Millisecond
 )
 
-// TransferLeadership transfers every partition led here to another live member of its in-sync
-// set. It returns when that is done, no transfer makes progress any more, or ctx ends. The
-// others elect leaders of the remaining partitions once this broker is gone. The edges
-// serve until then.
+// TransferLeadership transfers every partition led here to another live member of its in-sync set. It returns when that is
+// done, when no transfer makes progress, or when ctx ends. The others elect leaders of the remaining partitions once this
+// broker is gone; until then the front ends serve.
 func (b *Broker) TransferLeadership(ctx context.Context) {
 	if b.stopping.Swap(true) {
 		return
 	}
 	b.log.Info("stopping: transferring leaderships")
 	say, cancel := context.WithTimeout(ctx, publishTimeout)
-	if err := b.session.PublishHandingOver(say); err != nil { // then another broker may place something here yet
+	if err := b.session.PublishHandingOver(say); err != nil { // another broker may still place a replica here
 		b.log.WithError(err).Warn("cannot notify the other brokers of the stop")
 	}
 	cancel()
@@ -52,12 +52,11 @@ func (b *Broker) TransferLeadership(ctx context.Context) {
 	})
 }
 
-// transferAll starts the transfer of each partition that is led here and has a target, and
-// counts them.
+// transferAll starts the transfer of each partition that is led here and has a target, and returns their number.
 func (b *Broker) transferAll() (left int) {
 	for _, p := range b.engine.Partitions() {
 		v := p.View()
-		if v.Leader != b.self || v.Role != replica.Leader && v.Role != replica.Electing {
+		if v.Leader != b.self || !leads(v) {
 			continue
 		}
 		if to, ok := b.transferTarget(v); ok {
@@ -68,8 +67,7 @@ func (b *Broker) transferAll() (left int) {
 	return left
 }
 
-// transferTarget is a live in-sync member other than this broker, a drained one only if there
-// is no other.
+// transferTarget is another live in-sync member; a drained one only if there is no other.
 func (b *Broker) transferTarget(v *replica.View) (to ident.Node, ok bool) {
 	for _, m := range v.ISR {
 		if m.Node == b.self || !b.directory.Alive(m.Node) {
@@ -82,8 +80,7 @@ func (b *Broker) transferTarget(v *replica.View) (to ident.Node, ok bool) {
 	return to, ok
 }
 
-// Stop transfers leaderships, leaves the cluster, and closes. The caller closes
-// the edges between TransferLeadership and Stop, or after.
+// Stop transfers leaderships, leaves the cluster, and closes. The caller closes the front ends after TransferLeadership.
 func (b *Broker) Stop(ctx context.Context) {
 	b.TransferLeadership(ctx)
 	settle, done := context.WithTimeout(ctx, settleTimeout)
@@ -101,9 +98,8 @@ func (b *Broker) Stop(ctx context.Context) {
 	}
 }
 
-// Close ends everything at once, in the reverse order of the start. Every put
-// that waits is answered. It may be called again. An error means that the store
-// may lack writes that were not synced yet.
+// Close ends everything at once, in the reverse order of the start. Every put that waits is answered. Further calls do
+// nothing. An error means that the store may lack writes that were not yet synced.
 func (b *Broker) Close() error {
 	b.stopping.Store(true)
 	if !b.tasks.Close() {
@@ -111,8 +107,8 @@ func (b *Broker) Close() error {
 	}
 	b.catalog.Close()
 	b.dispatch.Close()
-	if b.gateway != nil {
-		_ = b.gateway.Close()
+	if b.Gateway != nil {
+		_ = b.Gateway.Close()
 	}
 	if b.rpc != nil {
 		_ = b.rpc.Close()
@@ -132,4 +128,52 @@ func (b *Broker) Close() error {
 		b.log.WithError(err).Error("cannot close the store")
 	}
 	return err
+}
+
+// awaitStore waits for the store to stop. Started by drive, ends with the broker.
+func (b *Broker) awaitStore(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-b.store.Failed():
+		b.storeFailed(b.store.Err())
+	}
+}
+
+// storeFailed handles a store that has stopped permanently. Its machines can no longer transfer leaderships, so the other
+// brokers are asked to treat this one as dead: they elect leaders and shrink the in-sync sets at once. The gateway forwards to
+// them until the process ends.
+func (b *Broker) storeFailed(err error) {
+	if !b.end(err) {
+		return
+	}
+	b.log.WithError(err).Error("store failed: giving up leaderships and stopping")
+	b.stopping.Store(true)
+	b.tasks.Go(b.giveUp)
+}
+
+// end sends the reason to Failed, so that the process ends. It returns false if an earlier call did.
+func (b *Broker) end(err error) bool {
+	select {
+	case b.failed <- err:
+		return true
+	default:
+		return false
+	}
+}
+
+// Failed receives one error after which the process should end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
+// giveUp tells the other brokers that this one's store has failed, and ends the registration. If the metadata does not answer,
+// the lease expires.
+func (b *Broker) giveUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, b.o.SessionTTL)
+	defer cancel()
+	b.session.Drop()
+	b.peers.Renounce(ctx, b.session.LeaseID())
+}
+
+// anyReplica reports whether match holds for a replica here.
+func (b *Broker) anyReplica(match func(*replica.View) bool) bool {
+	return slices.ContainsFunc(b.engine.Partitions(), func(p *engine.Partition) bool { return match(p.View()) })
 }

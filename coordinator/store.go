@@ -7,11 +7,12 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replicas"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
 // errRestored is why the replicas of a restored data path are new members.
-var errRestored = errors.New("coordinator: this data path is older than what the cluster knows of this broker")
+var errRestored = errors.New("coordinator: this data path is older than what the cluster has of this broker")
 
 func (b *Broker) openStore(restored bool) error {
 	var doubt error // the reason why the store must not trust what it has
@@ -20,8 +21,9 @@ func (b *Broker) openStore(restored bool) error {
 	}
 	s, err := store.Open(store.Options{
 		FS: b.o.FS, Dir: b.o.Dir, BootID: b.o.BootID, Mixed: b.o.NoSync,
-		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles, RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: replicas.Compact, Doubt: doubt,
-		JournalSynced: b.journalSynced(), Checkpointed: b.o.Metrics.Checkpointed,
+		SegmentBytes: b.o.SegmentBytes, JournalBytes: b.o.JournalBytes, OpenFiles: b.o.OpenFiles,
+		RepeatFor: time.Duration(b.o.Replica.RepeatMS) * time.Millisecond, Log: b.log, Compact: replicas.Compact, Doubt: doubt,
+		JournalSynced: b.journalSynced(), Checkpointed: func(took time.Duration) { b.o.Metrics.Took(metrics.Checkpoint, took) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
@@ -34,33 +36,26 @@ func (b *Broker) openStore(restored bool) error {
 			Do:   "nothing, if there are other replicas; replace a disk that loses data. docs/operations/failures.md, Disk",
 		})
 	}
-	b.o.Metrics.Counter("journal_syncs_total", func() float64 {
-		syncs, _ := s.Journalled()
-		return float64(syncs)
-	})
-	b.o.Metrics.Counter("journal_bytes_total", func() float64 {
-		_, bytes := s.Journalled()
-		return float64(bytes)
-	})
-	b.o.Metrics.Gauge("journal_busy_seconds", func() float64 {
-		return s.Busy().Seconds()
-	})
-	b.o.Metrics.Gauge("damaged_places", func() float64 {
+	b.o.Metrics.Source([]string{"journal_syncs_total", "journal_bytes_total", "journal_busy_seconds", "damaged_places"}, func(emit metrics.Emit) {
+		syncs, bytes := s.Journalled()
+		emit("journal_syncs_total", float64(syncs))
+		emit("journal_bytes_total", float64(bytes))
+		emit("journal_busy_seconds", s.Busy().Seconds())
 		places := 0
 		for _, p := range s.Partitions() {
 			places += len(p.Damaged())
 		}
-		return float64(places)
+		emit("damaged_places", float64(places))
 	})
 	return nil
 }
 
-// journalSynced returns the function that receives the duration of each sync: it logs a slow one,
-// at most one a second. The journal calls it once at a time.
+// journalSynced returns the function that receives the duration of each sync: it logs at most one slow sync a second. Calls do
+// not overlap.
 func (b *Broker) journalSynced() func(time.Duration) {
 	var last time.Time
 	return func(took time.Duration) {
-		b.o.Metrics.JournalSynced(took)
+		b.o.Metrics.Took(metrics.JournalSync, took)
 		if b.o.Slow == 0 || took < b.o.Slow || time.Since(last) < time.Second {
 			return
 		}

@@ -116,7 +116,7 @@ func TestTopicIsUndeleted(t *testing.T) {
 				for _, node := range c.nodes[n].Nodes() {
 					require.NotContains(t, node.Topics, "orders")
 				}
-				for _, s := range c.nodes[n].Stats().Topics("", "", true) {
+				for _, s := range c.nodes[n].Stats.Topics("", "", true) {
 					require.NotEqual(t, "orders", s.TopicName)
 				}
 			}
@@ -276,7 +276,7 @@ func TestTopicInTheTrashTakesNoPuts(t *testing.T) {
 		topic, _ := c.nodes[leader].Topic("orders")
 		c.do(leader, "topic.delete", "orders", "", nil)
 		d := queue.NewDraft(4)
-		d.Add([]byte("late"))
+		_ = d.AddMessage(queue.Message{Body: []byte("late")})
 		done := make(chan replica.Outcome, 1)
 		c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{Producer: 1, N: 1}), completerFunc(func(x replica.Completion) { done <- x.Outcome }))
 		c.nodes[leader].FlushPuts()

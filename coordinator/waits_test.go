@@ -135,7 +135,7 @@ func TestQueueOfADeletedTopicDoesNotLead(t *testing.T) {
 				puts.Go(func() {
 					for ctx.Err() == nil {
 						d := queue.NewDraft(1)
-						d.Add([]byte("x"))
+						_ = d.AddMessage(queue.Message{Body: []byte("x")})
 						done := make(fates, 1)
 						c.nodes[leader].ProposePut(topic.Partition(0), d.Draft(ident.RequestID{}), done)
 						if (<-done).Outcome != replica.Committed {
@@ -194,7 +194,7 @@ func TestProducersOfATopicThatCannotBeMade(t *testing.T) {
 		var done sync.WaitGroup
 		for range 16 {
 			done.Go(func() {
-				if err := c.nodes["n1"].Publisher().Admit(t.Context(), "orders", 1); err == nil {
+				if err := c.nodes["n1"].Gateway.Admit(t.Context(), "orders", 1); err == nil {
 					t.Error("it was made")
 				}
 			})

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
@@ -13,8 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// watch applies every change of the metadata and notifies the parts and the machines. It
-// alone judges leaders. Started by drive, ends with the broker.
+// watch applies every change of the metadata and notifies the components and the machines. It alone judges leaders. Started by
+// drive, ends with the broker.
 func (b *Broker) watch(ctx context.Context) {
 	changes := b.o.Meta.Watch(ctx, b.keys.Root())
 	retry := time.NewTicker(replicas.RetryEvery)
@@ -29,11 +30,23 @@ func (b *Broker) watch(ctx context.Context) {
 		case <-b.peers.Changed():
 			b.peers.JudgeLeaders()
 		case <-retry.C:
-			b.hosting.Retry()
+			b.replicas.Retry()
 		}
 	}
 }
 
+// metadataChanged applies a change and passes it on. The order of the steps matters:
+//
+//  1. The catalog: all other steps read the new state there.
+//  2. The history: it compares the catalog with the state before this change.
+//  3. The notifications that read nothing now (watch delay, boot counters).
+//  4. The addresses of brokers: a machine that learns of a broker may send to it at once.
+//  5. The registrations: a machine that receives a key whose leader is not registered would campaign.
+//  6. The partitions: replicas are opened, which the steps for topics and channels look up.
+//  7. The topics, then the trash: a topic that moves there is deleted first, and its replicas stay.
+//  8. The channels: they exist in open replicas only.
+//  9. The sweep after a reset: it may only remove what none of the steps above has opened.
+//  10. The waiting goroutines: they see the effects of all other steps.
 func (b *Broker) metadataChanged(ch metadata.Change) {
 	touched := b.catalog.Apply(ch)
 	b.noteHistory(touched)
@@ -48,26 +61,25 @@ func (b *Broker) metadataChanged(ch metadata.Change) {
 	for _, n := range touched.Live {
 		b.peers.PostLive(n)
 	}
-	b.hosting.PartitionsChanged(touched.Partitions)
+	b.replicas.PartitionsChanged(touched.Partitions)
 	for _, name := range touched.Topics {
-		b.hosting.TopicChanged(name)
+		b.replicas.TopicChanged(name)
 	}
 	for _, id := range touched.Trash {
-		b.hosting.TrashChanged(id)
+		b.replicas.TrashChanged(id)
 	}
 	slices.Sort(touched.Channels)
 	for _, t := range slices.Compact(touched.Channels) {
-		b.hosting.ChannelsChanged(t)
+		b.replicas.ChannelsChanged(t)
 	}
 	if ch.Reset { // tombstones may have come and gone unseen
-		b.tasks.Go(b.hosting.Sweep)
+		b.tasks.Go(b.replicas.Sweep)
 	}
 	b.catalog.Notify()
 }
 
-// runRegistration waits for the registration to be lost, stops the leaderships of
-// the machines, and registers again. The machines get the new incarnation by
-// the watch. Started by drive, ends with the broker.
+// runRegistration waits for the loss of the registration, ends the leaderships of the machines, and registers again. The
+// machines receive the new incarnation from the watch. Started by drive, ends with the broker.
 func (b *Broker) runRegistration(ctx context.Context) {
 	for {
 		select {
@@ -94,7 +106,7 @@ func (b *Broker) runRegistration(ctx context.Context) {
 			return
 		}
 		b.o.Metrics.Event(metrics.EventRegistered)
-		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "well", Text: string(b.self) + " registered again"})
+		b.o.Events.Add(events.Event{Kind: events.Registration, Broker: b.self, State: "healthy", Text: string(b.self) + " registered again"})
 		if now := b.Incarnation(); now != 0 { // 0: lost again already
 			b.rpc.SetIncarnation(now)
 		}
@@ -102,10 +114,52 @@ func (b *Broker) runRegistration(ctx context.Context) {
 	}
 }
 
-// counting are the inputs of the boot counter.
-func (b *Broker) counting() session.Counting {
-	return session.Counting{
+// runCounting raises the boot counter. Started by drive, ends with the broker.
+func (b *Broker) runCounting(ctx context.Context) {
+	b.session.RunCounting(ctx, session.Counting{
 		Every: b.o.RecountEvery, Changed: b.changed.partitions, Stopping: b.stopping.Load, WentBack: func(err error) { b.end(err) },
 		Written: func() int64 { _, bytes := b.store.Journalled(); return bytes },
+	})
+}
+
+// watchDelay measures how long a change of this broker takes until the watch of the metadata returns it: all that a broker has
+// of the others is as old.
+type watchDelay struct {
+	mu       sync.Mutex
+	seen     int64     // the newest revision that the watch has returned
+	awaited  int64     // the oldest own change that it has not; 0: none
+	since    time.Time // when the store had made it
+	measured time.Duration
+}
+
+// wrote notes an own change when the store has made it.
+func (d *watchDelay) wrote(revision int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case revision <= d.seen:
+		d.measured = 0 // the watch was faster than the answer
+	case d.awaited == 0:
+		d.awaited, d.since = revision, time.Now()
 	}
+}
+
+// came notes a change from the watch.
+func (d *watchDelay) came(revision int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen = max(d.seen, revision)
+	if d.awaited != 0 && d.awaited <= d.seen {
+		d.measured, d.awaited = time.Since(d.since), 0
+	}
+}
+
+// delay is the delay of the last own change, or the time that one has been awaited.
+func (d *watchDelay) delay() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.awaited != 0 {
+		return time.Since(d.since)
+	}
+	return d.measured
 }

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// stalledEvery is how often a broker looks whether its disk and its core loops make progress.
+	// stalledEvery is how often a broker checks that its disk and its core loops make progress.
 	stalledEvery = 250 * time.Millisecond
 	// busyTimeout bounds the question to another broker whether it makes progress.
 	busyTimeout = 500 * time.Millisecond
 )
 
-// watchdog looks at the broker's disk and core loops from outside of them.
+// watchdog observes the broker's disk and core loops from outside of them.
 type watchdog struct{ *Broker }
 
 // stall is the operation that has been under way for the longest time.
@@ -28,8 +28,7 @@ type stall struct {
 	busy  time.Duration
 }
 
-// longest returns the operation that has been under way for the longest time. It takes no lock
-// that another goroutine holds while the disk hangs.
+// longest takes no lock that another goroutine holds while the disk hangs.
 func (b watchdog) longest() stall {
 	s := stall{"write of the journal", b.store.Busy()}
 	for _, busy := range b.engine.Busy() {
@@ -40,16 +39,14 @@ func (b watchdog) longest() stall {
 	return s
 }
 
-// stallLimit is how long one operation may take before others are to lead: twice T_isr, as
-// for a sync that is overdue (EL-8).
+// stallLimit is the time of one operation after which others are to lead: twice T_isr, as for an overdue sync (EL-8).
 func (b watchdog) stallLimit() time.Duration {
 	return 2 * time.Duration(b.o.Replica.ISRMS) * time.Millisecond
 }
 
-// stalled reports whether an operation has taken that long.
 func (b watchdog) stalled() bool { return b.longest().busy >= b.stallLimit() }
 
-// hangs reports whether a broker, this one or another, does not make progress or has failed.
+// hangs reports whether a broker, this one included, does not make progress or has failed.
 func (b watchdog) hangs(n ident.Node) bool {
 	if n == b.self {
 		return b.stalled()
@@ -57,11 +54,9 @@ func (b watchdog) hangs(n ident.Node) bool {
 	return b.peers.HasFailed(n)
 }
 
-// runWatchdog is the watchdog of the disk and the core loops. It lets others lead while a
-// call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no put
-// is committed without it, and a broker whose process answers keeps its registration. The
-// watchdog takes no lock that a hung disk or loop may hold. Started by drive, ends with the
-// broker.
+// runWatchdog lets others lead while a call to this broker's disk, or a pass of a core loop, neither succeeds nor fails: no
+// put is committed without it, and the registration of a process that answers does not expire. It takes no lock that a hung
+// disk or loop may hold. Started by drive, ends with the broker.
 func (b watchdog) runWatchdog(ctx context.Context) {
 	noted, renounced := stall{}, int64(0)
 	concurrency.Every(ctx, stalledEvery, func() {
@@ -81,30 +76,28 @@ func (b watchdog) runWatchdog(ctx context.Context) {
 // noteStall logs the beginning and the end of a stall.
 func (b watchdog) noteStall(noted stall) stall {
 	now := b.longest()
-	switch {
-	case now.busy >= b.stallLimit() && now.stage != noted.stage:
+	if now.busy < b.stallLimit() {
+		if noted.stage != "" {
+			b.log.WithField("stage", noted.stage).Info("stall ended")
+		}
+		return stall{}
+	}
+	if now.stage != noted.stage {
 		b.log.WithField("stage", now.stage).WithField("for", now.busy.Round(time.Millisecond)).
 			Warn("stalled: no puts are committed here until this operation ends")
-	case now.busy < b.stallLimit() && noted.stage != "":
-		b.log.WithField("stage", noted.stage).Info("stall ended")
-		return stall{}
-	case now.busy < b.stallLimit():
-		return stall{}
 	}
 	return now
 }
 
-// mustRenounce reports whether a leader here cannot commit and others can. The machines
-// detect that for an overdue sync that others have overtaken. The watchdog also covers idle
-// leaders, and machines that are not stepped.
+// mustRenounce reports whether a leader here cannot commit and others can. Machines detect an overdue sync that others have
+// overtaken; this also covers idle leaders, and machines that are not stepped.
 func (b watchdog) mustRenounce(ctx context.Context) bool {
-	return b.anyReplica(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersGoOn(ctx)
+	return b.anyReplica(func(v *replica.View) bool { return v.DiskStalled }) || b.stalled() && b.othersWork(ctx)
 }
 
-// othersGoOn reports whether some partition led here has its minimum of other in-sync members
-// that answer and report that their disks and loops work. If brokers share a disk, it may hang
-// for all of them, and new leaders would not help.
-func (b watchdog) othersGoOn(ctx context.Context) bool {
+// othersWork reports whether a partition led here has its minimum of other in-sync members whose disks and loops work, as they
+// report. New leaders would not help brokers that share a hung disk.
+func (b watchdog) othersWork(ctx context.Context) bool {
 	able := map[ident.Node]*atomic.Bool{}
 	for _, p := range b.engine.Partitions() {
 		if v := p.View(); leads(v) {
@@ -141,11 +134,10 @@ func (b watchdog) askBusy(ctx context.Context, able map[ident.Node]*atomic.Bool)
 	asked.Wait()
 }
 
-// leads reports whether a view is that of a leader, or of one that is becoming it.
+// leads reports whether a machine leads or is being elected.
 func leads(v *replica.View) bool { return v.Role == replica.Leader || v.Role == replica.Electing }
 
-// awaitDisk waits while the disk or a core loop does not make progress: a broker that registers may
-// be elected.
+// awaitDisk waits until the disk and the core loops make progress: a broker that registers may be elected.
 func (b watchdog) awaitDisk(ctx context.Context) {
 	for (b.stalled() || b.anyReplica(func(v *replica.View) bool { return v.SyncOverdue })) && concurrency.Sleep(ctx, stalledEvery) {
 		continue

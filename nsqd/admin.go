@@ -11,9 +11,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all
-// in-sync replicas. A channel of the name with another id was deleted elsewhere: the new one takes its
-// place. Errors: ErrNotLeader, ErrNotReplicated, api.ErrInvalid.
+// CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. A
+// channel of the name with another id was deleted elsewhere, and is replaced. Errors: ErrNotLeader, ErrNotReplicated,
+// api.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("%w: channel name %q", api.ErrInvalid, name)
@@ -28,61 +28,50 @@ func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOpt
 	return c, nil
 }
 
-// maxName is the longest channel name in bytes, suffix included. It is NSQ's limit.
+// maxName is NSQ's limit for a channel name with its suffix, in bytes.
 const maxName = 64
 
 func (p *Partition) create(name string, o ChannelOptions) (*Channel, error) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	c, at, err := p.insert(name, o)
-	if err == nil && !at.found && c.creation != nil {
-		create := state.Record{Kind: state.KindCreate, Channel: name, ID: o.ID, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at.sequence}
-		if at.replaces {
-			p.post(c.creation, state.Record{Kind: state.KindDelete, Channel: name, At: at.kept}, create)
-		} else {
-			p.post(c.creation, create)
-		}
+	c, records, err := p.insert(name, o)
+	if len(records) > 0 {
+		p.post(c.creation, records...)
 	}
 	return c, err
 }
 
-// inserted says where a channel begins, and whether it existed before (found), or takes the place of
-// another one, which was deleted at the committed end kept.
-type inserted struct {
-	sequence ident.Sequence
-	found    bool
-	replaces bool
-	kept     ident.Sequence
-}
-
-func (p *Partition) insert(name string, o ChannelOptions) (*Channel, inserted, error) {
+// insert finds the channel, or makes it and returns what the replicas must do.
+func (p *Partition) insert(name string, o ChannelOptions) (c *Channel, records []state.Record, err error) {
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.leading {
-		return nil, inserted{}, ErrNotLeader
+	if !p.leadership.active {
+		return nil, nil, ErrNotLeader
 	}
-	var at inserted
 	if c, ok := p.channels[name]; ok && o.ID != 0 && c.id != o.ID {
-		at.replaces, at.kept = true, p.committed.Sequence
-		p.deleteLocked(name, at.kept)
+		end := p.leadership.committed.Sequence
+		records = append(records, state.Record{Kind: state.KindDelete, Channel: name, At: end})
+		p.deleteLocked(name, end)
 	} else if ok {
 		if c.ephemeral && o.Ordered && !c.Ordered() {
-			c.order(true) // an ephemeral channel is neither replicated nor in the metadata
+			c.setOrdered(true) // an ephemeral channel is neither replicated nor in the metadata
 		}
-		return c, inserted{found: true}, nil
+		return c, nil, nil
 	}
-	at.sequence = p.originLocked(o)
-	c := newChannel(p, name, o.ID, o.Ordered, at.sequence)
-	if !c.ephemeral {
-		c.creation = &change{done: make(chan struct{})}
+	at := p.originLocked(o)
+	c = newChannel(p, name, o.ID, o.Ordered, at)
+	c.lead(p.leadership.epoch, p.limitLocked(), now)
+	p.channels[name], p.leadership.hadChannels = c, true
+	if c.ephemeral {
+		return c, nil, nil
 	}
-	c.lead(p.epoch, p.limitLocked(), now)
-	p.channels[name], p.hadChannels = c, true
-	return c, at, nil
+	c.creation = &pendingChange{p: p, done: make(chan struct{})}
+	create := state.Record{Kind: state.KindCreate, Channel: name, ID: o.ID, Flags: flagIf(o.Ordered, state.FlagOrdered), At: at}
+	return c, append(records, create), nil
 }
 
-// originLocked turns an origin into a position within the log.
+// originLocked is the position within the log at which a channel with these options begins.
 func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
 	first, end := p.source.Start().Sequence, p.limitLocked()
 	switch o.Origin {
@@ -97,8 +86,8 @@ func (p *Partition) originLocked(o ChannelOptions) ident.Sequence {
 	}
 }
 
-// change applies one administrative change of the state on the leader, by the same method as a
-// follower does (applyLocked), and waits until all in-sync replicas have it.
+// change makes an administrative change on the leader, by the same method as on a follower (applyLocked), and waits
+// until all in-sync replicas have it.
 func (p *Partition) change(ctx context.Context, work func() (state.Record, error)) error {
 	d, err := p.begin(work)
 	if err != nil {
@@ -107,16 +96,15 @@ func (p *Partition) change(ctx context.Context, work func() (state.Record, error
 	return d.wait(ctx)
 }
 
-// begin works the change out, applies it and posts it. A nil change needs no wait: it concerns an
-// ephemeral channel, which is not replicated.
-func (p *Partition) begin(work func() (state.Record, error)) (*change, error) {
+// begin computes the change, applies it and posts it. It returns nil for an ephemeral channel, which is not replicated.
+func (p *Partition) begin(work func() (state.Record, error)) (*pendingChange, error) {
 	p.emit.Lock()
 	defer p.emit.Unlock()
 	r, err := p.stage(work)
 	if err != nil || r.Channel != "" && IsEphemeral(r.Channel) {
 		return nil, err
 	}
-	d := &change{done: make(chan struct{})}
+	d := &pendingChange{p: p, done: make(chan struct{})}
 	p.post(d, r)
 	return d, nil
 }
@@ -124,7 +112,7 @@ func (p *Partition) begin(work func() (state.Record, error)) (*change, error) {
 func (p *Partition) stage(work func() (state.Record, error)) (state.Record, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.leading {
+	if !p.leadership.active {
 		return state.Record{}, ErrNotLeader
 	}
 	r, err := work()
@@ -134,7 +122,7 @@ func (p *Partition) stage(work func() (state.Record, error)) (state.Record, erro
 	return r, err
 }
 
-// onChannel is change for one channel. api.ErrChannelNotFound if the channel does not exist.
+// onChannel is change for one channel. Errors also: api.ErrChannelNotFound.
 func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Channel) state.Record) error {
 	return p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
@@ -148,26 +136,24 @@ func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Cha
 	})
 }
 
-// DeleteChannel ends a channel and discards its state. Like all operations below, it returns when
-// the change is on all in-sync replicas. Errors: api.ErrChannelNotFound, ErrNotLeader,
-// ErrNotReplicated.
+// DeleteChannel ends a channel and discards its state. Like all operations below, it returns when the change is on all
+// in-sync replicas. Errors: api.ErrChannelNotFound, ErrNotLeader, ErrNotReplicated.
 func (p *Partition) DeleteChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) state.Record {
-		return state.Record{Kind: state.KindDelete, At: p.committed.Sequence}
+		return state.Record{Kind: state.KindDelete, At: p.leadership.committed.Sequence}
 	})
 }
 
-// EmptyChannel discards every message that the channel has not finished, including messages in
-// flight and deferred messages.
+// EmptyChannel discards every unfinished message of a channel, also those in flight and deferred.
 func (p *Partition) EmptyChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) state.Record {
 		return state.Record{Kind: state.KindSeek, At: p.limitLocked()}
 	})
 }
 
-// SeekChannel moves the channel to the position at which a new channel with these options would
-// begin, also back. Messages in flight and deferred messages are forgotten. The effect is exact: it is
-// counted in the same step. It is also returned with ErrNotReplicated.
+// SeekChannel moves the channel, forward or back, to the position at which a new channel with these options would begin.
+// It forgets messages in flight and deferred messages. The effect is exact, because it is counted in the same step. It
+// is also returned with ErrNotReplicated.
 func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptions) (e SeekEffect, err error) {
 	err = p.onChannel(ctx, name, func(c *Channel) state.Record {
 		c.seekEffect = &e
@@ -176,12 +162,11 @@ func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptio
 	return e, err
 }
 
-// PlanSeek returns the effect that SeekChannel would have now. Errors: api.ErrChannelNotFound,
-// ErrNotLeader.
+// PlanSeek returns the effect that SeekChannel would have. Errors: api.ErrChannelNotFound, ErrNotLeader.
 func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if !p.leading {
+	if !p.leadership.active {
 		return SeekEffect{}, ErrNotLeader
 	}
 	c, ok := p.channels[name]
@@ -194,10 +179,10 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 	return c.effectLocked(to), nil
 }
 
-// FinishElsewhere finishes messages of a channel without consumers, because another channel has finished
-// their originals. Every other message stays as it is: the cursor never moves back, and a deferred
-// message that this channel has delivered before stays deferred. Spans beyond the committed end are cut.
-// A repeat changes nothing. Errors as DeleteChannel; the effect is also returned with ErrNotReplicated.
+// FinishElsewhere finishes messages of a channel without consumers, because another channel has finished their
+// originals. The cursor never moves back, and a deferred message that this channel has delivered before stays deferred.
+// Spans are cut at the committed end. A repeat changes nothing. Errors as DeleteChannel; the effect is also returned
+// with ErrNotReplicated.
 func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cursor.Span) (e cursor.Elsewhere, err error) {
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
@@ -220,35 +205,30 @@ func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cu
 // errNoChange means that a change would have no effect: nothing is replicated.
 var errNoChange = errors.New("nsqd: no change")
 
-// finishElsewhere finishes the messages at once: a consumer that comes before the change is applied must
-// not receive them.
+// finishElsewhere finishes the messages at once, so that a consumer that comes before the change is applied does not
+// receive them.
 func (c *Channel) finishElsewhere(spans []cursor.Span) (made cursor.Progress, e cursor.Elsewhere) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.subs) > 0 {
+	if len(c.subs.all) > 0 {
 		return made, cursor.Elsewhere{Stays: true}
 	}
-	var held []ident.Sequence // their consumers have left: they wait for their timeouts
+	var inFlight []ident.Sequence // to consumers that have left: they wait for their timeouts
 	for _, f := range c.inFlight.heap {
-		held = append(held, f.seq)
+		inFlight = append(inFlight, f.seq)
 	}
-	if made, e = c.cursor.FinishElsewhere(spans, c.limit, held); e.Finished > 0 {
+	if made, e = c.cursor.FinishElsewhere(spans, c.limit, inFlight); e.Finished > 0 {
 		c.changedLocked()
-		c.uses++
+		c.counts.uses++
 	}
 	return made, e
 }
 
-// PauseChannel stops deliveries. Finishes still count.
-func (p *Partition) PauseChannel(ctx context.Context, name string) error {
+// PauseChannel stops or resumes deliveries. Finishes still count.
+func (p *Partition) PauseChannel(ctx context.Context, name string, paused bool) error {
 	return p.onChannel(ctx, name, func(*Channel) state.Record {
-		return state.Record{Kind: state.KindPause, Flags: state.FlagPaused}
+		return state.Record{Kind: state.KindPause, Flags: flagIf(paused, state.FlagPaused)}
 	})
-}
-
-// UnpauseChannel resumes deliveries.
-func (p *Partition) UnpauseChannel(ctx context.Context, name string) error {
-	return p.onChannel(ctx, name, func(*Channel) state.Record { return state.Record{Kind: state.KindPause} })
 }
 
 // OrderChannel makes the channel ordered, or unordered.
@@ -258,38 +238,36 @@ func (p *Partition) OrderChannel(ctx context.Context, name string, ordered bool)
 	})
 }
 
-// PauseTopic withholds from all channels the messages that are published from now on.
-func (p *Partition) PauseTopic(ctx context.Context) error {
+// PauseTopic withholds the messages that are published from now on from all channels, or releases those that were
+// published during a pause.
+func (p *Partition) PauseTopic(ctx context.Context, paused bool) error {
 	return p.change(ctx, func() (state.Record, error) {
+		if !paused {
+			return state.Record{Kind: state.KindBarrier}, nil
+		}
 		return state.Record{Kind: state.KindBarrier, Flags: state.FlagPaused, At: p.limitLocked()}, nil
 	})
-}
-
-// UnpauseTopic releases to the channels the messages that were published during the pause.
-func (p *Partition) UnpauseTopic(ctx context.Context) error {
-	return p.change(ctx, func() (state.Record, error) { return state.Record{Kind: state.KindBarrier}, nil })
 }
 
 // EmptyTopic discards the messages that no channel has received yet: all messages of a topic
 // without channels, or the messages since the pause of a paused topic.
 func (p *Partition) EmptyTopic(ctx context.Context) error {
 	return p.change(ctx, func() (state.Record, error) {
-		return state.Record{Kind: state.KindKeep, At: p.committed.Sequence}, nil
+		return state.Record{Kind: state.KindKeep, At: p.leadership.committed.Sequence}, nil
 	})
 }
 
-// ReleaseEphemeral releases the messages that every channel of an #ephemeral topic has passed, if
-// all channels are ephemeral. Such a topic ends with its last channel, so no later channel can ask
-// for them. The followers do not have these channels: they keep the log until the leader moves the
-// topic's cursor.
+// ReleaseEphemeral releases the messages that every channel of an #ephemeral topic has passed, if all channels are
+// ephemeral. Such a topic ends with its last channel, so no later channel needs them. The followers do not have these
+// channels: they keep the log until the leader moves the topic's cursor.
 func (p *Partition) ReleaseEphemeral() {
 	if at, ok := p.passed(); ok {
 		_, _ = p.begin(func() (state.Record, error) { return state.Record{Kind: state.KindKeep, At: at}, nil }) // a leader that comes after this one repeats it
 	}
 }
 
-// passed returns the first sequence that the channels of an #ephemeral topic still need. It returns
-// false if the topic has a durable channel, or if the topic's cursor is there already.
+// passed returns the first sequence that the channels of an #ephemeral topic still need. False: the topic has a durable
+// channel, or its cursor is there already.
 func (p *Partition) passed() (low ident.Sequence, ok bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -301,13 +279,15 @@ func (p *Partition) passed() (low ident.Sequence, ok bool) {
 		if !c.ephemeral {
 			return 0, false
 		}
-		low = min(low, c.lowWater())
+		c.mu.Lock()
+		low = min(low, c.lowWaterLocked())
+		c.mu.Unlock()
 	}
 	return low, low > p.keep
 }
 
-// CancelDeferred finishes deferred messages of a channel and returns how many there were. It
-// ignores sequences that are not deferred. Errors as DeleteChannel.
+// CancelDeferred finishes deferred messages of a channel and returns their number. It ignores sequences that are not
+// deferred. Errors as DeleteChannel.
 func (p *Partition) CancelDeferred(ctx context.Context, channel string, seqs []ident.Sequence) (n int, err error) {
 	if c, ok := p.Channel(channel); ok {
 		c.prescanEach(seqs)
@@ -334,7 +314,7 @@ func (p *Partition) dropEphemeral(c *Channel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.mu.Lock()
-	inUse := len(c.subs) > 0
+	inUse := len(c.subs.all) > 0
 	c.mu.Unlock()
 	if inUse || p.channels[c.name] != c {
 		return

@@ -5,27 +5,58 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// change is one delta with a waiter: a caller, or an ordered channel whose last finish is in the
-// delta.
-type change struct {
-	done chan struct{} // closed when err is final
-	err  error
-
-	ungatesOrdered bool // once it is replicated, all replicas have the state from which ordered channels serve
-
-	channel    *Channel // set for the finish of an ordered channel
-	seq        ident.Sequence
-	attempts   uint16
-	generation uint64
+// Change is a change of the channels on its way to the replicas. It is submitted and completed like a put.
+type Change struct {
+	Delta []byte            // package state
+	Done  outcome.Completer // nil: nothing waits
 }
 
-// wait returns when the change is on all in-sync replicas. If ctx ends first, the change still goes
-// on.
-func (d *change) wait(ctx context.Context) error {
+// pendingChange is the Completer of a change for which a caller or an ordered channel waits.
+type pendingChange struct {
+	p    *Partition
+	done chan struct{} // closed when err is final; nil: no caller waits
+	err  error
+
+	ungatesOrdered bool          // once it is replicated, all replicas have the state from which ordered channels serve
+	finish         orderedFinish // without a channel, it is not the finish of an ordered channel
+}
+
+// Complete reports that the change is on all in-sync replicas (outcome.Committed), or that this is uncertain. It is
+// ignored after Unlead, which has answered the change.
+func (d *pendingChange) Complete(c outcome.Completion) {
+	if !d.p.openChanges.remove(d) {
+		return
+	}
+	ok := c.Outcome == outcome.Committed
+	if d.finish.channel != nil {
+		d.finish.completed(ok)
+	}
+	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
+		for _, c := range d.p.list() {
+			c.update(func(int64) { c.order.gated = false })
+		}
+	}
+	if ok {
+		d.end(nil)
+	} else {
+		d.end(ErrNotReplicated)
+	}
+}
+
+// end answers the caller, if any waits.
+func (d *pendingChange) end(err error) {
+	d.err = err
+	if d.done != nil {
+		close(d.done)
+	}
+}
+
+// wait returns when the change is on all in-sync replicas. If ctx ends first, the change continues.
+func (d *pendingChange) wait(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
@@ -37,82 +68,56 @@ func (d *change) wait(ctx context.Context) error {
 	}
 }
 
-// pendingChanges holds the changes on their way to the replicas, by ticket. It is closed while this
-// broker does not lead; a change then fails at once.
-type pendingChanges struct {
-	mu      sync.Mutex
-	changes map[uint64]*change // nil = closed
-	last    uint64
+// openChanges are the changes that are not completed. While this broker does not lead, the set is nil, and a change
+// fails at once.
+type openChanges struct {
+	mu  sync.Mutex
+	set map[*pendingChange]struct{}
 }
 
-func (w *pendingChanges) open() {
+func (w *openChanges) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.changes == nil {
-		w.changes = make(map[uint64]*change)
+	if w.set == nil {
+		w.set = make(map[*pendingChange]struct{})
 	}
 }
 
-func (w *pendingChanges) close() {
+func (w *openChanges) close() {
 	w.mu.Lock()
-	changes := w.changes
-	w.changes = nil
+	set := w.set
+	w.set = nil
 	w.mu.Unlock()
-	for _, d := range changes {
-		d.err = ErrNotLeader
-		close(d.done)
+	for d := range set {
+		d.end(ErrNotLeader)
 	}
 }
 
-// add assigns a ticket to the change. No ticket is used twice. False: closed.
-func (w *pendingChanges) add(d *change) (uint64, bool) {
+func (w *openChanges) add(d *pendingChange) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.changes == nil {
-		return 0, false
+	if w.set == nil {
+		return false
 	}
-	w.last++
-	w.changes[w.last] = d
-	return w.last, true
+	w.set[d] = struct{}{}
+	return true
 }
 
-func (w *pendingChanges) remove(ticket uint64) *change {
+func (w *openChanges) remove(d *pendingChange) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d := w.changes[ticket]
-	delete(w.changes, ticket)
-	return d
+	_, ok := w.set[d]
+	delete(w.set, d)
+	return ok
 }
 
-// Completed reports the fate of the Change with this ticket: it is on all in-sync replicas (ok), or
-// that is not certain. Unknown tickets are ignored, because Unlead has answered them. It does not
-// block.
-func (p *Partition) Completed(ticket uint64, ok bool) {
-	d := p.pendingChanges.remove(ticket)
-	if d == nil {
+// post submits a change. The caller holds emit.
+func (p *Partition) post(d *pendingChange, records ...state.Record) {
+	if !p.openChanges.add(d) {
+		d.end(ErrNotLeader)
 		return
 	}
-	if !ok {
-		d.err = ErrNotReplicated
-	}
-	if d.channel != nil {
-		d.channel.finishReplicated(d, ok)
-	}
-	if d.ungatesOrdered && ok { // after a failure this broker no longer leads
-		p.ungateOrdered()
-	}
-	close(d.done)
-}
-
-// post passes a delta to the Replicator. The caller holds emit.
-func (p *Partition) post(d *change, records ...state.Record) {
-	ticket, ok := p.pendingChanges.add(d)
-	if !ok {
-		d.err = ErrNotLeader
-		close(d.done)
-		return
-	}
-	p.rep.Change(p, state.EncodeDelta(records), ticket)
+	p.rep.Submit(Change{Delta: state.EncodeDelta(records), Done: d})
 }
 
 // Flush collects the changes of all channels since the last Flush into one delta. The broker's
@@ -120,23 +125,20 @@ func (p *Partition) post(d *change, records ...state.Record) {
 func (p *Partition) Flush() {
 	p.emit.Lock()
 	defer p.emit.Unlock()
-	if !p.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again
+	if !p.timers.dirty.Swap(false) { // cleared before the look at the channels: a change during the look sets it again
 		return
 	}
 	var records []state.Record
-	for _, c := range p.list() {
-		if c.ephemeral {
-			continue
-		}
+	for _, c := range p.durable() {
 		c.mu.Lock()
 		made, ok := c.cursor.TakeDelta()
-		ok = ok && c.serving
+		ok = ok && c.serving.leads
 		c.mu.Unlock()
 		if ok {
 			records = append(records, state.Record{Kind: state.KindProgress, Channel: c.name, Progress: made})
 		}
 	}
 	if len(records) > 0 {
-		p.rep.Change(p, state.EncodeDelta(records), 0)
+		p.rep.Submit(Change{Delta: state.EncodeDelta(records)})
 	}
 }

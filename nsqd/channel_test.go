@@ -34,7 +34,7 @@ func TestChannelOrigins(t *testing.T) {
 	}
 	again, err := r.CreateChannel(t.Context(), "first", ChannelOptions{})
 	require.NoError(t, err)
-	require.EqualValues(t, 10, again.stats(false, &Merged{}).Depth)
+	require.EqualValues(t, 10, again.stats(false, &mergedLatency{}).Depth)
 	_, err = r.CreateChannel(t.Context(), "", ChannelOptions{})
 	require.ErrorIs(t, err, api.ErrInvalid)
 }
@@ -73,7 +73,7 @@ func TestRequeuedAndNewMessagesAlternate(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"poison/1", "poison/2", "a/1", "poison/3", "b/1", "poison/4"}, got)
-	require.EqualValues(t, 4, c.stats(false, &Merged{}).RequeueCount)
+	require.EqualValues(t, 4, c.stats(false, &mergedLatency{}).RequeueCount)
 }
 
 func TestTimeoutRequeues(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTimeoutRequeues(t *testing.T) {
 	require.ErrorIs(t, c.Touch(s, c.of(0, 0)), api.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.EqualValues(t, 1, c.stats(false, &Merged{}).TimeoutCount)
+	require.EqualValues(t, 1, c.stats(false, &mergedLatency{}).TimeoutCount)
 }
 
 func TestTouchIsBounded(t *testing.T) {
@@ -128,8 +128,8 @@ func TestDeferredMessages(t *testing.T) {
 	require.Equal(t, r.clock.now()+500*nsPerMS, r.Due())
 	list := c.Deferred(10)
 	require.Len(t, list, 2)
-	require.Equal(t, api.MessageIDOf(testID, 0), list[0].ID)
-	require.EqualValues(t, 1, list[1].Attempts)
+	require.Zero(t, list[0].Seq())
+	require.EqualValues(t, 1, list[1].Attempts())
 
 	n := r.failover()
 	c, _ = n.Channel("c")
@@ -174,11 +174,11 @@ func TestOrderedChannelWaitsForTheReplicas(t *testing.T) {
 	r.rep.hold = true
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	require.Empty(t, c.Pull(s, 5, nil), "the finish is not replicated")
-	r.rep.answer(r.Partition, true)
+	r.rep.answer(true)
 	<-s.Wake
 	require.Equal(t, []string{"b"}, bodies(c.Pull(s, 5, nil)))
 	require.NoError(t, c.Finish(s, c.of(1, 1)))
-	r.rep.answer(r.Partition, false)
+	r.rep.answer(false)
 	d := c.Pull(s, 5, nil)
 	require.Equal(t, []string{"b"}, bodies(d), "back to the last replicated finish")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
@@ -229,7 +229,7 @@ func TestUnleadEndsEverything(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	r.rep.hold = true
 	failed := make(chan error, 1)
-	go func() { failed <- r.PauseChannel(t.Context(), "c") }()
+	go func() { failed <- r.PauseChannel(t.Context(), "c", true) }()
 	wait.Until(t, func() bool {
 		r.rep.mu.Lock()
 		defer r.rep.mu.Unlock()
@@ -244,7 +244,7 @@ func TestUnleadEndsEverything(t *testing.T) {
 	require.Empty(t, c.Pull(s, 1, nil))
 	require.ErrorIs(t, c.Attach(&Subscriber{}), ErrNotLeader)
 	require.ErrorIs(t, r.EmptyChannel(t.Context(), "c"), ErrNotLeader)
-	r.rep.answer(r.Partition, true) // too late: it has no effect
+	r.rep.answer(true) // too late: it has no effect
 }
 
 // A requeued message that is delivered again is unfinished for the next leader, which may be the
@@ -473,7 +473,7 @@ func TestChannelBecomesOrdered(t *testing.T) {
 				require.Equal(t, want, d[0].Message.Seq)
 				require.NoError(t, c.Requeue(s, c.of(want, 0), 0))
 			}
-			require.NoError(t, c.Finish(s, c.of(c.Pull(s, 1, nil)[0].Message.Seq, r.epoch)))
+			require.NoError(t, c.Finish(s, c.of(c.Pull(s, 1, nil)[0].Message.Seq, r.leadership.epoch)))
 		}
 		requireExact(t, r.Partition, c)
 	}
@@ -484,7 +484,7 @@ func TestTopicPauseIsABarrier(t *testing.T) {
 	c := r.channel(t, "c", ChannelOptions{})
 	subscribe(t, c)
 	r.publish("before")
-	require.NoError(t, r.PauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), true))
 	r.publish("after")
 	require.EqualValues(t, 1, r.Stats("", false).Depth)
 	n := r.failover()
@@ -494,7 +494,7 @@ func TestTopicPauseIsABarrier(t *testing.T) {
 	require.NoError(t, n.EmptyTopic(t.Context()))
 	n.publish("last")
 	require.Empty(t, c.Pull(s, 9, nil))
-	require.NoError(t, n.UnpauseTopic(t.Context()))
+	require.NoError(t, n.PauseTopic(t.Context(), false))
 	require.Equal(t, []string{"last"}, bodies(c.Pull(s, 9, nil)))
 	requireExact(t, n.Partition, c)
 }
@@ -506,7 +506,7 @@ func TestChangesEndWithTheirContext(t *testing.T) {
 	cancel()
 	_, err := r.CreateChannel(ctx, "c", ChannelOptions{})
 	require.ErrorIs(t, err, context.Canceled)
-	r.rep.answer(r.Partition, false)
+	r.rep.answer(false)
 	_, err = r.CreateChannel(t.Context(), "c", ChannelOptions{})
 	require.ErrorIs(t, err, ErrNotReplicated)
 }
@@ -522,12 +522,12 @@ func TestLatencyPercentiles(t *testing.T) {
 	for _, d := range c.Pull(s, 100, nil) {
 		require.NoError(t, c.Finish(s, c.of(d.Message.Seq, 1)))
 	}
-	e := c.stats(false, &Merged{}).E2E
+	e := c.stats(false, &mergedLatency{}).E2E
 	require.Equal(t, 100, e.Count)
 	require.InDelta(t, 50*nsPerMS, e.Percentiles[0].Value, float64(3*nsPerMS))
 	require.InDelta(t, 99*nsPerMS, e.Percentiles[1].Value, float64(nsPerMS))
 	r.clock.add(5000 * nsPerMS)
-	require.Zero(t, c.stats(false, &Merged{}).E2E.Count)
+	require.Zero(t, c.stats(false, &mergedLatency{}).E2E.Count)
 }
 
 // TestTransferDeliveries: no other subscriber receives the messages in between.
@@ -563,7 +563,7 @@ func TestEmptyingAPausedTopic(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{})
 	s := subscribe(t, c)
-	require.NoError(t, r.PauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), true))
 	r.publish("discarded")
 	require.NoError(t, r.EmptyTopic(t.Context()))
 	r.publish("kept")
@@ -572,7 +572,7 @@ func TestEmptyingAPausedTopic(t *testing.T) {
 	r.publish("last")
 	require.Empty(t, c.Pull(s, 9, nil))
 	requireExact(t, r.Partition, c)
-	require.NoError(t, r.UnpauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), false))
 	for _, c := range []*Channel{c, late} {
 		require.Equal(t, []string{"last"}, bodies(c.Pull(subscribe(t, c), 9, nil)))
 		requireExact(t, r.Partition, c)

@@ -110,7 +110,7 @@ func consumeConcurrently(t *testing.T, r *rig, total int, publish func()) {
 
 // requireExactQuietly panics, because it runs outside the test's goroutine.
 func requireExactQuietly(c *Channel) {
-	s := c.stats(false, &Merged{})
+	s := c.stats(false, &mergedLatency{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if int(s.Depth)+s.InFlightCount+s.DeferredCount > int(c.publishedLocked()) {
@@ -250,7 +250,7 @@ func TestManyTimeoutsReleaseTheLock(t *testing.T) {
 	now := r.clock.add(1000 * nsPerMS)
 	for i := range 3 {
 		require.True(t, c.fireTimers(now))
-		require.EqualValues(t, (i+1)*dueBatch, c.verbs.Timeouts.Load())
+		require.EqualValues(t, (i+1)*dueBatch, c.counts.Timeouts.Load())
 	}
 	require.False(t, c.fireTimers(now))
 	require.Equal(t, n, c.cursor.Deferred.Ready())

@@ -1,16 +1,5 @@
 package nsqd
 
-// The form of a message in a dead-letter topic: its body, and a
-// header that names the message that it was and the channel that it failed in.
-//
-// It moves nothing: package upkeep moves messages there, package admin moves them back.
-//
-// Invariants
-//
-//  1. A header never exceeds queue.MaxMessageHeader: the message's own header is left out
-//     if it does not fit, or is no JSON.
-//  2. A message that is moved back is for the channel that it failed in alone.
-
 import (
 	"encoding/json"
 
@@ -22,14 +11,15 @@ import (
 // RedriveChannel keeps the dead letters of a dead-letter topic.
 const RedriveChannel = api.DeadLetterChannel
 
-// RedriveFilter is the filter of Channel: the topic may have messages of its own, which the channel passes over.
-// Every dead letter has this header.
+// RedriveFilter is the filter of RedriveChannel, which skips the topic's own messages. Every dead letter has this header.
 const RedriveFilter = "header:##original_channel*=*"
 
 // headerRedriven is the id of the message in the dead-letter topic that was moved back.
 const headerRedriven = "##redriven_id"
 
-// DeadLetterHeader is the header of a message in a dead-letter topic.
+// DeadLetterHeader is the header of a message in a dead-letter topic. It never exceeds queue.MaxMessageHeader:
+// the message's own header is left out if it does not fit or is no JSON. A message that is moved back is only
+// for the channel in which it failed.
 type DeadLetterHeader struct {
 	Topic    string          `json:"##original_topic"`
 	Channel  string          `json:"##original_channel"`
@@ -59,8 +49,7 @@ func DecodeDeadLetter(raw []byte) (h DeadLetterHeader, ok bool) {
 	return h, err == nil
 }
 
-// Redriven makes the header of the message that is moved back: the one that it had, and
-// the channel that it is for.
+// Redriven makes the header of the message that is moved back: its own header, and the channel in which it failed.
 func (h DeadLetterHeader) Redriven() []byte {
 	fields := map[string]json.RawMessage{} // a number as it is written
 	_ = json.Unmarshal(h.Header, &fields)  // no object: nothing to keep

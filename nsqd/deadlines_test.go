@@ -26,10 +26,10 @@ func TestReapedDeferredMessagesAreDeliveredAfterPause(t *testing.T) {
 	s := subscribe(t, c)
 	require.Empty(t, c.Pull(s, 1, nil))
 	<-s.Wake
-	require.NoError(t, r.PauseChannel(t.Context(), "c"))
+	require.NoError(t, r.PauseChannel(t.Context(), "c", true))
 	r.postpone(1000*nsPerMS, "later")
 	r.Reap()
-	require.NoError(t, r.UnpauseChannel(t.Context(), "c"))
+	require.NoError(t, r.PauseChannel(t.Context(), "c", false))
 	woken := false
 	for range 100 { // ten seconds
 		if now := r.clock.add(100 * nsPerMS); r.Due() <= now {
@@ -50,7 +50,7 @@ func TestDepthOfAPausedTopicWithoutChannels(t *testing.T) {
 	r := newRig(Options{})
 	r.publishN(10)
 	require.EqualValues(t, 10, r.Stats("", false).Depth)
-	require.NoError(t, r.PauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), true))
 	require.EqualValues(t, 10, r.Stats("", false).Depth)
 	r.publishN(2)
 	require.EqualValues(t, 12, r.Stats("", false).Depth)

@@ -1,15 +1,16 @@
 // Package nsqd holds the topics and channels of one broker: which message goes to which subscriber,
 // and which messages are in flight, deferred or finished. It contains no network and no cluster
 // code. It reads a Log and passes changes of its state to a Replicator. The caller reports the
-// committed end (Advance) and the fate of each change (Completed).
+// committed end (Advance) and completes each change like a put.
 //
 // All channels of a partition share its log. A channel is a cursor on that log. A Partition holds
 // the channels. On a follower a Partition is only the replicated state (the register of the
 // replica). Lead lets it serve subscribers.
 //
+// verdictLocked (deliverable.go) says why a message is, or is not, delivered now.
+//
 // The cursor of a channel with its deferred messages is package nsqd/cursor. The encoding of the
-// replicated state is package nsqd/state. Message ids are in
-// package internal/api.
+// replicated state is package nsqd/state. Message ids are in package internal/api.
 //
 // # Goroutines
 //
@@ -49,8 +50,8 @@
 //
 // # Locks
 //
-// Partition.emit → applying → Partition.mu → Channel.mu. The locks of pendingChanges and
-// relocations are leaves. Options.Wake, Subscriber.Woken and Replicator.Change are called under
+// Partition.emit → updates.applying → Partition.mu → Channel.mu. The locks of openChanges and
+// relocations are leaves. Options.Wake, Subscriber.Woken and Replicator.Submit are called under
 // these locks: they append to a queue and return (docs/LOCKS.md).
 //
 // # Memory

@@ -44,7 +44,7 @@ func TestFinishElsewhereKeepsWhatIsTheChannelsOwn(t *testing.T) {
 		require.EqualValues(t, 8, c.cursor.Confirmed())
 		left := []uint64{}
 		for _, d := range c.Deferred(10) {
-			left = append(left, uint64(d.Sequence))
+			left = append(left, uint64(d.Seq()))
 		}
 		require.ElementsMatch(t, []uint64{0, 3}, left)
 		n.tick(61_000)

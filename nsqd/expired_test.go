@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -27,7 +28,7 @@ var failures = map[string]struct {
 		r.tick(60_000)
 	}},
 	"returned": {0, Policy{}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) { require.NoError(t, c.Return(s, c.of(0, 0))) }},
-	"back-off": {400, Policy{Backoff: Backoff{BaseMS: 400}}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
+	"back-off": {400, Policy{Backoff: option.Backoff{BaseMS: 400}}, func(t *testing.T, _ *rig, c *Channel, s *Subscriber) {
 		require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	}},
 }
@@ -48,7 +49,7 @@ func expiredAfter(t *testing.T, failure string, ordered, letters bool) (*rig, *C
 	return r, c
 }
 
-func expired(p *Partition, c *Channel) int {
+func expiredOf(p *Partition, c *Channel) int {
 	return int(p.Stats(c.name, false).Channels[0].ExpiredCount)
 }
 
@@ -95,16 +96,16 @@ func TestExpiredAfterAFailure(t *testing.T) {
 					r.Reap()
 					dead = c.DeadLetters()
 					require.Len(t, dead, 1, "it is offered again")
-					require.Zero(t, expired(r.Partition, c), "it is not finished yet")
+					require.Zero(t, expiredOf(r.Partition, c), "it is not finished yet")
 					require.NoError(t, c.DeadMoved(c.of(0, dead[0].Epoch)))
-					require.Equal(t, 1, expired(r.Partition, c))
+					require.Equal(t, 1, expiredOf(r.Partition, c))
 					require.EqualValues(t, 1, c.Finished())
 					requireExact(t, r.Partition, c)
 
 					r, c = expiredAfter(t, failure, ordered, false)
 					r, c = find(t, r, c)
 					require.False(t, r.DeadPending(), "there is no topic")
-					require.Equal(t, 1, expired(r.Partition, c))
+					require.Equal(t, 1, expiredOf(r.Partition, c))
 					require.EqualValues(t, 1, r.Work().Channels["c"].Expired)
 					require.EqualValues(t, 1, c.Finished())
 				})
@@ -129,7 +130,7 @@ func TestExpiredWithoutAFailure(t *testing.T) {
 		r.tick(100)
 		r.Reap()
 		require.False(t, r.DeadPending())
-		require.Equal(t, 1, expired(r.Partition, c))
+		require.Equal(t, 1, expiredOf(r.Partition, c))
 		require.EqualValues(t, 1, c.Finished())
 		requireExact(t, r.Partition, c)
 	}
@@ -149,7 +150,7 @@ func TestExpiredAndDead(t *testing.T) {
 	require.True(t, r.DeadPending())
 	require.Len(t, c.DeadLetters(), 1)
 	require.NoError(t, c.DeadMoved(c.of(0, 1)))
-	require.Zero(t, expired(r.Partition, c))
+	require.Zero(t, expiredOf(r.Partition, c))
 
 	r.publishKinds("a")
 	require.Len(t, c.Pull(s, 1, nil), 1)
@@ -159,7 +160,7 @@ func TestExpiredAndDead(t *testing.T) {
 	r.tick(100)
 	r.Reap()
 	require.False(t, r.DeadPending())
-	require.Equal(t, []int{1, 0}, []int{filtered(r.Partition, c), expired(r.Partition, c)})
+	require.Equal(t, []int{1, 0}, []int{filtered(r.Partition, c), expiredOf(r.Partition, c)})
 }
 
 // TestEscapedTimeToLive: the name of a header may have escapes.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -76,35 +77,39 @@ func (l *memoryLog) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Me
 	return l.messages[seq], true, nil
 }
 
-// replicas receives deltas and completes their tickets at once, unless hold is set.
+// replicas receives changes and completes them at once, unless hold is set.
 type replicas struct {
 	mu     sync.Mutex
 	deltas [][]byte
-	held   []uint64
+	held   []outcome.Completer
 	hold   bool
 }
 
-func (r *replicas) Change(p *Partition, delta []byte, ticket uint64) {
+func (r *replicas) Submit(c Change) {
 	r.mu.Lock()
-	r.deltas = append(r.deltas, delta)
-	if r.hold && ticket != 0 {
-		r.held = append(r.held, ticket)
-		ticket = 0
+	r.deltas = append(r.deltas, c.Delta)
+	if r.hold && c.Done != nil {
+		r.held = append(r.held, c.Done)
+		c.Done = nil
 	}
 	r.mu.Unlock()
-	if ticket != 0 {
-		p.Completed(ticket, true)
+	if c.Done != nil {
+		c.Done.Complete(outcome.Completion{Outcome: outcome.Committed})
 	}
 }
 
-// answer completes the tickets that were held.
-func (r *replicas) answer(p *Partition, ok bool) {
+// answer completes the changes that were held.
+func (r *replicas) answer(ok bool) {
 	r.mu.Lock()
 	held := r.held
 	r.held = nil
 	r.mu.Unlock()
-	for _, t := range held {
-		p.Completed(t, ok)
+	o := outcome.InDoubt
+	if ok {
+		o = outcome.Committed
+	}
+	for _, c := range held {
+		c.Complete(outcome.Completion{Outcome: o})
 	}
 }
 
@@ -190,7 +195,7 @@ func (r *rig) failover() *rig {
 	n.Partition = NewPartition("orders", testID, r.log, n.rep, r.o)
 	n.Replace(r.Snapshot())
 	r.Unlead()
-	n.Lead(r.epoch + 1)
+	n.Lead(r.leadership.epoch + 1)
 	return n
 }
 
@@ -209,10 +214,10 @@ func (c *Channel) of(seq ident.Sequence, epoch ident.Epoch) Receipt {
 	f := c.inFlight.bySeq[seq]
 	switch {
 	case f == nil && epoch == 0:
-		return Receipt{Sequence: seq, Epoch: c.epoch}
+		return Receipt{Sequence: seq, Epoch: c.serving.epoch}
 	case f == nil, epoch != 0 && f.epoch != epoch:
 		return Receipt{Sequence: seq, Epoch: epoch}
-	case f.sub == &c.deadLetterHold:
+	case f.sub == &c.dead.hold:
 		return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number}
 	}
 	return Receipt{Sequence: seq, Epoch: f.epoch, Number: f.number, Attempts: f.attempts}

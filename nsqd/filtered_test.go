@@ -131,11 +131,11 @@ func TestFilterWakesConsumers(t *testing.T) {
 	c := r.channel(t, "c", ChannelOptions{})
 	c.SetPolicy(Policy{Filter: "!header:kind=b"})
 	s := subscribe(t, c)
-	require.NoError(t, r.PauseTopic(t.Context())) // puts are out of the consumers' reach
+	require.NoError(t, r.PauseTopic(t.Context(), true)) // puts are out of the consumers' reach
 	r.publishKinds("b")
 	require.Empty(t, c.Pull(s, 10, nil))
 	c.SetPolicy(Policy{Revision: 1})
-	require.NoError(t, r.UnpauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), false))
 	<-s.Wake
 	require.Equal(t, []string{"b0"}, drain(t, c, s))
 }
@@ -292,8 +292,8 @@ func TestAWaitingMessageHoldsNoLogForOthers(t *testing.T) {
 	require.True(t, all)
 	require.Equal(t, []ident.Sequence{1, 4}, seqs)
 	r.log.relocated = map[ident.Offset][]ident.Sequence{500: seqs}
-	require.NoError(t, r.Relocate(t.Context(), 500, seqs))
-	require.NoError(t, r.SettleRelocation(t.Context(), 500, seqs))
+	require.NoError(t, r.Relocate(t.Context(), 500, seqs, false))
+	require.NoError(t, r.Relocate(t.Context(), 500, seqs, true))
 	require.EqualValues(t, 6, r.lowWater())
 	r.log.start = 6
 

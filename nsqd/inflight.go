@@ -37,12 +37,12 @@ const maxFree = 4096
 
 func (f *inFlightSet) len() int { return len(f.bySeq) }
 
-// held is for how long the oldest delivery has been in flight.
-func (f *inFlightSet) held(now int64) (longest time.Duration) {
+// longest is how long the oldest delivery has been in flight.
+func (f *inFlightSet) longest(now int64) (age time.Duration) {
 	for _, x := range f.heap {
-		longest = max(longest, time.Duration(now-x.start))
+		age = max(age, time.Duration(now-x.start))
 	}
-	return longest
+	return age
 }
 
 // add puts a copy of v into flight and returns it.
@@ -111,7 +111,7 @@ func (f *inFlightSet) link(x *delivery) {
 		s.deliveries.prev = x
 	}
 	s.deliveries = x
-	s.held++
+	s.inFlight++
 }
 
 func (f *inFlightSet) unlink(x *delivery) {
@@ -127,7 +127,7 @@ func (f *inFlightSet) unlink(x *delivery) {
 	} else {
 		s.deliveries = x.next
 	}
-	s.held--
+	s.inFlight--
 }
 
 func (f *inFlightSet) set(i int, x *delivery) { f.heap[i], x.heap = x, int32(i) }

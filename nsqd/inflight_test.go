@@ -41,6 +41,6 @@ func TestInFlightDeadlinesInOrder(t *testing.T) {
 			delete(left, x.seq)
 		}
 		require.Equal(t, never, f.next())
-		require.Zero(t, s.held)
+		require.Zero(t, s.inFlight)
 	}
 }

@@ -50,7 +50,7 @@ func (r *reference) drain(t *rapid.T) {
 			require.NoError(t, r.channel.DeadMoved(r.channel.of(d.Message.Seq, d.Epoch)))
 		}
 		for _, d := range r.channel.Pull(r.subs[0], 10, nil) {
-			require.NoError(t, r.channel.Finish(r.subs[0], r.channel.of(d.Message.Seq, r.epoch)))
+			require.NoError(t, r.channel.Finish(r.subs[0], r.channel.of(d.Message.Seq, r.leadership.epoch)))
 		}
 	}
 	n := countsOf(r.Partition, r.channel)

@@ -9,10 +9,11 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // policies are the policies of the reference runs.
-var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
+var policies = []Policy{{}, {MaxAttempts: 2}, {MaxAttempts: 3, Backoff: option.Backoff{BaseMS: 10, Factor: 2, MaxMS: 30}, DeadLetters: true}, {DeadLetters: true}}
 
 // retry is the state of a message after a failed delivery.
 func (r *reference) retry(seq int, delayMS int64) {
@@ -75,7 +76,7 @@ func (r *reference) adopt() {
 		if f.place == inLog && r.expired(i) && !r.dies(i) && c.cursor.Settled(seq) && !c.cursor.Deferred.Has(seq) {
 			f.place, f.again = done, true
 		}
-		if x, ok := c.inFlight.bySeq[seq]; ok && x.sub == &c.deadLetterHold && r.dies(i) {
+		if x, ok := c.inFlight.bySeq[seq]; ok && x.sub == &c.dead.hold && r.dies(i) {
 			f.place, f.sub, f.deadline = inFlight, deadHold, x.deadline
 		}
 	}
@@ -156,11 +157,11 @@ func (r *reference) stale(t *rapid.T) {
 	var errs []error
 	for _, s := range r.subs {
 		errs = append(errs, r.channel.Requeue(s, x, 0), r.channel.Touch(s, x), r.channel.Undo(s, x), r.channel.Return(s, x), r.channel.AwaitTimeout(s, x))
-		if x.Epoch == r.epoch { // a finish of an earlier epoch may count
+		if x.Epoch == r.leadership.epoch { // a finish of an earlier epoch may count
 			errs = append(errs, r.channel.Finish(s, x))
 		}
 	}
-	errs = append(errs, r.channel.FinishReceived(x), r.channel.RequeueReceived(x, 0), r.channel.TouchReceived(x))
+	errs = append(errs, r.channel.Finish(nil, x), r.channel.Requeue(nil, x, 0), r.channel.Touch(nil, x))
 	for _, err := range errs {
 		require.True(t, err == api.ErrNotInFlight || err == api.ErrNotOwner, "%v", err)
 	}

@@ -44,7 +44,7 @@ func TestAChannelTakesThePlaceOfADeletedNamesake(t *testing.T) {
 	old := r.channel(t, "c", ChannelOptions{ID: 1, Origin: FromEarliest})
 	s := subscribe(t, old)
 	r.publish("0", "1")
-	require.NoError(t, r.PauseChannel(t.Context(), "c"))
+	require.NoError(t, r.PauseChannel(t.Context(), "c", true))
 	f := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	c := r.channel(t, "c", ChannelOptions{ID: 2})
 	require.Same(t, c, r.channel(t, "c", ChannelOptions{ID: 2}), "made again")

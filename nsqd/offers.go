@@ -1,11 +1,9 @@
 package nsqd
 
-// A subscriber waits for messages if its last Pull left credit unused. When messages come, the
-// channel wakes as many waiting subscribers as the messages need: subscribers connected to this
-// broker first, each group in the order in which they began to wait. A wake-up is an offer: until
-// the subscriber pulls, that many messages count as offered. If it does not pull within offerNS,
-// the offer lapses (Expire) and the next subscribers are woken. So a stuck or dead subscriber
-// delays the others by offerNS, and no message is lost.
+// A subscriber waits if its last Pull left credit unused. When messages come, the channel wakes as many waiting
+// subscribers as the messages need: those connected to this broker first, each group in the order of waiting. A wake-up
+// is an offer: until the subscriber pulls, that many messages count as offered. If it does not pull within offerNS, the
+// offer lapses (Expire) and the next subscribers are woken. So a stuck subscriber delays the others by offerNS.
 const offerNS = 5 * nsPerMS
 
 // subscriberList is a queue of waiting subscribers, linked through them.
@@ -38,57 +36,60 @@ func (l *subscriberList) remove(s *Subscriber) {
 	s.waitingNext, s.waitingPrev, s.waiting = nil, nil, false
 }
 
-func (c *Channel) listLocked(s *Subscriber) *subscriberList {
+// subscribers are the subscribers of a channel, and the offers to them.
+type subscribers struct {
+	all             map[*Subscriber]struct{}
+	direct, relayed subscriberList // waiting
+	offered         int            // credit of the subscribers that were woken and have not pulled since
+	offeredDirect   int            // of it, that of direct subscribers
+	offeredAt       int64
+}
+
+func (l *subscribers) waiting() bool { return !l.direct.empty() || !l.relayed.empty() }
+
+// list is the list in which s waits.
+func (l *subscribers) list(s *Subscriber) *subscriberList {
 	if s.Direct {
-		return &c.waitingDirect
+		return &l.direct
 	}
-	return &c.waitingRelayed
+	return &l.relayed
 }
 
 // withdrawOfferLocked cancels the offer and the demand of s, because s pulls.
 func (c *Channel) withdrawOfferLocked(s *Subscriber) {
 	if s.offered {
 		s.offered = false
-		c.offered -= s.want
+		c.subs.offered -= s.want
 		if s.Direct {
-			c.offeredDirect -= s.want
+			c.subs.offeredDirect -= s.want
 		}
 	}
 	if s.waiting {
-		c.listLocked(s).remove(s)
+		c.subs.list(s).remove(s)
 	}
 	s.want = 0
 }
 
-// demandLocked notes the credit that s could not use, and lets s wait.
-func (c *Channel) demandLocked(s *Subscriber, want int) {
-	if want > 0 && !s.waiting {
-		s.want = want
-		c.listLocked(s).push(s)
-	}
-}
-
-// allowedLocked is the part of want that s may take: a relay leaves the messages that are offered
-// to clients connected to this broker.
+// allowedLocked is the part of want that s may take: a relay leaves the messages that are offered to clients connected
+// to this broker.
 func (c *Channel) allowedLocked(s *Subscriber, want int, now int64) int {
-	if s.Direct || c.offeredDirect == 0 {
+	if s.Direct || c.subs.offeredDirect == 0 {
 		return want
 	}
-	return min(want, max(c.availableLocked(now)-c.offeredDirect, 0))
+	return min(want, max(c.availableLocked(now)-c.subs.offeredDirect, 0))
 }
 
-// offerLocked wakes waiting subscribers for the available messages. Every method that makes a
-// message available calls it before it unlocks. While a goroutine reads the log it does nothing:
-// that goroutine calls it after the read.
+// offerLocked wakes waiting subscribers for the available messages. Every method that makes a message available calls it
+// before unlocking. While a goroutine reads the log it does nothing: that goroutine calls it after the read.
 func (c *Channel) offerLocked(now int64) {
-	if c.reading || c.waitingDirect.empty() && c.waitingRelayed.empty() {
+	if c.reader.active || !c.subs.waiting() {
 		return
 	}
-	left := c.availableLocked(now) - c.offered
+	left := c.availableLocked(now) - c.subs.offered
 	for left > 0 {
-		list := &c.waitingDirect
+		list := &c.subs.direct
 		if list.empty() {
-			list = &c.waitingRelayed
+			list = &c.subs.relayed
 		}
 		s := list.first
 		if s == nil {
@@ -96,30 +97,30 @@ func (c *Channel) offerLocked(now int64) {
 		}
 		list.remove(s)
 		s.offered = true
-		c.offered += s.want
+		c.subs.offered += s.want
 		if s.Direct {
-			c.offeredDirect += s.want
+			c.subs.offeredDirect += s.want
 		}
 		left -= s.want
-		c.offeredAt = now
+		c.subs.offeredAt = now
 		s.wake()
 	}
-	if c.offered > 0 {
-		c.p.lower(c.offeredAt + offerNS)
+	if c.subs.offered > 0 {
+		c.p.lower(c.subs.offeredAt + offerNS)
 	}
 }
 
 // expireOffersLocked withdraws offers that have lapsed, and returns the time of its next call.
 func (c *Channel) expireOffersLocked(now int64) int64 {
-	if c.offered == 0 || c.waitingDirect.empty() && c.waitingRelayed.empty() {
+	if c.subs.offered == 0 || !c.subs.waiting() {
 		return never
 	}
-	if now < c.offeredAt+offerNS {
-		return c.offeredAt + offerNS
+	if now < c.subs.offeredAt+offerNS {
+		return c.subs.offeredAt + offerNS
 	}
-	for s := range c.subs {
+	for s := range c.subs.all {
 		s.offered = false // its wake-up is still pending
 	}
-	c.offered, c.offeredDirect = 0, 0
+	c.subs.offered, c.subs.offeredDirect = 0, 0
 	return never
 }

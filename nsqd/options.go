@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"sync/atomic"
@@ -12,11 +13,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and
-// api.ErrChannelNotFound.
+// Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and api.ErrChannelNotFound.
 var (
-	// ErrNotLeader means that this broker does not, or no longer, lead the partition. A change
-	// that waited may or may not have reached the next leader.
+	// ErrNotLeader means that this broker does not lead the partition. The next leader may have a change that waited.
 	ErrNotLeader = errors.New("nsqd: not the leader of this partition")
 	// ErrDeleted means that the channel was deleted.
 	ErrDeleted = errors.New("nsqd: channel is deleted")
@@ -43,10 +42,9 @@ type Log interface {
 
 // Replicator replicates changes of the channel state.
 type Replicator interface {
-	// Change takes a delta, in the order of the calls. It enqueues the delta and returns. Each
-	// ticket other than 0 comes back in exactly one call of Partition.Completed, unless
-	// Partition.Unlead comes first.
-	Change(p *Partition, delta []byte, ticket uint64)
+	// Submit enqueues a change, in the order of the calls, and returns. It completes the change exactly once, perhaps
+	// before it returns.
+	Submit(c Change)
 }
 
 // Options of a partition's channels. Zero values mean the defaults.
@@ -54,37 +52,37 @@ type Options struct {
 	MsgTimeoutMS    int64 // 60,000: for subscribers without a timeout of their own
 	MaxMsgTimeoutMS int64 // 900,000: TOUCH cannot extend a delivery beyond it
 	MaxReqTimeoutMS int64 // 3,600,000: longer requeue delays are clamped to it
-	// EphemeralDepth is the number of undelivered messages that an ephemeral channel keeps. It
-	// discards newer ones (10,000, NSQ's --mem-queue-size).
+	// EphemeralDepth bounds the undelivered messages of an ephemeral channel; newer ones are discarded (10,000,
+	// NSQ's --mem-queue-size).
 	EphemeralDepth int64
-	// Percentiles of the end-to-end latency to measure, 0–1. None: it is not measured.
+	// Percentiles of the end-to-end latency to measure, 0–1.
 	Percentiles []float64
 	// PercentileWindowMS is the window of the percentiles (600,000).
 	PercentileWindowMS int64
-	// Policy returns the policy in the configuration of the channel that has a name now, the zero value
-	// if none has. A channel with another id than that channel waits for its own policy (SetPolicy)
-	// before it delivers. nil: no channel has a policy. It must not block.
+	// Policy returns the configured policy of the channel that has a name now, or the zero value. A channel with
+	// another id delivers nothing before it gets its own policy (SetPolicy). It must not block. nil: there are no
+	// policies.
 	Policy func(channel string) Policy
 	// Wake is called when Expire, Flush or DeadPending has work, with its time in unix ns (0: at
 	// once). It is called under locks: it must neither block nor call back. nil: the caller polls.
 	Wake func(atNS int64)
-	// Fence is a time in unix ns until which the channels of all partitions that share it may
-	// deliver, even if the fence of Partition.Extend is earlier. nil or 0: only the latter counts.
+	// Fence is a time in unix ns until which all partitions that share it may deliver, even if the fence of
+	// Partition.Extend is earlier. May be nil.
 	Fence *atomic.Int64
-	// Pace slows channels that are far behind. nil: none is slowed.
+	// Pace slows channels that are far behind. May be nil.
 	Pace Pace
 	// Now is the clock, unix ns (time.Now).
 	Now func() int64
-	// Log receives faults for the operator. nil: nothing is logged.
+	// Log receives faults for the operator. May be nil.
 	Log logrus.FieldLogger
 }
 
 func (o Options) withDefaults() Options {
-	o.MsgTimeoutMS = orDefault(o.MsgTimeoutMS, 60_000)
-	o.MaxMsgTimeoutMS = orDefault(o.MaxMsgTimeoutMS, 900_000)
-	o.MaxReqTimeoutMS = orDefault(o.MaxReqTimeoutMS, 3_600_000)
-	o.EphemeralDepth = orDefault(o.EphemeralDepth, 10_000)
-	o.PercentileWindowMS = orDefault(o.PercentileWindowMS, 600_000)
+	o.MsgTimeoutMS = cmp.Or(max(o.MsgTimeoutMS, 0), 60_000)
+	o.MaxMsgTimeoutMS = cmp.Or(max(o.MaxMsgTimeoutMS, 0), 900_000)
+	o.MaxReqTimeoutMS = cmp.Or(max(o.MaxReqTimeoutMS, 0), 3_600_000)
+	o.EphemeralDepth = cmp.Or(max(o.EphemeralDepth, 0), 10_000)
+	o.PercentileWindowMS = cmp.Or(max(o.PercentileWindowMS, 0), 600_000)
 	if o.Wake == nil {
 		o.Wake = func(int64) {}
 	}
@@ -97,44 +95,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func orDefault(v, d int64) int64 {
-	if v <= 0 {
-		return d
-	}
-	return v
-}
-
 const (
 	nsPerMS = int64(time.Millisecond)
-	// never is the deadline of a set without deadlines.
+	// never is the earliest deadline if there is none.
 	never = int64(math.MaxInt64)
 )
-
-// Origin is the place at which a channel begins.
-type Origin uint8
-
-// The origins of a channel.
-const (
-	// FromLatest is the committed end: the channel gets new messages only.
-	FromLatest Origin = iota
-	// FromBacklog is the first message that the topic kept for its first channel.
-	FromBacklog
-	// FromEarliest is the first message that the log still has.
-	FromEarliest
-	// FromSequence is ChannelOptions.Sequence, or the start of the log if that is later.
-	FromSequence
-)
-
-// ChannelOptions describe a new channel.
-type ChannelOptions struct {
-	Origin   Origin
-	Sequence ident.Sequence // with FromSequence
-	// ID distinguishes the channel from earlier and later ones of the same name. 0: of an ephemeral channel,
-	// which has no configuration.
-	ID uint64
-	// Ordered channels have one message in flight. The next one is delivered after the finish is on
-	// all in-sync replicas. Messages come in the order of the log, but a message that was published
-	// with a delay comes when it is due. While a failed message waits for its next delivery, no
-	// message is delivered.
-	Ordered bool
-}

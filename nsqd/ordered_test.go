@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // An ordered channel has at most one message in flight, deliveries of an earlier leader included.
@@ -19,7 +20,7 @@ func TestOrderedChannelReclaimsOneMessage(t *testing.T) {
 	r.rep.hold = true
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	require.Equal(t, []ident.Sequence{1}, c.Reclaim(late, []Receipt{{Sequence: 1, Attempts: 1}}), "not all replicas have the finish")
-	r.rep.answer(r.Partition, true)
+	r.rep.answer(true)
 	require.Empty(t, c.Reclaim(late, []Receipt{{Sequence: 1, Attempts: 1}}))
 }
 
@@ -33,7 +34,7 @@ func TestFinishThatFailsAfterASeek(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
 	c.seek(2)
-	r.rep.answer(r.Partition, false)
+	r.rep.answer(false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(2), d[0].Message.Seq)
@@ -74,7 +75,7 @@ func TestOrderedChannelWaitsForInheritedState(t *testing.T) {
 	s = subscribe(t, strict)
 	<-s.Wake
 	require.Empty(t, strict.Pull(s, 1, nil))
-	n.rep.answer(n.Partition, true)
+	n.rep.answer(true)
 	<-s.Wake
 	require.Len(t, strict.Pull(s, 1, nil), 1)
 }
@@ -84,7 +85,7 @@ func TestOrderedChannelWaitsForInheritedState(t *testing.T) {
 func TestOrderedChannelHonoursDelays(t *testing.T) {
 	for name, policy := range map[string]Policy{
 		"requeue": {},
-		"backoff": {Backoff: Backoff{BaseMS: 5000}},
+		"backoff": {Backoff: option.Backoff{BaseMS: 5000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			delay := int64(5000)
@@ -121,7 +122,7 @@ func TestOrderedChannelHonoursDelays(t *testing.T) {
 			for _, body := range []string{"first", "second", "third"} {
 				d := c.Pull(s, 10, nil)
 				require.Equal(t, []string{body}, bodies(d))
-				require.NoError(t, c.Finish(s, c.of(d[0].Message.Seq, r.epoch)))
+				require.NoError(t, c.Finish(s, c.of(d[0].Message.Seq, r.leadership.epoch)))
 			}
 			requireExact(t, r.Partition, c)
 		})

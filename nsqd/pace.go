@@ -5,23 +5,21 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pace makes channels that are far behind pause between bursts, because the delivery of old
-// messages takes processor time and connections from the puts of the moment.
+// Pace makes channels that are far behind pause between bursts, because the delivery of old messages takes processor
+// time from current puts.
 type Pace interface {
-	// Burst is the number of bytes that such a channel may deliver between two pauses. 0: it need
-	// not pause now. It is called under locks.
+	// Burst is the number of bytes that such a channel may deliver between two pauses. 0: no pause is needed now. It
+	// is called under locks.
 	Burst() int
-	// Pause calls wake when the pause is over. It is called under locks, so it calls wake from
-	// another goroutine.
+	// Pause calls wake after the pause. It is called under locks, so it calls wake from another goroutine.
 	Pause(wake func())
 }
 
 const (
-	// farBehind is the backlog in bytes from which a channel is slowed. A channel that keeps up
-	// stays below it, and so does one whose consumers had a bad second.
+	// farBehind is the backlog in bytes from which a channel is slowed. A channel whose consumers had a bad second
+	// stays below it.
 	farBehind = 16 << 20
-	// probeBytes is the number of bytes that a channel delivers before it asks the Pace again, if
-	// it need not pause now.
+	// probeBytes is the number of bytes after which a channel that need not pause asks the Pace again.
 	probeBytes = 256 << 10
 )
 
@@ -38,7 +36,7 @@ type pacing struct {
 // end the pause, half as many as were delivered before it, so a channel gains on its producers
 // however busy the broker is.
 func (c *Channel) paceLocked(m *queue.Message) {
-	r := &c.pacing
+	r := &c.reader.pacing
 	r.quota -= m.Size()
 	r.messages++
 	if r.quota > 0 || c.p.o.Pace == nil {
@@ -47,7 +45,7 @@ func (c *Channel) paceLocked(m *queue.Message) {
 	burst, messages := 0, r.messages
 	// An ordered channel is never paused: it is slow anyway, because it waits for the replicas
 	// after each message.
-	if !c.ordered && int(c.limit-c.next)*c.ahead.average >= farBehind {
+	if !c.order.on && int(c.limit-c.reader.next)*c.reader.ahead.average >= farBehind {
 		burst = c.p.o.Pace.Burst()
 	}
 	if burst == 0 {
@@ -59,22 +57,16 @@ func (c *Channel) paceLocked(m *queue.Message) {
 }
 
 // resume ends a pause.
-func (c *Channel) resume() {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pacing.paused = false
-	c.offerLocked(now)
-}
+func (c *Channel) resume() { c.update(func(int64) { c.reader.pacing.paused = false }) }
 
 // quotaLocked is the part of n new messages that may be delivered before the next pause. No
 // subscriber is woken for the rest.
 func (c *Channel) quotaLocked(n int) int {
 	switch {
-	case c.pacing.paused:
+	case c.reader.pacing.paused:
 		return 0
-	case c.pacing.slowed:
-		return min(n, c.pacing.quota/max(c.ahead.average, 1)+1)
+	case c.reader.pacing.slowed:
+		return min(n, c.reader.pacing.quota/max(c.reader.ahead.average, 1)+1)
 	}
 	return n
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -87,7 +88,7 @@ func TestUnmovedDeadMessageIsOfferedAgain(t *testing.T) {
 	r.tick(1000)
 	require.True(t, r.DeadPending())
 	require.Len(t, c.DeadLetters(), 1)
-	r.tick(deadMoveTimeoutMS) // there is no report about the move
+	r.tick(deadMoveTimeout / nsPerMS) // there is no report about the move
 	require.True(t, r.DeadPending())
 	require.Len(t, c.DeadLetters(), 1)
 
@@ -111,32 +112,32 @@ func TestDeadMessageIsMovedByOneAtATime(t *testing.T) {
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	c.SetPolicy(Policy{MaxAttempts: 1})
 	r.publish("poison")
-	s := &Subscriber{Direct: true, MsgTimeoutMS: 5 * deadMoveTimeoutMS}
+	s := &Subscriber{Direct: true, MsgTimeoutMS: 5 * deadMoveTimeout / nsPerMS}
 	require.NoError(t, c.Attach(s))
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	woken = nil
 	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	require.Contains(t, woken, int64(0), "the broker is woken at once")
-	require.Equal(t, r.clock.now()+deadMoveTimeoutMS*nsPerMS, r.Due())
+	require.Equal(t, r.clock.now()+deadMoveTimeout, r.Due())
 	require.True(t, r.DeadPending())
 
 	woken = nil
-	r.tick(deadMoveTimeoutMS) // the broker has not fetched it
+	r.tick(deadMoveTimeout / nsPerMS) // the broker has not fetched it
 	require.Contains(t, woken, int64(0), "the broker is woken at once")
-	require.Len(t, c.dead, 1, "it stays in the hold")
+	require.Len(t, c.dead.pending, 1, "it stays in the hold")
 	require.True(t, r.DeadPending())
-	r.tick(deadMoveTimeoutMS / 2)
+	r.tick(deadMoveTimeout / nsPerMS / 2)
 	require.Len(t, c.DeadLetters(), 1)
-	r.tick(deadMoveTimeoutMS / 2)
+	r.tick(deadMoveTimeout / nsPerMS / 2)
 	require.False(t, r.DeadPending())
 	require.Empty(t, c.DeadLetters(), "it has time until")
-	r.tick(deadMoveTimeoutMS / 2)
+	r.tick(deadMoveTimeout / nsPerMS / 2)
 	require.True(t, r.DeadPending())
 
 	c.ReleaseDead(c.of(0, 0)) // the late report of the first mover
 	r.tick(1000)
 	require.Len(t, c.DeadLetters(), 1)
-	r.tick(deadMoveTimeoutMS)
+	r.tick(deadMoveTimeout / nsPerMS)
 	c.ReleaseDead(c.of(0, 0))
 	c.SetPolicy(Policy{})
 	r.tick(1000)
@@ -159,7 +160,7 @@ func TestManyDeadMessagesComeInParts(t *testing.T) {
 		got += len(c.Pull(s, n-got, nil))
 	}
 	c.Detach(s, true)
-	r.tick(deadMoveTimeoutMS) // the broker has not fetched them
+	r.tick(deadMoveTimeout / nsPerMS) // the broker has not fetched them
 	requireExact(t, r.Partition, c)
 	seen := map[ident.Sequence]int{}
 	for dead := c.DeadLetters(); len(dead) > 0; dead = c.DeadLetters() {
@@ -188,7 +189,7 @@ func TestManyDeadMessagesComeInParts(t *testing.T) {
 func TestBackoffDelaysRedelivery(t *testing.T) {
 	r := newRig(Options{})
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
-	c.SetPolicy(Policy{Backoff: Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
+	c.SetPolicy(Policy{Backoff: option.Backoff{BaseMS: 100, Factor: 3, MaxMS: 500}})
 	r.publish("m")
 	s := subscribe(t, c)
 	for _, wait := range []int64{100, 300, 500, 500} {
@@ -203,7 +204,7 @@ func TestBackoffDelaysRedelivery(t *testing.T) {
 	r.tick(9_999)
 	require.Empty(t, c.Pull(s, 1, nil), "the consumer asked for more")
 	for range 100 {
-		d := Backoff{BaseMS: 1000, Jitter: 0.5}.DelayMS(1)
+		d := option.Backoff{BaseMS: 1000, Jitter: 0.5}.DelayMS(1)
 		require.True(t, d >= 500 && d <= 1000, "%d", d)
 	}
 }

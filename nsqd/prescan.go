@@ -19,10 +19,9 @@ type scanPoint struct {
 	generation uint64
 }
 
-// prescan finds delayed messages that no consumer has reached yet: they count as deferred, not as
-// depth. Each message is looked at once. Only statistics and listings ask for a prescan, because a
-// delivery finds delayed messages when it reaches them. Channels whose ranges meet share one read:
-// a topic may have hundreds of channels that are far behind.
+// prescan finds delayed messages that no consumer has reached yet, so that statistics and listings show them as
+// deferred. Each message is read once. Channels whose ranges meet share one read: a topic may have hundreds of channels
+// that are far behind.
 func (p *Partition) prescan(channels []*Channel) {
 	var all []scanPoint
 	for _, c := range channels {
@@ -62,8 +61,8 @@ func (p *Partition) prescanTogether(all []scanPoint) (n int) {
 func (c *Channel) scanPoint() (l scanPoint, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l = scanPoint{channel: c, from: max(c.prescanned, c.fetched), generation: c.generation}
-	return l, c.serving && l.from < c.limit
+	l = scanPoint{channel: c, from: max(c.reader.prescanned, c.reader.fetched), generation: c.reader.generation}
+	return l, c.serving.leads && l.from < c.limit
 }
 
 // prescannedTo defers the delayed messages below `to` that are for the channel. The others are finished
@@ -75,16 +74,16 @@ func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, gener
 	rejected := cursor.Sequences(reject(selected, delayed))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if generation != c.generation || selected != c.selectionLocked() || !c.serving {
+	if generation != c.reader.generation || selected != c.selectionLocked() || !c.serving.leads {
 		return
 	}
-	c.prescanned = max(c.prescanned, min(to, c.limit))
+	c.reader.prescanned = max(c.reader.prescanned, min(to, c.limit))
 	for i := range delayed {
 		m := &delayed[i]
 		if _, not := rejected[m.Seq]; not {
 			continue
 		}
-		if m.Seq < c.limit && m.Seq >= c.fetched && !c.cursor.Settled(m.Seq) {
+		if m.Seq < c.limit && m.Seq >= c.reader.fetched && !c.cursor.Settled(m.Seq) {
 			c.cursor.DeferUntil(cursor.NewEntry(m.Seq, m.DeliverAt, 0))
 			c.changedLocked()
 		}
@@ -97,10 +96,10 @@ func (c *Channel) prescannedTo(delayed []queue.Message, to ident.Sequence, gener
 func (c *Channel) prescanEach(seqs []ident.Sequence) {
 	for _, seq := range seqs {
 		c.mu.Lock()
-		look := c.serving && seq < c.limit && seq >= c.fetched && !c.cursor.Settled(seq)
-		at := scanPoint{channel: c, from: c.prescanned, generation: c.generation}
+		ahead := c.serving.leads && seq < c.limit && seq >= c.reader.fetched && !c.cursor.Settled(seq)
+		at := scanPoint{channel: c, from: c.reader.prescanned, generation: c.reader.generation}
 		c.mu.Unlock()
-		if !look {
+		if !ahead {
 			continue
 		}
 		read, _ := c.p.source.Read(seq, 1, nil) // a message that cannot be read is not cancelled

@@ -2,7 +2,6 @@ package nsqd
 
 import (
 	"cmp"
-	"math/rand/v2"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -11,12 +10,10 @@ import (
 )
 
 const (
-	// readAheadMessages and readAheadBytes bound the undelivered messages that a channel keeps in
-	// memory.
+	// readAheadMessages and readAheadBytes bound the undelivered messages of a channel in memory.
 	readAheadMessages = 512
 	readAheadBytes    = 1 << 20
-	// pullBytes is the size at which a Pull stops. The deliveries stay in memory until the client
-	// has read them, and RDY counts messages of any size.
+	// pullBytes is the size at which a Pull stops, because RDY counts messages of any size.
 	pullBytes = 1 << 20
 	// redeliveryMessages bounds one read of messages for redelivery.
 	redeliveryMessages = 256
@@ -24,8 +21,7 @@ const (
 	stallNS = 100 * nsPerMS
 )
 
-// window holds messages that were read and not delivered yet. Their bodies alias the batches: there
-// is no copy.
+// window has messages that were read and not delivered yet. Their bodies alias the batches.
 type window struct {
 	messages []queue.Message
 	head     int
@@ -37,6 +33,13 @@ type window struct {
 func (w *window) empty() bool           { return w.head == len(w.messages) }
 func (w *window) front() *queue.Message { return &w.messages[w.head] }
 func (w *window) reset()                { w.messages, w.head, w.rejected = w.messages[:0], 0, nil }
+
+// rejects reports whether a message of the ready queue is not for the channel. Rejected messages read ahead are
+// finished already.
+func (w *window) rejects(seq ident.Sequence) bool {
+	_, rejected := w.rejected[seq]
+	return rejected
+}
 
 func (w *window) pop() {
 	w.messages[w.head] = queue.Message{} // releases its batch
@@ -54,10 +57,9 @@ func (w *window) measure(read []queue.Message) {
 	}
 }
 
-// Pull appends at most credit deliveries, of about Subscriber.PullBytes, to dst and returns it. They are in
-// flight to s from now on. If Pull returns fewer than credit, s.Wake receives when there may be
-// more. It may read a disk. A subscriber calls it again when its credit grows; credit 0 withdraws
-// its demand.
+// Pull appends at most credit deliveries, of about Subscriber.PullBytes, to dst and returns it. They are in flight to s
+// from now on. If they are fewer than credit, s.Wake receives when there may be more. Pull may read a disk. A subscriber
+// calls it again when its credit grows; credit 0 withdraws its demand.
 func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Delivery {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -73,9 +75,12 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 	switch {
 	case s.channel != c: // s was detached while the log was read
 	case full:
-		s.wake() // s states no demand until it pulls again: an offer to a client that does not read keeps others waiting
+		s.wake() // no demand until it pulls again: an offer to a client that does not read delays the others
 	default:
-		c.demandLocked(s, credit-(len(dst)-had))
+		if unused := credit - (len(dst) - had); unused > 0 && !s.waiting {
+			s.want = unused
+			c.subs.list(s).push(s)
+		}
 	}
 	c.offerLocked(now)
 	return dst
@@ -85,51 +90,57 @@ func (c *Channel) Pull(s *Subscriber, credit int, dst []api.Delivery) []api.Deli
 // are not for the channel, and there may be more. It may release the lock to read.
 func (c *Channel) takeLocked(s *Subscriber, want int, now int64, dst []api.Delivery) (_ []api.Delivery, full bool) {
 	c.holdDeadFrontLocked(now)
-	began, most := c.fetched, cmp.Or(s.PullBytes, pullBytes)
-	for bytes := 0; want > 0 && s.channel == c && c.canDeliverLocked(now); {
+	began, most := c.reader.fetched, cmp.Or(s.PullBytes, pullBytes)
+	for bytes := 0; want > 0 && s.channel == c; {
 		from := c.sourceLocked()
 		if from == nil {
 			break
 		}
 		if from.empty() {
-			if !c.loadLocked(from, now) {
+			if c.verdictLocked(s, nil, now) != deliver || !c.loadLocked(from, now) {
 				break
 			}
-			if from == &c.ahead && from.empty() && c.fetched > began+skipMessages {
+			if from == &c.reader.ahead && from.empty() && c.reader.fetched > began+skipMessages {
 				return dst, true
 			}
 			now = c.p.o.Now() // the read may have taken long, and a fence may have closed
 			continue
 		}
-		var d api.Delivery
-		if c.deliverLocked(s, from, now, &d) {
+		switch v := c.verdictLocked(s, from, now); {
+		case v == deliver:
+			var d api.Delivery
+			c.deliverLocked(s, from, now, &d)
 			dst = append(dst, d)
 			want--
 			if bytes += d.Message.Size(); bytes >= most {
 				return dst, want > 0
 			}
+		case v.stopsChannel():
+			return dst, false
+		default:
+			c.skipFrontLocked(from, v, now)
 		}
 	}
 	return dst, false
 }
 
-// sourceLocked returns the window of the next message, nil if there is none. Redeliveries and new
-// messages alternate, so that neither starves the other. An ordered channel goes by sequence.
+// sourceLocked returns the window of the next message, nil if there is none. Redeliveries and new messages alternate,
+// so that neither starve. An ordered channel goes by sequence.
 func (c *Channel) sourceLocked() *window {
 	again := c.cursor.Deferred.Ready() > 0
-	fresh := !c.pacing.paused && (!c.ahead.empty() || c.fetched < c.limit)
-	turn := c.redeliverNext
-	if c.ordered {
+	fresh := !c.reader.pacing.paused && (!c.reader.ahead.empty() || c.reader.fetched < c.limit)
+	turn := c.reader.redeliverNext
+	if c.order.on {
 		old, _ := c.cursor.Deferred.Peek()
-		next, ok := c.frontLocked(&c.ahead)
+		next, ok := c.frontLocked(&c.reader.ahead)
 		turn = !ok || old < next
 	}
 	switch {
 	case again && (turn || !fresh):
 		c.checkRedeliveryLocked()
-		return &c.redelivery
+		return &c.reader.redelivery
 	case fresh:
-		return &c.ahead
+		return &c.reader.ahead
 	}
 	return nil
 }
@@ -138,58 +149,54 @@ func (c *Channel) sourceLocked() *window {
 // ready queue.
 func (c *Channel) checkRedeliveryLocked() {
 	seq, _ := c.cursor.Deferred.Peek()
-	if !c.redelivery.empty() && c.redelivery.front().Seq != seq {
-		c.redelivery.reset()
+	if !c.reader.redelivery.empty() && c.reader.redelivery.front().Seq != seq {
+		c.reader.redelivery.reset()
 	}
 }
 
-// deliverLocked puts the front of the window into flight to s. False: the message is settled
-// already, is dead, has outlived its limit, or was discarded by the filter or by sampling.
-func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *api.Delivery) bool {
+// deliverLocked puts the front of the window into flight to s.
+func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *api.Delivery) {
 	m := from.front()
-	seq := m.Seq
-	again := from == &c.redelivery
-	c.redeliverNext = !again
-	if !again {
-		c.next = seq + 1
-		if c.cursor.Settled(seq) {
-			from.pop()
-			return false
-		}
-	}
-	if again && c.policy.MaxAttempts > 0 {
-		if e, _ := c.cursor.Deferred.Get(seq); c.isDeadLocked(e.Attempts()) {
-			from.pop()
-			c.holdDeadFrontLocked(now)
-			return false
-		}
-	}
-	if c.passFrontLocked(from) {
-		return false
-	}
-	if c.p.outlived(lifeOf(m), now) {
-		c.expireFrontLocked(from, now)
-		return false
-	}
-	if s.SampleRate > 0 && rand.Int32N(100) > s.SampleRate {
-		c.finishFrontLocked(from)
-		return false
-	}
-	attempts := uint16(1)
+	seq, attempts := m.Seq, uint16(1)
+	again := from == &c.reader.redelivery
+	c.reader.redeliverNext = !again
 	if again {
 		attempts += c.cursor.Deferred.Deliver(seq)
 	} else {
+		c.reader.next = seq + 1
 		c.paceLocked(m)
 	}
-	number := c.p.deliveries.Add(1)
+	number := c.p.counts.deliveries.Add(1)
 	c.inFlight.add(delivery{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
-		epoch: c.epoch, number: number, attempts: attempts, deferred: again,
+		epoch: c.serving.epoch, number: number, attempts: attempts, deferred: again,
 	})
-	*d = api.Delivery{ID: api.MessageIDOf(c.p.id, seq), Partition: c.p.id, Epoch: c.epoch, Number: number, Message: *m}
+	*d = api.Delivery{ID: api.MessageIDOf(c.p.id, seq), Partition: c.p.id, Epoch: c.serving.epoch, Number: number, Message: *m}
 	d.Message.Attempts = attempts
 	from.pop()
-	return true
+}
+
+// skipFrontLocked takes a message that is not delivered off the front of the window.
+func (c *Channel) skipFrontLocked(from *window, why verdict, now int64) {
+	again := from == &c.reader.redelivery
+	c.reader.redeliverNext = !again
+	if !again {
+		c.reader.next = from.front().Seq + 1
+	}
+	switch why {
+	case settled:
+		from.pop()
+	case dead:
+		from.pop()
+		c.holdDeadFrontLocked(now)
+	case rejected:
+		c.counts.Filtered.Add(1)
+		c.finishFrontLocked(from)
+	case expired:
+		c.expireFrontLocked(from, now)
+	default:
+		c.finishFrontLocked(from)
+	}
 }
 
 // timeoutNS is the message timeout of deliveries to s in ns.
@@ -201,43 +208,43 @@ func (c *Channel) timeoutNS(s *Subscriber) int64 {
 	return ms * nsPerMS
 }
 
-// loadLocked fills the window from the log. It releases the lock during the read. False: there is
-// nothing to read, or another goroutine reads; that goroutine wakes the subscribers.
+// loadLocked fills the window from the log. It releases the lock during the read. False: there is nothing to read, or
+// another goroutine reads, which then wakes the subscribers.
 func (c *Channel) loadLocked(w *window, now int64) bool {
-	if c.reading || now < c.stalled {
+	if c.reader.active || now < c.reader.retryAt {
 		return false
 	}
 	from, most := c.rangeLocked(w)
 	if from >= c.limit {
-		if w == &c.redelivery { // deferred by a state that is newer than the log
+		if w == &c.reader.redelivery { // deferred by a state that is newer than the log
 			c.postponeLocked(from, now)
 		}
-		return true // the caller looks again
+		return true // the caller tries again
 	}
 	var again []ident.Sequence
-	if w == &c.redelivery {
+	if w == &c.reader.redelivery {
 		again = c.cursor.Deferred.Front(most, c.limit)
 	}
-	generation, room, selected := c.generation, w.messages[:0], c.selectionLocked()
+	generation, room, selected := c.reader.generation, w.messages[:0], c.selectionLocked()
 	w.messages, w.head = nil, 0
-	c.reading = true
+	c.reader.active = true
 	c.mu.Unlock()
 	var read []queue.Message
 	var err error
-	if w == &c.redelivery {
-		read, err = c.p.relocations.ReadEach(c.p.source, again, readAheadBytes, room)
+	if w == &c.reader.redelivery {
+		read, err = c.p.relocations.readEach(c.p.source, again, readAheadBytes, room)
 	} else {
 		read, err = c.p.source.Read(from, max(most, 1), room)
 	}
 	start := c.p.source.Start().Sequence
 	rejected := reject(selected, read)
 	c.mu.Lock()
-	c.reading = false
-	if generation != c.generation || selected != c.selectionLocked() {
-		return true // the cursor moved, or there is another filter: the caller looks again
+	c.reader.active = false
+	if generation != c.reader.generation || selected != c.selectionLocked() {
+		return true // the cursor moved, or there is another filter: the caller tries again
 	}
 	w.measure(read)
-	if w == &c.redelivery {
+	if w == &c.reader.redelivery {
 		w.rejected = cursor.Sequences(rejected)
 		return c.keepRedeliveryLocked(from, read, start, err, now)
 	}
@@ -247,19 +254,18 @@ func (c *Channel) loadLocked(w *window, now int64) bool {
 
 // rangeLocked returns the first sequence that the window needs, and how many at most.
 func (c *Channel) rangeLocked(w *window) (from ident.Sequence, most int) {
-	if w == &c.redelivery {
+	if w == &c.reader.redelivery {
 		from, _ = c.cursor.Deferred.Peek()
 		return from, min(redeliveryMessages, readAheadBytes/max(w.average, 1))
 	}
-	// Skip settled messages without reading them: an ephemeral channel may have discarded
-	// gigabytes.
-	c.fetched = c.cursor.Unsettled(c.fetched)
-	return c.fetched, min(readAheadMessages, readAheadBytes/max(w.average, 1))
+	// Settled messages are not read: an ephemeral channel may have discarded gigabytes.
+	c.reader.fetched = c.cursor.Unsettled(c.reader.fetched)
+	return c.reader.fetched, min(readAheadMessages, readAheadBytes/max(w.average, 1))
 }
 
 // keepAheadLocked keeps the deliverable messages of a run that was read at fetched.
 func (c *Channel) keepAheadLocked(read []queue.Message, start ident.Sequence, err error, now int64) bool {
-	if len(read) == 0 && c.fetched < min(start, c.limit) {
+	if len(read) == 0 && c.reader.fetched < min(start, c.limit) {
 		c.skipLocked(min(start, c.limit))
 		return true
 	}
@@ -269,13 +275,13 @@ func (c *Channel) keepAheadLocked(read []queue.Message, start ident.Sequence, er
 	kept := read[:0]
 	for i := range read {
 		m := read[i]
-		if m.Seq > c.fetched {
+		if m.Seq > c.reader.fetched {
 			c.skipLocked(min(m.Seq, c.limit))
 		}
 		if m.Seq >= c.limit {
 			break
 		}
-		c.fetched = m.Seq + 1
+		c.reader.fetched = m.Seq + 1
 		switch {
 		case c.cursor.Settled(m.Seq):
 		case m.DeliverAt > now:
@@ -286,14 +292,14 @@ func (c *Channel) keepAheadLocked(read []queue.Message, start ident.Sequence, er
 		}
 	}
 	clear(read[len(kept):])
-	c.ahead.messages = kept
+	c.reader.ahead.messages = kept
 	return true
 }
 
 // skipLocked settles messages that retention has removed before the channel had read them.
 func (c *Channel) skipLocked(to ident.Sequence) {
-	c.cursor.Settle(cursor.Span{From: c.fetched, To: to})
-	c.fetched = to
+	c.cursor.Settle(cursor.Span{From: c.reader.fetched, To: to})
+	c.reader.fetched = to
 	c.changedLocked()
 }
 
@@ -308,15 +314,15 @@ func (c *Channel) keepRedeliveryLocked(from ident.Sequence, read []queue.Message
 		return true
 	}
 	if len(read) == 0 || err != nil {
-		if c.ordered {
+		if c.order.on {
 			return c.stallLocked(err, now) // no message may overtake it
 		}
-		// Unlike a fault at the cursor, this one does not hold up other messages.
+		// Other messages need not wait.
 		c.logReadErrorLocked(err)
 		c.postponeLocked(from, now)
 		return true
 	}
-	c.redelivery.messages = read
+	c.reader.redelivery.messages = read
 	return true
 }
 
@@ -326,19 +332,18 @@ func (c *Channel) postponeLocked(seq ident.Sequence, now int64) {
 	c.cursor.Deferred.Schedule(cursor.NewEntry(seq, now+stallNS, e.Attempts()))
 }
 
-// stallLocked stops reads for stallNS after a read that returned nothing. Expire wakes the
-// subscribers again.
+// stallLocked stops reads for stallNS after a read that returned nothing. Then Expire wakes the subscribers.
 func (c *Channel) stallLocked(err error, now int64) bool {
 	c.logReadErrorLocked(err)
-	c.stalled = now + stallNS
-	c.p.lower(c.stalled)
+	c.reader.retryAt = now + stallNS
+	c.p.lower(c.reader.retryAt)
 	return false
 }
 
 // logReadErrorLocked logs a read error once, until the cursor moves.
 func (c *Channel) logReadErrorLocked(err error) {
-	if err != nil && c.readErr == nil {
-		c.readErr = err
-		c.p.report(c.name, "the channel cannot read its log; it tries again every 100 ms", err)
+	if err != nil && c.reader.err == nil {
+		c.reader.err = err
+		c.p.report(c.name, "cannot read the log for a channel; retrying every 100 ms", err)
 	}
 }

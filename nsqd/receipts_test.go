@@ -18,8 +18,8 @@ func received(seq ident.Sequence, n uint64) Receipt {
 func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 4, 4)
 	<-s.Wake
-	require.NoError(t, c.FinishReceived(received(0, 1)))
-	require.NoError(t, c.RequeueReceived(received(1, 2), 500))
+	require.NoError(t, c.Finish(nil, received(0, 1)))
+	require.NoError(t, c.Requeue(nil, received(1, 2), 500))
 	require.Equal(t, []ident.Sequence{0, 1}, c.Revoked(s, nil), "its credit grows")
 	<-s.Wake
 	require.Equal(t, 2, c.InFlight(s))
@@ -27,20 +27,20 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 	d := c.Pull(s, 4, nil)
 	require.Len(t, d, 1)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
-	require.NoError(t, c.TouchReceived(received(2, 3)))
-	require.NoError(t, c.TouchReceived(received(1, 5)))
+	require.NoError(t, c.Touch(nil, received(2, 3)))
+	require.NoError(t, c.Touch(nil, received(1, 5)))
 	r.tick(500)
 	require.Equal(t, []ident.Sequence{3}, c.Revoked(s, nil), "the timeout of the others started again")
 	for _, seq := range []ident.Sequence{0, 3, 9} {
-		for _, err := range []error{c.FinishReceived(received(seq, uint64(seq)+1)), c.RequeueReceived(received(seq, uint64(seq)+1), 0), c.TouchReceived(received(seq, uint64(seq)+1))} {
+		for _, err := range []error{c.Finish(nil, received(seq, uint64(seq)+1)), c.Requeue(nil, received(seq, uint64(seq)+1), 0), c.Touch(nil, received(seq, uint64(seq)+1))} {
 			require.ErrorIs(t, err, api.ErrNotInFlight)
 		}
 	}
-	for _, err := range []error{c.FinishReceived(received(1, 2)), c.RequeueReceived(received(1, 2), 0), c.TouchReceived(received(1, 2))} {
+	for _, err := range []error{c.Finish(nil, received(1, 2)), c.Requeue(nil, received(1, 2), 0), c.Touch(nil, received(1, 2))} {
 		require.ErrorIs(t, err, api.ErrNotOwner, "the receipt is of an earlier delivery")
 	}
-	require.NoError(t, c.FinishReceived(received(1, 5)))
-	require.NoError(t, c.FinishReceived(received(2, 3)))
+	require.NoError(t, c.Finish(nil, received(1, 5)))
+	require.NoError(t, c.Finish(nil, received(2, 3)))
 	d = c.Pull(s, 4, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(3), d[0].Message.Seq)
@@ -50,7 +50,7 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 func TestReceiptOfASubscriberThatLeft(t *testing.T) {
 	r, c, s := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 1, 1)
 	c.Detach(s, false)
-	require.NoError(t, c.FinishReceived(received(0, 1)))
+	require.NoError(t, c.Finish(nil, received(0, 1)))
 	r.tick(1001)
 	require.Empty(t, c.Pull(subscribe(t, c), 1, nil))
 }
@@ -59,9 +59,9 @@ func TestReceiptOfASubscriberThatLeft(t *testing.T) {
 func TestOrderedFinishByReceipt(t *testing.T) {
 	r, c, s := delivered(t, Options{}, "strict", ChannelOptions{Ordered: true}, 2, 1)
 	r.rep.hold = true
-	require.NoError(t, c.FinishReceived(received(0, 1)))
+	require.NoError(t, c.Finish(nil, received(0, 1)))
 	require.Empty(t, c.Pull(s, 1, nil))
-	r.rep.answer(r.Partition, true)
+	r.rep.answer(true)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(1), d[0].Message.Seq)
@@ -76,19 +76,19 @@ func TestReceiptsAfterAFailover(t *testing.T) {
 	require.False(t, c.Awaited(received(0, 1)), "this leader made it")
 	old := c
 	n := r.failover()
-	require.ErrorIs(t, old.FinishReceived(received(0, 1)), ErrNotLeader)
+	require.ErrorIs(t, old.Finish(nil, received(0, 1)), ErrNotLeader)
 	c, _ = n.Channel("ch")
-	require.ErrorIs(t, c.FinishReceived(received(0, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(nil, received(0, 1)), api.ErrNotInFlight)
 	require.True(t, c.Awaited(received(0, 1)))
 	require.False(t, c.Awaited(received(2, 3)), "finished")
 	require.False(t, c.Awaited(received(7, 8)), "there is no such message")
 	s = subscribe(t, c)
 	require.Empty(t, c.Reclaim(s, []Receipt{{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}}))
 	require.False(t, c.Awaited(received(0, 1)))
-	require.NoError(t, c.FinishReceived(received(0, 1)))
+	require.NoError(t, c.Finish(nil, received(0, 1)))
 	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
 	require.NoError(t, n.DeleteChannel(t.Context(), "ch"))
-	require.ErrorIs(t, c.FinishReceived(received(1, 2)), ErrDeleted)
+	require.ErrorIs(t, c.Finish(nil, received(1, 2)), ErrDeleted)
 }
 
 // The attempts of a delivery are lost with its leader. A later delivery of the same message has as many, and is not settled by
@@ -102,10 +102,10 @@ func TestReceiptOfALostLeadersDelivery(t *testing.T) {
 	require.Equal(t, ident.Sequence(0), d[0].Message.Seq)
 	require.Equal(t, uint16(1), d[0].Message.Attempts)
 	lost := received(0, 1)
-	for _, err := range []error{c.FinishReceived(lost), c.RequeueReceived(lost, 0), c.TouchReceived(lost)} {
+	for _, err := range []error{c.Finish(nil, lost), c.Requeue(nil, lost, 0), c.Touch(nil, lost)} {
 		require.ErrorIs(t, err, api.ErrNotOwner)
 	}
-	require.NoError(t, c.FinishReceived(ReceiptOf(&d[0])))
+	require.NoError(t, c.Finish(nil, ReceiptOf(&d[0])))
 }
 
 // A delivery keeps its receipt while leaders change, and when its leader takes a new epoch.
@@ -115,18 +115,18 @@ func TestReceiptThroughEpochs(t *testing.T) {
 		r = r.failover()
 		c, _ = r.Channel("ch")
 		require.Empty(t, c.Reclaim(subscribe(t, c), []Receipt{{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}}))
-		require.ErrorIs(t, c.TouchReceived(Receipt{Sequence: 0, Epoch: 2, Number: 1}), api.ErrNotOwner)
-		require.NoError(t, c.TouchReceived(received(0, 1)))
+		require.ErrorIs(t, c.Touch(nil, Receipt{Sequence: 0, Epoch: 2, Number: 1}), api.ErrNotOwner)
+		require.NoError(t, c.Touch(nil, received(0, 1)))
 	}
 	r.Lead(9)
-	require.NoError(t, c.FinishReceived(received(0, 1)))
+	require.NoError(t, c.Finish(nil, received(0, 1)))
 }
 
 // A dead message is not settled by the receipt of its last delivery: it is on its way to the dead letters.
 func TestReceiptOfADeadMessage(t *testing.T) {
 	_, c, _ := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
-	require.NoError(t, c.RequeueReceived(received(0, 1), 0))
-	require.ErrorIs(t, c.FinishReceived(received(0, 1)), api.ErrNotInFlight)
+	require.NoError(t, c.Requeue(nil, received(0, 1), 0))
+	require.ErrorIs(t, c.Finish(nil, received(0, 1)), api.ErrNotInFlight)
 }
 
 // TestReceiptsAfterAWithdrawnDelivery: the delivery gives its attempt back, so the next one has the same sequence, epoch
@@ -144,7 +144,7 @@ func TestReceiptsAfterAWithdrawnDelivery(t *testing.T) {
 	for name, err := range map[string]error{
 		"finish": c.Finish(s, stale), "requeue": c.Requeue(s, stale, 0), "touch": c.Touch(s, stale),
 		"undo": c.Undo(s, stale), "return": c.Return(s, stale), "await": c.AwaitTimeout(s, stale),
-		"finish by receipt": c.FinishReceived(stale), "requeue by receipt": c.RequeueReceived(stale, 0), "touch by receipt": c.TouchReceived(stale),
+		"finish by receipt": c.Finish(nil, stale), "requeue by receipt": c.Requeue(nil, stale, 0), "touch by receipt": c.Touch(nil, stale),
 	} {
 		require.ErrorIs(t, err, api.ErrNotOwner, name)
 	}
@@ -163,8 +163,8 @@ func TestReceiptsOfADeletedNamesake(t *testing.T) {
 		require.Len(t, d, 1)
 		given = append(given, ReceiptOf(&d[0]))
 		if len(given) == 2 {
-			require.ErrorIs(t, c.FinishReceived(given[0]), api.ErrNotOwner)
-			require.NoError(t, c.FinishReceived(given[1]))
+			require.ErrorIs(t, c.Finish(nil, given[0]), api.ErrNotOwner)
+			require.NoError(t, c.Finish(nil, given[1]))
 			return
 		}
 		require.NoError(t, r.DeleteChannel(t.Context(), "ch"))

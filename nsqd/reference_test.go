@@ -185,7 +185,7 @@ func (r *reference) finish(t *rapid.T) {
 	}
 	ok := rapid.Bool().Draw(t, "replicated")
 	require.Empty(t, r.channel.Pull(r.subs[sub], 1, nil), "ordered: nothing before the finish is confirmed")
-	r.rep.answer(r.Partition, ok)
+	r.rep.answer(ok)
 	if !ok {
 		r.fates[seq].place = inLog
 	}
@@ -231,19 +231,19 @@ func (r *reference) pass(t *rapid.T) {
 func (r *reference) pauseChannel(t *rapid.T) {
 	r.paused = !r.paused
 	if r.paused {
-		require.NoError(t, r.PauseChannel(context.Background(), "c"))
+		require.NoError(t, r.PauseChannel(context.Background(), "c", true))
 		return
 	}
-	require.NoError(t, r.UnpauseChannel(context.Background(), "c"))
+	require.NoError(t, r.PauseChannel(context.Background(), "c", false))
 }
 
 func (r *reference) pauseTopic(t *rapid.T) {
 	r.topic = !r.topic
 	if r.topic {
-		require.NoError(t, r.PauseTopic(context.Background()))
+		require.NoError(t, r.PauseTopic(context.Background(), true))
 		return
 	}
-	require.NoError(t, r.UnpauseTopic(context.Background()))
+	require.NoError(t, r.PauseTopic(context.Background(), false))
 	r.limit = len(r.fates)
 }
 
@@ -342,7 +342,7 @@ func (r *reference) takeOver(t *rapid.T, next *rig) {
 		require.ErrorIs(t, r.channel.Err(s), ErrNotLeader)
 	}
 	next.SetTTL(r.ttl)
-	next.Lead(r.epoch + 1)
+	next.Lead(r.leadership.epoch + 1)
 	r.forgetReleases()
 	for i := range r.fates {
 		switch f := &r.fates[i]; {

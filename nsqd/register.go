@@ -1,42 +1,41 @@
 package nsqd
 
 import (
+	"sync"
+	"sync/atomic"
+
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Snapshot encodes the whole replicated state. It may include changes that no delta has carried
-// yet. Deltas hold absolute values, so it is harmless to apply them on top.
+// Snapshot encodes the whole replicated state. It may include changes that no delta contains yet. Deltas hold absolute
+// values, so it is harmless to apply them on top.
 func (p *Partition) Snapshot() []byte {
-	channels := p.list()
+	channels := p.durable()
 	p.mu.RLock()
-	s := state.Snapshot{Flags: flagIf(p.paused, state.FlagPaused), Barrier: p.barrier, Keep: p.keep}
+	s := state.Snapshot{Flags: flagIf(p.pause.on, state.FlagPaused), Barrier: p.pause.barrier, Keep: p.keep}
 	p.mu.RUnlock()
 	for _, c := range channels {
-		if c.ephemeral {
-			continue
-		}
 		c.mu.Lock()
 		s.Channels = append(s.Channels, state.Channel{
 			Name:     c.name,
 			ID:       c.id,
-			Flags:    flagIf(c.ordered, state.FlagOrdered) | flagIf(c.paused, state.FlagPaused),
+			Flags:    flagIf(c.order.on, state.FlagOrdered) | flagIf(c.paused, state.FlagPaused),
 			Start:    c.cursor.Start(),
 			Progress: c.cursor.Full(),
 		})
 		c.mu.Unlock()
 	}
-	s.Relocated = p.relocations.List()
+	s.Relocated = p.relocations.list()
 	return state.AppendSnapshot(nil, s)
 }
 
-// applyLocked applies one explicit change of the state. The leader, followers and recovery all use
-// it.
+// applyLocked applies one change of the state, on the leader, on followers and at recovery.
 func (p *Partition) applyLocked(r state.Record) {
 	switch r.Kind {
 	case state.KindBarrier:
-		p.paused, p.barrier = r.Flags&state.FlagPaused != 0, r.At
+		p.pause.on, p.pause.barrier = r.Flags&state.FlagPaused != 0, r.At
 		p.raiseLocked()
 		return
 	case state.KindKeep:
@@ -51,9 +50,9 @@ func (p *Partition) applyLocked(r state.Record) {
 		return
 	case state.KindRelocate:
 		if r.Flags&state.FlagBeyond != 0 {
-			p.relocations.ForgetFrom(r.Offset, r.Seqs)
+			p.relocations.forgetFrom(r.Offset, r.Seqs)
 		} else {
-			p.relocations.Add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
+			p.relocations.add(r.Offset, r.Seqs, r.Flags&state.FlagSettled != 0)
 		}
 		return
 	}
@@ -64,9 +63,9 @@ func (p *Partition) applyLocked(r state.Record) {
 	case state.KindSeek:
 		c.seek(r.At)
 	case state.KindPause:
-		c.pause(r.Flags&state.FlagPaused != 0)
+		c.setPaused(r.Flags&state.FlagPaused != 0)
 	case state.KindOrder:
-		c.order(r.Flags&state.FlagOrdered != 0)
+		c.setOrdered(r.Flags&state.FlagOrdered != 0)
 	}
 }
 
@@ -94,13 +93,13 @@ func (p *Partition) raiseLocked() {
 // emptyLocked settles for all channels the messages that the topic's pause withheld from them.
 func (p *Partition) emptyLocked(end ident.Sequence) {
 	p.keep = max(p.keep, end)
-	if !p.paused || end <= p.barrier {
+	if !p.pause.on || end <= p.pause.barrier {
 		return
 	}
 	for _, c := range p.channels {
-		c.progress(cursor.Progress{Settled: []cursor.Span{{From: p.barrier, To: end}}})
+		c.progress(cursor.Progress{Settled: []cursor.Span{{From: p.pause.barrier, To: end}}})
 	}
-	p.barrier = end
+	p.pause.barrier = end
 	p.raiseLocked()
 }
 
@@ -110,7 +109,7 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 		return
 	}
 	delete(p.channels, name)
-	p.work.Forget(name)
+	p.work.forget(name)
 	c.unlead(ErrDeleted)
 	for _, other := range p.channels {
 		if !other.ephemeral {
@@ -120,15 +119,121 @@ func (p *Partition) deleteLocked(name string, keep ident.Sequence) {
 	p.keep = max(p.keep, keep)
 }
 
-// progress applies progress that the leader reported, or that an operator caused by discarding
-// messages.
+// progress applies progress from the leader, or of an operator who discards messages.
 func (c *Channel) progress(made cursor.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cursor.Apply(made)
-	if !c.serving {
+	if !c.serving.leads {
 		c.cursor.ClearDelta() // a follower sends no deltas
 		return
 	}
 	c.offerLocked(c.p.o.Now()) // an ordered channel may have waited for what is cancelled
+}
+
+// Decoding a snapshot with a million deferred messages takes a quarter of a second. Replace runs on a core loop, whose
+// other partitions would wait. So it only queues a large snapshot and the deltas that follow it. The next caller that
+// needs the channels, or the broker's clock, applies the queue. Only a follower that is elected before that makes its
+// core loop wait.
+
+// applyAtOnceBytes is the largest snapshot that Replace applies itself.
+const applyAtOnceBytes = 64 << 10
+
+// updates are queued until the channels are needed.
+type updates struct {
+	any      atomic.Bool     // queue is not empty
+	applying sync.Mutex      // held while the queue is applied
+	queue    []pendingUpdate // guarded by Partition.mu
+}
+
+// pendingUpdate is an update that the register has received and the channels do not show yet.
+type pendingUpdate struct {
+	bytes []byte
+	whole bool // a snapshot, else a delta
+}
+
+// Replace replaces the present state by a snapshot. A malformed snapshot is logged and changes nothing.
+func (p *Partition) Replace(full []byte) {
+	p.mu.Lock()
+	small := len(p.updates.queue) == 0 && len(full) <= applyAtOnceBytes
+	p.updates.queue = append(p.updates.queue, pendingUpdate{bytes: full, whole: true})
+	p.updates.any.Store(true)
+	p.mu.Unlock()
+	if small {
+		p.ApplyPending()
+	}
+}
+
+// Apply applies a delta on a follower or at recovery. A malformed delta is logged and changes nothing.
+func (p *Partition) Apply(delta []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.updates.queue) > 0 {
+		p.updates.queue = append(p.updates.queue, pendingUpdate{bytes: delta})
+		return
+	}
+	p.applyDeltaLocked(delta)
+}
+
+func (p *Partition) applyDeltaLocked(delta []byte) {
+	records, err := state.DecodeDelta(delta)
+	if err != nil {
+		p.report("", "ignored a malformed delta of the channel state", err)
+		return
+	}
+	for _, r := range records {
+		p.applyLocked(r)
+	}
+}
+
+// ApplyPending applies the queued snapshot and deltas to the channels. The broker must call it regularly, or the queue
+// grows. Any goroutine may call it.
+func (p *Partition) ApplyPending() {
+	if !p.updates.any.Load() {
+		return
+	}
+	p.updates.applying.Lock()
+	defer p.updates.applying.Unlock()
+	for snapshot := p.nextSnapshot(); snapshot != nil; snapshot = p.nextSnapshot() {
+		p.install(snapshot)
+	}
+}
+
+// nextSnapshot applies deltas up to the next snapshot and returns it, nil if the queue is empty. The snapshot stays in
+// the queue, so that later updates follow it while it is decoded.
+func (p *Partition) nextSnapshot() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.updates.queue) > 0 && !p.updates.queue[0].whole {
+		p.applyDeltaLocked(p.updates.queue[0].bytes)
+		p.updates.queue = p.updates.queue[1:]
+	}
+	if len(p.updates.queue) == 0 {
+		p.updates.queue = nil
+		p.updates.any.Store(false)
+		return nil
+	}
+	return p.updates.queue[0].bytes
+}
+
+// install makes a snapshot the state. It decodes without the lock.
+func (p *Partition) install(full []byte) {
+	s, err := state.DecodeSnapshot(full)
+	channels := make(map[string]*Channel, len(s.Channels))
+	for _, saved := range s.Channels {
+		c := newChannel(p, saved.Name, saved.ID, saved.Flags&state.FlagOrdered != 0, saved.Progress.Confirmed)
+		c.paused = saved.Flags&state.FlagPaused != 0
+		c.cursor.Restore(saved.Start, saved.Progress)
+		channels[saved.Name] = c
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.updates.queue = p.updates.queue[1:]
+	if err != nil {
+		p.report("", "ignored a malformed snapshot of the channel state", err)
+		return
+	}
+	p.pause.on, p.pause.barrier, p.keep = s.Flags&state.FlagPaused != 0, s.Barrier, s.Keep
+	p.relocations.replace(s.Relocated)
+	p.channels = channels
 }

@@ -56,7 +56,7 @@ func TestMalformedStateChangesNothing(t *testing.T) {
 	p.Apply([]byte{9})
 	p.Replace(full[:40])
 	require.Equal(t, before, p.Snapshot())
-	require.Equal(t, 3, strings.Count(out.String(), "is ignored"))
+	require.Equal(t, 3, strings.Count(out.String(), "ignored a malformed"))
 
 	q := NewPartition("orders", testID, &memoryLog{}, &replicas{}, Options{})
 	q.Replace(before)
@@ -142,8 +142,8 @@ func TestALeaderWhoseTopicIsAheadOfTheLogMovesItBack(t *testing.T) {
 			for _, d := range r.rep.deltas {
 				follower.Apply(d)
 			}
-			require.EqualValues(t, 3, follower.barrier)
-			require.NoError(t, r.UnpauseTopic(t.Context()))
+			require.EqualValues(t, 3, follower.pause.barrier)
+			require.NoError(t, r.PauseTopic(t.Context(), false))
 		}
 		require.Len(t, c.Pull(s, 9, nil), 4, name)
 		requireExact(t, r.Partition, c)

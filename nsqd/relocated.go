@@ -11,25 +11,17 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Relocate records that the committed relocation batch at an offset holds these messages. It
-// returns when the record is on all in-sync replicas. Errors as DeleteChannel.
-func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
+// Relocate records that the committed relocation batch at an offset contains these messages. It returns when the record
+// is on all in-sync replicas. settled: they have the first such record; only from then on the originals of the messages
+// are not needed. Errors as DeleteChannel.
+func (p *Partition) Relocate(ctx context.Context, at ident.Offset, seqs []ident.Sequence, settled bool) error {
 	return p.change(ctx, func() (state.Record, error) {
-		return state.Record{Kind: state.KindRelocate, Offset: at, Seqs: seqs}, nil
+		return state.Record{Kind: state.KindRelocate, Flags: flagIf(settled, state.FlagSettled), Offset: at, Seqs: seqs}, nil
 	})
 }
 
-// SettleRelocation records, after Relocate, that all in-sync replicas have the relocation. From
-// then on the originals of the messages are not needed, and not before. Errors as DeleteChannel.
-func (p *Partition) SettleRelocation(ctx context.Context, at ident.Offset, seqs []ident.Sequence) error {
-	return p.change(ctx, func() (state.Record, error) {
-		return state.Record{Kind: state.KindRelocate, Flags: state.FlagSettled, Offset: at, Seqs: seqs}, nil
-	})
-}
-
-// Floor is the least confirmed sequence of the durable channels. At and above it every message may
-// still be needed; below it only deferred messages are. Without durable channels it is the topic's
-// cursor.
+// Floor is the least confirmed sequence of the durable channels; below it only deferred messages are needed. Without
+// durable channels it is the topic's cursor.
 func (p *Partition) Floor() ident.Sequence {
 	p.ApplyPending()
 	p.mu.RLock()
@@ -47,13 +39,12 @@ func (p *Partition) Floor() ident.Sequence {
 	return low
 }
 
-// DeferredBelow lists, sorted, the unfinished messages below a sequence that some durable channel
-// has deferred and that no relocation batch at or above an offset holds. all is false if there are
-// more than most; the list is then empty.
+// DeferredBelow lists, sorted, the messages below a sequence that some durable channel has deferred and that no
+// relocation batch at or above an offset contains. all is false if there are more than most; the list is then empty.
 func (p *Partition) DeferredBelow(below ident.Sequence, at ident.Offset, most int) (seqs []ident.Sequence, all bool) {
 	found := map[ident.Sequence]struct{}{}
-	for _, c := range p.list() {
-		if !c.ephemeral && !c.deferredBelow(below, at, most, found) {
+	for _, c := range p.durable() {
+		if !c.deferredBelow(below, at, most, found) {
 			return nil, false
 		}
 	}
@@ -68,7 +59,7 @@ func (c *Channel) deferredBelow(below ident.Sequence, at ident.Offset, most int,
 		if seq >= below {
 			continue
 		}
-		if c.p.relocations.Holds(seq, at) {
+		if c.p.relocations.holds(seq, at) {
 			continue
 		}
 		if found[seq] = struct{}{}; len(found) > most {
@@ -80,30 +71,27 @@ func (c *Channel) deferredBelow(below ident.Sequence, at ident.Offset, most int,
 
 // DeferredCount is the number of deferred messages of all durable channels.
 func (p *Partition) DeferredCount() (n int) {
-	for _, c := range p.list() {
-		if !c.ephemeral {
-			c.mu.Lock()
-			n += c.cursor.Deferred.Len()
-			c.mu.Unlock()
-		}
+	for _, c := range p.durable() {
+		c.mu.Lock()
+		n += c.cursor.Deferred.Len()
+		c.mu.Unlock()
 	}
 	return n
 }
 
-// Removable is the decision of retention: which part of the log no durable channel needs. Messages
-// below the sequence may go, and log before the offset, because relocation batches from there on are
-// needed (MaxInt64: none is). Deferred messages are needed where they were published until a
-// relocation batch that holds them is settled. Ephemeral channels hold no messages back. A topic
-// without durable channels keeps everything since its last channel was deleted, except messages that
-// ReleaseEphemeral released. Removable forgets relocations that no channel needs.
+// Removable decides for retention which part of the log no durable channel needs: messages below the sequence, and log
+// before the offset, from which on relocation batches are needed (MaxInt64: none is). A deferred message is needed where
+// it was published until a relocation batch with it is settled. Ephemeral channels need nothing. A topic without durable
+// channels needs everything since its last channel was deleted, except what ReleaseEphemeral released. Removable forgets
+// relocations that no channel needs.
 //
-// It reads the channels and the relocations atomically: no delta and no snapshot is applied in between.
-// Otherwise a message could seem to be held by a batch that the second read no longer protects.
+// It reads the channels and the relocations atomically: no delta and no snapshot is applied in between. Otherwise it
+// could rely on a batch that the second read no longer protects.
 func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
 	p.ApplyPending()
 	p.mu.RLock() // every delta and snapshot is applied under mu
 	defer p.mu.RUnlock()
-	relocated, needed := p.relocations.List(), map[ident.Sequence]struct{}{}
+	relocated, needed := p.relocations.list(), map[ident.Sequence]struct{}{}
 	below, durable := ident.MaxSequence, false
 	for _, c := range p.channels {
 		if c.ephemeral {
@@ -122,7 +110,7 @@ func (p *Partition) Removable() (below ident.Sequence, from ident.Offset) {
 	if !durable {
 		below = p.keep
 	}
-	from, any := p.relocations.Retain(func(seq ident.Sequence) bool { _, ok := needed[seq]; return ok })
+	from, any := p.relocations.retain(func(seq ident.Sequence) bool { _, ok := needed[seq]; return ok })
 	if !any {
 		from = math.MaxInt64
 	}
@@ -138,5 +126,5 @@ func (c *Channel) confirmed() ident.Sequence {
 // Read appends committed messages from a sequence on to dst, at most `most`: from the log, or from
 // a relocation batch if the log begins above the sequence. It may read a disk.
 func (p *Partition) Read(from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
-	return p.relocations.Read(p.source, from, most, dst)
+	return p.relocations.read(p.source, from, most, dst)
 }

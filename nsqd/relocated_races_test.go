@@ -27,18 +27,18 @@ func postponed(t *testing.T) (*rig, *Channel, *Subscriber) {
 // message up, and so would every replica that copies its state.
 func TestRelocationThatArrivesDuringTheDecision(t *testing.T) {
 	r, _, _ := postponed(t)
-	require.NoError(t, r.Relocate(t.Context(), 700, []ident.Sequence{0}))
-	require.NoError(t, r.SettleRelocation(t.Context(), 700, []ident.Sequence{0}))
+	require.NoError(t, r.Relocate(t.Context(), 700, []ident.Sequence{0}, false))
+	require.NoError(t, r.Relocate(t.Context(), 700, []ident.Sequence{0}, true))
 	f := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	f.Replace(r.Snapshot())
-	require.NoError(t, r.Relocate(t.Context(), 800, []ident.Sequence{1}))
+	require.NoError(t, r.Relocate(t.Context(), 800, []ident.Sequence{1}, false))
 	for i := range 2000 { // the snapshot is not applied at once
 		r.channel(t, fmt.Sprintf("%060d", i), ChannelOptions{})
 	}
 	f.Replace(r.Snapshot())
-	require.True(t, f.hasPending.Load())
+	require.True(t, f.updates.any.Load())
 	f.Removable()
-	require.Equal(t, r.relocations.List(), f.relocations.List())
+	require.Equal(t, r.relocations.list(), f.relocations.list())
 }
 
 // TestDecisionDuringTheNextRelocation: the batch of a relocated message has become old, and the message is relocated
@@ -57,7 +57,7 @@ func TestDecisionDuringTheNextRelocation(t *testing.T) {
 			f.Apply(d)
 		}
 		below, from := f.Removable()
-		at, ok := f.relocations.Find(0)
+		at, ok := f.relocations.find(0)
 		require.True(t, ok)
 		require.LessOrEqual(t, from, at, "after %d deltas", applied)
 		require.EqualValues(t, 3, below, "the original is not needed: a settled batch has it")

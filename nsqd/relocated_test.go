@@ -21,8 +21,8 @@ func (r *rig) relocate(t require.TestingT, at ident.Offset, below ident.Sequence
 	}
 	r.log.relocated[at] = seqs
 	r.log.mu.Unlock()
-	require.NoError(t, r.Relocate(context.Background(), at, seqs))
-	require.NoError(t, r.SettleRelocation(context.Background(), at, seqs))
+	require.NoError(t, r.Relocate(context.Background(), at, seqs, false))
+	require.NoError(t, r.Relocate(context.Background(), at, seqs, true))
 	r.log.mu.Lock()
 	r.log.start = below
 	r.log.mu.Unlock()
@@ -36,7 +36,7 @@ func TestPausedTopicBehindRelocatedMessages(t *testing.T) {
 	c := r.channel(t, "c", ChannelOptions{Origin: FromEarliest})
 	s := subscribe(t, c)
 	r.postpone(nsPerMS, "delayed")
-	require.NoError(t, r.PauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), true))
 	r.publish("after the pause")
 	requireExact(t, r.Partition, c) // the statistics defer the delayed message
 	r.relocate(t, 1, r.Floor())
@@ -44,7 +44,7 @@ func TestPausedTopicBehindRelocatedMessages(t *testing.T) {
 	require.Empty(t, c.Pull(s, 9, nil))
 	r.tick(1)
 	require.Equal(t, []string{"delayed"}, bodies(c.Pull(s, 9, nil)))
-	require.NoError(t, r.UnpauseTopic(t.Context()))
+	require.NoError(t, r.PauseTopic(t.Context(), false))
 	require.Equal(t, []string{"after the pause"}, bodies(c.Pull(s, 9, nil)))
 }
 
@@ -94,7 +94,7 @@ func TestRelocatedMessagesDoNotPinTheLog(t *testing.T) {
 	require.NoError(t, c.Finish(s, c.of(0, 2)))
 	_, ok = n.relocatedFrom()
 	require.False(t, ok, "no channel needs it any more")
-	require.Empty(t, n.relocations.List(), "snapshots would grow for ever")
+	require.Empty(t, n.relocations.list(), "snapshots would grow for ever")
 	requireExact(t, n.Partition, c)
 }
 
@@ -122,7 +122,7 @@ func TestRelocationReachesFollowersByDelta(t *testing.T) {
 	fc, _ := f.Channel("c")
 	_, changed := fc.cursor.TakeDelta()
 	require.False(t, changed, "a follower sends no deltas")
-	f.relocations.Add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
+	f.relocations.add(600, []ident.Sequence{0}, true) // an earlier delta on a later snapshot
 	at, _ = f.relocatedFrom()
 	require.EqualValues(t, 700, at)
 }
@@ -222,7 +222,7 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 	follower := NewPartition("orders", testID, r.log, &replicas{}, Options{})
 	follower.Replace(r.Snapshot())
 	before := len(r.rep.deltas)
-	require.NoError(t, r.Relocate(t.Context(), 200, []ident.Sequence{0}))
+	require.NoError(t, r.Relocate(t.Context(), 200, []ident.Sequence{0}, false))
 	for _, d := range r.rep.deltas[before:] {
 		follower.Apply(d)
 		follower.Apply(d) // a snapshot may contain it already
@@ -238,7 +238,7 @@ func TestOriginalStaysUntilRelocationIsSettled(t *testing.T) {
 		require.EqualValues(t, 200, at)
 	}
 	before = len(r.rep.deltas)
-	require.NoError(t, r.SettleRelocation(t.Context(), 200, []ident.Sequence{0}))
+	require.NoError(t, r.Relocate(t.Context(), 200, []ident.Sequence{0}, true))
 	for _, d := range r.rep.deltas[before:] {
 		follower.Apply(d)
 	}

@@ -6,14 +6,13 @@ import (
 	"sync"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// Relocations are the places of messages that were copied to the end of the log before retention removed
-// the original. The map is part of the replicated state of a partition.
-//
-// It does not decide which messages are relocated or still needed (nsqd and retention do). It reads the messages
-// from the log that the caller names.
+// relocations maps each message that was copied to the end of the log before retention removed the
+// original to the relocation batches that hold it. It is part of the replicated state of a partition. It
+// does not decide which messages are relocated or still needed. Its lock is a leaf.
 //
 // Invariants
 //
@@ -21,59 +20,51 @@ import (
 //     offset replaces an earlier one, never the other way.
 //  2. A batch is settled only when every in-sync replica has a durable record that all of them have it. The place
 //     before it, the original or the settled batch, may go from then on, and not before.
-//
-// It starts no goroutine. Its lock is a leaf.
-
-// Relocations maps each message that was copied to the end of the log before retention removed the
-// original to the relocation batches that hold it. It is part of the replicated state. Its lock is
-// a leaf.
-type Relocations struct {
+type relocations struct {
 	mu sync.RWMutex
 	at map[ident.Sequence]places
 }
 
-// NoOffset is the offset of no relocation batch, because a log begins with a marker.
-const NoOffset ident.Offset = 0
+// noOffset is the offset of no relocation batch, because a log begins with a marker.
+const noOffset ident.Offset = 0
 
-// places are the relocation batches of one message. A batch is settled when every in-sync replica
-// has a durable record that all of them have it. Before that, a replica that does not have the
-// record may become leader, and then the message must still lie where it was before: in the settled
-// batch, or where it was published if there is no settled batch. So the settled batch stays until a newer one
-// is settled.
+// places are the relocation batches of one message. Before the latest is settled, a replica that does not have its
+// record may become leader. The message must then still lie where it was before: in the settled batch, or where it
+// was published.
 type places struct {
-	settled ident.Offset // NoOffset: none
+	settled ident.Offset // noOffset: none
 	latest  ident.Offset // at or above settled
 }
 
-// first is the place from which the message is read. Retention keeps the log from there on.
+// first is the place from which the message is read. The log from there on is needed.
 func (x places) first() ident.Offset {
-	if x.settled != NoOffset {
+	if x.settled != noOffset {
 		return x.settled
 	}
 	return x.latest
 }
 
-// Find returns the offset of the relocation batch from which the message is read: the settled one
+// find returns the offset of the relocation batch from which the message is read: the settled one
 // if there is one.
-func (c *Relocations) Find(seq ident.Sequence) (ident.Offset, bool) {
+func (c *relocations) find(seq ident.Sequence) (ident.Offset, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	x, ok := c.at[seq]
 	return x.first(), ok
 }
 
-// Holds reports whether a settled relocation batch at or above an offset contains the message, so
-// that the original may go.
-func (c *Relocations) Holds(seq ident.Sequence, at ident.Offset) bool {
+// holds reports whether a settled relocation batch at or above an offset contains the message, so that the original may
+// be removed.
+func (c *relocations) holds(seq ident.Sequence, at ident.Offset) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	x := c.at[seq]
-	return x.settled != NoOffset && x.settled >= at
+	return x.settled != noOffset && x.settled >= at
 }
 
-// Add records a relocation batch. A batch at a lower offset than one that is recorded changes
+// add records a relocation batch. A batch at a lower offset than one that is recorded changes
 // nothing, so deltas may be applied again.
-func (c *Relocations) Add(at ident.Offset, seqs []ident.Sequence, settled bool) {
+func (c *relocations) add(at ident.Offset, seqs []ident.Sequence, settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at == nil {
@@ -89,15 +80,15 @@ func (c *Relocations) Add(at ident.Offset, seqs []ident.Sequence, settled bool) 
 	}
 }
 
-// ForgetFrom forgets the relocation batches of the messages at or above an offset, because the log
+// forgetFrom forgets the relocation batches of the messages at or above an offset, because the log
 // ends there.
-func (c *Relocations) ForgetFrom(end ident.Offset, seqs []ident.Sequence) {
+func (c *relocations) forgetFrom(end ident.Offset, seqs []ident.Sequence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, seq := range seqs {
 		switch x, ok := c.at[seq]; {
 		case !ok || x.latest < end:
-		case x.settled == NoOffset || x.settled >= end:
+		case x.settled == noOffset || x.settled >= end:
 			delete(c.at, seq)
 		default:
 			c.at[seq] = places{settled: x.settled, latest: x.settled}
@@ -105,9 +96,9 @@ func (c *Relocations) ForgetFrom(end ident.Offset, seqs []ident.Sequence) {
 	}
 }
 
-// Beyond lists, sorted, the messages with a relocation batch that begins at or above an offset.
-func (c *Relocations) Beyond(end ident.Offset) (seqs []ident.Sequence) {
-	for _, x := range c.List() {
+// beyond lists, sorted, the messages with a relocation batch that begins at or above an offset.
+func (c *relocations) beyond(end ident.Offset) (seqs []ident.Sequence) {
+	for _, x := range c.list() {
 		if x.Latest >= end {
 			seqs = append(seqs, x.Seq)
 		}
@@ -115,8 +106,8 @@ func (c *Relocations) Beyond(end ident.Offset) (seqs []ident.Sequence) {
 	return seqs
 }
 
-// List returns all entries by sequence.
-func (c *Relocations) List() []state.Relocated {
+// list returns all entries by sequence.
+func (c *relocations) list() []state.Relocated {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make([]state.Relocated, 0, len(c.at))
@@ -126,8 +117,8 @@ func (c *Relocations) List() []state.Relocated {
 	return all
 }
 
-// Replace takes the entries of a snapshot.
-func (c *Relocations) Replace(all []state.Relocated) {
+// replace takes the entries of a snapshot.
+func (c *relocations) replace(all []state.Relocated) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = make(map[ident.Sequence]places, len(all))
@@ -136,10 +127,9 @@ func (c *Relocations) Replace(all []state.Relocated) {
 	}
 }
 
-// Retain forgets the entries that needed does not report, and returns the first offset of the log
-// that the rest needs. The caller excludes every change of the state from the look at the channels
-// on which needed relies until Retain returns: an entry that came between would be forgotten.
-func (c *Relocations) Retain(needed func(ident.Sequence) bool) (low ident.Offset, any bool) {
+// retain forgets the entries that are not needed, and returns the first offset of the log that the rest needs. The caller
+// excludes changes of the state since it read the channels: an entry that was added since would be forgotten.
+func (c *relocations) retain(needed func(ident.Sequence) bool) (low ident.Offset, any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for seq, x := range c.at {
@@ -152,4 +142,68 @@ func (c *Relocations) Retain(needed func(ident.Sequence) bool) (low ident.Offset
 		}
 	}
 	return low, any
+}
+
+// read appends committed messages from a sequence on to dst, at most `most`: from the log, or from
+// a relocation batch if the log begins above the sequence. It may read a disk.
+func (c *relocations) read(log Log, from ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
+	for had := len(dst); ; dst = dst[:had] {
+		at, relocated := c.find(from)
+		start := log.Start()
+		read, err := c.readFrom(log, from, at, most, dst)
+		if len(read) > had && read[had].Seq == from {
+			return read, err
+		}
+		// Retention may have relocated the message, or removed its former place, since find.
+		if now, ok := c.find(from); ok == relocated && now == at && log.Start() == start {
+			return read, err
+		}
+	}
+}
+
+// readFrom is read with the relocation batch of the first message, noOffset: it has none.
+func (c *relocations) readFrom(log Log, from ident.Sequence, at ident.Offset, most int, dst []queue.Message) ([]queue.Message, error) {
+	if at != noOffset && from < log.Start().Sequence {
+		m, ok, err := log.ReadRelocated(at, from)
+		if ok {
+			dst = append(dst, m)
+		}
+		return dst, err
+	}
+	return log.Read(from, most, dst)
+}
+
+// readEach reads the messages of a list. The first one gives its error, or is missing, as with
+// read. The others follow in the order of the list, as far as they can be read, until they take
+// about `most` bytes. The reads go in the order of the log, so that a batch with many of the
+// messages is read once.
+func (c *relocations) readEach(log Log, seqs []ident.Sequence, most int, dst []queue.Message) ([]queue.Message, error) {
+	dst, err := c.read(log, seqs[0], 1, dst)
+	if err != nil || len(dst) == 0 || dst[0].Seq != seqs[0] {
+		return dst, err
+	}
+	bytes := dst[0].Size()
+	found := map[ident.Sequence]queue.Message{}
+	sorted := slices.Sorted(slices.Values(seqs[1:]))
+	var read []queue.Message
+	for len(sorted) > 0 && bytes < most {
+		n := 1
+		for n < len(sorted) && sorted[n] == sorted[0]+ident.Sequence(n) {
+			n++
+		}
+		read, _ = c.read(log, sorted[0], n, read[:0]) // its error is reported once this message is the first of a list
+		for i := range read {
+			found[read[i].Seq] = read[i]
+			bytes += read[i].Size()
+		}
+		sorted = sorted[min(max(len(read), 1), n):]
+	}
+	for _, seq := range seqs[1:] {
+		m, ok := found[seq]
+		if !ok {
+			break
+		}
+		dst = append(dst, m)
+	}
+	return dst, nil
 }

@@ -13,33 +13,33 @@ func seqs(s ...ident.Sequence) []ident.Sequence { return s }
 
 // TestDeltasAreIdempotent: an older delta on a newer state changes nothing, and a settled batch stays settled.
 func TestDeltasAreIdempotent(t *testing.T) {
-	var m Relocations
+	var m relocations
 	deltas := func() {
-		m.Add(100, seqs(1, 2), false)
-		m.Add(100, seqs(1, 2), true)
-		m.Add(200, seqs(2), false)
+		m.add(100, seqs(1, 2), false)
+		m.add(100, seqs(1, 2), true)
+		m.add(200, seqs(2), false)
 	}
 	deltas()
 	want := []state.Relocated{{Seq: 1, Settled: 100, Latest: 100}, {Seq: 2, Settled: 100, Latest: 200}}
-	require.Equal(t, want, m.List())
+	require.Equal(t, want, m.list())
 	deltas()
-	require.Equal(t, want, m.List())
+	require.Equal(t, want, m.list())
 
-	var again Relocations
-	again.Replace(want)
-	require.Equal(t, want, again.List())
+	var again relocations
+	again.replace(want)
+	require.Equal(t, want, again.list())
 }
 
 // TestTheOriginalMayGoOnceSettled: and only for a batch at or above the offset that stays.
 func TestTheOriginalMayGoOnceSettled(t *testing.T) {
-	var m Relocations
-	m.Add(100, seqs(1), false)
-	require.False(t, m.Holds(1, 0))
-	m.Add(100, seqs(1), true)
-	require.True(t, m.Holds(1, 100))
-	require.False(t, m.Holds(1, 101), "retention takes the batch, too")
-	require.False(t, m.Holds(2, 0))
-	at, ok := m.Find(1)
+	var m relocations
+	m.add(100, seqs(1), false)
+	require.False(t, m.holds(1, 0))
+	m.add(100, seqs(1), true)
+	require.True(t, m.holds(1, 100))
+	require.False(t, m.holds(1, 101), "retention takes the batch, too")
+	require.False(t, m.holds(2, 0))
+	at, ok := m.find(1)
 	require.True(t, ok)
 	require.EqualValues(t, 100, at)
 }
@@ -48,37 +48,37 @@ func TestTheOriginalMayGoOnceSettled(t *testing.T) {
 // one whose log ends before it.
 func TestASettledBatchStaysUntilTheNextOneIsSettled(t *testing.T) {
 	all := func(ident.Sequence) bool { return true }
-	var m Relocations
-	m.Add(100, seqs(1), true)
-	m.Add(200, seqs(1), false)
-	at, _ := m.Find(1)
+	var m relocations
+	m.add(100, seqs(1), true)
+	m.add(200, seqs(1), false)
+	at, _ := m.find(1)
 	require.EqualValues(t, 100, at)
-	require.True(t, m.Holds(1, 100))
-	require.False(t, m.Holds(1, 200))
-	low, _ := m.Retain(all)
+	require.True(t, m.holds(1, 100))
+	require.False(t, m.holds(1, 200))
+	low, _ := m.retain(all)
 	require.EqualValues(t, 100, low)
-	m.ForgetFrom(150, m.Beyond(150))
-	require.Equal(t, []state.Relocated{{Seq: 1, Settled: 100, Latest: 100}}, m.List())
-	m.Add(200, seqs(1), true)
-	low, _ = m.Retain(all)
+	m.forgetFrom(150, m.beyond(150))
+	require.Equal(t, []state.Relocated{{Seq: 1, Settled: 100, Latest: 100}}, m.list())
+	m.add(200, seqs(1), true)
+	low, _ = m.retain(all)
 	require.EqualValues(t, 200, low)
-	at, _ = m.Find(1)
+	at, _ = m.find(1)
 	require.EqualValues(t, 200, at)
 }
 
 // TestEntriesLeave: those beyond the end of the log by ForgetFrom, those that no channel needs by Retain.
 func TestEntriesLeave(t *testing.T) {
-	var m Relocations
-	m.Add(100, seqs(1, 2), true)
-	m.Add(300, seqs(3), false)
-	require.Equal(t, seqs(3), m.Beyond(200))
-	m.ForgetFrom(200, m.Beyond(200))
-	_, ok := m.Find(3)
+	var m relocations
+	m.add(100, seqs(1, 2), true)
+	m.add(300, seqs(3), false)
+	require.Equal(t, seqs(3), m.beyond(200))
+	m.forgetFrom(200, m.beyond(200))
+	_, ok := m.find(3)
 	require.False(t, ok)
-	low, any := m.Retain(func(seq ident.Sequence) bool { return seq == 2 })
+	low, any := m.retain(func(seq ident.Sequence) bool { return seq == 2 })
 	require.True(t, any)
 	require.EqualValues(t, 100, low)
-	require.Equal(t, []state.Relocated{{Seq: 2, Settled: 100, Latest: 100}}, m.List())
-	_, any = m.Retain(func(ident.Sequence) bool { return false })
+	require.Equal(t, []state.Relocated{{Seq: 2, Settled: 100, Latest: 100}}, m.list())
+	_, any = m.retain(func(ident.Sequence) bool { return false })
 	require.False(t, any)
 }

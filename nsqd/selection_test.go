@@ -81,7 +81,7 @@ func TestMessagesThatAreNotForAChannel(t *testing.T) {
 		forEachNotForC(t, 0, func(t *testing.T, r *rig, c *Channel) {
 			c.cursor.Requeue(0, 0)
 			r.log.relocated = map[ident.Offset][]ident.Sequence{500: {0}}
-			require.NoError(t, r.Relocate(t.Context(), 500, []ident.Sequence{0}))
+			require.NoError(t, r.Relocate(t.Context(), 500, []ident.Sequence{0}, false))
 			r.log.start = 1
 			requirePassed(t, r, c)
 		})

@@ -3,6 +3,8 @@ package nsqd
 import (
 	"cmp"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -19,39 +21,39 @@ func (p *Partition) Stats(channel string, clients bool) api.TopicStats {
 		channels = slices.DeleteFunc(channels, func(c *Channel) bool { return c.name != channel })
 	}
 	p.prescan(channels)
-	var all Merged
+	var all mergedLatency
 	for _, c := range channels {
 		t.Channels = append(t.Channels, c.stats(clients, &all))
 	}
-	t.E2E = all.Result()
+	t.E2E = all.result()
 	return t
 }
 
 func (p *Partition) topicStats() api.TopicStats {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	end := p.committed.Sequence
+	end := p.leadership.committed.Sequence
 	t := api.TopicStats{
 		TopicName:    p.topic,
 		Channels:     []api.ChannelStats{},
 		MessageCount: uint64(end),
-		MessageBytes: uint64(p.stored.Load()),
-		Inherited:    uint64(p.inherited),
-		Paused:       p.paused,
+		MessageBytes: uint64(p.counts.stored.Load()),
+		Inherited:    uint64(p.leadership.inherited),
+		Paused:       p.pause.on,
 	}
 	// The depth of a topic counts the messages that no channel has received.
 	switch {
 	case len(p.channels) == 0:
 		t.Depth = int64(end - min(p.keep, end))
-	case p.paused:
-		t.Depth = int64(end - min(p.barrier, end))
+	case p.pause.on:
+		t.Depth = int64(end - min(p.pause.barrier, end))
 	}
 	t.BackendDepth = t.Depth
 	return t
 }
 
 // stats describes the channel and adds its latencies to those of its topic.
-func (c *Channel) stats(clients bool, topic *Merged) api.ChannelStats {
+func (c *Channel) stats(clients bool, topic *mergedLatency) api.ChannelStats {
 	s, ask := c.numbers(topic)
 	if clients {
 		s.Clients = []api.ClientStats{}
@@ -63,17 +65,16 @@ func (c *Channel) stats(clients bool, topic *Merged) api.ChannelStats {
 	return s
 }
 
-// numbers returns the statistics of one moment. ask are the functions by which subscribers describe
-// themselves.
-func (c *Channel) numbers(topic *Merged) (s api.ChannelStats, ask []func() []api.ClientStats) {
+// numbers returns the statistics of one moment. The functions describe the clients of each subscriber.
+func (c *Channel) numbers(topic *mergedLatency) (s api.ChannelStats, ask []func() []api.ClientStats) {
 	now := c.p.o.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	depth := c.depthLocked()
-	var own Merged
-	own.Add(c.latency, now)
-	topic.Add(c.latency, now)
-	for sub := range c.subs {
+	var own mergedLatency
+	own.add(c.counts.latency, now)
+	topic.add(c.counts.latency, now)
+	for sub := range c.subs.all {
 		if sub.Client != nil {
 			ask = append(ask, sub.Client)
 		}
@@ -81,23 +82,23 @@ func (c *Channel) numbers(topic *Merged) (s api.ChannelStats, ask []func() []api
 	return api.ChannelStats{
 		ChannelName:   c.name,
 		Depth:         depth,
-		BackendDepth:  max(depth-int64(len(c.ahead.messages)-c.ahead.head), 0),
+		BackendDepth:  max(depth-int64(len(c.reader.ahead.messages)-c.reader.ahead.head), 0),
 		InFlightCount: c.inFlight.len(),
 		DeferredCount: len(c.cursor.Deferred.Waiting()),
 		MessageCount:  c.publishedLocked(),
-		Inherited:     c.inherited,
-		RequeueCount:  c.verbs.Requeues.Load(),
-		TimeoutCount:  c.verbs.Timeouts.Load(),
-		FilteredCount: c.verbs.Filtered.Load(),
-		ExpiredCount:  c.verbs.Expired.Load(),
-		Filter:        c.filter.String(),
-		ClientCount:   len(c.subs),
+		Inherited:     c.serving.inherited,
+		RequeueCount:  c.counts.Requeues.Load(),
+		TimeoutCount:  c.counts.Timeouts.Load(),
+		FilteredCount: c.counts.Filtered.Load(),
+		ExpiredCount:  c.counts.Expired.Load(),
+		Filter:        c.policy.filter.String(),
+		ClientCount:   len(c.subs.all),
 		Paused:        c.paused,
-		E2E:           own.Result(),
-		Ordered:       c.ordered,
+		E2E:           own.result(),
+		Ordered:       c.order.on,
 		Lags:          c.cursor.Confirmed() < c.limit,
 		Oldest:        c.cursor.Confirmed(),
-		Held:          c.inFlight.held(now),
+		Held:          c.inFlight.longest(now),
 	}, ask
 }
 
@@ -106,16 +107,8 @@ func (c *Channel) publishedLocked() uint64 {
 	return uint64(max(c.limit, c.cursor.Confirmed()) - c.cursor.Start())
 }
 
-// Deferred is one delayed message.
-type Deferred struct {
-	ID         api.MessageID
-	Sequence   ident.Sequence
-	DeadlineNS int64
-	Attempts   uint16
-}
-
 // Deferred lists at most max of the delayed messages, by deadline.
-func (c *Channel) Deferred(max int) []Deferred {
+func (c *Channel) Deferred(max int) []cursor.Entry {
 	c.p.prescan([]*Channel{c})
 	c.mu.Lock()
 	waiting := slices.Clone(c.cursor.Deferred.Waiting())
@@ -123,12 +116,7 @@ func (c *Channel) Deferred(max int) []Deferred {
 	slices.SortFunc(waiting, func(x, y cursor.Entry) int {
 		return cmp.Or(cmp.Compare(x.Deadline, y.Deadline), cmp.Compare(x.Packed, y.Packed))
 	})
-	all := make([]Deferred, min(len(waiting), max))
-	for i := range all {
-		e := waiting[i]
-		all[i] = Deferred{ID: api.MessageIDOf(c.p.id, e.Seq()), Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()}
-	}
-	return all
+	return waiting[:min(len(waiting), max)]
 }
 
 // Work returns the work of the partition so far. Any goroutine may call it.
@@ -136,54 +124,195 @@ func (p *Partition) Work() Work {
 	p.mu.RLock()
 	messages := p.ledLocked()
 	p.mu.RUnlock()
-	return Work{Messages: messages, Bytes: uint64(p.stored.Load()), Channels: p.work.Channels()}
+	return Work{Messages: messages, Bytes: uint64(p.counts.stored.Load()), Channels: p.work.channels()}
 }
 
-// Attached counts the subscriptions to all channels since the broker's start, those that have ended
-// included.
-func (p *Partition) Attached() uint64 { return p.attached.Load() }
+// Attached counts the subscriptions to all channels since the broker's start.
+func (p *Partition) Attached() uint64 { return p.counts.attached.Load() }
 
-// ChannelUse is the part of a channel's state by which its idleness is judged.
-type ChannelUse struct {
+// channelUse shows whether a channel is idle.
+type channelUse struct {
 	Channel string
-	// Now: it has a consumer, or a message in flight, or it or its topic is paused: an operator will end that.
+	// Now: it has a consumer or a message in flight, or it or its topic is paused, which an operator will end.
 	Now bool
 	// Count rises with each subscription and each operation on the channel (a seek, an order, a cancelled
-	// delay), also of one that has ended. A finish, requeue or touch takes a message in flight.
+	// delay). A finish, requeue or touch requires a message in flight.
 	Count uint64
 }
 
 // Uses lists the durable channels. It reads no log.
-func (p *Partition) Uses() []ChannelUse {
+func (p *Partition) Uses() []channelUse {
 	p.mu.RLock()
-	paused := p.paused
+	paused := p.pause.on
 	p.mu.RUnlock()
-	var all []ChannelUse
-	for _, c := range p.list() {
-		if !c.ephemeral {
-			all = append(all, c.use(paused))
-		}
+	var all []channelUse
+	for _, c := range p.durable() {
+		c.mu.Lock()
+		used := paused || c.paused || len(c.subs.all) > 0 || c.inFlight.len() > 0
+		all = append(all, channelUse{Channel: c.name, Now: used, Count: c.counts.uses})
+		c.mu.Unlock()
 	}
 	return all
-}
-
-func (c *Channel) use(paused bool) ChannelUse {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return ChannelUse{Channel: c.name, Now: paused || c.paused || len(c.subs) > 0 || c.inFlight.len() > 0, Count: c.uses}
 }
 
 // used notes an operation on the channel.
 func (c *Channel) used() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.uses++
+	c.counts.uses++
 }
 
 // ledLocked counts the messages that were committed in the leaderships of this process.
 func (p *Partition) ledLocked() uint64 {
-	if !p.leading || p.committed.Sequence < p.inherited {
-		return p.led
+	if !p.leadership.active || p.leadership.committed.Sequence < p.leadership.inherited {
+		return p.leadership.earlier
 	}
-	return p.led + uint64(p.committed.Sequence-p.inherited)
+	return p.leadership.earlier + uint64(p.leadership.committed.Sequence-p.leadership.inherited)
+}
+
+// position is the progress of a channel: its replicated state at one moment. Deferred is sorted by sequence.
+type position struct {
+	Channel string
+	cursor.Progress
+	Consumers int // subscribers
+}
+
+// Positions lists the positions of the durable channels. If a channel has more than `most` deferred messages, the
+// position ends before the first one that is left out: it is then earlier than the channel, never later.
+func (p *Partition) Positions(most int) (all []position) {
+	for _, c := range p.durable() {
+		all = append(all, c.position(most))
+	}
+	return all
+}
+
+func (c *Channel) position(most int) position {
+	c.mu.Lock()
+	at := position{Channel: c.name, Progress: c.cursor.Full(), Consumers: len(c.subs.all)}
+	c.mu.Unlock()
+	slices.SortFunc(at.Deferred, func(x, y cursor.Entry) int { return cmp.Compare(x.Packed, y.Packed) })
+	if len(at.Deferred) > most {
+		at.Progress = at.Below(at.Deferred[most].Seq())
+	}
+	return at
+}
+
+// Trace gives the state of one message in every channel, sorted by name. There is no history of deliveries. The header
+// decides whether a message that a channel has not read yet is for the channel.
+func (p *Partition) Trace(seq ident.Sequence, header []byte) []api.ChannelTrace {
+	out := []api.ChannelTrace{}
+	for _, c := range p.list() {
+		t, client := c.trace(seq, header)
+		if client != nil { // called without the lock
+			for _, s := range client() {
+				t.Clients = append(t.Clients, s.RemoteAddress)
+			}
+			slices.Sort(t.Clients)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// trace gives the state of one message, and the function that describes the clients to which it is in flight.
+func (c *Channel) trace(seq ident.Sequence, header []byte) (t api.ChannelTrace, client func() []api.ClientStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Channel = c.name
+	e, isDeferred := c.cursor.Deferred.Get(seq)
+	f, isInFlight := c.inFlight.bySeq[seq]
+	switch {
+	case isInFlight && f.sub == &c.dead.hold:
+		t.State, t.Attempts = api.TraceDying, f.attempts
+	case isInFlight:
+		t.State, t.Attempts, t.Deadline = api.TraceInFlight, f.attempts, f.deadline
+		if f.sub.channel == c {
+			client = f.sub.Client
+		}
+	case isDeferred && e.Deadline > c.p.o.Now():
+		t.State, t.Attempts, t.Deadline = api.TraceDeferred, e.Attempts(), e.Deadline
+	case isDeferred:
+		t.State, t.Attempts = api.TraceWaiting, e.Attempts()
+	case seq < c.cursor.Start():
+		t.State = api.TraceBefore
+	case c.cursor.Settled(seq):
+		t.State = api.TraceFinished
+	case !c.selectionLocked().Accepts(header):
+		t.State = api.TraceSkipped
+	default:
+		t.State = api.TraceWaiting
+	}
+	return t, client
+}
+
+// Work is what this process has done as the leader of a partition, in all its leaderships. Its
+// numbers never fall, unlike those of Stats, which are the state of the partition.
+type Work struct {
+	Messages uint64 // committed
+	Bytes    uint64 // of their bodies
+	Channels map[string]channelWork
+}
+
+// channelWork is the part of one channel. A channel that is deleted leaves none.
+type channelWork struct{ Requeued, TimedOut, Filtered, Expired uint64 }
+
+// Add adds the work of another partition.
+func (w *Work) Add(o Work) {
+	w.Messages += o.Messages
+	w.Bytes += o.Bytes
+	for name, c := range o.Channels {
+		if w.Channels == nil {
+			w.Channels = map[string]channelWork{}
+		}
+		sum := w.Channels[name]
+		w.Channels[name] = channelWork{sum.Requeued + c.Requeued, sum.TimedOut + c.TimedOut, sum.Filtered + c.Filtered, sum.Expired + c.Expired}
+	}
+}
+
+// works holds the counts of the channels by name. A follower creates its Channels again for each snapshot of
+// the state; the counts outlive them. The lock is a leaf.
+type works struct {
+	mu        sync.Mutex
+	byChannel map[string]*verbCounts
+}
+
+// verbCounts counts for one channel of one partition.
+type verbCounts struct{ Requeues, Timeouts, Filtered, Expired atomic.Uint64 }
+
+// of returns the counts of a channel.
+func (w *works) of(name string) *verbCounts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.byChannel[name]
+	if c == nil {
+		c = &verbCounts{}
+		if w.byChannel == nil {
+			w.byChannel = map[string]*verbCounts{}
+		}
+		w.byChannel[name] = c
+	}
+	return c
+}
+
+// forget drops the counts of a channel that was deleted.
+func (w *works) forget(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byChannel, name)
+}
+
+// channels lists the channels that have counts above 0.
+func (w *works) channels() map[string]channelWork {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all map[string]channelWork
+	for name, c := range w.byChannel {
+		if one := (channelWork{c.Requeues.Load(), c.Timeouts.Load(), c.Filtered.Load(), c.Expired.Load()}); one != (channelWork{}) {
+			if all == nil {
+				all = map[string]channelWork{}
+			}
+			all[name] = one
+		}
+	}
+	return all
 }

@@ -67,7 +67,7 @@ func TestExpiredMessagesLeaveWithoutConsumers(t *testing.T) {
 	reads := r.log.reads
 	r.Reap()
 	require.Equal(t, reads, r.log.reads, "the first message is known to live")
-	require.Zero(t, cap(c.ahead.messages), "no subscriber waits for the messages that were read")
+	require.Zero(t, cap(c.reader.ahead.messages), "no subscriber waits for the messages that were read")
 
 	r.tick(500)
 	r.Reap()
@@ -106,6 +106,6 @@ func TestReapBesideConsumers(t *testing.T) {
 
 // rawCounts is countsOf without a prescan.
 func rawCounts(c *Channel) counts {
-	s := c.stats(false, &Merged{})
+	s := c.stats(false, &mergedLatency{})
 	return counts{int(s.Depth), s.InFlightCount, s.DeferredCount, int(c.Finished()), int(s.MessageCount)}
 }

@@ -7,29 +7,57 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
-	"github.com/lockstepmq/lockstep/nsqd/state"
 )
 
-// ownedLocked finds the delivery to s that a receipt names. Errors as Finish.
-func (c *Channel) ownedLocked(s *Subscriber, r Receipt) (*delivery, error) {
-	if s.channel != c {
-		if s.err == ErrNotLeader || s.err == ErrDeleted {
-			return nil, s.err
-		}
+// The verbs of a client name the delivery by its receipt. The delivery must be to s, unless s is nil: a client without a
+// connection sends its receipt to any broker, which passes it to the leader.
+
+// namedLocked finds the delivery that a receipt names. Errors as Finish.
+func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
+	switch {
+	case s != nil && (s.err == ErrNotLeader || s.err == ErrDeleted):
+		return nil, s.err
+	case s != nil && s.channel != c:
 		return nil, api.ErrNotInFlight
+	case s == nil && c.serving.deleted:
+		return nil, ErrDeleted
+	case s == nil && !c.serving.leads:
+		return nil, ErrNotLeader
 	}
 	f, ok := c.inFlight.bySeq[r.Sequence]
-	if !ok {
+	switch {
+	case !ok, s == nil && f.sub == &c.dead.hold:
 		return nil, api.ErrNotInFlight
-	}
-	if f.sub != s || !r.is(f) {
+	case s != nil && f.sub != s, !r.is(f):
 		return nil, api.ErrNotOwner
 	}
 	return f, nil
 }
 
-// Refusal is the error for a message that s does not hold: api.ErrNotOwner while another
-// subscriber holds it, else api.ErrNotInFlight.
+// withNamed is update with the delivery that a receipt names.
+func (c *Channel) withNamed(s *Subscriber, r Receipt, change func(f *delivery, now int64)) (err error) {
+	c.update(func(now int64) {
+		var f *delivery
+		if f, err = c.namedLocked(s, r); err == nil {
+			change(f, now)
+		}
+	})
+	return err
+}
+
+// endedByReceiptLocked notifies the subscriber of a delivery that a receipt alone has ended.
+func (c *Channel) endedByReceiptLocked(s *Subscriber, seq ident.Sequence, finished bool) {
+	if s.channel != c {
+		return
+	}
+	if s.Settled != nil {
+		s.Settled(finished)
+	}
+	s.revoke(seq)
+}
+
+// Refusal is the error for a message that is not in flight to s: api.ErrNotOwner if it is in flight to another
+// subscriber, else api.ErrNotInFlight.
 func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,14 +67,14 @@ func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	return api.ErrNotInFlight
 }
 
-// Finish settles a delivery permanently. A finish of a delivery of an earlier epoch counts as well, if
-// the message is neither finished nor delivered again since; the caller
-// makes sure that the message was sent to s and not revoked. On an ordered channel the next message
-// becomes available when the finish is on all in-sync replicas. Errors: api.ErrNotInFlight; api.ErrNotOwner if
-// another delivery of the message is in flight; ErrNotLeader, ErrDeleted.
+// Finish settles a delivery permanently. A finish of a delivery of an earlier epoch counts as well, if the message is
+// neither finished nor delivered again since; the caller makes sure that the message was sent to s and not revoked. An
+// ordered channel delivers the next message when the finish is on all in-sync replicas. With s nil, the subscriber of
+// the delivery is woken. Errors: api.ErrNotInFlight; api.ErrNotOwner if another delivery of the message is in flight;
+// ErrNotLeader, ErrDeleted.
 func (c *Channel) Finish(s *Subscriber, r Receipt) error {
 	c.mu.Lock()
-	if c.ordered && !c.ephemeral {
+	if c.order.on && !c.ephemeral {
 		c.mu.Unlock()
 		return c.finishInOrder(r.Sequence, func() (uint16, error) { return c.finishLocked(s, r) })
 	}
@@ -57,14 +85,18 @@ func (c *Channel) Finish(s *Subscriber, r Receipt) error {
 
 // finishLocked returns the attempts of the message, 0 if it was finished already.
 func (c *Channel) finishLocked(s *Subscriber, r Receipt) (uint16, error) {
-	f, err := c.ownedLocked(s, r)
+	f, err := c.namedLocked(s, r)
+	if err == api.ErrNotInFlight && s != nil && s.channel == c && r.Epoch < c.serving.epoch {
+		return c.finishLateLocked(r)
+	}
 	if err != nil {
-		if err == api.ErrNotInFlight && s.channel == c && r.Epoch < c.epoch {
-			return c.finishLateLocked(r)
-		}
 		return 0, err
 	}
+	owner := f.sub
 	c.settleLocked(f)
+	if s == nil {
+		c.endedByReceiptLocked(owner, r.Sequence, true)
+	}
 	return f.attempts, nil
 }
 
@@ -74,16 +106,16 @@ func (c *Channel) settleLocked(f *delivery) {
 	c.cursor.Finish(f.seq)
 	c.changedLocked()
 	if f.expired {
-		c.verbs.Expired.Add(1)
+		c.counts.Expired.Add(1)
 	}
-	if c.latency != nil {
+	if c.counts.latency != nil {
 		now := c.p.o.Now()
-		c.latency.Insert(now-f.putTime, now)
+		c.counts.latency.insert(now-f.putTime, now)
 	}
 }
 
-// finishLateLocked applies a finish for a delivery of an earlier leader. If the message waits for a
-// deadline, or has failed since, the delivery was revoked before.
+// finishLateLocked applies a finish for a delivery of an earlier leader. If the message waits for a deadline, or has
+// failed since, the delivery was revoked.
 func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
 	seq := r.Sequence
 	e, isDeferred := c.cursor.Deferred.Get(seq)
@@ -98,107 +130,57 @@ func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
 	return e.Attempts() + 1, nil
 }
 
-// finishInOrder sends the finish of an ordered channel to the replicas at once. The channel stays closed until they
-// have it. finish is called under the lock; it returns as finishLocked does.
-func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error)) error {
-	p := c.p
-	p.emit.Lock()
-	defer p.emit.Unlock()
-	c.mu.Lock()
-	attempts, err := finish()
-	if err != nil || attempts == 0 { // it was finished already, and no message waits for this finish
-		c.mu.Unlock()
-		return err
-	}
-	done := &change{done: make(chan struct{}), channel: c, seq: seq, attempts: attempts, generation: c.generation}
-	made, ok := c.cursor.TakeDelta()
-	if ok {
-		c.replicating++
-	}
-	c.mu.Unlock()
-	if ok {
-		p.post(done, state.Record{Kind: state.KindProgress, Channel: c.name, Progress: made})
-	}
-	return nil
-}
-
-// finishReplicated ends the wait for an ordered finish. If the replicas do not have it, the message
-// is delivered again, as if this delivery had not happened.
-func (c *Channel) finishReplicated(d *change, ok bool) {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.serving {
-		return
-	}
-	c.replicating = max(c.replicating-1, 0)
-	if !ok && d.generation == c.generation {
-		c.cursor.Requeue(d.seq, d.attempts-1)
-		c.changedLocked()
-	}
-	c.offerLocked(now)
-}
-
-// Requeue gives a delivery back: at once with delay 0, else after the delay in ms, which is clamped
-// to MaxReqTimeoutMS. An ordered channel delivers nothing during the delay, because the message must
-// come before its successors. Errors as Finish.
+// Requeue gives a delivery back after a delay in ms, which is clamped to MaxReqTimeoutMS. An ordered channel delivers
+// nothing during the delay, because the message must come before its successors. Errors as Finish.
 func (c *Channel) Requeue(s *Subscriber, r Receipt, delayMS int64) error {
-	return c.withOwned(s, r, func(f *delivery, now int64) {
-		c.verbs.Requeues.Add(1)
+	return c.withNamed(s, r, func(f *delivery, now int64) {
+		owner := f.sub
+		c.counts.Requeues.Add(1)
 		c.retryLocked(f, min(delayMS, c.p.o.MaxReqTimeoutMS), now)
-		c.offerLocked(now) // without a delay an ordered channel may deliver again
+		if s == nil {
+			c.endedByReceiptLocked(owner, r.Sequence, false)
+		}
 	})
 }
 
-// withOwned calls do, under the lock, with the delivery to s that a receipt names.
-func (c *Channel) withOwned(s *Subscriber, r Receipt, do func(f *delivery, now int64)) error {
-	now := c.p.o.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f, err := c.ownedLocked(s, r)
-	if err == nil {
-		do(f, now)
-	}
-	return err
-}
-
-// retryLocked schedules a failed delivery again, after the requested delay or that of the policy.
-// If the message is dead, it goes to the dead-letter hold.
+// retryLocked schedules the next delivery of a failed message, after the longer of the requested delay and the
+// policy's. A dead message goes to the dead-letter hold.
 func (c *Channel) retryLocked(f *delivery, delayMS, now int64) {
-	if delayMS = max(delayMS, c.policy.Backoff.DelayMS(f.attempts)); delayMS <= 0 || c.isDeadLocked(f.attempts) {
+	if delayMS = max(delayMS, c.policy.Backoff.DelayMS(f.attempts)); delayMS <= 0 || c.policy.isDead(f.attempts) {
 		c.backLocked(f)
 		return
 	}
 	deadline := now + delayMS*nsPerMS
 	c.inFlight.remove(f)
 	c.cursor.DeferUntil(cursor.NewEntry(f.seq, deadline, f.attempts))
-	c.retriesLocked(f.seq)
+	if c.order.on {
+		c.order.retrying = append(c.order.retrying, f.seq)
+	}
 	c.changedLocked()
 	c.p.lower(deadline)
 }
 
-// backLocked requeues a delivery. If the message is dead, it goes to the dead-letter hold.
+// backLocked requeues a delivery without a delay. A dead message goes to the dead-letter hold.
 func (c *Channel) backLocked(f *delivery) {
 	c.inFlight.remove(f)
 	c.cursor.Requeue(f.seq, f.attempts)
 	c.changedLocked()
-	if c.isDeadLocked(f.attempts) {
+	if c.policy.isDead(f.attempts) {
 		c.holdDeadLocked(f.seq, f.attempts, false, c.p.o.Now())
 	}
 }
 
-// Touch extends a delivery by another message timeout from now, up to MaxMsgTimeoutMS after it was
-// sent. Errors as Finish.
+// Touch restarts the timeout of a delivery, up to MaxMsgTimeoutMS after it was sent. Errors as Finish.
 func (c *Channel) Touch(s *Subscriber, r Receipt) error {
-	return c.withOwned(s, r, func(f *delivery, now int64) {
-		c.inFlight.setDeadline(f, min(now+c.timeoutNS(s), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
+	return c.withNamed(s, r, func(f *delivery, now int64) {
+		c.inFlight.setDeadline(f, min(now+c.timeoutNS(f.sub), f.start+c.p.o.MaxMsgTimeoutMS*nsPerMS))
 	})
 }
 
-// Reclaim takes deliveries that a relay still holds after a change of leader into flight to s again
-// without sending them, because their clients still process them. They keep their receipts. It returns the
-// sequences that are finished, wait for a deadline, have failed since or were delivered again; and all of
-// them after a seek. A receipt without attempts has one more than the channel has recorded.
+// Reclaim puts deliveries that clients of a relay still process after a change of leader into flight to s, without
+// sending them again. They keep their receipts. It returns the sequences that are finished, wait for a deadline, have
+// failed since or were delivered again, and all of them after a seek. A receipt without attempts has one more than the
+// channel has recorded.
 func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -212,9 +194,9 @@ func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequen
 	return refused
 }
 
-// TransferDeliveries ends the subscription of old and assigns its deliveries that are in held to s,
-// which is attached already. No other subscriber can receive them in between. The other deliveries
-// of old go back as with Withdraw. It returns as Reclaim does.
+// TransferDeliveries ends the subscription of old and assigns those of its deliveries that are in held to s, which is
+// attached already. No other subscriber can receive them in between. The other deliveries of old go back as with
+// Withdraw. It returns as Reclaim does.
 func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	deadline := c.p.o.Now() + c.timeoutNS(s)
 	left := make(map[ident.Sequence]Receipt, len(held))
@@ -236,11 +218,11 @@ func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refuse
 func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 	e, isDeferred := c.cursor.Deferred.Get(h.Sequence)
 	_, isInFlight := c.inFlight.bySeq[h.Sequence]
-	if s.channel != c || c.seeked || isInFlight || h.Sequence >= c.limit ||
+	if s.channel != c || c.serving.seeked || isInFlight || h.Sequence >= c.limit ||
 		isDeferred && (e.Deadline != 0 || h.since(e)) || !isDeferred && c.cursor.Settled(h.Sequence) {
 		return false
 	}
-	if c.ordered && (c.inFlight.len() > 0 || c.replicating > 0) {
+	if c.order.on && (c.inFlight.len() > 0 || c.order.replicating > 0) {
 		return false
 	}
 	attempts := h.Attempts
@@ -257,4 +239,40 @@ func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 		epoch: h.Epoch, number: h.Number, attempts: attempts, deferred: true,
 	})
 	return true
+}
+
+// Receipt names one delivery: no other delivery of the partition has the same epoch and number. Every
+// verb compares it, because the attempts do not tell deliveries apart: a delivery that is withdrawn gives
+// its attempt back.
+type Receipt struct {
+	Sequence ident.Sequence
+	Epoch    ident.Epoch // of the leader that made the delivery
+	Number   uint64      // the leader counts its deliveries
+	// Attempts is the number of attempts, including the delivery; 0: unknown. It names nothing. A later
+	// leader judges by it whether the message has failed since.
+	Attempts uint16
+}
+
+// ReceiptOf is the receipt of a delivery.
+func ReceiptOf(d *api.Delivery) Receipt {
+	return Receipt{Sequence: d.Message.Seq, Epoch: d.Epoch, Number: d.Number, Attempts: d.Message.Attempts}
+}
+
+// is reports whether the receipt names this delivery.
+func (r Receipt) is(f *delivery) bool { return r.Epoch == f.epoch && r.Number == f.number }
+
+// since reports whether the message, whose state is e, has failed since the delivery.
+func (r Receipt) since(e cursor.Entry) bool { return r.Attempts > 0 && e.Attempts() >= r.Attempts }
+
+// Awaited reports whether a delivery that is refused may still come into flight: it was made before this leadership
+// began, and its edge may not have reclaimed it yet. The leadership before may have been of the same epoch, if this
+// broker leads on after a transfer that was abandoned.
+func (c *Channel) Awaited(r Receipt) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, there := c.inFlight.bySeq[r.Sequence]
+	e, isDeferred := c.cursor.Deferred.Get(r.Sequence)
+	earlier := r.Epoch < c.serving.epoch || r.Epoch == c.serving.epoch && r.Number <= c.serving.delivered
+	return !there && earlier && !c.serving.seeked && r.Sequence < c.limit &&
+		!r.since(e) && (isDeferred && e.Deadline == 0 || !isDeferred && !c.cursor.Settled(r.Sequence))
 }

@@ -35,7 +35,7 @@ func TestLateOrderedFinishThatFails(t *testing.T) {
 	s := subscribe(t, c)
 	n.rep.hold = true
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
-	n.rep.answer(n.Partition, false)
+	n.rep.answer(false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(0), d[0].Message.Seq)
@@ -74,7 +74,7 @@ func TestLateFinishOfFinishedMessage(t *testing.T) {
 	require.NoError(t, c.Requeue(s, c.of(1, 0), 0))
 	n.rep.hold = true
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
-	n.rep.answer(n.Partition, false)
+	n.rep.answer(false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.Equal(t, ident.Sequence(1), d[0].Message.Seq, "a step back")

@@ -17,7 +17,7 @@ func TestWorkNeverFalls(t *testing.T) {
 	r.CountStored(12)
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
-	want := Work{Messages: 3, Bytes: 12, Channels: map[string]ChannelWork{"ch": {Requeued: 1}}}
+	want := Work{Messages: 3, Bytes: 12, Channels: map[string]channelWork{"ch": {Requeued: 1}}}
 	require.Equal(t, want, r.Work())
 
 	full := r.Snapshot()
@@ -35,7 +35,7 @@ func TestWorkNeverFalls(t *testing.T) {
 	require.Equal(t, want, r.Work())
 	require.EqualValues(t, 6, r.Stats("", false).MessageCount, "of all leaders")
 	c, _ = r.Channel("ch")
-	require.EqualValues(t, 1, c.stats(false, &Merged{}).RequeueCount)
+	require.EqualValues(t, 1, c.stats(false, &mergedLatency{}).RequeueCount)
 
 	require.NoError(t, r.DeleteChannel(t.Context(), "ch"))
 	want.Channels = nil

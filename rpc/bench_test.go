@@ -140,7 +140,7 @@ func BenchmarkChecksum(b *testing.B) {
 	for _, size := range []int{100, 1000, 4 << 10, 64 << 10} {
 		for _, checked := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%d-%t", size, checked), func(b *testing.B) {
-				o, out := newOutbox(Options{}.withDefaults().Windows), &burst{checked: checked}
+				o, out := newOutbox(defaultWindows), &burst{checked: checked}
 				var wire bytes.Buffer
 				in := newFrameReader(&wire)
 				in.checked = checked

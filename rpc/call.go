@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -17,20 +18,18 @@ const callTimeout = 10 * time.Second
 // windowPause separates attempts to queue a response.
 const windowPause = 5 * time.Millisecond
 
-// requestHeader begins a call.
-// On the wire, by place: append only.
-type requestHeader struct {
-	ID     uint64
-	Method string
-	WaitMS int64 // how long the caller will wait
-}
-
-// responseHeader answers it.
-// On the wire, by place: append only.
-type responseHeader struct {
-	ID    uint64
-	Error Error // code 0 = none
-}
+// The headers of a call. On the wire, by place: append only.
+type (
+	requestHeader struct {
+		ID     uint64
+		Method string
+		WaitMS int64 // how long the caller will wait
+	}
+	responseHeader struct {
+		ID    uint64
+		Error Error // code 0 = none
+	}
+)
 
 // calls are the requests of one connection that wait for their response.
 type calls struct {
@@ -46,7 +45,7 @@ type response struct {
 	payload []byte
 }
 
-// open registers a call; the channel has room for its response.
+// open registers a call; its response does not block on the channel.
 func (c *calls) open() (uint64, chan response) {
 	ch := make(chan response, 1)
 	c.mu.Lock()
@@ -80,10 +79,9 @@ func (c *calls) complete(a arrival) error {
 	return nil
 }
 
-// Call asks one broker and waits for its answer, decoded into resp (a pointer;
-// nil = not wanted). A broker does not call itself. Calls overlap and their answers come in any order. Errors:
-// ErrDown and ErrWindow (nothing was sent), ErrBroken or ctx's own (in doubt),
-// or what the peer's Serve returned, as an *Error.
+// Call asks another broker and decodes its answer into resp (a pointer; nil = not wanted). Calls
+// overlap and their answers arrive in any order. Errors: ErrDown and ErrWindow (nothing was sent),
+// ErrBroken or the error of ctx (in doubt), or the error of the peer's Serve, as an *Error.
 func (t *Transport) Call(ctx context.Context, to ident.Node, method string, req, resp any) error {
 	if err := t.call(ctx, to, method, req, resp); err != nil {
 		return fmt.Errorf("rpc: call %s on %s: %w", method, to, err)
@@ -110,19 +108,19 @@ func (t *Transport) call(ctx context.Context, to ident.Node, method string, req,
 	if err != nil {
 		return err
 	}
-	if err := (&r.header.Error).Err(); err != nil {
+	if err := r.header.Error.Err(); err != nil {
 		return err
 	}
 	if resp == nil {
 		return nil
 	}
 	if len(r.payload) > limits.Response { // decoded, it could take a multiple
-		return fmt.Errorf("%w: response of %d bytes, at most %d are allowed", ErrTooLarge, len(r.payload), limits.Response)
+		return fmt.Errorf("%w: response of %d bytes, at most %d are allowed", errTooLarge, len(r.payload), limits.Response)
 	}
 	return Unmarshal(r.payload, resp)
 }
 
-// await prefers a response that is there to any reason to give up.
+// await returns a response that has arrived rather than any reason to give up.
 func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 	var err error
 	select {
@@ -142,7 +140,7 @@ func (c *conn) await(ctx context.Context, ch chan response) (response, error) {
 }
 
 // bound is frameReader.bound of a connection. A request beyond the limit of its method ends the
-// connection: its sender refuses to send it. Responses are limited before they are decoded.
+// connection, because a correct sender refuses to send it. Responses are limited before they are decoded.
 func (c *conn) bound(k kind, header []byte, whole int) error {
 	if k != kindRequest {
 		return nil
@@ -158,14 +156,14 @@ func (c *conn) bound(k kind, header []byte, whole int) error {
 }
 
 // sendMessage queues a request or a response: header and body, both encoded. A body of more
-// than limit bytes is ErrTooLarge.
+// than limit bytes is errTooLarge.
 func (c *conn) sendMessage(k kind, header, body any, limit int) error {
 	payload, err := Marshal(body)
 	if err != nil {
 		return err
 	}
 	if len(payload) > limit {
-		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(payload), limit)
+		return fmt.Errorf("%w: %d bytes, at most %d are allowed", errTooLarge, len(payload), limit)
 	}
 	f := newOutFrame(k, ClassControl, [][]byte{payload})
 	if f.header, err = appendMarshal(f.header, header); err != nil {
@@ -175,8 +173,7 @@ func (c *conn) sendMessage(k kind, header, body any, limit int) error {
 	return c.out.push(f)
 }
 
-// admit starts serving a request, or answers ErrBusy when too many are being
-// served already.
+// admit starts serving a request, or answers ErrBusy when too many are being served.
 func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error {
 	var q requestHeader
 	if err := Unmarshal(a.header, &q); err != nil {
@@ -184,7 +181,7 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	}
 	refused := outcome.ErrBusy
 	if limit := c.t.o.Limits(q.Method).Request; len(a.payload) > limit {
-		refused = fmt.Errorf("%w: request of %d bytes, at most %d are allowed", ErrTooLarge, len(a.payload), limit)
+		refused = fmt.Errorf("%w: request of %d bytes, at most %d are allowed", errTooLarge, len(a.payload), limit)
 	} else {
 		select {
 		case c.slots <- struct{}{}:
@@ -207,8 +204,8 @@ func (c *conn) admit(ctx context.Context, a arrival, own *sync.WaitGroup) error 
 	return nil
 }
 
-// serve answers one request. Started by admit, ends with the handler's answer;
-// an error it returns ends the connection.
+// serve answers one request. Started by admit, ends with the handler's answer. Its error ends the
+// connection.
 func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 	wait := min(max(q.WaitMS, 1), callTimeout.Milliseconds())
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
@@ -219,9 +216,7 @@ func (c *conn) serve(ctx context.Context, q requestHeader, req []byte) error {
 		if !errors.Is(err, ErrWindow) {
 			return err
 		}
-		select {
-		case <-time.After(windowPause):
-		case <-ctx.Done(): // the caller has given up
+		if !concurrency.Sleep(ctx, windowPause) { // the caller has given up
 			return nil
 		}
 	}
@@ -236,5 +231,5 @@ func (c *conn) respond(q requestHeader, resp any, failure error) error {
 		}
 		failure = err // too large or not encodable: the caller gets the error
 	}
-	return c.sendMessage(kindResponse, responseHeader{q.ID, *FromError(failure)}, nil, MaxPayload)
+	return c.sendMessage(kindResponse, responseHeader{q.ID, *fromError(failure)}, nil, MaxPayload)
 }

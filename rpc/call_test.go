@@ -124,7 +124,7 @@ func TestResponseIsOwed(t *testing.T) {
 		require.Error(t, r.Error.Err())
 
 		l.answerWith(func(context.Context, ident.Node, string, []byte) (any, error) { return nil, nil })
-		l.peer.t.o.Windows.Control = 1
+		l.peer.t.o.windows[ClassControl] = 1
 		c = l.conn(false, 1)
 		require.NoError(t, c.respond(requestHeader{ID: 1}, nil, nil))
 		header, err := Marshal(requestHeader{ID: 2, WaitMS: 50})
@@ -180,14 +180,14 @@ func TestCallsAreLimitedByTheirMethod(t *testing.T) {
 		}
 		require.NoError(t, ask("small", 500, 500))
 		require.NoError(t, ask("large", 900_000, 900_000))
-		require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge)
-		require.ErrorIs(t, ask("small", 1, 2000), ErrTooLarge)
-		require.ErrorIs(t, ask("large", 2<<20, 1), ErrTooLarge)
+		require.ErrorIs(t, ask("small", 2000, 1), errTooLarge)
+		require.ErrorIs(t, ask("small", 1, 2000), errTooLarge)
+		require.ErrorIs(t, ask("large", 2<<20, 1), errTooLarge)
 
 		// A broker that does not know these limits sends and answers anyway.
 		a.o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: 1 << 10} }
-		require.ErrorIs(t, ask("small", 2000, 1), ErrTooLarge, "refused by the other side")
-		require.ErrorIs(t, ask("large", 1, 900_000), ErrTooLarge, "refused before it is decoded")
+		require.ErrorIs(t, ask("small", 2000, 1), errTooLarge, "refused by the other side")
+		require.ErrorIs(t, ask("large", 1, 900_000), errTooLarge, "refused before it is decoded")
 		require.NoError(t, ask("small", 500, 500))
 		require.EqualValues(t, 1, a.Counters().Connects)
 		require.Error(t, ask("large", 2<<20, 1))

@@ -8,21 +8,21 @@ import (
 	"sync/atomic"
 )
 
-// conn is one connection after its handshake. Its reader is the goroutine that calls run.
-// Its writer (write.go) is a goroutine that run starts and awaits.
+// conn is one connection. Its reader is the goroutine that calls run after the handshake. Its writer
+// (write.go) is a goroutine that run starts and awaits.
 type conn struct {
-	t       *Transport
-	raw     net.Conn // closed to end everything; never through TLS, which would wait
-	nc      net.Conn // raw or TLS over it
-	in      *frameReader
-	out     *outbox
-	wr      writing
-	dialled bool
-	address string // of a dialled one
-	self    Hello  // as the hello to the peer had it
-	peer    Hello
-	heard   atomic.Int64 // nanoseconds on the transport's clock; written by the reader
-	traffic *traffic     // the peer's; nil until run
+	t        *Transport
+	raw      net.Conn // closed to end everything; never through TLS, which would wait
+	nc       net.Conn // raw or TLS over it
+	in       *frameReader
+	out      *outbox
+	wr       writing
+	dialled  bool
+	address  string // of a dialled one
+	self     Hello  // as sent to the peer
+	peer     Hello
+	lastRead atomic.Int64 // nanoseconds on the transport's clock; written by the reader
+	traffic  *traffic     // the peer's; nil until run
 
 	calls calls         // dialled: requests that wait for their response
 	slots chan struct{} // accepted: requests being served
@@ -36,19 +36,19 @@ func (t *Transport) newConn(raw net.Conn, dialled bool) *conn {
 	c := &conn{
 		t: t, raw: raw, nc: raw, dialled: dialled,
 		self:  *t.self.Load(),
-		out:   newOutbox(t.o.Windows),
-		slots: make(chan struct{}, t.o.MaxServe),
+		out:   newOutbox(t.o.windows),
+		slots: make(chan struct{}, t.o.maxServe),
 		done:  make(chan struct{}),
 	}
-	c.heard.Store(t.now())
+	c.lastRead.Store(t.now())
 	return c
 }
 
-// Read notes the time at which bytes come.
+// Read notes the time at which bytes arrive.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.nc.Read(b)
 	if n > 0 {
-		c.heard.Store(c.t.now())
+		c.lastRead.Store(c.t.now())
 		if c.traffic != nil {
 			c.traffic.received.Add(uint64(n))
 		}
@@ -56,7 +56,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// close ends the connection for the given reason; the first reason stays.
+// close ends the connection; the first reason counts.
 func (c *conn) close(why error) {
 	c.once.Do(func() {
 		c.cause = why
@@ -75,12 +75,12 @@ func (c *conn) closed() bool {
 	}
 }
 
-// checked: both sides cover payloads by checksums.
+// checked reports whether both sides send checksums of payloads.
 func (c *conn) checked() bool { return c.self.Features&c.peer.Features&featurePayloadCRC != 0 }
 
-// run delivers to p the frames that arrive, until the connection ends. It returns when the
-// writer and all requests being served have ended too. The connection is detached from p
-// before that, for a request may take long.
+// run delivers arriving frames to p until the connection ends, and returns when the writer and all
+// requests being served have also ended. The connection is detached from p before that, because a
+// request may take long.
 func (c *conn) run(ctx context.Context, p *peer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
@@ -92,7 +92,7 @@ func (c *conn) run(ctx context.Context, p *peer) error {
 	if errors.Is(c.cause, errChecksum) {
 		c.t.counts.corrupt.Add(1)
 		p.log.WithError(c.cause).WithField("remote", c.raw.RemoteAddr()).
-			Warn("corrupt frame from a peer, connection closed: the network, a card or a memory changes bytes")
+			Warn("corrupt frame from a peer, connection closed: the network or the hardware changes bytes")
 	}
 	p.detach(c)
 	cancel()

@@ -38,30 +38,30 @@ func (t *Transport) Counters() Counters {
 // traffic counts the bytes of one peer's connections.
 type traffic struct{ sent, received atomic.Uint64 }
 
-// PeerTraffic is the traffic with one peer.
-type PeerTraffic struct {
+// peerTraffic is the traffic with one peer.
+type peerTraffic struct {
 	Node           ident.Node
 	Up             bool
-	Queued         int    // bytes that wait to be sent
+	Queued         int    // bytes in the send queue
 	Sent, Received uint64 // bytes since the Transport was made
 }
 
 // Traffic lists the peers of the address book, sorted. It takes no lock that a Handler may hold.
-func (t *Transport) Traffic() []PeerTraffic {
+func (t *Transport) Traffic() []peerTraffic {
 	book := *t.peers.Load()
-	out := make([]PeerTraffic, 0, len(book))
+	out := make([]peerTraffic, 0, len(book))
 	for n, p := range book {
-		row := PeerTraffic{Node: n, Up: p.isUp.Load(), Sent: p.traffic.sent.Load(), Received: p.traffic.received.Load()}
+		row := peerTraffic{Node: n, Up: p.isUp.Load(), Sent: p.traffic.sent.Load(), Received: p.traffic.received.Load()}
 		if c := p.sender.Load(); c != nil {
 			row.Queued = c.out.queuedBytes()
 		}
 		out = append(out, row)
 	}
-	slices.SortFunc(out, func(a, b PeerTraffic) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(out, func(a, b peerTraffic) int { return cmp.Compare(a.Node, b.Node) })
 	return out
 }
 
-// queuedBytes is the number of bytes that wait.
+// queuedBytes is the number of bytes in the queues.
 func (o *outbox) queuedBytes() (bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

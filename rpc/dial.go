@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -20,16 +21,18 @@ func (p *peer) runConnection(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch lasted := p.connect(ctx); {
 		case lasted >= p.t.o.Times.Dead:
-			pause.reset() // the connection was good: dial again at once
+			pause.pause, pause.again = 0, false // the connection was good: dial again at once
 		case lasted > 0:
-			pause.shorten() // the peer answered: its death is to be noticed soon
+			pause.pause = 0 // the peer answered: the shortest pause notices its death soon
 		}
-		p.rest(ctx, pause.next())
+		if d := pause.next(); d > 0 {
+			concurrency.SleepUntil(ctx, p.redial, d)
+		}
 	}
 }
 
-// connect makes one connection and reads it to its end. It returns how long it lasted,
-// 0 if there was none.
+// connect makes one connection and reads it to its end. It returns how long the connection lasted, 0
+// if there was none.
 func (p *peer) connect(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	address := p.mu.address
@@ -46,12 +49,15 @@ func (p *peer) connect(ctx context.Context) time.Duration {
 	return time.Since(began)
 }
 
-// dial connects and shakes hands.
+// dial connects and performs the handshake.
 func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
-	raw, err := p.t.dialTCP(ctx, address)
+	dialing, cancel := context.WithTimeout(ctx, p.t.o.Times.Dial)
+	defer cancel()
+	raw, err := p.t.o.Dial(dialing, address)
 	if err != nil {
 		return nil, err
 	}
+	tune(raw)
 	c := p.t.newConn(raw, true)
 	c.address = address
 	if p.t.o.TLS != nil {
@@ -67,18 +73,8 @@ func (p *peer) dial(ctx context.Context, address string) (*conn, error) {
 	return c, nil
 }
 
-func (t *Transport) dialTCP(ctx context.Context, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.o.Times.Dial)
-	defer cancel()
-	nc, err := t.o.Dial(ctx, address)
-	if err == nil {
-		tune(nc)
-	}
-	return nc, err
-}
-
-// clientTLS names the server after its address, for the check of its
-// certificate, unless the options name it.
+// clientTLS names the server by its address, for the check of its certificate, unless the options name
+// it.
 func (t *Transport) clientTLS(address string) *tls.Config {
 	cfg := t.tls()
 	if cfg.ServerName == "" {
@@ -128,8 +124,8 @@ func (c *conn) certified(node ident.Node) error {
 	return nil
 }
 
-// failed notes a refusal. It proves that the process is dead only at the address where
-// the peer was last connected, and only while it is the latest answer.
+// failed records a failed dial. A refusal proves that the process is dead only at the address where the
+// peer was last connected, and only while it is the latest answer.
 func (p *peer) failed(ctx context.Context, address string, err error) {
 	p.mu.Lock()
 	p.mu.refused = errors.Is(err, syscall.ECONNREFUSED) && address == p.mu.reached && address == p.mu.address
@@ -140,7 +136,7 @@ func (p *peer) failed(ctx context.Context, address string, err error) {
 	p.complain(ctx, "cannot connect to peer", err)
 }
 
-// complain logs a reason, unless it was the last one and is recent.
+// complain logs a reason, unless the same one was logged recently.
 func (p *peer) complain(ctx context.Context, what string, err error) {
 	p.mu.Lock()
 	last := p.mu.complaints[what]
@@ -152,33 +148,13 @@ func (p *peer) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// rest waits before the next dial.
-func (p *peer) rest(ctx context.Context, d time.Duration) {
-	if d == 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.kick:
-	case <-ctx.Done():
-	}
-}
-
-// backoff gives the pauses between dials: none, then min, doubled up to max, each
-// with jitter so that brokers do not dial in step.
+// backoff gives the pauses between dials: none, then min, doubled up to max, each with jitter so that
+// brokers do not dial in step.
 type backoff struct {
 	min, max time.Duration
-	pause    time.Duration
-	again    bool
+	pause    time.Duration // the last one; 0: the next one is min
+	again    bool          // false: the next dial is at once
 }
-
-func (b *backoff) reset() { b.pause, b.again = 0, false }
-
-// shorten makes the next pause the shortest. Without a pause, two brokers that refuse each
-// other would dial all the time.
-func (b *backoff) shorten() { b.pause = 0 }
 
 func (b *backoff) next() time.Duration {
 	if !b.again {

@@ -11,12 +11,12 @@ import (
 
 // The errors of the transport itself.
 var (
-	// ErrDown: there is no connection to the peer; nothing was sent.
+	// ErrDown: the peer is not connected; nothing was sent.
 	ErrDown = errors.New("rpc: peer is down")
-	// ErrWindow: too much waits for the peer already; nothing was sent.
+	// ErrWindow: the queue for the peer is full; nothing was sent.
 	ErrWindow = errors.New("rpc: window is full")
-	// ErrTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
-	ErrTooLarge = errors.New("rpc: frame is too large")
+	// errTooLarge: the frame exceeds MaxHeader or MaxPayload; nothing was sent.
+	errTooLarge = errors.New("rpc: frame is too large")
 	// ErrBroken: the connection ended after a request was sent. Whether it was served is
 	// unknown.
 	ErrBroken = errors.New("rpc: connection broke before the answer")
@@ -24,12 +24,11 @@ var (
 	ErrMethod = errors.New("rpc: unknown method")
 )
 
-// The answers of a broker to another one about a partition. All others are in package
-// outcome.
+// The errors of one broker to another about a partition. All others are in package outcome.
 var (
 	// ErrNotLeader: this broker does not lead the partition; nothing was written.
 	ErrNotLeader = outcome.ErrNotLeader
-	// ErrNoPartition: this broker holds no replica of the partition.
+	// ErrNoPartition: this broker has no replica of the partition.
 	ErrNoPartition = errors.New("no such partition here")
 	// ErrNotReady: the broker has not caught up with the metadata yet.
 	ErrNotReady = errors.New("metadata not known yet")
@@ -42,13 +41,12 @@ type row struct {
 	err   error
 }
 
-// rows is the one mapping, read both ways; it never changes. An error that wraps
-// several sentinels takes the row with the lowest code. The codes 21 to 23 are taken: older
-// builds have errors for them that no broker ever sent.
+// rows is the one mapping, read both ways; it never changes. An error that wraps several sentinels
+// takes the row with the lowest code.
 var rows = byCode([]row{
 	{10, outcome.ClassRetryHere, ErrDown},
 	{11, outcome.ClassRetryHere, ErrWindow},
-	{12, outcome.ClassDefinite, ErrTooLarge},
+	{12, outcome.ClassDefinite, errTooLarge},
 	{14, outcome.ClassInDoubt, ErrBroken},
 	{15, outcome.ClassDefinite, ErrMethod},
 	{24, outcome.ClassRetryElsewhere, ErrNoPartition},
@@ -68,8 +66,7 @@ func byCode(all []row) []row {
 	return all
 }
 
-// Error is an error that came, or goes, over the wire. errors.Is finds the
-// sentinel of its code.
+// Error is an error on the wire. errors.Is finds the sentinel of its code.
 // On the wire, by place: append only.
 type Error struct {
 	Code  outcome.Code
@@ -79,9 +76,9 @@ type Error struct {
 
 const maxErrorText = 1024
 
-// FromError gives err the form that travels; nil for nil. An error without a
-// row is in doubt: how far the request came is unknown.
-func FromError(err error) *Error {
+// fromError converts err for the wire; nil for nil. An error without a row is in doubt: whether the
+// request was carried out is unknown.
+func fromError(err error) *Error {
 	if err == nil {
 		return nil
 	}
@@ -99,7 +96,7 @@ func FromError(err error) *Error {
 
 // ClassOf is the class of any error; 0 for nil.
 func ClassOf(err error) outcome.Class {
-	if e := FromError(err); e != nil {
+	if e := fromError(err); e != nil {
 		return e.Class
 	}
 	return 0

@@ -15,7 +15,7 @@ func TestEveryRowSurvivesTheWire(t *testing.T) {
 		require.False(t, codes[r.code], "number %d is used twice", r.code)
 		codes[r.code] = true
 		wrapped := fmt.Errorf("step: %w", r.err)
-		b, err := Marshal(FromError(wrapped))
+		b, err := Marshal(fromError(wrapped))
 		require.NoError(t, err)
 		var got Error
 		require.NoError(t, Unmarshal(b, &got))
@@ -26,22 +26,22 @@ func TestEveryRowSurvivesTheWire(t *testing.T) {
 		for _, other := range rows {
 			require.Equal(t, other.err == r.err, errors.Is(back, other.err))
 		}
-		require.Equal(t, &got, FromError(back), "a second hop changes nothing")
+		require.Equal(t, &got, fromError(back), "a second hop changes nothing")
 	}
 }
 
 func TestErrorsWithoutARow(t *testing.T) {
-	require.Nil(t, FromError(nil))
-	require.NoError(t, FromError(nil).Err())
+	require.Nil(t, fromError(nil))
+	require.NoError(t, fromError(nil).Err())
 	require.NoError(t, (&Error{}).Err())
 	require.Zero(t, ClassOf(nil))
-	odd := FromError(errors.New("odd"))
+	odd := fromError(errors.New("odd"))
 	require.Equal(t, outcome.ClassInDoubt, odd.Class)
 	require.NotErrorIs(t, odd.Err(), outcome.ErrInDoubt)
 	// A broker of a newer version sends a number that this one does not have.
 	newer := &Error{Code: 9999, Class: outcome.ClassDefinite, Text: "new"}
 	require.Equal(t, outcome.ClassDefinite, ClassOf(fmt.Errorf("wrapped: %w", newer.Err())))
-	require.Len(t, FromError(errors.New(string(make([]byte, 5000)))).Text, maxErrorText)
+	require.Len(t, fromError(errors.New(string(make([]byte, 5000)))).Text, maxErrorText)
 	require.Equal(t, "rolled back", outcome.ClassRolledBack.String())
 	require.Equal(t, "class(9)", outcome.Class(9).String())
 }

@@ -7,8 +7,7 @@ import (
 	"hash/crc32"
 )
 
-// Class is the purpose of a frame, and so its priority and its window. The
-// numbers are on the wire.
+// Class is the purpose of a frame, which decides its priority and window. The numbers are on the wire.
 type Class uint8
 
 // The classes of traffic.
@@ -55,7 +54,7 @@ type Received struct {
 	Class   Class
 	Header  []byte // for Unmarshal
 	Payload []byte
-	More    bool // bytes after it have been read, too: another frame comes next
+	More    bool // bytes of the next frame have already been read
 }
 
 // kind is the kind of a frame on the wire.
@@ -76,8 +75,8 @@ const (
 const (
 	// MaxHeader is the longest header in bytes.
 	MaxHeader = 1 << 20
-	// MaxPayload is the longest payload of one frame in bytes: the state of a
-	// partition's channels must fit, 16 bytes for each delayed message.
+	// MaxPayload is the longest payload of one frame in bytes: the state of a partition's channels
+	// must fit, 16 bytes for each delayed message.
 	MaxPayload = 512 << 20
 
 	preludeBytes  = 24
@@ -108,13 +107,13 @@ type prelude struct {
 	here   int // payload bytes in this piece
 	crc    uint32
 
-	checked bool // the checksum of these payload bytes stands behind the prelude
+	checked bool // the checksum of these payload bytes follows the prelude
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendPiece appends prelude and header to b. Of a checked piece both checksums are
-// missing: seal fills them in.
+// appendPiece appends prelude and header to b. The two checksums of a checked piece are filled in by
+// seal.
 func appendPiece(b []byte, p prelude, header []byte) []byte {
 	at, flags := len(b), byte(0)
 	if p.checked {
@@ -144,8 +143,7 @@ func seal(head []byte, payload [][]byte) {
 	binary.LittleEndian.PutUint32(head[preludeBytes-4:], crc)
 }
 
-// parsePrelude makes all checks that need no header.
-// The crc is checked by checkHeader.
+// parsePrelude makes all checks that need no header; checkHeader checks the crc.
 func parsePrelude(b *[preludeBytes]byte) (prelude, error) {
 	p := prelude{
 		kind: kind(b[3]), class: Class(b[4]),
@@ -179,8 +177,7 @@ func parsePrelude(b *[preludeBytes]byte) (prelude, error) {
 	return p, nil
 }
 
-// checkHeader compares the crc over prelude, the payload's checksum, if there is one, and
-// header.
+// checkHeader compares the crc over the prelude, the payload's checksum, if any, and the header.
 func checkHeader(b *[preludeBytes]byte, p prelude, sum, header []byte) error {
 	crc := crc32.Update(crc32.Checksum(b[:preludeBytes-4], castagnoli), castagnoli, sum)
 	if crc = crc32.Update(crc, castagnoli, header); crc != p.crc {
@@ -189,8 +186,7 @@ func checkHeader(b *[preludeBytes]byte, p prelude, sum, header []byte) error {
 	return nil
 }
 
-// checkPayload compares the checksum of one piece's payload; sum is empty if the peer
-// sends none.
+// checkPayload compares the checksum of one piece's payload; an empty sum is not compared.
 func checkPayload(sum, payload []byte) error {
 	if len(sum) == 0 {
 		return nil

@@ -29,7 +29,7 @@ func checkedWire(t testing.TB, frames ...*outFrame) []byte {
 
 func written(t testing.TB, b *burst, frames []*outFrame) []byte {
 	t.Helper()
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	var out bytes.Buffer
 	for _, f := range frames {
 		require.NoError(t, o.push(f))

@@ -15,13 +15,12 @@ import (
 const (
 	nonceBytes          = 32
 	handshakeFrameBytes = 4 << 10
-	// paddingBytes make a hello longer than a packet: on a path that loses only large
-	// packets, the handshake fails. Otherwise heartbeats would keep the peer up while no
-	// append arrives.
+	// paddingBytes make a hello longer than a packet, so that the handshake fails on a path that loses
+	// large packets only. Otherwise the peer would be up by its heartbeats while no append arrives.
 	paddingBytes = 2 << 10
 )
 
-// errRefused is a handshake that one side ended with a reason.
+// errRefused means that one side ended the handshake with a reason.
 var errRefused = errors.New("rpc: handshake refused")
 
 // helloHeader begins a handshake.
@@ -39,12 +38,11 @@ type handshake struct {
 	in    *frameReader
 	self  Hello
 	token []byte
-	// certified checks that the other side's certificate belongs to a node; without TLS it
-	// accepts every node.
+	// certified checks that the other side's certificate belongs to a node; without TLS it accepts all.
 	certified func(ident.Node) error
 }
 
-// dial is the dialler's side; to is the node that it dials.
+// dial is the dialler's side; to is the dialled node.
 func (h handshake) dial(to ident.Node) (Hello, error) {
 	mine, err := h.sendHello(to)
 	if err != nil {
@@ -99,8 +97,8 @@ func (h handshake) accept(admit func(Hello) error) (Hello, error) {
 	return peer.Hello, h.sendProof("acceptor", theirs, mine)
 }
 
-// compatible checks that the clusters are the same, the versions differ by at most 1, and the
-// peer is registered.
+// compatible checks that the clusters are equal, the versions differ by at most 1, and the peer is
+// registered.
 func compatible(self, peer Hello) error {
 	apart := int(self.Version) - int(peer.Version)
 	switch {
@@ -114,7 +112,7 @@ func compatible(self, peer Hello) error {
 	return nil
 }
 
-// sendHello returns the header it sent: both sides' proofs cover it.
+// sendHello returns the header that it sent: the proofs of both sides cover it.
 func (h handshake) sendHello(to ident.Node) ([]byte, error) {
 	nonce := make([]byte, nonceBytes)
 	_, _ = rand.Read(nonce) // never fails: crypto/rand ends the process instead
@@ -168,7 +166,7 @@ func (h handshake) readProof(side string, dialler, acceptor []byte) error {
 func (h handshake) proof(side string, dialler, acceptor []byte) ([]byte, error) {
 	mac := hmac.New(sha256.New, h.token)
 	for _, part := range [][]byte{[]byte("lockstep rpc " + side), dialler, acceptor} {
-		digest := sha256.Sum256(part) // of one length, so parts cannot run together
+		digest := sha256.Sum256(part) // of a fixed length, so that the parts have clear boundaries
 		mac.Write(digest[:])
 	}
 	if c, ok := h.nc.(*tls.Conn); ok {
@@ -195,7 +193,7 @@ func (h handshake) send(k kind, header []byte) error {
 	return err
 }
 
-// read takes the header of a frame that must be of kind want.
+// read returns the header of a frame that must be of kind want.
 func (h handshake) read(want kind) ([]byte, error) {
 	a, err := h.in.next()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Version is the protocol version this build speaks. Brokers whose versions
-// differ by at most 1 work together.
+// Version is the protocol version of this build. Brokers whose versions differ by at most 1 work
+// together.
 const Version = 1
 
 // Hello is the identity of a broker; the handshake proves it.
@@ -23,35 +23,36 @@ type Hello struct {
 	Node        ident.Node
 	Incarnation ident.Incarnation // 0 = not registered: refused
 	Version     uint16            // 0 in Options = Version
-	Features    uint64            // bits; those of this package are added to those of Options
+	Features    uint64            // bits; this package adds its own
 }
 
-// featurePayloadCRC: payloads are sent with a checksum if the other side has it, too.
+// featurePayloadCRC: payloads are sent with a checksum if both sides have it.
 const featurePayloadCRC = 1 << 63
 
 // Options of a Transport. Zero values take the defaults below.
 type Options struct {
-	Self     Hello
-	Listen   net.Listener // owned by the Transport from New on
-	Handler  Handler
-	TLS      Identity // nil = plain TCP
-	Token    []byte   // cluster token; empty = none
-	Log      logrus.FieldLogger
-	Windows  Windows
-	Times    Times
-	MaxServe int // requests served at once per connection, 64; more are answered ErrBusy
+	Self    Hello
+	Listen  net.Listener // owned by the Transport from New on
+	Handler Handler
+	TLS     Identity // nil = plain TCP
+	Token   []byte   // cluster token; empty = none
+	Log     logrus.FieldLogger
+	Times   Times
 	// Connections bounds the accepted ones: 1024 of brokers, 256 in their handshake.
 	Connections peertls.Limits
-	// Registered returns the incarnation under which a broker is registered, 0 if it is not;
-	// an earlier one is refused. nil = no check.
+	// Registered returns the incarnation under which a broker is registered, or 0; an earlier one is
+	// refused. nil = no check.
 	Registered func(ident.Node) ident.Incarnation
 	// Limits returns the limits of a method; nil = MaxPayload for all.
 	Limits func(method string) CallLimits
 	// Dial opens connections; nil = net.Dialer.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	maxServe int     // requests served at once per connection, 64; more are answered ErrBusy
+	windows  windows // see defaultWindows
 }
 
-// Identity is this broker's certificate, with the check of the others'.
+// Identity is this broker's certificate, and the check of the certificates of others.
 type Identity interface {
 	// Config returns the configuration of the next connection, for either end. For mutual TLS
 	// it asks for client certificates.
@@ -63,17 +64,13 @@ type Identity interface {
 // CallLimits bound the encoded request and response of a method, in bytes.
 type CallLimits struct{ Request, Response int }
 
-// Windows bounds the bytes queued for one peer, per class; a frame beyond is
-// refused with ErrWindow. A frame always fits an empty queue.
-type Windows struct {
-	Replica int // 64 MiB
-	Forward int // 64 MiB
-	Relay   int // 32 MiB
-	Control int // 16 MiB
-	Bulk    int // 16 MiB
-}
+// windows bounds the bytes queued for one peer, per class; a frame beyond is refused with ErrWindow.
+// A frame always fits an empty queue. Class 0 is the connection's own and unbounded.
+type windows [classes]int
 
-// Times of a connection; coordinator/replica/DESIGN.md 4.7 has those of the protocol.
+var defaultWindows = windows{ClassReplica: 64 << 20, ClassForward: 64 << 20, ClassRelay: 32 << 20, ClassControl: 16 << 20, ClassBulk: 16 << 20}
+
+// Times of a connection; for the times of the protocol see coordinator/replica/DESIGN.md 4.7.
 type Times struct {
 	Heartbeat  time.Duration // 50 ms: sent when nothing else was
 	Silent     time.Duration // 500 ms: the peer is reported down
@@ -84,29 +81,28 @@ type Times struct {
 	BackoffMax time.Duration // 500 ms
 }
 
-// Handler takes frames, changes of peers, and requests. Peer and Frame are called in order
-// per peer, from goroutines that read sockets: they wait for nothing, and never call
-// SetPeers, SetIncarnation or Close.
+// Handler receives frames, changes of peers, and requests. Peer and Frame are called in order per
+// peer, from goroutines that read sockets: they do not block, and never call SetPeers, SetIncarnation
+// or Close.
 type Handler interface {
-	// Frame takes one frame of a peer that was reported up.
+	// Frame receives one frame of a peer that was reported up.
 	Frame(from ident.Node, inc ident.Incarnation, f Received)
-	// Drained follows each Frame, in its goroutine, after the transport's locks were
-	// released. It may wait: that holds up this one connection, which is closed and dialled
-	// again after it has been silent for too long.
+	// Drained follows each Frame, in its goroutine, without the transport's locks. It may block. That
+	// delays this connection only, which is closed and dialled again after too long a silence.
 	Drained()
-	// Peer is called when a peer comes up, goes silent or is gone. refused: the
-	// process of that incarnation is dead (its connections have ended and its
-	// address refuses new ones). It may follow an earlier up=false.
+	// Peer is called when a peer comes up, goes silent or is gone. refused: the process of that
+	// incarnation is dead (its connections have ended and its address refuses new ones); it may follow
+	// an earlier up=false.
 	Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
-	// Serve answers a Call, on its own goroutine. ctx ends with the caller's
-	// deadline or its connection.
+	// Serve answers a Call, on its own goroutine. ctx ends with the caller's deadline or connection.
 	Serve(ctx context.Context, from ident.Node, method string, req []byte) (resp any, err error)
 }
 
 func (o Options) withDefaults() Options {
 	def(&o.Self.Version, Version)
 	o.Self.Features |= featurePayloadCRC
-	def(&o.MaxServe, 64)
+	def(&o.maxServe, 64)
+	def(&o.windows, defaultWindows)
 	def(&o.Connections, peertls.Limits{Admitted: 1024, Waiting: 256})
 	if o.Registered == nil {
 		o.Registered = func(ident.Node) ident.Incarnation { return 0 }
@@ -114,11 +110,6 @@ func (o Options) withDefaults() Options {
 	if o.Limits == nil {
 		o.Limits = func(string) CallLimits { return CallLimits{Request: MaxPayload, Response: MaxPayload} }
 	}
-	def(&o.Windows.Replica, 64<<20)
-	def(&o.Windows.Forward, 64<<20)
-	def(&o.Windows.Relay, 32<<20)
-	def(&o.Windows.Control, 16<<20)
-	def(&o.Windows.Bulk, 16<<20)
 	def(&o.Times.Heartbeat, 50*time.Millisecond)
 	def(&o.Times.Silent, 500*time.Millisecond)
 	def(&o.Times.Dead, time.Second)
@@ -140,9 +131,4 @@ func def[T comparable](v *T, value T) {
 	if *v == zero {
 		*v = value
 	}
-}
-
-// of gives the window of a class; class 0 is the connection's own and free.
-func (w Windows) of(c Class) int {
-	return [classes]int{0, w.Replica, w.Forward, w.Relay, w.Control, w.Bulk}[c]
 }

@@ -3,6 +3,8 @@ package rpc
 import (
 	"net"
 	"sync"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -10,12 +12,11 @@ const (
 	frameOverhead = 64      // of an empty frame in its window
 )
 
-// outFrame is a frame on its way out. The sender fills it; from push on it
-// belongs to the outbox.
+// outFrame is an outgoing frame. The sender fills it; push gives it to the outbox.
 type outFrame struct {
 	kind    kind
 	class   Class
-	header  []byte // encoded, memory of the frame itself
+	header  []byte // encoded; reused with the frame
 	payload [][]byte
 	whole   int // payload bytes
 	cost    int // bytes in the window
@@ -23,7 +24,7 @@ type outFrame struct {
 	skip    int // bytes of payload[0] taken so far
 }
 
-// frames are recycled: a frame is free again when its last byte was taken.
+// frames are reused after their last byte was taken.
 var frames = sync.Pool{New: func() any { return new(outFrame) }}
 
 func newOutFrame(k kind, c Class, payload [][]byte) *outFrame {
@@ -40,11 +41,11 @@ func (f *outFrame) free() {
 	frames.Put(f)
 }
 
-// outbox holds the frames that wait for one connection, by priority. Any
-// goroutine pushes; the connection's writer takes.
+// outbox queues the frames for one connection, by priority. Any goroutine pushes; the connection's
+// writer takes.
 type outbox struct {
-	windows Windows
-	wake    chan struct{} // capacity 1: there is something to take
+	windows windows
+	wake    concurrency.Edge // there is something to take
 
 	mu struct {
 		sync.Mutex
@@ -54,13 +55,13 @@ type outbox struct {
 	}
 }
 
-func newOutbox(w Windows) *outbox { return &outbox{windows: w, wake: make(chan struct{}, 1)} }
+func newOutbox(w windows) *outbox { return &outbox{windows: w, wake: concurrency.NewEdge()} }
 
-// push queues f and wakes the writer, or frees it. Errors: ErrDown, ErrWindow, ErrTooLarge.
+// push queues f and wakes the writer, or frees it. Errors: ErrDown, ErrWindow, errTooLarge.
 func (o *outbox) push(f *outFrame) error {
 	err := o.add(f)
 	if err == nil {
-		o.ring()
+		o.wake.Notify()
 	}
 	return err
 }
@@ -74,17 +75,9 @@ func (o *outbox) add(f *outFrame) error {
 	return err
 }
 
-// ring wakes the writer.
-func (o *outbox) ring() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (o *outbox) tryPush(f *outFrame) error {
 	if len(f.header) > MaxHeader || f.whole > MaxPayload {
-		return ErrTooLarge
+		return errTooLarge
 	}
 	f.cost = frameOverhead + len(f.header) + f.whole
 	o.mu.Lock()
@@ -93,7 +86,7 @@ func (o *outbox) tryPush(f *outFrame) error {
 	switch {
 	case o.mu.closed:
 		return ErrDown
-	case f.class != 0 && *queued > 0 && *queued+f.cost > o.windows.of(f.class):
+	case f.class != 0 && *queued > 0 && *queued+f.cost > o.windows[f.class]:
 		return ErrWindow
 	}
 	*queued += f.cost
@@ -101,10 +94,10 @@ func (o *outbox) tryPush(f *outFrame) error {
 	return nil
 }
 
-// take fills an empty burst: with all frames of the highest priority up to burstBytes, and
-// with about a piece of each lower one, so that later frames never wait behind them for
-// long. A lower priority is taken only when nothing above it is left, but then always: under
-// steady small traffic it is slowed, not starved. It reports whether there was any frame.
+// take fills an empty burst: with all frames of the highest priority up to burstBytes, and with about
+// a piece of each lower one, so that later frames never wait long behind them. A lower priority is
+// taken whenever nothing above it is left: steady small traffic slows it but does not starve it. It
+// reports whether there was any frame.
 func (o *outbox) take(b *burst) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,7 +108,7 @@ func (o *outbox) take(b *burst) bool {
 		}
 		b.base = b.total
 		q := &o.mu.queues[level]
-		for f := q.front(); f != nil && b.room(f, limit); f = q.front() {
+		for f := q.front(); f != nil && b.fits(f, limit); f = q.front() {
 			if b.add(f) {
 				o.mu.queued[f.class] -= f.cost
 				q.pop().free()
@@ -169,29 +162,27 @@ func (q *fifo) pop() *outFrame {
 	return f
 }
 
-// burst is one writev: preludes and headers in scratch memory, payload slices as they are.
-// The holder of writing's lock owns and reuses it.
+// burst is one writev: preludes and headers in scratch memory, payload slices as they are. The holder
+// of writing's lock owns and reuses it.
 type burst struct {
 	scratch []byte
-	from    int // scratch before it is in iov already
+	from    int // the scratch bytes before it are in iov
 	iov     net.Buffers
-	left    net.Buffers // the end of iov that is still to be written
+	left    net.Buffers // the unwritten end of iov
 	total   int
 	base    int  // total before the priority being taken
 	checked bool // payloads are sent with their checksums
 	pieces  []piece
 }
 
-// piece is a piece without its checksums, for sum: its prelude and header, and the part of
-// iov that is its payload.
+// piece is a piece without its checksums: its prelude and header, and the range of its payload in iov.
 type piece struct {
 	head     []byte
 	from, to int
 }
 
-// room reports whether the next piece of f may still come in. The first one of a
-// priority always may.
-func (b *burst) room(f *outFrame, limit int) bool {
+// fits reports whether the next piece of f may be added. The first one of a priority always may.
+func (b *burst) fits(f *outFrame, limit int) bool {
 	next := preludeBytes + checksumBytes + min(f.whole-f.sent, pieceBytes)
 	if f.sent == 0 {
 		next += len(f.header)
@@ -218,8 +209,10 @@ func (b *burst) add(f *outFrame) bool {
 	}
 	for here > 0 {
 		part := f.payload[0][f.skip:]
-		part = part[:min(len(part), here)]
-		b.attach(part)
+		if part = part[:min(len(part), here)]; len(part) > 0 {
+			b.seal()
+			b.iov = append(b.iov, part)
+		}
 		here -= len(part)
 		if f.skip += len(part); f.skip == len(f.payload[0]) {
 			f.payload, f.skip = f.payload[1:], 0
@@ -231,25 +224,14 @@ func (b *burst) add(f *outFrame) bool {
 	return f.sent == f.whole
 }
 
-// sum fills in the checksums. It is apart from take, which holds the outbox's lock: senders
-// wait for that.
+// sum fills in the checksums. take does not, because senders wait for the outbox's lock.
 func (b *burst) sum() {
 	for _, p := range b.pieces {
 		seal(p.head, b.iov[p.from:p.to])
 	}
 }
 
-// attach adds a slice as it is.
-func (b *burst) attach(part []byte) {
-	if len(part) == 0 {
-		return
-	}
-	b.seal()
-	b.iov = append(b.iov, part)
-}
-
-// seal moves scratch bytes into iov. Growing scratch later leaves them valid:
-// they keep the old memory.
+// seal moves scratch bytes into iov. They stay valid when scratch grows, in the old memory.
 func (b *burst) seal() {
 	if b.from < len(b.scratch) {
 		b.iov = append(b.iov, b.scratch[b.from:])
@@ -257,7 +239,7 @@ func (b *burst) seal() {
 	}
 }
 
-// skip notes that n bytes more were written.
+// skip drops n written bytes.
 func (b *burst) skip(n int) {
 	for n > 0 {
 		part := min(n, len(b.left[0]))
@@ -268,7 +250,7 @@ func (b *burst) skip(n int) {
 	}
 }
 
-// reset empties the burst and keeps its memory.
+// reset empties the burst and reuses its memory.
 func (b *burst) reset() {
 	clear(b.iov)
 	clear(b.pieces)

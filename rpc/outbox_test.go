@@ -40,7 +40,7 @@ func piecesOf(b []byte) (out []Class) {
 }
 
 func TestTakeByPriority(t *testing.T) {
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	for _, c := range []Class{ClassBulk, ClassRelay, ClassControl, ClassForward, ClassReplica} {
 		require.NoError(t, o.push(frameOf(kindFrame, c, "h", []byte("x"))))
 	}
@@ -50,7 +50,7 @@ func TestTakeByPriority(t *testing.T) {
 }
 
 func TestBulkIsSlowedNotStarved(t *testing.T) {
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	require.NoError(t, o.push(frameOf(kindFrame, ClassBulk, "h", make([]byte, 3*pieceBytes))))
 	var b burst
 	for range 3 { // live traffic before each burst
@@ -67,7 +67,7 @@ func TestBulkIsSlowedNotStarved(t *testing.T) {
 }
 
 func TestLowerPriorityWaitsForAllOfTheHigher(t *testing.T) {
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	require.NoError(t, o.push(frameOf(kindFrame, ClassForward, "h", []byte("x"))))
 	for range 12 {
 		require.NoError(t, o.push(frameOf(kindFrame, ClassReplica, "h", make([]byte, 200<<10))))
@@ -81,7 +81,7 @@ func TestLowerPriorityWaitsForAllOfTheHigher(t *testing.T) {
 }
 
 func TestPayloadIsNotCopied(t *testing.T) {
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	payload := []byte("these very bytes")
 	require.NoError(t, o.push(frameOf(kindFrame, ClassReplica, "h", payload)))
 	var b burst
@@ -91,7 +91,7 @@ func TestPayloadIsNotCopied(t *testing.T) {
 }
 
 func TestScratchMayGrowWithinABurst(t *testing.T) {
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	for i := range 300 {
 		require.NoError(t, o.push(frameOf(kindFrame, ClassReplica, string(rune('a'+i%26)), []byte{byte(i)})))
 	}
@@ -113,7 +113,7 @@ func TestScratchMayGrowWithinABurst(t *testing.T) {
 }
 
 func TestClosedOutbox(t *testing.T) {
-	o := newOutbox(Options{}.withDefaults().Windows)
+	o := newOutbox(defaultWindows)
 	require.NoError(t, o.push(frameOf(kindFrame, ClassReplica, "h")))
 	o.close()
 	var b burst

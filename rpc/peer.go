@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/sirupsen/logrus"
 )
@@ -22,11 +25,11 @@ var (
 	errIncarnation = errors.New("rpc: own incarnation changed")
 )
 
-// peer is one other broker: its two connections and its state at the Handler.
+// peer is another broker: its two connections and its state at the Handler.
 //
-// mu is held while Handler.Peer and Handler.Frame are called; that alone makes
-// their order. It is the one callback under a lock here, and allowed because a
-// Handler waits for nothing. Send, Flush and Up never take it.
+// mu is held while Handler.Peer and Handler.Frame are called, which alone orders them. It is the one
+// callback under a lock here, and allowed because a Handler does not block. Send, Flush and Up never
+// take mu.
 type peer struct {
 	t    *Transport
 	node ident.Node
@@ -34,9 +37,9 @@ type peer struct {
 
 	sender  atomic.Pointer[conn] // mu.out, for Send
 	isUp    atomic.Bool          // mu.up, for Up
-	silent  atomic.Bool          // the last dial got neither a handshake nor a refusal in its time
+	silent  atomic.Bool          // the last dial timed out without a handshake or a refusal
 	traffic traffic              // of all its connections
-	kick    chan struct{}        // capacity 1: dial now
+	redial  concurrency.Edge     // dial now
 	stop    context.CancelFunc   // ends runConnection
 
 	mu struct {
@@ -49,7 +52,7 @@ type peer struct {
 		incarnation ident.Incarnation    // of the last time it was up
 		known       bool                 // it was up once
 		refused     bool                 // the last dial was refused, at the address of that time
-		dead        bool                 // the Handler has it as dead
+		dead        bool                 // it was reported dead
 		reached     string               // address of the last connection dialled
 		changed     chan struct{}        // closed and replaced with every change
 		complaints  map[string]complaint // by subject
@@ -59,8 +62,8 @@ type peer struct {
 func newPeer(t *Transport, node ident.Node, address string, stop context.CancelFunc) *peer {
 	p := &peer{
 		t: t, node: node, stop: stop,
-		log:  t.log.WithField("node", string(node)),
-		kick: make(chan struct{}, 1),
+		log:    t.log.WithField("node", string(node)),
+		redial: concurrency.NewEdge(),
 	}
 	p.mu.address = address
 	p.mu.changed = make(chan struct{})
@@ -78,8 +81,8 @@ func (p *peer) admits(h Hello) error {
 	return nil
 }
 
-// attach makes c the peer's connection of its direction, in place of an older
-// one. A connection that was overtaken by a change of identity or address is closed.
+// attach makes c the peer's connection of its direction, in place of an older one. A connection that
+// was made before a change of identity or address is closed.
 func (p *peer) attach(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +111,7 @@ func (p *peer) attach(c *conn) {
 		}
 		p.mu.in = c
 		if p.mu.out == nil {
-			p.dialNow() // it lives: the rest of a back-off is skipped
+			p.redial.Notify() // the peer lives: skip the rest of a back-off
 		}
 	}
 	p.updateLocked()
@@ -128,9 +131,9 @@ func (p *peer) detach(c *conn) {
 	p.updateLocked()
 }
 
-// deliver passes one frame to the Handler. It waits while the peer is not up, because the
-// frame came before this broker's own connection stood. The socket holds back later frames,
-// and the watch ends a wait that is too long.
+// deliver passes one frame to the Handler. It waits while the peer is not up, because the frame arrived
+// before this broker's own connection was established. Later frames wait in the socket, and the watch
+// ends too long a wait.
 func (p *peer) deliver(c *conn, f Received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,9 +185,8 @@ func (p *peer) updateLocked() {
 	}
 }
 
-// answersLocked reports whether both connections stand, to the same incarnation, and bytes
-// came on either lately. One that was closed does not stand, though its reader may not have
-// noticed.
+// answersLocked reports whether both connections are established, to the same incarnation, and bytes
+// arrived on either recently. A closed connection does not count, even if its reader has not noticed.
 func (p *peer) answersLocked() bool {
 	out, in := p.mu.out, p.mu.in
 	return !p.mu.removed && out != nil && in != nil && !out.closed() && !in.closed() &&
@@ -196,15 +198,15 @@ func (p *peer) notifyLocked(up, refused bool) {
 	p.mu.up = up
 	p.isUp.Store(up)
 	if p.t.closed.Load() {
-		return // closing: the Handler is not called any more
+		return // closing: the Handler is no longer called
 	}
 	p.log.WithFields(logrus.Fields{"up": up, "refused": refused, "incarnation": p.mu.incarnation}).
 		Info("peer changed")
 	p.t.o.Handler.Peer(p.node, p.mu.incarnation, up, refused)
 }
 
-// check closes connections that are silent for too long, and notifies the Handler when a
-// silence begins or ends. Called by the watch.
+// check closes connections after too long a silence, and notifies the Handler when a silence begins or
+// ends. Called by the watch.
 func (p *peer) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +231,7 @@ func (p *peer) readdress(address string) {
 	if p.mu.out != nil {
 		p.mu.out.close(errReaddressed)
 	}
-	p.dialNow()
+	p.redial.Notify()
 }
 
 // end closes both connections; their readers detach them.
@@ -247,14 +249,7 @@ func (p *peer) end(why error) {
 	}
 }
 
-func (p *peer) dialNow() {
-	select {
-	case p.kick <- struct{}{}:
-	default:
-	}
-}
-
-// complaint keeps a repeated reason from filling the log.
+// complaint is the last reason that was logged: a repeated one must not fill the log.
 type complaint struct {
 	text string
 	at   time.Time
@@ -268,4 +263,27 @@ func (c *complaint) fresh(text string) bool {
 	}
 	c.text, c.at = text, time.Now()
 	return true
+}
+
+// notYet ends the refusal of a broker that the watch of the metadata has not delivered yet.
+const notYet = "is not in the address book yet"
+
+// levelOf is the level of a log line about a failed connection. A broker that has just started may reach
+// another one before its registration does: that is no fault.
+func levelOf(err error) logrus.Level {
+	if strings.Contains(err.Error(), notYet) {
+		return logrus.DebugLevel
+	}
+	return logrus.WarnLevel
+}
+
+// reason is an error's text without this broker's own address, whose port differs with each attempt.
+func reason(err error) string {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Source == nil {
+		return err.Error()
+	}
+	same := *op
+	same.Source = nil
+	return same.Error()
 }

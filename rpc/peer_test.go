@@ -190,7 +190,7 @@ func TestConnectionOvertakenByAChangeIsClosed(t *testing.T) {
 func TestPeerIsHeardOnEitherConnection(t *testing.T) {
 	l := newLonePeer(t)
 	out, in := l.up(1)
-	out.heard.Store(0)
+	out.lastRead.Store(0)
 	l.check()
 	l.told(seen{node: "b", inc: 1})
 	require.Equal(t, errSilent, out.cause, "each connection has to be heard")
@@ -202,11 +202,11 @@ func TestPeerIsHeardOnEitherConnection(t *testing.T) {
 	l = newLonePeer(t)
 	out, in = l.up(1)
 	silent := l.peer.t.now() - int64(l.peer.t.o.Times.Silent) - 1
-	out.heard.Store(silent)
-	in.heard.Store(silent)
+	out.lastRead.Store(silent)
+	in.lastRead.Store(silent)
 	l.check()
 	l.told(seen{node: "b", inc: 1})
-	in.heard.Store(l.peer.t.now())
+	in.lastRead.Store(l.peer.t.now())
 	require.NoError(t, l.deliver(in, Received{}))
 	l.told(seen{node: "b", inc: 1, up: true}, seen{node: "b", inc: 1, frame: true})
 }
@@ -252,13 +252,13 @@ func TestFrameThatWaitsEndsWithItsConnection(t *testing.T) {
 func TestIncomingConnectionEndsABackOff(t *testing.T) {
 	l := newLonePeer(t)
 	l.attached(false, 1)
-	require.Len(t, l.kick, 1, "it lives")
-	<-l.kick
+	require.Len(t, l.redial, 1, "it lives")
+	<-l.redial
 	l.attached(true, 1)
 	l.attached(false, 1)
-	require.Empty(t, l.kick)
+	require.Empty(t, l.redial)
 	l.readdress("b:1")
-	require.Empty(t, l.kick)
+	require.Empty(t, l.redial)
 	l.readdress("b:2")
-	require.Len(t, l.kick, 1)
+	require.Len(t, l.redial, 1)
 }

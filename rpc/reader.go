@@ -8,14 +8,14 @@ import (
 
 const readBufferBytes = 64 << 10
 
-// arrival is a whole frame as it came off the wire.
+// arrival is a whole received frame.
 type arrival struct {
 	kind            kind
 	class           Class
 	header, payload []byte // fresh memory
 }
 
-// frameReader cuts a stream of bytes into frames and puts pieces together.
+// frameReader splits a stream of bytes into frames and joins their pieces.
 type frameReader struct {
 	r       *bufio.Reader
 	prelude [preludeBytes]byte
@@ -23,23 +23,22 @@ type frameReader struct {
 	open    [levels]unfinished
 	limit   int  // bytes of header and payload together
 	checked bool // the peer sends checksums of all payloads
-	// bound returns an error if a frame with this header may not have so many payload bytes;
-	// nil: MaxPayload holds for all.
+	// bound returns an error if a frame with this header may not have so many payload bytes; nil:
+	// MaxPayload is the limit for all.
 	bound func(k kind, header []byte, whole int) error
 }
 
-// unfinished is a frame of which only the first pieces have come.
+// unfinished is a frame of which only the first pieces have arrived.
 type unfinished struct {
 	arrival
-	have int // payload bytes; 0 = none is open
+	have int // payload bytes; 0 = no open frame
 }
 
 func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{r: bufio.NewReaderSize(r, readBufferBytes), limit: MaxHeader + MaxPayload}
 }
 
-// next reads up to the end of the next whole frame. io.EOF means that the stream
-// ended between two frames.
+// next reads the next whole frame. io.EOF means that the stream ended between two frames.
 func (f *frameReader) next() (arrival, error) {
 	for {
 		if _, err := io.ReadFull(f.r, f.prelude[:]); err != nil {
@@ -100,8 +99,8 @@ func (f *frameReader) short(p prelude, sum []byte) (arrival, error) {
 	return a, checkPayload(sum, a.payload)
 }
 
-// first reads the first piece of a longer frame. The memory for all of it is
-// allocated only after the check of the prelude.
+// first reads the first piece of a longer frame. It allocates the memory for the whole frame only
+// after the check of the prelude.
 func (f *frameReader) first(p prelude, sum []byte) error {
 	a := arrival{kind: p.kind, class: p.class, header: make([]byte, p.header)}
 	if _, err := io.ReadFull(f.r, a.header); err != nil {
@@ -150,7 +149,7 @@ func (f *frameReader) rest(p prelude, sum []byte) (arrival, bool, error) {
 	return a, true, nil
 }
 
-// noEOF turns an end inside a frame into io.ErrUnexpectedEOF: it is not a clean end.
+// noEOF turns an end inside a frame into io.ErrUnexpectedEOF, because it is not a clean end.
 func noEOF(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("rpc: connection ended inside a frame: %w", io.ErrUnexpectedEOF)

@@ -176,7 +176,7 @@ func TestOwnStopIsNotThePeersSilence(t *testing.T) {
 	a := &Transport{start: time.Now().Add(-time.Hour)}
 	c := &conn{t: a}
 	now := a.now()
-	c.heard.Store(now - int64(time.Minute))
+	c.lastRead.Store(now - int64(time.Minute))
 	require.Greater(t, a.silence(c), 30*time.Second)
 	a.resumed.Store(now)
 	require.Less(t, a.silence(c), 30*time.Second)

@@ -28,10 +28,10 @@ type Transport struct {
 	gate  *peertls.Gate // accepted connections
 
 	refusals *peertls.Refusals
-	resumed  atomic.Int64 // when the watch last found that this process had been stopped
+	resumed  atomic.Int64 // when the watch last noticed that this process had been stopped
 
 	counts counts
-	closed atomic.Bool        // set by Close, first of all
+	closed atomic.Bool        // Close sets it first
 	cancel context.CancelFunc // ends accept, watch and the accepted connections
 	own    sync.WaitGroup
 }
@@ -40,11 +40,6 @@ type Transport struct {
 func New(o Options) *Transport {
 	o = o.withDefaults()
 	t := &Transport{o: o, log: o.Log, start: time.Now(), gate: peertls.NewGate(o.Connections)}
-	if t.log == nil {
-		quiet := logrus.New()
-		quiet.SetOutput(io.Discard)
-		t.log = quiet
-	}
 	t.refusals = peertls.NewRefusals(t.log)
 	t.self.Store(&o.Self)
 	t.peers.Store(&map[ident.Node]*peer{})
@@ -55,9 +50,8 @@ func New(o Options) *Transport {
 	return t
 }
 
-// SetPeers replaces the address book. New peers are dialled, a changed address
-// is dialled again, a peer that is not in the book any more is disconnected and refused. The
-// broker's own entry is ignored.
+// SetPeers replaces the address book: it dials new peers and changed addresses, and disconnects and
+// refuses peers that are no longer in it. The broker's own entry is ignored.
 func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 	t.book.Lock()
 	defer t.book.Unlock()
@@ -88,8 +82,8 @@ func (t *Transport) SetPeers(addresses map[ident.Node]string) {
 	}
 }
 
-// SetIncarnation presents this broker under another incarnation. It replaces all
-// connections, so that every peer receives the new one.
+// SetIncarnation changes the incarnation of this broker. It replaces all connections, so that every
+// peer receives the new one.
 func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 	t.book.Lock()
 	defer t.book.Unlock()
@@ -101,17 +95,16 @@ func (t *Transport) SetIncarnation(inc ident.Incarnation) {
 	t.self.Store(&self) // before the close: attach then closes the connections of handshakes that used the old incarnation
 	for _, p := range *t.peers.Load() {
 		p.end(errIncarnation)
-		p.dialNow()
+		p.redial.Notify()
 	}
 }
 
-// Send queues one frame for a peer and never blocks. Without an error the frame arrives
-// unless the connection breaks. With ErrDown, ErrWindow or ErrTooLarge the frame is
-// dropped.
+// Send queues one frame for a peer and never blocks. Without an error the frame arrives unless the
+// connection breaks. With ErrDown, ErrWindow or errTooLarge it is dropped.
 func (t *Transport) Send(to ident.Node, f Frame) error {
 	c, err := t.queue(to, f)
 	if err == nil {
-		c.out.ring()
+		c.out.wake.Notify()
 	}
 	return err
 }
@@ -163,8 +156,8 @@ func (t *Transport) Up(n ident.Node) bool {
 	return p != nil && p.isUp.Load()
 }
 
-// Unanswered reports whether the address of a peer neither answers nor refuses connections: its process is stopped or
-// hangs, or its host is off or cut off.
+// Unanswered reports whether the address of a peer neither answers nor refuses connections: its process
+// is stopped or hangs, or its host is off or unreachable.
 func (t *Transport) Unanswered(n ident.Node) bool {
 	p := (*t.peers.Load())[n]
 	return p != nil && p.silent.Load()
@@ -178,8 +171,8 @@ func (t *Transport) Peer(n ident.Node) (Hello, bool) {
 	return Hello{}, false
 }
 
-// Close ends all connections and waits for all goroutines, requests being served
-// included. Frames that wait are dropped. The Handler is not called afterwards.
+// Close ends all connections and waits for all goroutines, including requests being served. Queued
+// frames are dropped. The Handler is not called afterwards.
 func (t *Transport) Close() error {
 	t.book.Lock()
 	t.closed.Store(true)
@@ -207,7 +200,7 @@ func (t *Transport) accept(ctx context.Context) {
 		}
 		if err != nil {
 			t.log.WithError(err).Error("cannot accept connections")
-			concurrency.Sleep(ctx, t.o.Times.BackoffMax) // no descriptors, most likely
+			concurrency.Sleep(ctx, t.o.Times.BackoffMax) // probably out of file descriptors
 			continue
 		}
 		seat := t.gate.Enter(raw)
@@ -221,7 +214,7 @@ func (t *Transport) accept(ctx context.Context) {
 // errFull refuses a broker beyond the limit.
 var errFull = errors.New("too many connections of brokers")
 
-// serve makes the handshake of an accepted connection and reads it to its end.
+// serve performs the handshake of an accepted connection and reads it to its end.
 func (t *Transport) serve(ctx context.Context, raw net.Conn, seat *peertls.Seat) {
 	tune(raw)
 	c := t.newConn(raw, false)
@@ -285,16 +278,8 @@ func (t *Transport) tls() *tls.Config {
 // watch checks all peers often enough to notice a silent one in time. Started by New, ends
 // with Close.
 func (t *Transport) watch(ctx context.Context) {
-	every := t.o.Times.Silent / 10
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	last := t.now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	concurrency.Every(ctx, t.o.Times.Silent/10, func() {
 		now := t.now()
 		if now-last > int64(t.o.Times.Silent/2) {
 			t.resumed.Store(now) // this process was stopped; frames that have arrived since are unread
@@ -303,14 +288,13 @@ func (t *Transport) watch(ctx context.Context) {
 		for _, p := range *t.peers.Load() {
 			p.check()
 		}
-	}
+	})
 }
 
 // now is the time in nanoseconds since New, monotonic.
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) }
 
-// silence is the time since the last byte on c, without the time for which this process was
-// stopped.
+// silence is the time since the last byte on c, without the time for which this process was stopped.
 func (t *Transport) silence(c *conn) time.Duration {
-	return time.Duration(t.now() - max(c.heard.Load(), t.resumed.Load()))
+	return time.Duration(t.now() - max(c.lastRead.Load(), t.resumed.Load()))
 }

@@ -319,7 +319,7 @@ func TestCall(t *testing.T) {
 
 func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newFabric().pair(t, func(o *Options) { o.MaxServe = 2 })
+		a, b := newFabric().pair(t, func(o *Options) { o.maxServe = 2 })
 		serving := make(chan struct{}, 8)
 		b.answerWith(func(ctx context.Context, _ ident.Node, _ string, _ []byte) (any, error) {
 			serving <- struct{}{}
@@ -431,7 +431,7 @@ func TestCloseWaitsForNoHandshake(t *testing.T) {
 }
 
 func TestWindow(t *testing.T) {
-	a, b := pair(t, func(o *Options) { o.Windows.Bulk = 1 << 20 })
+	a, b := pair(t, func(o *Options) { o.windows = windows{ClassBulk: 1 << 20} })
 	b.mu.Lock() // the reader of b stands still in its Handler
 	var err error
 	for i := 0; i < 1000 && err == nil; i++ {
@@ -441,7 +441,7 @@ func TestWindow(t *testing.T) {
 	require.NoError(t, a.Send("b", Frame{ClassReplica, 1, nil}), "each class has its own window")
 	require.LessOrEqual(t, a.sender("b").out.waiting(ClassBulk), 1<<20)
 	b.mu.Unlock()
-	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), ErrTooLarge)
+	require.ErrorIs(t, a.Send("b", Frame{ClassBulk, 1, [][]byte{make([]byte, MaxPayload+1)}}), errTooLarge)
 }
 
 func TestReplicaOvertakesBulk(t *testing.T) {
@@ -477,7 +477,7 @@ func contains(err error, text string) bool { return strings.Contains(err.Error()
 // them as fast as it can. It keeps its connection.
 func TestManyLargeAnswersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newFabric().pair(t, func(o *Options) { o.Windows.Control = 1 << 17 })
+		a, b := newFabric().pair(t, func(o *Options) { o.windows = windows{ClassControl: 1 << 17} })
 		const calls = 32
 		var together sync.WaitGroup
 		together.Add(calls)

@@ -10,14 +10,13 @@ import (
 // bound, megabytes of bulk would be ahead of a live append.
 const unsentBytes = 2 * pieceBytes
 
-// tune sets TCP_NODELAY and TCP_NOTSENT_LOWAT. A socket that takes neither still
-// works, only slower, so failures are ignored.
+// tune sets TCP_NOTSENT_LOWAT. A socket that does not take it still works, only slower, so a failure
+// is ignored.
 func tune(nc net.Conn) {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {
 		return
 	}
-	_ = tcp.SetNoDelay(true)
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)

@@ -4,9 +4,5 @@ package rpc
 
 import "net"
 
-// tune sets TCP_NODELAY; a socket without it still works.
-func tune(nc net.Conn) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetNoDelay(true)
-	}
-}
+// tune does nothing: TCP_NOTSENT_LOWAT is of Linux.
+func tune(net.Conn) {}

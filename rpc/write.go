@@ -14,13 +14,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// flushBytes is how much one flush writes at most: a longer copy to the socket would
-// delay the goroutine that flushes.
+// flushBytes bounds one flush: a longer copy to the socket would delay the goroutine that flushes.
 const flushBytes = 64 << 10
 
-// writing is the way out of a connection. The holder of its lock takes bursts from
-// the outbox and writes them: the connection's writer, which waits for the
-// socket, or a goroutine that flushes, which never does.
+// writing is the sending half of a connection. The holder of its lock takes bursts from the outbox and
+// writes them: the connection's writer, which waits for the socket, or a goroutine that flushes, which
+// never does.
 type writing struct {
 	sync.Mutex
 	burst burst
@@ -31,8 +30,8 @@ type writing struct {
 	bytes *atomic.Uint64                 // counts what is taken; nil = it is not counted
 }
 
-// Flush sends the frames that are queued for a peer, on this goroutine as far as the socket
-// takes them. It never blocks, but it is a system call: for a single uncontended frame.
+// Flush sends the frames that are queued for a peer, on this goroutine as far as the socket accepts
+// them. It never blocks, but it is a system call: use it for a single uncontended frame.
 func (t *Transport) Flush(to ident.Node) {
 	if c := t.sender(to); c != nil {
 		c.flush()
@@ -82,7 +81,7 @@ func (c *conn) write() {
 	}
 }
 
-// drain writes until no frame waits, first the rest that a flush has left.
+// drain writes until the queue is empty, starting with the rest of a flush.
 func (c *conn) drain() error {
 	w := &c.wr
 	w.Lock()
@@ -111,13 +110,12 @@ func (w *writing) write() error {
 	return w.buf.Flush()
 }
 
-// flush writes the queued frames as far as the socket takes them without blocking, and
-// leaves the rest to the writer. For a frame two threads fewer wake up than if the writer
-// wrote it.
+// flush writes the queued frames as far as the socket accepts them without blocking, and leaves the
+// rest to the writer. A frame that is written here wakes two threads fewer.
 func (c *conn) flush() {
 	w := &c.wr
 	if w.now == nil || !w.TryLock() {
-		c.out.ring()
+		c.out.wake.Notify()
 		return
 	}
 	for len(w.burst.left) == 0 && w.take(c.out) {
@@ -132,6 +130,6 @@ func (c *conn) flush() {
 	rest := len(w.burst.left) > 0
 	w.Unlock()
 	if rest { // the senders of later frames have woken the writer
-		c.out.ring()
+		c.out.wake.Notify()
 	}
 }

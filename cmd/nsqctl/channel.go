@@ -1,17 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"net/http"
+	"io"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 func newChannel(t *cli.Target) *cobra.Command {
@@ -21,33 +23,29 @@ func newChannel(t *cli.Target) *cobra.Command {
 			Use:     verb + " TOPIC CHANNEL",
 			Short:   verb + " a channel",
 			Example: "  nsqctl channel " + verb + " orders billing",
-			Args:    cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/"+verb, channelArgs(args))
-				return err
+				return t.PostAny(cmd.Context(), "/channel/"+verb, channelArgs(args), nil)
 			},
 		})
 	}
-	cmd.AddCommand(newChannelList(t), newChannelDescribe(t), newChannelCreate(t), newChannelSeek(t), newChannelOrder(t), newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
+	cmd.AddCommand(newChannelList(t), newChannelDescribe(t), newChannelCreate(t), newChannelSeek(t), newChannelOrder(t),
+		newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
 	return cmd
 }
 
-// channelArgs are the arguments TOPIC CHANNEL.
 func channelArgs(args []string) url.Values {
 	return url.Values{"topic": args[:1], "channel": args[1:2]}
 }
 
 func newChannelCreate(t *cli.Target) *cobra.Command {
-	var from, filter string
-	var ordered bool
+	var from string
 	cmd := &cobra.Command{
 		Use:   "create TOPIC CHANNEL",
 		Short: "create a channel",
 		Example: `  nsqctl channel create orders audit --from earliest
   nsqctl channel create orders europe --filter 'header:region^=eu-'`,
-		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
+			q := cli.Given(cmd, channelArgs(args), "ordered", "filter")
 			if from != "" {
 				place, err := cli.Place(from)
 				if err != nil {
@@ -55,35 +53,24 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 				}
 				q.Set("from", place)
 			}
-			if filter != "" {
-				q.Set("filter", filter)
-			}
-			if cmd.Flags().Changed("ordered") {
-				q.Set("ordered", fmt.Sprint(ordered))
-			}
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/create", q)
-			return err
+			return t.PostAny(cmd.Context(), "/channel/create", q, nil)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", cli.Places+"; default: the first channel of a topic begins with its first message, any other with the next message")
-	cmd.Flags().BoolVar(&ordered, "ordered", false, "ordered: one message in flight per partition")
-	cmd.Flags().StringVar(&filter, "filter", "", filterHelp)
+	cmd.Flags().Bool("ordered", false, "ordered: one message in flight per partition")
+	cmd.Flags().String("filter", "", option.FilterHelp)
 	return cmd
 }
-
-const filterHelp = "deliver only messages that meet a condition: tag=VALUE, header:NAME=VALUE, ^= prefix, *= glob, ~= RE2, ! opposite"
 
 func newChannelOrder(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "order TOPIC CHANNEL true|false",
 		Short:   "switch the order of a channel on or off: one message in flight per partition",
 		Example: `  nsqctl channel order orders billing true`,
-		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("order", args[2])
-			_, err := t.CallAny(cmd.Context(), http.MethodPost, "/channel/setorder", q)
-			return err
+			return t.PostAny(cmd.Context(), "/channel/setorder", q, nil)
 		},
 	}
 }
@@ -95,25 +82,15 @@ func newChannelDeferred(t *cli.Target) *cobra.Command {
 		Short: "list deferred messages, the next due first",
 		Example: `  nsqctl channel deferred orders billing -n 20
   nsqctl channel deferred orders billing -o json`,
-		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q.Set("limit", fmt.Sprint(limit))
-			var v struct {
-				Messages []api.DeferredMessage `json:"messages"`
-			}
-			if err := t.GetAny(cmd.Context(), "/v1/channel/deferred", q, &v); err != nil {
-				return err
-			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v.Messages)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
-			for _, m := range v.Messages {
-				fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
-			}
-			return w.Flush()
+			return cli.ShowList(cmd, t, "/v1/channel/deferred", q, "messages", func(w io.Writer, messages []api.DeferredMessage) {
+				fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
+				for _, m := range messages {
+					fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
+				}
+			})
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "largest number of messages")
@@ -125,15 +102,14 @@ func newChannelCancel(t *cli.Target) *cobra.Command {
 		Use:     "cancel TOPIC CHANNEL ID...",
 		Short:   "finish deferred messages before they are due",
 		Example: `  nsqctl channel cancel orders billing d910000000000007     # an id of "channel deferred"`,
-		Args:    cobra.MinimumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := channelArgs(args)
 			q["id"] = args[2:]
-			n, err := count(cmd, t, "/v1/channel/deferred/cancel", q, "cancelled")
-			if err != nil {
+			var n map[string]int
+			if err := t.PostAny(cmd.Context(), "/v1/channel/deferred/cancel", q, &n); err != nil {
 				return err
 			}
-			return printCount(cmd, t, n, "cancelled")
+			return printCount(cmd, t, n["cancelled"], "cancelled")
 		},
 	}
 }
@@ -154,24 +130,15 @@ finished, until "channel seek" moves the channel back.`,
   nsqctl channel policy orders billing --max-attempts 0
   nsqctl channel policy orders europe --filter 'header:region^=eu-'
   nsqctl channel policy orders europe --filter ''`,
-		Args: cobra.ExactArgs(2),
 	}
-	settings := []string{"max-attempts", "dead-letter-topic", "retry-backoff", "filter"}
-	cmd.Flags().String(settings[0], "", "attempts after which a message becomes a dead letter; 0 = no limit")
-	cmd.Flags().String(settings[1], "", "topic of the dead letters; it is created")
-	cmd.Flags().String(settings[2], "", "least delay before a redelivery: base[,factor[,max[,jitter]]]")
-	cmd.Flags().String(settings[3], "", filterHelp+"; '' = every message")
+	var settings []string
+	for _, r := range option.Policies {
+		cmd.Flags().String(r.Flag(), "", r.Help)
+		settings = append(settings, r.Flag())
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q, set := channelArgs(args), false
-		for _, s := range settings {
-			if cmd.Flags().Changed(s) {
-				v, _ := cmd.Flags().GetString(s)
-				q.Set(underscored(s), v)
-				set = true
-			}
-		}
-		if set {
-			if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/channel/policy", q); err != nil {
+		if q := cli.Given(cmd, channelArgs(args), settings...); len(q) > 2 {
+			if err := t.PostAny(cmd.Context(), "/v1/channel/policy", q, nil); err != nil {
 				return err
 			}
 		}
@@ -190,7 +157,6 @@ func newChannelRedrive(t *cli.Target) *cobra.Command {
 		Use:     "redrive TOPIC CHANNEL",
 		Short:   "move a channel's dead letters back to it",
 		Example: `  nsqctl channel redrive orders billing -n 100`,
-		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return redrive(cmd, t, args, limit)
 		},
@@ -208,34 +174,177 @@ func redrive(cmd *cobra.Command, t *cli.Target, args []string, limit int) error 
 	for {
 		ask := min(limit-moved, redriveEach)
 		q.Set("limit", fmt.Sprint(ask))
-		n, err := count(cmd, t, "/v1/channel/redrive", q, "redriven")
-		if moved += n; err != nil && moved > 0 {
+		var n map[string]int
+		switch err := t.PostAny(cmd.Context(), "/v1/channel/redrive", q, &n); {
+		case err != nil && moved > 0:
 			return fmt.Errorf("%d were redriven, then: %w", moved, err)
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
-		if n < ask || moved == limit {
+		moved += n["redriven"]
+		if n["redriven"] < ask || moved == limit {
 			return printCount(cmd, t, moved, "redriven")
 		}
 	}
 }
 
-// count sends a POST and returns the number in the named field of the answer.
-func count(cmd *cobra.Command, t *cli.Target, path string, q url.Values, name string) (int, error) {
-	body, err := t.CallAny(cmd.Context(), http.MethodPost, path, q)
-	if err != nil {
-		return 0, err
-	}
-	var n map[string]int
-	err = brokerapi.Decode(body, path, &n)
-	return n[name], err
+func printCount(cmd *cobra.Command, t *cli.Target, n int, name string) error {
+	return cli.Print(cmd, t, map[string]int{name: n}, func(w io.Writer) { fmt.Fprintf(w, "%d %s\n", n, name) })
 }
 
-func printCount(cmd *cobra.Command, t *cli.Target, n int, name string) error {
-	if t.Output == "json" {
-		return cli.PrintJSON(cmd.OutOrStdout(), map[string]int{name: n})
+func newChannelSeek(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "seek TOPIC CHANNEL POSITION",
+		Short: "move a channel's position; messages in flight and deferred ones are dropped",
+		Long: `seek moves a channel forward or back, and says how many messages it skips and
+repeats. POSITION is earliest, latest, a time (RFC 3339, how long ago, such as
+90m, or a Unix time in ns) or a sequence. A sequence beyond the end of a
+partition and a time in the future are refused, and nothing is moved. On a
+terminal it shows the numbers first, and asks.
+
+A skipped message is not finished, and the channel no longer delivers it.
+A repeated message was finished or passed before, or is older than the channel,
+and the channel delivers it again. Messages that retention has removed count in
+neither number.`,
+		Example: `  nsqctl channel seek orders audit 2026-11-20T12:00:00Z
+  nsqctl channel seek orders audit 90m --dry-run      # the numbers, and nothing else
+  nsqctl channel seek orders audit 1200 --partition 0`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := cli.Given(cmd, channelArgs(args), "partition")
+			to, err := cli.Place(args[2])
+			if err != nil {
+				return err
+			}
+			q.Set("to", to)
+			return seek(cmd, t, q)
+		},
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", n, name)
-	return err
+	cmd.Flags().Int("partition", -1, "only this partition")
+	cli.PlanFlags(cmd)
+	return cmd
+}
+
+// seek makes a seek. With --dry-run, and first on a terminal, it only counts.
+func seek(cmd *cobra.Command, t *cli.Target, q url.Values) error {
+	post := func() error {
+		var r api.SeekResult
+		if err := t.PostAny(cmd.Context(), "/v1/channel/seek", q, &r); err != nil {
+			return err
+		}
+		return cli.Print(cmd, t, r, func(w io.Writer) { printSeek(w, r, t.Wide) })
+	}
+	dry, ask := cli.Planning(cmd, t)
+	if dry || ask {
+		q.Set("dry_run", "true")
+		if err := post(); err != nil || dry {
+			return err
+		}
+		if err := cli.Confirm(cmd.OutOrStdout(), cmd.InOrStdin()); err != nil {
+			return err
+		}
+		q.Del("dry_run")
+	}
+	return post()
+}
+
+func printSeek(w io.Writer, r api.SeekResult, wide bool) {
+	skips, repeats, tail := "skipped", "repeated", ""
+	if r.DryRun {
+		skips, repeats, tail = "would be skipped", "would be repeated", "; nothing has moved"
+	}
+	fmt.Fprintf(w, "%s messages %s, %s %s%s\n", number(r.Skips), skips, number(r.Repeats), repeats, tail)
+	fmt.Fprintln(w, "PARTITION\tFROM\tTO\tSKIPS\tREPEATS\tNOTE")
+	for i, m := range r.Partitions {
+		if i == cli.StepsShown && !wide {
+			fmt.Fprintf(w, "and %d more: -o wide\n", len(r.Partitions)-i)
+			break
+		}
+		note := cli.Mark(m.Stays, "stays: it has consumers")
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", m.Partition, number(m.From), number(m.To), number(m.Skips), number(m.Repeats), note)
+	}
+}
+
+// number writes a number that may be unknown.
+func number[T uint64 | ident.Sequence](n *T) string { return cli.Known(n, "%d") }
+
+func newChannelList(t *cli.Target) *cobra.Command {
+	var sort, search string
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "list [TOPIC]",
+		Short: "all channels with their lag, messages and consumers, the largest lag first",
+		Long: `list prints the channels of the cluster, or of a topic. LAG is the age of the oldest
+message that is neither finished nor deferred.`,
+		Example: `  nsqctl channel list -n 10
+  nsqctl channel list orders --sort depth`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"sort": {sort}, "search": {search}, "limit": {fmt.Sprint(limit)}}
+			if len(args) == 1 {
+				q.Set("topic", args[0])
+			}
+			return cli.ShowConsole(cmd, t, "/v1/console/channels", q, printChannels)
+		},
+	}
+	cmd.Flags().StringVar(&sort, "sort", "lag", "lag, depth, rate or name")
+	cmd.Flags().StringVar(&search, "search", "", "only channels with this text in topic/channel")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "largest number of channels, 1 to 500")
+	return cmd
+}
+
+func printChannels(w io.Writer, v console.Channels) {
+	fmt.Fprintln(w, "CHANNEL\tLAG\tWAITING\tIN FLIGHT\tDELAYED\tFINISHED/S\tREQUEUED\tTIMED OUT\tCONSUMERS\tSTATE")
+	for _, c := range v.Channels {
+		state := "delivers"
+		switch {
+		case c.Paused:
+			state = "paused"
+		case c.Clients == 0:
+			state = "no consumers"
+		}
+		fmt.Fprintf(w, "%s/%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\n", c.Topic, c.Channel, lag(c.LagSeconds), c.Depth, c.InFlight, c.Deferred, cli.Known(c.Finishes, "%.1f"), c.Requeues, c.Timeouts, c.Clients, state)
+	}
+	if rest := v.Matched - len(v.Channels); rest > 0 {
+		fmt.Fprintf(w, "and %d more: -n\n", rest)
+	}
+}
+
+func newChannelDescribe(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:     "describe TOPIC CHANNEL",
+		Short:   "a channel's lag, oldest message, dead letters, and its consumers with their messages in flight",
+		Example: `  nsqctl channel describe orders billing`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.ShowConsole(cmd, t, "/v1/console/channel", channelArgs(args), printChannel)
+		},
+	}
+}
+
+func printChannel(w io.Writer, d console.ChannelDetail) {
+	printChannels(w, console.Channels{Listed: console.Listed{Matched: 1}, Channels: []console.Channel{d.Channel}})
+	if o := d.Oldest; o != nil {
+		fmt.Fprintf(w, "\noldest message: partition %d, sequence %d, of %s\n", o.Partition, o.Sequence, time.UnixMilli(o.TimeMS).Format(time.RFC3339))
+	}
+	switch {
+	case d.DeadLetterTopic == "":
+		fmt.Fprintln(w, "dead letters: the channel has no dead-letter topic")
+	case d.DeadLetters == nil:
+		fmt.Fprintf(w, "dead letters: in topic %s, unknown number\n", d.DeadLetterTopic)
+	default:
+		fmt.Fprintf(w, "dead letters: %[2]d in topic %[1]s\n", d.DeadLetterTopic, *d.DeadLetters)
+	}
+	fmt.Fprintln(w, "\nCONSUMER\tADDRESS\tBROKER\tREADY\tIN FLIGHT\tOLDEST HELD FOR\tITS ATTEMPT\tITS MESSAGE ID\tRECEIVED\tFINISHED\tREQUEUED\tLAST ACTIVITY\tUSER")
+	for _, c := range d.Connections {
+		name := cmp.Or(c.ClientID, c.Hostname) + cli.Mark(c.Version == api.OverHTTP, " (HTTP)")
+		held := "-\t-\t-"
+		if m := c.Oldest; m != nil {
+			held = fmt.Sprintf("%s\t%d\t%s", m.For.Round(time.Second), m.Attempts, api.Printable(string(m.ID[:])))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s ago\t%s\n", api.Printable(name), c.RemoteAddress, c.Broker, c.ReadyCount, c.InFlightCount, held,
+			c.MessageCount, c.FinishCount, c.RequeueCount, since(c.LastActivity.UnixMilli()), api.Printable(c.AuthIdentity))
+	}
+}
+
+// since is the time since a moment, in whole seconds: the broker's clock may be ahead.
+func since(ms int64) time.Duration {
+	return max(time.Since(time.UnixMilli(ms)).Round(time.Second), 0)
 }

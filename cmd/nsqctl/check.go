@@ -1,37 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// replicaDigest is one page of GET /v1/partition/digest.
-type replicaDigest struct {
-	Store     string `json:"store"`
-	Role      string `json:"role"`
-	Start     int64  `json:"start"`
-	Committed int64  `json:"committed"`
-	End       int64  `json:"end"`
-	Next      int64  `json:"next"`
-	Batches   []struct {
-		Offset int64  `json:"offset"`
-		Bytes  int64  `json:"bytes"`
-		Epoch  uint64 `json:"epoch"`
-		CRC    uint32 `json:"crc"`
-	} `json:"batches"`
-}
-
-// finding is the result of check for one partition.
 type finding struct {
 	Topic     string   `json:"topic"`
 	Partition int      `json:"partition"`
@@ -52,66 +38,48 @@ published after that do not count. Exit code 0: all replicas are present
 and equal; 6: a difference, or a replica that is missing or behind.`,
 		Example: `  nsqctl check orders
   nsqctl check orders --wait 1m -o json`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return check(cmd, t, args[0], wait)
+			deadline, ends := time.Now().Add(wait), map[int]int64{}
+			for {
+				found, err := compareTopic(cmd.Context(), t, args[0], ends)
+				if err != nil {
+					return err
+				}
+				good := !slices.ContainsFunc(found, func(f finding) bool { return !f.Equal })
+				if good || time.Now().After(deadline) {
+					return reportFindings(cmd, t, found, good)
+				}
+				if !concurrency.Sleep(cmd.Context(), 200*time.Millisecond) {
+					return cmd.Context().Err()
+				}
+			}
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 5*time.Second, "how long replicas that are behind may take to catch up")
 	return cmd
 }
 
-func check(cmd *cobra.Command, t *cli.Target, topic string, wait time.Duration) error {
-	ctx := cmd.Context()
-	deadline := time.Now().Add(wait)
-	ends := map[int]int64{}
-	for {
-		found, err := compareTopic(ctx, t, topic, ends)
-		if err != nil {
-			return err
-		}
-		good := true
-		for _, f := range found {
-			good = good && f.Equal
-		}
-		if good || time.Now().After(deadline) {
-			return reportFindings(cmd, t, found, good)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
 func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good bool) error {
-	out := cmd.OutOrStdout()
-	if t.Output == "json" {
-		if err := cli.PrintJSON(out, found); err != nil {
-			return err
-		}
-	} else {
+	err := cli.Print(cmd, t, found, func(w io.Writer) {
 		for _, f := range found {
-			verdict := "equal"
-			if !f.Equal {
-				verdict = f.Problem
-			}
-			fmt.Fprintf(out, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, verdict)
+			fmt.Fprintf(w, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, cmp.Or(f.Problem, "equal"))
 		}
-	}
-	if !good {
+	})
+	if err == nil && !good {
 		return cli.EndSilently(cli.ExitDiffers)
 	}
-	return nil
+	return err
 }
 
 // compareTopic compares each partition up to its end at the first read: messages published later may be on
 // one replica and not yet on another.
 func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int]int64) ([]finding, error) {
-	var v api.ClusterView
-	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+	v, x, there, err := t.Topic(ctx, topic)
+	if err != nil {
 		return nil, err
+	}
+	if !there {
+		return nil, cli.NotFound("topic", topic)
 	}
 	address := map[ident.Node]string{}
 	for _, b := range v.Brokers {
@@ -119,17 +87,11 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int
 			address[b.Name] = t.Address(b)
 		}
 	}
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		var found []finding
-		for _, p := range x.Partitions {
-			found = append(found, comparePartition(ctx, t, topic, p, address, ends))
-		}
-		return found, nil
+	var found []finding
+	for _, p := range x.Partitions {
+		found = append(found, comparePartition(ctx, t, topic, p, address, ends))
 	}
-	return nil, cli.NotFound("topic", topic)
+	return found, nil
 }
 
 // comparePartition reads all replicas in step. Each batch's checksum covers the one before it,
@@ -137,6 +99,7 @@ func compareTopic(ctx context.Context, t *cli.Target, topic string, ends map[int
 func comparePartition(ctx context.Context, t *cli.Target, topic string, p api.PartitionView, address map[ident.Node]string, ends map[int]int64) finding {
 	f := finding{Topic: topic, Partition: p.Partition}
 	var cursors []*digestCursor
+	end, known := ends[p.Partition]
 	for _, n := range p.Replicas {
 		f.Replicas = append(f.Replicas, string(n))
 		at, alive := address[n]
@@ -146,26 +109,22 @@ func comparePartition(ctx context.Context, t *cli.Target, topic string, p api.Pa
 		}
 		cursors = append(cursors, &digestCursor{target: t, node: string(n), address: at, topic: topic, partition: p.Partition})
 	}
-	end, known := ends[p.Partition]
 	for _, c := range cursors {
-		committed, err := c.committed(ctx)
+		now, err := c.digest(ctx, math.MaxInt64) // no batches
 		if err != nil {
 			f.Problem = err.Error()
 			return f
 		}
 		if !known {
-			end = max(end, committed)
+			end = max(end, now.Committed)
 		}
 	}
 	ends[p.Partition] = end
-	problem, compared, err := compare(ctx, cursors, end)
-	f.Compared = compared
-	switch {
-	case err != nil:
+	var err error
+	if f.Problem, f.Compared, err = compare(ctx, cursors, end); err != nil {
 		f.Problem = err.Error()
-	default:
-		f.Problem, f.Equal = problem, problem == ""
 	}
+	f.Equal = f.Problem == ""
 	return f
 }
 
@@ -174,37 +133,12 @@ type digestCursor struct {
 	target               *cli.Target
 	node, address, topic string
 	partition            int
-	page                 replicaDigest
+	page                 api.Digest
 	at                   int
-	from                 int64
 	begun                bool
 }
 
-var errEndOfLog = errors.New("end of the log")
-
-// next reads the batch at c.at, unless it is behind the end.
-func (c *digestCursor) next(ctx context.Context, end int64) error {
-	for !c.begun || c.at >= len(c.page.Batches) {
-		if c.begun && c.page.Next >= min(c.page.Committed, end) {
-			return errEndOfLog
-		}
-		page, err := c.digest(ctx, c.from)
-		if err != nil {
-			return err
-		}
-		c.page, c.at, c.from, c.begun = page, 0, page.Next, true
-		if len(c.page.Batches) == 0 {
-			return errEndOfLog
-		}
-	}
-	if c.page.Batches[c.at].Offset >= end {
-		return errEndOfLog
-	}
-	return nil
-}
-
-// digest reads a page.
-func (c *digestCursor) digest(ctx context.Context, from int64) (page replicaDigest, err error) {
+func (c *digestCursor) digest(ctx context.Context, from int64) (page api.Digest, err error) {
 	q := url.Values{"topic": {c.topic}, "partition": {fmt.Sprint(c.partition)}, "from": {fmt.Sprint(from)}}
 	if err := c.target.Get(ctx, c.address, "/v1/partition/digest", q, &page); err != nil {
 		return page, fmt.Errorf("%s: %w", c.node, err)
@@ -212,69 +146,72 @@ func (c *digestCursor) digest(ctx context.Context, from int64) (page replicaDige
 	return page, nil
 }
 
-// committed is the committed end of the replica now.
-func (c *digestCursor) committed(ctx context.Context) (int64, error) {
-	page, err := c.digest(ctx, math.MaxInt64) // no batches
-	return page.Committed, err
+// load reads the next page if no batch of this one is left.
+func (c *digestCursor) load(ctx context.Context, end int64) (err error) {
+	for err == nil && (!c.begun || c.at >= len(c.page.Batches) && c.page.Next < min(c.page.Committed, end)) {
+		c.page, err = c.digest(ctx, c.page.Next)
+		c.at, c.begun = 0, true
+		if len(c.page.Batches) == 0 {
+			break
+		}
+	}
+	return err
 }
 
-// ended reports whether the cursor is at the end, or at that of the replica.
-func (c *digestCursor) ended(end int64) bool {
-	return c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end
+// batch returns the current batch; nil at the given end, or at the end of the replica.
+func (c *digestCursor) batch(end int64) *api.BatchDigest {
+	if c.at >= len(c.page.Batches) || c.page.Batches[c.at].Offset >= end {
+		return nil
+	}
+	return &c.page.Batches[c.at]
 }
 
-// compare returns the first difference below an end, "" if there is none.
+// compare returns the first difference below an end, or "".
 func compare(ctx context.Context, cursors []*digestCursor, end int64) (problem string, compared int64, err error) {
 	for {
-		ended := 0
+		start := int64(0)
 		for _, c := range cursors {
-			switch err := c.next(ctx, end); {
-			case errors.Is(err, errEndOfLog):
-				ended++
-			case err != nil:
+			if err := c.load(ctx, end); err != nil {
 				return "", compared, err
 			}
+			start = max(start, c.page.Start)
 		}
-		if skipTrimmed(cursors) {
+		// Retention may have removed batches from another replica: its files end at other offsets, because its log
+		// began later or their size was changed.
+		trimmed, ended := false, 0
+		for _, c := range cursors {
+			b := c.batch(end)
+			if b == nil {
+				ended++
+			} else if b.Offset < start {
+				c.at++
+				trimmed = true
+			}
+		}
+		if trimmed {
 			continue
 		}
 		for _, c := range cursors {
-			if c.page.Committed < end && c.ended(end) {
+			if c.batch(end) == nil && c.page.Committed < end {
 				return fmt.Sprintf("%s ends at %d, and another replica at %d", c.node, c.page.Committed, end), compared, nil
 			}
 		}
 		if ended == len(cursors) {
 			return "", compared, nil
 		}
-		first := cursors[0]
+		first := cursors[0].batch(end)
 		for _, c := range cursors {
-			if c.ended(end) {
+			b := c.batch(end)
+			if b == nil {
 				return fmt.Sprintf("%s ends at %d, before the others", c.node, c.page.Committed), compared, nil
 			}
-			if c.page.Batches[c.at] != first.page.Batches[first.at] {
-				return fmt.Sprintf("%s and %s differ at offset %d: %+v, %+v", first.node, c.node,
-					first.page.Batches[first.at].Offset, first.page.Batches[first.at], c.page.Batches[c.at]), compared, nil
+			if *b != *first {
+				return fmt.Sprintf("%s and %s differ at offset %d: %+v, %+v", cursors[0].node, c.node, first.Offset, *first, *b), compared, nil
 			}
 		}
-		compared += first.page.Batches[first.at].Bytes
+		compared += first.Bytes
 		for _, c := range cursors {
 			c.at++
 		}
 	}
-}
-
-// skipTrimmed moves cursors past batches that retention has removed from another replica: its
-// files may end at other offsets, because its log began later or their size was changed.
-func skipTrimmed(cursors []*digestCursor) (some bool) {
-	start := int64(0)
-	for _, c := range cursors {
-		start = max(start, c.page.Start)
-	}
-	for _, c := range cursors {
-		if c.at < len(c.page.Batches) && c.page.Batches[c.at].Offset < start {
-			c.at++
-			some = true
-		}
-	}
-	return some
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"os"
@@ -12,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // TestYAML is JSON in another form, also of a command that prints several values.
@@ -34,19 +35,18 @@ func TestYAML(t *testing.T) {
 }
 
 func TestTailedLines(t *testing.T) {
-	p := &printer{json: true}
+	var out bytes.Buffer
+	p := &printer{json: true, out: bufio.NewWriter(&out)}
 	m := nsq.NewMessage(nsq.MessageID{'a'}, []byte("one"))
 	m.Attempts = 3
-	line, err := p.line(m)
-	require.NoError(t, err)
+	require.NoError(t, p.print(m))
 	var x tailed
-	require.NoError(t, json.Unmarshal(line, &x))
+	require.NoError(t, json.Unmarshal(out.Bytes(), &x))
 	require.Equal(t, "one", x.Body)
 	require.EqualValues(t, 3, x.Attempts)
 	m.Body = []byte{0xff}
-	line, err = p.line(m)
-	require.NoError(t, err)
-	require.Contains(t, string(line), `"body_base64":"/w=="`)
+	require.NoError(t, p.print(m))
+	require.Contains(t, out.String(), `"body_base64":"/w=="`)
 }
 
 func TestDumpAsJSON(t *testing.T) {

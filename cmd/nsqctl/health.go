@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,15 +35,21 @@ also of a broker that requires TLS.`,
   nsqctl health --ready
   nsqctl health --nsqd-http-address n2.example:4151
   nsqctl health --url http://127.0.0.1:4151/readyz --timeout 2s`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			if t.AddressFlag && (len(t.Addresses) > 1 || cmd.Flags().Changed("url")) {
-				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("health probes one broker: give one --nsqd-http-address, or --url")}
+				return cli.Usage("health probes one broker: give one --nsqd-http-address, or --url")
 			}
 			if !cmd.Flags().Changed("url") {
-				url = probeURL(t, ready)
+				address, path := cli.HTTPAddress, "/healthz"
+				if t.AddressFlag {
+					address = t.Addresses[0]
+				}
+				if ready {
+					path = "/readyz"
+				}
+				url = "http://" + address + path
 			}
 			text, err := probe(ctx, t.HTTP, url)
 			if err == nil {
@@ -58,19 +63,6 @@ also of a broker that requires TLS.`,
 	cmd.MarkFlagsMutuallyExclusive("url", "ready")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "longest wait for the answer")
 	return cmd
-}
-
-// probeURL returns the URL of a probe of the broker that the command line names, or else of
-// the one at the default port.
-func probeURL(t *cli.Target, ready bool) string {
-	address, path := cli.HTTPAddress, "/healthz"
-	if t.AddressFlag {
-		address = t.Addresses[0]
-	}
-	if ready {
-		path = "/readyz"
-	}
-	return "http://" + address + path
 }
 
 // probe returns the text of an answer 200; any other answer is an error.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 )
 
@@ -24,19 +25,23 @@ func TestLook(t *testing.T) {
 	silent := []console.Unreachable{{Broker: "n3", Reason: "dead"}}
 	answers := map[string]any{
 		"/v1/console/events": console.Events{Unreachable: silent, Events: []console.Event{
-			{TimeMS: at + 1000, Kind: "audit", State: "well", Text: "alice: POST /topic/delete topic=old", Identity: "alice", Remote: "10.0.0.7:4242", Result: "ok"},
-			{TimeMS: at, Kind: "topic", State: "well", Text: "topic old was created"},
+			{TimeMS: at + 1000, Kind: "audit", State: "healthy", Text: "alice: POST /topic/delete topic=old", Identity: "alice", Remote: "10.0.0.7:4242", Result: "ok"},
+			{TimeMS: at, Kind: "topic", State: "healthy", Text: "topic old was created"},
 		}},
 		"/v1/console/brokers": console.Brokers{Unreachable: silent, Brokers: []console.Broker{
-			{Name: "n1", Alive: true, Answered: true, Leads: 3, Replicas: 9, Live: &console.Live{
-				Puts: &one, SyncP99MS: &one, Connections: 2, DiskFreeBytes: &free, DiskDataBytes: 2048, Etcd: "leader", Refused: map[string]float64{"topic_full": 4, "no_leader": 1}}},
-			{Name: "n3", Replicas: 9, BehindSeconds: &one},
+			{BrokerView: api.BrokerView{Name: "n1", Alive: true}, Answered: true, Leads: 3, Replicas: 9, Live: &console.Live{
+				Traffic: console.Traffic{Puts: &one}, SyncP99MS: &one, Connections: 2, DiskFreeBytes: &free, DiskDataBytes: 2048, Etcd: "leader", Refused: map[string]float64{"topic_full": 4, "no_leader": 1}}},
+			{BrokerView: api.BrokerView{Name: "n3"}, Replicas: 9, BehindSeconds: &one},
 		}},
-		"/v1/console/channels": console.Channels{Matched: 3, Channels: []console.Channel{stuck, {Topic: "orders", Channel: "audit", Finishes: &one}}},
+		"/v1/console/channels": console.Channels{Listed: console.Listed{Matched: 3}, Channels: []console.Channel{stuck, {Topic: "orders", Channel: "audit", Finishes: &one}}},
 		"/v1/console/channel": console.ChannelDetail{Channel: stuck, DeadLetterTopic: "orders.dead", DeadLetters: &dead, Oldest: &console.Oldest{Partition: 1, Sequence: 7, TimeMS: at},
-			Connections: []console.Connection{{Broker: "n2", Address: "10.0.0.7:53012", ClientID: "worker-7", Ready: 10, InFlight: 8, Messages: 8, LastActivityMS: at, User: "shop"},
-				{Broker: "n3", Address: "10.0.0.8:1", ClientID: "cron", InFlight: 1, LastActivityMS: at, Protocol: "http", Oldest: &console.HeldMessage{ID: "0a", Attempts: 3, SinceMS: at}}}},
-		"/v1/console/topics": console.Topics{Matched: 2, Topics: []console.Topic{{Topic: "clicks", Partitions: 2, ReplicationFactor: 3, KeptBytes: &kept}, {Topic: "orders"}}},
+			Connections: []console.Connection{
+				{Broker: "n2", ConsumerStats: api.ConsumerStats{LastActivity: time.UnixMilli(at), ClientStats: api.ClientStats{
+					RemoteAddress: "10.0.0.7:53012", ClientID: "worker-7", ReadyCount: 10, InFlightCount: 8, MessageCount: 8, AuthIdentity: "shop"}}},
+				{Broker: "n3", ConsumerStats: api.ConsumerStats{LastActivity: time.UnixMilli(at), Oldest: &api.HeldMessage{ID: [16]byte([]byte("0a00000000000000")), Attempts: 3, For: time.Minute},
+					ClientStats: api.ClientStats{RemoteAddress: "10.0.0.8:1", ClientID: "cron", InFlightCount: 1, Version: api.OverHTTP}}},
+			}},
+		"/v1/console/topics": console.Topics{Listed: console.Listed{Matched: 2}, Topics: []console.Topic{{Topic: "clicks", Partitions: 2, ReplicationFactor: 3, KeptBytes: &kept}, {Topic: "orders"}}},
 	}
 	var asked string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +80,7 @@ func TestLook(t *testing.T) {
 	require.Contains(t, text, "oldest message: partition 1, sequence 7, of ")
 	require.Contains(t, text, "dead letters: 8 in topic orders.dead\n")
 	require.Regexp(t, `(?m)^worker-7 +10.0.0.7:53012 +n2 +10 +8 +- +- +- +8 +0 +0 +1m0s ago +shop$`, text)
-	require.Regexp(t, `(?m)^cron \(HTTP\) +10.0.0.8:1 +n3 +0 +1 +1m0s +3 +0a +0 +0 +0 +1m0s ago`, text)
+	require.Regexp(t, `(?m)^cron \(HTTP\) +10.0.0.8:1 +n3 +0 +1 +1m0s +3 +0a0{14} +0 +0 +0 +1m0s ago`, text)
 
 	text = run("topic list --sort disk")
 	require.Regexp(t, `(?m)^clicks +2 +3 +0 +3.0 MiB +unknown`, text)

@@ -7,23 +7,30 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/benchcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/dump"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/migration"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/recovercmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/transfer"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
@@ -48,13 +55,17 @@ func main() {
 
 func newRoot() *cobra.Command {
 	t := &cli.Target{}
-	root := cli.NewRoot(t, devcmd.NewDev(), devcmd.NewEtcd(), newPub(t), newTail(t), clustercmd.NewCluster(t), clustercmd.NewBroker(t), newTopic(t), newChannel(t), newStats(t), newPeek(t), newTrace(t), newDump(t), newCheck(t), recovercmd.NewRecover(t), benchcmd.NewBench(t), migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t), clustercmd.NewVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), certcmd.NewCert(t), cli.NewProfile(t), newMan())
+	root := cli.NewRoot(t,
+		devcmd.NewDev(), devcmd.NewEtcd(), newPub(t), newTail(t), clustercmd.NewCluster(t), clustercmd.NewBroker(t), newTopic(t), newChannel(t),
+		newStats(t), newPeek(t), newTrace(t), dump.New(t), newCheck(t), recovercmd.NewRecover(t), benchcmd.NewBench(t),
+		migration.NewMigrate(t), migration.NewImportNSQD(t), transfer.NewExport(t), transfer.NewImport(t), transfer.NewMirror(t),
+		clustercmd.NewVersion(t), newHealth(t), newUser(t), newACL(t), newAudit(t), certcmd.NewCert(t), cli.NewProfile(t), newMan())
 	root.Short = "publish, consume, inspect and administer a Lockstep cluster"
 	root.Long = `nsqctl uses any broker of a cluster: every broker accepts every put, serves
 every channel and answers for the whole cluster. Without addresses it uses the
 brokers of ./data/cluster.json, which "make run" and "nsqctl dev" write, or else
 a broker at the default ports. Each global flag has an environment variable
-(--token-file: $LOCKSTEP_TOKEN_FILE), and "nsqctl profile" keeps them under names.
+(--token-file: $LOCKSTEP_TOKEN_FILE), and "nsqctl profile" saves them under names.
 
 ` + cli.ExitCodesHelp
 	root.Example = `  nsqctl dev --nodes 3 --data-dir ./data          # a cluster on loopback
@@ -63,4 +74,52 @@ a broker at the default ports. Each global flag has an environment variable
   nsqctl cluster status
   nsqctl check records                            # are the replicas equal?`
 	return root
+}
+
+// newMan is a hidden command for packagers.
+func newMan() *cobra.Command {
+	var version string
+	cmd := &cobra.Command{
+		Use:    "man DIRECTORY",
+		Short:  "write the manual pages of nsqctl and nsqd",
+		Long:   `man writes the manual pages into a directory. SOURCE_DATE_EPOCH sets their date.`,
+		Hidden: true,
+		Example: `  nsqctl man ./man
+  man -l ./man/nsqctl.1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			date, err := sourceDate()
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			header := &doc.GenManHeader{Section: "1", Date: &date, Source: "lockstep " + version, Manual: "Lockstep"}
+			if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: header, Path: args[0], CommandSeparator: "-"}); err != nil {
+				return err
+			}
+			var broker bytes.Buffer
+			if err := config.Manual(&broker, date, version); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(args[0], "nsqd.8"), broker.Bytes(), 0o644)
+		},
+	}
+	cmd.Flags().StringVar(&version, "product-version", "", "version at the foot of the pages")
+	return cmd
+}
+
+// sourceDate returns the time of SOURCE_DATE_EPOCH, which makes a build reproducible.
+func sourceDate() (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		return time.Now(), nil
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // The plan comes first, and --dry-run ends with it.
@@ -32,7 +32,7 @@ func TestPlansAreShownFirst(t *testing.T) {
 		args := append(strings.Fields(line), "--nsqd-http-address", address)
 		out, err := run(t, time.Minute, append(args, "--dry-run")...)
 		require.NoError(t, err, line)
-		require.Contains(t, out, "plan: 1 partitions change, 1 replicas are copied, 1 leaderships move", line)
+		require.Contains(t, out, "plan: changes 1 partition, copies 1 replica, moves 1 leadership\n", line)
 		require.Regexp(t, `orders +3 +n1,n2 +n4,n2 +n1 +n4`, out)
 		require.Contains(t, out, "not possible: later/0 keeps")
 		out, err = run(t, time.Minute, append(args, "--dry-run", "-o", "json")...)
@@ -63,6 +63,21 @@ func TestMoveWaitsForItsPartition(t *testing.T) {
 	}
 	require.NoError(t, move(view("n1", "n4"), "30s"))
 	require.ErrorContains(t, move(view("n1"), "1ms"), "1 of 1 to go: orders/3 waits for n4 to be in sync")
+}
+
+// TestBalanceWaitsForItsPartitions: a partition that is not in the plan waits for a broker that is down.
+func TestBalanceWaitsForItsPartitions(t *testing.T) {
+	plan := &api.Plan{Steps: []api.PlanStep{{Topic: "orders", Partition: 3}}}
+	balance := func(wait string, isr ...ident.Node) error {
+		address, _ := clitest.Planning(t, plan, api.ClusterView{Topics: []api.TopicView{{Topic: "orders", ReplicationFactor: 2, Partitions: []api.PartitionView{
+			{Partition: 0, Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1"}},
+			{Partition: 3, Replicas: []ident.Node{"n1", "n4"}, ISR: isr},
+		}}}})
+		_, err := run(t, time.Minute, "cluster", "balance", "--wait", wait, "--nsqd-http-address", address)
+		return err
+	}
+	require.NoError(t, balance("1ms", "n1", "n4"))
+	require.ErrorContains(t, balance("1ms", "n1"), "1 of 1 to go: orders/3 waits for n4 to be in sync")
 }
 
 // The number of partitions is checked before a broker is asked.

@@ -43,7 +43,6 @@ pub uses the next address.
 With --tls pub publishes nothing to a port without TLS.`,
 		Example: `  nsqctl pub --topic records records.jsonl
   seq 1000 | nsqctl pub --topic numbers --batch 100`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, size, err := openInput(cmd, args)
 			if err != nil {
@@ -60,8 +59,7 @@ With --tls pub publishes nothing to a port without TLS.`,
 	f.DurationVar(&o.Retry, "retry", 30*time.Second, "how long a failing put or connection is retried")
 	f.DurationVar(&o.Timeout, "timeout", 15*time.Second, "longest wait for an answer before the connection is closed")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no progress")
-	_ = cmd.MarkFlagRequired("topic")
-	return cmd
+	return cli.Required(cmd, "topic")
 }
 
 func openInput(cmd *cobra.Command, args []string) (io.ReadCloser, int64, error) {
@@ -91,34 +89,31 @@ func publish(cmd *cobra.Command, t *cli.Target, o pubOptions, in io.Reader, size
 		progressbar.OptionClearOnFinish())
 	o.Addresses, o.Dialer, o.Linger = t.TCP, t.Security.Dialer(), pubLinger
 	o.Progress = func(bytes int) { _ = bar.Add(bytes) }
+	problems := cli.NewReporter(cmd.ErrOrStderr())
 	o.Report = func(line string) {
 		_ = bar.Clear()
-		fmt.Fprintln(cmd.ErrOrStderr(), line)
+		problems.Report(line)
 	}
 	start := time.Now()
 	totals, err := publisher.Run(cmd.Context(), in, o.Options)
 	_ = bar.Clear()
 	if err != nil {
-		return fmt.Errorf("%w (%d messages were answered OK)", err, totals.Messages)
+		return fmt.Errorf("%w (answered OK: %s)", err, cli.Count(totals.Messages, "message"))
 	}
 	_ = bar.Finish()
-	return reportTotals(cmd.OutOrStdout(), totals, t.Output, time.Since(start))
+	return reportTotals(cmd, t, totals, time.Since(start))
 }
 
-// reportTotals prints the number of published messages.
-func reportTotals(w io.Writer, n publisher.Totals, output string, took time.Duration) error {
+func reportTotals(cmd *cobra.Command, t *cli.Target, n publisher.Totals, took time.Duration) error {
 	rate := float64(n.Messages) / took.Seconds()
-	if output == "json" {
-		return cli.PrintJSON(w, map[string]any{
-			"messages": n.Messages, "seconds": took.Seconds(), "messages_per_second": rate,
-			"puts_tried_again": n.Retried + n.InDoubt, "puts_in_doubt": n.InDoubt,
-		})
-	}
-	text := fmt.Sprintf("%d messages answered OK in %s (%.0f/s), %d puts retried",
-		n.Messages, took.Round(time.Millisecond), rate, n.Retried+n.InDoubt)
-	if n.InDoubt > 0 {
-		text += fmt.Sprintf(", %d of them in doubt: they may be stored twice", n.InDoubt)
-	}
-	_, err := fmt.Fprintln(w, text)
-	return err
+	return cli.Print(cmd, t, map[string]any{
+		"messages": n.Messages, "seconds": took.Seconds(), "messages_per_second": rate,
+		"puts_tried_again": n.Retried + n.InDoubt, "puts_in_doubt": n.InDoubt,
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s answered OK in %s (%.0f/s), %s retried", cli.Count(n.Messages, "message"), took.Round(time.Millisecond), rate, cli.Count(n.Retried+n.InDoubt, "put"))
+		if n.InDoubt > 0 {
+			fmt.Fprintf(w, ", %d of them in doubt: they may be stored twice", n.InDoubt)
+		}
+		fmt.Fprintln(w)
+	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +27,6 @@ func newStats(t *cli.Target) *cobra.Command {
 		Example: `  nsqctl stats --topic orders
   nsqctl stats --interval 1s              # shown again every second, with rates, until Ctrl-C
   nsqctl stats --interval 10s -o json     # a line every ten seconds`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval > 0 {
 				return liveStats(cmd, t, topic, channel, interval)
@@ -38,12 +35,13 @@ func newStats(t *cli.Target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				err = cli.PrintJSON(cmd.OutOrStdout(), topics)
-			} else {
-				err = printStats(cmd.OutOrStdout(), topics, nil)
+			if err := cli.Print(cmd, t, topics, func(w io.Writer) { printStats(w, topics, nil) }); err != nil {
+				return err
 			}
-			return cmp.Or(err, incomplete(topics))
+			if slices.ContainsFunc(topics, func(x brokerTopic) bool { return x.Unknown != "" }) {
+				return errors.New("incomplete: partitions without a leader that answers are not in these numbers")
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&topic, "topic", "", "only this topic")
@@ -52,7 +50,6 @@ func newStats(t *cli.Target) *cobra.Command {
 	return cmd
 }
 
-// clearScreen clears a terminal.
 const clearScreen = "\x1b[H\x1b[2J"
 
 // liveStats prints the statistics repeatedly. It continues if a broker does not answer for a
@@ -78,7 +75,7 @@ func liveStats(cmd *cobra.Command, t *cli.Target, topic, channel string, interva
 				fmt.Fprint(out, clearScreen)
 			}
 			fmt.Fprintln(out, time.Now().Format(time.DateTime))
-			if err := printStats(out, topics, rates(before, topics, interval)); err != nil {
+			if err := cli.Print(cmd, t, nil, func(w io.Writer) { printStats(w, topics, rates(before, topics, interval)) }); err != nil {
 				return err
 			}
 			before = topics
@@ -108,8 +105,7 @@ func rates(before, now []brokerTopic, interval time.Duration) map[string]float64
 }
 
 // printStats writes the table; rate may be nil.
-func printStats(out io.Writer, topics []brokerTopic, rate map[string]float64) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printStats(w io.Writer, topics []brokerTopic, rate map[string]float64) {
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tDEPTH\tIN FLIGHT\tDEFERRED\tREQUEUED\tTIMED OUT\tMESSAGES\tCLIENTS\tPUT/S\tBROKER")
 	for _, x := range topics {
 		perSecond := ""
@@ -120,20 +116,13 @@ func printStats(out io.Writer, topics []brokerTopic, rate map[string]float64) er
 			fmt.Fprintf(w, "%s\t\tunknown\t\t\t\t\tunknown\t\t\t%s\n", x.TopicName, x.Unknown)
 			continue
 		}
-		fmt.Fprintf(w, "%s%s\t\t%d\t\t\t\t\t%d\t\t%s\t%s\n", x.TopicName, pausedMark(x.Paused), x.Depth, x.MessageCount, perSecond, x.Broker)
+		fmt.Fprintf(w, "%s%s\t\t%d\t\t\t\t\t%d\t\t%s\t%s\n", x.TopicName, cli.Mark(x.Paused, " (paused)"), x.Depth, x.MessageCount, perSecond, x.Broker)
 		for _, c := range x.Channels {
-			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, pausedMark(c.Paused)+cli.Mark(c.Filter != "", fmt.Sprintf(" (filter: %d passed over)", c.FilteredCount)), c.Depth, c.InFlightCount,
+			marks := cli.Mark(c.Paused, " (paused)") + cli.Mark(c.Filter != "", fmt.Sprintf(" (filter: %d passed over)", c.FilteredCount))
+			fmt.Fprintf(w, "\t%s%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\t\n", c.ChannelName, marks, c.Depth, c.InFlightCount,
 				c.DeferredCount, c.RequeueCount, c.TimeoutCount, c.MessageCount, c.ClientCount)
 		}
 	}
-	return w.Flush()
-}
-
-func pausedMark(paused bool) string {
-	if paused {
-		return " (paused)"
-	}
-	return ""
 }
 
 func (x brokerTopic) key() string { return x.Broker + "/" + x.TopicName }
@@ -147,19 +136,11 @@ type brokerTopic struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// incomplete returns an error if the numbers of some partitions are unknown.
-func incomplete(topics []brokerTopic) error {
-	if !slices.ContainsFunc(topics, func(x brokerTopic) bool { return x.Unknown != "" }) {
-		return nil
-	}
-	return errors.New("incomplete: partitions without a leader that answers are not in these numbers")
-}
-
 // clusterStats queries every live broker: only leaders report a topic's queues. A topic has
 // one more entry for each leader that does not report.
 func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]brokerTopic, error) {
-	var v api.ClusterView
-	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+	v, err := t.Cluster(cmd.Context())
+	if err != nil {
 		return nil, err
 	}
 	var all []brokerTopic
@@ -170,17 +151,17 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 			silent[b.Name] = string(b.Name) + " is dead"
 			continue
 		}
-		var s struct {
-			Topics []api.TopicStats `json:"topics"`
-		}
-		if err := t.Get(cmd.Context(), t.Address(b), "/stats", q, &s); err != nil {
+		one := t.Client
+		one.Addresses = []string{t.Address(b)}
+		reported, err := brokerapi.List[api.TopicStats](cmd.Context(), &one, "/stats", q, "topics")
+		if err != nil {
 			if brokerapi.Status(err) != 0 {
 				return nil, fmt.Errorf("%s: %w", b.Name, err)
 			}
 			silent[b.Name] = fmt.Sprintf("%s: %v", b.Name, err)
 			continue
 		}
-		for _, x := range s.Topics {
+		for _, x := range reported {
 			all = append(all, brokerTopic{Broker: string(b.Name), TopicStats: x})
 		}
 	}
@@ -209,7 +190,7 @@ func unknownTopics(v api.ClusterView, silent map[ident.Node]string, only string)
 		}
 		for _, reason := range slices.Sorted(maps.Keys(led)) {
 			out = append(out, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
-				Unknown: fmt.Sprintf("%s (partitions: %d)", reason, led[reason])})
+				Unknown: fmt.Sprintf("%s (%s)", reason, cli.Count(led[reason], "partition"))})
 		}
 	}
 	return out

@@ -8,6 +8,12 @@ import (
 	"fmt"
 	"log"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -15,8 +21,11 @@ import (
 	nsq "github.com/nsqio/go-nsq"
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 )
 
 const (
@@ -25,11 +34,11 @@ const (
 	reconnectDelay = time.Second
 	// heartbeat is the time within which a broker that is alive answers.
 	heartbeat = time.Second
-	// lookEvery is the pause between two looks whether a broker is connected.
-	lookEvery = 250 * time.Millisecond
+	// checkEvery is the pause between two checks whether a broker is connected.
+	checkEvery = 250 * time.Millisecond
 )
 
-// silence is the time without an answer after which a broker counts as gone. Tests raise it.
+// silence is the time without an answer after which a broker counts as lost. Tests raise it.
 var silence = 5 * time.Second
 
 func newTail(t *cli.Target) *cobra.Command {
@@ -47,6 +56,7 @@ API, and continues without an answer. With -o json a line has the id, the attemp
 and the time as well. A message is finished when it is printed.`,
 		Example: `  nsqctl tail --topic records -n 10
   nsqctl sub --topic records --channel archive > archive.jsonl`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := tailable(cmd, t, lookupd, topic, channel); err != nil {
 				return err
@@ -69,24 +79,30 @@ and the time as well. A message is finished when it is printed.`,
 			p := &printer{out: bufio.NewWriter(cmd.OutOrStdout()), limit: count, most: cfg.MaxInFlight, want: consumer.ChangeMaxInFlight, done: make(chan struct{}), json: t.Output == "json"}
 			consumer.AddHandler(p)
 			consumer.SetLookupdHttpClient(t.HTTP)
-			safe := cli.Secured{Security: &t.Security, Out: cmd.ErrOrStderr()}
-			consumer.SetBehaviorDelegate(safe)
+			consumer.SetBehaviorDelegate(t.Security.TLSFilter(cmd.ErrOrStderr()))
 			if lookupd != "" {
 				err = consumer.ConnectToNSQLookupd(lookupd)
 			} else {
-				err = connectAny(cmd.Context(), consumer, t.TCP, safe)
+				err = connectAny(cmd.Context(), consumer, t)
 			}
 			if err != nil {
 				return err
 			}
-			for look := time.Tick(lookEvery); p.goesOn(cmd.Context(), look); {
+			for ended := false; !ended; {
 				if lookupd == "" && consumer.Stats().Connections == 0 {
-					_ = connectAny(cmd.Context(), consumer, t.TCP, safe) // until one answers
+					_ = connectAny(cmd.Context(), consumer, t) // until one answers
+				}
+				select {
+				case <-cmd.Context().Done():
+					ended = true
+				case <-p.done:
+					ended = true
+				case <-time.After(checkEvery):
 				}
 			}
 			consumer.Stop()
 			<-consumer.StopChan
-			return p.failure()
+			return p.err
 		},
 	}
 	f := cmd.Flags()
@@ -95,23 +111,22 @@ and the time as well. A message is finished when it is printed.`,
 	f.StringVar(&lookupd, "lookupd-http-address", "", "lookup API that lists the brokers, host:port or https://host:port; replaces --nsqd-tcp-address")
 	f.IntVarP(&count, "count", "n", 0, "stop after this number of messages; 0 = never")
 	f.IntVar(&inFlight, "max-in-flight", 200, "largest number of messages in flight")
-	_ = cmd.MarkFlagRequired("topic")
-	return cmd
+	return cli.Required(cmd, "topic")
 }
 
 // connectAny consumes from the first broker that answers. One is enough to receive all messages, and over one connection
-// those of a partition come in their order.
-func connectAny(ctx context.Context, c *nsq.Consumer, addresses []string, safe cli.Secured) error {
+// the messages of a partition arrive in order.
+func connectAny(ctx context.Context, c *nsq.Consumer, t *cli.Target) error {
 	var silent []error
-	for _, address := range addresses {
-		err := safe.Check(ctx, address)
+	for _, address := range t.TCP {
+		err := t.Security.CheckTLS(ctx, address)
 		if err == nil {
 			err = c.ConnectToNSQD(address)
 		}
 		if err == nil || errors.Is(err, nsq.ErrAlreadyConnected) {
 			return nil
 		}
-		if errors.Is(err, publisher.ErrNoTLS) {
+		if errors.Is(err, nsqclient.ErrNoTLS) {
 			return fmt.Errorf("%s: %w", address, err)
 		}
 		silent = append(silent, fmt.Errorf("%s: %w", address, err))
@@ -129,7 +144,7 @@ type printer struct {
 	want  func(int) // grants the brokers credit for that many more messages
 	done  chan struct{}
 	json  bool
-	err   error // of the output; nothing is printed any more
+	err   error // of the output: nothing more is printed; valid when the consumer has stopped
 }
 
 // tailed is a message as a line of JSON.
@@ -142,34 +157,19 @@ type tailed struct {
 	Bytes     []byte `json:"body_base64,omitempty"` // a body that is not UTF-8
 }
 
-// line returns what is printed of a message, without the end of the line.
-func (p *printer) line(m *nsq.Message) ([]byte, error) {
-	if !p.json {
-		return m.Body, nil
-	}
-	x := tailed{ID: string(m.ID[:]), Attempts: m.Attempts, Timestamp: m.Timestamp, Broker: m.NSQDAddress}
-	if utf8.Valid(m.Body) {
-		x.Body = string(m.Body)
-	} else {
-		x.Bytes = m.Body
-	}
-	return json.Marshal(x)
-}
-
 // HandleMessage prints one message. One that cannot be printed, and those beyond the limit, go back.
 func (p *printer) HandleMessage(m *nsq.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	printed := false
 	if p.err == nil && (p.limit == 0 || p.n < p.limit) {
 		p.err = p.print(m)
-	} else {
-		m.DisableAutoResponse()
-		m.RequeueWithoutBackoff(0)
-		return nil
+		if printed = p.err == nil; !printed {
+			p.want(0) // before the message goes back: it would come again
+			close(p.done)
+		}
 	}
-	if p.err != nil {
-		p.want(0) // before the message goes back: it would come again
-		close(p.done)
+	if !printed {
 		m.DisableAutoResponse()
 		m.RequeueWithoutBackoff(0)
 		return nil
@@ -184,31 +184,90 @@ func (p *printer) HandleMessage(m *nsq.Message) error {
 	return nil
 }
 
-// print writes the line of one message.
 func (p *printer) print(m *nsq.Message) error {
-	line, err := p.line(m)
-	if err != nil {
-		return err
+	line := m.Body
+	if p.json {
+		x := tailed{ID: string(m.ID[:]), Attempts: m.Attempts, Timestamp: m.Timestamp, Broker: m.NSQDAddress}
+		if utf8.Valid(m.Body) {
+			x.Body = string(m.Body)
+		} else {
+			x.Bytes = m.Body
+		}
+		var err error
+		if line, err = json.Marshal(x); err != nil {
+			return err
+		}
 	}
 	_, _ = p.out.Write(line)
-	_ = p.out.WriteByte('\n') // the writer keeps its first error
+	_ = p.out.WriteByte('\n') // the writer returns its first error from Flush
 	return p.out.Flush()
 }
 
-// goesOn waits for the next look. False: the limit is reached, or ctx has ended.
-func (p *printer) goesOn(ctx context.Context, look <-chan time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-p.done:
-		return false
-	case <-look:
-		return true
+const (
+	// lookups is how often a topic or a channel is looked up: it may just have been created at another broker.
+	lookups = 3
+	// lookupTimeout bounds one question. Without an answer tail continues.
+	lookupTimeout = 2 * time.Second
+)
+
+// tailable refuses a topic or a channel that does not exist: a subscription would create it. Without an answer of the
+// lookup API it refuses nothing.
+func tailable(cmd *cobra.Command, t *cli.Target, lookupd, topic, channel string) error {
+	ask := t.Client
+	ask.Addresses = lookupAddresses(cmd, t, lookupd)
+	if tls, is := strings.CutPrefix(lookupd, "https://"); is {
+		ask.TLS, ask.Addresses = true, []string{tls}
+	}
+	for try := 1; ; try++ {
+		missing := missingAt(cmd.Context(), &ask, topic, channel)
+		if missing == nil || try == lookups || cmd.Context().Err() != nil {
+			return missing
+		}
+		concurrency.Sleep(cmd.Context(), checkEvery)
 	}
 }
 
-func (p *printer) failure() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err
+// lookupAddresses are the HTTP addresses of the brokers of tail. If only the TCP address of a broker is given, its HTTP port
+// is the next one, as by default.
+func lookupAddresses(cmd *cobra.Command, t *cli.Target, lookupd string) []string {
+	switch {
+	case lookupd != "":
+		return []string{strings.TrimPrefix(lookupd, "http://")}
+	case cmd.Flags().Changed("nsqd-http-address") || !cmd.Flags().Changed("nsqd-tcp-address"):
+		return t.Addresses
+	}
+	var all []string
+	for _, address := range t.TCP {
+		host, text, err := net.SplitHostPort(address)
+		port, err2 := strconv.Atoi(text)
+		if err != nil || err2 != nil {
+			continue
+		}
+		if port++; t.TLS {
+			port++
+		}
+		all = append(all, net.JoinHostPort(host, strconv.Itoa(port)))
+	}
+	return all
+}
+
+// missingAt asks the lookup API. nil: both exist, or that is unknown.
+func missingAt(ctx context.Context, ask *brokerapi.Client, topic, channel string) error {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	if len(ask.Addresses) == 0 {
+		return nil
+	}
+	answer, err := ask.CallAny(ctx, http.MethodGet, "/lookup", url.Values{"topic": {topic}})
+	if brokerapi.Status(err) == http.StatusNotFound && strings.Contains(err.Error(), "TOPIC_NOT_FOUND") {
+		return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("there is no topic %q, and tail creates none: nsqctl topic list, nsqctl topic create", topic)}
+	}
+	var found struct{ Channels, Producers *[]any }
+	if err != nil || json.Unmarshal(answer, &found) != nil || found.Channels == nil || found.Producers == nil {
+		return nil
+	}
+	if channel == "" || strings.HasSuffix(channel, api.EphemeralSuffix) || slices.Contains(*found.Channels, any(channel)) {
+		return nil
+	}
+	return cli.ExitError{Code: cli.ExitNotFound, Err: fmt.Errorf("topic %s has no channel %q, and tail creates none: nsqctl channel list %s, nsqctl channel create %s %s", topic, channel, topic, topic, channel)}
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // topicsBroker answers every request like /topics, with its name.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -16,21 +14,21 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clustercmd"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 func newTopic(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "topic", Short: "create, change, describe, pause, empty, delete and undelete topics"}
-	cmd.AddCommand(newTopicCreate(t), newTopicSet(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t), newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
+	cmd.AddCommand(newTopicCreate(t), newTopicSet(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t),
+		newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
 	for _, verb := range []string{"pause", "unpause", "empty"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC",
 			Short:   verb + " a topic",
 			Example: "  nsqctl topic " + verb + " orders",
-			Args:    cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				_, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/"+verb, url.Values{"topic": args})
-				return err
+				return t.PostAny(cmd.Context(), "/topic/"+verb, url.Values{"topic": args}, nil)
 			},
 		})
 	}
@@ -42,7 +40,6 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 		Use:     "create TOPIC",
 		Short:   "create a topic and print its effective values; an error if it exists with others",
 		Example: `  nsqctl topic create orders --partitions 8 --replication-factor 3 --min-in-sync 2`,
-		Args:    cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
 	numbers := []string{"partitions", "replication-factor", "min-in-sync"}
@@ -52,16 +49,8 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	limits := topicLimits(f)
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := limits(url.Values{"topic": args})
-		for _, n := range append(numbers, "ordered") {
-			if f.Changed(n) {
-				q.Set(underscored(n), f.Lookup(n).Value.String())
-			}
-		}
-		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/topic/create", q); err != nil {
-			return err
-		}
-		return describeTopic(cmd, t, args[0])
+		q := cli.Given(cmd, limits(url.Values{"topic": args}), append(numbers, "ordered")...)
+		return changeTopic(cmd, t, "/topic/create", q)
 	}
 	return cmd
 }
@@ -74,20 +63,16 @@ func newTopicSet(t *cli.Target) *cobra.Command {
 change the rest: topic replication changes the numbers of replicas, topic partitions
 raises the number of partitions.`,
 		Example: `  nsqctl topic set orders --retention-time 24h --max-bytes 0`,
-		Args:    cobra.ExactArgs(1),
 	}
 	limits := topicLimits(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if _, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/set", limits(url.Values{"topic": args})); err != nil {
-			return err
-		}
-		return describeTopic(cmd, t, args[0])
+		return changeTopic(cmd, t, "/v1/topic/set", limits(url.Values{"topic": args}))
 	}
 	return cmd
 }
 
-// topicLimits defines the flags of a topic's limits and durability. The function that it returns adds those that are
-// given to a query.
+// topicLimits defines the flags of a topic's limits and durability. The returned function adds the given ones to a
+// query.
 func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
 	f.String("durability", "", "sync or replicated: the meaning of OK")
 	names := []string{"durability"}
@@ -98,7 +83,7 @@ func topicLimits(f *pflag.FlagSet) func(url.Values) url.Values {
 	return func(q url.Values) url.Values {
 		for _, name := range names {
 			if v, _ := f.GetString(name); v != "" {
-				q.Set(underscored(name), v)
+				q.Set(cli.Underscored(name), v)
 			}
 		}
 		return q
@@ -110,7 +95,6 @@ func newTopicDescribe(t *cli.Target) *cobra.Command {
 		Use:     "describe TOPIC",
 		Short:   "print leaders, replicas and ends of every partition",
 		Example: `  nsqctl topic describe orders`,
-		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
 	}
 }
@@ -126,24 +110,15 @@ first. KEPT is the size of one copy of the topic's logs, which each of its repli
 has on disk.`,
 		Example: `  nsqctl topic list -o json
   nsqctl topic list --sort disk -n 10      # which topics take the disk?`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sort != "" {
 				return listTopics(cmd, t, sort, limit)
 			}
-			var v struct {
-				Topics []string `json:"topics"`
-			}
-			if err := t.GetAny(cmd.Context(), "/topics", nil, &v); err != nil {
-				return err
-			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v.Topics)
-			}
-			for _, name := range v.Topics {
-				fmt.Fprintln(cmd.OutOrStdout(), name)
-			}
-			return nil
+			return cli.ShowList(cmd, t, "/topics", nil, "topics", func(w io.Writer, names []string) {
+				for _, name := range names {
+					fmt.Fprintln(w, name)
+				}
+			})
 		},
 	}
 	cmd.Flags().StringVar(&sort, "sort", "", "disk, rate, depth, lag or name: a table in this order")
@@ -151,41 +126,40 @@ has on disk.`,
 	return cmd
 }
 
-// underscored returns a flag's name in the spelling of the HTTP API.
-func underscored(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
-
-func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
-	var v api.ClusterView
-	if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+// changeTopic makes a change, and prints the topic as it is then.
+func changeTopic(cmd *cobra.Command, t *cli.Target, path string, q url.Values) error {
+	if err := t.PostAny(cmd.Context(), path, q, nil); err != nil {
 		return err
 	}
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		var channels struct {
-			Channels []api.ChannelView `json:"channels"`
-		}
-		if err := t.GetAny(cmd.Context(), "/v1/topic/channels", url.Values{"topic": {topic}}, &channels); err != nil {
-			return err
-		}
-		if t.Output == "json" {
-			return cli.PrintJSON(cmd.OutOrStdout(), struct {
-				api.TopicView
-				Channels []api.ChannelView `json:"channels"`
-			}{x, channels.Channels})
-		}
-		return printTopic(cmd.OutOrStdout(), v, x, channels.Channels, t.Wide)
+	return describeTopic(cmd, t, q.Get("topic"))
+}
+
+func describeTopic(cmd *cobra.Command, t *cli.Target, topic string) error {
+	v, x, there, err := t.Topic(cmd.Context(), topic)
+	if err != nil {
+		return err
 	}
-	return cli.NotFound("topic", topic)
+	if !there {
+		return cli.NotFound("topic", topic)
+	}
+	channels, err := t.Channels(cmd.Context(), topic)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		api.TopicView
+		Channels []api.ChannelView `json:"channels"`
+	}{x, channels}
+	return cli.Print(cmd, t, answer, func(w io.Writer) { _ = printTopic(w, v, x, channels, t.Wide) })
 }
 
 func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []api.ChannelView, wide bool) error {
-	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s%s%s%s\n",
-		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"),
-		cli.Mark(x.Dedupe == option.DedupeContent, fmt.Sprintf(", dedupe by content within %s", time.Duration(x.DedupeWindowMS)*time.Millisecond)),
-		cli.Mark(x.IdleMS > 0, fmt.Sprintf(", deleted when idle for %s", time.Duration(x.IdleMS)*time.Millisecond)),
-		cli.Mark(x.ChannelIdleMS > 0, fmt.Sprintf(", channels announced when idle for %s and deleted later", time.Duration(x.ChannelIdleMS)*time.Millisecond)))
+	fmt.Fprintf(out, "topic %s, id %s, replication factor %d, min in sync %d, durability %s%s",
+		x.Topic, x.ID, x.ReplicationFactor, x.MinInSync, cmp.Or(x.Durability, "of each broker"), cli.Mark(x.Ordered, ", ordered"))
+	for _, option := range x.Differing() {
+		fmt.Fprintf(out, ", %s", option)
+	}
+	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	clustercmd.PrintTopics(w, v, []api.TopicView{x}, wide)
 	if err := w.Flush(); err != nil || len(channels) == 0 {
@@ -196,4 +170,28 @@ func printTopic(out io.Writer, v api.ClusterView, x api.TopicView, channels []ap
 		fmt.Fprintf(w, "%s\t%v\t%v\t%s\n", c.Channel, c.Ordered, c.Paused, cmp.Or(api.Printable(c.Filter), "-"))
 	}
 	return w.Flush()
+}
+
+func lag(seconds float64) time.Duration {
+	return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
+}
+
+// listTopics prints the topics with their numbers, sorted.
+func listTopics(cmd *cobra.Command, t *cli.Target, sort string, limit int) error {
+	return cli.ShowConsole(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, func(w io.Writer, v console.Topics) {
+		size := func(n *float64) string {
+			if n == nil {
+				return "unknown"
+			}
+			return cli.Size(*n)
+		}
+		fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
+		for _, x := range v.Topics {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n",
+				x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
+		}
+		if rest := v.Matched - len(v.Topics); rest > 0 {
+			fmt.Fprintf(w, "and %d more: -n\n", rest)
+		}
+	})
 }

@@ -26,7 +26,7 @@ func TestIdleAfterOfATopic(t *testing.T) {
 	defer s.Close()
 	out, err := run(t, time.Minute, "topic", "create", "orders", "--idle-after", "720h", "--channel-idle-after", "24h", "--nsqd-http-address", strings.TrimPrefix(s.URL, "http://"))
 	require.NoError(t, err)
-	require.Contains(t, out, ", deleted when idle for 720h0m0s, channels announced when idle for 24h0m0s and deleted later")
+	require.Contains(t, out, ", idle_after=720h0m0s, channel_idle_after=24h0m0s")
 }
 
 // TestTrashCommands: the requests of topic delete, undelete, purge and trash, and the table.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // TestUnknownIsUnknown: numbers that only a dead leader has are not shown as 0, and not left out.
@@ -17,7 +17,7 @@ func TestUnknownIsUnknown(t *testing.T) {
 	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() api.ClusterView { return clitest.OneLess(true) })
 	out, err := run(t, time.Minute, "stats", at)
 	require.ErrorContains(t, err, "incomplete")
-	require.Regexp(t, `orders +unknown +unknown +n2 is dead \(partitions: 1\)`, out)
+	require.Regexp(t, `orders +unknown +unknown +n2 is dead \(1 partition\)`, out)
 	out, err = run(t, time.Minute, "cluster", "status", at)
 	require.NoError(t, err)
 	require.Regexp(t, `orders +0 +n2 \(dead\) .* unknown +unknown`, out)

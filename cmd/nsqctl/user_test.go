@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
@@ -31,7 +32,7 @@ func guardedBy(t *testing.T, dir string) (address string) {
 	require.NoError(t, err)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	store, users := metadata.NewMemory(), access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, First: first, FirstFile: file, Log: log})
+	store, users := metadatatest.NewMemory(), access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, First: first, FirstFile: file, Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { users.Watch(ctx, store) })

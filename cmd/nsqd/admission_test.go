@@ -19,16 +19,14 @@ func TestInvitationsThatAreNotNeeded(t *testing.T) {
 		"without TLS":              nil,
 		"for *.brokers.example is": append([]string{"--rpc-tls-name=*.brokers.example"}, files...),
 	} {
-		p := &process{}
-		var err error
-		p.o, _, err = settings(append([]string{"--node-name=n1", "--require-users"}, args...))
+		o, _, err := settings(append([]string{"--node-name=n1", "--require-users"}, args...))
 		require.NoError(t, err)
-		p.identity, p.names, err = loadPeerIdentity(p.o, nil)
-		require.NoError(t, err)
+		r := peers{}
+		require.NoError(t, r.load(o, nil))
 		if want == "" {
-			require.Empty(t, p.admitsAll())
+			require.Empty(t, r.admitsAll(o))
 		} else {
-			require.Contains(t, p.admitsAll(), want)
+			require.Contains(t, r.admitsAll(o), want)
 		}
 	}
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"time"
 
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/listen"
@@ -16,7 +14,10 @@ func checked(o config.Options, warnings []string) int {
 	if faults := fileFaults(o); len(faults) > 0 {
 		return faulty(faults)
 	}
-	for _, w := range append(warnings, certificateWarnings(o)...) {
+	if err := certificateFault(o.RPCTLSCert, reachable(o.RPCAddress, o.BroadcastAddress)); err != nil { // a start only logs it
+		warnings = append(warnings, fmt.Sprintf("other brokers will refuse this one's certificate: %v", err))
+	}
+	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "nsqd: warning:", redact.Text(w))
 	}
 	fmt.Println("the settings are valid")
@@ -31,8 +32,8 @@ func faulty(lines []string) int {
 	return exitUsage
 }
 
-// fileFaults returns the faults of the files in the settings that would prevent a start. It
-// creates and changes nothing.
+// fileFaults returns the faults of the files in the settings that would prevent a start. It creates and changes
+// nothing.
 func fileFaults(o config.Options) (faults []string) {
 	note := func(setting string, err error) {
 		if err != nil {
@@ -40,10 +41,10 @@ func fileFaults(o config.Options) (faults []string) {
 		}
 	}
 	if o.TLSCert != "" && o.TLSKey != "" {
-		_, err := listen.LoadTLS(clientTLS(o))
+		_, err := listen.LoadTLS(o.ClientTLS)
 		note("--tls-cert, --tls-key, --tls-root-ca-file", err)
 	} else {
-		_, err := clientTLS(o).Client()
+		_, err := listen.RequestTLS(o.ClientTLS)
 		note("--tls-root-ca-file", err)
 	}
 	_, _, err := loadPeerIdentity(o, nil)
@@ -60,38 +61,4 @@ func fileFaults(o config.Options) (faults []string) {
 	}
 	note("--data-path", dataPathFault(o.DataPath))
 	return faults
-}
-
-// dataPathFault returns why the data path cannot be used, as far as that shows without opening
-// it. A missing data path is created at the start.
-func dataPathFault(dir string) error {
-	if dir == "" {
-		dir = "."
-	}
-	st, err := os.Stat(dir)
-	switch {
-	case os.IsNotExist(err):
-		return nil
-	case err != nil:
-		return err
-	case !st.IsDir():
-		return fmt.Errorf("%s is no directory", dir)
-	}
-	return stockData(dir)
-}
-
-// certificateWarnings returns faults of the certificate that other brokers will refuse, and
-// that a start only logs.
-func certificateWarnings(o config.Options) []string {
-	if o.RPCTLSCert == "" {
-		return nil
-	}
-	host, _, err := net.SplitHostPort(reachable(o.RPCAddress, o.BroadcastAddress))
-	if err == nil {
-		err = judgeCertificate(o.RPCTLSCert, host, time.Now())
-	}
-	if err != nil {
-		return []string{fmt.Sprintf("other brokers will refuse this one's certificate: %v", err)}
-	}
-	return nil
 }

@@ -42,11 +42,11 @@ func consoleOfABroker(t *testing.T, b *broker) {
 	})
 	require.Len(t, channel.Connections, 1)
 	c := channel.Connections[0]
-	require.Equal(t, consumer.conn.LocalAddr().String(), c.Address)
-	require.EqualValues(t, 1, c.InFlight)
-	require.EqualValues(t, 1, c.Ready)
-	require.Zero(t, c.Finishes)
-	for _, at := range []int64{c.LastActivityMS, channel.Oldest.TimeMS} {
+	require.Equal(t, consumer.conn.LocalAddr().String(), c.RemoteAddress)
+	require.EqualValues(t, 1, c.InFlightCount)
+	require.EqualValues(t, 1, c.ReadyCount)
+	require.Zero(t, c.FinishCount)
+	for _, at := range []int64{c.LastActivity.UnixMilli(), channel.Oldest.TimeMS} {
 		require.GreaterOrEqual(t, at, before)
 		require.LessOrEqual(t, at, time.Now().UnixMilli())
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -13,30 +12,37 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
-// nameLinger is how much longer than its lease the registration of a dead broker may be
-// visible.
-const nameLinger = 2 * time.Second
+const (
+	// nameLinger is how much longer than its lease the registration of a dead broker may be visible.
+	nameLinger = 2 * time.Second
+	// nameTakenEvery is the pause between two reads of a registration that is about to end.
+	nameTakenEvery = 100 * time.Millisecond
+	// slowMetadata is the time of an answer from which on leases may have stood still.
+	slowMetadata = time.Second
+)
 
-// startEtcd starts the embedded member according to the life cycle of members. It returns when
-// its cluster has a leader and this member votes.
+// startEtcd starts the embedded member according to the life cycle of members. It returns when its cluster has a leader
+// and this member votes.
 func (p *process) startEtcd(ctx context.Context) (err error) {
-	p.standby.step("querying the other members of the metadata")
-	if p.etcd, err = etcd.Open(ctx, p.etcdOptions()); err != nil {
+	standby := p.clients.standby
+	standby.step("querying the other members of the metadata")
+	if p.meta.etcd, err = etcd.Open(ctx, p.etcdOptions()); err != nil {
 		return err
 	}
-	p.watch(p.etcd.Err())
+	p.watch(p.meta.etcd.Err())
 	p.countPeers()
-	p.standby.step("waiting for a majority of the metadata's members")
-	if err := p.etcd.Wait(ctx); err != nil {
+	standby.step("waiting for a majority of the metadata's members")
+	if err := p.meta.etcd.Wait(ctx); err != nil {
 		return err
 	}
-	p.standby.step("waiting to be made a voting member of the metadata")
-	if err := p.etcd.Promote(ctx); err != nil {
+	standby.step("waiting to be made a voting member of the metadata")
+	if err := p.meta.etcd.Promote(ctx); err != nil {
 		return err
 	}
-	if err := p.etcd.PublishAddress(ctx); err != nil { // two members that swapped addresses wait for each other's
+	if err := p.meta.etcd.PublishAddress(ctx); err != nil { // two members that swapped addresses wait for each other's
 		p.log.WithError(err).Warn("the other members still have an old address of this broker's embedded etcd")
 	}
 	return nil
@@ -44,19 +50,19 @@ func (p *process) startEtcd(ctx context.Context) (err error) {
 
 func (p *process) etcdOptions() etcd.Options {
 	return etcd.Options{
-		Name: p.o.NodeName, Dir: filepath.Join(p.dir, "etcd"),
+		Name: p.o.NodeName, Dir: filepath.Join(p.data.dir, "etcd"),
 		ClientAddress: p.o.EtcdClientAddress, PeerAddress: p.o.EtcdPeerAddress,
 		AdvertiseClientAddress: reachable(p.o.EtcdClientAddress, p.o.BroadcastAddress),
 		InitialCluster:         p.o.EtcdInitialCluster, ClusterToken: p.o.ClusterName,
-		Node: p.nodeFile, Absent: p.o.EtcdFoundWithout, NameTaken: p.nameTaken, Waiting: p.standby.sayIfLong,
+		Node: p.data.node, Absent: p.o.EtcdFoundWithout, NameTaken: p.nameTaken, Waiting: p.clients.standby.sayIfLong,
 		TLS:   etcd.TLS{Cert: p.o.RPCTLSCert, Key: p.o.RPCTLSKey, CA: p.o.RPCTLSCA},
-		Names: p.names, Connections: p.files.etcd,
+		Names: p.peers.names, Connections: p.files.etcd,
 		Heartbeat: p.o.EtcdHeartbeat(), Election: p.o.EtcdElectionTimeout, Log: p.log,
 	}
 }
 
-// nameTaken refuses to join a cluster in which a live broker has this one's name. The
-// registration of a dead broker ends with its lease.
+// nameTaken refuses to join a cluster in which a live broker has this one's name. The registration of a dead broker
+// ends with its lease.
 func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 	key := metadata.Keys{Cluster: p.o.ClusterName}.Live(ident.Node(p.o.NodeName))
 	for wait := (nameWait{most: p.o.SessionTTL + nameLinger}); ; {
@@ -71,22 +77,19 @@ func (p *process) nameTaken(ctx context.Context, c *clientv3.Client) error {
 		if wait.over(asked, time.Now(), r.Header.RaftTerm) {
 			return fmt.Errorf("%w: the cluster has a live broker %s: this broker needs a --node-name of its own", etcd.ErrOptions, p.o.NodeName)
 		}
-		if !concurrency.Sleep(ctx, nameTakenPoll) {
+		if !concurrency.Sleep(ctx, nameTakenEvery) {
 			return ctx.Err()
 		}
 	}
 }
 
-// nameWait measures for how long a registration has outlived its lease. Time under a new leader of the
-// metadata, which restarts all leases, or under a stalled one, which ends none, does not count.
+// nameWait measures for how long a registration has outlived its lease. Time under a new leader of the metadata, which
+// restarts all leases, or under a stalled one, which ends none, does not count.
 type nameWait struct {
 	most  time.Duration
 	term  uint64
 	since time.Time
 }
-
-// slowMetadata is the time of an answer from which on leases may have stood still.
-const slowMetadata = time.Second
 
 // over takes an answer with the registration, and reports whether its broker lives.
 func (w *nameWait) over(asked, answered time.Time, term uint64) bool {
@@ -96,18 +99,39 @@ func (w *nameWait) over(asked, answered time.Time, term uint64) bool {
 	return answered.Sub(w.since) > w.most
 }
 
-// nameTakenPoll is the pause between two reads of a registration that is about to end.
-const nameTakenPoll = 100 * time.Millisecond
+// members changes the members of the embedded etcd, which have the names of their brokers.
+type members struct{ etcd *etcd.Server }
 
-// reachable returns the address at which others reach a listener: the advertised host, if it
-// listens on all interfaces.
-func reachable(address, host string) string {
-	h, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
+// Remove implements metadata.Members.
+func (m members) Remove(ctx context.Context, n ident.Node) error {
+	return m.etcd.RemoveMember(ctx, string(n))
+}
+
+// NotifyDeath implements metadata.Members.
+func (m members) NotifyDeath(ctx context.Context, n ident.Node) error {
+	return m.etcd.NotifyDeath(ctx, string(n))
+}
+
+// members returns nil with an external etcd, whose members are not Lockstep's to change.
+func (p *process) members() metadata.Members {
+	if p.meta.etcd == nil {
+		return nil
 	}
-	if ip := net.ParseIP(h); h != "" && (ip == nil || !ip.IsUnspecified()) {
-		return address
+	return members{p.meta.etcd}
+}
+
+// countPeers shows the connections at the ports of the embedded etcd as metrics.
+func (p *process) countPeers() {
+	for i, port := range []string{"client", "peer"} {
+		counts := func() peertls.Counts {
+			clients, peers := p.meta.etcd.Connections()
+			return []peertls.Counts{clients, peers}[i]
+		}
+		p.metrics.Gauge("etcd_"+port+"_connections", func() float64 { return float64(counts().Admitted) })
+		p.metrics.Gauge("etcd_"+port+"_handshakes", func() float64 { return float64(counts().Waiting) })
+		p.metrics.Counter("etcd_"+port+"_refused_connections_total", func() float64 {
+			c := counts()
+			return float64(c.Displaced + c.Refused)
+		})
 	}
-	return net.JoinHostPort(host, port)
 }

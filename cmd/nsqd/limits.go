@@ -6,12 +6,11 @@ import (
 )
 
 const (
-	// spareSeats are the seats of probes at the HTTP ports: connections above the limits.
-	spareSeats = 32
-	// maxFarewells bounds the refused TCP clients that still read the reason.
-	maxFarewells = 16
-	// addressShare is the part of all connections that one address, or one user, may have: the
-	// others are for others.
+	// spareConnections is the number of HTTP connections above the limits that probes may use.
+	spareConnections = 32
+	// maxRefusals bounds the refused TCP clients that are still sent the reason.
+	maxRefusals = 16
+	// addressShare is the part of all connections that one address, or one user, may have.
 	addressShare = 0.9
 	// waitingShare is the part of all connections that may wait for their login, at least manyLogins of them if that is
 	// not more than a half: so many clients may connect at the same moment, after a restart.
@@ -27,12 +26,11 @@ type clientLimits struct {
 	tcpWaiting, httpWaiting     int // before their login
 }
 
-// limitClients divides the files for clients. A limit in the settings that is above what the
-// files leave is that.
+// limitClients divides the files for clients. Limits in the settings can only lower what the files leave.
 func limitClients(f files, o config.Options) clientLimits {
 	l := clientLimits{tcp: least(f.tcp, o.MaxConnections)}
-	l.spare = min(spareSeats, f.http/4)
-	l.farewells = min(maxFarewells, f.http/8)
+	l.spare = min(spareConnections, f.http/4)
+	l.farewells = min(maxRefusals, f.http/8)
 	l.http = least(f.http-l.spare-l.farewells, o.MaxHTTPConnections)
 	l.tcpPerAddress = share(l.tcp, o.MaxConnectionsPerAddress)
 	l.httpPerAddress = share(l.http, o.MaxConnectionsPerAddress)
@@ -68,7 +66,7 @@ func waiting(all int) int {
 	return max(1, all/waitingShare, min(manyLogins, all/2))
 }
 
-// newMemory makes the budget for what clients make the broker hold: one body always fits.
+// newMemory returns the budget of --max-client-memory: one body always fits.
 func newMemory(o config.Options) *limits.Budget {
 	return limits.New(max(o.MaxClientMemory, o.MaxBodySize, o.MaxMsgSize))
 }

@@ -246,7 +246,7 @@ func TestTheTableOfLimits(t *testing.T) {
 	for _, name := range metrics.Refusals() {
 		require.True(t, counted[name], "the table has no row with the metric %s", name)
 	}
-	for _, key := range config.Keys() {
+	for key := range settingTags() {
 		if slices.Contains([]string{"max_connections", "max_http_connections", "max_connections_per_address", "max_connections_per_user", "login_timeout", "max_client_memory"}, key) {
 			require.True(t, flags[strings.ReplaceAll(key, "_", "-")], "the table has no row with the setting %s", key)
 		}

@@ -74,7 +74,7 @@ type lineFormat struct{ prefix string }
 // Format implements logrus.Formatter.
 func (f lineFormat) Format(e *logrus.Entry) ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s%s %s: %s", f.prefix, e.Time.Format(timeLayout), levelName(e.Level), api.Printable(strings.TrimRight(e.Message, "\n")))
+	fmt.Fprintf(&b, "%s%s %s: %s", f.prefix, e.Time.Format(timeLayout), strings.ToUpper(e.Level.String()), api.Printable(strings.TrimRight(e.Message, "\n")))
 	keys := slices.SortedFunc(maps.Keys(e.Data), cmp.Compare[string])
 	for i, k := range keys {
 		if i == 0 {
@@ -109,10 +109,6 @@ func (f jsonFormat) Format(e *logrus.Entry) ([]byte, error) {
 	line := *e
 	line.Data = fields
 	return f.to.Format(&line)
-}
-
-func levelName(l logrus.Level) string {
-	return strings.ToUpper(l.String())
 }
 
 func quoted(v any) any {

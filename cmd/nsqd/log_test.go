@@ -16,13 +16,13 @@ import (
 )
 
 // TestMetricsAndLog: every line of --log-format=json is an object with the fields that each line has;
-// clients leave a trail, and neither secrets nor bodies do. --metrics-max-partitions bounds the
+// clients leave a trail, and neither secrets nor bodies do. --metrics-max-series bounds the
 // series.
 func TestMetricsAndLog(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)
 	b.env = []string{"NSQD_CLUSTER_TOKEN=very-secret-token-of-the-cluster"}
-	b.run("--log-format=json", "--log-level=debug", "--metrics-max-partitions=1", "--partitions=3", "--log-slow=1ns")
+	b.run("--log-format=json", "--log-level=debug", "--metrics-max-series=10", "--partitions=3", "--log-slow=1ns")
 	b.ready()
 	c := b.dial()
 	c.put("orders", "a private body")

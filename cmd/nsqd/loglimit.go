@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// maxLines is how many lines of one message a second has. Lines differ in their fields, and in
-	// the numbers of their texts; the message is the rest.
+	// maxLines is how many lines of one message a second has. Lines differ in their fields, and in the numbers of their
+	// texts; the message is the rest.
 	maxLines = 20
-	// maxStrangers is how many lines a second all clients together cause that have not logged in.
-	maxStrangers = 5
-	// ofStrangers is their message, where it is counted.
-	ofStrangers = "lines of clients that have not logged in"
-	// maxMessages bounds the messages that are told apart in a second; the others count together.
+	// maxLinesBeforeLogin is how many lines a second all clients that have not logged in cause together.
+	maxLinesBeforeLogin = 5
+	// linesBeforeLogin is the message under which they are counted.
+	linesBeforeLogin = "lines of clients that have not logged in"
+	// maxMessages bounds the messages that are counted apart in a second; the others count together.
 	maxMessages = 500
 )
 
-// limitedFormat leaves lines out that repeat a message too often: a stranger can trigger some, and
-// must not fill the disk with them. The count of the lines that were left out follows with the
-// first line of a later second. Audit lines, which have a limit of their own, and debug lines are
-// never left out.
+// limitedFormat leaves out lines that repeat a message too often: any client can cause some, and must not fill the disk
+// with them. The count of the lines that were left out follows with the first line of a later second. Audit lines,
+// which have a limit of their own, and debug lines are never left out.
 type limitedFormat struct {
 	inner logrus.Formatter
 	now   func() time.Time
@@ -53,7 +52,7 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 	}
 	message, most := messageOf(e), maxLines
 	if e.Data[api.LogStranger] != nil {
-		message, most = ofStrangers, maxStrangers
+		message, most = linesBeforeLogin, maxLinesBeforeLogin
 	}
 	summary, kept := f.count(message, most)
 	var b bytes.Buffer
@@ -77,8 +76,8 @@ func (f *limitedFormat) Format(e *logrus.Entry) ([]byte, error) {
 	return []byte(redact.Text(b.String())), nil
 }
 
-// count counts a line, and reports whether it is kept. The summary has the lines that were left
-// out in an earlier second.
+// count counts a line, and reports whether it is kept. The summary has the lines that were left out in an earlier
+// second.
 func (f *limitedFormat) count(message string, most int) (summary map[string]int, kept bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

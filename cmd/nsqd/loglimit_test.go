@@ -29,11 +29,11 @@ func TestStrangersShareTheirLines(t *testing.T) {
 			log.Info("a client is there")
 		}
 	}
-	require.Equal(t, maxStrangers, strings.Count(out.String(), "is refused"))
+	require.Equal(t, maxLinesBeforeLogin, strings.Count(out.String(), "is refused"))
 	require.Equal(t, 10, strings.Count(out.String(), "a client"))
 	now = now.Add(time.Second)
 	log.Info("later")
-	require.Contains(t, out.String(), fmt.Sprintf(`lines=%d message=%q`, 1000-maxStrangers, ofStrangers))
+	require.Contains(t, out.String(), fmt.Sprintf(`lines=%d message=%q`, 1000-maxLinesBeforeLogin, linesBeforeLogin))
 }
 
 // TestNoLineHasAPassword: whatever part of the broker writes it.

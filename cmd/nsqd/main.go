@@ -1,8 +1,8 @@
-// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol, a replicated log, and
-// metadata in an embedded or external etcd.
+// Command nsqd is a broker of a Lockstep cluster: the NSQ protocol, a replicated log, and metadata in an embedded or
+// external etcd.
 //
-// Exit codes: 0 stopped on request; 1 could not start, or had to stop, with the reason in the
-// log; 2 wrong command line, or --check-config found a fault.
+// Exit codes: 0 stopped on request; 1 could not start, or had to stop, with the reason in the log; 2 wrong command
+// line, or --check-config found a fault.
 package main
 
 import (
@@ -15,22 +15,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 	"github.com/sirupsen/logrus"
 )
 
 const (
-	// leaveTimeout bounds the removal of a decommissioned broker's member, to which the other
-	// members of the embedded etcd have to agree.
-	leaveTimeout = 8 * time.Second
-	// transferTimeout and drainTimeout bound a planned stop.
-	transferTimeout = 5 * time.Second
-	drainTimeout    = 5 * time.Second
-	// holdingEvery is how often a process checks that its data path still exists.
-	holdingEvery = time.Second
-	// secondSignalAfter is the least time between two signals: a signal that is sent to a
-	// process and to its group arrives twice.
+	// secondSignalAfter is the least time between two signals: a signal that is sent to a process and to its group
+	// arrives twice.
 	secondSignalAfter = time.Second
 	// exitUsage is the exit code of a wrong command line.
 	exitUsage = 2
@@ -41,6 +35,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run is the life of the process; every step is undone in reverse order.
 func run(args []string) int {
 	// 1. Settings.
+	build := api.ReadBuild().Describe(metadata.Level)
 	o, warnings, err := settings(args)
 	switch {
 	case errors.Is(err, config.ErrHelp):
@@ -48,7 +43,7 @@ func run(args []string) int {
 	case err != nil:
 		return refuse(err)
 	case o.Version:
-		fmt.Println(versionLines())
+		fmt.Printf("%s\nnsqd v%s (the release of NSQ whose protocol and HTTP API it implements)\n", build, api.Version) // a stock nsqd has the second line
 		return 0
 	case o.CheckConfig:
 		return checked(o, warnings)
@@ -61,7 +56,7 @@ func run(args []string) int {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	log.Info(startLine(o))
+	log.Infof("%s, speaks NSQ %s, durability %s", build, api.Version, o.Durability)
 	logSettings(log, o)
 
 	// 2. Signals: the first one stops the broker as planned, the second at once; SIGHUP
@@ -72,12 +67,14 @@ func run(args []string) int {
 	signal.Notify(reload, syscall.SIGHUP)
 
 	// 3. Start, serve, stop.
-	p := &process{o: o, log: log, args: args, files: divideFiles(fileLimit())}
+	ctx, fail := context.WithCancelCause(ctx)
+	p := newProcess(o, args, log, fail)
 	err = p.start(ctx, reload)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = p.wait(ctx)
-	} else if ctx.Err() != nil {
-		err = nil // a signal stopped the broker before its start was complete
+	case ctx.Err() != nil: // a signal, or a part that failed, has ended the start
+		err = faultOf(ctx)
 	}
 	exitOnSecondSignal(log)
 	p.stop()
@@ -110,8 +107,8 @@ func refuse(err error) int {
 	return code
 }
 
-// exitOnSecondSignal ends the process at once at a second signal, unless it is only a
-// duplicate of the first. The goroutine ends with the process.
+// exitOnSecondSignal ends the process at once at a second signal, unless it is only a duplicate of the first. The
+// goroutine ends with the process.
 func exitOnSecondSignal(log logrus.FieldLogger) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)

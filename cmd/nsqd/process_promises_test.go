@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -24,9 +26,12 @@ func TestPromiseSingleBrokerStartsFast(t *testing.T) {
 // TestPromiseSecondSignalExitsAtOnce: it does not wait for a pending request.
 func TestPromiseSecondSignalExitsAtOnce(t *testing.T) {
 	b := start(t)
-	c := b.dial()
-	c.send("PUB orders\n") // a pending request delays the first stop
-	b.signal(syscall.SIGINT)
+	conn, err := net.Dial("tcp", b.address(1))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST /pub?topic=orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na")
+	require.NoError(t, err)
+	b.signal(syscall.SIGINT) // the pending request delays the first stop
 	time.Sleep(secondSignalAfter + 100*time.Millisecond)
 	b.signal(syscall.SIGINT)
 	began := time.Now()

@@ -17,9 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/config"
 )
 
 func TestStopKeepsEverything(t *testing.T) {
@@ -138,17 +136,17 @@ func TestEachPartOfTheDataPathIsHeld(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	for _, name := range []string{"", "journal", "nsqd.lock", "topics", "etcd"} {
-		p := &process{log: log, o: config.Options{DataPath: filepath.Join(t.TempDir(), "data")}, etcd: &etcd.Server{}}
-		require.NoError(t, p.lockDataPath())
+		var d dataPath
+		require.NoError(t, d.lock(filepath.Join(t.TempDir(), "data")))
 		for _, part := range []string{"journal", "topics", "etcd"} {
-			require.NoError(t, os.Mkdir(filepath.Join(p.dir, part), 0o700))
+			require.NoError(t, os.Mkdir(filepath.Join(d.dir, part), 0o700))
 		}
-		require.NoError(t, p.hold())
-		require.NoError(t, p.checkDataPath())
-		taken := filepath.Join(p.dir, name)
+		require.NoError(t, d.hold(true))
+		require.NoError(t, d.check(log))
+		taken := filepath.Join(d.dir, name)
 		require.NoError(t, os.Rename(taken, taken+".old"))
-		require.ErrorContains(t, p.checkDataPath(), "the data path was removed", name)
-		require.NoError(t, p.lock.Unlock())
+		require.ErrorContains(t, d.check(log), "the data path was removed", name)
+		require.NoError(t, d.locked.Unlock())
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// report starts the goroutines that report the broker's state: to external nsqlookupds
-// whenever leaderships move, and to statsd. They end with quiet.
+// report starts the goroutines that report the broker's state: to the console's history, to external nsqlookupds
+// whenever leaderships move, and to statsd.
 func (p *process) report() {
-	ctx, quiet := context.WithCancel(context.Background())
-	p.quiet = quiet
+	ctx, cancel := context.WithCancel(context.Background())
+	p.endReports = cancel
 	p.measure()
-	p.reports.Go(func() { p.console.Keep(ctx) })
-	p.reports.Go(func() {
+	p.reporters.Go(func() { p.clients.console.Keep(ctx) })
+	p.reporters.Go(func() {
 		for {
 			select {
 			case <-p.broker.Changed():
@@ -33,28 +33,17 @@ func (p *process) report() {
 	if p.o.StatsdAddress == "" {
 		return
 	}
-	pusher := statsd.New(p.statsdOptions(), p.broker.Stats(), heap)
-	p.reports.Go(func() { pusher.Run(ctx) })
-}
-
-func (p *process) statsdOptions() statsd.Options {
-	return statsd.Options{
-		Address: p.o.StatsdAddress, Prefix: p.o.StatsdPrefix, Interval: p.o.StatsdInterval,
-		Host:       net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort)),
-		PacketSize: p.o.StatsdUDPPacketSize, MemStats: p.o.StatsdMemStats,
-		ExcludeEphemeral: p.o.StatsdExcludeEphemeral, Log: p.log,
-	}
+	host := net.JoinHostPort(p.node.BroadcastAddress, fmt.Sprint(p.node.HTTPPort))
+	pusher := statsd.New(p.o.Statsd, host, p.broker.Stats, heap, p.log)
+	p.reporters.Go(func() { pusher.Run(ctx) })
 }
 
 // heap returns the figures of the process's memory with the names of stock nsqd.
 func heap() ([]statsd.Gauge, uint64) {
 	m := httpapi.ReadMemory()
-	return []statsd.Gauge{
-		{Name: "heap_objects", Value: m.HeapObjects}, {Name: "heap_idle_bytes", Value: m.HeapIdleBytes},
-		{Name: "heap_in_use_bytes", Value: m.HeapInUseBytes}, {Name: "heap_released_bytes", Value: m.HeapReleasedBytes},
-		{Name: "gc_pause_usec_100", Value: m.GCPauseUsec100}, {Name: "gc_pause_usec_99", Value: m.GCPauseUsec99},
-		{Name: "gc_pause_usec_95", Value: m.GCPauseUsec95}, {Name: "next_gc_bytes", Value: m.NextGCBytes},
-	}, uint64(m.GCTotalRuns)
+	var gauges []statsd.Gauge
+	m.Each(func(name string, value uint64) { gauges = append(gauges, statsd.Gauge{Name: name, Value: value}) })
+	return gauges, uint64(m.GCTotalRuns)
 }
 
 // liveConfig implements /config/:opt.
@@ -64,8 +53,7 @@ type liveConfig struct {
 	lookup *lookup.Registrar
 }
 
-// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions
-// are numbers.
+// Get returns an option by its name in the file, in NSQ's form: levels, policies and versions are numbers.
 func (c *liveConfig) Get(name string) (any, bool) {
 	switch name {
 	case "log_level":

@@ -52,7 +52,7 @@ data_path = "`+stock+`"
 	// Faults of the files alone.
 	code, _, stderr = refused(t, "--check-config", "--data-path="+file, "--tls-root-ca-file="+file)
 	require.Equal(t, 2, code)
-	require.Contains(t, stderr, "is no directory")
+	require.Contains(t, stderr, "is not a directory")
 	require.Contains(t, stderr, "--tls-root-ca-file")
 
 	// Without --check-config invalid settings end with 1.

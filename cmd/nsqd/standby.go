@@ -26,11 +26,10 @@ const (
 	maxReasons = 100
 )
 
-// standby stands in for a broker that reads its disk, or waits for its metadata or for other
-// members. Commands and requests of clients wait in it, as puts do, for at most hold; then they
-// are answered definitely, with the reason. Probes do not wait. From serve on it passes all
-// requests to the broker, also those of earlier connections. It owns the reason, and logs it when
-// it changes.
+// standby replaces a broker that reads its disk, or waits for its metadata or for other members. Commands and requests
+// of clients wait in it, as puts do, for at most hold; then they are answered definitely, with the reason. Probes do
+// not wait. From serve on it passes all requests to the broker, also those of earlier connections. It owns the reason,
+// and logs it when it changes.
 type standby struct {
 	log     logrus.FieldLogger
 	metrics *metrics.Recorder
@@ -70,12 +69,12 @@ func (s *standby) serve(b backends) {
 	s.end()
 }
 
-// end ends all waits: a process that stops does not serve any more.
+// end ends all waits: a process that stops no longer serves.
 func (s *standby) end() { s.once.Do(func() { close(s.over) }) }
 
 // await is the one wait for the start of the broker: of every command and request of a client. It ends when the broker
-// serves, at the latest hold after the request arrived, and reports whether the broker serves. The caller has not
-// read the body of the request, so a request that waits has no memory but its connection's.
+// serves, at the latest hold after the request arrived, and reports whether the broker serves. The caller has not read
+// the body of the request, so a request that waits has no memory but its connection's.
 func (s *standby) await(ctx context.Context, arrived time.Time) bool {
 	if s.broker.Load() != nil {
 		return true
@@ -97,8 +96,7 @@ func (s *standby) step(what string) {
 	s.mu.why = redact.Text(what)
 }
 
-// say records the reason of the wait. It logs the reason when it changes, and every
-// repeatEvery.
+// say records the reason of the wait. It logs the reason when it changes, and every repeatEvery.
 func (s *standby) say(why string) {
 	why = redact.Text(why)
 	s.mu.Lock()

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -72,7 +73,7 @@ type starting struct {
 	tcp     *tcp.Handler
 	http    http.Handler
 	users   *access.Registry
-	store   *metadata.Memory
+	store   *metadatatest.Memory
 	ctx     context.Context
 	waits   *sync.WaitGroup
 }
@@ -87,7 +88,7 @@ func inStart(t *testing.T, test func(*starting)) {
 		log.SetOutput(io.Discard)
 		ctx, cancel := context.WithCancel(t.Context())
 		x := &starting{
-			t: t, s: newStandby(log, nil, startHold), cluster: edgetest.New(), store: metadata.NewMemory(), ctx: ctx, waits: &sync.WaitGroup{},
+			t: t, s: newStandby(log, nil, startHold), cluster: edgetest.New(), store: metadatatest.NewMemory(), ctx: ctx, waits: &sync.WaitGroup{},
 			users: access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: log}),
 		}
 		x.s.step("it waits")

@@ -14,8 +14,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
 )
 
-// startBroker starts the coordinator. If the metadata fails before the broker is registered,
-// it waits and starts again.
+// checkMetadataEvery is the pause between checks of the metadata while the broker starts.
+const checkMetadataEvery = 2 * time.Second
+
+// startBroker starts the coordinator. If the metadata fails before the broker is registered, it waits and starts again.
 func (p *process) startBroker(ctx context.Context) error {
 	if err := p.trace(); err != nil {
 		return err
@@ -26,19 +28,18 @@ func (p *process) startBroker(ctx context.Context) error {
 	}
 	p.node = options.Node
 	p.lookup = lookup.New(p.lookupOptions(), nil) // without addresses: the broker does not serve yet
-	options.KnownChannels = p.lookupdChannels
 	for {
-		if err := p.awaitMeta(ctx); err != nil {
+		if err := p.awaitMetadata(ctx); err != nil {
 			return err
 		}
-		port, err := reuse(p.peers)
+		port, err := reuse(p.peers.port)
 		if err != nil {
 			return err
 		}
 		options.Listen = port
-		watched := p.watchMeta(ctx)
+		endExplaining := p.explainStart(ctx)
 		p.broker, err = coordinator.Start(ctx, options)
-		watched()
+		endExplaining()
 		switch {
 		case err == nil:
 			port.given.Store(true)
@@ -46,40 +47,36 @@ func (p *process) startBroker(ctx context.Context) error {
 		case ctx.Err() != nil, !errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
 			return fmt.Errorf("start the broker: %w", err)
 		}
-		p.standby.say("the metadata failed before this broker was registered; registering again: " + withoutOwnPorts(err))
-		concurrency.Sleep(ctx, askMetaEvery)
+		p.clients.standby.say("the metadata failed before this broker was registered; registering again: " + withoutOwnPorts(err))
+		concurrency.Sleep(ctx, retryMetadataEvery)
 	}
 }
 
-// watchMeta reports why a start takes long, until the returned function is called: the broker
-// reads its disk, or the metadata does not answer.
-func (p *process) watchMeta(ctx context.Context) (end func()) {
+// explainStart reports why a start takes long, until the returned function is called: the broker reads its disk, or the
+// metadata does not answer.
+func (p *process) explainStart(ctx context.Context) (end func()) {
 	const reading = "opening the store, and registering with the cluster"
-	p.standby.step(reading)
+	p.clients.standby.step(reading)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { // ends with the start of the broker
 		defer close(done)
-		for concurrency.Sleep(ctx, watchMetaEvery) {
-			switch err := p.askMeta(ctx); {
+		for concurrency.Sleep(ctx, checkMetadataEvery) {
+			switch err := p.askMetadata(ctx); {
 			case ctx.Err() != nil:
 			case err != nil:
-				p.standby.say(p.metaMissing(ctx, err))
+				p.clients.standby.say(p.whyNoMetadata(ctx, err))
 			default:
-				p.standby.step(reading)
+				p.clients.standby.step(reading)
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// watchMetaEvery is the pause between checks during a start.
-const watchMetaEvery = 2 * time.Second
-
-// reusablePort is the port for other brokers as a coordinator uses it. If the coordinator
-// cannot start, Close only ends its use, and the next one gets the same port, which no other
-// process can bind in between. A started coordinator closes the port itself: a closed port is
-// how other brokers notice the death.
+// reusablePort is the port for other brokers as a coordinator uses it. If the coordinator cannot start, Close only ends
+// its use, and the next one gets the same port, which no other process can bind in between. A started coordinator
+// closes the port itself: a closed port is how other brokers notice the death.
 type reusablePort struct {
 	*net.TCPListener
 	given, closed atomic.Bool

@@ -31,7 +31,7 @@ func TestTimesOfTheEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	o, _, err := settings([]string{"--insecure-clients", "--insecure-http", "--etcd-election-timeout=3s"})
 	require.NoError(t, err)
-	etcd := (&process{o: o, standby: newStandby(logrus.New(), nil, 0)}).etcdOptions()
+	etcd := (&process{o: o, clients: clients{standby: newStandby(logrus.New(), nil, 0)}}).etcdOptions()
 	require.Equal(t, []time.Duration{300 * time.Millisecond, 3 * time.Second}, []time.Duration{etcd.Heartbeat, etcd.Election})
 	b := prepare(t)
 	b.run("--etcd-election-timeout=3s")

@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
@@ -227,14 +228,14 @@ func TestBrokersThatJoinAreAllowed(t *testing.T) {
 	p := &process{log: log, args: []string{"--node-name=n1", "--insecure-clients", "--insecure-http", "--config=" + file, "--etcd-initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2"}}
 	o, _, err := settings(p.args)
 	require.NoError(t, err)
-	_, p.names, err = loadPeerIdentity(o, log)
+	_, p.peers.names, err = loadPeerIdentity(o, log)
 	require.NoError(t, err)
 	n4, err := tls.LoadX509KeyPair(ca.File("n4.pem"), ca.File("n4.key"))
 	require.NoError(t, err)
-	require.ErrorContains(t, p.names.CheckAny(n4.Leaf), `["n1" "n2"]`)
+	require.ErrorContains(t, p.peers.names.CheckAny(n4.Leaf), `["n1" "n2"]`)
 	require.NoError(t, os.WriteFile(file, []byte(`rpc_tls_allow = ["n4"]`), 0o600))
 	p.reload()
-	require.NoError(t, p.names.CheckAny(n4.Leaf))
+	require.NoError(t, p.peers.names.CheckAny(n4.Leaf))
 }
 
 // lookup returns the address of a lookup port that the system chose.
@@ -252,22 +253,22 @@ func TestCertificateWithoutItsKey(t *testing.T) {
 	authority.Issue("client")
 	authority.Issue("rpc")
 	authority.Issue("other")
-	p := &process{}
-	p.o.TLSCert, p.o.TLSKey = authority.File("client.pem"), authority.File("client.key")
-	p.o.RPCTLSCert, p.o.RPCTLSKey = authority.File("rpc.pem"), authority.File("rpc.key")
-	ends, faults := p.certificates()
+	var o config.Options
+	o.TLSCert, o.TLSKey = authority.File("client.pem"), authority.File("client.key")
+	o.RPCTLSCert, o.RPCTLSKey = authority.File("rpc.pem"), authority.File("rpc.key")
+	ends, faults := certificates(o)
 	require.Len(t, ends, 2)
 	require.Empty(t, faults)
-	require.NoError(t, os.Remove(p.o.RPCTLSKey))
-	p.o.TLSKey = authority.File("other.key")
-	ends, faults = p.certificates()
+	require.NoError(t, os.Remove(o.RPCTLSKey))
+	o.TLSKey = authority.File("other.key")
+	ends, faults = certificates(o)
 	require.Len(t, ends, 2)
 	require.Equal(t, map[string]string{
 		"rpc":    "its private key is missing: the file of --rpc-tls-key cannot be read",
 		"client": "the files of --tls-cert and --tls-key do not belong together",
 	}, faults)
-	require.NoError(t, os.Remove(p.o.RPCTLSCert))
-	ends, faults = p.certificates()
+	require.NoError(t, os.Remove(o.RPCTLSCert))
+	ends, faults = certificates(o)
 	require.Len(t, ends, 1)
 	require.Equal(t, "the file of --rpc-tls-cert cannot be read", faults["rpc"])
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
 
 // threeBrokers prepares a cluster with embedded etcd; run starts one of them.
@@ -283,18 +284,19 @@ func TestMetadataGoesAwayDuringTheStart(t *testing.T) {
 
 // TestFaultsThatEndTheProcess: the first fault counts, also during the start.
 func TestFaultsThatEndTheProcess(t *testing.T) {
-	p := &process{ended: newFault(), quit: make(chan struct{})}
+	ctx, fail := context.WithCancelCause(t.Context())
+	p := newProcess(config.Options{}, nil, nil, fail)
 	first, second := errors.New("first"), errors.New("second")
 	faults := make(chan error, 1)
 	p.watch(faults)
-	require.NoError(t, p.ended.cause())
+	require.NoError(t, faultOf(ctx))
 	faults <- first
-	<-p.ended.done()
-	p.ended.set(second)
-	require.Equal(t, first, p.ended.cause())
+	<-ctx.Done()
+	p.fail(fault{second})
+	require.Equal(t, first, faultOf(ctx))
 	p.watch(make(chan error)) // without a fault the watch ends with the process
-	close(p.quit)
-	p.watches.Wait()
+	p.endRunning()
+	p.background.Wait()
 }
 
 // grpcProxy forwards gRPC calls to an endpoint, except those that are to fail.

@@ -1,20 +1,19 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/admin/quota"
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -28,7 +27,6 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 	"github.com/lockstepmq/lockstep/internal/frontend/lookup"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
-	"github.com/lockstepmq/lockstep/internal/frontend/webui"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/tracing"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -37,56 +35,16 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// versionLines names the build, and the supported release of NSQ in the form of a stock nsqd.
-func versionLines() string {
-	return fmt.Sprintf("%s\nnsqd v%s (the release of NSQ whose protocol and HTTP API it implements)",
-		api.ReadBuild().Describe(metadata.Level), api.Version)
-}
-
-// startLine is the first line of the log.
-func startLine(o config.Options) string {
-	return fmt.Sprintf("%s, speaks NSQ %s, durability %s", api.ReadBuild().Describe(metadata.Level), api.Version, o.Durability)
-}
-
-// listen binds the sockets for clients and for other brokers.
-func (p *process) listen() (err error) {
-	o := clientTLS(p.o)
-	if p.authTLS, err = o.Client(); err != nil {
-		return err
-	}
-	if p.o.TLSCert != "" {
-		if p.tls, err = listen.LoadTLS(o); err != nil {
-			return err
-		}
-	}
-	p.sockets, err = listen.Listen(p.serverOptions())
-	if err != nil {
-		return err
-	}
-	peers, err := net.Listen("tcp", p.o.RPCAddress)
-	if err == nil {
-		p.peers = peers.(*net.TCPListener)
-	}
-	return err
-}
-
-func clientTLS(o config.Options) listen.TLSOptions {
-	return listen.TLSOptions{
-		CertFile: o.TLSCert, KeyFile: o.TLSKey, RootCAFile: o.TLSRootCAFile,
-		ClientAuthPolicy: o.TLSClientAuthPolicy, MinVersion: o.TLSMinVersion,
-	}
-}
-
 func (p *process) serverOptions() listen.Options {
 	l := limitClients(p.files, p.o)
 	return listen.Options{
 		TCPAddress: p.o.TCPAddress, HTTPAddress: p.o.HTTPAddress, HTTPSAddress: p.o.HTTPSAddress,
-		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
+		LookupHTTPAddress: p.o.LookupdHTTPAddress, TLS: p.clients.tls, MaxTCP: l.tcp, MaxHTTP: l.http,
 		MaxTCPPerAddress: l.tcpPerAddress, MaxHTTPPerAddress: l.httpPerAddress, SpareHTTP: l.spare, Farewells: l.farewells,
 		MaxTCPWaiting: l.tcpWaiting, MaxHTTPWaiting: l.httpWaiting,
-		Ready: func() bool { return p.guard.Ready() == nil },
+		Ready: func() bool { return p.clients.guard.Ready() == nil },
 		// A client that must show a certificate has not done so when it connects.
-		Open:         func() bool { return p.guard.Open() && p.o.TLSClientAuthPolicy == "" },
+		Open:         func() bool { return p.clients.guard.Open() && p.o.TLSClientAuthPolicy == "" },
 		LoginTimeout: p.o.LoginTimeout, Metrics: p.metrics, Log: p.log,
 	}
 }
@@ -101,23 +59,22 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	}
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
-		NodeFile: p.nodeFile, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
-		FS: vfs.OS{}, Dir: p.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
-		Linger:      o.Linger,
-		CatchUpRate: o.CatchUpRate,
-		TrashGrace:  o.TrashGrace, DeleteGrace: o.DeleteGrace, DeleteEarly: o.DeleteEarly, TopicDefaults: o.TopicDefaults(),
-		SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store, MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes,
-		Meta: p.meta, Members: p.members(), Listen: p.peers, TLS: p.peerTLS(), Token: token, Connections: p.files.rpc,
-		SessionTTL: o.SessionTTL, Partitions: o.Partitions,
-		ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
-		TopicOptions: metadata.TopicOptions{
-			RetentionMS: o.TopicRetention.Milliseconds(), RetentionBytes: o.TopicRetentionBytes, MaxBytes: o.TopicMaxBytes,
-			MaxPutRate: o.TopicMaxPutRate, MaxPutBytesRate: o.TopicMaxPutBytes, IdleMS: o.TopicIdleAfter.Milliseconds(),
-			ChannelIdleMS: o.ChannelIdleAfter.Milliseconds(),
+		NodeFile: p.data.node, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.data.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
+		FS: vfs.OS{}, Dir: p.data.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
+		Linger: o.Linger, CatchUpRate: o.CatchUpRate, SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store,
+		Meta: p.meta.store, Members: p.members(), Listen: p.peers.port, TLS: p.peers.tls(), Token: token, Connections: p.files.rpc,
+		SessionTTL: o.SessionTTL,
+		Topics: admin.Defaults{
+			Partitions: o.Partitions, ReplicationFactor: o.Replicas(size), MinInSync: o.InSync(o.Replicas(size)),
+			Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics, Hold: o.LeaderHold,
+			DeleteGrace: o.DeleteGrace, ByName: o.TopicDefaults(), KnownChannels: p.lookupdChannels,
+			Options: o.TopicOptions(),
 		},
-		Durability: metadata.Durability(o.Durability), NoAutoCreate: !o.AutoCreateTopics,
-		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.guard.Note, MayPublish: p.mayPublish,
-		Hold: o.LeaderHold,
+		Maintenance: maintenance.Settings{
+			MinFreeBytes: o.MinFreeDiskBytes, MaxDiskBytes: o.MaxDiskBytes, TrashGrace: o.TrashGrace, DeleteEarly: o.DeleteEarly,
+			MayPublish: p.mayPublish,
+		},
+		Limits: quota.Limits{Topics: o.MaxTopics, Partitions: o.MaxPartitions, Channels: o.MaxChannels}, NoteCreation: p.clients.guard.Note,
 		Replica: replica.Options{
 			ISRMS: o.ReplicaTimeout.Milliseconds(), HoldMS: o.LeaderHold.Milliseconds(),
 			WriteMS: o.WriteTimeout.Milliseconds(), GraceMS: o.RollbackGrace().Milliseconds(),
@@ -145,7 +102,7 @@ func (p *process) trace() (err error) {
 	}
 	p.traces, err = tracing.New(tracing.Options{
 		Address: address, Plain: plain, Sample: p.o.TraceSample, Node: p.o.NodeName, Version: api.ReadBuild().Version, MsgTimeout: p.o.MsgTimeout,
-		Count: p.metrics.Traced, Log: p.log,
+		Count: p.metrics.Add, Log: p.log,
 	})
 	return err
 }
@@ -169,17 +126,17 @@ func (p *process) nodeState() metadata.NodeState {
 	host, _ := os.Hostname() // "" is a valid value
 	return metadata.NodeState{
 		Name: ident.Node(p.o.NodeName), BroadcastAddress: p.o.BroadcastAddress, Hostname: host,
-		TCPPort:    portOr(p.o.BroadcastTCPPort, p.sockets.TCPAddr()),
-		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.sockets.HTTPAddr()),
-		HTTPSPort:  max(0, listen.Port(p.sockets.HTTPSAddr())),
+		TCPPort:    portOr(p.o.BroadcastTCPPort, p.clients.sockets.TCPAddr()),
+		HTTPPort:   portOr(p.o.BroadcastHTTPPort, p.clients.sockets.HTTPAddr()),
+		HTTPSPort:  max(0, listen.Port(p.clients.sockets.HTTPSAddr())),
 		RPCAddress: p.peerAddress(), Zone: p.o.TopologyZone, Region: p.o.TopologyRegion, Version: api.Version, Build: api.ReadBuild().Version, Level: metadata.Level,
 	}
 }
 
-// peerAddress returns the address for other brokers: the listening one, or the broadcast
-// address if it listens on all interfaces.
+// peerAddress returns the address for other brokers: the listening one, or the broadcast address if it listens on all
+// interfaces.
 func (p *process) peerAddress() string {
-	return reachable(p.peers.Addr().String(), p.o.BroadcastAddress)
+	return reachable(p.peers.port.Addr().String(), p.o.BroadcastAddress)
 }
 
 func portOr(told int, a net.Addr) int {
@@ -195,72 +152,20 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// answer opens the ports for clients. Until serve is called, requests wait, and are answered
-// with the reason why the broker does not serve yet when they have waited for too long.
-func (p *process) answer() {
-	p.standby = newStandby(p.log, p.metrics, p.o.PutHold)
-	p.standby.step("reading the data path")
-	p.guard = guard.New(guard.Options{Users: p.users, External: p.authorizer(), NotReady: p.standby.why, Answered: p.metrics.Answered, AuditFile: p.auditFile, Log: p.log})
-	p.tcp = tcp.New(p.protocolOptions(), tcp.Backend{
-		Publisher: p.standby, Subscribers: p.standby, Await: p.standby.await, Guard: p.guard, Metrics: p.metrics, Memory: p.memory, Log: p.log,
-	})
-	api := p.standby.port(func(b *backends) http.Handler { return b.api })
-	h := listen.Handlers{
-		TCP: p.tcp, HTTP: api, HTTPS: api,
-		Lookup: p.standby.port(func(b *backends) http.Handler { return b.lookup }),
-	}
-	if p.o.TLSRequired == config.TLSRequiredAll {
-		h.HTTP = httpapi.RequireTLS(h.HTTP, listen.Port(p.sockets.HTTPSAddr()))
-		h.Lookup = httpapi.RequireTLS(h.Lookup, listen.Port(p.sockets.HTTPSAddr()))
-	}
-	p.sockets.Start(h)
-}
-
-// serve makes the ports for clients use the broker.
-func (p *process) serve() {
-	if err := lookup.Validate(p.o.LookupdTCPAddress); err != nil {
-		p.log.WithError(err).Error("not registering with any nsqlookupd: correct --lookupd-tcp-address")
-	} else {
-		p.lookup.SetAddresses(p.o.LookupdTCPAddress)
-	}
-	publisher, subscribers := p.traces.Publisher(p.broker.Publisher()), p.traces.Subscribers(p.broker.Subscribers())
-	p.consumers = consume.New(p.consumerOptions(), subscribers, p.broker)
-	p.console = console.New(p.consoleOptions())
-	p.broker.AnswerConsole(p.console.Answer)
-	backend := httpapi.Backend{
-		Publisher: publisher, Stats: p.broker.Stats(), Admin: p.broker, Planner: p.broker, Channels: p.broker, Directory: p.broker, Inspector: p.broker, Recovery: p.broker,
-		Producers: p.tcp.Producers, Config: &liveConfig{o: p.o, log: p.log, lookup: p.lookup}, Metrics: p.metrics.Handler(), Log: p.log,
-		Users: p.users, Admission: p.admission, Guard: p.guard, Browsers: p.browsers(), Console: p.console, Memory: p.memory, Recorder: p.metrics, Consumers: p.consumers, Tracer: p.broker,
-	}
-	for _, f := range webui.Files() {
-		backend.Routes = append(backend.Routes, httpapi.Route{Method: http.MethodGet, Path: f.Path, Handler: f})
-	}
-	options := p.httpOptions()
-	p.standby.serve(backends{
-		publisher: publisher, subscribers: subscribers,
-		api: p.traces.HTTP(httpapi.NSQD(options, backend)), lookup: httpapi.Lookup(options, backend),
-	})
-}
-
-// clients counts the clients of this broker by what they do. A session over HTTP is a consumer.
-func (p *process) clients() (consumers, producers, idle int) {
-	consumers, producers, idle = p.tcp.Clients()
-	return consumers + p.consumers.Count(), producers, idle
-}
-
 func (p *process) consoleOptions() console.Options {
+	c := &p.clients
 	o := console.Options{
-		Cluster: p.broker, Metrics: p.metrics, Events: p.events, Audit: p.guard.Audit, Started: time.Now(),
-		Connections: p.sockets.Connections, Clients: p.clients,
+		Cluster: p.broker.Console, Metrics: p.metrics, Events: p.events, Audit: c.guard.Audit, Started: time.Now(),
+		Connections: c.sockets.Connections, Clients: c.count,
 		Consumers: func(topic, channel string) []api.ConsumerStats {
-			return append(p.tcp.Consumers(topic, channel), p.consumers.Consumers(topic, channel)...)
+			return append(c.tcp.Consumers(topic, channel), c.consumers.Consumers(topic, channel)...)
 		},
-		Certificates: p.certificates, AuthUnanswered: p.guard.Unanswered,
-		File: filepath.Join(p.dir, console.HistoryFile), Log: p.log,
+		Certificates: func() (map[string]time.Time, map[string]string) { return certificates(p.o) }, AuthUnanswered: c.guard.Unanswered,
+		File: filepath.Join(p.data.dir, console.HistoryFile), Log: p.log,
 	}
-	if p.etcd != nil {
+	if p.meta.etcd != nil {
 		o.Etcd = func() console.Etcd {
-			s := p.etcd.Status()
+			s := p.meta.etcd.Status()
 			e := console.Etcd{Role: "member", InUseBytes: s.InUseBytes, QuotaBytes: s.QuotaBytes, Refuses: s.Refuses}
 			if s.Leads {
 				e.Role = "leader"
@@ -277,7 +182,7 @@ func (p *process) lookupOptions() lookup.Options {
 			Version: api.Version, TCPPort: p.node.TCPPort, HTTPPort: p.node.HTTPPort, Hostname: p.node.Hostname,
 			BroadcastAddress: p.node.BroadcastAddress, TopologyZone: p.node.Zone, TopologyRegion: p.node.Region,
 		},
-		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats())() },
+		Source:         func() map[string][]string { return lookup.FromStats(p.broker.Stats) },
 		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout, Log: p.log,
 	}
 }
@@ -296,39 +201,16 @@ func (p *process) authorizer() guard.Querier {
 	if len(p.o.AuthHTTPAddress) == 0 {
 		return nil
 	}
-	return authd.New(p.authOptions())
-}
-
-func (p *process) authOptions() authd.Options {
-	return authd.Options{
-		Addresses: p.o.AuthHTTPAddress, Method: p.o.AuthHTTPMethod,
-		ConnectTimeout: p.o.HTTPConnectTimeout, RequestTimeout: p.o.HTTPRequestTimeout,
-		TLS: p.authTLS,
-	}
+	return authd.New(p.o.AuthService, p.clients.authTLS)
 }
 
 func (p *process) protocolOptions() tcp.Options {
-	o, src := tcp.DefaultOptions(), p.o
-	o.Version = api.Version
-	o.MaxMsgSize, o.MaxBodySize = src.MaxMsgSize, src.MaxBodySize
-	o.MsgTimeout, o.MaxMsgTimeout = src.MsgTimeout, src.MaxMsgTimeout
-	o.MaxReqTimeout, o.MaxDeferTimeout = src.MaxReqTimeout, src.MaxDeferTimeout
-	o.MaxHeartbeatInterval, o.MaxRdyCount = src.MaxHeartbeatInterval, src.MaxRdyCount
-	o.MaxChannelConsumers = src.MaxChannelConsumers
-	o.MaxOutputBufferSize, o.MaxOutputBufferTimeout = src.MaxOutputBufferSize, src.MaxOutputBufferTimeout
-	o.MinOutputBufferTimeout, o.OutputBufferTimeout = src.MinOutputBufferTimeout, src.OutputBufferTimeout
-	o.Deflate, o.MaxDeflate, o.Snappy = src.Deflate, src.MaxDeflateLevel, src.Snappy
-	o.TopologyRegion, o.TopologyZone = src.TopologyRegion, src.TopologyZone
-	o.RequeueOnDisconnect = src.RequeueOnDisconnect
-	o.LoginTimeout, o.MaxPerUser = src.LoginTimeout, limitClients(p.files, src).perUser
-	switch src.TLSRequired {
-	case config.TLSRequiredAll:
-		o.TLSRequired = tcp.TLSRequired
-	case config.TLSRequiredExceptHTTP:
-		o.TLSRequired = tcp.TLSRequiredExceptHTTP
-	}
-	if p.tls != nil {
-		o.TLS = p.tls.Config()
+	o := tcp.DefaultOptions()
+	o.Version, o.Messages, o.Connection, o.TLSRequired = api.Version, p.o.Messages, p.o.Connection, p.o.TLSRequired
+	o.TopologyRegion, o.TopologyZone = p.o.TopologyRegion, p.o.TopologyZone
+	o.MaxPerUser = limitClients(p.files, p.o).perUser
+	if p.clients.tls != nil {
+		o.TLS = p.clients.tls.Config()
 	}
 	return o
 }
@@ -337,13 +219,9 @@ func (p *process) httpOptions() httpapi.Options {
 	node, build := p.node, api.ReadBuild()
 	return httpapi.Options{
 		Version: api.Version, LockstepVersion: build.Version, Commit: build.Commit, FeatureLevel: metadata.Level, NodeName: p.o.NodeName, Durability: p.o.Durability,
-		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: listen.Port(p.sockets.TCPAddr()), HTTPPort: listen.Port(p.sockets.HTTPAddr()),
-		NodeID: p.o.NodeID, HTTPSPort: listen.Port(p.sockets.HTTPSAddr()), StartTime: time.Now(),
-		MaxMsgSize: p.o.MaxMsgSize, MaxBodySize: p.o.MaxBodySize, MaxDeferTimeout: cmp.Or(p.o.MaxDeferTimeout, p.o.MaxReqTimeout),
-		MaxHeartbeatInterval: p.o.MaxHeartbeatInterval, MaxOutputBufferSize: p.o.MaxOutputBufferSize,
-		MaxOutputBufferTimeout: p.o.MaxOutputBufferTimeout, MaxDeflateLevel: p.o.MaxDeflateLevel,
-		TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
-		MsgTimeout: p.o.MsgTimeout, MaxMsgTimeout: p.o.MaxMsgTimeout, MaxReqTimeout: p.o.MaxReqTimeout, MaxInFlight: int(p.o.MaxRdyCount),
+		BroadcastAddress: node.BroadcastAddress, Hostname: node.Hostname, TCPPort: listen.Port(p.clients.sockets.TCPAddr()), HTTPPort: listen.Port(p.clients.sockets.HTTPAddr()),
+		NodeID: p.o.NodeID, HTTPSPort: listen.Port(p.clients.sockets.HTTPSAddr()), StartTime: time.Now(),
+		Messages: p.o.Messages, Connection: p.o.Connection, TopologyZone: p.o.TopologyZone, TopologyRegion: p.o.TopologyRegion,
 	}
 }
 
@@ -351,7 +229,7 @@ func (p *process) httpOptions() httpapi.Options {
 func (p *process) consumerOptions() consume.Options {
 	l := limitClients(p.files, p.o)
 	return consume.Options{
-		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, Memory: p.memory,
+		MaxSessions: l.http, MaxPerClient: l.httpPerAddress, Memory: p.clients.memory,
 		RequeueOnDisconnect: p.o.RequeueOnDisconnect, Metrics: p.metrics,
 	}
 }

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +24,7 @@ import (
 // that checks their effect.
 var elsewhere = map[string]string{
 	"version": "TestRefusals", "check_config": "TestCheckConfig", "http_allowed_host": "TestForeignPages", "audit_file": "TestAuditFile", "bootstrap_admin_token_file": "TestBootstrapToken", "print_config": "TestPrintConfig", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
-	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow", "metrics_max_partitions": "TestMetricsAndLog", "log_format": "TestMetricsAndLog",
+	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow", "log_format": "TestMetricsAndLog",
 	"min_in_sync": "TestBrokersTrustEachOther", "node_name": "TestFlagsShow", "insecure": "TestExposedPorts",
 	"nsqlookupd_tcp_addresses": "TestLookupds", "rpc_address": "TestExposedPorts",
 	"tls_cert": "TestTLS", "tls_key": "TestTLS", "tls_client_auth_policy": "TestTLS", "tls_root_ca_file": "TestTLS", "tls_min_version": "TestTLS",
@@ -37,9 +41,10 @@ var elsewhere = map[string]string{
 }
 
 // image is the text of all options that the settings become.
-func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *listen.Server, peers net.Listener) string {
+func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *listen.Server, port net.Listener) string {
 	t.Helper()
-	p := &process{o: o, log: log, sockets: sockets, peers: peers.(*net.TCPListener), dir: "d"}
+	p := &process{o: o, log: log, clients: clients{sockets: sockets}, data: dataPath{dir: "d"}}
+	p.peers.port = port.(*net.TCPListener)
 	broker, err := p.brokerOptions()
 	require.NoError(t, err)
 	p.node = broker.Node
@@ -47,7 +52,7 @@ func image(t *testing.T, o config.Options, log *logrus.Logger, sockets *listen.S
 	api := p.httpOptions()
 	api.StartTime = time.Time{}
 	return fmt.Sprintf("%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%+v\n%v", broker, p.serverOptions(), p.protocolOptions(), api,
-		p.lookupOptions(), p.authOptions(), p.statsdOptions(), o.TLSRequired)
+		p.lookupOptions(), o.AuthService, o.Statsd, o.TLSRequired)
 }
 
 // TestEveryFlagReachesItsUser changes each setting and looks for a difference in the options
@@ -63,10 +68,9 @@ func TestEveryFlagReachesItsUser(t *testing.T) {
 	before := image(t, config.Defaults(), log, sockets, peers)
 	require.Equal(t, before, image(t, config.Defaults(), log, sockets, peers))
 	keys := map[string]bool{}
-	for _, key := range config.Keys() {
+	for key, tag := range settingTags() {
 		keys[key] = true
-		flag, noop := flagOf(key), false
-		_, noop = config.NoOps()[flag]
+		flag, noop := tag.Get("flag"), tag.Get("noop") != ""
 		o, _, err := config.Load(config.Source{
 			Args: append(companions(key), "--"+flag+"="+another(key)),
 			// Without these the default addresses would be narrowed to loopback.
@@ -88,6 +92,35 @@ func TestEveryFlagReachesItsUser(t *testing.T) {
 	for key := range elsewhere {
 		require.True(t, keys[key], "%s is no setting", key)
 	}
+}
+
+// TestEverySettingIsRead: a group of settings reaches a part as a whole, so each of its fields has to be read there.
+func TestEverySettingIsRead(t *testing.T) {
+	var read strings.Builder
+	for _, root := range []string{".", "../../coordinator", "../../internal", "../../nsqd"} {
+		require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			read.Write(text)
+			return err
+		}))
+	}
+	var unread func(group reflect.Type) []string
+	unread = func(group reflect.Type) (names []string) {
+		for f := range group.Fields() {
+			switch {
+			case f.Tag.Get("option") != "": // config.Options.TopicOptions reads it
+			case f.Anonymous && f.Name != "stock":
+				names = append(names, unread(f.Type)...)
+			case !f.Anonymous && !regexp.MustCompile(`\.`+f.Name+`\b`).MatchString(read.String()):
+				names = append(names, f.Name)
+			}
+		}
+		return names
+	}
+	require.Empty(t, unread(reflect.TypeFor[config.Options]()))
 }
 
 // another returns a valid value other than the default.
@@ -123,13 +156,20 @@ func companions(key string) []string {
 	return nil
 }
 
-func flagOf(key string) string {
-	irregular := map[string]string{
-		"id": "node-id", "nsqlookupd_tcp_addresses": "lookupd-tcp-address", "auth_http_addresses": "auth-http-address",
-		"e2e_processing_latency_percentiles": "e2e-processing-latency-percentile",
+// settingTags returns the tags of all settings by their names in the file; secrets have none.
+func settingTags() map[string]reflect.StructTag {
+	tags := map[string]reflect.StructTag{}
+	var collect func(group reflect.Type)
+	collect = func(group reflect.Type) {
+		for f := range group.Fields() {
+			switch {
+			case f.Anonymous:
+				collect(f.Type)
+			case f.Tag.Get("source") != "environment":
+				tags[cmp.Or(f.Tag.Get("key"), strings.ReplaceAll(f.Tag.Get("flag"), "-", "_"))] = f.Tag
+			}
+		}
 	}
-	if name, ok := irregular[key]; ok {
-		return name
-	}
-	return strings.ReplaceAll(key, "_", "-")
+	collect(reflect.TypeFor[config.Options]())
+	return tags
 }

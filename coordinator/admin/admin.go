@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/admin/moves"
@@ -15,57 +18,62 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
-// operationTimeout bounds an operation, and with it the wait for all leaders of a topic.
+// operationTimeout bounds an operation, including the wait for all leaders of a topic.
 const operationTimeout = 5 * time.Second
 
-// Directory is where things are; *query.Directory has it.
+// Directory locates leaders (query.Directory).
 type Directory interface {
 	// Leader is the live leader of a partition.
 	Leader(p ident.Partition) (catalog.Leadership, bool)
-	// HidesSelf reports whether this broker is hidden from lookups of a topic.
+	// HidesSelf reports whether this broker is tombstoned for a topic.
 	HidesSelf(topic string) bool
 }
 
-// Gateway publishes and subscribes; *gateway.Gateway is one.
+// Gateway publishes and subscribes (gateway.Gateway).
 type Gateway interface {
 	api.Subscribers
-	// PublishAll publishes messages to partitions with these numbers, and waits for the
-	// fate of each.
+	// PublishAll publishes messages to the partitions with these numbers, and returns the error of each.
 	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
 }
 
-// Defaults are those of topics that are made without saying.
+// Defaults are the settings of topics that are created without explicit ones.
 type Defaults struct {
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               metadata.Durability
 	Ordered                                  bool
 	Options                                  metadata.TopicOptions
-	// For changes the defaults of a topic by its name; nil = they are the same for all.
-	For          func(name string, d Defaults) Defaults
+	// ByName changes the defaults of topics with matching names; the first match counts.
+	ByName       []option.Default
 	NoAutoCreate bool
-	// DeleteGrace is how long a deleted topic can be undeleted; 0 = it is permanently deleted at once.
+	// DeleteGrace is how long a deleted topic can be undeleted; 0: it is permanently deleted at once.
 	DeleteGrace time.Duration
 	// Hold is how long the creation of a topic waits for brokers.
 	Hold time.Duration
-	// KnownChannels reports which channels lookupd has of a topic that is new here; nil =
-	// there is no lookupd.
+	// KnownChannels lists the channels that lookupd has of a new topic; nil: there is no lookupd.
 	KnownChannels func(ctx context.Context, topic string) []string
 }
 
-// of gives the defaults of a topic.
 func (d Defaults) of(name string) Defaults {
-	if d.For == nil {
+	at := slices.IndexFunc(d.ByName, func(t option.Default) bool { ok, _ := path.Match(t.Pattern, name); return ok })
+	if at < 0 {
 		return d
 	}
-	return d.For(name, d)
+	t := d.ByName[at]
+	d.Partitions, d.Durability, d.Ordered = cmp.Or(t.Partitions, d.Partitions), cmp.Or(metadata.Durability(t.Durability), d.Durability), t.Ordered
+	if t.ReplicationFactor != 0 {
+		d.ReplicationFactor, d.MinInSync = t.ReplicationFactor, cmp.Or(t.MinInSync, DefaultMinInSync(t.ReplicationFactor))
+	}
+	t.Options.Apply(&d.Options)
+	return d
 }
 
-// Options are all required, but for Limits and Note.
+// Options are all required, except Limits and Note.
 type Options struct {
 	Self      ident.Node
 	Store     metadata.Store
@@ -83,22 +91,22 @@ type Options struct {
 	Limits   quota.Limits
 	// Snapshot is the cluster as the controller sees it.
 	Snapshot func() plan.Snapshot
-	// Note records what a client's put or subscription created, or would have created (err);
-	// nil = it is not recorded.
+	// Note records what a client's put or subscription created, or failed to create (err); nil: it is not recorded.
 	Note  func(who api.Requester, detail string, err error)
 	Group *concurrency.Group
 	Log   logrus.FieldLogger
 }
 
-// Admin carries out operations (api.Admin).
+// Admin carries out operations (api.Admin). With its parts it is api.Planner, api.Channels, api.Receipts,
+// api.Tracer and api.Recovery.
 type Admin struct {
-	Topics   *Topics
-	Channels *Channels
-	Moves    *moves.Moves
-	Redriver *Redriver
-	Recovery *Recovery
-	Queues   *Queues
-	Quotas   *quota.Quotas
+	*Channels
+	*Redriver
+	*Recovery
+	*moves.Moves
+	*Topics
+	Queues *Queues
+	Quotas *quota.Quotas
 
 	records   *records
 	directory Directory
@@ -112,25 +120,22 @@ func New(o Options) *Admin {
 	locks, q := txn.NewKeyedLock(), quota.New(o.Limits, o.Catalog, o.Note)
 	a := &Admin{Quotas: q, records: r, directory: o.Directory, log: o.Log}
 	a.Channels = &Channels{records: r, leaders: l, locks: locks, quotas: q, pending: newPendingChannels(), created: newCreatedChannels()}
-	a.Topics = &Topics{
-		records: r, caller: o.Caller, up: o.Up, low: o.Low, defaults: o.Defaults, channels: a.Channels,
-		quotas: q, locks: locks, slots: make(chan struct{}, makers), group: o.Group, log: o.Log,
-	}
+	a.Topics = &Topics{records: r, o: o, channels: a.Channels, quotas: q, locks: locks, slots: make(chan struct{}, makers)}
 	a.Channels.topics = a.Topics
 	a.Moves = moves.New(moves.Options{Store: o.Store, Keys: o.Keys, Catalog: o.Catalog, Snapshot: o.Snapshot, Low: o.Low})
 	a.Redriver = &Redriver{records: r, channels: a.Channels, directory: o.Directory, gateway: o.Gateway}
-	a.Recovery = &Recovery{records: r, self: o.Self, directory: o.Directory, caller: o.Caller, log: o.Log}
+	a.Recovery = &Recovery{records: r, o: o}
 	a.Queues = &Queues{engine: o.Engine, records: r, quotas: q, locks: locks}
 	return a
 }
 
 // Do carries out an administrative operation (api.Admin).
 func (a *Admin) Do(ctx context.Context, op api.Operation) error {
-	if op, ok := op.(api.CreateTopic); ok { // its time depends on the number of partitions
-		return a.Topics.CreateExplicitly(ctx, op)
-	}
-	if op, ok := op.(api.SetPartitions); ok { // likewise
-		return a.Topics.SetPartitions(ctx, op)
+	switch op := op.(type) { // the time of these depends on the number of partitions
+	case api.CreateTopic:
+		return a.Topics.createExplicitly(ctx, op)
+	case api.SetPartitions:
+		return a.Topics.setPartitions(ctx, op)
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -139,34 +144,25 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 	}
 	switch op := op.(type) {
 	case api.SetTopic:
-		return a.Topics.Set(ctx, op)
+		return a.Topics.set(ctx, op)
 	case api.DeleteTopic:
-		if err := op.Validate(); err != nil {
-			return err
-		}
 		if op.BrokerByBroker && a.directory.HidesSelf(op.Topic) {
-			// nsqadmin's "tombstone node" asks for the deletion of one broker's copy, after the tombstone, and takes any other
-			// answer for a failure of the tombstone, which is in force. All brokers have the same topic.
+			// nsqadmin's "tombstone node" then asks for the deletion of one broker's copy, and takes a refusal for a
+			// failure of the tombstone, which is in force. All brokers have the same topic.
 			a.log.WithField("topic", op.Topic).Warn("topic not deleted: this broker is tombstoned for the topic, so the request only concerns this broker; ask another broker to delete the topic")
 			return nil
 		}
-		return a.Topics.Delete(ctx, op)
+		return a.Topics.delete(ctx, op)
 	case api.UndeleteTopic:
-		return a.Topics.Undelete(ctx, op)
+		return a.Topics.undelete(ctx, op)
 	case api.PurgeTopic:
-		return a.Topics.Purge(ctx, op)
+		return a.Topics.purge(ctx, op)
 	case api.PauseTopic:
-		return a.Channels.PauseTopic(ctx, op)
+		return a.Channels.pauseTopic(ctx, op)
 	case api.SetReplication:
-		return a.Topics.SetReplication(ctx, op)
-	case api.MoveReplica:
-		return a.Moves.Move(ctx, op)
-	case api.Balance:
-		return a.Moves.Balance(ctx)
-	case api.Decommission:
-		return a.Moves.Decommission(ctx, op)
-	case api.Drain:
-		return a.Moves.Drain(ctx, op)
+		return a.Topics.setReplication(ctx, op)
+	case api.MoveReplica, api.Balance, api.Decommission, api.Drain:
+		return a.Moves.Do(ctx, op)
 	}
 	return a.doChannel(ctx, op)
 }
@@ -175,21 +171,18 @@ func (a *Admin) Do(ctx context.Context, op api.Operation) error {
 func (a *Admin) doChannel(ctx context.Context, op api.Operation) error {
 	switch op := op.(type) {
 	case api.CreateChannel:
-		return a.Channels.CreateExplicitly(ctx, op)
+		return a.Channels.createExplicitly(ctx, op)
 	case api.DeleteChannel:
-		return a.Channels.Delete(ctx, op.Topic, op.Channel)
+		return a.Channels.delete(ctx, op.Topic, op.Channel)
 	case api.PauseChannel:
-		return a.Channels.Pause(ctx, op)
+		return a.Channels.pause(ctx, op)
 	case api.OrderChannel:
-		if err := op.Validate(); err != nil {
-			return err
-		}
 		return a.Channels.order(ctx, op.Topic, op.Channel, op.Ordered)
 	case api.SeekChannel:
-		_, err := a.Channels.Seek(ctx, op)
+		_, err := a.Channels.seek(ctx, op)
 		return err
 	case api.SetPolicy:
-		return a.Channels.SetPolicy(ctx, op)
+		return a.Channels.setPolicy(ctx, op)
 	case api.EmptyTopic:
 		return a.Channels.empty(ctx, op.Topic, calls.QueueOp{Verb: calls.TopicEmpty})
 	case api.EmptyChannel:
@@ -198,14 +191,14 @@ func (a *Admin) doChannel(ctx context.Context, op api.Operation) error {
 	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
 }
 
-// Seek is Do for a seek, with its effect.
+// Seek carries out a seek and returns its effect (api.Channels).
 func (a *Admin) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if err := a.require(ctx, op); err != nil {
 		return api.SeekResult{}, err
 	}
-	return a.Channels.Seek(ctx, op)
+	return a.Channels.seek(ctx, op)
 }
 
 // FinishElsewhere finishes messages of a channel whose originals are finished (api.Channels).
@@ -213,22 +206,24 @@ func (a *Admin) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (ap
 	if err := a.records.learnChannel(ctx, op.Topic, op.Channel); err != nil {
 		return api.FinishedElsewhere{}, err
 	}
-	return a.Channels.FinishElsewhere(ctx, op)
+	return a.Channels.finishElsewhere(ctx, op)
 }
 
-// require refuses a topic that does not exist, and waits for a channel that another
-// broker has just made. Deletion and undelete ask the store anyway.
+// require refuses a topic that does not exist, waits for a channel that another broker has just created, and checks the
+// arguments.
 func (a *Admin) require(ctx context.Context, op api.Operation) error {
-	topic, channel := op.Target()
+	topic, channel := api.Target(op)
 	switch op.(type) {
-	case api.DeleteTopic, api.UndeleteTopic, api.PurgeTopic:
+	case api.CreateTopic, api.SetPartitions, api.DeleteTopic, api.UndeleteTopic, api.PurgeTopic: // these read the store
 	default:
 		if err := a.records.requireTopic(ctx, topic); err != nil {
 			return err
 		}
 	}
-	if _, creation := op.(api.CreateChannel); channel == "" || creation {
-		return nil
+	if _, creation := op.(api.CreateChannel); channel != "" && !creation {
+		if err := a.records.learnChannel(ctx, topic, channel); err != nil {
+			return err
+		}
 	}
-	return a.records.learnChannel(ctx, topic, channel)
+	return api.Validate(op)
 }

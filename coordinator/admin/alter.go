@@ -2,28 +2,31 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Pause replicates a pause, or its end, at every leader; the key keeps it for partitions
-// that come later.
-func (c *Channels) Pause(ctx context.Context, op api.PauseChannel) error {
+// pause replicates a pause, or its end, at every leader. The key has it for later partitions.
+func (c *Channels) pause(ctx context.Context, op api.PauseChannel) error {
 	_, err := c.alter(ctx, op.Topic, op.Channel, func(s *metadata.ChannelState) { s.Paused = op.Paused }, func(s metadata.ChannelState) calls.QueueOp {
+		verb := calls.ChannelUnpause
 		if s.Paused {
-			return calls.QueueOp{Verb: calls.ChannelPause, Channel: op.Channel, ID: s.ID}
+			verb = calls.ChannelPause
 		}
-		return calls.QueueOp{Verb: calls.ChannelUnpause, Channel: op.Channel, ID: s.ID}
+		return calls.QueueOp{Verb: verb, Channel: op.Channel, ID: s.ID}
 	})
 	return err
 }
 
-// order makes a channel ordered or unordered in the same way. All
-// channels of an ordered topic stay ordered.
+// order makes a channel ordered or unordered. All channels of an ordered topic stay ordered.
 func (c *Channels) order(ctx context.Context, topic, channel string, ordered bool) error {
 	t, _ := c.catalog.Topic(topic)
 	if t.Ordered && !ordered {
@@ -38,9 +41,8 @@ func (c *Channels) order(ctx context.Context, topic, channel string, ordered boo
 	return c.awaitChannel(ctx, t.ID, channel, s.Revision)
 }
 
-// alter changes a channel's key, then the channel at every leader. The key decides: of
-// two operators the one that wrote last may have reached the leaders first, so after the
-// leaders have the change the key is read again, until they have its value.
+// alter changes a channel's key, then the channel at every leader. The key decides: the operator that wrote last may
+// have reached the leaders first, so the key is read again afterwards, until the leaders have its value.
 func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*metadata.ChannelState), op func(metadata.ChannelState) calls.QueueOp) (s metadata.ChannelState, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -48,10 +50,10 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	}
 	if nsqd.IsEphemeral(channel) { // it has no key
 		edit(&s)
-		return s, c.leaders.onAll(ctx, t, op(s))
+		return s, c.leaders.onAll(ctx, t, 0, op(s))
 	}
 	s, err = c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { edit(s); return nil })
-	if err == nil { // a topic that grows reads the channel's key before or has its new partitions in its own
+	if err == nil { // if the topic grows, either it reads the new key of the channel, or its own key has the new partitions
 		err = c.awaitChannel(ctx, t.ID, channel, s.Revision)
 		if now, ok := c.catalog.Topic(topic); ok && now.ID == t.ID {
 			t = now
@@ -59,7 +61,7 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	}
 	for err == nil {
 		sent, there := op(s), false
-		if err = c.leaders.onAll(ctx, t, sent); err != nil {
+		if err = c.leaders.onAll(ctx, t, 0, sent); err != nil {
 			break
 		}
 		if _, s, there, err = c.channel(ctx, t.ID, channel); !there || op(s) == sent {
@@ -69,16 +71,16 @@ func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*
 	return s, err
 }
 
-// PauseTopic notes the pause in the topic's key, then at every leader, and returns when
-// this broker has it. The key decides, as with channels.
-func (c *Channels) PauseTopic(ctx context.Context, op api.PauseTopic) error {
+// pauseTopic writes the pause to the topic's key, then to every leader, and returns when this broker has it. The key
+// decides, as with channels.
+func (c *Channels) pauseTopic(ctx context.Context, op api.PauseTopic) error {
 	t, err := c.rewriteTopic(ctx, op.Topic, func(t metadata.TopicState) (metadata.TopicState, error) { t.Paused = op.Paused; return t, nil })
 	for sent := !t.Paused; err == nil && sent != t.Paused; {
 		verb := calls.TopicUnpause
 		if sent = t.Paused; sent {
 			verb = calls.TopicPause
 		}
-		if err = c.leaders.onAll(ctx, t, calls.QueueOp{Verb: verb}); err == nil {
+		if err = c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: verb}); err == nil {
 			t, err = c.topic(ctx, op.Topic)
 		}
 	}
@@ -88,19 +90,18 @@ func (c *Channels) PauseTopic(ctx context.Context, op api.PauseTopic) error {
 	return c.awaitTopic(ctx, op.Topic, t.Revision)
 }
 
-// empty finishes all messages of a channel, or of a topic.
 func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
 		return api.ErrTopicNotFound
 	}
 	op.ID = c.catalog.Channels(t.ID)[op.Channel].ID
-	return c.leaders.onAll(ctx, t, op)
+	return c.leaders.onAll(ctx, t, 0, op)
 }
 
-// Reposition makes a channel exist, and moves it where it has no consumers: in one partition, or in all
+// RepositionChannel makes a channel exist, and moves it where it has no consumers: in one partition, or in all
 // (−1). A sequence is a place of the one partition; in the others a new channel begins by the rules.
-func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
+func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	place, err := nsqd.CheckStart(from)
@@ -114,9 +115,105 @@ func (c *Channels) Reposition(ctx context.Context, topic, channel, from string, 
 			return err
 		}
 	}
-	if err := c.Create(ctx, topic, channel, begin, ordered); err != nil {
+	if err := c.CreateChannel(ctx, topic, channel, begin, ordered); err != nil {
 		return err
 	}
-	_, err = c.Seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
+	_, err = c.seek(ctx, api.SeekChannel{Topic: topic, Channel: channel, To: from, Partition: partition, Idle: true})
 	return err
+}
+
+// delete deletes a channel everywhere.
+func (c *Channels) delete(ctx context.Context, topic, channel string) error {
+	t, ok := c.catalog.Topic(topic)
+	if !ok {
+		return api.ErrTopicNotFound
+	}
+	if nsqd.IsEphemeral(channel) {
+		return c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
+	}
+	s, err := c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { s.Deleting = true; return nil })
+	if errors.Is(err, api.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
+		return nil // the same delete, repeated on another broker
+	}
+	if err != nil {
+		return err
+	}
+	return c.finishDelete(ctx, topic, channel, t, s.ID)
+}
+
+// idleChannel stands for the client in the audit when an unused channel is deleted.
+var idleChannel = api.Requester{Identity: idle.Identity, Action: "channel_idle_after"}
+
+// DeleteIdle deletes an unused channel, if it and its topic are as they were read. txn.ErrCompare: one of them has
+// changed, or the fence fails. An interrupted deletion is completed.
+func (c *Channels) DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, s metadata.ChannelState, fence ...metadata.Compare) error {
+	began := !s.Deleting
+	if began {
+		key := c.keys.Channel(t.ID, channel)
+		s.V, s.Deleting = metadata.Version, true
+		compares := append(fence, metadata.Compare{Key: key, Create: -1, Mod: s.Revision}, metadata.Compare{Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision})
+		if _, err := txn.Apply(ctx, c.store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
+			return err
+		}
+	}
+	if err := c.finishDelete(ctx, topic, channel, t, s.ID); err != nil {
+		return err
+	}
+	if began {
+		ctx = api.WithRequester(ctx, func() api.Requester { return idleChannel })
+		c.quotas.Implied(ctx, fmt.Sprintf("deleted channel %s/%s, which nothing has used for %s", topic, channel, time.Duration(t.Options.ChannelIdleMS)*time.Millisecond))
+	}
+	return nil
+}
+
+// finishDelete completes the deletion of a channel whose key has this id and is marked. Several brokers may do it
+// concurrently.
+func (c *Channels) finishDelete(ctx context.Context, topic, channel string, t metadata.TopicState, id uint64) error {
+	for grown := true; grown; {
+		err := c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel, ID: id})
+		if err != nil {
+			return err
+		}
+		if t, grown, err = c.dropKey(ctx, topic, channel, t, id); err != nil {
+			return err
+		}
+	}
+	return c.catalog.Await(ctx, func() bool { s, ok := c.catalog.Channels(t.ID)[channel]; return !ok || s.ID != id })
+}
+
+// dropKey removes the key. A topic that loses its last channel has no first one: the next begins with the messages that
+// the topic retained. grown: the topic has new partitions, whose leaders may have the channel too, so the key stays.
+func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked metadata.TopicState, id uint64) (t metadata.TopicState, grown bool, err error) {
+	unlock, err := c.lockKeys(ctx, topic)
+	if err != nil {
+		return t, false, err
+	}
+	defer unlock()
+	for {
+		changed := c.catalog.Changed()
+		t, ok := c.catalog.Topic(topic)
+		if !ok || t.ID != asked.ID {
+			return t, false, api.ErrTopicNotFound
+		}
+		if t.Span() > asked.Span() {
+			return t, true, nil
+		}
+		e, s, there, err := c.channel(ctx, t.ID, channel)
+		if err != nil || !there || s.ID != id || !s.Deleting {
+			return t, false, err
+		}
+		next := t // always written, see tryKeys
+		if next.V = metadata.Version; len(c.catalog.Channels(t.ID)) == 1 {
+			next.FirstChannel = ""
+		}
+		puts := []metadata.Put{{Key: e.Key, Delete: true}, {Key: c.keys.Topic(topic), Value: metadata.Encode(next)}}
+		cmp := []metadata.Compare{{Key: e.Key, Create: -1, Mod: e.Mod}, {Key: c.keys.Topic(topic), Create: -1, Mod: t.Revision}}
+		ok, _, err = txn.Try(ctx, c.store, cmp, puts)
+		if ok && err == nil {
+			return t, false, nil
+		}
+		if !concurrency.SleepUntil(ctx, changed, txn.Retry) {
+			return t, false, fmt.Errorf("%w: delete channel %s: %w", api.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
+		}
+	}
 }

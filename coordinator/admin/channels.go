@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -28,14 +29,13 @@ type Channels struct {
 	created *createdChannels
 }
 
-// Create makes a channel exist, and decides which is a topic's first, by one transaction;
-// it returns when every partition's leader has replicated the position, so that nothing
-// published later is missed. Idempotent.
-func (c *Channels) Create(ctx context.Context, topic, channel, from string, ordered bool) error {
+// CreateChannel creates a channel unless it exists, and decides by one transaction which is a topic's first. It returns when
+// every partition's leader has replicated the position, so that nothing published later is missed. Idempotent.
+func (c *Channels) CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error {
 	return c.createWith(ctx, topic, channel, from, ordered, "")
 }
 
-// createWith is Create for a channel that begins with a filter. A channel that exists keeps its own.
+// createWith is Create with a filter, which a channel that exists does not take over.
 func (c *Channels) createWith(ctx context.Context, topic, channel, from string, ordered bool, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	if err != nil {
 		return err
 	}
-	if _, err := c.topics.Ensure(ctx, topic); err != nil {
+	if err := c.topics.Ensure(ctx, topic); err != nil {
 		return err
 	}
 	if err := c.checkPlace(ctx, topic, channel, from, place); err != nil {
@@ -58,7 +58,7 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 		if !ok {
 			return api.ErrTopicNotFound
 		}
-		return c.leaders.onAll(ctx, t, op)
+		return c.leaders.onAll(ctx, t, 0, op)
 	}
 	for {
 		err := c.create(ctx, topic, op, filter)
@@ -68,28 +68,27 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	}
 }
 
-// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of the
-// partitions (none is named: of all), before its key is written.
+// checkPlace refuses a new channel that would begin with a sequence beyond the end of one of the partitions (no
+// numbers: of all), before its key is written.
 func (c *Channels) checkPlace(ctx context.Context, topic, channel, from string, place api.Place, numbers ...uint16) error {
 	t, known, ok, err := c.known(topic, channel)
 	if err != nil || place.Kind != api.PlaceSequence || ok && !known.Deleting {
 		return err
 	}
-	s := seeker{leaders: c.leaders, op: calls.QueueOp{Topic: uint64(t.ID), From: from}}
+	s := seeker{leaders: c.leaders, op: calls.QueueOp{Partition: ident.Partition{Topic: t.ID}, From: from}}
 	if len(numbers) == 0 {
 		numbers = numbersOf(t)
 	}
 	return s.check(ctx, numbers)
 }
 
-// create makes the channel's key, and the channel at every leader.
-// ErrChannelNotFound: it was deleted.
+// create creates the channel's key, and the channel at every leader. ErrChannelNotFound: it was deleted.
 func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, filter string) error {
-	t, state, err := c.ensureKey(ctx, topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: op.Ordered, Policy: metadata.ChannelPolicy{Filter: filter}})
+	t, state, err := c.ensureKey(ctx, topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: op.Ordered, Policy: option.Policy{Filter: filter}})
 	if err != nil {
 		return err
 	}
-	if op.Ordered && !state.Ordered { // it was there and becomes ordered
+	if op.Ordered && !state.Ordered { // it exists and becomes ordered
 		if err := c.order(ctx, topic, op.Channel, true); err != nil {
 			return err
 		}
@@ -107,15 +106,15 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 		return nil
 	}
 	op.ID, op.From, op.First, op.Ordered, op.Paused = state.ID, state.From, state.First, state.Ordered, state.Paused
-	if err := c.leaders.onAll(ctx, t, op); err != nil {
+	if err := c.leaders.onAll(ctx, t, 0, op); err != nil {
 		return err
 	}
 	c.created.add(t.ID, op.Channel, state.ID)
 	return nil
 }
 
-// Views lists a topic's channels by name (api.Channels).
-func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
+// ChannelViews lists a topic's channels by name (api.Channels).
+func (c *Channels) ChannelViews(topic string) (views []api.ChannelView, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
 		return nil, api.ErrTopicNotFound
@@ -129,12 +128,11 @@ func (c *Channels) Views(topic string) (views []api.ChannelView, err error) {
 	return views, nil
 }
 
-// Missing has the next Create ask the leaders again: one of them does not have the
-// channel.
-func (c *Channels) Missing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
+// ChannelMissing makes the next CreateChannel ask the leaders again: one of them does not have the channel.
+func (c *Channels) ChannelMissing(t ident.TopicID, channel string) { c.created.forget(t, channel) }
 
-// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its dead
-// letters and no other messages, unless they exist.
+// EnsureDeadLetters creates a dead-letter topic, and the channel that retains its dead letters and no other messages,
+// unless they exist.
 func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	if topic == "" {
 		return api.ErrTopicNotFound
@@ -145,8 +143,8 @@ func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	return nil
 }
 
-// ensureKey finds or writes the channel's key. One that is being deleted is deleted first,
-// whichever broker began that.
+// ensureKey finds or writes the channel's key. If the channel is being deleted, this broker completes the deletion
+// first.
 func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state metadata.ChannelState) (metadata.TopicState, metadata.ChannelState, error) {
 	done, first, err := c.quotas.Channel(ctx, topic, channel)
 	if err != nil {
@@ -174,7 +172,7 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 	}
 }
 
-// known is a channel as the catalog has it.
+// known reads a topic and a channel from the catalog.
 func (c *Channels) known(topic, channel string) (t metadata.TopicState, state metadata.ChannelState, known bool, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -184,8 +182,8 @@ func (c *Channels) known(topic, channel string) (t metadata.TopicState, state me
 	return t, state, known, nil
 }
 
-// makeKeys writes the keys of a channel and of those of its topic that other callers here
-// wait for, in one transaction, and returns when this broker has seen its outcome.
+// makeKeys writes, in one transaction, the keys of a channel and of the channels of its topic that other callers here
+// wait for. It returns when the catalog has the outcome.
 func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	unlock, err := c.lockKeys(ctx, topic)
 	if err != nil {
@@ -193,20 +191,20 @@ func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	}
 	defer unlock()
 	t, _, ok, err := c.known(topic, channel)
-	if err != nil || ok { // made while this waited
+	if err != nil || ok { // created while this waited
 		return err
 	}
 	answered, err := c.tryKeys(ctx, topic, t, c.pending.with(topic, channel, c.catalog.Channels(t.ID)))
 	if err != nil {
 		return fmt.Errorf("%w: create channel %s: %w", api.ErrUnavailable, channel, err)
 	}
-	look := ctx
-	if !answered { // perhaps nothing has moved
+	short := ctx
+	if !answered { // perhaps nothing has changed
 		var cancel context.CancelFunc
-		look, cancel = context.WithTimeout(ctx, txn.Retry)
+		short, cancel = context.WithTimeout(ctx, txn.Retry)
 		defer cancel()
 	}
-	err = c.catalog.Await(look, func() bool {
+	err = c.catalog.Await(short, func() bool {
 		now, _, there, err := c.known(topic, channel)
 		return there || err != nil || now.Revision != t.Revision
 	})
@@ -216,9 +214,8 @@ func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	return nil
 }
 
-// tryKeys writes the keys of channels if they and the topic are as known. The topic's key
-// moves whenever channels come or go: a broker that counts them at a revision of it has
-// seen all.
+// tryKeys writes the keys of channels, if they and the topic have not changed. The topic's key changes whenever
+// channels are created or deleted: a broker that counts them at a revision of the key has all of them.
 func (c *Channels) tryKeys(ctx context.Context, topic string, t metadata.TopicState, channels []pendingChannel) (answered bool, err error) {
 	before := t.Revision
 	var puts []metadata.Put
@@ -240,13 +237,12 @@ func (c *Channels) tryKeys(ctx context.Context, topic string, t metadata.TopicSt
 	return rev != 0, err
 }
 
-// lockKeys keeps the callers apart that make and delete the keys of a topic's channels:
-// each moves the topic's key.
+// lockKeys serialises the callers that create and delete the keys of a topic's channels: each changes the topic's key.
 func (c *Channels) lockKeys(ctx context.Context, topic string) (unlock func(), err error) {
 	return lock(ctx, c.locks, "channels of "+topic)
 }
 
-// lock waits until no other caller on this broker holds the lock of the name.
+// lock waits for the lock of a name on this broker.
 func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func(), err error) {
 	unlock, err = locks.Lock(ctx, name)
 	if err != nil {

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -14,22 +13,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// settings are the effective settings of a topic.
-func settings(name string, t metadata.TopicState) api.TopicSettings {
-	return api.TopicSettings{
-		Topic: name, ID: t.ID, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor, MinInSync: t.MinInSync, Durability: string(t.Durability), Ordered: t.Ordered,
-		EffectiveLimits: t.Options.Effective(),
-	}
-}
-
 // Settings are the effective settings of a topic (api.Directory).
 func (t *Topics) Settings(name string) (api.TopicSettings, bool) {
 	s, ok := t.catalog.Topic(name)
-	return settings(name, s), ok
+	return api.TopicSettings{
+		Topic: name, ID: s.ID, Partitions: s.Partitions, ReplicationFactor: s.ReplicationFactor, MinInSync: s.MinInSync,
+		Durability: string(s.Durability), Ordered: s.Ordered, EffectiveLimits: s.Options.Effective(),
+	}, ok
 }
 
-// conflict is the error of a creation that asks for other settings than the topic has. An answer of
-// 200 would say that it has them.
+// conflict is the error of a creation that requests other settings than the topic has.
 func conflict(t metadata.TopicState, op api.CreateTopic) error {
 	var has, asked []string
 	compare := func(name string, is, wants any) {
@@ -44,12 +37,12 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		compare("ordered", t.Ordered, *op.Ordered)
 	}
 	wanted := t
-	setLimits(&wanted, op.Limits.Change, metadata.Durability(op.Durability))
+	setLimits(&wanted, op.Limits, metadata.Durability(op.Durability))
 	compare("durability", t.Durability, wanted.Durability)
 	is, wants := t.Options.Effective(), wanted.Options.Effective()
 	for i := range option.Topics {
 		r := &option.Topics[i]
-		compare(r.Name, r.Show(is), r.Show(wants))
+		compare(r.Name, r.Show(option.Topic(is)), r.Show(option.Topic(wants)))
 	}
 	if has == nil {
 		return nil
@@ -58,8 +51,7 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		api.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
 }
 
-// confirm compares an existing topic with the request. From now on it is one that was asked for by name: its deletion
-// is none that nsqadmin repeats.
+// confirm compares an existing topic with the request. Its next deletion is not a repeat by nsqadmin.
 func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		err := conflict(s, op)
@@ -68,11 +60,11 @@ func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
 	})
 }
 
-// CreateExplicitly makes a channel as asked (Create). One that exists and differs is
-// api.ErrConflict; an ephemeral one has no record to compare with.
-func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) error {
+// createExplicitly creates a channel as requested. api.ErrConflict: it exists with other settings. An ephemeral channel
+// has no record to compare with.
+func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) error {
 	place, err := nsqd.CheckStart(op.From)
-	if err := errors.Join(op.Validate(), err); err != nil {
+	if err != nil {
 		return err
 	}
 	t, ok := c.catalog.Topic(op.Topic)
@@ -96,7 +88,7 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) e
 		if err := c.checkPlace(ctx, op.Topic, op.Channel, op.From, place); err != nil {
 			return err
 		}
-		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: ordered, Policy: metadata.ChannelPolicy{Filter: op.Filter}})
+		_, state, err := c.ensureKey(ctx, op.Topic, op.Channel, metadata.ChannelState{From: op.From, Ordered: ordered, Policy: option.Policy{Filter: op.Filter}})
 		if err == nil {
 			err = channelConflict(state, op)
 		}
@@ -105,15 +97,15 @@ func (c *Channels) CreateExplicitly(ctx context.Context, op api.CreateChannel) e
 		}
 		ordered = state.Ordered
 	}
-	return c.Create(ctx, op.Topic, op.Channel, op.From, ordered)
+	return c.CreateChannel(ctx, op.Topic, op.Channel, op.From, ordered)
 }
 
-// forgetDeleted compares the catalog's record of a channel with its key. If another broker has deleted the channel, it
-// waits until the catalog has that: a creation is answered by the present metadata.
+// forgetDeleted waits, if another broker has deleted the channel, until the catalog has the deletion: a creation is
+// answered by the present metadata.
 func (c *Channels) forgetDeleted(ctx context.Context, topic string, t ident.TopicID, channel string) error {
 	known, ok := c.catalog.Channels(t)[channel]
 	if !ok {
-		return nil // it is made by a transaction
+		return nil // a transaction creates it
 	}
 	now, err := c.topic(ctx, topic)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 // maxListed bounds one listing of deferred messages.
 const maxListed = 100_000
 
-// Deferred lists at most limit delayed messages of a channel over all
-// partitions, by deadline (api.Channels).
+// Deferred lists at most limit delayed messages of a channel over all partitions, by deadline (api.Channels).
 func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]api.DeferredMessage, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -24,13 +23,13 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	limit = min(max(limit, 0), maxListed)
 	all := []api.DeferredMessage{}
 	for n := range t.Partitions {
-		req := calls.DeferredRequest{Topic: uint64(t.ID), Number: uint16(n), Channel: channel, Max: limit}
-		r, err := c.askDeferred(ctx, req)
+		req := calls.DeferredRequest{Partition: ident.Partition{Topic: t.ID, Number: uint16(n)}, Channel: channel, Max: limit}
+		r, err := askSoon(ctx, c.leaders, req.Partition, calls.Deferred, req)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range r.Listed {
-			id := api.MessageIDOf(ident.Partition{Topic: t.ID, Number: uint16(n)}, ident.Sequence(m.Sequence))
+			id := api.MessageIDOf(req.Partition, m.Sequence)
 			all = append(all, api.DeferredMessage{ID: string(id[:]), Partition: n, DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
 		}
 	}
@@ -38,24 +37,24 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 	return all[:min(len(all), limit)], nil
 }
 
-// CancelDeferred finishes delayed messages of a channel and returns how many it
-// were; others are left alone (api.Channels).
+// CancelDeferred finishes delayed messages of a channel and returns their number (api.Channels).
 func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []api.MessageID) (int, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
 		return 0, api.ErrTopicNotFound
 	}
-	byPartition := map[uint16][]uint64{}
+	byPartition := map[uint16][]ident.Sequence{}
 	for _, id := range ids {
 		place, ok := api.ParseMessageID(id)
 		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
 			return 0, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 		}
-		byPartition[place.Partition] = append(byPartition[place.Partition], uint64(place.Sequence))
+		byPartition[place.Partition] = append(byPartition[place.Partition], place.Sequence)
 	}
 	cancelled := 0
 	for n, seqs := range byPartition {
-		r, err := c.askDeferred(ctx, calls.DeferredRequest{Topic: uint64(t.ID), Number: n, Channel: channel, Cancel: seqs})
+		req := calls.DeferredRequest{Partition: ident.Partition{Topic: t.ID, Number: n}, Channel: channel, Cancel: seqs}
+		r, err := askSoon(ctx, c.leaders, req.Partition, calls.Deferred, req)
 		if err != nil {
 			return cancelled, err
 		}
@@ -64,15 +63,9 @@ func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, id
 	return cancelled, nil
 }
 
-func (c *Channels) askDeferred(ctx context.Context, req calls.DeferredRequest) (calls.DeferredReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Deferred, req)
-}
-
 // Deferred answers for a partition led here (calls.Deferred).
 func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r calls.DeferredReply, err error) {
-	p, err := q.led(req.Partition())
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return r, err
 	}
@@ -82,15 +75,10 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {
-			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+			r.Listed = append(r.Listed, calls.DeferredMessage{Sequence: d.Seq(), DeadlineNS: d.Deadline, Attempts: d.Attempts()})
 		}
 		return r, nil
 	}
-	seqs := make([]ident.Sequence, len(req.Cancel))
-	for i, n := range req.Cancel {
-		seqs[i] = ident.Sequence(n)
-	}
-	n, err := p.Queue().CancelDeferred(ctx, req.Channel, seqs)
-	r.Cancelled = n
+	r.Cancelled, err = p.Queue().CancelDeferred(ctx, req.Channel, req.Cancel)
 	return r, queueError(err)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// discarded is the record of a replica that an operator gave up.
+// discarded is the audit record of a replica that an operator gave up.
 type discarded struct {
 	V         int         `json:"v"`
 	At        time.Time   `json:"at"`
@@ -25,10 +25,9 @@ type discarded struct {
 	Replica   api.Holding `json:"replica"`
 }
 
-// Discard gives up the replica on one broker that is refused because it holds messages
-// which an unclean recovery has lost (api.Recovery). The broker moves its files to the
-// trash; then the key is written once more, as it is, upon which the broker makes the
-// replica again. An interrupted Discard can be repeated.
+// Discard gives up the replica on one broker that is refused because it has messages that an unclean recovery has lost
+// (api.Recovery). The broker moves its files to the trash. Then the unchanged key is written again, so that the broker
+// creates the replica again. An interrupted Discard can be repeated.
 func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on ident.Node) error {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
@@ -39,8 +38,8 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 	}
 	h, there := found.holding(on)
 	if there {
-		req := calls.DiscardRequest{Topic: uint64(found.id.Topic), Number: found.id.Number, Store: uint64(h.Store)}
-		if _, err := calls.Discard.Ask(ctx, r.caller, on, req); err != nil {
+		req := calls.DiscardRequest{Partition: found.id, Store: h.Store}
+		if _, err := calls.Discard.Ask(ctx, r.o.Caller, on, req); err != nil {
 			if !errors.Is(err, api.ErrInvalid) {
 				err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, on, err)
 			}
@@ -48,25 +47,25 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 		}
 	}
 	now := time.Now().UTC()
-	record := discarded{V: metadata.Version, At: now, By: r.self, Topic: topic, Partition: partition, Replica: h}
+	record := discarded{V: metadata.Version, At: now, By: r.o.Self, Topic: topic, Partition: partition, Replica: h}
 	name := fmt.Sprintf("%s-discard-%s", now.Format("20060102T150405.000"), found.id)
 	puts := []metadata.Put{{Key: r.keys.Audit(name), Value: metadata.Encode(record)}}
 	if err := r.rewrite(ctx, found.id, puts); err != nil {
 		return err
 	}
-	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
+	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "node": on, "end_sequence": h.End}).
 		Warn("replica discarded: it is in the trash and will be copied again")
 	return nil
 }
 
-// keeps says why the replica on a broker is not given up; "" if it may be.
+// keeps returns the reason why the replica on a broker is not given up; "": it may be.
 func (r *remains) keeps(on ident.Node) string {
 	switch {
 	case !slices.Contains(r.state.Replicas, on):
 		return fmt.Sprintf("%q holds no replica of it", on)
 	case r.state.Abandoned == 0:
 		return "it was never recovered uncleanly: no replica of it is refused"
-	case slices.ContainsFunc(r.state.ISR, func(m ident.Member) bool { return m.Node == on }):
+	case ident.HasMember(r.state.ISR, on):
 		return fmt.Sprintf("%s is in sync", on)
 	case r.Leader == "":
 		return "it has no leader from which the replica could be copied"
@@ -74,7 +73,7 @@ func (r *remains) keeps(on ident.Node) string {
 	return ""
 }
 
-// rewrite puts a partition's key as it is, so that every broker looks at it again.
+// rewrite writes a partition's unchanged key, so that every broker reads it again.
 func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []metadata.Put) error {
 	for {
 		e, err := r.store.Get(ctx, r.keys.Partition(id))

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -10,29 +9,27 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// FinishElsewhere finishes messages of a channel in one partition, because another channel has finished
-// their originals (api.Channels).
-func (c *Channels) FinishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
+// finishElsewhere finishes messages of a channel in one partition, because another channel has finished their originals
+// (api.Channels).
+func (c *Channels) finishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok || t.ID != op.TopicID {
 		return api.FinishedElsewhere{}, api.ErrTopicNotFound
 	}
-	if op.Partition < 0 || op.Partition >= t.Partitions {
-		return api.FinishedElsewhere{}, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
+	if err := checkPartition(t, op.Partition); err != nil {
+		return api.FinishedElsewhere{}, err
 	}
-	req := calls.FinishRequest{Topic: uint64(t.ID), Number: uint16(op.Partition), Channel: op.Channel}
+	req := calls.FinishRequest{Partition: ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, Channel: op.Channel}
 	for _, s := range op.Spans {
 		req.Spans = append(req.Spans, uint64(s.From), uint64(s.To))
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	r, err := askLeader(ctx, c.leaders, req.Partition(), calls.FinishElsewhere, req)
+	r, err := askSoon(ctx, c.leaders, req.Partition, calls.FinishElsewhere, req)
 	return api.FinishedElsewhere(r), err
 }
 
 // FinishElsewhere finishes messages in a partition led here (calls.FinishElsewhere).
 func (q *Queues) FinishElsewhere(ctx context.Context, req calls.FinishRequest) (calls.FinishReply, error) {
-	p, err := q.led(req.Partition())
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return calls.FinishReply{}, err
 	}

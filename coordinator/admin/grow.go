@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -15,21 +14,20 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// A topic grows in three steps, so that no message is in a partition before all channels are:
+// A topic grows in three steps, so that a partition has all channels before it has a message:
 //
-//  1. The new partitions get their keys, and the topic's key says so (Growing), in one
-//     transaction. From then on every operation on channels includes them.
-//  2. The leaders of the new partitions create the channels that the topic has, at the start of
+//  1. One transaction writes the keys of the new partitions, and Growing in the topic's
+//     key. From then on every operation on channels includes them.
+//  2. The leaders of the new partitions create the channels of the topic, at the start of
 //     the log.
-//  3. The topic's key gets the new number. Producers' brokers use the new partitions, and
-//     subscriptions attach to them, when they receive that.
+//  3. The topic's key gets the new number. Then brokers publish to the new partitions, and
+//     subscriptions attach to them.
 //
-// A broker that dies in between leaves the topic as it was, with partitions that are not used
-// yet: the same request, at any broker, continues.
+// If the broker dies in between, the topic has unused partitions. The same request, at any broker, continues.
 
-// SetPartitions raises the number of partitions of a topic.
-func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error {
-	if err := op.Validate(); err != nil {
+// setPartitions raises the number of partitions of a topic.
+func (t *Topics) setPartitions(ctx context.Context, op api.SetPartitions) error {
+	if err := api.Validate(op); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout+time.Duration(op.Partitions)*prepareEach)
@@ -47,18 +45,18 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 	case op.Partitions > api.MaxPartitions:
 		return fmt.Errorf("%w: partitions must be at most %d", api.ErrInvalid, api.MaxPartitions)
 	case op.Partitions < state.Partitions:
-		return fmt.Errorf("%w: topic %s has %d partitions, and the number is never lowered", api.ErrInvalid, op.Topic, state.Partitions)
+		return fmt.Errorf("%w: topic %s has %s, and the number is never lowered", api.ErrInvalid, op.Topic, plural(state.Partitions, "partition"))
 	case op.Partitions == state.Partitions && state.Growing == 0:
 		return nil
 	case state.Growing != 0 && state.Growing != op.Partitions:
-		return fmt.Errorf("%w: topic %s is about to have %d partitions: request that number again first", api.ErrConflict, op.Topic, state.Growing)
+		return fmt.Errorf("%w: topic %s is about to have %s: request that number again first", api.ErrConflict, op.Topic, plural(state.Growing, "partition"))
 	case state.Ordered && !op.Reorder:
 		return fmt.Errorf("%w: topic %s is ordered, and later messages of a key may go to another partition than earlier ones: "+
-			"let its consumers finish everything while nothing is published, and say reorder=true", api.ErrInvalid, op.Topic)
+			"let its consumers finish everything while nothing is published, and set reorder=true", api.ErrInvalid, op.Topic)
 	case state.Options.Dedupe == option.DedupeContent && !op.Reorder:
 		window := time.Duration(state.DedupeWindow()) * time.Millisecond
-		return fmt.Errorf("%w: topic %s recognises messages by their content, and one that was published less than %s before may go to another partition when it is published again, and be stored again: "+
-			"let nobody publish for %s, and say reorder=true", api.ErrInvalid, op.Topic, window, window)
+		return fmt.Errorf("%w: topic %s recognises messages by their content, and a repeat within %s may go to another partition and be stored again: "+
+			"publish nothing for %s, and set reorder=true", api.ErrInvalid, op.Topic, window, window)
 	}
 	if state.Growing == 0 {
 		done, err := t.quotas.Partitions(ctx, op.Topic, state.Owner, state.Partitions, op.Partitions)
@@ -74,7 +72,7 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 		return err
 	}
 	if err := t.fillGrowth(ctx, op.Topic, state); err != nil {
-		return fmt.Errorf("%w; topic %s has %d partitions until the same request succeeds", err, op.Topic, state.Partitions)
+		return fmt.Errorf("%w; topic %s has %s until the same request succeeds", err, op.Topic, plural(state.Partitions, "partition"))
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
 		if s.ID != state.ID {
@@ -87,14 +85,14 @@ func (t *Topics) SetPartitions(ctx context.Context, op api.SetPartitions) error 
 	})
 }
 
-// beginGrowth has brokers prepare the replicas of the new partitions, and writes the keys. It
-// tries again while too few replicas are ready.
+// beginGrowth lets brokers prepare the replicas of the new partitions, and writes the keys. It retries while too few
+// replicas are ready.
 func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state metadata.TopicState) (metadata.TopicState, error) {
 	add := op.Partitions - state.Partitions
 	c := &creation{id: state.ID, first: state.Partitions, spec: spec{
 		name: op.Topic, partitions: add, replicas: state.ReplicationFactor, minInSync: state.MinInSync, durability: state.Durability,
 	}}
-	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
+	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
 		next, err := t.tryGrowth(ctx, c, state)
 		if err == nil {
@@ -121,23 +119,16 @@ func (t *Topics) beginGrowth(ctx context.Context, op api.SetPartitions, state me
 	}
 }
 
-// tryGrowth writes the keys of the new partitions, if the topic is as it was read.
+// tryGrowth writes the keys of the new partitions, if the topic has not changed.
 func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.TopicState) (next metadata.TopicState, err error) {
-	if c.places == nil {
-		wish := plan.Placement{Partitions: c.spec.partitions, Replicas: c.spec.replicas}
-		if c.places, err = plan.Place(t.catalog.Candidates(c.spec.replicas, t.low), wish); err != nil {
-			return state, err
-		}
-		t.leadersFirst(c.places)
+	if err := t.ready(ctx, c); err != nil {
+		return state, err
 	}
-	t.awaitPeers(ctx, c.places)
-	c.stores = t.prepare(ctx, c)
 	next = state
 	next.V, next.Growing = metadata.Version, c.first+c.spec.partitions
 	key := t.keys.Topic(c.spec.name)
 	puts, err := t.partitionPuts(c, []metadata.Put{{Key: key, Value: metadata.Encode(next)}})
 	if err != nil {
-		c.places = nil // perhaps other brokers can
 		return state, err
 	}
 	compares := []metadata.Compare{{Key: key, Create: -1, Mod: state.Revision}}
@@ -148,7 +139,7 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	defer cancel()
 	ok, revision, err := t.store.Txn(short, compares, puts)
 	if errors.Is(err, metadata.ErrInvalid) { // an external etcd with other limits than ours
-		return state, fmt.Errorf("%w: %d partitions are written in one transaction: %w", api.ErrInvalid, len(puts)-1, err)
+		return state, fmt.Errorf("%w: one transaction writes %s: %w", api.ErrInvalid, plural(len(puts)-1, "partition"), err)
 	}
 	c.written = c.written || ok || errors.Is(err, metadata.ErrUnknown) // it may land yet
 	if err == nil && !ok {
@@ -158,8 +149,8 @@ func (t *Topics) tryGrowth(ctx context.Context, c *creation, state metadata.Topi
 	return next, err
 }
 
-// fillGrowth creates the topic's channels in its new partitions. A channel that is created or deleted
-// at the same time includes them by its own request.
+// fillGrowth creates the topic's channels in its new partitions. A concurrent creation or deletion of a channel
+// includes them itself.
 func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.TopicState) error {
 	entries, _, err := t.store.List(ctx, t.keys.Channels(state.ID))
 	if err != nil {
@@ -175,7 +166,7 @@ func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.To
 			continue
 		}
 		op := calls.QueueOp{Verb: calls.ChannelCreate, Channel: name, ID: s.ID, From: "earliest", First: s.First, Ordered: s.Ordered, Paused: s.Paused}
-		err = t.channels.leaders.onThose(ctx, state, state.Partitions, op)
+		err = t.channels.leaders.onAll(ctx, state, uint16(state.Partitions), op)
 		if err != nil && !errors.Is(err, api.ErrChannelNotFound) { // it is being deleted
 			return err
 		}
@@ -183,5 +174,5 @@ func (t *Topics) fillGrowth(ctx context.Context, topic string, state metadata.To
 	if now, err := t.topic(ctx, topic); err != nil || !now.Paused {
 		return err
 	}
-	return t.channels.leaders.onThose(ctx, state, state.Partitions, calls.QueueOp{Verb: calls.TopicPause})
+	return t.channels.leaders.onAll(ctx, state, uint16(state.Partitions), calls.QueueOp{Verb: calls.TopicPause})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
@@ -17,9 +18,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// askers is how many calls at once may wait for leaders of partitions: fewer than a
-// connection between brokers serves, so that a topic without its minimum does not
-// keep other calls from it.
+// askers bounds the calls that wait for leaders of partitions at the same time: fewer than a connection between brokers
+// serves, so that a topic without its minimum does not block other calls.
 const askers = 32
 
 // leaders asks the leaders of partitions.
@@ -27,90 +27,76 @@ type leaders struct {
 	directory Directory
 	caller    calls.Caller
 	catalog   *catalog.Catalog
-	slots     chan struct{} // a place for each call that waits
+	slots     chan struct{} // one for each call in progress
 }
 
-// onAll carries out an operation at the leader of every partition, the new ones of a topic that
-// grows included.
-func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, op calls.QueueOp) error {
-	return l.onThose(ctx, t, 0, op)
-}
-
-// onThose carries out an operation at the leaders of the partitions from first on. Each leader
-// is asked once for all of its partitions. Then it is asked for each partition that is not done.
-func (l *leaders) onThose(ctx context.Context, t metadata.TopicState, first int, op calls.QueueOp) error {
-	op.Topic = uint64(t.ID)
-	left := l.askTogether(ctx, t, first, op)
-	results := make(chan error, len(left))
-	for _, n := range left {
+// onAll carries out an operation at the leader of every partition from first on, the new ones of a topic that grows
+// included. Each leader is asked once for all of its partitions, then for each partition that is not done.
+func (l *leaders) onAll(ctx context.Context, t metadata.TopicState, first uint16, op calls.QueueOp) error {
+	op.Topic = t.ID
+	left := numbersOf(t)[first:]
+	var mu sync.Mutex
+	var done []uint16
+	l.together(t.ID, left, func(node ident.Node, numbers []uint16) {
+		resp, _ := ask(ctx, l, node, calls.ChangeQueues, calls.QueueOps{Op: op, Numbers: numbers}) // then they are asked one by one
+		mu.Lock()
+		defer mu.Unlock()
+		done = append(done, resp.Done...)
+	})
+	left = slices.DeleteFunc(left, func(n uint16) bool { return slices.Contains(done, n) })
+	errs := make([]error, len(left))
+	concurrency.Each(len(left), api.MaxPartitions, func(i int) {
 		op := op
-		op.Number = n
-		go func() { results <- l.on(ctx, op) }()
-	}
-	var failed partitionErrors
-	for range left {
-		if err := <-results; err != nil {
-			failed = append(failed, err)
-		}
-	}
-	if failed == nil {
-		return nil
-	}
-	return failed
+		op.Number = left[i]
+		_, errs[i] = askLeader(ctx, l, op.Partition, calls.ChangeQueue, op)
+	})
+	return joined(errs)
 }
 
-// partitionErrors are the errors of partitions of a topic, one for each.
-// Its text is one line, for it is an answer to a client.
+// partitionErrors are the errors of partitions of a topic, one for each. Its text is one line, because it is an answer
+// to a client.
 type partitionErrors []error
+
+// joined returns the errors that are not nil; nil if there are none.
+func joined(errs []error) error {
+	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
+		return partitionErrors(failed)
+	}
+	return nil
+}
 
 func (e partitionErrors) Error() string {
 	if len(e) == 1 {
 		return e[0].Error()
 	}
-	return fmt.Sprintf("%v (and %d partitions more)", e[0], len(e)-1)
+	return fmt.Sprintf("%v (and %s)", e[0], plural(len(e)-1, "more partition"))
+}
+
+// plural returns a number with its noun: 1 partition, 2 partitions.
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func (e partitionErrors) Unwrap() []error { return e }
 
-// askTogether asks each leader of several partitions for all of them in one call, and
-// gives the partitions that are not known to be done.
-func (l *leaders) askTogether(ctx context.Context, t metadata.TopicState, first int, op calls.QueueOp) (left []uint16) {
-	var numbers []uint16
-	for n := first; n < t.Span(); n++ {
-		numbers = append(numbers, uint16(n))
-	}
-	led := l.byLeader(t.ID, numbers)
-	results := make(chan []uint16, len(led))
-	for node, numbers := range led {
-		go func() {
-			if node == "" || len(numbers) == 1 {
-				results <- numbers
-				return
-			}
-			resp, _ := ask(ctx, l, node, calls.ChangeQueues, calls.QueueOps{Op: op, Numbers: numbers}) // they are asked one by one
-			results <- slices.DeleteFunc(numbers, func(n uint16) bool { return slices.Contains(resp.Done, n) })
-		}()
-	}
-	for range led {
-		left = append(left, <-results...)
-	}
-	return left
-}
-
-// byLeader groups partitions by their leaders. Those without a leader are under "".
-func (l *leaders) byLeader(t ident.TopicID, numbers []uint16) map[ident.Node][]uint16 {
+// together calls do, concurrently, for each leader of several of the partitions.
+func (l *leaders) together(t ident.TopicID, numbers []uint16, do func(node ident.Node, numbers []uint16)) {
 	led := map[ident.Node][]uint16{}
 	for _, n := range numbers {
-		leader, _ := l.directory.Leader(ident.Partition{Topic: t, Number: n})
-		led[leader.Node] = append(led[leader.Node], n)
+		if leader, ok := l.directory.Leader(ident.Partition{Topic: t, Number: n}); ok {
+			led[leader.Node] = append(led[leader.Node], n)
+		}
 	}
-	return led
-}
-
-// on carries an operation out at the leader of its partition.
-func (l *leaders) on(ctx context.Context, op calls.QueueOp) error {
-	_, err := askLeader(ctx, l, op.Partition(), calls.ChangeQueue, op)
-	return err
+	var asked sync.WaitGroup
+	for node, numbers := range led {
+		if len(numbers) > 1 {
+			asked.Go(func() { do(node, numbers) })
+		}
+	}
+	asked.Wait()
 }
 
 // askLeader makes a call to the leader of a partition, as atLeader does.
@@ -122,8 +108,20 @@ func askLeader[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition
 	return resp, err
 }
 
-// atLeader tries a call at the leader of a partition, and at the next one if the leadership moves,
-// until the call is answered or ctx ends.
+// askSoon is askLeader within operationTimeout.
+func askSoon[Req, Resp any](ctx context.Context, l *leaders, p ident.Partition, m calls.Method[Req, Resp], req Req) (Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	return askLeader(ctx, l, p, m, req)
+}
+
+// AskSettle settles receipts at the leader of their partition, for the gateway.
+func (c *Channels) AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error) {
+	return askLeader(ctx, c.leaders, req.Partition, calls.Settle, req)
+}
+
+// atLeader tries a call at the leader of a partition, and at the next one if the leadership moves, until the call is
+// answered or ctx ends.
 func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(ident.Node) error) error {
 	err := api.ErrNoLeader
 	by := ""
@@ -145,7 +143,7 @@ func (l *leaders) atLeader(ctx context.Context, p ident.Partition, try func(iden
 	}
 }
 
-// ask makes a call with a place among the askers.
+// ask makes a call once a slot is free.
 func ask[Req, Resp any](ctx context.Context, l *leaders, n ident.Node, m calls.Method[Req, Resp], req Req) (resp Resp, err error) {
 	select {
 	case l.slots <- struct{}{}:

@@ -7,9 +7,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// pendingChannels are the channels without a key that callers on this broker wait for, by
-// topic. Making one moves the topic's key, so of a thousand transactions at once only one
-// would succeed: a caller that makes a channel makes those of the others too.
+// pendingChannels has the channels without a key that callers on this broker wait for, by topic. Each creation changes
+// the topic's key, so of a thousand concurrent transactions only one would succeed. Therefore a caller creates the
+// channels of the others too.
 type pendingChannels struct {
 	mu sync.Mutex
 	of map[string]map[string]*pendingChannel
@@ -17,7 +17,7 @@ type pendingChannels struct {
 
 type pendingChannel struct {
 	name    string
-	state   metadata.ChannelState // as the first caller asked for it
+	state   metadata.ChannelState // as the first caller requested it
 	callers int
 }
 
@@ -28,7 +28,7 @@ func newPendingChannels() *pendingChannels {
 	return &pendingChannels{of: map[string]map[string]*pendingChannel{}}
 }
 
-// add notes that a caller waits for a channel until it calls done.
+// add registers a caller that waits for a channel until it calls done.
 func (p *pendingChannels) add(topic, channel string, state metadata.ChannelState) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,8 +55,7 @@ func (p *pendingChannels) done(topic string, c *pendingChannel) {
 	}
 }
 
-// with lists a pending channel, and after it others of its topic that have no key, as many
-// as one transaction can make.
+// with lists a pending channel, then others of its topic without a key, as many as one transaction can create.
 func (p *pendingChannels) with(topic, channel string, known map[string]metadata.ChannelState) []pendingChannel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,9 +68,8 @@ func (p *pendingChannels) with(topic, channel string, known map[string]metadata.
 	return out
 }
 
-// createdChannels is the creation cache: the channels that this broker has seen replicated
-// at every leader, so that a subscription to one costs no round trip. A channel that was
-// deleted and made again has another id.
+// createdChannels is the creation cache: the channels that every leader has replicated, as this broker knows, so that a
+// subscription needs no round trip. A recreated channel has another id.
 type createdChannels struct {
 	mu    sync.Mutex
 	known map[createdChannel]uint64
@@ -82,7 +80,7 @@ type createdChannel struct {
 	channel string
 }
 
-// maxCreated bounds the memory: beyond it all leaders are asked again.
+// maxCreated bounds the cache: beyond it all leaders are asked again.
 const maxCreated = 1 << 16
 
 func newCreatedChannels() *createdChannels {

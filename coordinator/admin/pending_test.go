@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -63,7 +64,7 @@ func (u unknowing) Txn(ctx context.Context, cmp []metadata.Compare, puts []metad
 // TestChannelsAreMadeOfTheTopicAsItIs: a broker that counts the channels at a revision of the
 // topic's key has seen all, and one of them is the first.
 func TestChannelsAreMadeOfTheTopicAsItIs(t *testing.T) {
-	m := metadata.NewMemory()
+	m := metadatatest.NewMemory()
 	defer m.Close()
 	keys := metadata.Keys{Cluster: "test"}
 	c := &Channels{records: &records{store: m, keys: keys}}
@@ -96,7 +97,8 @@ func TestErrorsOfPartitionsAreOneLine(t *testing.T) {
 	one := fmt.Errorf("partition 1: %w", api.ErrNoLeader)
 	require.EqualError(t, partitionErrors{one}, one.Error())
 	two := partitionErrors{one, api.ErrNotEnough, errors.New("line")}
-	require.EqualError(t, two, one.Error()+" (and 2 partitions more)")
+	require.EqualError(t, two[:2], one.Error()+" (and 1 more partition)")
+	require.EqualError(t, two, one.Error()+" (and 2 more partitions)")
 	require.ErrorIs(t, two, api.ErrNoLeader)
 	require.ErrorIs(t, two, api.ErrNotEnough)
 }

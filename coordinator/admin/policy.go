@@ -6,26 +6,20 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// SetPolicy changes a channel's policy. Its dead-letter topic is created, with the
-// channel that keeps its messages. It returns when the policy is in force at the
-// leader of every partition; the error says which of them has not confirmed that.
-func (c *Channels) SetPolicy(ctx context.Context, op api.SetPolicy) error {
+// setPolicy changes a channel's policy, and creates its dead-letter topic. It returns when the policy is in force at
+// the leader of every partition; the error names a partition that has not confirmed it.
+func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
 		return api.ErrTopicNotFound
 	}
 	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *metadata.ChannelState) (err error) {
-		if s.Policy, err = newPolicy(s.Policy, op); err != nil {
+		if s.Policy, err = newPolicy(s.Policy, op, api.RequesterOf(ctx).User); err != nil {
 			return err
-		}
-		if op.DeadLetterTopic != nil {
-			s.Policy.Owner = ""
-			if s.Policy.DeadLetterTopic != "" {
-				s.Policy.Owner = api.RequesterOf(ctx).User
-			}
 		}
 		if to := s.Policy.DeadLetterTopic; to != "" {
 			if err := c.refuseCycle(op.Topic, op.Channel, to); err != nil {
@@ -38,14 +32,14 @@ func (c *Channels) SetPolicy(ctx context.Context, op api.SetPolicy) error {
 	if err != nil {
 		return err
 	}
-	if err := c.leaders.onAll(ctx, t, calls.QueueOp{Verb: calls.ChannelPolicy, Channel: op.Channel, Revision: s.Revision}); err != nil {
+	if err := c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelPolicy, Channel: op.Channel, Revision: s.Revision}); err != nil {
 		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", api.ErrUnavailable, err)
 	}
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
 }
 
-// refuseCycle refuses a dead-letter topic whose messages would come back to the topic of the channel, by the
-// policies that other channels have now: a message that fails everywhere would go round for ever.
+// refuseCycle refuses a dead-letter topic whose messages would return to the topic of the channel by the policies of
+// other channels: a message that fails everywhere would circulate endlessly.
 func (c *Channels) refuseCycle(topic, channel, to string) error {
 	cameFrom := map[string]string{to: ""}
 	for queue := []string{to}; len(queue) > 0; queue = queue[1:] {
@@ -66,23 +60,9 @@ func (c *Channels) refuseCycle(topic, channel, to string) error {
 	return nil
 }
 
-// newPolicy is the policy that a channel has after an operation.
-func newPolicy(p metadata.ChannelPolicy, op api.SetPolicy) (metadata.ChannelPolicy, error) {
-	if err := op.Validate(); err != nil {
-		return p, err
-	}
-	if op.MaxAttempts != nil {
-		p.MaxAttempts = *op.MaxAttempts
-	}
-	if op.DeadLetterTopic != nil {
-		p.DeadLetterTopic = *op.DeadLetterTopic
-	}
-	if b := op.Backoff; b != nil {
-		p.Backoff = metadata.Backoff{BaseMS: b.BaseMS, MaxMS: b.MaxMS, Factor: b.Factor, Jitter: b.Jitter}
-	}
-	if op.Filter != nil {
-		p.Filter = *op.Filter
-	}
+// newPolicy is the policy that a channel has after an operation of a user.
+func newPolicy(p option.Policy, op api.SetPolicy, user string) (option.Policy, error) {
+	op.Policy.Apply(&p)
 	switch {
 	case p.DeadLetterTopic != "" && !api.ValidName(p.DeadLetterTopic):
 		return p, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, p.DeadLetterTopic)
@@ -90,24 +70,19 @@ func newPolicy(p metadata.ChannelPolicy, op api.SetPolicy) (metadata.ChannelPoli
 		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", api.ErrInvalid)
 	case p.DeadLetterTopic == op.Topic:
 		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", api.ErrInvalid)
+	case p.DeadLetterTopic == "":
+		p.Owner = ""
+	case op.Policy.Has("dead_letter_topic"):
+		p.Owner = user
 	}
 	return p, nil
 }
 
 // Policy is the policy in a channel's key (api.Channels).
 func (c *Channels) Policy(topic, channel string) (api.ChannelPolicy, error) {
-	t, ok := c.catalog.Topic(topic)
-	if !ok {
-		return api.ChannelPolicy{}, api.ErrTopicNotFound
+	_, s, ok, err := c.known(topic, channel)
+	if err == nil && !ok {
+		err = api.ErrChannelNotFound
 	}
-	s, ok := c.catalog.Channels(t.ID)[channel]
-	if !ok {
-		return api.ChannelPolicy{}, api.ErrChannelNotFound
-	}
-	p := s.Policy
-	return api.ChannelPolicy{
-		MaxAttempts: p.MaxAttempts, DeadLetterTopic: p.DeadLetterTopic,
-		BackoffMS: p.Backoff.BaseMS, BackoffFactor: p.Backoff.Factor, BackoffMaxMS: p.Backoff.MaxMS, BackoffJitter: p.Backoff.Jitter,
-		Filter: p.Filter, Owner: p.Owner,
-	}, nil
+	return s.Policy.View(), err
 }

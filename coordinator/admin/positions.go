@@ -13,8 +13,7 @@ import (
 // maxPositioned bounds the deferred messages of a channel and partition in an answer.
 const maxPositioned = 50_000
 
-// Positions asks the leader of each partition how far its durable channels are, and sorts the
-// answers by channel and partition (api.Channels).
+// Positions lists the positions of the durable channels of a topic, by channel and partition (api.Channels).
 func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPosition, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
@@ -22,13 +21,12 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 	}
 	var all []api.ChannelPosition
 	for n := range t.Partitions {
-		r, err := c.askPositions(ctx, calls.PositionsRequest{Topic: uint64(t.ID), Number: uint16(n)})
+		req := calls.PositionsRequest{Partition: ident.Partition{Topic: t.ID, Number: uint16(n)}}
+		r, err := askSoon(ctx, c.leaders, req.Partition, calls.Positions, req)
 		if err != nil {
 			return nil, err
 		}
-		for _, x := range r.Channels {
-			all = append(all, positionOf(n, x))
-		}
+		all = append(all, r.Value...)
 	}
 	slices.SortFunc(all, func(x, y api.ChannelPosition) int {
 		return cmp.Or(cmp.Compare(x.Channel, y.Channel), cmp.Compare(x.Partition, y.Partition))
@@ -36,39 +34,21 @@ func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPo
 	return all, nil
 }
 
-func (c *Channels) askPositions(ctx context.Context, req calls.PositionsRequest) (calls.PositionsReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return askLeader(ctx, c.leaders, req.Partition(), calls.Positions, req)
-}
-
-// positionOf converts an answer for the edges.
-func positionOf(partition int, x calls.ChannelPosition) api.ChannelPosition {
-	at := api.ChannelPosition{Channel: x.Channel, Partition: partition, Confirmed: ident.Sequence(x.Confirmed), Consumers: x.Consumers}
-	for i := 0; i+1 < len(x.Settled); i += 2 {
-		at.Settled = append(at.Settled, api.SequenceSpan{From: ident.Sequence(x.Settled[i]), To: ident.Sequence(x.Settled[i+1])})
-	}
-	for _, m := range x.Deferred {
-		at.Deferred = append(at.Deferred, api.DeferredPosition{Sequence: ident.Sequence(m.Sequence), DeadlineNS: m.DeadlineNS, Attempts: m.Attempts})
-	}
-	return at
-}
-
 // Positions answers for a partition led here (calls.Positions).
-func (q *Queues) Positions(req calls.PositionsRequest) (r calls.PositionsReply, err error) {
-	p, err := q.led(req.Partition())
+func (q *Queues) Positions(req calls.PositionsRequest) (all []api.ChannelPosition, err error) {
+	p, err := q.led(req.Partition)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	for _, x := range p.Queue().Positions(maxPositioned) {
-		at := calls.ChannelPosition{Channel: x.Channel, Confirmed: uint64(x.Confirmed), Consumers: x.Consumers}
+		at := api.ChannelPosition{Channel: x.Channel, Partition: int(req.Number), Confirmed: x.Confirmed, Consumers: x.Consumers}
 		for _, s := range x.Settled {
-			at.Settled = append(at.Settled, uint64(s.From), uint64(s.To))
+			at.Settled = append(at.Settled, api.SequenceSpan(s))
 		}
 		for _, e := range x.Deferred {
-			at.Deferred = append(at.Deferred, calls.DeferredMessage{Sequence: uint64(e.Seq()), DeadlineNS: e.Deadline, Attempts: e.Attempts()})
+			at.Deferred = append(at.Deferred, api.DeferredPosition{Sequence: e.Seq(), DeadlineNS: e.Deadline, Attempts: e.Attempts()})
 		}
-		r.Channels = append(r.Channels, at)
+		all = append(all, at)
 	}
-	return r, nil
+	return all, nil
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Queues carries operations out on the channels of partitions led here, for this broker
-// and for others.
+// Queues carries out operations on the channels of partitions that are led here, for all brokers.
 type Queues struct {
 	engine  *engine.Engine
 	records *records
@@ -25,7 +24,6 @@ type Queues struct {
 	locks   *txn.KeyedLock
 }
 
-// led finds a partition that is led here.
 func (q *Queues) led(id ident.Partition) (*engine.Partition, error) {
 	p, ok := q.engine.Partition(id)
 	if !ok {
@@ -39,15 +37,14 @@ func (q *Queues) led(id ident.Partition) (*engine.Partition, error) {
 
 // Change carries out an operation on one partition (calls.ChangeQueue).
 func (q *Queues) Change(ctx context.Context, op calls.QueueOp) error {
-	p, err := q.led(op.Partition())
+	p, err := q.led(op.Partition)
 	if err != nil {
 		return err
 	}
 	return queueError(q.carryOut(ctx, p, op))
 }
 
-// ChangeMany carries out an operation on several partitions at once: they share the
-// syncs (calls.ChangeQueues).
+// ChangeMany carries out an operation on several partitions concurrently: they share the syncs (calls.ChangeQueues).
 func (q *Queues) ChangeMany(ctx context.Context, ops calls.QueueOps) (resp calls.QueuesDone) {
 	done := make([]bool, len(ops.Numbers))
 	concurrency.Each(len(done), api.MaxPartitions, func(i int) {
@@ -67,7 +64,7 @@ func (q *Queues) ChangeMany(ctx context.Context, ops calls.QueueOps) (resp calls
 func queueError(err error) error {
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader), errors.Is(err, nsqd.ErrNotReplicated):
-		return fmt.Errorf("%w: %w", rpc.ErrNotLeader, err) // idempotent: the next leader does it again
+		return fmt.Errorf("%w: %w", rpc.ErrNotLeader, err) // idempotent: the next leader repeats it
 	case errors.Is(err, nsqd.ErrDeleted):
 		return fmt.Errorf("%w: %w", api.ErrChannelNotFound, err)
 	}
@@ -86,29 +83,25 @@ func (q *Queues) carryOut(ctx context.Context, p *engine.Partition, op calls.Que
 		return q.onChannel(ctx, p, op, func() error { return p.Queue().OrderChannel(ctx, op.Channel, op.Ordered) })
 	case calls.ChannelPolicy:
 		return q.policy(ctx, p, op)
-	case calls.ChannelPause:
-		return q.onChannel(ctx, p, op, func() error { return p.Queue().PauseChannel(ctx, op.Channel) })
-	case calls.ChannelUnpause:
-		return q.onChannel(ctx, p, op, func() error { return p.Queue().UnpauseChannel(ctx, op.Channel) })
-	case calls.TopicPause:
-		return p.Queue().PauseTopic(ctx)
-	case calls.TopicUnpause:
-		return p.Queue().UnpauseTopic(ctx)
+	case calls.ChannelPause, calls.ChannelUnpause:
+		paused := op.Verb == calls.ChannelPause
+		return q.onChannel(ctx, p, op, func() error { return p.Queue().PauseChannel(ctx, op.Channel, paused) })
+	case calls.TopicPause, calls.TopicUnpause:
+		return p.Queue().PauseTopic(ctx, op.Verb == calls.TopicPause)
 	case calls.TopicEmpty:
 		return p.Queue().EmptyTopic(ctx)
 	}
 	return fmt.Errorf("%w: verb %q", api.ErrInvalid, op.Verb)
 }
 
-// channelOptions are those of the channel that an operation makes or moves.
+// channelOptions are the options of the channel that an operation creates or moves.
 func channelOptions(p *engine.Partition, op calls.QueueOp) (nsqd.ChannelOptions, error) {
 	o, err := nsqd.StartOptions(op.From, op.First, p.Store().Index())
 	o.Ordered, o.ID = op.Ordered, op.ID
 	return o, err
 }
 
-// policy puts the policy of a channel's key into force. A channel that is not here yet is
-// made with it.
+// policy applies the policy in a channel's key. A channel that does not exist yet is created with it.
 func (q *Queues) policy(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
 	t := p.ID().Topic
 	if err := q.records.awaitChannel(ctx, t, op.Channel, op.Revision); err != nil {
@@ -120,8 +113,7 @@ func (q *Queues) policy(ctx context.Context, p *engine.Partition, op calls.Queue
 	return nil
 }
 
-// onChannel does something to the channel that an operation was asked for: not to one that has been recreated under
-// its name since.
+// onChannel calls do for the channel of an operation, but not for a recreated one of its name.
 func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.QueueOp, do func() error) error {
 	unlock, err := q.lock(ctx, p, op.Channel)
 	if err != nil {
@@ -134,9 +126,8 @@ func (q *Queues) onChannel(ctx context.Context, p *engine.Partition, op calls.Qu
 	return do()
 }
 
-// delete deletes a channel, unless another delete has come further: by then it may have
-// been recreated. Its consumers lose it when this broker has the reason, so that they do
-// not bring it back.
+// delete deletes a channel, unless another deletion has completed: the channel may have been recreated. Consumers are
+// disconnected only when the catalog has the deletion, so that they do not recreate the channel.
 func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
 	if op.ID == 0 {
 		return p.Queue().DeleteChannel(ctx, op.Channel)
@@ -146,7 +137,7 @@ func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.Queue
 		return err
 	}
 	defer unlock()
-	t := ident.TopicID(op.Topic)
+	t := op.Topic
 	_, s, there, err := q.records.channel(ctx, t, op.Channel)
 	if err != nil || !there || s.ID != op.ID || !s.Deleting {
 		return err
@@ -159,13 +150,12 @@ func (q *Queues) delete(ctx context.Context, p *engine.Partition, op calls.Queue
 		return err
 	}
 	if err = p.Queue().DeleteChannel(ctx, op.Channel); errors.Is(err, api.ErrChannelNotFound) {
-		return nil // an earlier attempt came as far as here
+		return nil // an earlier attempt deleted it
 	}
 	return err
 }
 
-// create makes a channel. ErrChannelNotFound: it is being deleted, or was, since it was
-// asked for.
+// create creates a channel. ErrChannelNotFound: it was deleted since the request.
 func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.QueueOp) error {
 	t := p.ID().Topic
 	if op.ID != 0 {
@@ -175,7 +165,7 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 		}
 		defer unlock()
 		s, there := q.records.catalog.Channels(t)[op.Channel]
-		if !there || s.ID != op.ID { // gone, or not in the catalog yet
+		if !there || s.ID != op.ID { // deleted, or not in the catalog yet
 			if _, s, there, err = q.records.channel(ctx, t, op.Channel); err != nil {
 				return err
 			}
@@ -197,15 +187,15 @@ func (q *Queues) create(ctx context.Context, p *engine.Partition, op calls.Queue
 	if _, err = p.Queue().CreateChannel(ctx, op.Channel, o); err != nil || !op.Paused {
 		return err
 	}
-	// The broker that asks may be behind: an unpause changes the key before it comes here.
+	// The requesting broker may be behind: an unpause changes the key first.
 	_, s, there, err := q.records.channel(ctx, t, op.Channel)
 	if err != nil || !there || s.ID != op.ID || !s.Paused {
 		return err
 	}
-	return p.Queue().PauseChannel(ctx, op.Channel)
+	return p.Queue().PauseChannel(ctx, op.Channel, true)
 }
 
-// lock keeps the operations apart that make, pause and delete a channel of a partition.
+// lock serialises the operations that create, pause and delete a channel of a partition.
 func (q *Queues) lock(ctx context.Context, p *engine.Partition, channel string) (unlock func(), err error) {
 	return lock(ctx, q.locks, fmt.Sprintf("%v/%s", p.ID(), channel))
 }

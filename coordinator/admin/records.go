@@ -12,17 +12,15 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// records reads and changes the keys of topics and channels, each as it is now in the
-// store, and waits until the catalog has the change.
+// records reads and changes the keys of topics and channels in the store, and waits until the catalog has the change.
 type records struct {
 	store   metadata.Store
 	keys    metadata.Keys
 	catalog *catalog.Catalog
 }
 
-// requireTopic refuses a topic that does not exist: unlike SUB, administration creates no
-// topic. One that another broker has just made may not be known here yet, so the store is
-// asked before the answer is no. "" is the whole cluster.
+// requireTopic refuses a topic that does not exist. If the catalog does not have the topic, the store is asked: another
+// broker may have created it just now. "" is the whole cluster.
 func (r *records) requireTopic(ctx context.Context, name string) error {
 	if _, ok := r.catalog.Topic(name); ok || name == "" {
 		return nil
@@ -33,14 +31,22 @@ func (r *records) requireTopic(ctx context.Context, name string) error {
 	return r.catalog.Await(ctx, func() bool { _, ok := r.catalog.Topic(name); return ok })
 }
 
-// topic reads a topic's key as it is now.
+// checkPartition refuses a number that is not one of a topic's partitions.
+func checkPartition(t metadata.TopicState, n int) error {
+	if n < 0 || n >= t.Partitions {
+		return fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
+	}
+	return nil
+}
+
+// topic reads a topic's key.
 func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, error) {
 	e, err := r.store.Get(ctx, r.keys.Topic(name))
 	if errors.Is(err, metadata.ErrNotFound) {
 		return metadata.TopicState{}, api.ErrTopicNotFound
 	}
 	if err != nil {
-		return metadata.TopicState{}, fmt.Errorf("%w: look for topic %s: %w", api.ErrUnavailable, name, err)
+		return metadata.TopicState{}, fmt.Errorf("%w: read topic %s: %w", api.ErrUnavailable, name, err)
 	}
 	t, err := metadata.DecodeTopic(e)
 	if err != nil || t.Deleted {
@@ -49,7 +55,7 @@ func (r *records) topic(ctx context.Context, name string) (metadata.TopicState, 
 	return t, nil
 }
 
-// changeTopic rewrites a topic's key, and returns when this broker has the new one.
+// changeTopic rewrites a topic's key, and returns when the catalog has the new one.
 func (r *records) changeTopic(ctx context.Context, name string, change func(metadata.TopicState) (metadata.TopicState, error)) error {
 	t, err := r.rewriteTopic(ctx, name, change)
 	if err != nil {
@@ -58,9 +64,8 @@ func (r *records) changeTopic(ctx context.Context, name string, change func(meta
 	return r.awaitTopic(ctx, name, t.Revision)
 }
 
-// rewriteTopic applies change to a topic's key as it is now, writes the result and returns
-// it. change is called again when another writer was faster. An unchanged key is not
-// written.
+// rewriteTopic applies change to a topic's key, writes the result and returns it. change is called again when another
+// writer was faster. An unchanged key is not written.
 func (r *records) rewriteTopic(ctx context.Context, name string, change func(metadata.TopicState) (metadata.TopicState, error)) (metadata.TopicState, error) {
 	for {
 		old, err := r.topic(ctx, name)
@@ -84,14 +89,12 @@ func (r *records) rewriteTopic(ctx context.Context, name string, change func(met
 	}
 }
 
-// awaitTopic waits until the catalog has a topic's key as it was at a revision, or later,
-// or that it is gone.
+// awaitTopic waits until the catalog has a topic's key of this revision or later, or no such key.
 func (r *records) awaitTopic(ctx context.Context, name string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { t, ok := r.catalog.Record(name); return !ok || t.Revision >= revision })
 }
 
-// learnChannel waits for a channel that another broker has just made and that the catalog
-// does not have yet. One that does not exist is left to the caller.
+// learnChannel waits until the catalog has a channel that exists in the store. If there is none, it returns nil.
 func (r *records) learnChannel(ctx context.Context, topic, channel string) error {
 	t, ok := r.catalog.Topic(topic)
 	known := func() bool { _, ok := r.catalog.Channels(t.ID)[channel]; return ok }
@@ -105,20 +108,20 @@ func (r *records) learnChannel(ctx context.Context, topic, channel string) error
 	return r.catalog.Await(ctx, known)
 }
 
-// channel reads a channel's key as it is now; false if it is not there.
+// channel reads a channel's key; false: there is none.
 func (r *records) channel(ctx context.Context, t ident.TopicID, channel string) (metadata.Entry, metadata.ChannelState, bool, error) {
 	e, err := r.store.Get(ctx, r.keys.Channel(t, channel))
 	if errors.Is(err, metadata.ErrNotFound) {
 		return e, metadata.ChannelState{}, false, nil
 	}
 	if err != nil {
-		return e, metadata.ChannelState{}, false, fmt.Errorf("%w: look for channel %s: %w", api.ErrUnavailable, channel, err)
+		return e, metadata.ChannelState{}, false, fmt.Errorf("%w: read channel %s: %w", api.ErrUnavailable, channel, err)
 	}
 	c, err := metadata.DecodeChannel(e)
 	return e, c, true, err
 }
 
-// editChannel changes a channel's key as it is now and returns the new value.
+// editChannel changes a channel's key and returns the new value.
 func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel string, edit func(*metadata.ChannelState) error) (metadata.ChannelState, error) {
 	for {
 		e, before, there, err := r.channel(ctx, t, channel)
@@ -144,14 +147,12 @@ func (r *records) editChannel(ctx context.Context, t ident.TopicID, channel stri
 	}
 }
 
-// awaitChannelThere waits until the catalog has a channel's key as it was at a revision, or later.
-// The channel may be new.
+// awaitChannelThere waits until the catalog has a channel's key of this revision or later. The channel may be new.
 func (r *records) awaitChannelThere(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { return r.catalog.Channels(t)[channel].Revision >= revision })
 }
 
-// awaitChannel waits until the catalog has a channel's key as it was at a revision, or
-// later, or that it is gone.
+// awaitChannel waits until the catalog has a channel's key of this revision or later, or no such key.
 func (r *records) awaitChannel(ctx context.Context, t ident.TopicID, channel string, revision int64) error {
 	return r.catalog.Await(ctx, func() bool { c, ok := r.catalog.Channels(t)[channel]; return !ok || c.Revision >= revision })
 }

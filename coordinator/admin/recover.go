@@ -17,33 +17,28 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// recoverWait bounds the question to all brokers about their replicas.
-const recoverWait = 2 * time.Second
-
-// recoverCalls is how many brokers are asked at once.
-const recoverCalls = 16
+const (
+	recoverWait  = 2 * time.Second // for the answers of all replicas
+	recoverCalls = 16              // brokers that are asked concurrently
+)
 
 // Recovery recovers partitions whose in-sync set is lost (api.Recovery).
 type Recovery struct {
 	*records
-	self      ident.Node
-	directory Directory
-	caller    calls.Caller
-	log       logrus.FieldLogger
+	o Options
 }
 
-// remains is what there is of a partition, with all that a transaction has to compare.
+// remains is the state of a partition, with everything that a transaction has to compare.
 type remains struct {
 	api.Remains
 	id    ident.Partition
 	state metadata.PartitionState
-	runs  map[ident.Node]ident.Incarnation // of all brokers concerned, when they were asked
-	// follows: the broker that the key names as leader answers, and does not lead.
+	runs  map[ident.Node]ident.Incarnation // of its replicas, when they were asked
+	// follows: the leader in the key answers, and does not lead.
 	follows bool
 }
 
-// Remains asks all replicas of a partition for their contents. Errors wrap
-// api.ErrTopicNotFound, api.ErrInvalid and api.ErrUnavailable.
+// Remains asks all replicas of a partition for their contents (api.Recovery).
 func (r *Recovery) Remains(ctx context.Context, topic string, partition int) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	return found.Remains, err
@@ -56,8 +51,8 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 	if !ok {
 		return found, api.ErrTopicNotFound
 	}
-	if partition < 0 || partition >= t.Partitions {
-		return found, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
+	if err := checkPartition(t, partition); err != nil {
+		return found, err
 	}
 	found.id = ident.Partition{Topic: t.ID, Number: uint16(partition)}
 	e, err := r.store.Get(ctx, r.keys.Partition(found.id))
@@ -68,7 +63,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 		return found, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	found.Epoch = found.state.Epoch
-	if l, ok := r.directory.Leader(found.id); ok {
+	if l, ok := r.o.Directory.Leader(found.id); ok {
 		found.Leader = l.Node
 	}
 	r.collectHoldings(ctx, &found)
@@ -76,8 +71,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 	return found, nil
 }
 
-// collectHoldings asks the brokers that are registered; one that does not answer in
-// time is missing from the answer.
+// collectHoldings asks the brokers of a partition. A broker that does not answer in time is left out.
 func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 	ctx, cancel := context.WithTimeout(ctx, recoverWait)
 	defer cancel()
@@ -87,11 +81,11 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 			found.runs[n] = live.Incarnation
 		}
 	}
-	answers := make([]*calls.DigestReply, len(nodes))
+	answers := make([]*api.Digest, len(nodes))
 	concurrency.Each(len(nodes), recoverCalls, func(i int) {
-		beyond := calls.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
-		if d, err := calls.Digest.Ask(ctx, r.caller, nodes[i], beyond); err == nil {
-			answers[i] = &d
+		beyond := api.DigestRequest{Topic: found.Topic, Partition: found.id.Number, From: math.MaxInt64} // its ends, no batches
+		if d, err := calls.Digest.Ask(ctx, r.o.Caller, nodes[i], calls.JSON[api.DigestRequest]{Value: beyond}); err == nil {
+			answers[i] = &d.Value
 		}
 	})
 	for _, d := range answers {
@@ -102,7 +96,7 @@ func (r *Recovery) collectHoldings(ctx context.Context, found *remains) {
 	}
 }
 
-// judge reports the state of the in-sync set, and whether it can be waited for.
+// judge sets the state of the in-sync set, and the reason why a recovery is refused.
 func (r *remains) judge() {
 	for _, m := range r.state.ISR {
 		state := api.MemberSilent
@@ -124,7 +118,7 @@ func (r *remains) judge() {
 	if r.Leader != "" {
 		r.Refused = fmt.Sprintf("%s leads: nothing is to be recovered", r.Leader)
 	}
-	if r.newest() > r.Epoch || r.ownerless() { // a broker that is named as leader, or in sync, cannot lead in an epoch that is over
+	if r.newest() > r.Epoch || r.ownerless() { // no member can lead in an epoch that is over
 		r.Outdated, r.Leader, r.Refused = true, "", ""
 	}
 	if r.Refused == "" && len(r.Replicas) == 0 {
@@ -132,17 +126,15 @@ func (r *remains) judge() {
 	}
 }
 
-// ownerless reports whether the named leader runs, has seen the key's epoch, and follows: the
-// epoch has been led before (ID-5). That is what becomes of metadata that is one change of
-// leader behind: an elected member gets an epoch that its replica has seen already. A new
-// leader that has not read the key yet knows lower epochs only.
+// ownerless reports whether the named leader runs, has seen the key's epoch, and follows: the epoch has been led before
+// (ID-5). This happens to restored metadata that is one change of leader behind: an elected member gets an epoch that
+// its replica has seen already. A new leader that has not read the key yet has only seen lower epochs.
 func (r *remains) ownerless() bool {
 	h, answers := r.holding(r.state.Leader)
 	inc, runs := r.runs[r.state.Leader]
 	return answers && r.follows && h.Epoch == r.Epoch && runs && inc == r.state.LeaderIncarnation
 }
 
-// newest is the highest epoch that a replica has seen.
 func (r *remains) newest() (e ident.Epoch) {
 	for _, h := range r.Replicas {
 		e = max(e, h.Epoch)
@@ -158,7 +150,7 @@ func (r *remains) holding(n ident.Node) (api.Holding, bool) {
 	return r.Replicas[i], true
 }
 
-// audit is the record of an unclean recovery.
+// audit is the audit record of an unclean recovery.
 type audit struct {
 	V      int                     `json:"v"`
 	At     time.Time               `json:"at"`
@@ -168,12 +160,10 @@ type audit struct {
 	api.Remains
 }
 
-// Recover makes one replica the whole in-sync set of a partition whose in-sync
-// set is lost: acknowledged messages that are not on it are permanently gone. The
-// minimum is 1 until the controller finds enough replicas in sync to raise it.
-// Nothing else in a cluster elects uncleanly. The transaction holds only if no
-// member of the old set was started, or ended, since it was asked. Where the
-// metadata is outdated it names the leader, too, in an epoch that is new to all.
+// Recover makes one replica the whole in-sync set of a partition whose in-sync set is lost: acknowledged messages that
+// are not on it are permanently lost. The minimum is 1 until enough replicas are in sync. Nothing else elects
+// uncleanly. The transaction fails if a member of the old set was started, or ended, since it was asked. If the
+// metadata is outdated, Recover also sets the leader, in a new epoch.
 func (r *Recovery) Recover(ctx context.Context, topic string, partition int, from ident.Node) (api.Remains, error) {
 	found, err := r.remains(ctx, topic, partition)
 	if err != nil {
@@ -193,7 +183,7 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 		next.Epoch, next.Leader, next.LeaderIncarnation = found.newest()+1, from, found.runs[from]
 	}
 	now := time.Now().UTC()
-	record := audit{V: metadata.Version, At: now, By: r.self, From: h, Before: found.state, Remains: found.Remains}
+	record := audit{V: metadata.Version, At: now, By: r.o.Self, From: h, Before: found.state, Remains: found.Remains}
 	name := fmt.Sprintf("%s-recover-%s", now.Format("20060102T150405.000"), found.id)
 	ok, rev, err := r.store.Txn(ctx, r.conditions(&found), []metadata.Put{
 		{Key: r.keys.Partition(found.id), Value: metadata.Encode(next)}, {Key: r.keys.Audit(name), Value: metadata.Encode(record)},
@@ -204,12 +194,12 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 	if err != nil {
 		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
 	}
-	r.log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
+	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
 		Error("partition recovered uncleanly: acknowledged messages after its new end are lost")
 	return found.Remains, r.catalog.Await(ctx, func() bool { s, there := r.catalog.Partition(found.id); return !there || s.Revision >= rev })
 }
 
-// conditions compare the partition's key as it was read, and the runs of all its brokers.
+// conditions compare the partition's key, and the incarnations of all its brokers, with those that were read.
 func (r *Recovery) conditions(found *remains) []metadata.Compare {
 	list := []metadata.Compare{{Key: r.keys.Partition(found.id), Create: -1, Mod: found.state.Revision}}
 	for _, n := range found.state.Replicas {

@@ -13,18 +13,16 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// deadLetterChannel keeps the messages of a dead-letter topic until they are moved back.
+// deadLetterChannel retains the messages of a dead-letter topic until they are moved back.
 const deadLetterChannel = nsqd.RedriveChannel
 
 const (
-	// redriveIdle ends a redrive: no more dead messages came for so long. A partition that
-	// was slow to send the first has a part of RDY again after a second.
+	// redriveIdle ends a redrive: no dead letter arrived for so long. A partition that was slow to send its first one
+	// has a share of RDY again after a second.
 	redriveIdle = 1500 * time.Millisecond
-	// redriveBurst is how many are under way at once.
+	// redriveBurst is the number of dead letters that are moved at once.
 	redriveBurst = 256
-	// redriveHeld bounds the messages that are passed over: those of other channels that
-	// failed into the same topic. They go back, and half of those that are seen next are
-	// new.
+	// redriveHeld bounds the dead letters of other channels that are passed over. They are requeued afterwards.
 	redriveHeld = 1 << 15
 )
 
@@ -36,10 +34,9 @@ type Redriver struct {
 	gateway   Gateway
 }
 
-// Redrive moves up to limit messages of a channel back from its dead-letter
-// topic: each is put to its topic again, for that channel alone, and then
-// finished where it was. It returns how many were moved. A message whose put was stored and
-// whose finish was not is recognised when it is moved again within the dedupe window. One that fails
+// Redrive moves up to limit messages of a channel back from its dead-letter topic: it publishes each to its topic
+// again, for that channel alone, and then finishes the dead letter. It returns the number of messages. A message that
+// was published and not finished is recognised when it is moved again within the dedupe window. A message that fails
 // again is another dead letter, and can be moved back at once.
 func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int) (int, error) {
 	t, ok := r.catalog.Topic(topic)
@@ -66,7 +63,7 @@ func (r *Redriver) Redrive(ctx context.Context, topic, channel string, limit int
 	if err != nil {
 		return 0, err
 	}
-	defer sub.Close(true) // messages of other channels go back
+	defer sub.Close(true) // requeues the messages of other channels
 	run := redrive{Redriver: r, sub: sub, topic: topic, channel: channel, letters: c.Policy.DeadLetterTopic}
 	if run.leaders, err = run.served(ctx); err != nil {
 		return 0, err
@@ -81,7 +78,7 @@ type redrive struct {
 	topic, channel string
 	letters        string               // the dead-letter topic
 	leaders        []catalog.Leadership // of its partitions, when it was last asked
-	held           int                  // messages of other channels, perhaps all in one partition
+	held           int                  // messages of other channels
 }
 
 func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
@@ -89,7 +86,7 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 	defer idle.Stop()
 	var got []api.Delivery
 	for moved < limit && r.held < redriveHeld {
-		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // the least part is half of an equal one
+		r.sub.SetReady(2 * len(r.leaders) * (r.held + redriveBurst)) // the least share of a partition is half of an equal one
 		got = r.sub.Pull(min(redriveBurst, limit-moved), got[:0])
 		if len(got) == 0 {
 			select {
@@ -111,20 +108,19 @@ func (r *redrive) run(ctx context.Context, limit int) (moved int, err error) {
 		}
 	}
 	if moved < limit {
-		return moved, fmt.Errorf("%w: the next lie behind %d messages of other channels; ask again", api.ErrUnavailable, r.held)
+		return moved, fmt.Errorf("%w: the next ones are behind %d messages of other channels; repeat the request", api.ErrUnavailable, r.held)
 	}
 	return moved, nil
 }
 
-// none reports whether there are no more: the leaders of the dead-letter topic have
-// served it all the time in which nothing came.
+// none reports whether no dead letter is left: the same leaders have served the topic while nothing arrived.
 func (r *redrive) none(ctx context.Context) (bool, error) {
 	before, err := r.leaders, error(nil)
 	r.leaders, err = r.served(ctx)
 	return slices.Equal(before, r.leaders), err
 }
 
-// served asks the leaders of the dead-letter topic whether they serve it, and names them.
+// served returns the leaders of the dead-letter topic, if they serve it.
 func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err error) {
 	t, ok := r.catalog.Topic(r.letters)
 	if !ok {
@@ -138,7 +134,7 @@ func (r *redrive) served(ctx context.Context) (leaders []catalog.Leadership, err
 	return leaders, err
 }
 
-// move puts the messages of this channel back.
+// move publishes the messages of this channel again.
 func (r *redrive) move(ctx context.Context, got []api.Delivery) (moved int, err error) {
 	var messages []queue.Message
 	var numbers []int
@@ -169,11 +165,10 @@ func (r *redrive) move(ctx context.Context, got []api.Delivery) (moved int, err 
 	if failed == nil {
 		return moved, nil
 	}
-	return moved, fmt.Errorf("%w: %d messages stay in the dead-letter topic for now, or are delivered twice: %w", api.ErrUnavailable, len(failed), failed[0])
+	return moved, fmt.Errorf("%w: not moved, or moved and not finished: %s: %w", api.ErrUnavailable, plural(len(failed), "message"), failed[0])
 }
 
-// partition is where the message was, for a message with a key belongs there; -1 if that
-// was in another topic of this name.
+// partition is the original partition, where a message with a key belongs; -1: it was in another topic of this name.
 func (r *redrive) partition(from nsqd.DeadLetterHeader) int {
 	var id api.MessageID
 	copy(id[:], from.ID)

@@ -36,7 +36,7 @@ func TestRedriveBehindManyOfOtherChannels(t *testing.T) {
 	moved, err := r.run(t.Context(), 100)
 	require.Zero(t, moved)
 	require.ErrorIs(t, err, api.ErrUnavailable)
-	require.ErrorContains(t, err, "ask again")
+	require.ErrorContains(t, err, "repeat the request")
 }
 
 // noted is a gateway that notes the identities of messages, and a subscription that finishes everything.

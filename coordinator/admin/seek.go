@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
@@ -18,47 +18,42 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Seek moves a channel in all partitions, or in the one that is named, to a place (api.ParsePlace). It
-// returns the effect in messages. With DryRun nothing moves. A sequence beyond the end of one of these
-// partitions is refused before the channel is moved in any.
-func (c *Channels) Seek(ctx context.Context, op api.SeekChannel) (api.SeekResult, error) {
-	if err := op.Validate(); err != nil {
-		return api.SeekResult{}, err
-	}
+// seek moves a channel in all partitions, or in one, to a place (api.ParsePlace). It returns the effect in messages.
+// With DryRun nothing moves. A sequence beyond the end of one of these partitions is refused before the channel is
+// moved in any.
+func (c *Channels) seek(ctx context.Context, op api.SeekChannel) (r api.SeekResult, err error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return api.SeekResult{}, api.ErrTopicNotFound
+		return r, api.ErrTopicNotFound
 	}
 	place, err := nsqd.CheckStart(op.To)
 	if err != nil {
-		return api.SeekResult{}, err
+		return r, err
 	}
-	var numbers []uint16
-	switch {
-	case op.Partition >= t.Partitions:
-		return api.SeekResult{}, fmt.Errorf("%w: partition must be 0 to %d", api.ErrInvalid, t.Partitions-1)
-	case op.Partition >= 0:
-		numbers = append(numbers, uint16(op.Partition))
-	default:
-		numbers = numbersOf(t)
+	numbers := numbersOf(t)
+	if op.Partition >= 0 {
+		if err := checkPartition(t, op.Partition); err != nil {
+			return r, err
+		}
+		numbers = []uint16{uint16(op.Partition)}
 	}
 	s := seeker{
 		leaders: c.leaders, dryRun: op.DryRun,
-		op: calls.QueueOp{Topic: uint64(t.ID), Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
+		op: calls.QueueOp{Partition: ident.Partition{Topic: t.ID}, Channel: op.Channel, ID: c.catalog.Channels(t.ID)[op.Channel].ID, From: op.To, Idle: op.Idle},
 	}
 	if place.Kind == api.PlaceSequence && !op.DryRun && len(numbers) > 1 {
-		if err := s.check(ctx, numbers); err != nil {
-			return api.SeekResult{}, err
+		if err := s.check(ctx, slices.Clone(numbers)); err != nil {
+			return r, err
 		}
 	}
 	moves, err := s.all(ctx, numbers)
 	if err != nil {
-		return api.SeekResult{}, err
+		return r, err
 	}
 	return resultOf(op.DryRun, moves), nil
 }
 
-// numbersOf lists the partitions of a topic, the new ones of a topic that grows included.
+// numbersOf lists the partitions of a topic, including the new ones of a topic that grows.
 func numbersOf(t metadata.TopicState) (numbers []uint16) {
 	for n := range t.Span() {
 		numbers = append(numbers, uint16(n))
@@ -66,7 +61,7 @@ func numbersOf(t metadata.TopicState) (numbers []uint16) {
 	return numbers
 }
 
-// resultOf adds the partitions up. A sum is unknown if one of them is.
+// resultOf sums the partitions. A sum is unknown if one of its numbers is.
 func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	skips, repeats := uint64(0), uint64(0)
 	r := api.SeekResult{DryRun: dryRun, Skips: &skips, Repeats: &repeats, Partitions: moves}
@@ -81,76 +76,52 @@ func resultOf(dryRun bool, moves []api.SeekMove) api.SeekResult {
 	return r
 }
 
-// seeker makes one seek at the leaders of partitions. A seek is idempotent, its counts are not: a seek
-// that is made again counts what the first one left. So the counts of a partition are unknown if an
-// earlier attempt may have moved the channel there.
+// seeker carries out one seek at the leaders of partitions. A seek is idempotent, its counts are not: they are unknown
+// if an earlier attempt may have moved the channel.
 type seeker struct {
 	leaders *leaders
 	op      calls.QueueOp
 	dryRun  bool
 }
 
-// check refuses a sequence that is beyond the end of one of the partitions. It remains a place of all of
-// them until the seek: the committed end does not fall.
+// check refuses a sequence beyond the end of one of the partitions. The result stays true until the seek, because the
+// committed end never falls.
 func (s seeker) check(ctx context.Context, numbers []uint16) error {
 	s.dryRun = true
 	_, err := s.all(ctx, numbers)
 	return err
 }
 
-// all asks each leader once for all of its partitions, then for those alone that it has not done.
+// all asks each leader once for all of its partitions, then for those that it has not done.
 func (s seeker) all(ctx context.Context, numbers []uint16) ([]api.SeekMove, error) {
-	moves, unsure := s.together(ctx, numbers)
-	numbers = slices.DeleteFunc(numbers, func(n uint16) bool {
-		return slices.ContainsFunc(moves, func(m api.SeekMove) bool { return m.Partition == int(n) })
+	var mu sync.Mutex
+	var moves []api.SeekMove
+	done, unsure := map[uint16]bool{}, map[uint16]bool{} // unsure: it may have moved, without an answer
+	s.leaders.together(ident.TopicID(s.op.Topic), numbers, func(node ident.Node, numbers []uint16) {
+		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range numbers {
+			unsure[n] = inDoubt(err)
+		}
+		for _, m := range resp.Moves {
+			if unsure[m.Number], done[m.Number] = m.Unsure, !m.Unsure; !m.Unsure {
+				moves = append(moves, moveOf(m))
+			}
+		}
 	})
+	numbers = slices.DeleteFunc(numbers, func(n uint16) bool { return done[n] })
 	left, errs := make([]api.SeekMove, len(numbers)), make([]error, len(numbers))
 	concurrency.Each(len(numbers), api.MaxPartitions, func(i int) { left[i], errs[i] = s.one(ctx, numbers[i], unsure[numbers[i]]) })
-	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
-		return nil, partitionErrors(failed)
+	if err := joined(errs); err != nil {
+		return nil, err
 	}
 	moves = append(moves, left...)
 	slices.SortFunc(moves, func(x, y api.SeekMove) int { return cmp.Compare(x.Partition, y.Partition) })
 	return moves, nil
 }
 
-// together asks each leader of several partitions for all of them in one call. unsure are the
-// partitions that may have been moved, without an answer.
-func (s seeker) together(ctx context.Context, numbers []uint16) (moves []api.SeekMove, unsure map[uint16]bool) {
-	type answer struct {
-		numbers []uint16
-		moves   []calls.SeekMove
-		err     error
-	}
-	led := s.leaders.byLeader(ident.TopicID(s.op.Topic), numbers)
-	answers := make(chan answer, len(led))
-	for node, numbers := range led {
-		go func() {
-			a := answer{numbers: numbers}
-			if node != "" && len(numbers) > 1 {
-				var resp calls.SeekReply
-				resp, a.err = ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: s.op, Numbers: numbers, DryRun: s.dryRun})
-				a.moves = resp.Moves
-			}
-			answers <- a
-		}()
-	}
-	unsure = map[uint16]bool{}
-	for range led {
-		a := <-answers
-		for _, n := range a.numbers {
-			unsure[n] = inDoubt(a.err)
-		}
-		for _, m := range a.moves {
-			if unsure[m.Number] = m.Unsure; !m.Unsure {
-				moves = append(moves, moveOf(m))
-			}
-		}
-	}
-	return moves, unsure
-}
-
-// inDoubt reports whether a call that failed may have been carried out.
+// inDoubt reports whether a failed call may have been carried out.
 func inDoubt(err error) bool { return err != nil && rpc.ClassOf(err) == outcome.ClassInDoubt }
 
 // one asks the leader of one partition, and the next one if the leadership moves.
@@ -158,14 +129,14 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 	op := s.op
 	op.Number = n
 	move := api.SeekMove{Partition: int(n)}
-	err := s.leaders.atLeader(ctx, op.Partition(), func(node ident.Node) error {
+	err := s.leaders.atLeader(ctx, op.Partition, func(node ident.Node) error {
 		resp, err := ask(ctx, s.leaders, node, calls.Seek, calls.SeekRequest{Op: op, Numbers: []uint16{n}, DryRun: s.dryRun})
 		switch {
 		case err == nil && len(resp.Moves) == 1 && !resp.Moves[0].Unsure:
 			move = moveOf(resp.Moves[0])
 		case err == nil:
 			unsure, err = true, rpc.ErrNotLeader
-		case errors.Is(err, api.ErrInvalid): // of the place: the answer to a client has no names of calls
+		case errors.Is(err, api.ErrInvalid): // the answer to a client has no names of calls
 			if refusal := (*rpc.Error)(nil); errors.As(err, &refusal) {
 				err = refusal
 			}
@@ -179,10 +150,8 @@ func (s seeker) one(ctx context.Context, n uint16, unsure bool) (api.SeekMove, e
 	return move, err
 }
 
-// moveOf converts an answer for the edges.
 func moveOf(m calls.SeekMove) api.SeekMove {
-	from, to := ident.Sequence(m.From), ident.Sequence(m.To)
-	return api.SeekMove{Partition: int(m.Number), From: &from, To: &to, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
+	return api.SeekMove{Partition: int(m.Number), From: &m.From, To: &m.To, Skips: &m.Skips, Repeats: &m.Repeats, Stays: m.Stays}
 }
 
 // Seek moves a channel in partitions led here, or counts what the move would do (calls.Seek).
@@ -191,7 +160,7 @@ func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.Se
 	concurrency.Each(len(req.Numbers), api.MaxPartitions, func(i int) {
 		op := req.Op
 		op.Number = req.Numbers[i]
-		p, err := q.led(op.Partition())
+		p, err := q.led(op.Partition)
 		if err == nil {
 			moves[i], err = q.seek(ctx, p, op, req.DryRun)
 		}
@@ -214,7 +183,7 @@ func (q *Queues) Seek(ctx context.Context, req calls.SeekRequest) (resp calls.Se
 	return resp, nil
 }
 
-// seek moves a channel of one partition, or counts. Without a channel it only checks the place.
+// seek moves a channel of one partition, or counts. Without a channel it only checks the position.
 func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp, dryRun bool) (calls.SeekMove, error) {
 	place, err := api.ParsePlace(op.From)
 	if err == nil {
@@ -241,5 +210,5 @@ func (q *Queues) seek(ctx context.Context, p *engine.Partition, op calls.QueueOp
 	if stays {
 		e = nsqd.SeekEffect{From: e.From, To: e.From}
 	}
-	return calls.SeekMove{Number: op.Number, From: uint64(e.From), To: uint64(e.To), Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
+	return calls.SeekMove{Number: op.Number, From: e.From, To: e.To, Skips: e.Skips, Repeats: e.Repeats, Stays: stays}, err
 }

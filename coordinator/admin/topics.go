@@ -16,56 +16,45 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
-	"github.com/lockstepmq/lockstep/rpc/calls"
-	"github.com/sirupsen/logrus"
 )
 
 const (
-	createTimeout = 9 * time.Second // waits for others that are made included
-	knownTimeout  = time.Second     // the first put waits no longer for KnownChannels
-	// deleteRepeat is how long a repeated delete is taken for the same one:
-	// nsqadmin posts it to every broker.
+	createTimeout = 9 * time.Second // including the wait for other creations
+	knownTimeout  = time.Second     // of KnownChannels
+	// deleteRepeat is how long a repeated deletion counts as the same one: nsqadmin posts it to every broker.
 	deleteRepeat = 10 * time.Second
 )
 
 // Topics creates, changes and deletes topics.
 type Topics struct {
 	*records
-	caller   calls.Caller
-	up       func(ident.Node) bool
-	low      func(ident.Node) bool // below its disk reserve
-	defaults Defaults
+	o        Options
 	channels *Channels
 	quotas   *quota.Quotas
 	locks    *txn.KeyedLock // by name, while a topic is created
-	slots    chan struct{}  // a place for each topic that is being made
-	group    *concurrency.Group
-	log      logrus.FieldLogger
+	slots    chan struct{}  // one for each topic that is being created
 }
 
-// spec is a topic as it is to be made.
+// spec describes a topic that is to be created.
 type spec struct {
 	name                            string
 	partitions, replicas, minInSync int
 	ordered                         *bool // nil: the default
-	explicit                        bool  // asked for by name, not by a put
+	explicit                        bool  // requested by name, not by a put
 	durability                      metadata.Durability
-	options                         option.Change // others than the defaults
-	owner                           string        // whose quota counts it
+	options                         option.Change[option.Topic] // of the defaults
+	owner                           string                      // whose quota counts it
 }
 
-// DefaultMinInSync is the smallest in-sync set that takes puts: one replica may
-// fail of three, none of two – an OK means two disks.
+// DefaultMinInSync is the smallest in-sync set that accepts puts: of three replicas one may fail, of two none, because
+// an OK means two disks.
 func DefaultMinInSync(replicationFactor int) int {
-	if replicationFactor <= 2 {
-		return replicationFactor
-	}
 	return replicationFactor/2 + 1
 }
 
 // complete fills in the defaults and checks; errors wrap api.ErrInvalid.
 func (t *Topics) complete(s spec) (spec, error) {
-	d := t.defaults.of(s.name)
+	d := t.o.Defaults.of(s.name)
 	setDefault(&s.partitions, d.Partitions)
 	if s.replicas == 0 {
 		s.replicas = d.ReplicationFactor
@@ -75,7 +64,7 @@ func (t *Topics) complete(s spec) (spec, error) {
 	setDefault(&s.durability, d.Durability)
 	setDefault(&s.ordered, &d.Ordered)
 	switch {
-	case !api.ValidName(s.name): // it is a folder's name on every disk
+	case !api.ValidName(s.name): // it names a folder
 		return s, fmt.Errorf("%w: %q is no name of a topic", api.ErrInvalid, s.name)
 	case s.partitions < 1 || s.partitions > api.MaxPartitions:
 		return s, fmt.Errorf("%w: partitions must be 1 to %d", api.ErrInvalid, api.MaxPartitions)
@@ -95,26 +84,23 @@ func setDefault[T comparable](v *T, value T) {
 	}
 }
 
-// Ensure finds a topic, or makes it with the defaults if that is allowed.
-func (t *Topics) Ensure(ctx context.Context, name string) (metadata.TopicState, error) {
-	if state, ok := t.catalog.Topic(name); ok {
-		return state, nil
+// Ensure creates a topic with the defaults unless it exists, if that is allowed.
+func (t *Topics) Ensure(ctx context.Context, name string) error {
+	if _, ok := t.catalog.Topic(name); ok {
+		return nil
 	}
-	if t.defaults.NoAutoCreate {
-		return metadata.TopicState{}, api.ErrTopicNotFound
+	if t.o.Defaults.NoAutoCreate {
+		return api.ErrTopicNotFound
 	}
 	s, err := t.complete(spec{name: name})
-	if err != nil {
-		return metadata.TopicState{}, err
+	if err == nil {
+		_, err = t.create(ctx, s)
 	}
-	return t.create(ctx, s)
+	return err
 }
 
-// CreateExplicitly makes a topic as asked. One that exists and differs is api.ErrConflict.
-func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
+// createExplicitly creates a topic as requested. api.ErrConflict: it exists with other settings.
+func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error {
 	now, err := t.topic(ctx, op.Topic) // the catalog may lag
 	there := err == nil
 	if there {
@@ -128,7 +114,7 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 	s, err := t.complete(spec{
 		name: op.Topic, partitions: op.Partitions, replicas: op.ReplicationFactor, minInSync: op.MinInSync,
 		ordered: op.Ordered, explicit: true,
-		durability: metadata.Durability(op.Durability), options: op.Limits.Change,
+		durability: metadata.Durability(op.Durability), options: op.Limits,
 	})
 	if err != nil {
 		return err
@@ -137,16 +123,16 @@ func (t *Topics) CreateExplicitly(ctx context.Context, op api.CreateTopic) error
 		if err := t.mayHave(op.Limits.Values); err != nil {
 			return err
 		}
-		if err := t.enoughBrokers(s.replicas, t.defaults.of(s.name).ReplicationFactor); err != nil { // the default's are awaited
+		if err := t.enoughBrokers(s.replicas, t.o.Defaults.of(s.name).ReplicationFactor); err != nil { // the default number is awaited
 			return err
 		}
 	}
 	return t.makeAs(ctx, s, op)
 }
 
-// mayHave refuses a deletion for idleness where nothing can be undeleted.
+// mayHave refuses options that require a --delete-grace if there is none.
 func (t *Topics) mayHave(o metadata.TopicOptions) error {
-	if r := o.NeedsGrace(); r != nil && t.defaults.DeleteGrace == 0 {
+	if r := o.NeedsGrace(); r != nil && t.o.Defaults.DeleteGrace == 0 {
 		return fmt.Errorf("%w: %s requires a --delete-grace: %s", api.ErrInvalid, r.Name, r.Grace)
 	}
 	return nil
@@ -164,7 +150,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 		if err = t.confirm(ctx, op); !errors.Is(err, api.ErrTopicNotFound) {
 			return err
 		}
-		// The one that was found here has been deleted: it is made when the catalog has that.
+		// It has been deleted: it is created when the catalog has the deletion.
 		err = t.catalog.Await(ctx, func() bool { now, ok := t.catalog.Topic(op.Topic); return !ok || now.ID != made.ID })
 		if err != nil {
 			return err
@@ -172,26 +158,25 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 	}
 }
 
-// Set changes the limits of a topic, and its durability, that are given.
-func (t *Topics) Set(ctx context.Context, op api.SetTopic) error {
+// set changes options of a topic, and its durability.
+func (t *Topics) set(ctx context.Context, op api.SetTopic) error {
 	durability := metadata.Durability(op.Durability)
-	if err := cmp.Or(op.Validate(), validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
+	if err := cmp.Or(validDurability(cmp.Or(durability, metadata.DurabilitySync)), t.mayHave(op.Limits.Values)); err != nil {
 		return err
 	}
 	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
-		s.DeletedAtMS = 0 // it was asked for by name: its deletion is none that nsqadmin repeats
-		setLimits(&s, op.Limits.Change, durability)
+		s.DeletedAtMS = 0 // its next deletion is not a repeat by nsqadmin
+		setLimits(&s, op.Limits, durability)
 		return s, nil
 	})
 }
 
-// setLimits changes the options that are given, and the durability unless it is "".
-func setLimits(s *metadata.TopicState, c option.Change, d metadata.Durability) {
+// setLimits changes options, and the durability unless it is "".
+func setLimits(s *metadata.TopicState, c option.Change[option.Topic], d metadata.Durability) {
 	s.Durability = cmp.Or(d, s.Durability)
 	c.Apply(&s.Options)
 }
 
-// validDurability refuses a durability that there is not.
 func validDurability(d metadata.Durability) error {
 	if d != metadata.DurabilitySync && d != metadata.DurabilityReplicated {
 		return fmt.Errorf("%w: durability must be %s or %s", api.ErrInvalid, metadata.DurabilitySync, metadata.DurabilityReplicated)
@@ -199,8 +184,7 @@ func validDurability(d metadata.Durability) error {
 	return nil
 }
 
-// create returns when the catalog has the topic. The first broker that creates it wins;
-// the others find it.
+// create returns when the catalog has the topic. Another broker may have created it.
 func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error) {
 	came := time.Now()
 	unlock, err := t.locks.Lock(ctx, s.name)
@@ -209,7 +193,7 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 	}
 	defer unlock()
 	if state, ok := t.catalog.Topic(s.name); ok {
-		return state, nil // made while this waited: no broker is asked again
+		return state, nil // created while this waited
 	}
 	done, err := t.quotas.Topic(ctx, s.name, s.partitions)
 	if err != nil {
@@ -219,14 +203,14 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 	s.owner = api.RequesterOf(ctx).User
 	ctx, cancel := context.WithTimeout(ctx, createTimeout+time.Duration(s.partitions)*prepareEach)
 	defer cancel()
-	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.defaults.Hold + time.Duration(s.partitions)*prepareEach}
-	if time.Since(came) > txn.Retry { // another caller has tried it meanwhile
+	c := &creation{spec: s, id: ident.NewTopicID(), hold: t.o.Defaults.Hold + time.Duration(s.partitions)*prepareEach}
+	if time.Since(came) > txn.Retry { // another caller has tried it
 		c.began = came
 	}
 	known := t.knownChannels(ctx, s.name)
-	defer func() { t.group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
+	defer func() { t.o.Group.Go(func(ctx context.Context) { t.release(ctx, c) }) }()
 	for {
-		old, there := t.catalog.Record(s.name) // read once, so that the write replaces the record that was checked
+		old, there := t.catalog.Record(s.name) // read once: the write replaces the record that was checked
 		if there && !old.Deleted {
 			return old, nil
 		}
@@ -247,27 +231,54 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 	}
 }
 
-// knownChannels are the channels that a new topic is to have before its first
-// message, for only the first one begins with what the topic kept: those of
-// consumers that look the topic up elsewhere and have not come yet.
+// knownChannels are the channels that a new topic is to have before its first message, because only a topic's first
+// channel begins with the retained messages: lookupd has them, and their consumers have not connected yet.
 func (t *Topics) knownChannels(ctx context.Context, topic string) []string {
-	if t.defaults.KnownChannels == nil {
+	if t.o.Defaults.KnownChannels == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
 	defer cancel()
-	return slices.DeleteFunc(t.defaults.KnownChannels(ctx, topic), func(channel string) bool {
+	return slices.DeleteFunc(t.o.Defaults.KnownChannels(ctx, topic), func(channel string) bool {
 		return !api.ValidName(channel) || nsqd.IsEphemeral(channel)
 	})
 }
 
-// createKnown makes them, all from the beginning: another broker may have taken
-// puts since the topic is there. One that cannot be made holds up nothing.
+// createKnown creates them, all from the earliest message: the topic may have messages already. A failure is logged.
 func (t *Topics) createKnown(ctx context.Context, topic string, channels []string) {
 	for _, channel := range channels {
-		if err := t.channels.Create(ctx, topic, channel, "earliest", false); err != nil {
-			t.log.WithError(err).WithField("topic", topic).WithField("channel", channel).
-				Warn("cannot create a channel that lookupd knows")
+		if err := t.channels.CreateChannel(ctx, topic, channel, "earliest", false); err != nil {
+			t.o.Log.WithError(err).WithField("topic", topic).WithField("channel", channel).
+				Warn("channel of lookupd not created")
 		}
 	}
+}
+
+// setReplication changes the number of replicas of a topic, and how many of them must be in sync for its puts. It
+// returns when the topic's key has the numbers. The controller then changes one partition after the other: it adds and
+// drops replicas, and raises the minimum when enough are in sync.
+func (t *Topics) setReplication(ctx context.Context, op api.SetReplication) error {
+	return t.changeTopic(ctx, op.Topic, func(s metadata.TopicState) (metadata.TopicState, error) {
+		before := s.ReplicationFactor
+		s.ReplicationFactor, s.MinInSync = cmp.Or(op.ReplicationFactor, before), cmp.Or(op.MinInSync, s.MinInSync)
+		if s.MinInSync > s.ReplicationFactor {
+			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", api.ErrInvalid, s.MinInSync, s.ReplicationFactor)
+		}
+		return s, t.enoughBrokers(s.ReplicationFactor, before)
+	})
+}
+
+// enoughBrokers refuses a replication factor above the number of brokers that are not being decommissioned. A factor up
+// to allowed is never refused.
+func (t *Topics) enoughBrokers(factor, allowed int) error {
+	staying := 0
+	for _, n := range t.catalog.Nodes() {
+		if !n.Leaving {
+			staying++
+		}
+	}
+	if factor > max(staying, allowed) {
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", api.ErrInvalid, factor, plural(staying, "broker"))
+	}
+	return nil
 }

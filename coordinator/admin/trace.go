@@ -21,21 +21,14 @@ func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (o
 	if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
 		return out, fmt.Errorf("%w: %q is no message of topic %s", api.ErrInvalid, id[:], topic)
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	req := calls.TraceRequest{Topic: uint64(t.ID), Number: place.Partition, Sequence: place.Sequence}
-	r, err := askLeader(ctx, c.leaders, req.Partition(), calls.Trace, req)
+	p := ident.Partition{Topic: t.ID, Number: place.Partition}
+	r, err := askSoon(ctx, c.leaders, p, calls.Trace, calls.TraceRequest{Partition: p, Sequence: place.Sequence})
 	if err != nil {
 		return out, err
 	}
-	out = api.MessageTrace{
-		ID: string(id[:]), Topic: topic, Partition: place.Partition, Sequence: place.Sequence, State: r.State,
-		Time: r.Time, DeliverAt: r.DeliverAt, Bytes: r.Bytes, Committed: r.Committed, Channels: r.Edge(),
-	}
-	if json.Valid(r.Header) {
-		out.Header = json.RawMessage(r.Header)
-	}
-	s, _ := c.catalog.Partition(req.Partition()) // there is one: its leader has answered
+	out = r.Value
+	out.ID, out.Topic, out.Partition, out.Sequence = string(id[:]), topic, place.Partition, place.Sequence
+	s, _ := c.catalog.Partition(p) // there is one: its leader has answered
 	out.Leader, out.Epoch, out.Replicas = s.Leader, s.Epoch, s.Replicas
 	for _, m := range s.ISR {
 		out.ISR = append(out.ISR, m.Node)
@@ -44,12 +37,12 @@ func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (o
 }
 
 // Trace answers for a partition led here (calls.Trace).
-func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
-	p, err := q.led(req.Partition())
+func (q *Queues) Trace(req calls.TraceRequest) (r api.MessageTrace, err error) {
+	p, err := q.led(req.Partition)
 	if err != nil {
 		return r, err
 	}
-	r.Committed = p.Committed().Sequence
+	r.Committed, r.Channels = p.Committed().Sequence, []api.ChannelTrace{}
 	switch {
 	case req.Sequence < p.Start().Sequence:
 		r.State = api.TraceRemoved
@@ -60,26 +53,31 @@ func (q *Queues) Trace(req calls.TraceRequest) (r calls.TraceReply, err error) {
 	default:
 		r.State = api.TraceAbsent
 	}
+	var header []byte
 	if r.State == api.TraceCommitted || r.State == api.TraceStored {
-		if err := readTraced(p, req.Sequence, &r); err != nil {
+		if header, err = readTraced(p, req.Sequence, &r); err != nil {
 			return r, err
 		}
 	}
 	if r.State == api.TraceCommitted || r.State == api.TraceRemoved {
-		r.Channels = calls.ChannelTracesOf(p.Queue().Trace(req.Sequence, r.Header))
+		r.Channels = append(r.Channels, p.Queue().Trace(req.Sequence, header)...)
 	}
 	return r, nil
 }
 
-// readTraced reads the message from the log.
-func readTraced(p *engine.Partition, seq ident.Sequence, r *calls.TraceReply) error {
+// readTraced reads the message from the log, and returns its header.
+func readTraced(p *engine.Partition, seq ident.Sequence, r *api.MessageTrace) (header []byte, err error) {
 	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {
-		return fmt.Errorf("%w: read the message: %w", api.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: read the message: %w", api.ErrUnavailable, err)
 	}
-	if len(list) == 1 && list[0].Seq == seq {
-		m := &list[0]
-		r.Time, r.DeliverAt, r.Bytes, r.Header = m.Time, m.DeliverAt, len(m.Body), m.Header
+	if len(list) == 0 || list[0].Seq != seq {
+		return nil, nil
 	}
-	return nil
+	m := &list[0]
+	r.Time, r.DeliverAt, r.Bytes = m.Time, m.DeliverAt, len(m.Body)
+	if json.Valid(m.Header) {
+		r.Header = m.Header
+	}
+	return m.Header, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -16,89 +17,48 @@ import (
 )
 
 const (
-	// controlEvery is how often the controller looks if nothing changes, and the
-	// others try to become it; with nothing left to do it looks after controlIdle: each
-	// look takes some milliseconds when there are many partitions.
+	// controlEvery is the pause between two rounds if nothing changes; controlIdle if the last one had nothing to do: with
+	// many partitions a round takes some milliseconds.
 	controlEvery = time.Second
 	controlIdle  = 10 * time.Second
-	// controlPause is the least time between two looks while things change; a look
-	// at many partitions that takes longer is paid for by a pause of planShare
-	// times its length.
+	// controlPause is the least pause between two rounds. After a plan of many partitions it is planShare times the time of
+	// the planning.
 	controlPause = 50 * time.Millisecond
 	planShare    = 10
-	// controlTimeout bounds one look with all its actions.
+	// controlTimeout bounds one round with all its actions.
 	controlTimeout = 5 * time.Second
-	// transactions is how many actions are under way at once: etcd writes
-	// those that come together with one sync.
+	// transactions is the number of concurrent actions: etcd syncs those that arrive together once.
 	transactions = 16
 )
 
-// Session is this broker's registration; *session.Session is one.
-type Session interface {
-	// Incarnation is 0 while there is no registration.
-	Incarnation() ident.Incarnation
-	// LeaseID is the lease of the registration.
-	LeaseID() int64
-}
-
-// Members are those of the metadata store that the brokers embed.
-type Members interface {
-	// Remove permanently removes a broker's member; one that is not there is no
-	// error. It fails rather than leave the others without a majority.
-	Remove(ctx context.Context, n ident.Node) error
-}
-
-// Tombstones are those of deleted topics; *maintenance.Tombstones collects them.
-type Tombstones interface {
-	// Collect removes those that no broker needs, while the fence holds. It does not wait.
-	Collect(fence metadata.Compare)
-}
-
-// Trash are the deleted topics that can be undeleted; *maintenance.Trash has them.
-type Trash interface {
-	// Collect removes those whose grace is over, while the fence holds. It does not wait.
-	Collect(fence metadata.Compare)
-}
-
-// Idle are the channels and topics that are deleted when nothing uses them; *maintenance.IdleControl has them.
-type Idle interface {
-	// Collect announces and deletes channels, and moves topics into the trash, that nothing has used for
-	// long enough, while the fence holds. It does not wait.
-	Collect(fence metadata.Compare)
-}
-
 // Options are all required but Members.
 type Options struct {
-	Self       ident.Node
-	Store      metadata.Store
-	Keys       metadata.Keys
-	Catalog    *catalog.Catalog
-	Session    Session
-	Up         func(ident.Node) bool // a broker answers
-	Low        func(ident.Node) bool // a broker is below its disk reserve
-	Caller     calls.Caller
-	Members    Members // nil: the metadata is elsewhere
-	Tombstones Tombstones
-	Trash      Trash
-	Idle       Idle
-	// IdleMost bounds the pause after a look that found nothing to do.
+	Self    ident.Node
+	Store   metadata.Store
+	Keys    metadata.Keys
+	Catalog *catalog.Catalog
+	Session *session.Session
+	Up      func(ident.Node) bool // a broker answers
+	Low     func(ident.Node) bool // a broker is below its disk reserve
+	Caller  calls.Caller
+	Members metadata.Members // nil: the metadata store is external
+	// Collect does further work of the controller, while the fence holds. It does not wait.
+	Collect func(fence metadata.Compare)
+	// IdleMost bounds the pause after a round without actions.
 	IdleMost time.Duration
 	Stopping func() bool
 	Log      logrus.FieldLogger
 }
 
-// Control tries to become the cluster's controller and does its work while it is.
-type Control struct {
+type controller struct {
 	o    Options
-	pace pace // of Keep
+	pace pace
 }
 
-// New makes a Control.
-func New(o Options) *Control { return &Control{o: o, pace: newPace()} }
-
-// Run works when the metadata or the set of brokers that answer has changed, and now and
-// then. It returns when ctx ends.
-func (c *Control) Run(ctx context.Context) {
+// Run tries to become the cluster's controller, and does its work while it is. It makes a round after each change of the
+// metadata or of the set of brokers that answer, and regularly. It returns when ctx ends.
+func Run(ctx context.Context, o Options) {
+	c := &controller{o: o, pace: newPace()}
 	for {
 		changed, planned, idle := c.o.Catalog.Changed(), time.Duration(0), controlEvery
 		if !c.o.Stopping() && c.o.Session.Incarnation() != 0 {
@@ -110,9 +70,9 @@ func (c *Control) Run(ctx context.Context) {
 	}
 }
 
-// round does the controller's work once, if this broker is it. It returns how long the
-// planning took, and when to look again if nothing changes.
-func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
+// round does the controller's work once, if this broker is elected. It returns the time of the planning, and the time until
+// the next round if nothing changes.
+func (c *controller) round(ctx context.Context) (planned, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	hold, done := context.WithTimeout(ctx, txn.RequestTimeout)
@@ -124,9 +84,7 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	if err := c.raiseLevel(ctx, fence); err != nil {
 		c.o.Log.WithError(err).WithField("action", "raise_feature_level").Info("controller action failed, trying again")
 	}
-	c.o.Tombstones.Collect(fence)
-	c.o.Trash.Collect(fence)
-	c.o.Idle.Collect(fence)
+	c.o.Collect(fence)
 	began := time.Now()
 	s := Snapshot(c.o.Catalog, c.o.Up, c.o.Low)
 	steps := plan.Plan(s, plan.Options{})
@@ -142,9 +100,8 @@ func (c *Control) round(ctx context.Context) (planned, idle time.Duration) {
 	return planned, controlEvery
 }
 
-// acquire reports whether this broker is the controller, and the compare that every
-// transaction of it makes.
-func (c *Control) acquire(ctx context.Context) (fence metadata.Compare, ok bool) {
+// acquire reports whether this broker is the controller, and the compare of all its transactions.
+func (c *controller) acquire(ctx context.Context) (fence metadata.Compare, ok bool) {
 	key := c.o.Keys.Controller()
 	switch c.o.Catalog.Controller() {
 	case c.o.Self:
@@ -164,21 +121,34 @@ func (c *Control) acquire(ctx context.Context) (fence metadata.Compare, ok bool)
 	return metadata.Compare{Key: key, Create: e.Create, Mod: -1}, true
 }
 
-// carryOutAll carries out one plan, some of its actions at a time.
-func (c *Control) carryOutAll(ctx context.Context, fence metadata.Compare, steps []plan.Action) {
+// carryOutAll carries out a plan.
+func (c *controller) carryOutAll(ctx context.Context, fence metadata.Compare, steps []plan.Action) {
 	concurrency.Each(len(steps), transactions, func(i int) {
 		if err := c.carryOut(ctx, fence, steps[i]); err != nil {
-			c.o.Log.WithError(err).WithField("action", steps[i].String()).Info("controller action failed, trying again")
+			c.o.Log.WithError(err).WithField("action", nameOf(steps[i])).Info("controller action failed, trying again")
 		}
 	})
 }
 
-func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.Action) error {
+// nameOf names an action in the log.
+func nameOf(a plan.Action) string {
+	switch a.(type) {
+	case plan.DropTombstone:
+		return "drop_tombstone"
+	case plan.TransferLeadership:
+		return "transfer_leadership"
+	case plan.Rewrite:
+		return "rewrite_partition"
+	}
+	return "forget_broker"
+}
+
+func (c *controller) carryOut(ctx context.Context, fence metadata.Compare, a plan.Action) error {
 	var put metadata.Put
 	var revision int64
 	switch a := a.(type) {
 	case plan.TransferLeadership:
-		req := calls.TransferRequest{Topic: uint64(a.Partition.Topic), Number: a.Partition.Number, To: string(a.To)}
+		req := calls.TransferRequest{Partition: a.Partition, To: a.To}
 		_, err := calls.Transfer.Ask(ctx, c.o.Caller, a.From, req)
 		return err
 	case plan.Forget:
@@ -194,25 +164,18 @@ func (c *Control) carryOut(ctx context.Context, fence metadata.Compare, a plan.A
 		a.State.V = metadata.Version
 		put, revision = metadata.Put{Key: c.o.Keys.Partition(a.Partition), Value: metadata.Encode(a.State)}, a.State.Revision
 	}
-	ok, _, err := c.o.Store.Txn(ctx, []metadata.Compare{fence, {Key: put.Key, Create: -1, Mod: revision}}, []metadata.Put{put})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	_, err := txn.Write(ctx, c.o.Store, []metadata.Compare{fence, {Key: put.Key, Create: -1, Mod: revision}}, put)
 	return err
 }
 
-// forget removes a broker that has left: its member of the embedded metadata
-// store, then its key, unless it has come back.
-func (c *Control) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
+// forget removes a broker that has left: its member of the embedded metadata store, then its key, unless it has come back.
+func (c *controller) forget(ctx context.Context, fence metadata.Compare, n ident.Node) error {
 	if c.o.Members != nil {
 		if err := c.o.Members.Remove(ctx, n); err != nil {
 			return fmt.Errorf("remove the metadata member of %s: %w", n, err)
 		}
 	}
-	ok, _, err := c.o.Store.Txn(ctx, []metadata.Compare{fence, {Key: c.o.Keys.Live(n)}}, []metadata.Put{{Key: c.o.Keys.Node(n), Delete: true}})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	_, err := txn.Write(ctx, c.o.Store, []metadata.Compare{fence, {Key: c.o.Keys.Live(n)}}, metadata.Put{Key: c.o.Keys.Node(n), Delete: true})
 	if err == nil {
 		c.o.Log.WithField("node", n).Info("decommissioned broker removed: its data path can be deleted")
 	}

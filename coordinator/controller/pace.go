@@ -11,34 +11,30 @@ import (
 )
 
 const (
-	// transferShare is the share of the cluster's partitions whose leadership the controller transfers in
-	// a second. The puts of a partition wait while its leadership is transferred, on a busy machine for 150 ms. At
-	// 1.5 % a second fewer than 0.25 % of all puts wait. A drain of one of n brokers takes 67/n s, however many
-	// partitions there are. The publish p99 during a drain was eleven times that before at 10 %, about twice that at 3 %, and
-	// 1.3 times that at 1.5 % (docs/results.md).
+	// transferShare is the share of the cluster's partitions whose leadership the controller transfers per second. The puts of
+	// a partition wait during the transfer, on a busy machine for 150 ms, so at 1.5 % a second fewer than 0.25 % of all puts
+	// wait. A drain of one of n brokers takes 67/n s, however many partitions there are. During a drain the publish p99 rose
+	// to 11 times at 10 %, to about twice at 3 %, and to 1.3 times at 1.5 % (docs/results.md).
 	transferShare = 0.015
-	// fewTransfers is the least rate, a second: a cluster of a few partitions is not kept waiting.
+	// fewTransfers is the least rate per second, for clusters with few partitions.
 	fewTransfers = 1
-	// transferBurst is the time whose transfers may come in one moment, and two at least: the controller
-	// plans a little late.
+	// transferBurst is the time whose transfers may start at once, at least leastBurst: the controller plans a little late.
 	transferBurst = 100 * time.Millisecond
 	leastBurst    = 2
 )
 
-// pace spreads the planned transfers of leaderships over time: a drain, an undrain, a move, and the return to
-// the preferred replica. A failover and the planned stop of a broker do not pass here. It is used by
-// one goroutine.
+// pace spreads the planned transfers of leaderships over time: for a drain, an undrain, a move, and the return to the
+// preferred replica. It does not limit failovers and planned stops. It is used by one goroutine.
 type pace struct {
 	tokens *rate.Limiter
 	last   ident.Partition // the partition of the last transfer
 }
 
-// newPace makes a pace that lets the first transfers pass at once.
 func newPace() pace { return pace{tokens: rate.NewLimiter(0, leastBurst)} }
 
-// due takes the transfers out of a plan that have to wait. wait is the time until the next one is due, 0 if none
-// waits. The turn goes round: the partition after the last one is the next, so that a transfer that
-// fails again and again does not delay the others.
+// due is the plan without the transfers that have to wait; wait is the time until the next of them is due, 0 if there is none.
+// It is round-robin: the partition after the last one is next, so that a transfer that fails repeatedly does not delay the
+// others.
 func (p *pace) due(now time.Time, steps []plan.Action, partitions int) (due []plan.Action, wait time.Duration) {
 	var transfers []plan.TransferLeadership
 	for _, a := range steps {

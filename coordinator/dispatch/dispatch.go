@@ -9,11 +9,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
-	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Transport makes calls to other brokers; *rpc.Transport does.
-type Transport interface {
+// transport makes calls to other brokers; *rpc.Transport does.
+type transport interface {
 	Call(ctx context.Context, n ident.Node, method string, req, resp any) error
 }
 
@@ -21,7 +20,7 @@ type Transport interface {
 // its components, Close ends what waits for them.
 type Dispatcher struct {
 	self      ident.Node
-	transport Transport // set before the first call
+	transport transport // set before the first call
 	table     atomic.Pointer[table]
 	opened    chan struct{} // closed by Open or Close
 	once      sync.Once
@@ -33,7 +32,7 @@ func New(self ident.Node) *Dispatcher {
 }
 
 // Open lets frames and calls in, and calls out.
-func (d *Dispatcher) Open(t Transport, r Components) {
+func (d *Dispatcher) Open(t transport, r Components) {
 	d.transport = t
 	d.table.Store(newTable(r))
 	d.once.Do(func() { close(d.opened) })
@@ -104,20 +103,4 @@ func (d *Dispatcher) Call(ctx context.Context, n ident.Node, method string, req,
 		return err
 	}
 	return rpc.Unmarshal(raw, resp)
-}
-
-// handler answers one method.
-type handler func(ctx context.Context, from ident.Node, raw []byte) (any, error)
-
-// on adds a method to the table.
-func on[Req, Resp any](t *table, m calls.Method[Req, Resp], answer func(context.Context, ident.Node, Req) (Resp, error)) {
-	t.calls[string(m)] = func(ctx context.Context, from ident.Node, raw []byte) (any, error) {
-		var req Req
-		if _, none := any(req).(calls.None); !none {
-			if err := rpc.Unmarshal(raw, &req); err != nil {
-				return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
-			}
-		}
-		return answer(ctx, from, req)
-	}
 }

@@ -10,17 +10,14 @@ import (
 const (
 	// groupBytes bounds the puts of one Propose event.
 	groupBytes = 1 << 20
-	// eagerBytes of puts are proposed even while an earlier submission is being
-	// synced.
+	// eagerBytes of puts are proposed even while an earlier submission is being synced.
 	eagerBytes = 256 << 10
-	// gatherBytes of puts do not wait for those before them to be committed, nor
-	// do any puts longer than gatherFor.
+	// gatherBytes of puts do not wait for the commit of earlier ones, and no put waits longer than gatherFor.
 	gatherBytes = 16 << 10
 	gatherFor   = 10 * time.Millisecond
 )
 
-// gather takes a put into the next group of its partition, or refuses it before anything
-// is written.
+// gather adds a put to the next group of its partition, or refuses it before anything is written.
 func (l *loop) gather(p *Partition, e *event) {
 	if refused := l.refusal(p, &e.draft); refused != 0 {
 		l.answer(e.done, replica.Completion{Outcome: refused})
@@ -31,7 +28,7 @@ func (l *loop) gather(p *Partition, e *event) {
 	}
 	l.touch(p)
 	l.o.Metrics.Stage(metrics.StageQueue, l.now.Sub(e.at))
-	t := ticket{put: e.done, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
+	t := ticket{done: e.done, isPut: true, at: e.at, proposed: l.now, messages: int(e.draft.Count), bytes: e.draft.BodyBytes()}
 	if l.o.Trace != nil {
 		t.traced = l.o.Trace(&e.draft)
 	}
@@ -39,7 +36,7 @@ func (l *loop) gather(p *Partition, e *event) {
 	p.putBytes += e.draft.Size()
 }
 
-// propose hands the puts that have gathered to the machine, as one group.
+// propose passes the gathered puts to the machine as one group.
 func (l *loop) propose(p *Partition) {
 	if len(p.puts) == 0 {
 		return
@@ -49,14 +46,12 @@ func (l *loop) propose(p *Partition) {
 	p.machine.Step(replica.Propose{Puts: puts, TimeNS: l.now.UnixNano()}, &p.out)
 }
 
-// release proposes the puts that have gathered, as far as they need not wait. Unless there
-// are many, they keep gathering
+// release proposes the gathered puts that need not wait. Unless there are many, puts wait
 //
-//   - while a submission of this loop is on its way to the disk, because the journal would
-//     not write them before that sync ends anyway;
-//   - while puts of their partition are in flight, because one append costs all replicas
-//     the same work whether it carries one put or fifty;
-//   - and after that for a moment, in a batch window.
+//   - while a submission of this loop is being synced: the journal would not write them earlier anyway;
+//   - while puts of their partition are in flight: an append costs all replicas the same work whether it
+//     carries one put or fifty;
+//   - and after that briefly, in a batch window.
 //
 // So groups grow with the load, and an uncontended put never waits.
 func (l *loop) release() {
@@ -87,9 +82,8 @@ func (l *loop) release() {
 	}
 }
 
-// gathers reports whether a partition's puts wait for those in flight to be committed, or
-// in a batch window. Not for long: puts that cannot be committed now are the machine's to
-// answer.
+// gathers reports whether a partition's puts wait for the commit of those in flight, or in a batch window. The wait is
+// short, because only the machine can answer puts that cannot be committed now.
 func (l *loop) gathers(p *Partition, committing bool) bool {
 	switch {
 	case p.putBytes >= gatherBytes:
@@ -103,8 +97,8 @@ func (l *loop) gathers(p *Partition, committing bool) bool {
 	return false
 }
 
-// openWindow has the partition looked at again when its batch window closes, or another
-// one that opened before: at most windowMost later.
+// openWindow schedules another pass for when the partition's batch window closes, or one that opened earlier: at
+// most windowMost later.
 func (l *loop) openWindow(p *Partition) {
 	if p.awaitsWindow {
 		return
@@ -116,8 +110,7 @@ func (l *loop) openWindow(p *Partition) {
 	}
 }
 
-// closeWindows looks at the partitions with a batch window. One that is still open is
-// opened again by release.
+// closeWindows touches the partitions with a batch window. release opens a window again that is not over.
 func (l *loop) closeWindows() {
 	for _, p := range l.awaitWindow {
 		if p.awaitsWindow = false; len(p.puts) > 0 {

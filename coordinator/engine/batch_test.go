@@ -88,10 +88,10 @@ func TestPutsGatherWhileTheJournalSyncs(t *testing.T) {
 		handle(putOf(100))
 	}
 	require.Equal(t, []int{1}, r.groups)
-	handle(event{kind: eventSynced, ticket: r.tokens[0]})
+	handle(event{kind: eventSynced, token: r.tokens[0]})
 	require.Equal(t, []int{1, 10}, r.groups)
 	require.Len(t, r.tokens, 2)
-	handle(event{kind: eventSynced, ticket: r.tokens[1]})
+	handle(event{kind: eventSynced, token: r.tokens[1]})
 	handle(putOf(100))
 	require.Equal(t, []int{1, 10, 1}, r.groups)
 }
@@ -112,7 +112,7 @@ func TestPutsGatherWhileOthersAreCommitted(t *testing.T) {
 	r, handle := gathering()
 	handle(putOf(100))
 	r.behind = true
-	handle(event{kind: eventSynced, ticket: r.tokens[0]})
+	handle(event{kind: eventSynced, token: r.tokens[0]})
 	for range 10 {
 		handle(putOf(100))
 	}
@@ -121,7 +121,7 @@ func TestPutsGatherWhileOthersAreCommitted(t *testing.T) {
 	handle(event{kind: eventStep, step: replica.Received{}})
 	require.Equal(t, []int{1, 10}, r.groups)
 	r.behind = true
-	handle(event{kind: eventSynced, ticket: r.tokens[1]})
+	handle(event{kind: eventSynced, token: r.tokens[1]})
 	handle(putOf(gatherBytes))
 	require.Equal(t, []int{1, 10, 1}, r.groups)
 }
@@ -132,7 +132,7 @@ func TestPutsDoNotWaitForAStalledCommit(t *testing.T) {
 	r, handle := gathering()
 	handle(putOf(100))
 	r.behind = true
-	handle(event{kind: eventSynced, ticket: r.tokens[0]})
+	handle(event{kind: eventSynced, token: r.tokens[0]})
 	handle(putOf(100))
 	require.Equal(t, []int{1}, r.groups)
 	r.clock = r.clock.Add(gatherFor)
@@ -152,7 +152,7 @@ func (r *recorder) round(handle func(event), took time.Duration) {
 // away: a group is written here and on its way to the others.
 func (r *recorder) away(handle func(event)) {
 	r.slow, r.behind = true, true
-	handle(event{kind: eventSynced, ticket: r.tokens[len(r.tokens)-1]})
+	handle(event{kind: eventSynced, token: r.tokens[len(r.tokens)-1]})
 }
 
 // TestProducersThatWaitForAnswersShareGroups: of four, one put is being committed
@@ -363,8 +363,8 @@ func TestPutsThatGatherCount(t *testing.T) {
 		r.loop.unsynced = append(r.loop.unsynced, submission{token: r.loop.token})
 		handle(putOf(100))
 		require.Len(t, r.groups, n)
-		handle(event{kind: eventSynced, ticket: r.loop.token})
+		handle(event{kind: eventSynced, token: r.loop.token})
 		require.Len(t, r.groups, n+1)
-		handle(event{kind: eventSynced, ticket: r.tokens[n]})
+		handle(event{kind: eventSynced, token: r.tokens[n]})
 	}
 }

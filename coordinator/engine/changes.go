@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +15,7 @@ import (
 )
 
 const (
-	// changesQuiet is how long no change comes before those that have gathered are logged, and
-	// changesMost how long changes gather at most.
+	// Changes are logged when none has come for changesQuiet, at the latest after changesMost.
 	changesQuiet = 300 * time.Millisecond
 	changesMost  = 2 * time.Second
 	// changesNamed is the number of partitions that a line names.
@@ -26,14 +27,22 @@ type changeKind uint8
 
 const (
 	changeLeads   changeKind = iota // this broker leads
-	changeUnleads                   // it does not lead any more
+	changeUnleads                   // this broker no longer leads
 	changeFollows                   // another broker leads a replica here
 	changeLeft                      // a broker left the in-sync set of a partition led here
-	changeJoined                    // it joined
+	changeJoined                    // a broker joined it
 )
 
-// changes gathers the changes of partitions, so that a failover of 300 partitions is a few lines
-// with counts. Its lock is a leaf. The clock logs them.
+var changeTexts = [...]string{
+	changeLeads:   "gained leadership of partitions",
+	changeUnleads: "lost leadership of partitions",
+	changeFollows: "following a new leader",
+	changeLeft:    "broker removed from in-sync set",
+	changeJoined:  "broker added to in-sync set",
+}
+
+// changes aggregates the changes of partitions, so that a failover of 300 partitions is a few log lines
+// with counts. The clock logs them. Its lock is a leaf.
 type changes struct {
 	mu          sync.Mutex
 	first, last time.Time // zero: nothing has gathered
@@ -42,7 +51,7 @@ type changes struct {
 
 type change struct {
 	kind changeKind
-	node ident.Node // the other broker; "": none
+	node ident.Node // the broker concerned; "": this one
 }
 
 type changed struct {
@@ -50,8 +59,8 @@ type changed struct {
 	named []string // the first of them
 }
 
-// note adds the changes between two views of a partition. Its cost is not on the way of a put: views
-// that differ in positions alone have the same role, leader and in-sync set.
+// note adds the changes between two views of a partition. It is cheap for puts: views that differ only in positions
+// have the same role, leader and in-sync set.
 func (c *changes) note(p *Partition, old, now *replica.View) {
 	leads, led := now.Role == replica.Leader, old.Role == replica.Leader
 	switch {
@@ -115,31 +124,18 @@ func (c *changes) take(now time.Time) map[change]*changed {
 // log writes one line for each kind of change and broker concerned.
 func (c *changes) log(log logrus.FieldLogger, now time.Time) {
 	gathered := c.take(now)
-	kinds := make([]change, 0, len(gathered))
-	for k := range gathered {
-		kinds = append(kinds, k)
-	}
-	slices.SortFunc(kinds, func(a, b change) int {
-		return strings.Compare(fmt.Sprint(a.kind, a.node), fmt.Sprint(b.kind, b.node))
-	})
-	for _, k := range kinds {
+	order := func(a, b change) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.node, b.node)) }
+	for _, k := range slices.SortedFunc(maps.Keys(gathered), order) {
 		x := gathered[k]
 		line := log.WithFields(logrus.Fields{"count": x.count, "first": x.text()})
 		if k.node != "" {
 			line = line.WithField("node", k.node)
 		}
-		switch k.kind {
-		case changeLeads:
-			line.Info("gained leadership of partitions")
-		case changeUnleads:
-			line.Info("lost leadership of partitions")
-		case changeFollows:
-			line.Info("following a new leader")
-		case changeLeft:
-			line.Warn("broker removed from in-sync set")
-		case changeJoined:
-			line.Info("broker added to in-sync set")
+		level := logrus.InfoLevel
+		if k.kind == changeLeft {
+			level = logrus.WarnLevel
 		}
+		line.Log(level, changeTexts[k.kind])
 	}
 }
 

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// stall is a gap between two ticks after which nothing that this process believes of
-	// its peers is trusted until it had time to receive from them again.
+	// After a gap of stall between two ticks, the state of the peers is not trusted until this process has had
+	// time to receive from them again.
 	stall = 300 * time.Millisecond
-	// stepLeast is by how much the wall clock must be set back to be corrected for. Less
-	// is the time between reading the two clocks, on a busy machine.
+	// Only a wall clock that is set back by more than stepLeast is corrected for. On a busy machine, less may be
+	// the time between reading the two clocks.
 	stepLeast = 100 * time.Millisecond
 )
 
-// RunClock drives the channels led here: due timeouts and delays, the deltas of changed
-// state, and the fence. It returns when ctx ends.
+// RunClock drives the channels led here: timeouts, delays, deltas of changed state, fences. It returns when ctx ends.
 func (e *Engine) RunClock(ctx context.Context) {
 	last, trusted, extended := time.Now(), time.Now(), time.Time{}
 	var due []*Partition
@@ -45,14 +44,14 @@ func (e *Engine) RunClock(ctx context.Context) {
 	})
 }
 
-// wallTime takes the monotonic clock off: times without it differ by the wall clock.
+// wallTime strips the monotonic clock, so that times differ by the wall clock.
 func wallTime(t time.Time) time.Time { return t.Round(0) }
 
-// setBack keeps fence, timeouts and deadlines, which are in wall time, from waiting for an
-// hour to pass twice when the wall clock was set back by one. Set forward, it ends them
-// early: messages are redelivered, and the fence is renewed.
+// setBack corrects fences, timeouts and deadlines, which are in wall time: if the wall clock is set back by an hour,
+// they must not wait for that hour twice. A clock that is set forward ends them early: messages are redelivered, and
+// the fence is renewed.
 func (e *Engine) setBack(by time.Duration) {
-	e.o.Log.WithField("by", by).Warn("the clock was set back: delayed messages come later by as much")
+	e.o.Log.WithField("by", by).Warn("wall clock was set back; delayed messages are late by as much")
 	if e.fence.Load() != 0 {
 		e.fence.Add(-by.Nanoseconds())
 	}
@@ -62,7 +61,7 @@ func (e *Engine) setBack(by time.Duration) {
 	}
 }
 
-// drive fires the timers of a partition's channels, and notes the next deadline.
+// drive fires the timers of a partition's channels, and schedules the next deadline.
 func (e *Engine) drive(p *Partition, nowNS int64) {
 	if !p.Leading() {
 		return // Lead asks again
@@ -70,7 +69,7 @@ func (e *Engine) drive(p *Partition, nowNS int64) {
 	if p.queue.Due() <= nowNS {
 		p.queue.Expire(nowNS)
 	}
-	p.Flush()
+	p.flush()
 	if p.queue.DeadPending() {
 		e.o.Dead(p)
 	}

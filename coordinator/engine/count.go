@@ -3,6 +3,8 @@ package engine
 import (
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
@@ -36,7 +38,7 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	case old.Role != replica.Leader && now.Role == replica.Leader:
 		l.o.Metrics.Event(metrics.EventElected)
 		if campaigns(old.Role) {
-			l.o.Metrics.Elected(l.now.Sub(p.electing))
+			l.o.Metrics.Took(metrics.Election, l.now.Sub(p.electing))
 		}
 	case old.Role == replica.Leader && now.Role != replica.Leader:
 		l.o.Metrics.Event(metrics.EventSteppedDown)
@@ -56,10 +58,11 @@ func (l *loop) countEvents(p *Partition, old, now *replica.View) {
 	times(metrics.EventJoined, b.Grows-a.Grows+b.Swaps-a.Swaps)
 	times(metrics.EventRestarted, b.Restarts-a.Restarts)
 	l.noteUndone(p, now.Epoch, a, b)
-	l.o.Metrics.Undone(b.RolledBack-a.RolledBack, b.InDoubt-a.InDoubt)
+	l.o.Metrics.Add(metrics.PutsRolledBack, int(b.RolledBack-a.RolledBack))
+	l.o.Metrics.Add(metrics.PutsInDoubt, int(b.InDoubt-a.InDoubt))
 }
 
-// noteUndone keeps rollbacks and truncations as events.
+// noteUndone records rollbacks and truncations as events.
 func (l *loop) noteUndone(p *Partition, epoch ident.Epoch, old, now *replica.Counters) {
 	e := events.Event{Topic: p.topic, ID: p.id, Epoch: epoch, Broker: l.o.Self, State: "degraded"}
 	if now.Rollbacks != old.Rollbacks {
@@ -72,5 +75,40 @@ func (l *loop) noteUndone(p *Partition, epoch ident.Epoch, old, now *replica.Cou
 	}
 }
 
-// campaigns reports whether a replica in this role is on its way to lead.
+// campaigns reports whether a replica in this role is about to lead.
 func campaigns(r replica.Role) bool { return r == replica.Candidate || r == replica.Electing }
+
+// slowEvery is the least time between two log lines about slow puts of one loop.
+const slowEvery = time.Second
+
+// slowPuts logs puts that take longer than Options.Slow. The run lock guards it.
+type slowPuts struct {
+	synced  time.Duration // the last sync of a submission of this loop
+	at      time.Time     // the last line
+	skipped int           // slow puts since then
+}
+
+// noteSlow logs a put that took long to commit, with the stage that took most of the time: queue (waiting for
+// the core loop), sync (this broker's disk), or replicate (another in-sync replica, or the network).
+func (l *loop) noteSlow(p *Partition, t ticket, now time.Time) {
+	took := now.Sub(t.at)
+	if l.o.Slow == 0 || took < l.o.Slow {
+		return
+	}
+	if now.Sub(l.slow.at) < slowEvery {
+		l.slow.skipped++
+		return
+	}
+	queued, replicated := t.proposed.Sub(t.at), now.Sub(t.proposed)
+	stage := "replicate"
+	switch {
+	case queued > replicated:
+		stage = "queue"
+	case l.slow.synced > replicated/2:
+		stage = "sync"
+	}
+	l.o.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{
+		"stage": stage, "took": took, "queue": queued, "sync": l.slow.synced, "replicate": replicated, "skipped": l.slow.skipped,
+	}).Info("slow put")
+	l.slow.at, l.slow.skipped = now, 0
+}

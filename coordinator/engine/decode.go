@@ -12,9 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// decodeMessage reads a frame, whose bytes the message shares, and checks each
-// batch whole, so that no machine ever sees bytes whose checksums do not hold.
-// Errors wrap ErrFrame.
+// decodeMessage reads a frame, whose bytes the message shares. It verifies the checksums of each batch, so that no
+// machine sees damaged bytes. Errors wrap ErrFrame.
 func decodeMessage(f rpc.Received) (p ident.Partition, m replica.Message, err error) {
 	r := numbers{b: f.Header}
 	r.open()
@@ -69,7 +68,7 @@ func DecodeBatches(b []byte) ([]queue.Batch, error) {
 	return out, nil
 }
 
-// numbers reads lists of numbers. Once one was wrong, all later ones are 0.
+// numbers reads lists of numbers. After a malformed one, all are 0.
 type numbers struct {
 	b    []byte
 	left int // in the list

@@ -2,9 +2,9 @@
 // (coordinator/replica) with a real disk, real sockets and real time. A put enters at
 // Propose, a message of another broker at Receive.
 //
-// It holds no protocol rule of its own: the machine decides what is committed, elected or
-// truncated. It does not know the metadata, does not open or place replicas, and does not
-// judge which brokers are alive; it is notified (Options, Post).
+// It has no protocol rule of its own: the machine decides what is committed, elected or
+// truncated. It does not read the metadata, open or place replicas, or judge which brokers
+// are alive; it is notified (Options, Post).
 //
 // # The way of a put
 //
@@ -18,6 +18,8 @@
 //	run.go        Synced: the journal calls back, another pass begins
 //	run.go        Receive: so does an acknowledgement of a follower
 //	effects.go    settle: the view is published, then the put is answered
+//
+// A change of the channels (Submit) takes the same way.
 //
 // # The parts
 //
@@ -41,8 +43,8 @@
 //  3. A Completer is called exactly once, also at Stop.
 //  4. The view is published before the answers that depend on it.
 //  5. Only role Leader serves. Channels are stopped before anything else when it ends.
-//  6. No event is left in a queue while no goroutine is on its way to it: the holder of the
-//     run lock looks again after it has released it.
+//  6. No event is left in a queue that no goroutine will process: the holder of the run
+//     lock checks the queue again after releasing it.
 //
 // # Goroutines
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
-// finish carries out the effects of a pass, in their order over all machines: every write
-// is handed to the journal before anything is sent, read, proposed or answered.
+// finish carries out the effects of a pass in order: the writes of all machines reach the journal before
+// anything is sent, read, proposed or answered.
 func (l *loop) finish() {
 	l.release()
 	l.journal()
@@ -32,8 +32,8 @@ func (l *loop) finish() {
 	}
 }
 
-// journal hands the writes of all machines to the journal as one submission. The journal
-// copies the bytes that it needs before it returns.
+// journal submits the writes of all machines to the journal at once. The journal copies the bytes before it
+// returns.
 func (l *loop) journal() {
 	subs := l.subs[:0]
 	var parts []machineToken
@@ -82,8 +82,7 @@ func (l *loop) synced(token uint64, err error) {
 	l.unsynced = append(l.unsynced[:0], l.unsynced[n:]...)
 }
 
-// deliver carries out the effects that leave the partition: messages, reads,
-// compare-and-swaps.
+// deliver sends messages and starts reads and compare-and-swaps.
 func (l *loop) deliver(p *Partition) {
 	if !p.muted.Load() {
 		l.send(p)
@@ -96,8 +95,7 @@ func (l *loop) deliver(p *Partition) {
 	}
 }
 
-// send sends the messages. A frame that cannot go now is lost like one on a broken
-// connection: the machine sends again.
+// send sends the messages. A frame that cannot be sent now is lost, as on a broken connection: the machine retries.
 func (l *loop) send(p *Partition) {
 	for i := range p.out.Send {
 		env := &p.out.Send[i]
@@ -113,8 +111,8 @@ func (l *loop) send(p *Partition) {
 	}
 }
 
-// settle publishes, answers, and empties the effects for the next pass. The view goes
-// out before the answers: a producer that is answered may read it.
+// settle publishes the view, answers, and resets the effects for the next pass. The view comes before the answers,
+// because a producer that is answered may read it.
 func (l *loop) settle(p *Partition) (moved bool) {
 	moved = p.publish()
 	for _, c := range p.out.Done {
@@ -140,8 +138,7 @@ func (l *loop) settle(p *Partition) (moved bool) {
 }
 
 const (
-	// alarmAgain is how often a lasting alarm is logged: a replica that is refused
-	// is asked again five times a second, until an operator comes.
+	// alarmAgain is how often a lasting alarm is logged. A replica that refuses is asked again five times a second.
 	alarmAgain = time.Minute
 	// maxAlarms limits how many distinct alarm texts are remembered per partition.
 	maxAlarms = 8

@@ -15,13 +15,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// maxLoops bounds the core loops: each partition lives on one, and more do not help. There
-// are half as many as processors: the sockets need the others, and the work of one loop in
-// one pass would be two passes of two loops.
+// maxLoops bounds the core loops. There are half as many as processors: the sockets need the rest, and with more
+// loops each pass would have less work to share.
 const maxLoops = 4
 
-// Journal makes writes durable; *store.Store has it.
-type Journal interface {
+// journal makes writes durable; *store.Store has it.
+type journal interface {
 	// Queue takes the writes of one pass and copies what it needs. It waits for no disk. The
 	// sink's Synced is called with the token once they are durable, perhaps before Queue
 	// returns. flush reports that Flush must follow.
@@ -32,8 +31,8 @@ type Journal interface {
 	Wake()
 }
 
-// Transport sends frames to other brokers; *rpc.Transport is one. Nothing of it blocks.
-type Transport interface {
+// transport sends frames to other brokers without blocking; *rpc.Transport is one.
+type transport interface {
 	// Send sends a frame, or returns why it was not sent.
 	Send(to ident.Node, f rpc.Frame) error
 	// Queue is Send of a frame that goes with the next Flush.
@@ -41,57 +40,51 @@ type Transport interface {
 	Flush(to ident.Node)
 }
 
-// Proposer carries out compare-and-swaps on partition keys. The answer comes as an event.
-type Proposer interface {
+// proposer carries out compare-and-swaps on partition keys. The answer comes as an event.
+type proposer interface {
 	Propose(id ident.Partition, c replica.CAS)
 }
 
-// DiskReserve reports which brokers are below their disk reserve.
-type DiskReserve interface {
-	// Short reports whether a member of an in-sync set is. Each put asks: it must be cheap.
+// diskReserve reports which brokers are below their disk reserve.
+type diskReserve interface {
+	// Short reports whether some member of an in-sync set is. It is called for each put.
 	Short(isr []ident.Member) bool
 }
 
-// Reach reports how much of the cluster this broker reaches, for the fence of the
-// partitions led here.
-type Reach interface {
+// Reachability reports which brokers this one reaches, for the fences of the partitions led here.
+type Reachability interface {
 	// Up reports whether a broker answers; this one does.
 	Up(n ident.Node) bool
 	// AllUp reports whether all brokers of the cluster answer.
 	AllUp() bool
-	// Named is when the metadata last named this broker's registration, as far as it was
-	// asked before now.
+	// Named is the last time, not after now, at which the metadata confirmed this broker's registration.
 	Named(now time.Time) time.Time
 }
 
 // Options of an engine. Linger, Silent, Metrics, Self and Events may be left out.
 type Options struct {
-	Journal   Journal
-	Transport Transport
-	Proposer  Proposer
-	Reserve   DiskReserve
-	Reach     Reach
+	Journal      journal
+	Transport    transport
+	Proposer     proposer
+	Reserve      diskReserve
+	Reachability Reachability
 	// Moved is called when a leadership, or a partition's key as its machine has it, changed.
 	Moved func()
 	// Dead is called when some channel of a partition has messages that failed too often.
 	Dead func(*Partition)
-	// Linger is the least time between two passes of a loop, so that they share more work;
-	// 0 = none.
+	// Linger is the least time between two passes of a loop, so that they share more work.
 	Linger time.Duration
-	// Trace is asked about each put of a leader, and called back when the put is committed; a nil
-	// result: this one is not traced. nil: none is. Neither may block.
+	// Trace returns the function to call when a put is committed, or nil if the put is not traced. Neither may block.
 	Trace func(*queue.Draft) func(Stages)
-	// Slow is the time from which on a put is logged with the stage that took it; 0 = none is.
+	// Slow is the duration from which a put is logged with its slowest stage; 0 = never.
 	Slow time.Duration
-	// CatchUpRate bounds the bytes a second that are read here for followers that catch up; 0 = no
-	// limit.
+	// CatchUpRate limits the bytes a second read here for followers that catch up; 0 = no limit.
 	CatchUpRate int64
-	// Silent is how long the transport counts a peer as up without a frame of it; 0 = its
-	// default.
+	// Silent is how long the transport considers a silent peer up; 0 = its default.
 	Silent  time.Duration
 	Metrics *metrics.Recorder
 	Self    ident.Node       // names this broker in events
-	Events  *events.Recorder // nil = none is kept
+	Events  *events.Recorder // may be nil
 	Log     logrus.FieldLogger
 }
 
@@ -133,11 +126,10 @@ func (e *Engine) Stop() {
 	e.reader.stop()
 }
 
-// loopOf is the core loop of a partition, for ever. Partitions of one topic follow each
-// other, and topic ids are random.
+// loopOf is the core loop of a partition. It never changes. Topic ids are random, so partitions spread evenly.
 func (e *Engine) loopOf(p ident.Partition) *loop {
 	return e.loops[(uint64(p.Topic)+uint64(p.Number))%uint64(len(e.loops))]
 }
 
-// Post hands an event to the machine of a partition, if it is hosted.
+// Post passes an event to the machine of a partition, if it is hosted here.
 func (e *Engine) Post(p ident.Partition, ev replica.Event) { e.loopOf(p).post(p, ev) }

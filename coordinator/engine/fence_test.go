@@ -36,9 +36,9 @@ type stalling struct {
 	by atomic.Int64 // ns
 }
 
-func (s *stalling) Change(p *nsqd.Partition, delta []byte, ticket uint64) {
+func (s *stalling) Submit(c nsqd.Change) {
 	time.Sleep(time.Duration(s.by.Load()))
-	s.Replicator.Change(p, delta, ticket)
+	s.Replicator.Submit(c)
 }
 
 // TestFenceAfterAStall: a process that was stopped for seconds still counts its peers as up,
@@ -120,11 +120,11 @@ func TestAnswerOfTheMetadataLetsServe(t *testing.T) {
 		s := &nsqd.Subscriber{Direct: true, MsgTimeoutMS: 60_000}
 		require.NoError(t, c.Attach(s))
 		d := queue.NewDraft(8)
-		d.Add([]byte("due"))
+		_ = d.AddMessage(queue.Message{Body: []byte("due")})
 		a.write(d.Draft(ident.RequestID{}))
 		a.p.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end, MinInSync: 0})
 		now := time.Now()
-		others := a.e.o.Reach.(*cluster)
+		others := a.e.o.Reachability.(*cluster)
 		others.named = now.Add(-time.Minute)
 		a.e.extend(a.p, now, false)
 		require.Empty(t, c.Pull(s, 1, nil))

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
@@ -42,7 +42,7 @@ func (c *cluster) Named(time.Time) time.Time { return c.named }
 // newEngine is an engine without goroutines, on one loop if there is one.
 func newEngine(l *loop) *Engine {
 	c := &cluster{}
-	e := &Engine{o: &Options{Reserve: c, Reach: c, Moved: func() {}, Dead: func(*Partition) {}, Log: quiet()}, pace: newPace(), near: newNearTimer(), changes: &changes{}}
+	e := &Engine{o: &Options{Reserve: c, Reachability: c, Moved: func() {}, Dead: func(*Partition) {}, Log: quiet()}, pace: newPace(), near: newNearTimer(), changes: &changes{}}
 	if l == nil {
 		l = newLoop(e.o, nil, e.pace)
 	}
@@ -64,15 +64,21 @@ type alone struct {
 	store *store.Store
 }
 
-// Change implements nsqd.Replicator.
-func (a *alone) Change(p *nsqd.Partition, _ []byte, ticket uint64) { p.Completed(ticket, true) }
+// Submit implements nsqd.Replicator.
+func (a *alone) Submit(c nsqd.Change) { commitChange(c) }
+
+func commitChange(c nsqd.Change) {
+	if c.Done != nil {
+		c.Done.Complete(replica.Completion{Outcome: replica.Committed})
+	}
+}
 
 type synced chan error
 
 func (s synced) Synced(_ uint64, err error) { s <- err }
 
 func newAlone(t *testing.T) *alone {
-	s, err := store.Open(store.Options{FS: vfs.NewMemory(), Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: quiet()})
+	s, err := store.Open(store.Options{FS: vfstest.NewMemory(), Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	id := ident.Partition{Topic: 7}
@@ -101,7 +107,9 @@ func (a *alone) write(d queue.Draft) ident.Offset {
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: 1,
 	})
 	done := make(synced, 1)
-	a.store.Submit([]store.Submission{{Partition: a.p.store, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1)
+	if a.store.Queue([]store.Submission{{Partition: a.p.store, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1) {
+		a.store.Flush()
+	}
 	require.NoError(a.t, <-done)
 	a.end, a.crc = b.End, b.CRC
 	a.p.view.Store(&replica.View{Role: replica.Follower, Committed: a.end, End: a.end})
@@ -112,7 +120,7 @@ func (a *alone) write(d queue.Draft) ident.Offset {
 // say puts a message and has it committed here, as the leader.
 func (a *alone) say(text string) {
 	d := queue.NewDraft(0)
-	d.Add([]byte(text))
+	_ = d.AddMessage(queue.Message{Body: []byte(text)})
 	a.write(d.Draft(ident.RequestID{}))
 	a.p.view.Store(&replica.View{Role: replica.Leader, Committed: a.end, End: a.end})
 }

@@ -8,15 +8,15 @@ import (
 // flusher writes the records that passes have queued, where nothing is synced
 // (--durability=replicated). A copy to the page cache takes less time than a wake-up of the
 // journal's goroutine, so the goroutine that ran the pass makes the copy. A hung disk blocks
-// that goroutine without an error. Therefore a flush runs under no lock: after the run lock is
-// released, and in the reader of a connection after the transport's lock is released.
+// that goroutine. Therefore it first releases the run lock and, in the reader of a connection,
+// the transport's lock.
 //
 // The loop's goroutine flushes the records of its own passes. An inline pass leaves them to the
-// next Flush. The clock makes up for a Flush that does not come (relieve).
+// next Flush. If none comes, the clock takes over (relieve).
 type flusher struct {
-	journal Journal
+	journal journal
 	loops   []*loop
-	due     atomic.Bool // an inline pass has queued something
+	due     atomic.Bool // an inline pass has queued records
 }
 
 // Flush writes the records that inline passes of this goroutine have queued, and runs the
@@ -48,7 +48,7 @@ func (f *flusher) flush() {
 	}
 }
 
-// flush is called by the loop's goroutine after a pass. It looks at its queue afterwards.
+// flush is called by the loop's goroutine after a pass. It checks its queue afterwards.
 func (l *loop) flush() {
 	if !l.queued {
 		return
@@ -73,9 +73,8 @@ func (l *loop) runNext() {
 	}
 }
 
-// relieve keeps the loops going while a write hangs. The journal's goroutine writes the
-// records that wait for a flush that has not come. A loop whose own goroutine is in a flush
-// gets its pass here. Called by the clock, for each tick.
+// relieve runs the loops while a write hangs: the journal's goroutine writes the records whose flush has not come, and
+// a loop whose own goroutine is in a flush gets its pass here. The clock calls it at each tick.
 func (e *Engine) relieve() {
 	if e.flusher.due.Load() && e.flusher.due.Swap(false) {
 		e.o.Journal.Wake()
@@ -90,8 +89,8 @@ func (e *Engine) relieve() {
 	}
 }
 
-// Busy is how long the present pass of each core loop has been under way, 0 if none is. Any
-// goroutine; it takes no lock. It counts from the first call that saw the present pass.
+// Busy is the duration of each core loop's present pass, 0 if none runs. It counts from the first call that saw the
+// pass. It takes no lock; any goroutine may call it.
 func (e *Engine) Busy() []time.Duration {
 	busy := make([]time.Duration, len(e.loops))
 	for i, l := range e.loops {

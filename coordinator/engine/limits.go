@@ -13,19 +13,19 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Limits are a topic's limits as they hold for one of its partitions; 0 = none.
+// Limits are a topic's limits for one of its partitions; 0 = none.
 type Limits struct {
 	Bytes   int64 // part of max_bytes
 	Options option.Topic
 }
 
-// bounds is the part of a partition that its limits set; any goroutine reads it.
+// bounds are set from the limits; any goroutine reads them.
 type bounds struct {
 	dedupeMS atomic.Int64
 	ceiling  atomic.Int64 // end of the log beyond which puts are refused, 0 = none
 }
 
-// SetLimits brings a partition to its topic's limits.
+// SetLimits applies its topic's limits to a partition.
 func (p *Partition) SetLimits(l Limits) {
 	p.Limit(l.Bytes, p.OffsetOf(p.queue.Floor()))
 	p.queue.SetTTL(l.Options.TTLMS)
@@ -35,17 +35,16 @@ func (p *Partition) SetLimits(l Limits) {
 	}
 }
 
-// ExpireIdentities has the machine forget the identities whose window has passed: one that is idle
-// gets no ticks.
+// ExpireIdentities has the machine forget the identities whose window has passed. An idle machine gets no ticks.
 func (p *Partition) ExpireIdentities() {
 	if p.view.Load().KeepsIdentified {
 		p.Post(replica.Tick{})
 	}
 }
 
-// Limit sets the end of the log beyond which puts are refused: at most so many bytes may be
-// unfinished. These are the log from floor on, the place of the slowest channel, and the messages
-// that the channels have deferred, whose size is estimated from their number. 0 bytes: no limit.
+// Limit sets the end of the log beyond which puts are refused, so that at most so many bytes are unfinished: the log
+// from floor, the place of the slowest channel, and the deferred messages, whose size is estimated from their number.
+// 0 bytes: no limit.
 func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 	if bytes <= 0 {
 		p.ceiling.Store(0)
@@ -59,11 +58,11 @@ func (p *Partition) Limit(bytes int64, floor ident.Offset) {
 	p.ceiling.Store(max(1, int64(floor)+min(bytes, math.MaxInt64-int64(floor))-deferred))
 }
 
-// Limited reports whether puts beyond some end are refused.
+// Limited reports whether there is such an end.
 func (p *Partition) Limited() bool { return p.ceiling.Load() != 0 }
 
-// refusal is the outcome of a put that a limit of its topic, or the disk reserve, does not
-// admit, or whose topic is deleted; 0 = it is admitted. Nothing is written then (AC-2).
+// refusal is the outcome of a put that is refused before anything is written (AC-2): its topic is deleted or full, or
+// disks are below their reserve. 0 = it is admitted.
 func (l *loop) refusal(p *Partition, d *queue.Draft) replica.Outcome {
 	v := p.view.Load()
 	switch {

@@ -43,7 +43,7 @@ func TestReadersSeeCommittedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAlone(t)
 		d := queue.NewDraft(8)
-		d.Add([]byte("a"))
+		_ = d.AddMessage(queue.Message{Body: []byte("a")})
 		a.write(d.Draft(ident.RequestID{}))
 		read, err := a.p.Read(0, 1, nil)
 		require.NoError(t, err)

@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// ReadBytes is how much of the log one read asks the store for at most; a few messages
-	// need less.
+	// ReadBytes is the most that one read asks the store for.
 	ReadBytes = 256 << 10
-	// largeBatch is one that is not worth keeping for a small part of it.
+	// largeBatch is the size from which a batch is not kept in memory for a small part of it.
 	largeBatch = 64 << 10
 )
 
@@ -74,8 +73,8 @@ func (p *Partition) ReadRelocated(at ident.Offset, seq ident.Sequence) (queue.Me
 	return queue.Message{}, false, nil
 }
 
-// OffsetOf is where the batch of a message begins; the start of the log if that
-// is not known, so that retention removes nothing.
+// OffsetOf is the offset of a message's batch, or the start of the log if that is unknown, so that retention removes
+// nothing.
 func (p *Partition) OffsetOf(seq ident.Sequence) ident.Offset {
 	if end := p.Committed(); seq >= end.Sequence {
 		return end.Offset
@@ -86,9 +85,8 @@ func (p *Partition) OffsetOf(seq ident.Sequence) ident.Offset {
 	return p.store.Start().Offset
 }
 
-// detach copies messages out of a large batch of which they are a small part. A reference
-// to one of them would keep all of the batch in memory, and a client may be sent hundreds
-// of messages again, each read by itself.
+// detach copies messages out of a large batch of which they are a small part. A reference to one of them would keep
+// the whole batch in memory, and hundreds of messages may be redelivered, each read separately.
 func detach(few []queue.Message, b *queue.Batch) {
 	size := 0
 	for i := range few {

@@ -66,7 +66,7 @@ type runState struct {
 	barriers    []chan struct{}    // of this pass
 }
 
-// submission is one hand-over to the journal, with the tokens of the machines in it.
+// submission is one submission to the journal, with the tokens of the machines in it.
 type submission struct {
 	token uint64
 	at    time.Time
@@ -120,7 +120,7 @@ func (l *loop) work() {
 	}
 }
 
-// lingers puts the next pass off until Options.Linger after the last one.
+// lingers postpones the next pass until Options.Linger after the last one.
 func (l *loop) lingers() bool {
 	if l.o.Linger == 0 {
 		return false
@@ -136,14 +136,14 @@ func (l *loop) lingers() bool {
 	return true
 }
 
-// stop ends work and waits for it; everything that waits has been answered then.
+// stop ends work, waits for it, and so for the answers to everything that waits.
 func (l *loop) stop() {
 	close(l.quit)
 	<-l.ended
 }
 
-// pass takes all events and carries out their effects. tick: it is time for one;
-// windows: a batch window has closed. The caller holds the run lock.
+// pass takes all events and carries out their effects. tick: the machines get the time; windows: a batch window has
+// closed. The caller holds the run lock.
 func (l *loop) pass(tick, windows bool) {
 	l.passes.Begin()
 	defer l.passes.End()
@@ -164,25 +164,20 @@ func (l *loop) pass(tick, windows bool) {
 	if tick {
 		l.dropIdle()
 	}
-	l.passBarriers()
+	for _, ack := range l.barriers { // all earlier events have taken effect
+		close(ack)
+	}
+	l.barriers = l.barriers[:0]
 	if !l.ticking && len(l.active) > 0 {
 		l.ticker.Reset(tickEvery)
 		l.ticking = true
 	}
 }
 
-// passBarriers notifies the goroutines that wait that everything before has taken effect.
-func (l *loop) passBarriers() {
-	for _, ack := range l.barriers {
-		close(ack)
-	}
-	l.barriers = l.barriers[:0]
-}
-
 func (l *loop) handle(e *event) {
 	switch e.kind {
 	case eventSynced:
-		l.synced(e.ticket, e.err)
+		l.synced(e.token, e.err)
 		return
 	case eventAdd:
 		l.hosted[e.id] = e.partition
@@ -203,7 +198,7 @@ func (l *loop) handle(e *event) {
 	case eventPut:
 		l.gather(p, e)
 	case eventChange:
-		l.step(p, replica.Change{Delta: e.delta, Ticket: p.changeTicket(e.ticket)})
+		l.change(p, e)
 	case eventFollowers:
 		if m, ok := p.machine.(leading); ok {
 			list := m.Followers(l.nowMS, nil)
@@ -221,8 +216,8 @@ func (l *loop) refuse(e *event) {
 	case eventPut:
 		l.answer(e.done, replica.Completion{Outcome: replica.NotLeader})
 	case eventChange:
-		if e.partition != nil && e.ticket != 0 {
-			e.partition.queue.Completed(e.ticket, false)
+		if e.done != nil {
+			e.done.Complete(replica.Completion{Outcome: replica.NotLeader})
 		}
 	case eventRetire, eventBarrier:
 		close(e.ack)
@@ -230,7 +225,7 @@ func (l *loop) refuse(e *event) {
 }
 
 // answer completes a put.
-func (l *loop) answer(to Completer, c replica.Completion) {
+func (l *loop) answer(to replica.Completer, c replica.Completion) {
 	l.puts.Leave()
 	to.Complete(c)
 }
@@ -240,8 +235,8 @@ func (l *loop) step(p *Partition, ev replica.Event) {
 	p.machine.Step(ev, &p.out)
 }
 
-// touch takes a partition into this pass, and gives its machine the time if that is
-// stale: a machine that got no ticks for an hour would find every deadline passed.
+// touch adds a partition to this pass, and gives its machine the time if that is stale: a machine that got no ticks for
+// an hour would find every deadline passed.
 func (l *loop) touch(p *Partition) {
 	if p.touched {
 		return
@@ -263,8 +258,8 @@ func (l *loop) tick() {
 	}
 }
 
-// dropIdle drops the partitions that need no ticks, after a tick. They get new effects:
-// the arrays of ten thousand idle ones take tens of megabytes.
+// dropIdle drops the partitions that need no ticks, and their effects: the arrays of ten thousand idle partitions
+// take tens of megabytes.
 func (l *loop) dropIdle() {
 	kept := l.active[:0]
 	for _, p := range l.active {
@@ -278,7 +273,7 @@ func (l *loop) dropIdle() {
 	l.active = kept
 }
 
-// retire ends hosting: all waiting callers are answered, the machine is dropped.
+// retire removes a partition: all waiting callers are answered, the machine is dropped.
 func (l *loop) retire(p *Partition) {
 	l.finish() // effects of this pass are carried out now or never
 	l.propose(p)

@@ -69,8 +69,8 @@ func TestPutsOfALoopThatEnds(t *testing.T) {
 	a.e.loops = []*loop{l}
 	l.hosted[a.p.id], a.p.loop = a.p, l
 	answers := []single{make(single, 1), make(single, 1), make(single, 1), make(single, 1)}
-	a.p.newTicket(ticket{put: answers[0]})
-	a.p.puts = []replica.Put{{Ticket: a.p.newTicket(ticket{put: answers[1]})}}
+	a.p.newTicket(ticket{isPut: true, done: answers[0]})
+	a.p.puts = []replica.Put{{Ticket: a.p.newTicket(ticket{done: answers[1], isPut: true})}}
 	l.puts.Enter()
 	l.puts.Enter()
 	a.e.Propose(a.p.id, queue.Marker(), answers[2])

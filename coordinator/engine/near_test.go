@@ -35,7 +35,7 @@ func (delays) ReadRelocated(ident.Offset, ident.Sequence) (queue.Message, bool, 
 	return queue.Message{}, false, nil
 }
 
-func (delays) Change(p *nsqd.Partition, _ []byte, ticket uint64) { p.Completed(ticket, true) }
+func (delays) Submit(c nsqd.Change) { commitChange(c) }
 
 // TestDelayedMessagesAreReadyWhenTheyAreDue: not at the tick after.
 func TestDelayedMessagesAreReadyWhenTheyAreDue(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 const (
 	// restTime is the pause of a channel that is far behind after each burst.
 	restTime = time.Millisecond
-	// restLate is how much later a pause may end. If it is more, threads of this
-	// broker wait for a processor, and so do its puts.
+	// restLate is how much later a pause may end. A longer delay means that threads of this broker wait for a
+	// processor, and so do its puts.
 	restLate = restTime / 2
-	// putsLately is how long after the last put there are no puts to disturb.
+	// putsLately is how long after the last put channels are paced.
 	putsLately = 100 * time.Millisecond
 	// A pause that ends in time makes the bursts burstStep larger, one that ends late
 	// half as large.
@@ -21,10 +21,9 @@ const (
 	burstStep  = 16 << 10
 )
 
-// pace is the paced catch-up of channels that are far behind (nsqd.Pace, docs/adr/0007).
-// While there are no puts, they read as fast as they can. Else they read what this machine
-// has to spare. That is found as TCP finds the speed of a network: bursts grow a little
-// while pauses end in time, and are halved when one ends late.
+// pace is the paced catch-up of channels that are far behind (nsqd.Pace, docs/adr/0007). Without puts they read at
+// full speed. With puts they read at the speed that this machine has to spare, which is found as TCP finds the speed
+// of a network: bursts grow a little while pauses end in time, and are halved when one ends late.
 type pace struct {
 	lastPut atomic.Int64 // unix ns
 	burst   atomic.Int64 // bytes
@@ -40,7 +39,7 @@ func newPace() *pace {
 	return p
 }
 
-// put notes that a put was on its way to the journal.
+// put notes that a put went to the journal.
 func (p *pace) put(now time.Time) { p.lastPut.Store(now.UnixNano()) }
 
 // Burst implements nsqd.Pace.
@@ -60,7 +59,7 @@ func (p *pace) Pause(wake func()) {
 	})
 }
 
-// ended learns from a pause.
+// ended adapts the bursts to a pause.
 func (p *pace) ended(began, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

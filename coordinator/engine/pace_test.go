@@ -71,7 +71,7 @@ func TestPaceIsNotifiedOfPuts(t *testing.T) {
 	r.kind = queue.WriteState
 	handle(putOf(100))
 	require.Zero(t, r.pace.lastPut.Load())
-	handle(event{kind: eventSynced, ticket: r.tokens[0]})
+	handle(event{kind: eventSynced, token: r.tokens[0]})
 	r.kind = queue.WriteAppend
 	handle(putOf(100))
 	require.NotZero(t, r.pace.lastPut.Load())

@@ -46,7 +46,7 @@ type shared struct {
 	view    atomic.Pointer[replica.View] // the holder of the run lock replaces it
 	bounds                               // limits.go: SetLimits and Limit write it
 	muted   atomic.Bool                  // messages of the machine are dropped; Mute and Unmute write it
-	trashed atomic.Bool                  // the topic lies in the trash; SetTrashed writes it
+	trashed atomic.Bool                  // the topic is in the trash; SetTrashed writes it
 	// followers are those of the last eventFollowers; the holder of the run lock replaces them.
 	followers atomic.Pointer[[]replica.FollowerView]
 }
@@ -98,37 +98,34 @@ func (p *Partition) LogFields() map[string]any {
 // statistics. Its replicas keep replicating and elect leaders.
 func (p *Partition) SetTrashed(trashed bool) { p.trashed.Store(trashed) }
 
-// Trashed reports whether the topic lies in the trash.
+// Trashed reports whether the topic is in the trash.
 func (p *Partition) Trashed() bool { return p.trashed.Load() }
 
-// Post hands an event to the machine.
+// Post passes an event to the machine.
 func (p *Partition) Post(ev replica.Event) { p.loop.post(p.id, ev) }
 
-// Flush hands the machine the changes of the channels since the last time.
-func (p *Partition) Flush() {
+// flush passes the changes of the channels since the last flush to the machine.
+func (p *Partition) flush() {
 	if p.queue.Dirty() {
 		p.queue.Flush()
 	}
 }
 
-// Mute drops the messages of the machine. It returns when none is sent any more.
+// Mute drops the messages of the machine. No message is sent after it has returned.
 func (p *Partition) Mute() {
 	p.muted.Store(true)
-	ack := make(chan struct{})
-	if p.loop.events.enqueue(event{kind: eventBarrier, ack: ack}) {
-		<-ack
-	}
+	<-p.loop.await(event{kind: eventBarrier})
 }
 
 // Unmute sends the messages of the machine again.
 func (p *Partition) Unmute() { p.muted.Store(false) }
 
-// publish shows the machine's view, if it is another, and notifies the channels of its
-// changes. It reports whether leadership or the key, as readers see it, changed.
+// publish publishes the machine's view if it has changed, and notifies the channels. It reports whether leadership or
+// the key changed.
 func (p *Partition) publish() bool {
 	now, old := p.machine.View(), p.view.Load()
 	if now.Equal(old) {
-		return false // most passes move nothing: puts that gather, heartbeats
+		return false // as in most passes: puts that gather, heartbeats
 	}
 	v := new(replica.View)
 	*v = now
@@ -155,4 +152,38 @@ func (p *Partition) publish() bool {
 	p.loop.countEvents(p, old, v)
 	p.loop.changes.note(p, old, v)
 	return v.Role != old.Role || v.Epoch != old.Epoch || v.Leader != old.Leader
+}
+
+// leading is a Machine that has followers; *replica.Machine is one.
+type leading interface {
+	Followers(nowMS int64, dst []replica.FollowerView) []replica.FollowerView
+}
+
+// Followers refreshes Partition.Followers of partitions led here. It waits for a pass of each core loop concerned, at
+// most for wait: if a loop hangs, the earlier followers stay.
+func (e *Engine) Followers(of []*Partition, wait time.Duration) {
+	loops := map[*loop]bool{}
+	for _, p := range of {
+		loops[p.loop] = p.loop.events.enqueue(event{kind: eventFollowers, id: p.id})
+	}
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	for l, open := range loops {
+		if !open {
+			continue
+		}
+		select {
+		case <-l.await(event{kind: eventBarrier}):
+		case <-limit.C:
+			return
+		}
+	}
+}
+
+// Followers are the other replicas at the last Engine.Followers with this partition.
+func (p *Partition) Followers() []replica.FollowerView {
+	if list := p.followers.Load(); list != nil {
+		return *list
+	}
+	return nil
 }

@@ -10,16 +10,13 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Completer receives the outcome of one proposed put.
-type Completer = replica.Completer
-
 // eventKind says which fields of an event are set.
 type eventKind uint8
 
 const (
 	eventStep      eventKind = iota + 1 // step the machine
 	eventPut                            // draft, done and at
-	eventChange                         // delta and ticket
+	eventChange                         // delta and done
 	eventSynced                         // token and err: a submission of the loop is durable
 	eventAdd                            // host a partition
 	eventRetire                         // stop hosting it; ack is closed afterwards
@@ -27,25 +24,23 @@ const (
 	eventFollowers                      // refresh Partition.followers
 )
 
-// event is one entry of a loop's queue. It is a struct, not an interface, so that a put
-// costs no allocation here.
+// event is one entry of a loop's queue. It is a struct, not an interface, so that a put allocates nothing here.
 type event struct {
 	kind      eventKind
 	id        ident.Partition
 	step      replica.Event
 	draft     queue.Draft
-	done      Completer
-	at        time.Time // of a put: when it was submitted
+	done      replica.Completer // of a change: nil if nothing waits
+	at        time.Time         // of a put: when it was submitted
 	delta     []byte
-	ticket    uint64 // of a change: nsqd's number; of a sync: the token
+	token     uint64
 	err       error
 	partition *Partition
 	ack       chan struct{}
 }
 
-// eventQueue is a loop's input: many writers, one reader that takes everything at once.
-// Writers never block. Its bounds are those of its writers: puts are admitted by the
-// edges, and replicas keep windows.
+// eventQueue is a loop's input: many writers, one reader that takes everything at once. Writers never block. They
+// bound the queue: edges admit puts, and replicas have windows.
 type eventQueue struct {
 	wake concurrency.Edge // there are events
 	mu   struct {
@@ -84,11 +79,11 @@ func (q *eventQueue) pending() bool {
 	return len(q.mu.events) > 0
 }
 
-// spareEvents bounds the array that is kept for later events: when thousands of
-// partitions change at once their events take megabytes.
+// spareEvents bounds the array that is kept for later events: the events of thousands of partitions that change at
+// once take megabytes.
 const spareEvents = 4096
 
-// take swaps the events for spare, whose array is used for later ones.
+// take returns the events. Later ones go to the array of spare.
 func (q *eventQueue) take(spare []event) []event {
 	clear(spare)
 	if cap(spare) > spareEvents {
@@ -101,7 +96,7 @@ func (q *eventQueue) take(spare []event) []event {
 	return events
 }
 
-// close refuses later events and returns those that are left.
+// close refuses later events and returns the remaining ones.
 func (q *eventQueue) close() []event {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,7 +14,7 @@ func TestQueueKeepsOrderAndLosesNothing(t *testing.T) {
 	for w := range writers {
 		done.Go(func() {
 			for i := range each {
-				m.enqueue(event{ticket: uint64(w), delta: []byte{byte(i >> 8), byte(i)}})
+				m.enqueue(event{token: uint64(w), delta: []byte{byte(i >> 8), byte(i)}})
 			}
 		})
 	}
@@ -24,8 +24,8 @@ func TestQueueKeepsOrderAndLosesNothing(t *testing.T) {
 		<-m.wake
 		events = m.take(events)
 		for _, w := range events {
-			require.Equal(t, next[w.ticket], int(w.delta[0])<<8|int(w.delta[1]))
-			next[w.ticket]++
+			require.Equal(t, next[w.token], int(w.delta[0])<<8|int(w.delta[1]))
+			next[w.token]++
 		}
 		n += len(events)
 	}
@@ -34,7 +34,7 @@ func TestQueueKeepsOrderAndLosesNothing(t *testing.T) {
 
 func TestClosedQueueGivesBackItsEvents(t *testing.T) {
 	m := newEventQueue()
-	require.True(t, m.enqueue(event{ticket: 1}))
+	require.True(t, m.enqueue(event{token: 1}))
 	require.Len(t, m.close(), 1)
-	require.False(t, m.enqueue(event{ticket: 2}))
+	require.False(t, m.enqueue(event{token: 2}))
 }

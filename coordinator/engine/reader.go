@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
@@ -13,19 +15,17 @@ import (
 // readers is the number of goroutines that read for followers that catch up.
 const readers = 2
 
-// reader reads batches for the machines. Each machine has few reads outstanding, so the
-// queue is bounded by them.
-//
-// newReader starts its goroutines; they end at stop.
+// reader reads batches for the machines. Each machine has few reads outstanding, which bounds the queue. newReader
+// starts its goroutines; they end at stop.
 type reader struct {
 	done     sync.WaitGroup
 	throttle throttle
-	stopped  chan struct{}
+	ctx      context.Context // ends at stop
+	cancel   context.CancelFunc
 	mu       struct {
 		sync.Mutex
-		wake   *sync.Cond
-		queue  []readJob
-		closed bool
+		wake  *sync.Cond
+		queue []readJob
 	}
 }
 
@@ -36,7 +36,8 @@ type readJob struct {
 
 // rate is in bytes a second; 0 = no limit.
 func newReader(rate int64) *reader {
-	r := &reader{throttle: throttle{rate: rate}, stopped: make(chan struct{})}
+	r := &reader{throttle: throttle{rate: rate}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.mu.wake = sync.NewCond(&r.mu)
 	for range readers {
 		r.done.Go(r.run)
@@ -62,25 +63,10 @@ func (r *reader) run() {
 		if notForMachine(err) {
 			err = nil
 		}
-		if !r.rest(r.throttle.pause(time.Now(), size(batches))) {
+		if pause := r.throttle.pause(time.Now(), size(batches)); pause > 0 && !concurrency.Sleep(r.ctx, pause) {
 			return
 		}
 		job.p.Post(replica.Read{Token: job.req.Token, Batches: batches, Err: err})
-	}
-}
-
-// rest sleeps; false if the reader is stopped during the sleep.
-func (r *reader) rest(d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-r.stopped:
-		return false
 	}
 }
 
@@ -91,13 +77,12 @@ func size(batches []queue.Batch) (bytes int) {
 	return bytes
 }
 
-// throttle spreads bytes over time. It keeps no credit for the time when nothing was read: a
-// burst is what it is there to prevent.
+// throttle spreads bytes over time. It gives no credit for idle time, because it exists to prevent bursts.
 type throttle struct {
 	rate int64 // bytes a second; 0 = no limit
 	mu   struct {
 		sync.Mutex
-		free time.Time // when what was let through is paid for
+		free time.Time // end of the time that earlier reads take
 	}
 }
 
@@ -116,8 +101,8 @@ func (t *throttle) pause(now time.Time, bytes int) time.Duration {
 	return from.Sub(now)
 }
 
-// notForMachine: a damaged place is repaired, and one that retention removed is passed
-// by, without the machine, which asks again after a while.
+// notForMachine reports whether an error concerns a damaged range, which is repaired, or one that retention has
+// removed. The machine does not get it; it asks again after a while.
 func notForMachine(err error) bool {
 	var d *queue.Damage
 	return errors.As(err, &d) || errors.Is(err, store.ErrTrimmed)
@@ -126,10 +111,10 @@ func notForMachine(err error) bool {
 func (r *reader) next() (readJob, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.mu.queue) == 0 && !r.mu.closed {
+	for len(r.mu.queue) == 0 && r.ctx.Err() == nil {
 		r.mu.wake.Wait()
 	}
-	if r.mu.closed {
+	if r.ctx.Err() != nil {
 		return readJob{}, false
 	}
 	job := r.mu.queue[0]
@@ -140,9 +125,8 @@ func (r *reader) next() (readJob, bool) {
 // stop drops the queue and waits for the goroutines.
 func (r *reader) stop() {
 	r.mu.Lock()
-	r.mu.closed = true
+	r.cancel()
 	r.mu.wake.Broadcast()
 	r.mu.Unlock()
-	close(r.stopped)
 	r.done.Wait()
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 // TestThrottle: the bytes of any stretch of time are those of the rate, and one read more. Time
@@ -27,7 +29,7 @@ func TestThrottledReaderStops(t *testing.T) {
 	r := newReader(1)
 	r.throttle.pause(time.Now(), 1<<20)
 	waited := make(chan bool)
-	go func() { waited <- r.rest(r.throttle.pause(time.Now(), 1)) }()
+	go func() { waited <- concurrency.Sleep(r.ctx, r.throttle.pause(time.Now(), 1)) }()
 	r.stop()
 	require.False(t, <-waited)
 }

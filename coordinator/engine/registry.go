@@ -11,12 +11,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
-// registry is the partitions that are hosted here.
+// registry has the partitions that are hosted here.
 type registry struct {
 	sync.RWMutex
 	byID map[ident.Partition]*Partition
 	list []*Partition         // sorted; replaced, never changed; nil = to be rebuilt
-	past map[string]nsqd.Work // by topic: of partitions that were hosted here
+	past map[string]nsqd.Work // by topic: of partitions that are no longer hosted
 }
 
 // Partition finds a partition that is hosted here.
@@ -57,9 +57,8 @@ func (e *Engine) PartitionsOf(topic ident.TopicID, n int) []*Partition {
 	return list
 }
 
-// set adds a partition, or removes it if p is nil. The list is rebuilt when it is asked
-// for, so that its many readers need no lock while they walk it, and thousands of
-// partitions that come in a row are not sorted thousands of times.
+// set adds a partition, or removes it if p is nil. Partitions rebuilds the list: so readers walk it without a lock, and
+// it is not sorted for each of thousands of additions.
 func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
 	r.Lock()
 	defer r.Unlock()
@@ -76,7 +75,7 @@ func (r *registry) set(id ident.Partition, p *Partition) (was *Partition) {
 	return was
 }
 
-// Config is a partition that is to be hosted.
+// Config describes a new partition.
 type Config struct {
 	ID     ident.Partition
 	Topic  string
@@ -85,8 +84,7 @@ type Config struct {
 	Limits Limits
 }
 
-// NewPartition makes a partition with the channels that its store holds. It is not hosted
-// before Add.
+// NewPartition makes a partition with the channels in its store. Add hosts it.
 func (e *Engine) NewPartition(c Config) *Partition {
 	p := &Partition{id: c.ID, topic: c.Topic, loop: e.loopOf(c.ID), store: c.Store}
 	p.tickets.open = map[uint64]ticket{}
@@ -100,30 +98,27 @@ func (e *Engine) NewPartition(c Config) *Partition {
 	return p
 }
 
-// Add hosts a partition with its machine. The core loop has both from here on.
+// Add hosts a partition. From now on its machine belongs to the core loop.
 func (e *Engine) Add(p *Partition, m Machine) {
 	p.machine = m
 	e.partitions.set(p.id, p)
 	p.loop.events.enqueue(event{kind: eventAdd, id: p.id, partition: p})
 }
 
-// Remove stops hosting a partition; nothing of it runs when it returns. Its files stay.
+// Remove stops hosting a partition. When it returns, nothing of the partition runs. Its files stay.
 func (e *Engine) Remove(id ident.Partition) {
 	p := e.partitions.set(id, nil)
 	if p == nil {
 		return
 	}
-	ack := make(chan struct{})
-	if p.loop.events.enqueue(event{kind: eventRetire, id: id, ack: ack}) {
-		<-ack
-	}
+	<-p.loop.await(event{kind: eventRetire, id: id})
 	e.deadlines.forget(p)
 	if !p.Trashed() { // another topic may have the name
 		e.partitions.addWork(p)
 	}
 }
 
-// addWork adds the work of a partition that is no longer hosted to that of its topic.
+// addWork adds the work of a removed partition to its topic.
 func (r *registry) addWork(p *Partition) {
 	done := p.queue.Work()
 	if done.Messages == 0 && len(done.Channels) == 0 {
@@ -140,8 +135,7 @@ func (r *registry) addWork(p *Partition) {
 	r.past[p.topic] = sum
 }
 
-// PastWork is, by topic, the work of the partitions that were hosted here and no longer are. Topics
-// that are gone are forgotten.
+// PastWork is, by topic, the work of the partitions that are no longer hosted here. It forgets deleted topics.
 func (e *Engine) PastWork(there func(topic string) bool) map[string]nsqd.Work {
 	r := &e.partitions
 	r.Lock()

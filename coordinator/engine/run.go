@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
@@ -9,13 +10,13 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// inlineBytes is the size of the events that are processed inline at most: without syncs
-// the goroutine writes to the page cache after its pass, which takes long when there is much.
+// inlineBytes bounds the events that are processed inline: without syncs the goroutine writes them to the page cache
+// after its pass.
 const inlineBytes = 64 << 10
 
 // Propose submits a put to the partition's loop; c is completed exactly once, perhaps
-// before Propose returns. Flush follows, where the caller holds no lock any more.
-func (e *Engine) Propose(p ident.Partition, d queue.Draft, c Completer) {
+// before Propose returns. The caller then releases its locks and calls Flush.
+func (e *Engine) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
 	l := e.loopOf(p)
 	if !l.submit(event{kind: eventPut, id: p, draft: d, done: c, at: time.Now()}, l.puts.Enter(), d.Size()) {
 		l.answer(c, replica.Completion{Outcome: replica.NotLeader})
@@ -23,20 +24,19 @@ func (e *Engine) Propose(p ident.Partition, d queue.Draft, c Completer) {
 }
 
 // Receive submits a replica message of another broker (rpc.ClassReplica, rpc.ClassBulk).
-// The last of the frames that were read together is processed inline. Flush follows, as
-// with Propose.
+// The last of the frames that were read together is processed inline. The caller then calls Flush, as with Propose.
 func (e *Engine) Receive(from ident.Node, inc ident.Incarnation, f rpc.Received) {
 	p, msg, err := decodeMessage(f)
 	if err != nil {
-		e.o.Log.WithError(err).WithField("node", from).Warn("dropped a message")
+		e.o.Log.WithError(err).WithField("node", from).Warn("dropped a malformed replica message")
 		return
 	}
 	peer := replica.Peer{Node: from, Incarnation: inc, Store: msg.Store}
 	e.loopOf(p).submit(event{kind: eventStep, id: p, step: replica.Received{From: peer, Msg: msg}}, !f.More, len(f.Payload))
 }
 
-// submit hands an event to the loop. An uncontended small one is processed inline, unless
-// passes are to linger; any other is enqueued. false after the loop's end.
+// submit processes a small uncontended event inline, unless passes linger, and enqueues any other. false after the
+// loop's end.
 func (l *loop) submit(e event, uncontended bool, bytes int) bool {
 	if uncontended && bytes <= inlineBytes && l.o.Linger == 0 {
 		return l.submitInline(e)
@@ -58,19 +58,24 @@ func (l *loop) post(p ident.Partition, ev replica.Event) {
 	l.events.enqueue(event{kind: eventStep, id: p, step: ev})
 }
 
-// inlineMost bounds the passes that one caller runs: the effects of a pass may enqueue
-// more events.
+// await enqueues an event, and returns the channel that is closed when the event has taken effect, or after the loop's end.
+func (l *loop) await(e event) <-chan struct{} {
+	e.ack = make(chan struct{})
+	if !l.events.enqueue(e) {
+		close(e.ack)
+	}
+	return e.ack
+}
+
+// inlineMost bounds the passes that one caller runs: the effects of a pass may enqueue further events.
 const inlineMost = 3
 
-// runInline runs a pass in the caller's goroutine, if the loop is idle. Waking the loop's
-// goroutine, and those that write to the other brokers, would cost an uncontended put more
-// than all their work for it, since each of them wakes up on a thread of its own
-// (docs/adr/0010). Events of many callers at the same time are better enqueued: the loop's
-// goroutine gathers them into one pass.
+// runInline runs a pass in the caller's goroutine, if the loop is idle. Waking the loop's goroutine and the writers to
+// other brokers would cost an uncontended put more than their work, because each wakes up on its own thread
+// (docs/adr/0010). Concurrent events are better enqueued: the loop's goroutine gathers them into one pass.
 //
-// The caller may hold anything that no pass takes: its own connection, the journal. No
-// event stays behind: a caller that does not get the run lock leaves its event to the
-// holder, which looks again after it has released the lock.
+// The caller may hold locks that no pass takes: its own connection, the journal. If another goroutine has the run
+// lock, it processes the event: it checks the queue after releasing the lock.
 func (l *loop) runInline() {
 	for range inlineMost {
 		if !l.events.pending() || !l.run.TryLock() {
@@ -84,18 +89,17 @@ func (l *loop) runInline() {
 	l.wakeIfPending()
 }
 
-// wakeIfPending wakes the loop's goroutine for the events that came during a pass. It is
-// called after the run lock was released.
+// wakeIfPending wakes the loop's goroutine for events that came during a pass. The caller has released the run lock.
 func (l *loop) wakeIfPending() {
 	if l.events.pending() {
 		l.events.wake.Notify()
 	}
 }
 
-// Synced is called when a submission is durable: by the journal's goroutine, or without
-// syncs by a goroutine in a flush, which looks at the queue afterwards.
+// Synced is called when a submission is durable: by the journal's goroutine or, without syncs, by a goroutine in a
+// flush, which checks the queue afterwards.
 func (l *loop) Synced(token uint64, err error) {
-	e := event{kind: eventSynced, ticket: token, err: err}
+	e := event{kind: eventSynced, token: token, err: err}
 	if l.flushers.Load() > 0 {
 		l.events.add(e)
 		return
@@ -109,4 +113,24 @@ func (l *loop) flushPeers() {
 		l.o.Transport.Flush(n)
 	}
 	l.queuedTo = l.queuedTo[:0]
+}
+
+// single is the replica.Completer of one put that a goroutine waits for.
+type single chan replica.Completion
+
+// Complete implements replica.Completer; capacity 1, called once.
+func (s single) Complete(c replica.Completion) { s <- c }
+
+// PutControl puts a control batch and waits for its outcome. false: this broker no longer
+// leads, or there are not enough replicas.
+func (e *Engine) PutControl(ctx context.Context, p ident.Partition, d queue.Draft) (committed bool, err error) {
+	done := make(single, 1)
+	e.Propose(p, d, done)
+	e.Flush()
+	select {
+	case c := <-done:
+		return c.Outcome == replica.Committed, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }

@@ -7,14 +7,13 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// ticket is the caller that waits for a Completion: a put's Completer, or nsqd with its
-// own number for a change of channel state.
+// ticket is the completer of a put or a change, with the statistics of a put.
 type ticket struct {
-	put             Completer
-	at              time.Time // when the put was submitted
-	proposed        time.Time // when the loop came to it
-	messages, bytes int       // of the put; bytes of bodies
-	change          uint64
+	done            replica.Completer
+	isPut           bool
+	at              time.Time    // when the put was submitted
+	proposed        time.Time    // when the loop came to it
+	messages, bytes int          // of the put; bytes of bodies
 	traced          func(Stages) // nil: it is not
 }
 
@@ -40,14 +39,6 @@ func (p *Partition) newTicket(t ticket) uint64 {
 	return p.tickets.last
 }
 
-// changeTicket wraps nsqd's number; 0 stays 0: no caller waits.
-func (p *Partition) changeTicket(number uint64) uint64 {
-	if number == 0 {
-		return 0
-	}
-	return p.newTicket(ticket{change: number})
-}
-
 // complete answers one ticket.
 func (p *Partition) complete(c replica.Completion) {
 	t, ok := p.tickets.open[c.Ticket]
@@ -55,12 +46,12 @@ func (p *Partition) complete(c replica.Completion) {
 		return
 	}
 	delete(p.tickets.open, c.Ticket)
-	if t.put != nil {
-		p.loop.count(p, t, c.Outcome) // first: a producer that is answered may read the statistics
-		p.loop.answer(t.put, c)
+	if !t.isPut {
+		t.done.Complete(c)
 		return
 	}
-	p.queue.Completed(t.change, c.Outcome == replica.Committed)
+	p.loop.count(p, t, c.Outcome) // first: a producer that is answered may read the statistics
+	p.loop.answer(t.done, c)
 }
 
 // abandon answers all open tickets when the machine goes: a later leader may commit the
@@ -76,10 +67,19 @@ func (p *Partition) abandon() {
 	p.view.Store(&replica.View{Role: replica.Stopped})
 }
 
-// Change enqueues a delta of the channels for the machine (nsqd.Replicator).
-func (p *Partition) Change(_ *nsqd.Partition, delta []byte, number uint64) {
-	open := p.loop.events.enqueue(event{kind: eventChange, id: p.id, delta: delta, ticket: number, partition: p})
-	if !open && number != 0 {
-		p.queue.Completed(number, false)
+// Submit enqueues a change of the channels for the machine (nsqd.Replicator).
+func (p *Partition) Submit(c nsqd.Change) {
+	e := event{kind: eventChange, id: p.id, delta: c.Delta, done: c.Done}
+	if !p.loop.events.enqueue(e) {
+		p.loop.refuse(&e)
 	}
+}
+
+// change steps the machine with a change. Without a completer its ticket is 0.
+func (l *loop) change(p *Partition, e *event) {
+	ev := replica.Change{Delta: e.delta}
+	if e.done != nil {
+		ev.Ticket = p.newTicket(ticket{done: e.done})
+	}
+	l.step(p, ev)
 }

@@ -21,26 +21,22 @@ func (e *Engine) TransferLeadership(id ident.Partition, to ident.Node) error {
 	return nil
 }
 
-// TransferLeadership starts the change of leader. The channels stop before it, and all their
-// changes go along (replica EL-7).
+// TransferLeadership starts the change of leader. First the channels stop, and all their changes are replicated
+// (replica EL-7).
 func (p *Partition) TransferLeadership(to ident.Node) { p.Post(replica.TransferLeadership{To: to}) }
 
-// Settle makes the channels' last changes durable, on all of the in-sync set: a requeue
-// of the last 10 ms must not be forgotten by a planned stop. It returns when that is done
-// or ctx ends; then messages are redelivered. dead: a broker is known to be gone.
+// Settle makes the channels' last changes durable on the whole in-sync set: a planned stop must not forget a requeue
+// of the last 10 ms. If ctx ends first, messages are redelivered. dead: a broker is known to be dead.
 func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 	for _, p := range e.Partitions() {
 		if p.Leading() {
-			p.Flush()
+			p.flush()
 		}
 	}
 	for _, l := range e.loops {
-		ack := make(chan struct{})
-		if l.events.enqueue(event{kind: eventBarrier, ack: ack}) {
-			select {
-			case <-ack:
-			case <-ctx.Done():
-			}
+		select {
+		case <-l.await(event{kind: eventBarrier}):
+		case <-ctx.Done():
 		}
 	}
 	tick := time.NewTicker(tickEvery)
@@ -54,8 +50,8 @@ func (e *Engine) Settle(ctx context.Context, dead func(ident.Node) bool) {
 	}
 }
 
-// settled reports whether all in-sync replicas hold every change of the channels led
-// here, or never will because one of them has died.
+// settled reports whether all in-sync replicas have every change of the channels led here, or never will because one
+// has died.
 func (e *Engine) settled(dead func(ident.Node) bool) bool {
 	for _, p := range e.Partitions() {
 		v := p.View()

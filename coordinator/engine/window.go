@@ -5,27 +5,23 @@ import "time"
 const (
 	// windowMost bounds a batch window.
 	windowMost = time.Millisecond
-	// windowBytes of puts need no window: there is little left to share.
+	// windowBytes of puts need no window.
 	windowBytes = gatherBytes / 2
-	// decay is the weight of the past at the next judgement.
+	// decay is the weight of the past when a group is judged.
 	decay = 7.0 / 8
-	// arrivals is how many puts may come while a group is in flight, as part of it, before
-	// windows are judged to be useless.
+	// If more puts than this part of a group arrive while it is in flight, windows are judged useless.
 	arrivals = 1.0 / 4
-	// backoffMost bounds how many groups in a row go without a window.
+	// backoffMost bounds the number of consecutive groups without a window.
 	backoffMost = 63
 )
 
-// window is the adaptive batching of one partition (docs/adr/0009): which puts might go
-// together. Producers that wait for each answer fall into two halves: while the puts of
-// one half are in flight those of the other gather, and each put takes two rounds. So
-// after a commit the puts that have gathered wait for as many more as were answered, for
-// three quarters of the time that the commit took: less than the round which a put that
-// comes too late has to wait for.
+// window is the adaptive batching of one partition (docs/adr/0009). Producers that wait for each answer fall into two
+// halves: while the puts of one half are in flight the others gather, and each put takes two rounds. So after a
+// commit the gathered puts wait for as many more as were answered, for three quarters of the time that the commit took:
+// less than the round that a put misses by coming too late.
 //
-// The window was right if hardly any puts come while the group is in flight. If many do,
-// because their producers do not wait for answers or do other things in between, the next
-// groups go without a window, ever more of them.
+// The window was right if hardly any puts come while the group is in flight. If many do, because their producers do not
+// wait for answers or do other work in between, the next groups go without a window, in growing numbers.
 type window struct {
 	proposed time.Time // when puts were last proposed
 	inFlight int       // puts that are being committed
@@ -57,7 +53,7 @@ func (w *window) end(now time.Time, gathered int) {
 	w.size, w.closes = answered+gathered, now.Add(min(now.Sub(w.proposed)*3/4, windowMost))
 }
 
-// judge learns from a group that had waited.
+// judge decides from a group that had waited how many groups go without a window.
 func (w *window) judge(answered, arrived float64) {
 	w.answered = w.answered*decay + answered
 	w.arrived = w.arrived*decay + arrived

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// ErrFrame means that a peer sent bytes that are no replica message; they are dropped.
+// ErrFrame means that a peer sent bytes that are not a replica message. They are dropped.
 var ErrFrame = errors.New("coordinator: not a replica message")
 
 // Flags of a message header.
@@ -41,14 +41,14 @@ type messageHeader struct {
 	apart []byte // the delta, if it is in the payload
 }
 
-// apartBytes is how long a delta in the header may be. A longer one is in the payload.
+// apartBytes bounds the delta in a header. A longer one is in the payload.
 const apartBytes = rpc.MaxHeader / 2
 
 // epochNumbers is how many numbers an epoch takes.
 const epochNumbers = 5
 
-// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time
-// that msgpack's reflection does, and each put costs its brokers a dozen of them.
+// AppendBinary implements encoding.BinaryAppender. It takes a tenth of the time of msgpack's reflection, and each put
+// takes a dozen messages.
 func (h *messageHeader) AppendBinary(b []byte) ([]byte, error) {
 	m := h.msg
 	b = appendNumbers(b,
@@ -80,8 +80,7 @@ func appendAll(b []byte, list ...uint64) []byte {
 	return b
 }
 
-// encodeMessage makes the frame of one envelope. The batches' bytes are shared,
-// not copied.
+// encodeMessage makes the frame of one envelope. It shares the batches' bytes.
 func encodeMessage(p ident.Partition, env *replica.Envelope) rpc.Frame {
 	m := &env.Msg
 	h := &messageHeader{id: p, msg: m}

@@ -18,7 +18,7 @@ var wirePartition = ident.Partition{Topic: 0xfedcba9876543210, Number: 7}
 func wireMessage() replica.Message {
 	at := ident.Position{Offset: 100, Sequence: 5}
 	b := queue.NewDraft(2)
-	b.Add([]byte("m0"))
+	_ = b.AddMessage(queue.Message{Body: []byte("m0")})
 	d := b.Draft(ident.RequestID{Producer: 9, N: 1})
 	first := d.Seal(at, 3, 77, 1000)
 	marker := queue.Marker()

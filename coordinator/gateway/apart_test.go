@@ -38,7 +38,7 @@ func apart(top Topic, body string) int {
 func (b *broker) together(a api.Answerer, key []byte, bodies ...string) {
 	d := queue.NewDraft(0)
 	for _, body := range bodies {
-		d.Add([]byte(body))
+		_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	}
 	b.gw.Publish("orders", key, d.Draft(ident.RequestID{}), a)
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -34,8 +35,7 @@ func (h *partitionSubscription) reconcileLocked(now time.Duration) {
 	}
 }
 
-// attachedLocked reports whether the present attachment is at the present leader, and
-// ends it if it is not.
+// attachedLocked reports whether the attachment is at the present leader, and ends it otherwise.
 func (h *partitionSubscription) attachedLocked(leads bool, to Leadership, known bool) bool {
 	switch {
 	case h.local != nil:
@@ -60,8 +60,8 @@ func (h *partitionSubscription) attachedLocked(leads bool, to Leadership, known 
 	return false
 }
 
-// attachLocked attaches to the channel of this broker, and reclaims the messages that the
-// client holds: they are in flight to it again.
+// attachLocked attaches to the channel of this broker, and reclaims the messages that the client holds: they are in
+// flight to it again.
 func (h *partitionSubscription) attachLocked(now time.Duration) {
 	s := h.sub
 	channel := findChannel(s.g.core, h.id, s.request.Channel, s.request.Ordered)
@@ -82,20 +82,22 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 	}
 	h.local, h.missing, h.pause = &local{channel: channel, subscriber: subscriber}, 0, 0
 	s.g.subs.unregister(h.last)
-	for _, seq := range channel.Reclaim(subscriber, heldOf(h.heldLocked())) {
+	for _, seq := range channel.Reclaim(subscriber, receiptsOf(h.heldLocked())) {
 		delete(h.held, seq)
 	}
 	for _, v := range h.backlog {
-		if err := apply(channel, subscriber, v); err != nil {
-			h.refuse(v, err)
+		if err := apply(channel, subscriber, v.due(now)); err == nil {
+			h.passedLocked(v)
+		} else if !v.resent {
+			h.refuse(v.Verb, err)
 		}
 	}
 	h.backlog = nil
 	s.wake()
 }
 
-// heldOf are the messages that the client holds, by the verbs of an opening.
-func heldOf(verbs []wire.Verb) []nsqd.Receipt {
+// receiptsOf lists the deliveries that verbs name.
+func receiptsOf(verbs []wire.Verb) []nsqd.Receipt {
 	list := make([]nsqd.Receipt, len(verbs))
 	for i, v := range verbs {
 		list[i] = receiptOf(v)
@@ -103,8 +105,8 @@ func heldOf(verbs []wire.Verb) []nsqd.Receipt {
 	return list
 }
 
-// findChannel looks a channel up here. An ephemeral channel is recreated, or made ordered: it
-// is not replicated, so after a change of leader only its clients are left of it.
+// findChannel looks a channel up here. An ephemeral channel is recreated, or made ordered: it is not replicated, so
+// after a change of leader only its clients are left.
 func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd.Channel {
 	p, ok := core.Queue(id)
 	if !ok {
@@ -114,7 +116,6 @@ func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd
 		return c
 	}
 	if nsqd.IsEphemeral(name) {
-		// It does not wait: nothing is replicated.
 		c, err := p.CreateChannel(context.Background(), name, nsqd.ChannelOptions{Origin: nsqd.FromLatest, Ordered: ordered})
 		if err == nil {
 			return c
@@ -123,9 +124,8 @@ func findChannel(core Core, id ident.Partition, name string, ordered bool) *nsqd
 	return nil
 }
 
-// missingLocked notes that the leader of the partition does not have the channel. If that
-// lasts, the channel was deleted while the subscription was not attached, or an operator
-// recovered a replica that never had it.
+// missingLocked handles a leader that does not have the channel. If that persists, the channel was deleted while the
+// subscription was not attached, or an operator recovered a replica that never had it.
 func (h *partitionSubscription) missingLocked(now time.Duration) {
 	h.waitLocked(now)
 	if h.missing == 0 {
@@ -140,12 +140,13 @@ func (h *partitionSubscription) missingLocked(now time.Duration) {
 func (h *partitionSubscription) openLocked(to Leadership) {
 	s := h.sub
 	last, id := h.last, s.g.subs.register(h)
-	s.g.subs.unregister(last) // until now: the leader may have returned verbs of it
+	s.g.subs.unregister(last) // only now: the leader may have returned verbs of it
 	credit := s.creditLocked(h)
+	client, _ := json.Marshal(s.client) // plain data: it never fails
 	open := &wire.Opening{
 		Stream: id, Replaces: last, Topic: uint64(h.id.Topic), TopicName: s.request.Topic, Partition: h.id.Number,
 		Channel: s.request.Channel, MsgTimeoutMS: s.request.MsgTimeoutMS, SampleRate: s.request.SampleRate,
-		Credit: credit, Client: wire.ClientStatsOf(s.client), Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
+		Credit: credit, Client: client, Ordered: s.request.Ordered, Partial: s.request.Partition >= 0,
 	}
 	if h.spareFrom != to {
 		h.dropSpareLocked() // another leader delivers them again
@@ -153,7 +154,8 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 	items := []relayItem{{opening: open, held: h.heldLocked()}}
 	for _, v := range h.backlog {
 		v.Stream = id
-		items = append(items, relayItem{Verb: v})
+		items = append(items, relayItem{Verb: v.due(s.g.now())})
+		h.passedLocked(v)
 	}
 	h.backlog = nil
 	h.last = id
@@ -162,7 +164,7 @@ func (h *partitionSubscription) openLocked(to Leadership) {
 	s.g.out.relay(to.Node, items...)
 }
 
-// leaveLocked ends the attachment. The messages that the client holds stay held.
+// leaveLocked ends the attachment. The messages that the client holds remain with it.
 func (h *partitionSubscription) leaveLocked() {
 	if h.local != nil {
 		detach(h.local.channel, h.local.subscriber, wire.LeaveWithdrawn)
@@ -171,16 +173,16 @@ func (h *partitionSubscription) leaveLocked() {
 	if r := h.remote; r != nil {
 		h.spare, h.spareFrom, h.remote = r.buffer, r.to, nil
 	}
-	h.sub.wake() // the in-flight count may be another now
+	h.resendLocked()
+	h.sub.wake() // the in-flight count may have changed
 }
 
-// failedLocked ends an attachment that failed. The next one waits a little.
+// failedLocked ends an attachment that failed, and delays the next one.
 func (h *partitionSubscription) failedLocked(now time.Duration) {
 	h.leaveLocked()
 	h.waitLocked(now)
 }
 
-// waitLocked delays the next attachment, and wakes the keeper.
 func (h *partitionSubscription) waitLocked(now time.Duration) {
 	h.pause = min(max(2*h.pause, firstAttach), maxAttach)
 	h.nextTry = now + h.pause
@@ -194,9 +196,8 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 		h.local = nil
 	}
 	if r := h.remote; r != nil {
-		// Without credit the leader does not send the returned messages again. The client
-		// was not sent them, nor those that are on their way here: only the held ones count
-		// as attempts.
+		// Without credit the leader does not send the returned messages again. Only the messages that the client holds
+		// count as attempts.
 		h.setCreditLocked(0)
 		h.returnLocked(r.buffer.len())
 		if how != wire.LeaveWithdrawn {
@@ -217,14 +218,14 @@ func (h *partitionSubscription) closeLocked(how wire.Leaving) {
 	h.dropSpareLocked()
 	h.sub.g.subs.unregister(h.last)
 	clear(h.held)
-	h.backlog = nil
+	h.backlog, h.requeued = nil, nil
 }
 
-// detach ends a subscriber's attachment. l decides the fate of its messages in flight.
-func detach(c *nsqd.Channel, s *nsqd.Subscriber, l wire.Leaving) {
-	if l == wire.LeaveWithdrawn {
+// detach ends a subscriber's attachment. how decides what happens to its messages in flight.
+func detach(c *nsqd.Channel, s *nsqd.Subscriber, how wire.Leaving) {
+	if how == wire.LeaveWithdrawn {
 		c.Withdraw(s)
 		return
 	}
-	c.Detach(s, l == wire.LeaveRequeued)
+	c.Detach(s, how == wire.LeaveRequeued)
 }

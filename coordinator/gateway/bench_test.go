@@ -31,7 +31,7 @@ func benchmarkPut(b *testing.B, at ident.Node) {
 	for b.Loop() {
 		win.slots <- struct{}{}
 		d := queue.NewDraft(len(payload))
-		d.Add(payload)
+		_ = d.AddMessage(queue.Message{Body: payload})
 		w.brokers[at].gw.Publish("orders", nil, d.Draft(ident.RequestID{}), win)
 	}
 	for range cap(win.slots) {

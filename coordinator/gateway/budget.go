@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// putBudget bounds the bytes of puts without an answer. Waiting reserves nothing.
+// putBudget bounds the bytes of unanswered puts. Waiting reserves nothing.
 type putBudget struct {
 	limit int64
 	mu    struct {
@@ -23,10 +23,7 @@ type waiter struct {
 	ready chan struct{}
 }
 
-func newPutBudget(limit int64) *putBudget { return &putBudget{limit: limit} }
-
-// wait returns when there is room for bytes more, or nothing is in use. Waiters
-// are admitted first come, first served.
+// wait returns when there is room for bytes more, or nothing is in use. Waiters are admitted in their order.
 func (b *putBudget) wait(ctx context.Context, done <-chan struct{}, bytes int64) error {
 	b.mu.Lock()
 	if len(b.mu.waiters) == 0 && b.fitsLocked(0, bytes) {
@@ -67,8 +64,7 @@ func (b *putBudget) give(bytes int64) {
 	b.admitLocked()
 }
 
-// admit admits waiters again: those admitted before may have left without a put. It
-// reports whether some still wait.
+// admit admits further waiters, because admitted ones may have left without a put. It reports whether some still wait.
 func (b *putBudget) admit() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,8 +81,7 @@ func (b *putBudget) admitLocked() {
 	}
 }
 
-// fitsLocked reports whether a body fits. One that is larger than the whole budget does
-// when nothing else is in use.
+// fitsLocked reports whether a body fits. A body larger than the whole budget fits when nothing else is in use.
 func (b *putBudget) fitsLocked(promised, bytes int64) bool {
 	in := b.mu.used + promised
 	return in == 0 || in+bytes <= b.limit

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"maps"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -35,17 +37,21 @@ func (l *sharedLog) Read(from ident.Sequence, max int, dst []queue.Message) ([]q
 }
 
 // replicator applies a leader's changes on the other brokers and completes them.
-type replicator struct{ b *broker }
+type replicator struct {
+	b     *broker
+	topic string
+	id    ident.Partition
+}
 
-func (r replicator) Change(p *nsqd.Partition, delta []byte, ticket uint64) {
+func (r replicator) Submit(c nsqd.Change) {
 	r.b.loop.post(func() {
 		for _, other := range r.b.w.brokers {
 			if other != r.b {
-				other.queue(p.Topic(), p.ID()).Apply(delta)
+				other.queue(r.topic, r.id).Apply(c.Delta)
 			}
 		}
-		if ticket != 0 {
-			p.Completed(ticket, true)
+		if c.Done != nil {
+			c.Done.Complete(outcome.Completion{Outcome: outcome.Committed})
 		}
 	})
 }
@@ -59,20 +65,16 @@ func (b *broker) queue(topic string, p ident.Partition) *nsqd.Partition {
 	defer b.mu.Unlock()
 	q := b.queues[p]
 	if q == nil {
-		q = nsqd.NewPartition(topic, p, log, replicator{b}, nsqd.Options{})
+		q = nsqd.NewPartition(topic, p, log, replicator{b, topic, p}, nsqd.Options{})
 		b.queues[p] = q
 	}
 	return q
 }
 
-func (b *broker) all() []*nsqd.Partition {
+func (b *broker) all() map[ident.Partition]*nsqd.Partition {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var out []*nsqd.Partition
-	for _, q := range b.queues {
-		out = append(out, q)
-	}
-	return out
+	return maps.Clone(b.queues)
 }
 
 func (b *broker) Queue(p ident.Partition) (*nsqd.Partition, bool) {

@@ -25,6 +25,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -331,8 +332,9 @@ func (b *broker) Topic(name string) (Topic, bool) {
 	return t, ok
 }
 
-func (b *broker) EnsureTopic(_ context.Context, name string) (Topic, error) {
-	return b.w.topic(name, b.name), nil
+func (b *broker) EnsureTopic(_ context.Context, name string) error {
+	b.w.topic(name, b.name)
+	return nil
 }
 
 func (b *broker) Leader(p ident.Partition) (Leadership, bool) {
@@ -358,7 +360,11 @@ func (b *broker) Changed() <-chan struct{} {
 
 func (b *broker) Flush() {}
 
-func (b *broker) Propose(p ident.Partition, d queue.Draft, c Completer) {
+func (b *broker) AskSettle(context.Context, calls.SettleRequest) (calls.SettleReply, error) {
+	return calls.SettleReply{}, api.ErrUnavailable
+}
+
+func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {
 	b.loop.post(func() {
 		b.mu.Lock()
 		judge, n := b.judge, b.n
@@ -449,7 +455,7 @@ func (a *answers) all() []api.PutResult {
 func draft(bodies ...string) queue.Draft {
 	b := queue.NewDraft(16)
 	for _, s := range bodies {
-		b.Add([]byte(s))
+		_ = b.AddMessage(queue.Message{Body: []byte(s)})
 	}
 	return b.Draft(ident.RequestID{})
 }
@@ -470,8 +476,8 @@ func (w *world) tick(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond) // the pause between two ticks
 		for _, b := range w.brokers {
-			for _, q := range b.all() {
-				if l, ok := b.Leader(q.ID()); ok && l.Node == b.name {
+			for id, q := range b.all() {
+				if l, ok := b.Leader(id); ok && l.Node == b.name {
 					q.Flush()
 					q.Expire(time.Now().UnixNano())
 				}

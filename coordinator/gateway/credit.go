@@ -7,55 +7,50 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// Credit follows demand. RDY is the number of messages that a client may hold. It is
-// divided over the streams of its subscription that lately had messages for it, half of it
-// evenly and half in proportion to the finishes: otherwise a backlog in one partition of
-// many would be drained with a fraction of RDY. A stream that had none may send one
-// message, and has a part from the next weighing of demand on. While the client finishes
-// nothing, a stream with room left has no more messages either: the other streams get its
-// part, beyond the messages that the client holds of it.
+// Credit follows demand. RDY is the number of messages that a client may have in flight. It is divided over the streams
+// of its subscription that recently had messages for it, half of it evenly and half in proportion to the finishes:
+// otherwise a backlog in one partition of many would be drained with a fraction of RDY. A stream that had none may send
+// one message, and gets a share when demand is next measured. While the client finishes nothing, a stream with room
+// left has no messages: the other streams get its share, less the messages that are in flight.
 //
-// A finish travels to the leader, and the next message travels back. So that a fast client
-// does not spend that time idle, the streams are granted as many messages more as it
-// finishes in aheadOf. They wait here. A client that takes a second for a message is sent
-// nothing ahead: another client may be free for it.
+// A finish travels to the leader, and the next message travels back. To keep a fast client busy during that time, the
+// streams are granted as many additional messages as it finishes in aheadOf. These wait here. A client that takes a
+// second for a message is sent nothing ahead, because another client may be free.
 //
-// An RDY below the number of partitions still brings one message of each, so that no
-// partition starves. While the client works on as many as it may hold, these would
-// wait for it, and other clients be idle. Such a client is busy, and they are returned.
+// An RDY below the number of partitions still brings one message of each, so that no partition starves. While the
+// client works on as many as RDY allows, these messages would wait while other clients are idle. Such a client is busy,
+// and the messages are returned.
 const (
 	aheadOf = 5 * time.Millisecond
-	// weighEvery and weighAfter: demand is weighed at every weighAfter-th finish, if the
-	// last weighing is weighEvery ago.
+	// Demand is measured at every weighAfter-th finish, at most once per weighEvery.
 	weighEvery = 20 * time.Millisecond
 	weighAfter = 64
-	// waitingBytes bounds the bytes that wait here for a client that does not read, in all streams of its subscription: RDY
-	// counts messages, however large. Beyond it no more credit is granted. At most twice as much is ever kept.
+	// waitingBytes bounds the bytes that wait here for a client that does not read, in all streams of its subscription:
+	// RDY counts messages, however large. Beyond it no credit is granted. At most twice as much is stored.
 	waitingBytes = 4 << 20
 )
 
 // demand is the recent work of a subscription's client.
 type demand struct {
-	finished         int           // since it was weighed
+	finished         int           // since demand was measured
 	weighed          time.Duration // when
-	total            int           // finished in the previous period: the sum of the weights
+	total            int           // finished in the previous period: sum of the weights
 	ahead            int           // granted beyond RDY
 	parts            int           // active partitions
-	inFlightInactive int           // in flight of the other partitions: not divided
+	inFlightInactive int           // in flight of the inactive partitions: not divided
 }
 
-// creditLocked is one stream's credit: its part, or less of it while memory is short.
+// creditLocked is one stream's credit: its share, or less while memory is short.
 func (s *subscription) creditLocked(h *partitionSubscription) int {
-	credit := s.partLocked(h)
+	credit := s.shareLocked(h)
 	if r := h.remote; r != nil && r.narrow {
 		credit = min(credit, r.most)
 	}
 	return credit
 }
 
-// partLocked is one stream's part. It is never 0 while RDY is not, or a partition
-// would starve.
-func (s *subscription) partLocked(h *partitionSubscription) int {
+// shareLocked is one stream's share. It is never 0 while RDY is not, or a partition would starve.
+func (s *subscription) shareLocked(h *partitionSubscription) int {
 	d := &s.mu.demand
 	if s.mu.ready <= 0 {
 		return 0
@@ -67,8 +62,8 @@ func (s *subscription) partLocked(h *partitionSubscription) int {
 		return min(h.inFlightInactive+1, maxCredit)
 	}
 	whole := s.mu.ready - min(d.inFlightInactive, s.mu.ready) + min(d.ahead, s.mu.ready)
-	// The credit of the streams up to this one, less the credit of those before it: the
-	// parts sum to the whole however the division rounds.
+	// The credit of all streams up to this one, less the credit of those before it: the shares sum to the whole,
+	// however the division rounds.
 	from, to, of := h.index, h.index+1, d.parts
 	if d.total > 0 {
 		from, to, of = from*d.total+of*h.weightBefore, to*d.total+of*(h.weightBefore+h.weight), 2*of*d.total
@@ -95,14 +90,14 @@ func (s *subscription) finishedLocked(h *partitionSubscription) {
 	}
 }
 
-// weighLocked redistributes the credit.
+// weighLocked measures demand and redistributes the credit.
 func (s *subscription) weighLocked(now time.Duration) {
 	d := &s.mu.demand
 	period := max(now-d.weighed, 1)
 	*d = demand{weighed: now, total: d.finished, ahead: int(time.Duration(d.finished) * aheadOf / period)}
 	none := true
 	for _, h := range s.mu.order {
-		h.active = h.finished > 0 || h.hasLocked() && (d.total > 0 || !h.hasRoomLocked())
+		h.active = h.finished > 0 || h.sentLocked() > 0 && (d.total > 0 || !h.hasRoomLocked())
 		none = none && !h.active
 	}
 	before := 0
@@ -112,8 +107,8 @@ func (s *subscription) weighLocked(now time.Duration) {
 			h.index, h.weightBefore, h.weight = d.parts, before, h.finished
 			d.parts++
 			before += h.weight
-		} else if h.hasLocked() && d.total == 0 {
-			h.inFlightInactive = h.underWayLocked()
+		} else if h.sentLocked() > 0 && d.total == 0 {
+			h.inFlightInactive = h.sentLocked()
 			d.inFlightInactive += h.inFlightInactive
 		}
 		h.finished = 0
@@ -121,15 +116,15 @@ func (s *subscription) weighLocked(now time.Duration) {
 	s.grantLocked()
 }
 
-// grantLocked brings the credits of all streams up to date.
+// grantLocked updates the credits of all streams.
 func (s *subscription) grantLocked() {
 	for _, h := range s.mu.order {
 		h.setCreditLocked(s.creditLocked(h))
 	}
 }
 
-// underWayLocked counts the messages of the partition that the client has or will get.
-func (h *partitionSubscription) underWayLocked() int {
+// sentLocked counts the messages of the partition that are in flight to the client, or wait here.
+func (h *partitionSubscription) sentLocked() int {
 	n := h.inFlightLocked()
 	if h.remote != nil {
 		n += h.remote.buffer.len()
@@ -137,18 +132,13 @@ func (h *partitionSubscription) underWayLocked() int {
 	return n
 }
 
-// hasLocked reports whether there are any.
-func (h *partitionSubscription) hasLocked() bool { return h.underWayLocked() > 0 }
-
-// hasRoomLocked reports whether more could come: a partition that is led here needs no
-// credit.
+// hasRoomLocked reports whether more messages could arrive: a partition that is led here needs no credit.
 func (h *partitionSubscription) hasRoomLocked() bool {
-	return h.local != nil || h.remote != nil && h.underWayLocked() < h.remote.credit
+	return h.local != nil || h.remote != nil && h.sentLocked() < h.remote.credit
 }
 
-// refreshCredit weighs the demand again and sends every credit again, because the frame
-// with the last one may have been lost. Messages that were sent ahead of a client that has
-// stopped since are returned.
+// refreshCredit measures demand and sends every credit again, because the last frame may have been lost. Messages that
+// were sent ahead of a client that has stopped are returned.
 func (s *subscription) refreshCredit(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,22 +154,15 @@ func (s *subscription) refreshCredit(now time.Duration) {
 	}
 }
 
-// touchWaitingLocked starts the timeouts of the messages that wait here again: the time
-// of a client begins when it gets the message.
+// touchWaitingLocked restarts the timeouts of the messages that wait here: the client's time begins when it gets the
+// message.
 func (h *partitionSubscription) touchWaitingLocked() {
-	r := h.remote
-	if r == nil {
-		return
-	}
-	for _, d := range r.buffer.waiting() {
-		v := wire.VerbOf(wire.VerbTouch, r.stream, &d)
-		v.Argument = wire.Unseen
-		h.sub.g.out.sendVerb(r.to.Node, v)
+	if h.remote != nil {
+		h.sendUnseenLocked(wire.VerbTouch, h.remote.buffer.waiting())
 	}
 }
 
-// setCreditLocked changes the stream's credit. At 0 the messages that were sent ahead are
-// returned at once.
+// setCreditLocked changes the stream's credit. At 0 the messages that were sent ahead are returned at once.
 func (h *partitionSubscription) setCreditLocked(n int) {
 	r := h.remote
 	if r == nil || r.credit == n {
@@ -192,8 +175,7 @@ func (h *partitionSubscription) setCreditLocked(n int) {
 	}
 }
 
-// giveBackLocked returns the messages beyond the credit that the client has not seen, the
-// last ones first.
+// giveBackLocked returns the messages beyond the credit that the client has not seen, the last ones first.
 func (h *partitionSubscription) giveBackLocked() {
 	r := h.remote
 	if r == nil {
@@ -203,25 +185,24 @@ func (h *partitionSubscription) giveBackLocked() {
 	h.returnLocked(max(beyond, 0))
 }
 
-// returnLocked returns the last n messages that wait here to the leader.
 func (h *partitionSubscription) returnLocked(n int) {
 	last := h.remote.buffer.cut(n)
 	h.sub.freeWaitingLocked(size(last))
-	h.sendBackLocked(last)
+	h.sendUnseenLocked(wire.VerbRequeue, last)
 }
 
-// sendBackLocked gives messages that the client has not seen back to the leader.
-func (h *partitionSubscription) sendBackLocked(list []api.Delivery) {
+// sendUnseenLocked sends a verb about messages that the client has not seen to the leader.
+func (h *partitionSubscription) sendUnseenLocked(kind wire.VerbKind, list []api.Delivery) {
 	r := h.remote
 	for _, d := range list {
-		v := wire.VerbOf(wire.VerbRequeue, r.stream, &d)
+		v := wire.VerbOf(kind, r.stream, &d)
 		v.Argument = wire.Unseen
 		h.sub.g.out.sendVerb(r.to.Node, v)
 	}
 }
 
-// narrowLocked stops the leader when there is no room: the stream gets no more messages than it has. It gets its whole
-// credit again when the client reads. If memory is short, widenLocked tries twice as many each second.
+// narrowLocked stops the leader when there is no room: the credit shrinks to the messages that the stream has. It is
+// restored when the client reads. If memory is short, widenLocked doubles it each second.
 func (h *partitionSubscription) narrowLocked(short bool) {
 	r := h.remote
 	r.short = short || r.narrow && r.short
@@ -230,7 +211,7 @@ func (h *partitionSubscription) narrowLocked(short bool) {
 	h.setCreditLocked(h.sub.creditLocked(h))
 }
 
-// readsLocked widens the streams that are narrow because the client did not read, once less waits for it. It reports
+// readsLocked widens the streams that are narrow because the client did not read, once few bytes wait. It reports
 // whether there may have been any.
 func (s *subscription) readsLocked() bool {
 	if !s.mu.crowded || s.mu.waiting > waitingBytes {
@@ -251,7 +232,7 @@ func (h *partitionSubscription) widenLocked() {
 		return
 	}
 	r.most = max(2*r.most, r.most+1)
-	r.narrow = r.most < h.sub.partLocked(h)
+	r.narrow = r.most < h.sub.shareLocked(h)
 	h.setCreditLocked(h.sub.creditLocked(h))
 }
 

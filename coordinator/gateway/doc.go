@@ -1,39 +1,41 @@
-// Package gateway lets any broker serve any topic: it takes puts for partitions
-// that are led elsewhere and forwards them, and it opens subscriptions on
-// channels that are served elsewhere and relays them. It implements
-// api.Publisher and api.Subscribers over the Core (the partitions of this
-// broker and the watched metadata) and a Transport to the other brokers.
+// Package gateway lets any broker serve any topic. It forwards puts for partitions that are led elsewhere, and relays
+// subscriptions on channels that are served elsewhere. It implements api.Publisher, api.Subscribers and api.Receipts
+// over the Core (the partitions of this broker and the watched metadata) and a Transport to the other brokers.
 //
-// It elects no leader, stores nothing, and has no sockets of clients. It never invents an
-// outcome: the answer "not stored" is given only when no attempt of a put can have been
-// written. Package outcome has the table of the answers. Package wire below it has
-// the frames between the gateways of two brokers.
+// It elects no leader, stores nothing, and has no sockets of clients. It never invents an outcome: the answer "not
+// stored" is given only if no attempt of a put can have been written. Package outcome has the table of the answers,
+// package wire the frames between the gateways of two brokers.
+//
+// # A put
+//
+// publish.go chooses the partition and adds the put to its putQueue. From then on the queue has the put: it sends the
+// put to the leader (pump), judges the outcome (complete), retries, and answers.
 //
 // # Invariants
 //
 //  1. Publish never blocks. Each Answerer is called exactly once, at the latest
 //     after the put limit, also at Close.
-//  2. A put keeps its partition and its request id over all attempts, so the
+//  2. A put has the same partition and request id in all attempts, so the
 //     leader recognises a repeat.
-//  3. A put has at most one attempt under way. An attempt that ended without a
-//     definite "not written" stays in doubt; as long as one does, the put
-//     is answered committed or in doubt, nothing else.
-//  4. Puts of one partition are proposed in the order they were published,
+//  3. A put has at most one attempt in progress. An attempt that ended without a
+//     definite "not written" stays in doubt. While one does, the only answers to the put
+//     are committed and in doubt.
+//  4. Puts of one partition are proposed in the order in which they were published,
 //     unless one of them is retried.
 //  5. The header room of a draft is given to at most one Propose. Forwarded
 //     bytes never include it. Later Proposes get a clone.
-//  6. A finish, requeue or touch is checked first against the edge's own table of the
-//     deliveries that this subscription holds, then sent to the leader.
+//  6. A finish, requeue or touch is first checked against the edge's own table of the
+//     deliveries that the client holds, then sent to the leader.
 //  7. A stream's deliveries that are neither finished, requeued nor timed out
 //     never exceed its credit. The credits of one subscription sum to at most
-//     max(ready, partitions), and in addition the number that its client finishes
+//     max(ready, partitions), plus the number that its client finishes
 //     in 5 ms, which counts up to ready. The client holds at most ready.
-//  8. The deliveries that wait for a client, or were pulled and are not written yet, count against its share of the memory
-//     (SubscribeRequest.Memory). Deliveries that find no room go back to the leader unseen, and the credit of their
-//     stream shrinks to what it has. A delivery that waits pins no memory of others.
+//  8. The deliveries that wait for a client, or are being written to it, count against its share of the memory
+//     (SubscribeRequest.Memory). If memory is short, deliveries return to the leader unseen, and the credit of their
+//     stream shrinks to what it has. A waiting delivery keeps no other message in memory.
 //  9. A broken connection between brokers is not a client's disconnect: the messages that
 //     the client holds stay in flight to it for the reclaim time, and their attempts do not
-//     grow.
+//     increase.
 //
 // # Goroutines
 //
@@ -41,7 +43,6 @@
 //	sender   1, sends puts, answers and verbs to the gateways of other brokers
 //	session  1 for each broker with streams here (relaySession): pulls and sends their deliveries
 //
-// New starts the first two, the first opening of a broker starts its session; Close ends and
-// waits for all. Any other work is done in the goroutine of the caller: a client's reader or
-// writer, a reader of rpc, the holder of a run lock.
+// New starts the first two, the first opening of a broker starts its session; Close ends and waits for all. Any other
+// work is done in the goroutine of the caller: a client's reader or writer, a reader of rpc, the holder of a run lock.
 package gateway

@@ -17,8 +17,8 @@ type forwarded struct {
 	record  wire.Put
 }
 
-// Complete sends the outcome back. If the put was not taken and the metadata here names a
-// higher epoch than the sender's, the leadership goes with it.
+// Complete sends the outcome back. If this broker does not lead and its metadata has a higher epoch than the sender's,
+// the leadership goes with it.
 func (f *forwarded) Complete(c replica.Completion) {
 	r := wire.Reply{
 		Request: f.record.Request, Partition: f.record.Partition,
@@ -36,9 +36,9 @@ func (f *forwarded) Complete(c replica.Completion) {
 	f.gateway.out.reply(f.from, r, h, f.gateway.proposed.Leave())
 }
 
-// handleForward takes puts to propose here, or answers to forwarded puts.
+// handleForward handles puts to propose here, or answers to forwarded puts.
 func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
-	var h wire.Forward
+	var h wire.Header
 	if err := h.Decode(f.Header); err != nil {
 		return fmt.Errorf("forward header: %w", err)
 	}
@@ -51,8 +51,8 @@ func (g *Gateway) handleForward(from ident.Node, f rpc.Received) error {
 	return fmt.Errorf("%w: forward kind %d", wire.ErrFrame, h.Kind)
 }
 
-// proposeAll proposes the puts of one frame in order. Each is checked whole, because a
-// batch that followers must refuse would block the partition.
+// proposeAll proposes the puts of one frame in order. Each is decoded as a check, because a batch that followers must
+// refuse would block the partition.
 func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 	records, rest, err := wire.Table(payload, count, wire.PutSize)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g *Gateway) proposeAll(from ident.Node, payload []byte, count int) error {
 	return nil
 }
 
-// check seals the draft for a moment, in its own room, and decodes it.
+// check seals the draft temporarily, in its own room, and decodes it.
 func check(d queue.Draft) error {
 	if d.Request.IsZero() || d.Count == 0 {
 		return fmt.Errorf("%w: a put without id or messages", wire.ErrFrame)
@@ -91,41 +91,30 @@ func check(d queue.Draft) error {
 	return nil
 }
 
-// takeReplies settles the puts that a peer answers.
-func (g *Gateway) takeReplies(h wire.Forward, payload []byte) error {
+// takeReplies completes the puts that a peer answers.
+func (g *Gateway) takeReplies(h wire.Header, payload []byte) error {
 	records, _, err := wire.Table(payload, h.Count, wire.ReplySize)
 	if err != nil {
 		return err
 	}
 	for _, h := range h.Hints {
-		g.takeHint(h)
+		id := ident.Partition{Topic: ident.TopicID(h.Topic), Number: h.Partition}
+		if q := g.knownQueue(id); q != nil {
+			q.setHint(Leadership{Node: ident.Node(h.Node), Incarnation: ident.Incarnation(h.Incarnation), Epoch: ident.Epoch(h.Epoch)})
+		}
 	}
 	for ; len(records) > 0; records = records[wire.ReplySize:] {
 		r := wire.DecodeReply(records)
 		if !r.Outcome.Known() || r.Attempt == 0 {
 			return fmt.Errorf("%w: outcome %d of attempt %d", wire.ErrFrame, r.Outcome, r.Attempt)
 		}
-		g.mu.RLock()
-		q := g.mu.queues[r.Partition]
-		g.mu.RUnlock()
+		q := g.knownQueue(r.Partition)
 		if q == nil {
 			continue
 		}
 		if p := q.find(r.Request); p != nil {
-			g.settle(p, r.Attempt, r.Completion())
+			q.complete(p, r.Attempt, r.Completion())
 		}
 	}
 	return nil
-}
-
-func (g *Gateway) takeHint(h wire.Hint) {
-	id := ident.Partition{Topic: ident.TopicID(h.Topic), Number: h.Partition}
-	g.mu.RLock()
-	q := g.mu.queues[id]
-	g.mu.RUnlock()
-	if q != nil {
-		q.setHint(Leadership{
-			Node: ident.Node(h.Node), Incarnation: ident.Incarnation(h.Incarnation), Epoch: ident.Epoch(h.Epoch),
-		})
-	}
 }

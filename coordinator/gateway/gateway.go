@@ -1,14 +1,19 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -17,44 +22,44 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Core is the part of this broker that the gateway uses. All methods may be called from
-// any goroutine. None but EnsureTopic, CreateChannel and RepositionChannel blocks.
+// Core is the part of this broker that the gateway uses. Any goroutine may call its methods. Only those with a context
+// block.
 type Core interface {
 	// Self is this broker's name.
 	Self() ident.Node
-	// Incarnation is this broker's present registration.
+	// Incarnation is this broker's registration.
 	Incarnation() ident.Incarnation
 	// Topic looks a topic up in the watched metadata.
 	Topic(name string) (Topic, bool)
-	// EnsureTopic creates the topic if that is allowed, and returns once the watched
-	// metadata has it.
-	EnsureTopic(ctx context.Context, name string) (Topic, error)
+	// EnsureTopic creates the topic if that is allowed, and returns once the watched metadata has it. Of several
+	// callers one at a time tries it.
+	EnsureTopic(ctx context.Context, name string) error
 	// Leader is the leadership in the metadata; false while that incarnation is not live.
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
 	Leads(p ident.Partition) bool
-	// Propose posts a put to the core loop. c.Complete is called exactly once.
-	Propose(p ident.Partition, d queue.Draft, c Completer)
-	// Flush must follow Propose when the caller holds no lock any more: it may wait for the
-	// disk.
+	// Propose submits a put to the core loop. c.Complete is called exactly once.
+	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
+	// Flush must follow Propose once the caller has no lock: it may wait for the disk.
 	Flush()
 	// Queue gives the channels of a local replica.
 	Queue(p ident.Partition) (*nsqd.Partition, bool)
-	// Changed is closed at the next change of the metadata, of a leadership or of the
-	// peers.
+	// Changed is closed at the next change of the metadata, of a leadership or of the peers.
 	Changed() <-chan struct{}
-	// CreateChannel makes the channel exist cluster-wide and returns once every
-	// partition's leader has replicated its position. Idempotent.
+	// CreateChannel makes the channel exist cluster-wide and returns once every partition's leader has replicated its
+	// position. Idempotent.
 	CreateChannel(ctx context.Context, topic, channel, from string, ordered bool) error
-	// Filter is the text of a channel's filter; "" = it has none, or there is no such channel.
+	// Filter is the text of a channel's filter; "": it has none, or there is no such channel.
 	Filter(topic ident.TopicID, channel string) string
-	// ChannelMissing notes that a leader does not have a channel that CreateChannel has
-	// created: the next CreateChannel creates it again.
+	// AskSettle asks the leader of a partition to settle receipts. It blocks.
+	AskSettle(ctx context.Context, req calls.SettleRequest) (calls.SettleReply, error)
+	// ChannelMissing reports that a leader does not have a channel that CreateChannel has created: the next
+	// CreateChannel creates it again.
 	ChannelMissing(topic ident.TopicID, channel string)
-	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one
-	// partition or in all (-1).
+	// RepositionChannel is CreateChannel, and moves a channel that has no consumers, in one partition or in all (-1).
 	RepositionChannel(ctx context.Context, topic, channel, from string, partition int, ordered bool) error
 }
 
@@ -63,7 +68,6 @@ type Topic struct {
 	Name       string
 	ID         ident.TopicID
 	Partitions int
-	Paused     bool
 	Ordered    bool
 	Options    option.Topic
 }
@@ -78,22 +82,15 @@ func (t Topic) Partition(n int) ident.Partition {
 	return ident.Partition{Topic: t.ID, Number: uint16(n)}
 }
 
-// Leadership is the leader of a partition: a broker, the run of its process, the epoch.
-type Leadership struct {
-	Node        ident.Node
-	Incarnation ident.Incarnation
-	Epoch       ident.Epoch
-}
-
-// Completer receives the outcome of one proposal. Complete must not block.
-type Completer = replica.Completer
+// Leadership is the leader of a partition.
+type Leadership = catalog.Leadership
 
 // Transport carries frames to other brokers; rpc.Transport is one.
 type Transport interface {
 	// Send never blocks. An error means that the frame was not sent.
 	Send(to ident.Node, f rpc.Frame) error
-	// Queue is like Send, but the frame leaves with the next Flush. Flush does not block
-	// either. Together they send an uncontended frame without waking a goroutine.
+	// Queue is like Send, but the frame is sent by the next Flush, which does not block either. Together they send an
+	// uncontended frame without waking a goroutine.
 	Queue(to ident.Node, f rpc.Frame) error
 	Flush(to ident.Node)
 	// Up reports whether the node answers at present.
@@ -109,53 +106,41 @@ type Options struct {
 	Hold     time.Duration // 3 s: then "not enough replicas" is final
 	Resend   time.Duration // 2 s: an unanswered forward is sent again
 	Retry    time.Duration // 100 ms: longest pause between retries
-	Reclaim  time.Duration // 2 s: a leader keeps the messages of a disconnected edge in flight
-	Bytes    int64         // 256 MiB of puts without an answer; twice that is refused
-	// MaxConsumers is the largest number of subscriptions of one channel at this broker; 0
-	// = no limit.
+	Reclaim  time.Duration // 2 s: the messages of a disconnected edge stay in flight at the leader
+	Bytes    int64         // 256 MiB of unanswered puts; twice that is refused
+	// MaxConsumers bounds the subscriptions of one channel at this broker; 0: no limit.
 	MaxConsumers int
-	Metrics      *metrics.Recorder // nil = nothing is recorded
+	Metrics      *metrics.Recorder // nil: nothing is recorded
 	Log          logrus.FieldLogger
 }
 
 func (o Options) withDefaults() Options {
-	set := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	set(&o.PutLimit, DefaultPutLimit)
-	set(&o.Hold, 3*time.Second)
-	set(&o.Resend, 2*time.Second)
-	set(&o.Retry, 100*time.Millisecond)
-	set(&o.Reclaim, 2*time.Second)
-	if o.Bytes <= 0 {
-		o.Bytes = 256 << 20
-	}
+	o.PutLimit = cmp.Or(o.PutLimit, DefaultPutLimit)
+	o.Hold = cmp.Or(o.Hold, 3*time.Second)
+	o.Resend = cmp.Or(o.Resend, 2*time.Second)
+	o.Retry = cmp.Or(o.Retry, 100*time.Millisecond)
+	o.Reclaim = cmp.Or(o.Reclaim, 2*time.Second)
+	o.Bytes = cmp.Or(o.Bytes, 256<<20)
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
 	}
 	return o
 }
 
-// Gateway is the edge of one broker. Make it with New, end it with Close.
-//
-// It runs two goroutines, the keeper (retries, deadlines, attachments) and the sender
-// (frames to peers), and one for each peer that has streams open here.
+// Gateway is the edge of one broker. New starts it, Close ends it.
 type Gateway struct {
 	core      Core
 	transport Transport
 	o         Options
-	start     time.Time // times are kept as nanoseconds since then
+	start     time.Time // times are relative to it
 
-	requests atomic.Uint64        // the last request number given out
+	requests atomic.Uint64        // the last request number
 	rotation atomic.Uint32        // round robin over partitions
-	pending  concurrency.InFlight // puts without an answer
-	proposed concurrency.InFlight // puts of other brokers' clients that are proposed at this broker
-	asleep   atomic.Bool          // the keeper: a put wakes it
+	pending  concurrency.InFlight // unanswered puts
+	proposed concurrency.InFlight // puts of other brokers' clients that are proposed here
+	asleep   atomic.Bool          // the keeper is: a put wakes it
 	budget   *putBudget
 	rates    limits.Rates[ident.TopicID]
-	ensuring singleFlight
 	out      *sender
 	subs     *subscriptions
 	server   *relayServer
@@ -176,7 +161,7 @@ func New(core Core, t Transport, o Options) *Gateway {
 	o = o.withDefaults()
 	g := &Gateway{
 		core: core, transport: t, o: o, start: time.Now(),
-		budget: newPutBudget(o.Bytes),
+		budget: &putBudget{limit: o.Bytes},
 		wakeUp: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	g.mu.queues = make(map[ident.Partition]*putQueue)
@@ -189,9 +174,8 @@ func New(core Core, t Transport, o Options) *Gateway {
 	return g
 }
 
-// Close ends all subscriptions, answers every put that is still waiting, and
-// returns when the gateway's goroutines have ended. Completions that come later
-// are ignored.
+// Close ends all subscriptions, answers every waiting put, and returns when the gateway's goroutines have ended. Later
+// completions are ignored.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	if g.mu.closed {
@@ -205,30 +189,139 @@ func (g *Gateway) Close() error {
 	close(g.done)
 	g.wg.Wait()
 	for _, q := range g.allQueues() {
-		g.answer(q.abandon())
+		q.giveUp(api.ErrExiting, func(*put) bool { return true })
 	}
 	return nil
 }
 
-// HandleFrame takes a frame of ClassForward or ClassRelay from a peer. It is
-// called on the peer's reader goroutine, in order, and does not block.
-func (g *Gateway) HandleFrame(from ident.Node, inc ident.Incarnation, f rpc.Received) {
+// run is the background goroutine, the keeper: started by New, ends with Close. It retries parked puts, gives up late
+// ones, and attaches subscriptions again.
+func (g *Gateway) run() {
+	defer g.wg.Done()
+	timer := time.NewTimer(g.o.Retry)
+	defer timer.Stop()
+	changed := g.core.Changed()
+	for {
+		select {
+		case <-g.done:
+			return
+		case <-changed:
+			changed = g.core.Changed() // first, so that the next change is not missed
+			g.clusterChanged()
+		case <-g.wakeUp:
+		case <-timer.C:
+		}
+		pause, needed := g.runDue()
+		g.asleep.Store(!needed) // before pending is read: a put from now on wakes the keeper
+		if needed || g.pending.N() > 0 {
+			timer.Reset(pause)
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// clusterChanged ends the pauses of parked puts, and gives up the attempts whose leader was replaced.
+func (g *Gateway) clusterChanged() {
+	for _, q := range g.allQueues() {
+		q.retryNow()
+		if to, ok := g.core.Leader(q.id); ok {
+			q.lostAttempts(func(old Leadership) bool {
+				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
+			})
+		}
+		if g.deleted(q) {
+			g.drop(q)
+		}
+	}
+	g.subs.changed()
+}
+
+// runDue does all work that is due. It returns how long run may sleep, and whether there is any work that needs it.
+func (g *Gateway) runDue() (time.Duration, bool) {
+	now, pause := g.now(), g.o.Retry
+	needed := g.subs.runDue(now)
+	needed = g.server.runDue(now) || needed
+	needed = g.budget.admit() || needed
+	if at := time.Duration(g.subs.next.Load()); at > 0 {
+		pause = min(pause, max(at-now, time.Millisecond))
+	}
+	if g.pending.N() == 0 {
+		return pause, needed
+	}
+	for _, q := range g.allQueues() {
+		if at, parked := q.runDue(now); parked && at > now {
+			pause = min(pause, at-now)
+		}
+	}
+	return max(pause, time.Millisecond), true
+}
+
+// answer gives the result of a put to its Answerer, and releases the put's memory.
+func (g *Gateway) answer(a answer) {
+	g.pending.Leave()
+	g.budget.give(int64(a.put.draft.Size()))
+	g.o.Metrics.Answered(a.result.Err)
+	a.put.answerer.Answer(a.result)
+}
+
+// knownQueue is the put queue of a partition; nil: there is none.
+func (g *Gateway) knownQueue(id ident.Partition) *putQueue {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.mu.queues[id]
+}
+
+// queueOf finds or makes the put queue of a partition.
+func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
+	q := g.knownQueue(id)
+	if q != nil {
+		return q
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q = g.mu.queues[id]; q == nil {
+		q = &putQueue{gateway: g, topic: topic, id: id}
+		q.mu.byN = make(map[uint64]*put)
+		g.mu.queues[id] = q
+	}
+	return q
+}
+
+// deleted reports whether the queue's topic was deleted. Another topic may have its name by now.
+func (g *Gateway) deleted(q *putQueue) bool {
+	t, ok := g.core.Topic(q.topic)
+	return !ok || t.ID != q.id.Topic
+}
+
+// drop removes an empty queue of a deleted topic from the table.
+func (g *Gateway) drop(q *putQueue) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q.retire() {
+		delete(g.mu.queues, q.id)
+	}
+}
+
+// HandleFrame handles a frame of ClassForward or ClassRelay. It is called on the peer's reader goroutine, in order, and
+// does not block.
+func (g *Gateway) HandleFrame(from ident.Node, _ ident.Incarnation, f rpc.Received) {
 	var err error
 	switch f.Class {
 	case rpc.ClassForward:
 		err = g.handleForward(from, f)
 	case rpc.ClassRelay:
-		err = g.handleRelay(from, inc, f)
+		err = g.handleRelay(from, f)
 	default:
 		return
 	}
 	if err != nil {
-		g.o.Log.WithError(err).WithField("node", from).Warn("a peer sent a frame that cannot be decoded: dropped")
+		g.o.Log.WithError(err).WithField("node", from).Warn("frame of a peer dropped: it cannot be decoded")
 	}
 }
 
-// PeerDown notes that a node no longer answers. The gateway retries the puts that the node
-// has not answered, and keeps the node's streams for the reclaim time.
+// PeerDown reports that a node no longer answers. The gateway retries the puts that the node has not answered, and its
+// streams stay for the reclaim time.
 func (g *Gateway) PeerDown(node ident.Node) {
 	for _, q := range g.allQueues() {
 		q.lostAttempts(func(to Leadership) bool { return to.Node == node })
@@ -246,15 +339,11 @@ func (g *Gateway) wake() {
 	}
 }
 
-// now is the time since the gateway began: monotonic, so it may be compared.
+// now is the monotonic time since the gateway began.
 func (g *Gateway) now() time.Duration { return time.Since(g.start) }
 
 func (g *Gateway) allQueues() []*putQueue {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	queues := make([]*putQueue, 0, len(g.mu.queues))
-	for _, q := range g.mu.queues {
-		queues = append(queues, q)
-	}
-	return queues
+	return slices.AppendSeq(make([]*putQueue, 0, len(g.mu.queues)), maps.Values(g.mu.queues))
 }

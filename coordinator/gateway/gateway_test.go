@@ -21,7 +21,7 @@ var somewhere = ident.Partition{Topic: 0x0102030405060708, Number: 0x1112}
 // idle is a Core that takes nothing; only the frames' decoding is under test.
 type idle struct{ *broker }
 
-func (idle) Propose(_ ident.Partition, _ queue.Draft, c Completer) {
+func (idle) Propose(_ ident.Partition, _ queue.Draft, c replica.Completer) {
 	c.Complete(replica.Completion{Outcome: replica.NotLeader})
 }
 
@@ -41,11 +41,11 @@ func FuzzHandleFrame(f *testing.F) {
 	}
 	d := draft("x")
 	rec := wire.Put{Request: ident.RequestID{Producer: 1, N: 1}, Partition: somewhere, Count: 1, CRC: d.PayloadCRC, Length: uint32(len(d.Bytes) - queue.HeaderSize), Attempt: 1}
-	add(rpc.ClassForward, wire.Forward{Kind: wire.FramePuts, Count: 1}, append(wire.AppendPut(nil, rec), d.Bytes...))
-	add(rpc.ClassForward, wire.Forward{Kind: wire.FrameReplies, Count: 1, Hints: []wire.Hint{{Node: "n2", Epoch: 3}}}, wire.AppendReply(nil, wire.Reply{Attempt: 1, Outcome: 1}))
-	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameOpen, Count: 1, Open: &wire.Opening{Stream: 1, Channel: "ch"}}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbHeld}))
-	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameDeliver, Count: 1}, append(wire.AppendDelivery(nil, 1, &api.Delivery{Message: queue.Message{Body: []byte("b")}}), 'b'))
-	add(rpc.ClassRelay, wire.Relay{Kind: wire.FrameVerbs, Count: 1}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbFinish}))
+	add(rpc.ClassForward, wire.Header{Kind: wire.FramePuts, Count: 1}, append(wire.AppendPut(nil, rec), d.Bytes...))
+	add(rpc.ClassForward, wire.Header{Kind: wire.FrameReplies, Count: 1, Hints: []wire.Hint{{Node: "n2", Epoch: 3}}}, wire.AppendReply(nil, wire.Reply{Attempt: 1, Outcome: 1}))
+	add(rpc.ClassRelay, wire.Header{Kind: wire.FrameOpen, Count: 1, Open: &wire.Opening{Stream: 1, Channel: "ch"}}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbHeld}))
+	add(rpc.ClassRelay, wire.Header{Kind: wire.FrameDeliver, Count: 1}, append(wire.AppendDelivery(nil, 1, &api.Delivery{Message: queue.Message{Body: []byte("b")}}), 'b'))
+	add(rpc.ClassRelay, wire.Header{Kind: wire.FrameVerbs, Count: 1}, wire.AppendVerb(nil, wire.Verb{Kind: wire.VerbFinish}))
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 	w := &world{leaders: map[ident.Partition]Leadership{}, topics: map[string]Topic{}, changed: make(chan struct{})}
@@ -60,9 +60,9 @@ func FuzzHandleFrame(f *testing.F) {
 func TestReplyOfNoAttempt(t *testing.T) {
 	g := &Gateway{}
 	for _, r := range []wire.Reply{{Attempt: 0, Outcome: replica.Committed}, {Attempt: 1, Outcome: replica.Committed - 1}, {Attempt: 1, Outcome: 255}} {
-		require.ErrorIs(t, g.takeReplies(wire.Forward{Count: 1}, wire.AppendReply(nil, r)), wire.ErrFrame, "%+v", r)
+		require.ErrorIs(t, g.takeReplies(wire.Header{Count: 1}, wire.AppendReply(nil, r)), wire.ErrFrame, "%+v", r)
 	}
 	for _, o := range []replica.Outcome{replica.Committed, outcome.DiskFull} {
-		require.NoError(t, g.takeReplies(wire.Forward{Count: 1}, wire.AppendReply(nil, wire.Reply{Attempt: 1, Outcome: o})))
+		require.NoError(t, g.takeReplies(wire.Header{Count: 1}, wire.AppendReply(nil, wire.Reply{Attempt: 1, Outcome: o})))
 	}
 }

@@ -12,32 +12,32 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// partitionSubscription is the part of a subscription in one partition. At most one of
-// local and remote is set. With neither, no leader of the partition is known here.
-// All fields are guarded by the subscription's lock.
+// partitionSubscription is a subscription's share in one partition. At most one of local and remote is set. If neither
+// is, no leader is known here. All fields are guarded by the subscription's lock.
 type partitionSubscription struct {
 	sub  *subscription
 	id   ident.Partition
 	held map[ident.Sequence]holding // deliveries that the client has
-	// backlog holds the client's finishes and requeues that no leader has received. Each
-	// was in held, which bounds it.
-	backlog []wire.Verb
-	local   *local
-	remote  *remote
-	last    uint64 // the stream opened last: the next one replaces it
-	// spare is the buffer of a stream whose connection broke. If the same leader takes
-	// the next stream, its deliveries stay valid, with their attempts.
+	// backlog has the client's finishes and requeues that no leader has received. Each was in held, which bounds it.
+	backlog []clientVerb
+	// requeued has the latest requeues with a delay that a leader has received.
+	requeued map[ident.Sequence]clientVerb
+	local    *local
+	remote   *remote
+	last     uint64 // the stream opened last: the next one replaces it
+	// spare is the buffer of a stream whose connection broke. If the same leader serves the next stream, its deliveries
+	// stay valid, with their attempts.
 	spare            arrivals
 	spareFrom        Leadership
 	pause            time.Duration // between attachments that fail; doubles
 	nextTry          time.Duration // no attachment before
-	missing          time.Duration // since when the leader does not have the channel; 0 = it has
-	finished         int           // by the client, since its demand was weighed
+	missing          time.Duration // since when the leader does not have the channel; 0: it has
+	finished         int           // by the client, since its demand was measured
 	weight           int           // finished in the previous period
-	active           bool          // it has a share of the credit: it had messages for the client when demand was weighed
+	active           bool          // it had messages for the client when demand was measured, and has a share of the credit
 	index            int           // among the active partitions
 	weightBefore     int           // sum of the weights of the active partitions before it
-	inFlightInactive int           // messages that the client held then, if the partition was not active
+	inFlightInactive int           // messages in flight then, if the partition was not active
 }
 
 // holding is one delivery that the client holds.
@@ -46,20 +46,17 @@ type holding struct {
 	number   uint64 // with the epoch: the delivery
 	attempts uint16
 	since    time.Duration // when the client got it
-	deadline time.Duration // forgotten then; 0 = never
+	deadline time.Duration // forgotten then; 0: never
 }
 
-// is reports whether a verb is about this delivery.
 func (h holding) is(v wire.Verb) bool {
 	return h.number != 0 && h.epoch == v.Epoch && h.number == v.Number
 }
 
-// verb is a verb about this delivery.
 func (h holding) verb(kind wire.VerbKind, seq ident.Sequence) wire.Verb {
 	return wire.Verb{Kind: kind, Sequence: seq, Epoch: h.epoch, Number: h.number, Attempts: h.attempts}
 }
 
-// receiptOf is the delivery that a verb names.
 func receiptOf(v wire.Verb) nsqd.Receipt {
 	return nsqd.Receipt{Sequence: v.Sequence, Epoch: v.Epoch, Number: v.Number, Attempts: v.Attempts}
 }
@@ -75,16 +72,15 @@ type remote struct {
 	stream uint64
 	to     Leadership
 	credit int
-	// buffer are the deliveries that were not pulled: in flight at the leader, and not
-	// held by the client.
+	// buffer has the deliveries that were not pulled: in flight at the leader, not seen by the client.
 	buffer arrivals
-	// narrow: the last messages found no room, so the credit is at most `most`. short: no memory; otherwise the client
-	// does not read.
+	// narrow: the last messages did not fit, so the credit is at most `most`. short: because of memory; otherwise the
+	// client does not read.
 	narrow, short bool
 	most          int
 }
 
-// pull appends deliveries for the client. It is called without the lock.
+// pull appends deliveries for the client. The caller does not have the lock.
 func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Delivery {
 	s := h.sub
 	s.mu.Lock()
@@ -113,7 +109,7 @@ func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Deliv
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.local != l { // detached since: the present leader delivers them
+	if h.local != l { // detached: the present leader delivers them
 		return dst[:from]
 	}
 	fit, _ := s.takeLocked(dst[from:], math.MaxInt)
@@ -125,19 +121,19 @@ func (h *partitionSubscription) pull(credit int, dst []api.Delivery) []api.Deliv
 	return dst[:fit]
 }
 
-// undoLocked gives messages of this broker back that have found no memory. They are pulled again after a pause.
+// undoLocked returns messages of this broker for which memory is short. They are pulled again after a pause.
 func (h *partitionSubscription) undoLocked(list []api.Delivery) {
 	s, l := h.sub, h.local
 	s.mu.dry = s.g.now() + dryPause
 	l.channel.Pull(l.subscriber, 0, nil) // no demand until then
 	for i := range list {
-		_ = l.channel.Undo(l.subscriber, nsqd.Receipt{Sequence: list[i].Message.Seq, Epoch: list[i].Epoch, Number: list[i].Number, Attempts: list[i].Message.Attempts}) // or it is no longer this client's
+		_ = l.channel.Undo(l.subscriber, nsqd.ReceiptOf(&list[i])) // or it is no longer this client's
 	}
 	s.g.subs.scheduleAt(s.mu.dry)
 	s.g.wake()
 }
 
-// dropSpareLocked drops the messages that wait since the connection to their leader broke: they are delivered again.
+// dropSpareLocked drops the messages that waited when the connection to their leader broke: they are redelivered.
 func (h *partitionSubscription) dropSpareLocked() {
 	h.sub.freeWaitingLocked(h.spare.bytes)
 	h.spare = arrivals{}
@@ -146,11 +142,12 @@ func (h *partitionSubscription) dropSpareLocked() {
 func (h *partitionSubscription) holdLocked(d []api.Delivery) {
 	deadline, now := h.deadline(), h.sub.g.now()
 	for i := range d {
+		delete(h.requeued, d[i].Message.Seq)
 		h.held[d[i].Message.Seq] = holding{epoch: d[i].Epoch, number: d[i].Number, attempts: d[i].Message.Attempts, since: now, deadline: deadline}
 	}
 }
 
-// deadline is when a delivery that is made now is forgotten.
+// deadline is when a delivery made now is forgotten.
 func (h *partitionSubscription) deadline() time.Duration {
 	if h.sub.request.MsgTimeoutMS <= 0 {
 		return 0
@@ -173,7 +170,7 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 		before := held.deadline
 		held.deadline = h.deadline()
 		if before > 0 && held.deadline-before < touchPause && h.remote != nil {
-			return nil // the leader has just been told: a flood of touches does not become one of verbs
+			return nil // the leader has just been touched: a flood of touches does not become a flood of verbs
 		}
 		h.held[v.Sequence] = held
 	} else {
@@ -182,21 +179,26 @@ func (h *partitionSubscription) handleLocked(v wire.Verb) error {
 	}
 	switch {
 	case h.local != nil:
-		if err := apply(h.local.channel, h.local.subscriber, v); !errors.Is(err, nsqd.ErrNotLeader) {
+		err := apply(h.local.channel, h.local.subscriber, v)
+		if err == nil {
+			h.passedLocked(clientVerb{Verb: v, at: h.sub.g.now()})
+		}
+		if !errors.Is(err, nsqd.ErrNotLeader) {
 			return err
 		}
 		h.addToBacklogLocked(v)
 	case h.remote != nil:
 		v.Stream = h.remote.stream
 		h.sub.g.out.sendVerb(h.remote.to.Node, v)
+		h.passedLocked(clientVerb{Verb: v, at: h.sub.g.now()})
 	default:
 		h.addToBacklogLocked(v)
 	}
 	return nil
 }
 
-// settleLocked carries a verb out on the delivery that it names, if the channel is served here: the answer
-// is the truth. Otherwise the caller asks the leader.
+// settleLocked carries out a verb on the delivery that it names, if the channel is served here. Otherwise the caller
+// asks the leader.
 func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	held, ok := h.held[v.Sequence]
 	switch {
@@ -224,15 +226,13 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	return err
 }
 
-// addToBacklogLocked adds a verb to the backlog for the next leader. A touch is dropped: the
-// next opening starts the timeouts again.
+// addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening restarts the timeouts.
 func (h *partitionSubscription) addToBacklogLocked(v wire.Verb) {
 	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
-		h.backlog = append(h.backlog, v)
+		h.backlog = append(h.backlog, clientVerb{Verb: v, at: h.sub.g.now()})
 	}
 }
 
-// apply carries a verb out at a channel.
 func apply(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
 	r := receiptOf(v)
 	switch v.Kind {
@@ -260,7 +260,7 @@ func (h *partitionSubscription) inFlightLocked() int {
 	return len(h.held)
 }
 
-// oldestLocked is the delivery that the client has held longest; nil: there is none.
+// oldestLocked is the delivery that the client has held longest; nil: it holds none.
 func (h *partitionSubscription) oldestLocked(now time.Duration) (m *api.HeldMessage) {
 	if h.local != nil {
 		return h.local.channel.Oldest(h.local.subscriber)
@@ -273,8 +273,8 @@ func (h *partitionSubscription) oldestLocked(now time.Duration) (m *api.HeldMess
 	return m
 }
 
-// heldLocked lists the messages that the leader must have in flight to this subscription:
-// those that the client holds, that wait here, or that the backlog names.
+// heldLocked lists the messages that the leader must have in flight to this subscription: the client holds them, they
+// wait here, or the backlog names them.
 func (h *partitionSubscription) heldLocked() []wire.Verb {
 	spare := h.spare.waiting()
 	out := make([]wire.Verb, 0, len(h.held)+len(h.backlog)+len(spare))
@@ -284,7 +284,8 @@ func (h *partitionSubscription) heldLocked() []wire.Verb {
 	for seq, v := range h.held {
 		out = append(out, v.verb(wire.VerbHeld, seq))
 	}
-	for _, v := range h.backlog {
+	for _, x := range h.backlog {
+		v := x.Verb
 		v.Kind, v.Stream, v.Argument = wire.VerbHeld, 0, 0
 		out = append(out, v)
 	}
@@ -292,8 +293,7 @@ func (h *partitionSubscription) heldLocked() []wire.Verb {
 	return out
 }
 
-// sweepLocked forgets the deliveries that are long past their timeout. It reports whether
-// there were any.
+// sweepLocked forgets the deliveries that are long past their timeout. It reports whether there were any.
 func (h *partitionSubscription) sweepLocked(now time.Duration) (freed bool) {
 	for seq, v := range h.held {
 		if v.deadline > 0 && now >= v.deadline {

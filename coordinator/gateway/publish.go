@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"time"
+	"slices"
+	"sync"
 
-	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -18,10 +19,9 @@ const maxProbes = 32
 
 var _ api.Publisher = (*Gateway)(nil)
 
-// Admit waits until the puts without an answer leave room for bytes more, and
-// until the topic exists. It reserves nothing: Publish counts the puts, so a client that
-// hangs up after Admit costs nothing. Connections that were admitted together may exceed
-// the limit by one body each. At twice the limit Publish refuses.
+// Admit waits until the unanswered puts leave room for bytes more, and until the topic exists. It reserves nothing:
+// Publish counts the puts, so a client that disconnects after Admit costs nothing. Connections that were admitted
+// together may exceed the limit by one body each. At twice the limit Publish refuses.
 func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	err := g.budget.wait(ctx, g.done, int64(bytes))
 	if err == nil {
@@ -33,17 +33,16 @@ func (g *Gateway) Admit(ctx context.Context, topic string, bytes int) error {
 	return err
 }
 
-// ensureTopic returns when the topic is in the watched metadata. If several callers need
-// the topic, one at a time tries to create it.
+// ensureTopic returns when the topic is in the watched metadata.
 func (g *Gateway) ensureTopic(ctx context.Context, topic string) error {
 	if _, ok := g.core.Topic(topic); ok {
 		return nil
 	}
-	return g.ensuring.do(ctx, topic, func() error {
-		_, err := g.core.EnsureTopic(ctx, topic)
-		return err
-	})
+	return g.core.EnsureTopic(ctx, topic)
 }
+
+// anyPartition leaves the choice of a partition to the key, or to the gateway.
+const anyPartition = -1
 
 // Publish takes one put; see api.Publisher.
 func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answerer) {
@@ -58,8 +57,7 @@ func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answere
 	g.refuse(err, a)
 }
 
-// PublishAt takes one put for the partition with this number; see api.Publisher. The topic's
-// publish rate bounds it as it bounds Publish.
+// PublishAt takes one put for the partition with this number; see api.Publisher.
 func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answerer) {
 	var err error = errTopicDeleted{}
 	switch t, ok := g.core.Topic(topic); {
@@ -76,20 +74,8 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	g.refuse(err, a)
 }
 
-// refuse answers a put that was not accepted; nil = it was accepted.
-func (g *Gateway) refuse(err error, a api.Answerer) {
-	if err != nil {
-		g.o.Metrics.Answered(err)
-		a.Answer(api.PutResult{Err: err})
-	}
-}
-
-// anyPartition leaves the choice of a partition to the key, or to the gateway.
-const anyPartition = -1
-
-// PublishTo publishes a put of this broker's own to the partition with this number, if the
-// topic has it. The topic's publish rate does not bound it: dead letters must not stay
-// behind because of a busy producer.
+// PublishTo publishes a put of this broker's own to the partition with this number, if the topic has it. It is exempt
+// from the topic's publish rate: dead letters must not accumulate because of a busy producer.
 func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft, a api.Answerer) {
 	var err error = errTopicDeleted{}
 	if t, ok := g.core.Topic(topic); ok {
@@ -98,7 +84,50 @@ func (g *Gateway) PublishTo(topic string, number int, key []byte, d queue.Draft,
 	g.refuse(err, a)
 }
 
-// publish returns an error only if the put was not taken: nothing was stored.
+// PublishAll publishes messages of this broker's own to a topic, each to the partition with its number (nil: to any),
+// and returns the error of each: at the latest after the put limit, or at Close.
+func (g *Gateway) PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error {
+	errs, results := make([]error, len(messages)), make([]putResult, len(messages))
+	for i, m := range messages {
+		draft := queue.NewDraft(m.Size())
+		errs[i] = draft.AddMessage(m)
+		if errs[i] == nil {
+			errs[i] = g.Admit(ctx, topic, draft.Size())
+		}
+		if errs[i] != nil {
+			continue
+		}
+		number := anyPartition
+		if numbers != nil {
+			number = numbers[i]
+		}
+		results[i] = make(putResult, 1)
+		g.PublishTo(topic, number, nil, draft.Draft(ident.RequestID{}), results[i])
+	}
+	for i, r := range results {
+		if r != nil {
+			errs[i] = <-r
+		}
+	}
+	return errs
+}
+
+// putResult is an Answerer for one of several puts.
+type putResult chan error
+
+// Answer implements api.Answerer; capacity 1, called once.
+func (f putResult) Answer(r api.PutResult) { f <- r.Err }
+
+// refuse answers a put that was not accepted; nil: it was accepted.
+func (g *Gateway) refuse(err error, a api.Answerer) {
+	if err != nil {
+		g.o.Metrics.Answered(err)
+		a.Answer(api.PutResult{Err: err})
+	}
+}
+
+// publish chooses a partition and adds the put to its queue, which answers it. An error means that the put was not
+// accepted: nothing was stored.
 func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.Answerer) error {
 	if t.Partitions == 0 {
 		return api.ErrNoLeader
@@ -111,14 +140,14 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 		}
 	}
 	size := int64(d.Size())
-	if err := g.admitted(size, size); err != nil {
+	if err := g.reserve(size, size); err != nil {
 		return err
 	}
 	to := t.Partition(number)
 	if !named {
 		to = g.choose(t, key, &d)
 	}
-	p, err := g.begin(t, to, d, a)
+	p, err := g.enqueue(t, to, d, a)
 	if err != nil {
 		return err
 	}
@@ -127,8 +156,8 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 	return nil
 }
 
-// admitted checks a put, and reserves its memory: of several puts together, of which largest is the size of one.
-func (g *Gateway) admitted(all, largest int64) error {
+// reserve reserves the memory of a put, or of several together, of which largest is the size of one.
+func (g *Gateway) reserve(all, largest int64) error {
 	switch {
 	case largest > queue.MaxBatchBytes:
 		return api.ErrTooBig
@@ -138,65 +167,34 @@ func (g *Gateway) admitted(all, largest int64) error {
 	return nil
 }
 
-// begin parks a put, whose bytes are reserved, in the queue of its partition. An error gives them back.
-func (g *Gateway) begin(t Topic, to ident.Partition, d queue.Draft, a api.Answerer) (*put, error) {
+// enqueue adds a put, whose memory is reserved, to the queue of its partition. An error releases the memory.
+func (g *Gateway) enqueue(t Topic, to ident.Partition, d queue.Draft, a api.Answerer) (*put, error) {
 	d.Request.Producer = uint64(g.core.Incarnation())
-	p := &put{gateway: g, draft: d, answerer: a, born: g.now(), uncontended: g.pending.Enter()}
-	if !g.enqueue(p, t, to) {
-		g.pending.Leave()
-		g.budget.give(int64(d.Size()))
-		return nil, api.ErrExiting
+	p := &put{draft: d, answerer: a, born: g.now(), uncontended: g.pending.Enter()}
+	for {
+		p.queue = g.queueOf(t.Name, to)
+		g.mu.RLock()
+		closed := g.mu.closed
+		added := !closed && p.queue.add(p)
+		g.mu.RUnlock()
+		if closed {
+			g.pending.Leave()
+			g.budget.give(int64(d.Size()))
+			return nil, api.ErrExiting
+		}
+		if added {
+			break
+		}
+	}
+	if g.asleep.Load() {
+		g.wake() // there are deadlines again
 	}
 	return p, nil
 }
 
-// enqueue parks the put in its partition's queue; false once the gateway is closed.
-func (g *Gateway) enqueue(p *put, t Topic, id ident.Partition) bool {
-	for {
-		p.queue = g.queueOf(t.Name, id)
-		if p.queue == nil {
-			return false
-		}
-		g.mu.RLock()
-		ok := !g.mu.closed && p.queue.add(p)
-		closed := g.mu.closed
-		g.mu.RUnlock()
-		if closed {
-			return false
-		}
-		if ok {
-			if g.asleep.Load() {
-				g.wake() // there are deadlines again
-			}
-			return true
-		}
-	}
-}
-
-// queueOf finds or makes the put queue of a partition; nil once the gateway is closed.
-func (g *Gateway) queueOf(topic string, id ident.Partition) *putQueue {
-	g.mu.RLock()
-	q := g.mu.queues[id]
-	g.mu.RUnlock()
-	if q != nil {
-		return q
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.closed {
-		return nil
-	}
-	if q = g.mu.queues[id]; q == nil {
-		q = &putQueue{gateway: g, topic: topic, id: id}
-		q.mu.byN = make(map[uint64]*put)
-		g.mu.queues[id] = q
-	}
-	return q
-}
-
-// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is that of
-// the first message's identity, so that a repeat at any broker finds it. Any other put
-// goes round robin over the partitions that are led here, else over those with a leader.
+// choose returns the partition of a new put: by the key's FNV-1a hash. Without a key it is the partition of the first
+// message's identity, so that a repeat at any broker finds it. Any other put goes round robin over the partitions that
+// are led here, else over those with a leader.
 func (g *Gateway) choose(t Topic, key []byte, d *queue.Draft) ident.Partition {
 	if t.Partitions == 1 {
 		return t.Partition(0)
@@ -230,137 +228,111 @@ func partitionOf(key []byte, partitions int) int {
 	return int(h.Sum64() % uint64(partitions))
 }
 
-// route is where the queue's puts go now. A peer's hint counts while its epoch is higher
-// than that of the metadata here.
-func (g *Gateway) route(q *putQueue) route {
-	if g.core.Leads(q.id) {
-		return route{ok: true, local: true}
+// publishApart publishes a put of several messages, each of which belongs to the partition of its own identity: in
+// another partition a repeat of it, alone or in another put, would not be recognised. So the put becomes one for each
+// of these partitions. Each is stored as a whole or not at all, and the answer waits for all.
+func (g *Gateway) publishApart(t Topic, d queue.Draft, a api.Answerer) error {
+	s := &several{answerer: a, of: make([]int, 0, d.Count)}
+	var numbers []int // of the partitions
+	d.Identities(func(_ int, x queue.Identity) {
+		number := partitionOf(x[:], t.Partitions)
+		i := slices.Index(numbers, number)
+		if i < 0 {
+			i, numbers = len(numbers), append(numbers, number)
+		}
+		s.of = append(s.of, i)
+	})
+	drafts, all, largest := make([]queue.Draft, len(numbers)), int64(0), int64(0)
+	for i := range numbers {
+		if drafts[i] = d; len(numbers) > 1 {
+			drafts[i] = d.Keep(func(n int) bool { return s.of[n] == i })
+		}
+		size := int64(drafts[i].Size())
+		all, largest = all+size, max(largest, size)
 	}
-	to, ok := g.core.Leader(q.id)
-	if h := q.hint(); h.Epoch > to.Epoch {
-		to, ok = h, true
+	if err := g.reserve(all, largest); err != nil {
+		return err
 	}
-	ok = ok && to.Node != g.core.Self() && g.transport.Up(to.Node)
-	return route{ok: ok, target: to}
+	s.left, s.results = len(numbers), make([]api.PutResult, len(numbers))
+	puts := make([]*put, 0, len(numbers))
+	for i, number := range numbers {
+		p, err := g.enqueue(t, t.Partition(number), drafts[i], part{s, i})
+		if err != nil {
+			g.refuse(err, part{s, i})
+			continue
+		}
+		puts = append(puts, p)
+	}
+	for _, p := range puts {
+		p.queue.pump()
+	}
+	g.core.Flush()
+	return nil
 }
 
-// launch starts one attempt. The pump calls it in order and without a lock.
-func (g *Gateway) launch(q *putQueue, a attempt) {
-	if !a.local {
-		g.out.forward(a)
-		return
-	}
-	d := a.put.draft
-	if a.clone {
-		d = d.Clone()
-	}
-	g.core.Propose(q.id, d, a.put)
+// several collects the results of a put that was published in parts, one for each partition.
+type several struct {
+	answerer api.Answerer
+	of       []int // the part of each message; the first message is in part 0
+
+	mu      sync.Mutex
+	left    int // parts without a result
+	results []api.PutResult
 }
 
-// settle takes the outcome of an attempt; see putQueue.settle.
-func (g *Gateway) settle(p *put, n uint32, c replica.Completion) {
-	a, last := p.queue.settle(p, n, c)
+// part is the Answerer of one part.
+type part struct {
+	*several
+	i int
+}
+
+// Answer implements api.Answerer; called once for each part.
+func (p part) Answer(r api.PutResult) {
+	p.mu.Lock()
+	p.results[p.i] = r
+	p.left--
+	last := p.left == 0
+	p.mu.Unlock()
 	if last {
-		g.answer([]answer{a})
-		p.queue.pump() // there is room in the window again
-	} else {
-		g.wake() // the keeper retries after the pause
+		p.answerer.Answer(p.result())
 	}
 }
 
-// answer gives results to their Answerers, and releases the puts' bytes.
-func (g *Gateway) answer(answers []answer) {
-	for _, a := range answers {
-		g.pending.Leave()
-		g.budget.give(int64(a.put.draft.Size()))
-		g.o.Metrics.Answered(a.result.Err)
-		a.put.answerer.Answer(a.result)
+// result is the result of the first message if all are stored, otherwise an error.
+func (s *several) result() api.PutResult {
+	whole := s.results[0]
+	stored := 0
+	for _, r := range s.results {
+		whole.Duplicate = whole.Duplicate && r.Duplicate
+		if r.Err == nil {
+			stored++
+		}
 	}
+	if stored == len(s.results) {
+		return whole
+	}
+	each := make([]error, len(s.of))
+	for n, i := range s.of {
+		each[n] = s.results[i].Err
+	}
+	return api.PutResult{Err: &api.EachError{Whole: s.failure(stored), Each: each}}
 }
 
-// run is the background goroutine: started by New, ends with Close. It owns nothing. It retries parked
-// puts, gives up late ones, and attaches subscriptions again.
-func (g *Gateway) run() {
-	defer g.wg.Done()
-	timer := time.NewTimer(g.o.Retry)
-	defer timer.Stop()
-	changed := g.core.Changed()
-	for {
-		select {
-		case <-g.done:
-			return
-		case <-changed:
-			changed = g.core.Changed() // before looking: the next change is not missed
-			g.clusterChanged()
-		case <-g.wakeUp:
-		case <-timer.C:
-		}
-		pause, needed := g.runDue()
-		g.asleep.Store(!needed) // before looking: a put from now on wakes it
-		if needed || g.pending.N() > 0 {
-			timer.Reset(pause)
-		} else {
-			timer.Stop()
+// failure is the error of the whole put. It is definite only if no message is stored.
+func (s *several) failure(stored int) (definite error) {
+	for _, r := range s.results {
+		row, ok := outcome.Find(r.Err, outcome.OfPuts)
+		switch {
+		case r.Err == nil:
+		case ok && row.Class == outcome.ClassInDoubt:
+			return r.Err
+		case definite == nil:
+			definite = r.Err
 		}
 	}
-}
-
-// clusterChanged ends the pauses of parked puts, and gives up the attempts whose leader was
-// replaced.
-func (g *Gateway) clusterChanged() {
-	for _, q := range g.allQueues() {
-		q.changed()
-		if to, ok := g.core.Leader(q.id); ok {
-			q.lostAttempts(func(old Leadership) bool {
-				return old.Epoch <= to.Epoch && (old.Node != to.Node || old.Incarnation != to.Incarnation)
-			})
-		}
-		if g.deleted(q) {
-			g.drop(q)
-		}
+	if stored > 0 {
+		return fmt.Errorf("%w: %d of the %d partitions of its messages have stored theirs, one has not (%v); publish all again, the topic recognises what is stored",
+			api.ErrInDoubt, stored, len(s.results), definite)
 	}
-	g.subs.changed()
-}
-
-// deleted reports whether the queue's topic was deleted. Another topic may have its name by now.
-func (g *Gateway) deleted(q *putQueue) bool {
-	t, ok := g.core.Topic(q.topic)
-	return !ok || t.ID != q.id.Topic
-}
-
-// drop removes an empty queue of a deleted topic from the table.
-func (g *Gateway) drop(q *putQueue) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if q.retire() {
-		delete(g.mu.queues, q.id)
-	}
-}
-
-// runDue does all work that is due. It returns how long run may sleep, and whether
-// there is any work that needs it.
-func (g *Gateway) runDue() (time.Duration, bool) {
-	now, pause := g.now(), g.o.Retry
-	needed := g.subs.runDue(now)
-	needed = g.server.runDue(now) || needed
-	needed = g.budget.admit() || needed
-	if at := time.Duration(g.subs.next.Load()); at > 0 {
-		pause = min(pause, max(at-now, time.Millisecond))
-	}
-	if g.pending.N() == 0 {
-		return pause, needed
-	}
-	for _, q := range g.allQueues() {
-		q.unanswered(now)
-		g.answer(q.expire(now))
-		if g.deleted(q) {
-			g.answer(q.orphaned())
-			g.drop(q)
-		}
-		q.pump()
-		if at, waiting := q.due(); waiting && at > now {
-			pause = min(pause, at-now)
-		}
-	}
-	return max(pause, time.Millisecond), true
+	return definite
 }

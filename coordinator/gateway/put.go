@@ -10,10 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// put is one put without an answer. The fields below the empty line are guarded by the
-// put queue's lock. The others never change after Publish.
+// put is one unanswered put. The fields below the empty line are guarded by the put queue's lock. The others never
+// change after Publish.
 type put struct {
-	gateway     *Gateway
 	queue       *putQueue
 	draft       queue.Draft
 	answerer    api.Answerer
@@ -21,22 +20,19 @@ type put struct {
 	uncontended bool // no other put was without an answer here when it came
 
 	next, prev *put
-	place      uint64 // counts the queue's puts
+	position   uint64 // in the queue, over all puts that it has had
 	history
 	current Leadership    // the target of the present attempt
 	sent    time.Duration // when
 	local   bool          // the present attempt is a Propose here
-	parked  bool          // no attempt is under way
+	parked  bool          // no attempt is in progress
 	sealed  bool          // the header room was given to a Propose
 	done    bool
 }
 
-// Complete takes the outcome of a local attempt. There is at most one local
-// attempt at a time, and it is never given up before it completes: the outcome is that of
-// the present attempt.
-func (p *put) Complete(c replica.Completion) {
-	p.gateway.settle(p, 0, c)
-}
+// Complete takes the outcome of a local attempt. There is at most one at a time, and it is never given up before it
+// completes: the outcome belongs to the present attempt.
+func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
 
 // history is the record of a put's attempts: a value without clock or lock.
 type history struct {
@@ -50,13 +46,12 @@ type verdict uint8
 
 const (
 	ignore    verdict = iota // an old attempt's answer: nothing to do
-	tryAgain                 // the present attempt is over without a final answer
+	tryAgain                 // the present attempt ended without a final answer
 	committed                // stored
 	refuse                   // definitely not stored, with the outcome's error
 )
 
-// judge records the outcome of one attempt and returns its consequence. held: T_hold
-// has passed since the put came.
+// judge records the outcome of one attempt and returns its consequence. held: the put is older than T_hold.
 func (h *history) judge(attempt uint32, parked bool, c replica.Completion, held bool) verdict {
 	effect := c.Outcome.Row().Effect
 	if effect == outcome.Commits {
@@ -87,7 +82,6 @@ func shortage(c replica.Completion) error {
 	return api.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
 }
 
-// refusal is the error of a definite outcome.
 func refusal(c replica.Completion) error {
 	if err := shortage(c); err != nil {
 		return err
@@ -95,22 +89,21 @@ func refusal(c replica.Completion) error {
 	return c.Outcome.Row().Err
 }
 
-// doubt notes that an attempt ended and may have been written.
+// doubt records that an attempt ended and may have been written.
 func (h *history) doubt(attempt uint32) {
 	if !slices.Contains(h.doubts, attempt) {
 		h.doubts = append(h.doubts, attempt)
 	}
 }
 
-// resolve notes that an attempt was certainly not written, or rolled back.
+// resolve records that an attempt was not written, or was rolled back.
 func (h *history) resolve(attempt uint32) {
 	if i := slices.Index(h.doubts, attempt); i >= 0 {
 		h.doubts = slices.Delete(h.doubts, i, i+1)
 	}
 }
 
-// final is the answer to a put that is given up. It is sure if nothing can have been
-// written.
+// final is the answer to a put that is given up: the error sure if nothing can have been written.
 func (h *history) final(parked bool, sure error) error {
 	switch {
 	case len(h.doubts) > 0 || !parked:
@@ -122,10 +115,9 @@ func (h *history) final(parked bool, sure error) error {
 	}
 }
 
-// errTopicDeleted is the answer to a put whose topic was deleted after Admit has seen it.
+// errTopicDeleted answers a put whose topic was deleted after Admit.
 type errTopicDeleted struct{}
 
-// Error implements error.
 func (errTopicDeleted) Error() string { return "topic deleted, not stored" }
 
 // Unwrap gives the error its row of package outcome.
@@ -137,27 +129,25 @@ type answer struct {
 	result api.PutResult
 }
 
-// putList is an intrusive list, ordered by place; a put is in at most one.
+// putList is an intrusive list, ordered by position; a put is in at most one.
 type putList struct {
 	head, tail *put
 	n          int
 }
 
-// insertOld adds p by its place. The search begins at the head: a put that is parked
-// again is probably among the oldest.
+// insertOld adds p by its position. It searches from the head: a put that is parked again is probably among the oldest.
 func (l *putList) insertOld(p *put) {
 	var after *put
-	for q := l.head; q != nil && q.place < p.place; q = q.next {
+	for q := l.head; q != nil && q.position < p.position; q = q.next {
 		after = q
 	}
 	l.insertAfter(after, p)
 }
 
-// insertNew adds p by its place. The search begins at the tail: a new put is probably the
-// last.
+// insertNew adds p by its position. It searches from the tail: a new put is probably the last.
 func (l *putList) insertNew(p *put) {
 	after := l.tail
-	for after != nil && after.place > p.place {
+	for after != nil && after.position > p.position {
 		after = after.prev
 	}
 	l.insertAfter(after, p)
@@ -178,7 +168,6 @@ func (l *putList) insertAfter(after, p *put) {
 	}
 }
 
-// remove takes p out.
 func (l *putList) remove(p *put) {
 	l.n--
 	if p.prev == nil {

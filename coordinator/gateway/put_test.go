@@ -72,7 +72,7 @@ func TestEveryOutcomeSettlesAPut(t *testing.T) {
 		}
 		r := wire.Reply{Attempt: 1, Outcome: row.Outcome}
 		require.Equal(t, r, wire.DecodeReply(wire.AppendReply(nil, r)))
-		require.NoError(t, new(Gateway).takeReplies(wire.Forward{Count: 1}, wire.AppendReply(nil, r)), "outcome %d", row.Outcome)
+		require.NoError(t, new(Gateway).takeReplies(wire.Header{Count: 1}, wire.AppendReply(nil, r)), "outcome %d", row.Outcome)
 	}
 	require.Len(t, seen, int(outcome.Doubts))
 }
@@ -93,7 +93,7 @@ func TestFinal(t *testing.T) {
 func TestPutListKeepsTheOrder(t *testing.T) {
 	var l putList
 	for i, n := range []uint64{5, 1, 3, 4, 2} {
-		p := &put{place: n}
+		p := &put{position: n}
 		if i%2 == 0 {
 			l.insertOld(p)
 		} else {
@@ -104,7 +104,7 @@ func TestPutListKeepsTheOrder(t *testing.T) {
 	l.remove(l.tail)      // 5
 	var got []uint64
 	for p := l.head; p != nil; p = p.next {
-		got = append(got, p.place)
+		got = append(got, p.position)
 	}
 	require.Equal(t, []uint64{1, 3, 4}, got)
 	require.Equal(t, 3, l.n)

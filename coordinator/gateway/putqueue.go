@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// queueWindow is how many places a put may be ahead of the oldest one under
-	// way. A leader recognises the last 4096 requests of a producer. If an answer is
-	// lost while later puts flow, the repeat of its put must still be among them.
+	// queueWindow is how many positions a put may be ahead of the oldest one in flight. A leader recognises the last
+	// 4096 requests of a producer. If an answer is lost while later puts flow, the repeat of its put must still be
+	// among them.
 	queueWindow = 2048
-	// firstPause is the pause after the first attempt without success. It doubles up
-	// to Options.Retry, and starts again at each change of the cluster.
+	// firstPause is the pause after the first attempt without success. It doubles up to Options.Retry, and starts again
+	// at each change of the cluster.
 	firstPause = 5 * time.Millisecond
 )
 
-// putQueue holds the puts of one partition that have no answer yet. The goroutines that
-// publish to it and the keeper pump it, one at a time, so the order holds.
+// putQueue has the unanswered puts of one partition: it sends each to the leader, until it answers the put. The
+// goroutines that publish to it and the keeper pump it, one at a time, so the order is kept.
 type putQueue struct {
 	gateway *Gateway
 	topic   string
@@ -28,13 +28,12 @@ type putQueue struct {
 
 	mu struct {
 		sync.Mutex
-		places  uint64  // given out
-		parked  putList // waiting for an attempt
-		out     putList // with an attempt under way
-		byN     map[uint64]*put
-		pumping bool
-		// suspect: the last attempt found no leader that took it. One put is tried
-		// at a time until a leader takes it.
+		position uint64  // of the last put
+		parked   putList // waiting for an attempt
+		inFlight putList // with an attempt in progress
+		byN      map[uint64]*put
+		pumping  bool
+		// suspect: no leader accepted the last attempt. One put is tried at a time until a leader accepts it.
 		suspect bool
 		pause   time.Duration
 		nextTry time.Duration
@@ -43,7 +42,7 @@ type putQueue struct {
 	}
 }
 
-// attempt is one put to be launched: the part of it that the pump needs without the lock.
+// attempt is one put on its way to a leader: the part of it that is used without the lock.
 type attempt struct {
 	put    *put
 	n      uint32
@@ -52,14 +51,7 @@ type attempt struct {
 	target Leadership
 }
 
-// route is where the puts of a partition go now.
-type route struct {
-	ok     bool
-	local  bool
-	target Leadership
-}
-
-// add parks a new put at the end. It fails once the queue is retired.
+// add appends a new put. It fails once the queue is retired.
 func (q *putQueue) add(p *put) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,14 +60,14 @@ func (q *putQueue) add(p *put) bool {
 	}
 	p.draft.Request.N = q.gateway.requests.Add(1) // under the lock: numbers rise along the queue
 	p.parked = true
-	q.mu.places++
-	p.place = q.mu.places
+	q.mu.position++
+	p.position = q.mu.position
 	q.mu.parked.insertNew(p)
 	q.mu.byN[p.draft.Request.N] = p
 	return true
 }
 
-// pump launches parked puts, oldest first, as far as there is a leader and room.
+// pump sends parked puts, oldest first, as far as there is a leader and room.
 func (q *putQueue) pump() {
 	q.mu.Lock()
 	if q.mu.pumping || q.mu.parked.n == 0 {
@@ -85,47 +77,83 @@ func (q *putQueue) pump() {
 	q.mu.pumping = true
 	q.mu.Unlock()
 	for {
-		a, ok := q.take(q.gateway.route(q))
+		to, local, ok := q.route()
+		a, ok := q.next(to, local, ok)
 		if !ok {
 			return
 		}
-		q.gateway.launch(q, a)
+		if !local {
+			q.gateway.out.forward(a)
+			continue
+		}
+		d := a.put.draft
+		if a.clone {
+			d = d.Clone()
+		}
+		q.gateway.core.Propose(q.id, d, a.put)
 	}
 }
 
-// take begins the next attempt, or ends the pump.
-func (q *putQueue) take(r route) (attempt, bool) {
+// route is where the puts go now; false: there is no leader that can be reached. A peer's hint counts while its epoch
+// is higher than that of the metadata here.
+func (q *putQueue) route() (to Leadership, local, ok bool) {
+	g := q.gateway
+	if g.core.Leads(q.id) {
+		return to, true, true
+	}
+	to, ok = g.core.Leader(q.id)
+	q.mu.Lock()
+	hint := q.mu.hint
+	q.mu.Unlock()
+	if hint.Epoch > to.Epoch {
+		to, ok = hint, true
+	}
+	return to, false, ok && to.Node != g.core.Self() && g.transport.Up(to.Node)
+}
+
+// next begins the next attempt, or ends the pump.
+func (q *putQueue) next(to Leadership, local, reachable bool) (attempt, bool) {
 	now := q.gateway.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.mu.parked.head
-	if p == nil || !r.ok || !q.roomLocked(p, now) {
+	if p == nil || !reachable || !q.roomLocked(p, now) {
 		q.mu.pumping = false
 		return attempt{}, false
 	}
 	q.mu.parked.remove(p)
-	q.mu.out.insertNew(p)
-	p.parked, p.local, p.current, p.sent = false, r.local, r.target, now
+	q.mu.inFlight.insertNew(p)
+	p.parked, p.local, p.current, p.sent = false, local, to, now
 	p.attempt++
-	a := attempt{put: p, n: p.attempt, local: r.local, clone: r.local && p.sealed, target: r.target}
-	p.sealed = p.sealed || r.local
+	a := attempt{put: p, n: p.attempt, local: local, clone: local && p.sealed, target: to}
+	p.sealed = p.sealed || local
 	return a, true
 }
 
-// roomLocked reports whether p, the oldest parked put, may be launched.
+// roomLocked reports whether p, the oldest parked put, may be sent.
 func (q *putQueue) roomLocked(p *put, now time.Duration) bool {
-	oldest := q.mu.out.head
+	oldest := q.mu.inFlight.head
 	switch {
 	case q.mu.suspect:
 		return oldest == nil && now >= q.mu.nextTry
 	case oldest != nil:
-		return p.place < oldest.place+queueWindow
+		return p.position < oldest.position+queueWindow
 	}
 	return true
 }
 
-// settle takes the outcome of attempt n (0 = the present, local one) and
-// returns the answer if the outcome is final.
+// complete takes the outcome of attempt n of a put (0: the present, local one), and answers the put if the outcome is
+// final.
+func (q *putQueue) complete(p *put, n uint32, c replica.Completion) {
+	a, final := q.settle(p, n, c)
+	if !final {
+		q.gateway.wake() // the keeper retries after the pause
+		return
+	}
+	q.gateway.answer(a)
+	q.pump() // there is room in the window again
+}
+
 func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool) {
 	now := q.gateway.now()
 	q.mu.Lock()
@@ -138,7 +166,7 @@ func (q *putQueue) settle(p *put, n uint32, c replica.Completion) (answer, bool)
 	}
 	switch p.judge(n, p.parked, c, now-p.born >= q.gateway.o.Hold) {
 	case committed:
-		q.calmLocked()
+		q.mu.suspect, q.mu.pause, q.mu.nextTry = false, 0, 0
 		return q.finishLocked(p, api.PutResult{ID: api.MessageIDOf(q.id, c.First), Sequence: c.First, Duplicate: c.Outcome == replica.Repeated}), true
 	case refuse:
 		return q.finishLocked(p, api.PutResult{Err: refusal(c)}), true
@@ -154,29 +182,27 @@ func (q *putQueue) unsent(p *put, n uint32) {
 	now := q.gateway.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.done || p.parked || p.attempt != n {
-		q.resolveLocked(p, n)
-		return
-	}
-	q.parkLocked(p)
-	q.suspectLocked(now)
-}
-
-// resolveLocked notes that attempt n, given up before, was never written.
-func (q *putQueue) resolveLocked(p *put, n uint32) {
-	if !p.done {
+	switch {
+	case p.done:
+	case p.parked, p.attempt != n: // it was given up before, and was never written
 		p.resolve(n)
+	default:
+		q.parkLocked(p)
+		q.suspectLocked(now)
 	}
 }
 
-// lostAttempts gives up the forwarded attempts whose target is gone. Their puts may
-// have been written.
+// lostAttempts gives up the forwarded attempts whose target is gone. Their puts may have been written.
 func (q *putQueue) lostAttempts(gone func(to Leadership) bool) {
+	q.giveUpAttempts(func(p *put) bool { return gone(p.current) })
+}
+
+func (q *putQueue) giveUpAttempts(which func(*put) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for p := q.mu.out.tail; p != nil; {
+	for p := q.mu.inFlight.tail; p != nil; {
 		older := p.prev
-		if !p.local && gone(p.current) {
+		if !p.local && which(p) {
 			p.doubt(p.attempt)
 			q.parkLocked(p)
 		}
@@ -184,41 +210,27 @@ func (q *putQueue) lostAttempts(gone func(to Leadership) bool) {
 	}
 }
 
-// unanswered gives up forwarded attempts that are older than Options.Resend: their
-// answers may be lost. The leader recognises the repeats.
-func (q *putQueue) unanswered(now time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for p := q.mu.out.tail; p != nil; {
-		older := p.prev
-		if !p.local && now-p.sent >= q.gateway.o.Resend {
-			p.doubt(p.attempt)
-			q.parkLocked(p)
-		}
-		p = older
+// runDue gives up what is late, and sends what is due. It returns when it is to run again, if a put is parked.
+func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
+	g := q.gateway
+	// An answer may be lost. The leader recognises the repeat.
+	q.giveUpAttempts(func(p *put) bool { return now-p.sent >= g.o.Resend })
+	q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
+	if g.deleted(q) {
+		q.giveUp(errTopicDeleted{}, func(p *put) bool { return p.parked })
+		g.drop(q)
 	}
-}
-
-// expire removes the puts that are as old as the put limit.
-func (q *putQueue) expire(now time.Duration) []answer {
-	return q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= q.gateway.o.PutLimit })
-}
-
-// orphaned removes the puts without an attempt under way: their topic was deleted.
-func (q *putQueue) orphaned() []answer {
-	return q.giveUp(errTopicDeleted{}, func(p *put) bool { return p.parked })
-}
-
-// abandon removes all puts: the broker is stopping.
-func (q *putQueue) abandon() []answer {
-	return q.giveUp(api.ErrExiting, func(*put) bool { return true })
-}
-
-func (q *putQueue) giveUp(sure error, which func(*put) bool) []answer {
+	q.pump()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.mu.nextTry, q.mu.parked.n > 0
+}
+
+// giveUp answers the selected puts: with the error sure if none of their attempts can have been written.
+func (q *putQueue) giveUp(sure error, which func(*put) bool) {
 	var answers []answer
-	for _, list := range []*putList{&q.mu.parked, &q.mu.out} {
+	q.mu.Lock()
+	for _, list := range []*putList{&q.mu.parked, &q.mu.inFlight} {
 		for p := list.head; p != nil; {
 			next := p.next
 			if which(p) {
@@ -227,18 +239,20 @@ func (q *putQueue) giveUp(sure error, which func(*put) bool) []answer {
 			p = next
 		}
 	}
-	return answers
+	q.mu.Unlock()
+	for _, a := range answers {
+		q.gateway.answer(a)
+	}
 }
 
-// changed ends the pause: the cluster has changed.
-func (q *putQueue) changed() {
+// retryNow ends the pause: the cluster has changed.
+func (q *putQueue) retryNow() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.pause, q.mu.nextTry = 0, 0
 }
 
-// setHint keeps a leadership that a peer named. It counts while its epoch is higher than
-// that of this broker's metadata.
+// setHint records a leadership that a peer named.
 func (q *putQueue) setHint(h Leadership) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -246,12 +260,6 @@ func (q *putQueue) setHint(h Leadership) {
 		q.mu.hint = h
 		q.mu.pause, q.mu.nextTry = 0, 0
 	}
-}
-
-func (q *putQueue) hint() Leadership {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.hint
 }
 
 // find returns the put with a request id; nil if there is none.
@@ -264,23 +272,16 @@ func (q *putQueue) find(r ident.RequestID) *put {
 	return nil
 }
 
-// due is when the queue may launch again, and whether any put is parked.
-func (q *putQueue) due() (time.Duration, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.nextTry, q.mu.parked.n > 0
-}
-
 // retire marks an empty queue as removed.
 func (q *putQueue) retire() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mu.gone = q.mu.parked.n == 0 && q.mu.out.n == 0
+	q.mu.gone = q.mu.parked.n == 0 && q.mu.inFlight.n == 0
 	return q.mu.gone
 }
 
 func (q *putQueue) parkLocked(p *put) {
-	q.mu.out.remove(p)
+	q.mu.inFlight.remove(p)
 	p.parked = true
 	q.mu.parked.insertOld(p)
 }
@@ -289,7 +290,7 @@ func (q *putQueue) finishLocked(p *put, r api.PutResult) answer {
 	if p.parked {
 		q.mu.parked.remove(p)
 	} else {
-		q.mu.out.remove(p)
+		q.mu.inFlight.remove(p)
 	}
 	delete(q.mu.byN, p.draft.Request.N)
 	p.done = true
@@ -301,5 +302,3 @@ func (q *putQueue) suspectLocked(now time.Duration) {
 	q.mu.pause = min(max(2*q.mu.pause, firstPause), q.gateway.o.Retry)
 	q.mu.nextTry = now + q.mu.pause
 }
-
-func (q *putQueue) calmLocked() { q.mu.suspect, q.mu.pause, q.mu.nextTry = false, 0, 0 }

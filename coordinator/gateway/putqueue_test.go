@@ -105,9 +105,9 @@ func TestAttemptAtALeaderThatAPeerNamed(t *testing.T) {
 func TestPutQueueWithPutsStays(t *testing.T) {
 	q := &putQueue{}
 	p := &put{}
-	q.mu.out.insertNew(p)
+	q.mu.inFlight.insertNew(p)
 	require.False(t, q.retire())
-	q.mu.out.remove(p)
+	q.mu.inFlight.remove(p)
 	require.True(t, q.retire())
 	require.False(t, q.add(p))
 }
@@ -118,7 +118,7 @@ func TestPutQueueGivesUpLostAttempts(t *testing.T) {
 	q := &putQueue{gateway: &Gateway{start: time.Now()}}
 	p := &put{local: true, history: history{attempt: 2, doubts: []uint32{1}}}
 	p.draft.Request = ident.RequestID{Producer: 7, N: 5}
-	q.mu.out.insertNew(p)
+	q.mu.inFlight.insertNew(p)
 	q.mu.byN = map[uint64]*put{5: p}
 	q.lostAttempts(func(Leadership) bool { return true })
 	require.False(t, p.parked)
@@ -140,5 +140,5 @@ func TestOlderHintsAreIgnored(t *testing.T) {
 	q.setHint(Leadership{Node: "n2", Epoch: 5})
 	require.Zero(t, q.mu.nextTry, "it is tried at once")
 	q.setHint(Leadership{Node: "n3", Epoch: 4})
-	require.Equal(t, ident.Node("n2"), q.hint().Node)
+	require.Equal(t, ident.Node("n2"), q.mu.hint.Node)
 }

@@ -2,23 +2,24 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// handleRelay takes a frame about streams: those that a peer has open here, and
-// those that this broker has open there.
-func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Received) error {
-	var h wire.Relay
+// handleRelay handles a frame about streams, of the peer's subscriptions here or of this broker's subscriptions there.
+func (g *Gateway) handleRelay(from ident.Node, f rpc.Received) error {
+	var h wire.Header
 	if err := h.Decode(f.Header); err != nil {
 		return fmt.Errorf("relay header: %w", err)
 	}
 	switch h.Kind {
 	case wire.FrameDeliver:
-		g.o.Metrics.Relayed(h.Count)
+		g.o.Metrics.Add(metrics.MessagesRelayed, h.Count)
 		return g.subs.deliver(f.Payload, h.Count)
 	case wire.FrameOpen:
 		held, err := wire.DecodeVerbs(f.Payload, h.Count)
@@ -50,7 +51,7 @@ func (g *Gateway) handleRelay(from ident.Node, _ ident.Incarnation, f rpc.Receiv
 // pieceBytes is the size of the pieces into which deliver copies small messages.
 const pieceBytes = 4 << 10
 
-// pieces copies messages out of a frame, a few into each piece of memory.
+// pieces copies messages out of a frame, several into one piece of memory.
 type pieces struct{ rest []byte }
 
 func (p *pieces) copy(b []byte) []byte {
@@ -65,9 +66,8 @@ func (p *pieces) copy(b []byte) []byte {
 	return p.rest[from:len(p.rest):len(p.rest)]
 }
 
-// deliver puts the deliveries of a frame into the buffers of their streams. It copies their messages, unless there is one
-// only: one that waits for its client would otherwise keep all messages of its frame, up to 1 MiB, also those of other
-// clients.
+// deliver adds the deliveries of a frame to the buffers of their streams. It copies their messages, unless there is
+// only one: a message that waits for its client would otherwise keep its whole frame in memory, up to 1 MiB.
 func (s *subscriptions) deliver(payload []byte, count int) error {
 	records, rest, err := wire.Table(payload, count, wire.DeliverySize)
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *subscriptions) deliver(payload []byte, count int) error {
 	return nil
 }
 
-// arrive adds deliveries to a stream's buffer. Those of a stream that was given up are
-// dropped. Those that find no memory go back to the leader.
+// arrive adds deliveries to a stream's buffer. Deliveries of an abandoned stream are dropped. Those for which memory is
+// short return to the leader.
 func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	if len(run) == 0 {
 		return
@@ -120,7 +120,7 @@ func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	switch {
 	case fit < len(run):
 		h.narrowLocked(short)
-		h.sendBackLocked(run[fit:])
+		h.sendUnseenLocked(wire.VerbRequeue, run[fit:])
 	case h.sub.mu.waiting > waitingBytes:
 		h.setCreditLocked(h.sub.creditLocked(h))
 	}
@@ -128,7 +128,7 @@ func (s *subscriptions) arrive(stream uint64, run []api.Delivery) {
 	h.sub.wake()
 }
 
-// handle takes a leader's verb about one of this broker's streams.
+// handle handles a leader's verb about one of this broker's streams.
 func (s *subscriptions) handle(v wire.Verb) {
 	h := s.find(v.Stream)
 	if h == nil {
@@ -150,15 +150,17 @@ func (s *subscriptions) handle(v wire.Verb) {
 	switch {
 	case v.Kind&wire.VerbRefused != 0:
 		v.Kind &^= wire.VerbRefused
-		if h.held[v.Sequence].is(v) { // a finish or requeue left the table when it was sent: a message that is held now came later
+		if h.held[v.Sequence].is(v) { // after a finish or requeue, it would be a later delivery
 			delete(h.held, v.Sequence)
 		}
-		if v.Argument != wire.Unseen { // else the client did not ask for it
+		if v.Argument != wire.Unseen && !h.wasResentLocked(v) { // else the client did not ask for it
 			h.refuse(v, api.ErrNotInFlight)
 		}
 		sub.wake()
 	case v.Kind == wire.VerbRevoked:
-		h.revokedLocked(v.Sequence)
+		delete(h.held, v.Sequence)
+		sub.freeWaitingLocked(h.remote.buffer.drop(v.Sequence))
+		sub.wake()
 	case v.Kind == wire.VerbDeleted:
 		sub.endLocked()
 	case v.Kind == wire.VerbMissing:
@@ -168,24 +170,89 @@ func (s *subscriptions) handle(v wire.Verb) {
 	}
 }
 
-// revokedLocked drops a delivery that the leader revoked: it timed out, or the channel was
-// emptied.
-func (h *partitionSubscription) revokedLocked(seq ident.Sequence) {
-	delete(h.held, seq)
-	h.sub.freeWaitingLocked(h.remote.buffer.drop(seq))
-	h.sub.wake()
-}
-
-// goneLocked notes that the leader has no such stream. A verb that the leader could not
-// carry out comes back in the argument, and is sent again after the next opening.
+// goneLocked handles a leader without the stream. A verb that the leader could not carry out comes back in the
+// argument, and is sent again after the next opening.
 func (h *partitionSubscription) goneLocked(v wire.Verb) {
 	if kind := wire.VerbKind(v.Argument & 0xff); kind != 0 {
 		back := v
 		back.Kind, back.Argument = kind, v.Argument>>8
+		delete(h.requeued, v.Sequence)
 		h.addToBacklogLocked(back)
 	}
 	if h.remote != nil && h.remote.stream == v.Stream {
 		h.missing = 0
 		h.failedLocked(h.sub.g.now())
 	}
+}
+
+// arrivals queues the deliveries of a stream that the client has not pulled. It reuses its array.
+type arrivals struct {
+	items []api.Delivery
+	head  int
+	bytes int // memory of the waiting messages
+}
+
+func (a *arrivals) len() int { return len(a.items) - a.head }
+
+// waiting is valid until the next change.
+func (a *arrivals) waiting() []api.Delivery { return a.items[a.head:] }
+
+func (a *arrivals) push(run []api.Delivery) {
+	if a.head > 0 && len(a.items)+len(run) > cap(a.items) {
+		n := copy(a.items, a.waiting())
+		clear(a.items[n:])
+		a.items, a.head = a.items[:n], 0
+	}
+	a.items = append(a.items, run...)
+	a.bytes += size(run)
+}
+
+// deliveryBytes is the memory of a delivery without its message.
+const deliveryBytes = 192
+
+// weight is the memory of a delivery in bytes.
+func weight(d *api.Delivery) int { return deliveryBytes + d.Message.Size() }
+
+func size(run []api.Delivery) (bytes int) {
+	for i := range run {
+		bytes += weight(&run[i])
+	}
+	return bytes
+}
+
+// take moves the first n to dst.
+func (a *arrivals) take(n int, dst []api.Delivery) []api.Delivery {
+	first := a.waiting()[:n]
+	dst = append(dst, first...)
+	if n == len(a.waiting()) {
+		a.bytes = 0
+	} else {
+		a.bytes -= size(first)
+	}
+	clear(first)
+	if a.head += n; a.len() == 0 {
+		a.items, a.head = a.items[:0], 0
+	}
+	return dst
+}
+
+// cut removes and returns the last n.
+func (a *arrivals) cut(n int) []api.Delivery {
+	at := len(a.items) - n
+	last := slices.Clone(a.items[at:])
+	a.bytes -= size(last)
+	clear(a.items[at:])
+	a.items = a.items[:at]
+	return last
+}
+
+// drop removes one message, if it is there, and returns its memory.
+func (a *arrivals) drop(seq ident.Sequence) (bytes int) {
+	at := slices.IndexFunc(a.waiting(), func(d api.Delivery) bool { return d.Message.Seq == seq })
+	if at >= 0 {
+		bytes = weight(&a.waiting()[at])
+		a.bytes -= bytes
+		a.items = slices.Delete(a.items, a.head+at, a.head+at+1)
+	}
+	return bytes
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -14,8 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// relayServer is the leader's side: the streams that other brokers have open
-// for their clients, one session per broker.
+// relayServer has the streams that other brokers have open here for their clients, one session per broker.
 type relayServer struct {
 	g  *Gateway
 	wg sync.WaitGroup
@@ -33,16 +33,16 @@ type stream struct {
 	channel                  *nsqd.Channel
 	subscriber               *nsqd.Subscriber
 	client                   api.ClientStats
-	refused                  []ident.Sequence // could not be reclaimed; the session's goroutine revokes them
+	refused                  []ident.Sequence // not reclaimed; the session's goroutine revokes them
 	due                      bool             // guarded by relaySession.due
 	sent, finished, requeued atomic.Uint64    // for statistics
 	unanswered               atomic.Int64     // bytes sent since the edge's last verb about the stream
-	paused                   atomic.Bool      // a timer will have it served
+	paused                   atomic.Bool      // a timer will schedule it
 
 	// Guarded by relaySession.mu.
 	credit       int
-	disconnected bool          // the connection broke: nothing is sent until the edge opens it again
-	since        time.Duration // when the connection broke, or when its credit last came
+	disconnected bool          // nothing is sent until the edge opens it again
+	since        time.Duration // when the connection broke, or the credit last arrived
 }
 
 func newRelayServer(g *Gateway) *relayServer {
@@ -71,7 +71,7 @@ func (r *relayServer) session(node ident.Node) *relaySession {
 	return rs
 }
 
-// known returns the session of a broker if there is one.
+// known returns the session of a broker; nil: there is none.
 func (r *relayServer) known(node ident.Node) *relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *relayServer) all() []*relaySession {
 	return slices.Collect(maps.Values(r.mu.sessions))
 }
 
-// open attaches a stream and reclaims the messages that its client holds. It answers
-// "gone", "missing" or "deleted" if there is no channel to attach to.
+// open attaches a stream and reclaims the messages that its client holds. It answers "gone", "missing" or "deleted" if
+// it cannot.
 func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 	rs := r.session(from)
 	if rs == nil {
@@ -101,7 +101,8 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 		rs.decline(o, wire.VerbMissing)
 		return
 	}
-	s := &stream{id: o.Stream, partition: id, channel: channel, client: o.Client.Edge(), credit: min(o.Credit, maxCredit), since: r.g.now()}
+	s := &stream{id: o.Stream, partition: id, channel: channel, credit: min(o.Credit, maxCredit), since: r.g.now()}
+	_ = json.Unmarshal(o.Client, &s.client) // it is for statistics only
 	if !o.Partial {
 		s.client.Edge = from
 	}
@@ -120,7 +121,7 @@ func (r *relayServer) open(from ident.Node, o *wire.Opening, held []wire.Verb) {
 	}
 	s.refused = rs.succeed(o.Replaces, s, held)
 	rs.add(s)
-	r.g.wake() // the keeper may be asleep
+	r.g.wake()
 }
 
 // gone is the verb for the reason why a stream cannot be served.
@@ -131,7 +132,7 @@ func gone(err error) wire.VerbKind {
 	return wire.VerbGone
 }
 
-// handle takes an edge's verb about one of its streams.
+// handle handles an edge's verb about one of its streams.
 func (r *relayServer) handle(from ident.Node, v wire.Verb) {
 	rs := r.known(from)
 	if rs == nil {
@@ -152,19 +153,18 @@ func (r *relayServer) handle(from ident.Node, v wire.Verb) {
 	}
 }
 
-// count updates the client's statistics.
 func (s *stream) count(v wire.Verb) {
 	switch {
 	case v.Kind == wire.VerbFinish:
 		s.finished.Add(1)
 	case v.Kind == wire.VerbRequeue && v.Argument == wire.Unseen:
-		s.sent.Add(^uint64(0)) // the client was not sent it
+		s.sent.Add(^uint64(0)) // the client never saw it
 	case v.Kind == wire.VerbRequeue && v.Argument >= 0:
 		s.requeued.Add(1)
 	}
 }
 
-// carryOut applies a finish, requeue or touch. A refusal goes back.
+// carryOut applies a finish, requeue or touch, and answers a refusal.
 func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
 	s := rs.find(v.Stream)
 	if s == nil {
@@ -185,27 +185,25 @@ func (r *relayServer) carryOut(rs *relaySession, v wire.Verb) {
 	}
 }
 
-// returnVerb returns a verb to an edge whose stream is not here: the edge sends it
-// again after the next opening.
+// returnVerb answers a verb about a stream that is not here: the edge sends the verb again after the next opening.
 func returnVerb(v wire.Verb) wire.Verb {
-	back := v
-	back.Kind, back.Argument = wire.VerbGone, 0
-	if v.Kind <= wire.VerbTouch {
-		back.Argument = int64(v.Kind) | v.Argument<<8
+	argument := int64(v.Kind) | v.Argument<<8
+	if v.Kind > wire.VerbTouch {
+		argument = 0
 	}
-	return back
+	v.Kind, v.Argument = wire.VerbGone, argument
+	return v
 }
 
-// peerDown keeps the peer's streams for the reclaim time and sends nothing on them.
+// peerDown disconnects the peer's streams. They stay for the reclaim time.
 func (r *relayServer) peerDown(node ident.Node) {
 	if rs := r.known(node); rs != nil {
 		rs.disconnect()
 	}
 }
 
-// runDue releases the messages that disconnected edges have not reclaimed in time, and ends
-// streams without a sign of their edges: a verb that an edge sends while it counts this
-// broker as down is lost, the close of a stream too. It reports whether there are any
+// runDue releases the messages that disconnected edges have not reclaimed in time, and ends streams whose edges are
+// silent: the close of a stream is lost if the edge counts this broker as down. It reports whether there are any
 // streams.
 func (r *relayServer) runDue(now time.Duration) (any bool) {
 	for _, rs := range r.all() {

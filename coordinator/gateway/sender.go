@@ -9,21 +9,21 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/rpc"
 )
 
-// windowPause is how long a relay frame waits for room in the peer's window.
+// windowPause is how long a relay frame waits for room in the peer's window before the next try.
 const windowPause = 2 * time.Millisecond
 
-// sender collects the puts, answers and verbs for each peer and sends them in few frames:
-// while one round is encoded, the next is collected. New starts its goroutine, which ends
-// with Close.
+// sender collects the puts, answers and verbs for each peer and sends them in few frames: while one round is encoded,
+// the next is collected. New starts its goroutine, which ends with Close.
 type sender struct {
 	g      *Gateway
 	wakeUp chan struct{}          // capacity 1
 	room   []byte                 // zeros: a batch header's room; never written
-	sent   map[ident.Node]*outbox // of the round before, emptied; run's
+	sent   map[ident.Node]*outbox // of the previous round, emptied; only for run
 
 	mu struct {
 		sync.Mutex
@@ -31,7 +31,7 @@ type sender struct {
 	}
 }
 
-// outbox holds the items that wait for one peer. The three kinds need no order among them.
+// outbox has the items that wait for one peer. The three kinds need no order among them.
 type outbox struct {
 	puts    []attempt
 	replies []wire.Reply
@@ -39,7 +39,7 @@ type outbox struct {
 	relay   []relayItem
 }
 
-// empty keeps the arrays for reuse in the round after the next.
+// empty leaves the arrays for the round after the next.
 func (o *outbox) empty() {
 	clear(o.puts)
 	clear(o.replies)
@@ -47,7 +47,7 @@ func (o *outbox) empty() {
 	*o = outbox{puts: o.puts[:0], replies: o.replies[:0], relay: o.relay[:0]}
 }
 
-// relayItem is a verb, or an opening with the messages that the subscription holds.
+// relayItem is a verb, or an opening with the messages that the client holds.
 type relayItem struct {
 	wire.Verb
 	opening *wire.Opening
@@ -68,7 +68,7 @@ func (s *sender) forward(a attempt) {
 			s.unsent([]attempt{a})
 			return
 		}
-		s.g.o.Metrics.Forwarded(1)
+		s.g.o.Metrics.Add(metrics.PutsForwarded, 1)
 		return
 	}
 	s.post(a.target.Node, func(o *outbox) { o.puts = append(o.puts, a) })
@@ -79,7 +79,7 @@ func (s *sender) reply(to ident.Node, r wire.Reply, h *wire.Hint, uncontended bo
 	if uncontended && h == nil && !s.hasReplies(to) {
 		err := s.now(to, replyFrame([]wire.Reply{r}, nil))
 		if !errors.Is(err, rpc.ErrWindow) {
-			return // without a connection it is dropped: the edge sends the put again
+			return // without a connection the answer is dropped: the edge sends the put again
 		}
 	}
 	s.post(to, func(o *outbox) {
@@ -94,13 +94,8 @@ func (s *sender) relay(to ident.Node, items ...relayItem) {
 	s.post(to, func(o *outbox) { o.relay = append(o.relay, items...) })
 }
 
-// sendVerb is relay of one verb.
 func (s *sender) sendVerb(to ident.Node, v wire.Verb) {
-	s.mu.Lock()
-	o := s.outboxLocked(to)
-	o.relay = append(o.relay, relayItem{Verb: v})
-	s.mu.Unlock()
-	s.notify()
+	s.post(to, func(o *outbox) { o.relay = append(o.relay, relayItem{Verb: v}) })
 }
 
 // post adds to the peer's outbox under the lock; add must not block.
@@ -108,7 +103,10 @@ func (s *sender) post(to ident.Node, add func(*outbox)) {
 	s.mu.Lock()
 	add(s.outboxLocked(to))
 	s.mu.Unlock()
-	s.notify()
+	select {
+	case s.wakeUp <- struct{}{}:
+	default:
+	}
 }
 
 func (s *sender) outboxLocked(to ident.Node) *outbox {
@@ -120,7 +118,7 @@ func (s *sender) outboxLocked(to ident.Node) *outbox {
 	return o
 }
 
-// hasReplies reports whether answers wait for a peer: a further answer must go after them.
+// hasReplies reports whether answers wait for a peer: they go before a further one.
 func (s *sender) hasReplies(to ident.Node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,13 +133,6 @@ func (s *sender) now(to ident.Node, f rpc.Frame) error {
 		s.g.transport.Flush(to)
 	}
 	return err
-}
-
-func (s *sender) notify() {
-	select {
-	case s.wakeUp <- struct{}{}:
-	default:
-	}
 }
 
 func (s *sender) run() {
@@ -163,7 +154,7 @@ func (s *sender) run() {
 	}
 }
 
-// flush sends all collected items and reports whether some had to stay.
+// flush sends all collected items and reports whether some had to wait for the window.
 func (s *sender) flush() (stayed bool) {
 	s.mu.Lock()
 	full := s.mu.peers
@@ -183,7 +174,7 @@ func (s *sender) flush() (stayed bool) {
 	return stayed
 }
 
-// putBack returns items that found no room in the window to the front of the outbox.
+// putBack returns items to the front of the outbox.
 func (s *sender) putBack(to ident.Node, replies []wire.Reply, relay []relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,12 +190,12 @@ func (s *sender) sendPuts(to ident.Node, puts []attempt) {
 			s.unsent(puts)
 			return
 		}
-		s.g.o.Metrics.Forwarded(n)
+		s.g.o.Metrics.Add(metrics.PutsForwarded, n)
 		puts = puts[n:]
 	}
 }
 
-// unsent parks puts again; the keeper retries them.
+// unsent parks puts; the keeper retries them.
 func (s *sender) unsent(puts []attempt) {
 	for _, a := range puts {
 		a.put.queue.unsent(a.put, a.n)
@@ -223,7 +214,7 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 	pieces := make([][]byte, 1, 1+2*n)
 	for _, a := range puts[:n] {
 		d := &a.put.draft
-		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed at the same time
+		payload := d.Bytes[queue.HeaderSize:] // the room in front may be sealed concurrently
 		records = wire.AppendPut(records, wire.Put{
 			Request: d.Request, Partition: a.put.queue.id, Epoch: a.target.Epoch, Attempt: a.n,
 			Count: d.Count, CRC: d.PayloadCRC, Length: uint32(len(payload)), Identified: d.Identified,
@@ -231,11 +222,11 @@ func (s *sender) putFrame(puts []attempt) (int, rpc.Frame) {
 		pieces = append(pieces, s.room, payload)
 	}
 	pieces[0] = records
-	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Forward{Kind: wire.FramePuts, Count: n}, Payload: pieces}
+	return n, rpc.Frame{Class: rpc.ClassForward, Header: wire.Header{Kind: wire.FramePuts, Count: n}, Payload: pieces}
 }
 
-// sendReplies returns the answers that have to wait for the window. Without a connection
-// they are dropped: the edge sends its puts again.
+// sendReplies returns the answers that have to wait for the window. Without a connection they are dropped: the edge
+// sends its puts again.
 func (s *sender) sendReplies(to ident.Node, replies []wire.Reply, hints []wire.Hint) (left []wire.Reply) {
 	for len(replies) > 0 {
 		n := min(len(replies), wire.MaxItems)
@@ -254,12 +245,12 @@ func replyFrame(replies []wire.Reply, hints []wire.Hint) rpc.Frame {
 	for _, r := range replies {
 		records = wire.AppendReply(records, r)
 	}
-	header := wire.Forward{Kind: wire.FrameReplies, Count: len(replies), Hints: hints}
+	header := wire.Header{Kind: wire.FrameReplies, Count: len(replies), Hints: hints}
 	return rpc.Frame{Class: rpc.ClassForward, Header: header, Payload: [][]byte{records}}
 }
 
-// sendRelay keeps the order. It returns the items that have to wait for the window.
-// Without a connection they are returned to the subscriptions.
+// sendRelay sends items in order, and returns those that have to wait for the window. Without a connection the
+// subscriptions take them back.
 func (s *sender) sendRelay(to ident.Node, items []relayItem) (left []relayItem) {
 	for len(items) > 0 {
 		n, frame := relayFrame(items)
@@ -283,7 +274,7 @@ func relayFrame(items []relayItem) (int, rpc.Frame) {
 		for _, v := range first.held {
 			records = wire.AppendVerb(records, v)
 		}
-		header := wire.Relay{Kind: wire.FrameOpen, Count: len(first.held), Open: first.opening}
+		header := wire.Header{Kind: wire.FrameOpen, Count: len(first.held), Open: first.opening}
 		return 1, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
 	}
 	n := 0
@@ -292,6 +283,6 @@ func relayFrame(items []relayItem) (int, rpc.Frame) {
 		records = wire.AppendVerb(records, items[n].Verb)
 		n++
 	}
-	header := wire.Relay{Kind: wire.FrameVerbs, Count: n}
+	header := wire.Header{Kind: wire.FrameVerbs, Count: n}
 	return n, rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{records}}
 }

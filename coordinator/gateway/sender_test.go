@@ -110,7 +110,7 @@ func TestForwardedPutIsChecked(t *testing.T) {
 				Count: 1, CRC: d.PayloadCRC, Length: uint32(len(d.Bytes) - queue.HeaderSize),
 			}
 			change(&r)
-			h, err := rpc.Marshal(wire.Forward{Kind: wire.FramePuts, Count: 1})
+			h, err := rpc.Marshal(wire.Header{Kind: wire.FramePuts, Count: 1})
 			require.NoError(t, err)
 			before := w.brokers["n1"].proposed()
 			w.brokers["n1"].gw.HandleFrame("n2", 101, rpc.Received{Class: rpc.ClassForward, Header: h, Payload: append(wire.AppendPut(nil, r), d.Bytes...)})
@@ -128,7 +128,7 @@ func TestForwardedPutIsChecked(t *testing.T) {
 
 // TestHangUpEndsTheWait: a client that hangs up does not wait for room any more.
 func TestHangUpEndsTheWait(t *testing.T) {
-	b := newPutBudget(10)
+	b := &putBudget{limit: 10}
 	require.True(t, b.take(10))
 	hungUp := make(chan struct{})
 	close(hungUp)

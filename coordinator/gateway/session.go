@@ -14,18 +14,15 @@ import (
 )
 
 const (
-	// pullBatch bounds the deliveries of one stream in one round, so that every stream is
-	// served.
+	// pullBatch bounds the deliveries of one stream in one round, so that every stream is served.
 	pullBatch = 128
-	// answerPause is how long a stream waits for a verb of its edge after waitingBytes
-	// were sent without one. Credit counts messages: the edge lowers it when large ones
-	// wait there, and until that arrives hundreds of megabytes may be on their way.
+	// answerPause is how long a stream waits for a verb of its edge after waitingBytes were sent without one. Credit
+	// counts messages: until the edge lowers it because of large ones, hundreds of megabytes may be in flight.
 	answerPause = 10 * time.Millisecond
 )
 
-// relaySession holds all streams that one other broker has opened at this one. The first
-// opening starts its goroutine, which ends when the gateway closes. This goroutine alone
-// pulls and sends the deliveries of all these streams.
+// relaySession has all streams that one other broker has opened at this one. The first opening starts its goroutine,
+// which ends when the gateway closes. It alone pulls and sends the deliveries of these streams.
 type relaySession struct {
 	g      *Gateway
 	node   ident.Node
@@ -40,7 +37,7 @@ type relaySession struct {
 		sync.Mutex // taken after all others
 		streams    []*stream
 	}
-	// Used by the goroutine alone, and reused from round to round.
+	// Only for the goroutine, and reused from round to round.
 	serving []*stream
 	pulled  []api.Delivery
 	revoked []ident.Sequence
@@ -56,7 +53,6 @@ func newRelaySession(g *Gateway, node ident.Node) *relaySession {
 	return rs
 }
 
-// run serves the session until it is stopped.
 func (rs *relaySession) run() {
 	for {
 		select {
@@ -68,8 +64,7 @@ func (rs *relaySession) run() {
 	}
 }
 
-// schedule makes the next round serve the stream, which may have a message, or room for one.
-// The caller may hold the lock of the stream's channel.
+// schedule makes the next round serve the stream. The caller may have the lock of the stream's channel.
 func (rs *relaySession) schedule(s *stream) {
 	rs.due.Lock()
 	defer rs.due.Unlock()
@@ -87,14 +82,14 @@ func (rs *relaySession) schedule(s *stream) {
 // round serves each stream that is due.
 func (rs *relaySession) round() {
 	rs.due.Lock()
-	turn := rs.due.streams
+	due := rs.due.streams
 	rs.due.streams = rs.serving[:0]
-	for _, s := range turn {
+	for _, s := range due {
 		s.due = false
 	}
 	rs.due.Unlock()
 	broken := false
-	for _, s := range turn {
+	for _, s := range due {
 		if broken = broken || !rs.serve(s); broken {
 			rs.schedule(s)
 		}
@@ -102,11 +97,11 @@ func (rs *relaySession) round() {
 	if !broken {
 		rs.flush()
 	}
-	clear(turn)
-	rs.serving = turn
+	clear(due)
+	rs.serving = due
 }
 
-// serve gathers the deliveries of one stream; false when the connection is broken.
+// serve gathers the deliveries of one stream; false: the connection is broken.
 func (rs *relaySession) serve(s *stream) bool {
 	credit, known := rs.credit(s)
 	if !known {
@@ -124,13 +119,12 @@ func (rs *relaySession) serve(s *stream) bool {
 	rs.pulled = s.channel.Pull(s.subscriber, room, rs.pulled[:0])
 	s.sent.Add(uint64(len(rs.pulled)))
 	if len(rs.pulled) == pullBatch {
-		rs.schedule(s) // the stream may have more messages, and room: it is served again after the other streams
+		rs.schedule(s) // again, after the other streams
 	}
-	return rs.sendRevoked(s) && rs.gather(s) // after Pull: a delivery may have timed out before, and be revoked
+	return rs.sendRevoked(s) && rs.gather(s) // after Pull: an earlier delivery may have timed out
 }
 
-// waits reports whether the stream waits for a verb of its edge before it sends more. It is
-// served again when a verb arrives, or after the pause.
+// waits reports whether the stream waits for a verb of its edge, or for the end of the pause, before it sends more.
 func (rs *relaySession) waits(s *stream) bool {
 	if s.unanswered.Load() < waitingBytes {
 		return false
@@ -145,8 +139,7 @@ func (rs *relaySession) waits(s *stream) bool {
 	return true
 }
 
-// credit is the number of deliveries that the stream may have in flight: none while it is
-// disconnected.
+// credit is the number of deliveries that the stream may have in flight: 0 while it is disconnected.
 func (rs *relaySession) credit(s *stream) (credit int, known bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -156,8 +149,8 @@ func (rs *relaySession) credit(s *stream) (credit int, known bool) {
 	return s.credit, rs.mu.streams[s.id] == s
 }
 
-// sendRevoked names the deliveries that timed out or could not be reclaimed. It is sent in
-// order with the deliveries, or a second delivery could overtake the end of the first.
+// sendRevoked names the deliveries that timed out or could not be reclaimed. It is sent in order with the deliveries: a
+// second delivery must not overtake the end of the first.
 func (rs *relaySession) sendRevoked(s *stream) bool {
 	rs.revoked = s.channel.Revoked(s.subscriber, append(rs.revoked[:0], s.refused...))
 	s.refused = nil
@@ -171,11 +164,10 @@ func (rs *relaySession) sendRevoked(s *stream) bool {
 	for _, seq := range rs.revoked {
 		table = wire.AppendVerb(table, wire.Verb{Kind: wire.VerbRevoked, Stream: s.id, Sequence: seq})
 	}
-	header := wire.Relay{Kind: wire.FrameVerbs, Count: len(rs.revoked)}
+	header := wire.Header{Kind: wire.FrameVerbs, Count: len(rs.revoked)}
 	return rs.send(rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: [][]byte{table}})
 }
 
-// gather adds the pulled deliveries to the frame, and sends the frame when it is full.
 func (rs *relaySession) gather(s *stream) bool {
 	bytes := 0
 	defer func() { s.unanswered.Add(int64(bytes)) }()
@@ -197,13 +189,12 @@ func (rs *relaySession) gather(s *stream) bool {
 	return true
 }
 
-// flush sends the gathered frame. The transport keeps the pieces, so the next frame has
-// new ones.
+// flush sends the gathered frame. The transport owns the pieces then, so the next frame has new ones.
 func (rs *relaySession) flush() bool {
 	if rs.count == 0 {
 		return true
 	}
-	header := wire.Relay{Kind: wire.FrameDeliver, Count: rs.count}
+	header := wire.Header{Kind: wire.FrameDeliver, Count: rs.count}
 	payload := slices.Insert(rs.pieces, 0, rs.records)
 	n := len(payload)
 	rs.records, rs.pieces = make([]byte, 0, len(rs.records)), make([][]byte, 0, n+1)
@@ -211,8 +202,8 @@ func (rs *relaySession) flush() bool {
 	return rs.send(rpc.Frame{Class: rpc.ClassRelay, Header: header, Payload: payload})
 }
 
-// send waits for room in the peer's window; false when the connection is broken. The pulled
-// messages stay in flight until the edge opens its streams again or the reclaim time ends.
+// send waits for room in the peer's window; false: the connection is broken. The pulled messages stay in flight until
+// the edge opens its streams again or the reclaim time ends.
 func (rs *relaySession) send(f rpc.Frame) bool {
 	for {
 		err := rs.g.transport.Send(rs.node, f)
@@ -233,7 +224,6 @@ func (rs *relaySession) send(f rpc.Frame) bool {
 	}
 }
 
-// sendVerb sends one verb by the sender.
 func (rs *relaySession) sendVerb(v wire.Verb) { rs.g.out.sendVerb(rs.node, v) }
 
 func (rs *relaySession) add(s *stream) {
@@ -249,8 +239,7 @@ func (rs *relaySession) find(id uint64) *stream {
 	return rs.mu.streams[id]
 }
 
-// setCredit sets a stream's credit; false if it is unknown or disconnected: the edge must
-// open it again.
+// setCredit sets a stream's credit; false: it is unknown or disconnected, and the edge must open it again.
 func (rs *relaySession) setCredit(id uint64, credit int) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -264,35 +253,32 @@ func (rs *relaySession) setCredit(id uint64, credit int) bool {
 	return true
 }
 
-// decline answers an opening with the reason why there is no stream. The messages of the
-// stream that it replaces are released.
+// decline answers an opening with the reason for its refusal. The messages of the stream that it replaces are released.
 func (rs *relaySession) decline(o *wire.Opening, why wire.VerbKind) {
 	rs.drop(o.Replaces, wire.LeaveWithdrawn)
 	rs.sendVerb(wire.Verb{Kind: why, Stream: o.Stream})
 }
 
-// succeed replaces an earlier stream of the same subscription by a new one, with the
-// messages that its client holds. It returns those of them that cannot be reclaimed.
+// succeed replaces an earlier stream of the same subscription by a new one, with the messages that its client holds. It
+// returns the messages that cannot be reclaimed.
 func (rs *relaySession) succeed(replaces uint64, s *stream, held []wire.Verb) []ident.Sequence {
 	old := rs.remove(replaces)
 	if old != nil && old.channel == s.channel {
-		return s.channel.TransferDeliveries(old.subscriber, s.subscriber, heldOf(held))
+		return s.channel.TransferDeliveries(old.subscriber, s.subscriber, receiptsOf(held))
 	}
 	if old != nil {
 		detach(old.channel, old.subscriber, wire.LeaveWithdrawn)
 	}
-	return s.channel.Reclaim(s.subscriber, heldOf(held))
+	return s.channel.Reclaim(s.subscriber, receiptsOf(held))
 }
 
-// drop detaches a stream, if it exists.
 func (rs *relaySession) drop(id uint64, how wire.Leaving) {
 	if s := rs.remove(id); s != nil {
 		detach(s.channel, s.subscriber, how)
 	}
 }
 
-// remove removes a stream from the session; the stream stays attached. nil: there is no
-// such stream.
+// remove removes a stream from the session, but does not detach it. nil: there is no such stream.
 func (rs *relaySession) remove(id uint64) *stream {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -310,8 +296,7 @@ func (rs *relaySession) dropAll() {
 	}
 }
 
-// disconnect marks all streams: nothing is sent on them any more. The messages of their
-// clients stay in flight for the reclaim time.
+// disconnect stops all streams. The messages of their clients stay in flight for the reclaim time.
 func (rs *relaySession) disconnect() {
 	now := rs.g.now()
 	rs.mu.Lock()
@@ -323,8 +308,8 @@ func (rs *relaySession) disconnect() {
 	}
 }
 
-// expire disconnects the streams whose edge was silent for too long, and drops those that
-// were disconnected for too long. It reports whether any stream is left.
+// expire disconnects the streams of an edge that was silent for too long, and drops streams that were disconnected for
+// too long. It reports whether any stream is left.
 func (rs *relaySession) expire(now time.Duration) bool {
 	rs.mu.Lock()
 	var late []uint64
@@ -332,7 +317,7 @@ func (rs *relaySession) expire(now time.Duration) bool {
 		switch silent := now - s.since; {
 		case s.disconnected && silent >= rs.g.o.Reclaim:
 			late = append(late, s.id)
-		case !s.disconnected && silent >= forgottenAfter: // or this process was stopped: then the edge opens the stream again
+		case !s.disconnected && silent >= forgottenAfter: // if this process was stopped, the edge opens the stream again
 			s.disconnected, s.since = true, now
 		}
 	}

@@ -12,34 +12,29 @@ import (
 )
 
 const (
-	// maxCredit bounds one stream's deliveries under way, however large RDY is.
+	// maxCredit bounds one stream's deliveries in flight, however large RDY is.
 	maxCredit = 1 << 16
-	// refusals is how many late refusals wait for the connection. More are dropped: a
-	// redelivery shows the client the same.
+	// refusals bounds the late refusals that wait for the connection. More are dropped: a redelivery tells the client
+	// the same.
 	refusals = 64
-	// sweepGrace is how long after its timeout a delivery is forgotten here, if
-	// the leader did not revoke it.
+	// sweepGrace is how long after its timeout a delivery is forgotten here, if the leader did not revoke it.
 	sweepGrace = time.Second
-	// touchPause is the least time between two touches of a message that are sent to its leader. A message timeout is
-	// seconds.
+	// touchPause is the least time between two touches of a message that are sent to its leader.
 	touchPause = 10 * time.Millisecond
-	// missingGrace is how long a leader may be without the channel before
-	// the subscription ends.
+	// missingGrace is how long a leader may be without the channel before the subscription ends.
 	missingGrace = 2 * time.Second
-	// firstAttach and maxAttach bound the pause between attachments that fail
-	// while nothing in the cluster changes.
+	// firstAttach and maxAttach bound the pause between attachments that fail while nothing in the cluster changes.
 	firstAttach = 10 * time.Millisecond
 	maxAttach   = 500 * time.Millisecond
-	// pullBytes ends a Pull: its messages stay in memory until the client has read them,
-	// and RDY counts messages, however large.
+	// pullBytes ends a Pull: its messages stay in memory until the client has read them, and RDY counts messages,
+	// however large.
 	pullBytes = limits.Free
-	// dryPause is how long messages of this broker are not pulled after they have found no memory.
+	// dryPause is how long messages of this broker are not pulled after memory was short.
 	dryPause = 100 * time.Millisecond
 )
 
-// subscription is one client's view of a channel over all partitions. It
-// outlives leaders: each partition's part attaches again where the partition is served.
-// It has no goroutine; the keeper reconciles it.
+// subscription is one client's view of a channel over all partitions (api.Subscription). It outlives leaders: each
+// partition's part attaches again where the partition is served. It has no goroutine; the keeper reconciles it.
 type subscription struct {
 	g       *Gateway
 	request api.SubscribeRequest
@@ -49,22 +44,20 @@ type subscription struct {
 	refused chan api.Refusal
 	ended   chan struct{}
 
-	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may
-	// read a disk, is called without it.
+	// mu is taken before nsqd's and the sender's locks; Channel.Pull, which may read a disk, is called without it.
 	mu struct {
 		sync.Mutex
 		over       bool
 		ready      int
-		first      int // where the next Pull begins
+		first      int // position where the next Pull begins
 		partitions map[uint16]*partitionSubscription
 		order      []*partitionSubscription
 		demand     demand
-		busy       bool // the client holds as many as it may, and finished nothing for a while
-		// memory is what the client has not read: the messages that wait, and those of Pull until they are written.
-		memory  limits.Tally
-		waiting int           // of those: bytes in the buffers of the streams
-		crowded bool          // a stream is narrow because the client does not read
-		dry     time.Duration // messages of this broker are not pulled before; 0 = they are
+		busy       bool          // the client holds as many as it may, and finished nothing for a while
+		memory     limits.Tally  // of the messages that the client has not read: in buffers, or pulled and not written
+		waiting    int           // bytes in the buffers of the streams
+		crowded    bool          // a stream is narrow because the client does not read
+		dry        time.Duration // messages of this broker are not pulled before; 0: they are
 	}
 }
 
@@ -87,17 +80,13 @@ func (s *subscription) name() channelName {
 	return channelName{topic: s.request.Topic, channel: s.request.Channel}
 }
 
-// Wake implements api.Subscription.
 func (s *subscription) Wake() <-chan struct{} { return s.wakeUp }
 
-// Refused implements api.Subscription.
 func (s *subscription) Refused() <-chan api.Refusal { return s.refused }
 
-// Closed implements api.Subscription.
 func (s *subscription) Closed() <-chan struct{} { return s.ended }
 
-// Pull implements api.Subscription. It begins at another partition each time, so that
-// all of them have their turn if the credit is small or the messages are large.
+// Pull begins at another partition each time, so that none starves if the credit is small or the messages are large.
 func (s *subscription) Pull(credit int, dst []api.Delivery) []api.Delivery {
 	s.mu.Lock()
 	order := s.mu.order
@@ -124,7 +113,6 @@ func (s *subscription) Pull(credit int, dst []api.Delivery) []api.Delivery {
 	return dst
 }
 
-// Written implements api.Subscription.
 func (s *subscription) Written(list []api.Delivery) {
 	bytes := size(list)
 	s.mu.Lock()
@@ -134,7 +122,7 @@ func (s *subscription) Written(list []api.Delivery) {
 	}
 }
 
-// takeLocked counts the memory of deliveries, and returns how many of them have room: all, unless the share of the client
+// takeLocked reserves the memory of deliveries, and returns how many of them fit: all, unless the share of the client
 // is used up (short) or more than most bytes wait.
 func (s *subscription) takeLocked(run []api.Delivery, most int) (fit int, short bool) {
 	waiting := s.mu.waiting
@@ -151,28 +139,24 @@ func (s *subscription) takeLocked(run []api.Delivery, most int) (fit int, short 
 	return len(run), false
 }
 
-// freeWaitingLocked gives the memory of messages back that wait no longer.
+// freeWaitingLocked releases the memory of messages that no longer wait.
 func (s *subscription) freeWaitingLocked(bytes int) {
 	s.mu.waiting -= bytes
 	s.mu.memory.Give(bytes)
 }
 
-// Finish implements api.Subscription.
 func (s *subscription) Finish(id api.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbFinish})
 }
 
-// Requeue implements api.Subscription.
 func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbRequeue, Argument: delayMS})
 }
 
-// Touch implements api.Subscription.
 func (s *subscription) Touch(id api.MessageID) error {
 	return s.handle(id, wire.Verb{Kind: wire.VerbTouch})
 }
 
-// Settle implements api.Subscription.
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	kind, ok := verbs[do.Verb]
 	if !ok {
@@ -190,7 +174,6 @@ var verbs = map[api.Verb]wire.VerbKind{
 	api.VerbFinish: wire.VerbFinish, api.VerbRequeue: wire.VerbRequeue, api.VerbTouch: wire.VerbTouch,
 }
 
-// handle checks a verb against the held deliveries and passes it to its partition.
 func (s *subscription) handle(id api.MessageID, v wire.Verb) error {
 	return s.at(id, func(h *partitionSubscription, seq ident.Sequence) error {
 		v.Sequence = seq
@@ -198,8 +181,8 @@ func (s *subscription) handle(id api.MessageID, v wire.Verb) error {
 	})
 }
 
-// at calls do, under the lock, with the place of a message. api.ErrNotInFlight: this subscription does not
-// have its partition.
+// at calls do with the partition and the sequence of a message, under the lock. api.ErrNotInFlight: this subscription
+// does not have the partition.
 func (s *subscription) at(id api.MessageID, do func(h *partitionSubscription, seq ident.Sequence) error) error {
 	place, ok := api.ParseMessageID(id)
 	if !ok || place.Nonce != api.NonceOf(s.topic.ID) {
@@ -214,10 +197,8 @@ func (s *subscription) at(id api.MessageID, do func(h *partitionSubscription, se
 	return do(h, place.Sequence)
 }
 
-// Ordered implements api.Subscription.
 func (s *subscription) Ordered() bool { return s.request.Ordered }
 
-// InFlight implements api.Subscription.
 func (s *subscription) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +212,6 @@ func (s *subscription) inFlightLocked() (n int) {
 	return n
 }
 
-// Oldest implements api.Subscription.
 func (s *subscription) Oldest() (oldest *api.HeldMessage) {
 	now := s.g.now()
 	s.mu.Lock()
@@ -244,8 +224,7 @@ func (s *subscription) Oldest() (oldest *api.HeldMessage) {
 	return oldest
 }
 
-// SetReady implements api.Subscription. If a consumer takes no more messages, those that
-// were sent ahead of its credit are returned.
+// SetReady also returns the messages that were sent ahead of a consumer that stops accepting messages.
 func (s *subscription) SetReady(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +236,6 @@ func (s *subscription) SetReady(n int) {
 	s.wake()
 }
 
-// Close implements api.Subscription.
 func (s *subscription) Close(requeue bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +246,6 @@ func (s *subscription) Close(requeue bool) {
 	}
 }
 
-// Withdraw implements api.Subscription.
 func (s *subscription) Withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +272,6 @@ func (s *subscription) endLocked() {
 	}
 }
 
-// wake wakes the connection's writer.
 func (s *subscription) wake() {
 	select {
 	case s.wakeUp <- struct{}{}:
@@ -303,8 +279,8 @@ func (s *subscription) wake() {
 	}
 }
 
-// reconcile attaches every partition where it is served. changed: the cluster has
-// changed, so attachments that failed need not wait.
+// reconcile attaches every partition where it is served. changed: the cluster has changed, so failed attachments are
+// retried at once.
 func (s *subscription) reconcile(changed bool) {
 	t, ok := s.g.core.Topic(s.request.Topic)
 	now := s.g.now()
@@ -333,7 +309,6 @@ func (s *subscription) reconcile(changed bool) {
 	}
 }
 
-// growLocked adds the partitions that are new.
 func (s *subscription) growLocked(t Topic) {
 	had := len(s.mu.order)
 	for n := range t.Partitions {
@@ -363,7 +338,6 @@ func (s *subscription) detach(which func(*remote) bool) {
 	}
 }
 
-// sweep forgets deliveries that are long past their timeout.
 func (s *subscription) sweep(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,7 +350,7 @@ func (s *subscription) sweep(now time.Duration) {
 	}
 }
 
-// returned keeps an item of a stream that could not be sent.
+// returned takes back an item of a stream that could not be sent.
 func (s *subscription) returned(h *partitionSubscription, stream uint64, item relayItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -159,10 +159,8 @@ func TestSmallReadyReachesEveryPartition(t *testing.T) {
 
 // enqueueForTest publishes to a chosen partition.
 func (g *Gateway) enqueueForTest(t Topic, n int, d queue.Draft, a api.Answerer) {
-	d.Request.Producer = uint64(g.core.Incarnation())
-	p := &put{gateway: g, draft: d, answerer: a, born: g.now()}
 	g.budget.take(int64(d.Size()))
-	if g.enqueue(p, t, t.Partition(n)) {
+	if p, err := g.enqueue(t, t.Partition(n), d, a); err == nil {
 		p.queue.pump()
 	}
 }

@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// keepAlive is how often a stream's credit is sent again. A leader that has no such stream
-// answers "gone", so the loss of a frame lasts no longer.
+// keepAlive is how often a stream's credit is sent again. A leader without the stream answers "gone", so a lost frame
+// does no harm for longer.
 const keepAlive = time.Second
 
 // forgottenAfter is how long a stream without a credit from its edge stays connected.
@@ -56,13 +58,12 @@ func (g *Gateway) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Su
 	return s, nil
 }
 
-// subscriptions is the edge's side: every subscription of this broker's
-// clients, and their streams at other brokers.
+// subscriptions has every subscription of this broker's clients, and their streams at other brokers.
 type subscriptions struct {
 	g      *Gateway
 	stream atomic.Uint64 // the last stream number given out
 	spoke  time.Duration // keeper only: when the credits were last sent
-	next   atomic.Int64  // when the first partition is to attach again; 0 = none is
+	next   atomic.Int64  // when the next partition is to attach again; 0: none
 
 	mu struct {
 		sync.RWMutex
@@ -73,7 +74,6 @@ type subscriptions struct {
 	}
 }
 
-// channelName names a channel of the cluster.
 type channelName struct{ topic, channel string }
 
 func newSubscriptions(g *Gateway) *subscriptions {
@@ -115,7 +115,7 @@ func (s *subscriptions) remove(sub *subscription) {
 	}
 }
 
-// register gives a partition's new stream a number.
+// register assigns a number to a partition's new stream.
 func (s *subscriptions) register(h *partitionSubscription) uint64 {
 	id := s.stream.Add(1)
 	s.mu.Lock()
@@ -139,11 +139,7 @@ func (s *subscriptions) find(id uint64) *partitionSubscription {
 func (s *subscriptions) list() []*subscription {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]*subscription, 0, len(s.mu.all))
-	for sub := range s.mu.all {
-		out = append(out, sub)
-	}
-	return out
+	return slices.AppendSeq(make([]*subscription, 0, len(s.mu.all)), maps.Keys(s.mu.all))
 }
 
 // changed attaches again after a change of leadership.
@@ -153,17 +149,16 @@ func (s *subscriptions) changed() {
 	}
 }
 
-// peerDown detaches the streams of a peer. The messages that clients hold stay theirs.
+// peerDown detaches the streams of a peer. Clients keep the messages that they hold.
 func (s *subscriptions) peerDown(node ident.Node) {
 	for _, sub := range s.list() {
 		sub.detach(func(r *remote) bool { return r.to.Node == node })
 	}
 }
 
-// runDue attaches what no change of the cluster announced, and keeps streams alive. It
-// reports whether there is any subscription.
+// runDue retries attachments, and keeps streams alive. It reports whether there is any subscription.
 func (s *subscriptions) runDue(now time.Duration) bool {
-	s.next.Store(0) // before looking: a time that is set concurrently is kept
+	s.next.Store(0) // first, so that a time that is set concurrently stays
 	all := s.list()
 	speak := now-s.spoke >= keepAlive
 	if speak {
@@ -179,7 +174,7 @@ func (s *subscriptions) runDue(now time.Duration) bool {
 	return len(all) > 0
 }
 
-// scheduleAt makes the background goroutine serve the subscriptions at that time.
+// scheduleAt makes the keeper run the subscriptions at that time.
 func (s *subscriptions) scheduleAt(at time.Duration) {
 	for {
 		next := s.next.Load()
@@ -189,8 +184,7 @@ func (s *subscriptions) scheduleAt(at time.Duration) {
 	}
 }
 
-// unsent keeps the finishes and requeues that were not sent: they are sent again after the
-// next opening.
+// unsent takes back the finishes and requeues that were not sent: they are sent again after the next opening.
 func (s *subscriptions) unsent(items []relayItem) {
 	for _, item := range items {
 		id := item.Stream

@@ -13,21 +13,18 @@ import (
 
 // Times of a second opinion.
 const (
-	// witnessEvery is the wait before a broker is asked again.
-	witnessEvery = 20 * time.Millisecond
-	// witnessTimeout bounds the wait for one answer.
-	witnessTimeout = 100 * time.Millisecond
-	// noWitnessTimeout is how long the other brokers have to be silent before this broker decides alone.
-	// Links that refuse connections all at once have been noticed by then.
+	witnessEvery   = 20 * time.Millisecond
+	witnessTimeout = 100 * time.Millisecond // of one answer
+	// noWitnessTimeout is how long the other brokers have to be silent before this broker decides alone. By then it has
+	// noticed if all its links refuse connections.
 	noWitnessTimeout = 250 * time.Millisecond
 )
 
-// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses
-// connections here, but a link that resets connections looks the same as a dead process: without
-// a second opinion one broker behind such a link would revoke the registrations of all others, again
-// and again. It returns false if n is connected again, or after RevokeFor. If no other broker
-// answers, this broker decides alone, unless a third broker refuses connections too: then
-// this broker may be partitioned.
+// confirmDead waits until no other broker can reach incarnation inc of n. The address of n refuses connections here, but a
+// link that resets connections looks the same as a dead process: without a second opinion one broker behind such a link would
+// repeatedly revoke the registrations of all others. It returns false if n is connected again, or after RevokeFor. If no other
+// broker answers, this broker decides alone, unless a third broker refuses connections too: then this broker may be
+// partitioned.
 func (p *Peers) confirmDead(ctx context.Context, n ident.Node, inc ident.Incarnation) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -45,8 +42,8 @@ func (p *Peers) confirmDead(ctx context.Context, n ident.Node, inc ident.Incarna
 	}
 }
 
-// alone reports whether no registered broker beside this one and n can give an opinion:
-// each has been silent for witnessNone, and does not refuse connections.
+// alone reports whether every registered broker but this one and n has been silent for noWitnessTimeout, and none refuses
+// connections.
 func (p *Peers) alone(n ident.Node) bool {
 	for _, r := range p.o.Catalog.LiveNodes() {
 		if r.Name == p.o.Self || r.Name == n {
@@ -59,7 +56,7 @@ func (p *Peers) alone(n ident.Node) bool {
 	return true
 }
 
-// opinions counts the brokers that reach a run of a broker, and those that do not.
+// opinions counts the brokers that reach incarnation inc of n, and those that do not.
 func (p *Peers) opinions(ctx context.Context, n ident.Node, inc ident.Incarnation) (alive, gone int) {
 	ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
 	defer cancel()
@@ -92,20 +89,19 @@ func (p *Peers) state(n ident.Node) peerState {
 	return p.mu.states[n]
 }
 
-// notifyDeath notifies the metadata's member here of a death, before anything that follows
-// from it is written: that would be sent to the dead member, if it led.
+// notifyDeath notifies the metadata's member on this broker of a death. Writes that follow from the death would otherwise be
+// sent to the dead member, if it led.
 func (p *Peers) notifyDeath(ctx context.Context, n ident.Node) {
 	if p.o.Members == nil {
 		return
 	}
 	if err := p.o.Members.NotifyDeath(ctx, n); err != nil {
-		p.o.Log.WithError(err).WithField("node", n).Info("cannot make a member of the metadata stand for election: its members elect a leader by themselves")
+		p.o.Log.WithError(err).WithField("node", n).Info("cannot start an election of the metadata: its members elect a leader after their timeout")
 	}
 }
 
-// revoke revokes the lease of a process that is known to be dead, so that nothing waits
-// for it to run out. Another incarnation of the node is left alone. A request is lost if
-// the dead broker led etcd too: it is sent again until the registration is gone.
+// revoke revokes the lease of a dead process, so that nothing waits for its expiry. It spares another incarnation of the node.
+// If the dead broker also led etcd, requests are lost, so it repeats them until the registration is gone.
 func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.RevokeFor)
 	defer cancel()
@@ -125,8 +121,8 @@ func (p *Peers) revoke(ctx context.Context, n ident.Node, inc ident.Incarnation)
 	}
 }
 
-// Failed takes a broker's report that its store has failed, or hangs (calls.Failed). The
-// broker counts as dead until its connection changes: another run connects again.
+// Failed handles a broker's report that its store has failed, or hangs (calls.Failed). The broker counts as dead until its
+// connection changes: its next run connects again.
 func (p *Peers) Failed(n ident.Node) {
 	p.o.Log.WithField("node", n).Warn("broker counts as dead: its store failed or hangs")
 	p.mu.Lock()
@@ -138,11 +134,11 @@ func (p *Peers) Failed(n ident.Node) {
 	p.o.Catalog.Notify()
 }
 
-// HasFailed reports whether a broker counts as dead because it said so itself (Failed).
+// HasFailed reports whether a broker counts as dead because of its own report (Failed).
 func (p *Peers) HasFailed(n ident.Node) bool { return p.state(n).failed }
 
-// Renounce asks the others to count this broker as dead until it reconnects, and
-// revokes its registration. Either may fail; the others revoke it, too.
+// Renounce asks the others to treat this broker as dead until it reconnects, and revokes its registration. Either may fail:
+// the others also revoke it.
 func (p *Peers) Renounce(ctx context.Context, lease int64) {
 	var asked sync.WaitGroup
 	defer asked.Wait()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/session"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -17,25 +18,10 @@ import (
 
 // Machines are the replicas on this broker; *engine.Engine has them.
 type Machines interface {
-	// Post hands an event to a partition's machine. It does not block.
+	// Post queues an event for a partition's machine. It does not block.
 	Post(p ident.Partition, ev replica.Event)
-	// Each calls f for every partition that is hosted here.
+	// Each calls f for every partition with a replica on this broker.
 	Each(f func(ident.Partition))
-}
-
-// Session is this broker's registration.
-type Session interface {
-	// Newest is the incarnation of the newest registration.
-	Newest() ident.Incarnation
-	// PublishUnreachable notifies the others which brokers this one cannot reach.
-	PublishUnreachable(ctx context.Context, nodes []ident.Node) error
-}
-
-// Members are those of the metadata store that the brokers embed.
-type Members interface {
-	// NotifyDeath reports that a broker's process is gone for certain: if its member led, the
-	// others need not find that out by themselves.
-	NotifyDeath(ctx context.Context, n ident.Node) error
 }
 
 // Options of Peers. All but Members must be given.
@@ -44,15 +30,14 @@ type Options struct {
 	Machines Machines
 	Catalog  *catalog.Catalog
 	Store    metadata.Store
-	Session  Session
-	Members  Members // nil: the metadata is elsewhere
+	Session  *session.Session
+	Members  metadata.Members // nil: the metadata store is external
 	Caller   calls.Caller
-	// Lost reports that a broker does not answer any more.
+	// Lost reports that a broker no longer answers.
 	Lost func(ident.Node)
 	// Silent is how long a broker has to be silent to count as unreachable (T_isr).
 	Silent time.Duration
-	// RevokeFor bounds the tries to revoke a dead broker's registration: its lease ends by
-	// itself then.
+	// RevokeFor bounds the attempts to revoke a dead broker's registration: by then its lease has expired.
 	RevokeFor time.Duration
 	Group     *concurrency.Group
 	Log       logrus.FieldLogger
@@ -62,7 +47,7 @@ type Options struct {
 type peerState struct {
 	incarnation ident.Incarnation
 	up, dead    bool
-	failed      bool      // the broker said that its store has failed, or hangs; it has not reconnected since
+	failed      bool      // the broker reported that its store failed or hangs, and has not reconnected since
 	since       time.Time // when up last changed
 }
 
@@ -87,12 +72,11 @@ func New(o Options) *Peers {
 	return p
 }
 
-// Changed receives when the set of brokers that answer has changed: JudgeLeaders is to be
-// called, by the goroutine that applies the metadata.
+// Changed receives when the set of brokers that answer has changed. The goroutine that applies the metadata then calls
+// JudgeLeaders.
 func (p *Peers) Changed() <-chan struct{} { return p.changed }
 
-// Peer takes a change of a peer's connection (rpc.Handler). refused: the address of that
-// incarnation's process refuses connections.
+// Peer handles a change of a peer's connection (rpc.Handler). refused: the address of that incarnation refuses connections.
 func (p *Peers) Peer(n ident.Node, inc ident.Incarnation, up, refused bool) {
 	s := peerState{incarnation: inc, up: up, dead: refused && !up, since: time.Now()}
 	p.mu.Lock()
@@ -143,38 +127,20 @@ func concerns(s metadata.PartitionState, n ident.Node) bool {
 }
 
 // Up reports whether a broker answers. This one does.
-func (p *Peers) Up(n ident.Node) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return n == p.o.Self || p.mu.states[n].up
-}
+func (p *Peers) Up(n ident.Node) bool { return n == p.o.Self || p.state(n).up }
 
 // Reached gives the incarnation of another broker, and whether it answers.
 func (p *Peers) Reached(n ident.Node) (ident.Incarnation, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.mu.states[n]
+	s := p.state(n)
 	return s.incarnation, s.up
 }
 
 // Dead reports whether a broker's process is known to be gone.
-func (p *Peers) Dead(n ident.Node) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.states[n].dead
-}
+func (p *Peers) Dead(n ident.Node) bool { return p.state(n).dead }
 
 // AllUp reports whether all brokers of the cluster answer.
 func (p *Peers) AllUp() bool {
-	nodes := p.o.Catalog.Nodes()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, n := range nodes {
-		if n.Name != p.o.Self && !p.mu.states[n.Name].up {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.o.Catalog.Nodes(), func(n metadata.NodeState) bool { return !p.Up(n.Name) })
 }
 
 // Others are the other live brokers that answer.

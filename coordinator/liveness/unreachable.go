@@ -13,17 +13,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// unreachableEvery is how often a broker looks whether it can reach the replicas of its
-// partitions.
+// unreachableEvery is how often a broker checks that it reaches the replicas of its partitions.
 const unreachableEvery = 250 * time.Millisecond
 
-// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a
-// partition led here lacks its minimum because of them. The members that reach each other can
-// then replace a leader that reaches the metadata alone. The write also proves that this broker
-// reaches the metadata. The last published list is read from the metadata, because a lost answer
-// does not say whether it was written, and a leader whose old list stays is replaced again and
-// again. A broker that stops publishes too: it leads until its clients' last requests are
-// answered. It returns when ctx ends.
+// RunUnreachable publishes in the metadata which brokers this one cannot reach, while a partition led here lacks its minimum
+// because of them. The members that reach each other can then replace a leader that only reaches the metadata. It compares
+// with the list in the metadata, because a lost answer leaves open what was written, and a leader whose old list stays is
+// replaced repeatedly. A stopping broker publishes too: it leads until its clients' last requests are answered. It returns
+// when ctx ends.
 func (p *Peers) RunUnreachable(ctx context.Context) {
 	concurrency.Every(ctx, unreachableEvery, func() {
 		now := p.unreachable()
@@ -39,8 +36,7 @@ func (p *Peers) RunUnreachable(ctx context.Context) {
 	})
 }
 
-// unreachable lists the brokers that have been silent for T_isr if a partition led here
-// lacks its minimum without them; else none.
+// unreachable lists the brokers that have been silent for T_isr, if a partition led here lacks its minimum without them.
 func (p *Peers) unreachable() []ident.Node {
 	silent := p.silent(p.o.Catalog.Nodes(), p.o.Silent)
 	if len(silent) == 0 {
@@ -57,8 +53,7 @@ func (p *Peers) unreachable() []ident.Node {
 	return silent
 }
 
-// silent lists which of these brokers have not answered for so long; one that never did,
-// since it was first asked about.
+// silent lists the brokers that have not answered for d. For one that never answered, d begins with the first call.
 func (p *Peers) silent(of []metadata.NodeState, d time.Duration) (out []ident.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,14 +74,12 @@ func (p *Peers) silent(of []metadata.NodeState, d time.Duration) (out []ident.No
 	return out
 }
 
-// partitioned reports whether a partition's living leader is another broker that is to be
-// replaced although it lives.
+// partitioned reports whether a partition's leader is another broker that is to be replaced although it is alive.
 func (p *Peers) partitioned(s metadata.PartitionState, r catalog.Registration) bool {
 	return r.Name == s.Leader && r.Name != p.o.Self && r.Incarnation == s.LeaderIncarnation && replica.Partitioned(s, r.Unreachable, p.Up)
 }
 
-// LiveEvent is a broker's registration as a partition's machine is notified of it. A leader
-// that is to be replaced although it lives is reported as gone.
+// LiveEvent notifies a partition's machine of a broker's registration. A partitioned leader is reported as gone.
 func (p *Peers) LiveEvent(s metadata.PartitionState, n ident.Node) replica.Event {
 	r, _ := p.o.Catalog.LiveNode(n)
 	if p.partitioned(s, r) {
@@ -95,8 +88,8 @@ func (p *Peers) LiveEvent(s metadata.PartitionState, n ident.Node) replica.Event
 	return replica.Live{Node: n, Incarnation: r.Incarnation}
 }
 
-// PostLive notifies the machines of a broker's registration. The goroutine that applies the
-// metadata alone calls it, so that the last state that a machine gets is the newest.
+// PostLive notifies the machines of a broker's registration. Only the goroutine that applies the metadata calls it, so that
+// the last state that a machine receives is the newest.
 func (p *Peers) PostLive(n ident.Node) {
 	p.o.Machines.Each(func(id ident.Partition) {
 		if s, ok := p.o.Catalog.Partition(id); ok && concerns(s, n) {
@@ -105,8 +98,8 @@ func (p *Peers) PostLive(n ident.Node) {
 	})
 }
 
-// JudgeLeaders reassesses the leaders that have published that they cannot reach their
-// replicas, because the set of brokers that this one reaches has changed. Called as PostLive.
+// JudgeLeaders reassesses the leaders that have published that they cannot reach their replicas, because the set of brokers
+// that this one reaches has changed. It is called like PostLive.
 func (p *Peers) JudgeLeaders() {
 	for _, r := range p.o.Catalog.LiveNodes() {
 		if len(r.Unreachable) > 0 {

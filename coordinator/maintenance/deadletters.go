@@ -10,76 +10,45 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
-	"github.com/lockstepmq/lockstep/internal/concurrency"
-	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/sirupsen/logrus"
 )
 
-// errNoPolicy: the metadata here is older or newer than the channel, so its dead-letter topic is not known.
-var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or any more")
+// errNoPolicy means that the metadata here is older or newer than the channel, so that its dead-letter topic is unknown.
+var errNoPolicy = errors.New("coordinator: the metadata here does not have the channel yet, or no longer")
 
 // deadLettersEvery is how often messages that failed too often are moved.
 const deadLettersEvery = 50 * time.Millisecond
 
-// DeadLetterTopics makes dead-letter topics.
-type DeadLetterTopics interface {
-	// EnsureDeadLetters creates a topic, with the channel that keeps its messages, unless
-	// they exist.
-	EnsureDeadLetters(ctx context.Context, topic string) error
-}
-
-// Publisher publishes messages of this broker's own.
-type Publisher interface {
-	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
-}
-
-// DeadLettersOptions are all required, but for MayPublish.
-type DeadLettersOptions struct {
-	// Channels are a topic's channels by name, with their policies.
-	Channels  func(ident.TopicID) map[string]metadata.ChannelState
-	Topics    DeadLetterTopics
-	Publisher Publisher
-	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
-	MayPublish func(user, topic string) bool
-	Group      *concurrency.Group
-	Log        logrus.FieldLogger
-}
-
-// DeadLetters moves messages that failed too often from the channels led here to their
-// dead-letter topics: first the replicated put, then the finish.
+// DeadLetters moves messages that failed too often from the channels led here to their dead-letter topics: first the
+// replicated put, then the finish.
 type DeadLetters struct {
-	o  DeadLettersOptions
+	*Broker
 	mu struct {
 		sync.Mutex
-		noted  map[*engine.Partition]struct{} // have some, as their channels said
+		noted  map[*engine.Partition]struct{} // have dead letters
 		moving map[*engine.Partition]struct{}
 	}
 }
 
-// NewDeadLetters makes the job's state.
-func NewDeadLetters(o DeadLettersOptions) *DeadLetters {
-	d := &DeadLetters{o: o}
+func newDeadLetters(b *Broker) *DeadLetters {
+	d := &DeadLetters{Broker: b}
 	d.mu.noted, d.mu.moving = map[*engine.Partition]struct{}{}, map[*engine.Partition]struct{}{}
 	return d
 }
 
-// Note has the job look at a partition. It does not block.
+// Note reports that a partition has dead letters. It does not block.
 func (d *DeadLetters) Note(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.noted[p] = struct{}{}
 }
 
-// Job is the periodic work.
-func (d *DeadLetters) Job() Job { return Job{Every: deadLettersEvery, Run: d.run} }
-
 func (d *DeadLetters) run(context.Context) {
 	for _, p := range d.take() {
-		d.o.Group.Go(func(ctx context.Context) {
+		d.Group.Go(func(ctx context.Context) {
 			defer d.moved(p)
 			for _, name := range p.Queue().Channels() {
 				if c, ok := p.Queue().Channel(name); ok {
@@ -90,8 +59,8 @@ func (d *DeadLetters) run(context.Context) {
 	}
 }
 
-// take gives the partitions that were noted and lead. One whose messages are being moved, or whose
-// topic lies in the trash, stays noted.
+// take returns the noted partitions that are led here. One whose messages are being moved, or whose topic is in the trash,
+// stays noted.
 func (d *DeadLetters) take() (list []*engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,21 +77,21 @@ func (d *DeadLetters) take() (list []*engine.Partition) {
 	return list
 }
 
-// moved notes that the messages of a partition are not being moved any more.
+// moved ends the moving of a partition's messages.
 func (d *DeadLetters) moved(p *engine.Partition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.moving, p)
 }
 
-// drain moves the dead messages of one channel, as far as they can be moved now.
+// drain moves the dead messages of one channel, as far as possible now.
 func (d *DeadLetters) drain(ctx context.Context, p *engine.Partition, c *nsqd.Channel) {
 	for dead := c.DeadLetters(); len(dead) > 0 && d.move(ctx, p, c, dead); {
 		dead = c.DeadLetters()
 	}
 }
 
-// move moves some dead messages together; false if not all could be.
+// move moves some dead messages together; false if not all could be moved.
 func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) (all bool) {
 	var failed, late []error
 	for i, err := range d.publish(ctx, p, c, dead) {
@@ -134,30 +103,30 @@ func (d *DeadLetters) move(ctx context.Context, p *engine.Partition, c *nsqd.Cha
 			late = append(late, err)
 		}
 	}
-	log := d.o.Log.WithFields(p.LogFields()).WithField("channel", c.Name())
+	log := d.Log.WithFields(p.LogFields()).WithField("channel", c.Name())
 	if len(failed) > 0 {
 		log.WithError(failed[0]).WithField("count", len(failed)).Warn("cannot move dead messages yet")
 	}
 	if len(late) > 0 {
 		log.WithError(late[0]).WithField("count", len(late)).
-			Info("dead messages were moved and come again: the channel has another leader")
+			Info("dead messages were moved, and will be moved again: the channel has another leader")
 	}
 	return len(failed) == 0
 }
 
 // may reports whether the owner of a policy may publish to its dead-letter topic now. A policy without an owner is
 // the broker's.
-func (d *DeadLetters) may(p metadata.ChannelPolicy) bool {
-	return p.DeadLetterTopic == "" || p.Owner == "" || d.o.MayPublish == nil || d.o.MayPublish(p.Owner, p.DeadLetterTopic)
+func (d *DeadLetters) may(p option.Policy) bool {
+	return p.DeadLetterTopic == "" || p.Owner == "" || d.MayPublish == nil || d.MayPublish(p.Owner, p.DeadLetterTopic)
 }
 
-// Held lists the policies whose owners have lost the right, of the topics whose first partition is led here.
+// Held lists the policies whose owners have lost the right, for the topics whose first partition is led here.
 func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolicy) {
 	for _, p := range partitions {
 		if p.ID().Number != 0 || !p.Leading() {
 			continue
 		}
-		for name, c := range d.o.Channels(p.ID().Topic) {
+		for name, c := range d.Catalog.Channels(p.ID().Topic) {
 			if !d.may(c.Policy) {
 				list = append(list, api.HeldPolicy{Topic: p.Topic(), Channel: name, DeadLetterTopic: c.Policy.DeadLetterTopic, Owner: c.Policy.Owner})
 			}
@@ -172,13 +141,13 @@ func (d *DeadLetters) Held(partitions []*engine.Partition) (list []api.HeldPolic
 // publish puts messages to the channel's dead-letter topic.
 func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.Channel, dead []api.Delivery) []error {
 	channel := c.Name()
-	s := d.o.Channels(p.ID().Topic)[channel]
+	s := d.Catalog.Channels(p.ID().Topic)[channel]
 	if s.ID != c.ID() { // deleted, and perhaps recreated
 		return slices.Repeat([]error{errNoPolicy}, len(dead))
 	}
 	to := s.Policy.DeadLetterTopic
 	if !d.may(s.Policy) {
-		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may not publish to %s any more; grant it the right, or set the policy as another user", api.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
+		return slices.Repeat([]error{fmt.Errorf("%w: user %s set the policy and may no longer publish to %s; grant it the right, or set the policy as another user", api.ErrUnavailable, s.Policy.Owner, to)}, len(dead))
 	}
 	messages := make([]queue.Message, len(dead))
 	for i, x := range dead {
@@ -187,8 +156,8 @@ func (d *DeadLetters) publish(ctx context.Context, p *engine.Partition, c *nsqd.
 			Identity: queue.IdentityOfCopy(queue.CopyDeadLetter, queue.Source{Topic: p.ID().Topic, Partition: p.ID().Number, Sequence: x.Message.Seq, Channel: channel, ChannelID: c.ID(), TimeNS: x.Message.Time}),
 		}
 	}
-	if err := d.o.Topics.EnsureDeadLetters(ctx, to); err != nil {
+	if err := d.Admin.EnsureDeadLetters(ctx, to); err != nil {
 		return slices.Repeat([]error{err}, len(dead))
 	}
-	return d.o.Publisher.PublishAll(ctx, to, nil, messages)
+	return d.Publisher.PublishAll(ctx, to, nil, messages)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
-	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/enginetest"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -23,6 +23,7 @@ import (
 
 // topics makes no dead-letter topic, or any.
 type topics struct {
+	Admin
 	err        error
 	puts       atomic.Int64
 	identities []queue.Identity
@@ -46,9 +47,7 @@ func TestDeadMessageThatCannotGoIsTriedAgain(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{Now: now.Load, Policy: func(string) nsqd.Policy { return nsqd.Policy{MaxAttempts: 1} }})
 	c, s := r.Channel("ch")
 	to := &topics{err: errors.New("nowhere")}
-	d := NewDeadLetters(DeadLettersOptions{
-		Channels: func(ident.TopicID) map[string]metadata.ChannelState { return nil }, Topics: to, Publisher: to, Log: r.Log,
-	})
+	d := newDeadLetters(&Broker{Catalog: catalog.New(metadata.Keys{}, r.Log), Admin: to, Publisher: to, Log: r.Log})
 	r.Publish("m0")
 	got := c.Pull(s, 1, nil)
 	require.Len(t, got, 1)
@@ -71,11 +70,12 @@ func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
 	c, _ := r.Channel("ch")
 	to := &topics{}
-	d := NewDeadLetters(DeadLettersOptions{
-		Channels: func(ident.TopicID) map[string]metadata.ChannelState {
-			return map[string]metadata.ChannelState{"ch": {ID: c.ID()}}
-		}, Topics: to, Publisher: to, Log: r.Log,
-	})
+	keys := metadata.Keys{}
+	channels := catalog.New(keys, r.Log)
+	channels.Apply(metadata.Change{Puts: []metadata.Entry{{
+		Key: keys.Channel(enginetest.ID.Topic, "ch"), Value: metadata.Encode(metadata.ChannelState{V: metadata.Version, ID: c.ID()}),
+	}}})
+	d := newDeadLetters(&Broker{Catalog: channels, Admin: to, Publisher: to, Log: r.Log})
 	for _, at := range []int64{5, 5, 6} {
 		d.publish(t.Context(), r.Partition, c, []api.Delivery{{Message: queue.Message{Seq: 3, Time: at}}})
 	}
@@ -89,7 +89,7 @@ func TestALetterOfAReusedSequenceIsNoRepeat(t *testing.T) {
 // to its leader.
 func TestPartitionsAreMovedOneAtATime(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
-	d := NewDeadLetters(DeadLettersOptions{Log: r.Log})
+	d := newDeadLetters(&Broker{Log: r.Log})
 	p := r.Partition
 	require.Empty(t, d.take())
 	d.Note(p)
@@ -108,12 +108,14 @@ func TestPartitionsAreMovedOneAtATime(t *testing.T) {
 	require.Empty(t, d.take(), "its channels say so again")
 }
 
-// TestRunnerLooksInItsTime: at the period, when woken, and not after the group's end.
-func TestRunnerLooksInItsTime(t *testing.T) {
+// TestWorkIsDoneInItsTime: at the period, when woken, and not after the group's end.
+func TestWorkIsDoneInItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, wake := concurrency.NewGroup(), make(chan struct{})
 		var looks atomic.Int64
-		Runner{Group: g}.Start(Job{Every: time.Second, Wake: wake, Run: func(context.Context) { looks.Add(1) }})
+		g.Go(func(ctx context.Context) {
+			every(ctx, time.Second, wake, func(context.Context) { looks.Add(1) })
+		})
 		time.Sleep(3*time.Second + time.Millisecond)
 		require.EqualValues(t, 3, looks.Load())
 		wake <- struct{}{}

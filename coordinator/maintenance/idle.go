@@ -11,28 +11,24 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Idleness measures for how long the partitions led here, and the channels in them, have not been used, for
-// the topics that are deleted for that (metadata.TopicOptions.IdleMS), or lose channels for it
-// (ChannelIdleMS). It measures by the monotonic clock of this
-// process, and from the first question of a controller on: a new leader, a restart and a change of
-// the topic's key restart the measurement, so the reported idle time is a lower bound.
+// Idleness measures how long the partitions led here, and the channels in them, have not been used, for topics that are
+// deleted when idle (metadata.TopicOptions.IdleMS), or whose channels are (ChannelIdleMS). It measures by the monotonic clock
+// of this process, from the first request of a controller on: a new leader, a restart and a change of the topic's key restart
+// the measurement, so the reported idle time is a lower bound.
 //
-// Between two questions nothing is measured. A use that begins and ends there leaves a trace in
-// counters that only rise: the end of the log, the subscriptions, and the operations on a channel.
+// A use that begins and ends between two requests raises a counter: the end of the log, the subscriptions, or the operations
+// on a channel.
 type Idleness struct {
-	engine   *engine.Engine
-	topic    func(name string) (metadata.TopicState, bool) // one that is not deleted
-	channels func(ident.TopicID) map[string]metadata.ChannelState
-
+	*Broker
 	mu       sync.Mutex
 	unused   unused[*engine.Partition, trace]
 	unusedIn unused[channelIn, channelTrace]
 }
 
-// unused has the partitions, or channels, that were not in use when they were looked at last.
+// unused has the partitions, or channels, that were idle at the last request.
 type unused[K, T comparable] map[K]sighting[T]
 
-// sighting is the trace that all looks since the first one have found.
+// sighting is the state of the counters since a moment.
 type sighting[T comparable] struct {
 	trace T
 	since time.Time
@@ -65,19 +61,18 @@ type channelIn struct {
 // channelTrace changes with each use of a channel.
 type channelTrace struct {
 	epoch    ident.Epoch // of this leadership
-	count    uint64      // nsqd.ChannelUse
+	count    uint64      // Count of nsqd.Partition.Uses
 	id       uint64      // of the channel
 	revision int64       // of its key: a change of its policy moves it
 	idleMS   int64       // the option of its topic: a change restarts the time
 }
 
-// NewIdleness makes the state. topic finds a topic that is not deleted, channels those of a topic.
-func NewIdleness(e *engine.Engine, topic func(name string) (metadata.TopicState, bool), channels func(ident.TopicID) map[string]metadata.ChannelState) *Idleness {
-	return &Idleness{engine: e, topic: topic, channels: channels, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
+func newIdleness(b *Broker) *Idleness {
+	return &Idleness{Broker: b, unused: unused[*engine.Partition, trace]{}, unusedIn: unused[channelIn, channelTrace]{}}
 }
 
-// Measure looks at the partitions of a topic that are led here, or of all (calls.Idle), and at their channels.
-// It leaves out those that are in use, and channels that have not been idle for the time of their topic.
+// Measure examines the partitions that are led here, of a topic or of all (calls.Idle), and their channels. It omits those in
+// use, and channels that have not been idle for the time in their topic's option.
 func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -85,11 +80,11 @@ func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 	if req.Topic == 0 { // forget the partitions that are no longer led here
 		i.unused, i.unusedIn = unused[*engine.Partition, trace]{}, unused[channelIn, channelTrace]{}
 	}
-	for _, p := range i.engine.Partitions() {
-		if req.Topic != 0 && p.ID().Topic != ident.TopicID(req.Topic) {
+	for _, p := range i.Engine.Partitions() {
+		if req.Topic != 0 && p.ID().Topic != req.Topic {
 			continue
 		}
-		state, ok := i.topic(p.Topic())
+		state, ok := i.Catalog.Topic(p.Topic())
 		if !ok || state.ID != p.ID().Topic || !p.Leading() || p.Trashed() {
 			delete(i.unused, p)
 			continue
@@ -100,19 +95,17 @@ func (i *Idleness) Measure(req calls.IdleRequest) (r calls.IdleReply) {
 			delete(i.unused, p)
 			continue
 		}
-		r.Partitions = append(r.Partitions, calls.IdlePartition{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(t.epoch), IdleMS: i.unused.record(p, t, before),
-		})
+		r.Partitions = append(r.Partitions, calls.IdlePartition{Partition: p.ID(), Epoch: t.epoch, IdleMS: i.unused.record(p, t, before)})
 	}
 	return r
 }
 
-// measureChannels looks at the channels of a partition.
+// measureChannels examines the channels of a partition.
 func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicState, before unused[channelIn, channelTrace]) (idle []calls.IdleChannel) {
 	if state.Options.ChannelIdleMS <= 0 {
 		return nil
 	}
-	epoch, keys := p.View().Epoch, i.channels(state.ID)
+	epoch, keys := p.View().Epoch, i.Catalog.Channels(state.ID)
 	for _, use := range p.Queue().Uses() {
 		at := channelIn{p, use.Channel}
 		key, there := keys[use.Channel]
@@ -122,14 +115,14 @@ func (i *Idleness) measureChannels(p *engine.Partition, state metadata.TopicStat
 		}
 		t := channelTrace{epoch, use.Count, key.ID, key.Revision, state.Options.ChannelIdleMS}
 		if since := i.unusedIn.record(at, t, before); since >= t.idleMS {
-			idle = append(idle, calls.IdleChannel{Topic: uint64(p.ID().Topic), Number: p.ID().Number, Epoch: uint64(epoch), Channel: use.Channel, ID: key.ID, IdleMS: since})
+			idle = append(idle, calls.IdleChannel{Partition: p.ID(), Epoch: epoch, Channel: use.Channel, ID: key.ID, IdleMS: since})
 		}
 	}
 	return idle
 }
 
-// activityOf reports whether a partition is in use, or need not be looked at. The counters are read
-// first: a use that begins after that is found by the next look at the latest.
+// activityOf reports whether a partition is in use, or its topic is never idle. It reads the counters first, so that the next
+// request detects a use that begins later.
 func activityOf(p *engine.Partition, state metadata.TopicState) (t trace, inUse bool) {
 	v := p.View()
 	if state.Options.IdleMS <= 0 || v.Held+v.PendingBytes > 0 {
@@ -139,8 +132,7 @@ func activityOf(p *engine.Partition, state metadata.TopicState) (t trace, inUse 
 	return t, topicInUse(p.Queue().Stats("", false))
 }
 
-// topicInUse reports whether a partition has a consumer or a message that is not finished, or waits for
-// an operator to end a pause.
+// topicInUse reports whether a partition has a consumer or an unfinished message, or is paused.
 func topicInUse(s api.TopicStats) bool {
 	for _, c := range s.Channels {
 		if c.ClientCount > 0 || c.Depth != 0 || c.InFlightCount != 0 || c.DeferredCount != 0 || c.Paused {

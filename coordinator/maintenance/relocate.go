@@ -11,34 +11,29 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// A few delayed or poison messages must not pin a log. If the unfinished messages of the
-// oldest segment are little against the bytes that would be freed, the leader puts them,
-// with their sequences, into a relocation batch at the end of the log. Then it notifies the
-// channels of all replicas where to find them.
+// A few delayed or poison messages must not pin a log. If the unfinished messages of the oldest segment are few bytes compared
+// with those that would be freed, the leader copies them, with their sequences, into a relocation batch at the end of the log.
+// Then it notifies the channels of all replicas of their new place.
 const (
-	// relocateShare: unfinished messages are relocated when they are at most one part in so
-	// many of the bytes that go.
+	// relocateShare: the freed bytes must be at least this multiple of the relocated ones.
 	relocateShare = 20
 	// relocationBytes bounds one relocation batch: reading one of its messages reads it all.
-	relocationBytes = 256 << 10
-	// relocationMessages bounds one round.
-	relocationMessages = 1 << 16
-	// Messages that were too much to be relocated are looked at again when the log is one
-	// part in relocateGrowth larger, or after relocateAgain.
+	relocationBytes    = 256 << 10
+	relocationMessages = 1 << 16 // in one round
+	// Messages that were too large to be relocated are tried again when the log has grown by one part in relocateGrowth, or
+	// after relocateAgain.
 	relocateGrowth = 8
 	relocateAgain  = time.Minute
 )
 
 var (
-	// errRelocate: the relocation batch was not committed, or cannot be found again.
 	errRelocate = errors.New("coordinator: the relocation batch is not in the committed log")
-	// errTooMuch: the messages are not little against the bytes that would go.
-	errTooMuch = errors.New("coordinator: the unfinished messages are too large to be relocated")
+	errTooMuch  = errors.New("coordinator: the unfinished messages are too large to be relocated")
 )
 
-// relocate copies the unfinished messages of the oldest segment, which ends at head, to
-// the end of the log, if they are little against the bytes up to may that go then.
-func (r *Retention) relocate(ctx context.Context, p *engine.Partition, m *logMemory, head, may ident.Offset) error {
+// relocate copies the unfinished messages of the oldest segment, which ends at head, to the end of the log, if they are few
+// bytes compared with those up to may that are then freed.
+func (r *retention) relocate(ctx context.Context, p *engine.Partition, m *logMemory, head, may ident.Offset) error {
 	tried := tooMuch{start: p.Store().Start().Offset, may: may, at: time.Now()}
 	segment, ok := p.Store().Index().AtOffset(head)
 	if !ok || m.tooMuch.still(tried) {
@@ -67,7 +62,7 @@ func (r *Retention) relocate(ctx context.Context, p *engine.Partition, m *logMem
 	return nil
 }
 
-// tooMuch is when the messages to relocate were too much for a log from start to may.
+// tooMuch is an attempt with too many bytes to relocate, for a log from start to may.
 type tooMuch struct {
 	start, may ident.Offset
 	at         time.Time
@@ -80,8 +75,7 @@ func (x tooMuch) still(next tooMuch) bool {
 	return next.start == x.start && next.size() < x.size()+x.size()/relocateGrowth && next.at.Sub(x.at) < relocateAgain
 }
 
-// gather reads messages into relocation batches. errTooMuch: they have more than limit
-// bytes.
+// gather reads messages into relocation batches. errTooMuch: they have more than limit bytes.
 func gather(p *engine.Partition, seqs []ident.Sequence, limit int) (drafts []queue.Draft, err error) {
 	c, total := queue.NewRelocation(), 0
 	for _, seq := range seqs {
@@ -117,24 +111,24 @@ func message(p *engine.Partition, seq ident.Sequence) (queue.Message, bool, erro
 	return read[0], true, nil
 }
 
-// putRelocation puts one relocation batch and notifies the channels when it is committed. If
-// that fails in between, no channel uses the batch.
-func (r *Retention) putRelocation(ctx context.Context, p *engine.Partition, d queue.Draft) error {
+// putRelocation publishes one relocation batch, and notifies the channels when it is committed. After a failure in between no
+// channel uses the batch.
+func (r *retention) putRelocation(ctx context.Context, p *engine.Partition, d queue.Draft) error {
 	from := p.View().Committed.Offset
-	if committed, err := r.o.Engine.PutControl(ctx, p.ID(), d); err != nil || !committed {
+	if committed, err := r.Engine.PutControl(ctx, p.ID(), d); err != nil || !committed {
 		return err
 	}
 	at, seqs, err := findRelocation(p, from, d)
 	if err != nil {
 		return err
 	}
-	if err := p.Queue().Relocate(ctx, at, seqs); err != nil {
+	if err := p.Queue().Relocate(ctx, at, seqs, false); err != nil {
 		return err
 	}
-	return p.Queue().SettleRelocation(ctx, at, seqs)
+	return p.Queue().Relocate(ctx, at, seqs, true)
 }
 
-// findRelocation looks for a relocation batch that was put at or after an offset.
+// findRelocation finds a relocation batch at or after an offset.
 func findRelocation(p *engine.Partition, from ident.Offset, d queue.Draft) (ident.Offset, []ident.Sequence, error) {
 	for from < p.Committed().Offset {
 		batches, err := p.Store().ReadAt(from, engine.ReadBytes)

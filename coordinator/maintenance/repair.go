@@ -15,54 +15,33 @@ import (
 )
 
 const (
-	// repairEvery is how often places are tried again that could not be repaired.
-	repairEvery = time.Second
-	// repairBytes is about how much of a log is asked for at once.
-	repairBytes = 1 << 20
-	// repairTimeout bounds one question.
-	repairTimeout = 5 * time.Second
+	repairEvery   = time.Second     // retries places that could not be repaired
+	repairBytes   = 1 << 20         // of a log that are requested at once, about
+	repairTimeout = 5 * time.Second // of one request
 )
 
-// RepairOptions are all required but Metrics.
-type RepairOptions struct {
-	Engine *engine.Engine
-	// Damaged receives when a read finds a damaged place.
-	Damaged <-chan struct{}
-	// Replicas are those of a partition that answer, this broker left out.
-	Replicas func(ident.Partition) []ident.Node
-	Caller   calls.Caller
-	Metrics  *metrics.Recorder
-	Log      logrus.FieldLogger
-}
-
-// Repair fetches the damaged places of replicas here from other replicas. A damaged
-// replica is a member like any other; its machine is not notified.
+// Repair copies the damaged places of replicas here from other replicas. A damaged replica is a member like any other; its
+// machine is not notified.
 type Repair struct {
-	o       RepairOptions
-	refused map[*engine.Partition]string // logged last; the job's goroutine has it
+	*Broker
+	refused map[*engine.Partition]string // logged last; owned by the goroutine
 }
 
-// NewRepair makes the job's state.
-func NewRepair(o RepairOptions) *Repair {
-	return &Repair{o: o, refused: map[*engine.Partition]string{}}
-}
-
-// Job is the periodic work.
-func (r *Repair) Job() Job { return Job{Every: repairEvery, Wake: r.o.Damaged, Run: r.run} }
+func newRepair(b *Broker) *Repair { return &Repair{Broker: b, refused: map[*engine.Partition]string{}} }
 
 func (r *Repair) run(ctx context.Context) {
-	for _, p := range r.o.Engine.Partitions() {
+	for _, p := range r.Engine.Partitions() {
 		why := r.repair(ctx, p)
 		if why == nil {
 			delete(r.refused, p)
 		} else if r.refused[p] != why.Error() {
 			r.refused[p] = why.Error()
-			r.o.Log.WithError(why).WithFields(p.LogFields()).Warn("damaged ranges cannot be repaired yet, trying again")
+			r.Log.WithError(why).WithFields(p.LogFields()).Warn("damaged ranges cannot be repaired yet, trying again")
 		}
 	}
 }
 
-// repair goes through the damaged places of one replica.
+// repair repairs the damaged places of one replica.
 func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error) {
 	for _, d := range p.Store().Damaged() {
 		end, from, err := r.repairPlace(ctx, p, d.From)
@@ -70,10 +49,10 @@ func (r *Repair) repair(ctx context.Context, p *engine.Partition) (failed error)
 			failed = errors.Join(failed, fmt.Errorf("offset %d: %w", d.From, err))
 			continue
 		}
-		r.o.Metrics.Event(metrics.EventRepaired)
-		r.o.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{"from": from, "start": d.From, "end": end}).
+		r.Metrics.Event(metrics.EventRepaired)
+		r.Log.WithFields(p.LogFields()).WithFields(logrus.Fields{"from": from, "start": d.From, "end": end}).
 			Info("damaged range repaired")
-		_, _ = p.Store().ReadAt(end, 1) // if the damage continues there it is noticed now
+		_, _ = p.Store().ReadAt(end, 1) // detects damage that continues there
 	}
 	return failed
 }
@@ -83,7 +62,7 @@ var errNoCopy = errors.New("no other replica that can be reached has it whole")
 // repairPlace asks the other replicas, one after the other.
 func (r *Repair) repairPlace(ctx context.Context, p *engine.Partition, at ident.Offset) (end ident.Offset, from ident.Node, failed error) {
 	failed = errNoCopy
-	for _, n := range r.o.Replicas(p.ID()) {
+	for _, n := range r.Replicas(p.ID()) {
 		end, err := r.repairFrom(ctx, p, at, n)
 		if err == nil {
 			return end, n, nil
@@ -96,8 +75,7 @@ func (r *Repair) repairPlace(ctx context.Context, p *engine.Partition, at ident.
 func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.Offset, n ident.Node) (ident.Offset, error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	id := p.ID()
-	resp, err := calls.Batches.Ask(ctx, r.o.Caller, n, calls.BatchesRequest{Topic: uint64(id.Topic), Number: id.Number, From: int64(at)})
+	resp, err := calls.Batches.Ask(ctx, r.Caller, n, calls.BatchesRequest{Partition: p.ID(), From: at})
 	if err != nil {
 		return 0, err
 	}
@@ -111,16 +89,15 @@ func (r *Repair) repairFrom(ctx context.Context, p *engine.Partition, at ident.O
 	return p.Store().Repair(batches)
 }
 
-// Batches gives another broker committed batches of a replica here (calls.Batches). It
-// may be any replica: committed batches are the same on all of them, and the other broker
-// checks them against its chain of checksums.
+// Batches returns committed batches of a replica here to another broker (calls.Batches). They are the same on all replicas,
+// and the other broker checks them against its chain of checksums.
 func (r *Repair) Batches(req calls.BatchesRequest) (calls.BatchesReply, error) {
 	var reply calls.BatchesReply
-	p, ok := r.o.Engine.Partition(req.Partition())
+	p, ok := r.Engine.Partition(req.Partition)
 	if !ok {
 		return reply, rpc.ErrNoPartition
 	}
-	batches, err := p.Store().ReadAt(ident.Offset(req.From), repairBytes)
+	batches, err := p.Store().ReadAt(req.From, repairBytes)
 	end := p.Committed().Offset
 	for i := range batches {
 		if batches[i].End.Offset <= end {

@@ -17,18 +17,18 @@ import (
 // TestRepairGivesCommittedBatches: brokers that repair their disks get no others.
 func TestRepairGivesCommittedBatches(t *testing.T) {
 	r := enginetest.New(t, nsqd.Options{})
-	repair := NewRepair(RepairOptions{Engine: r.Engine})
+	repair := newRepair(&Broker{Engine: r.Engine})
 	r.Publish("a")
 	committed := r.End
 	at := r.Append(queue.Marker())
 	for _, end := range []ident.Position{committed, r.End} {
 		r.Show(func(v *replica.View) { v.Committed = end })
-		reply, err := repair.Batches(calls.BatchesRequest{Topic: uint64(enginetest.ID.Topic)})
+		reply, err := repair.Batches(calls.BatchesRequest{Partition: enginetest.ID})
 		require.NoError(t, err)
 		require.Len(t, reply.Batches, int(end.Offset))
-		_, err = repair.Batches(calls.BatchesRequest{Topic: uint64(enginetest.ID.Topic), From: int64(at)})
+		_, err = repair.Batches(calls.BatchesRequest{Partition: enginetest.ID, From: at})
 		require.Equal(t, end == r.End, err == nil)
 	}
-	_, err := repair.Batches(calls.BatchesRequest{Topic: 99})
+	_, err := repair.Batches(calls.BatchesRequest{Partition: ident.Partition{Topic: 99}})
 	require.ErrorIs(t, err, rpc.ErrNoPartition)
 }

@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
@@ -10,74 +11,48 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/sirupsen/logrus"
 )
 
 const (
-	// retainEvery is the pause between two looks at all logs.
-	retainEvery = 500 * time.Millisecond
-	// putTimeout bounds one round of relocation, and a new file.
-	putTimeout = 5 * time.Second
-	// smallLog: a log of fewer bytes is not worth a new file. But its files may end
-	// elsewhere on another replica, so one is begun every newFileEvery all the same.
+	retainEvery   = 500 * time.Millisecond
+	putTimeout    = 5 * time.Second // of one round of relocation, and of a new file
+	deleteTimeout = 5 * time.Second // of a deserted topic
+	// smallLog: a log with fewer bytes is not worth a new file. But its files may end elsewhere on another replica, so one
+	// begins every newFileEvery all the same.
 	smallLog     = 64 << 10
 	newFileEvery = time.Minute
-	// deleteTimeout bounds the deletion of a deserted topic.
-	deleteTimeout = 5 * time.Second
 )
 
-// RetentionOptions are all required.
-type RetentionOptions struct {
-	Engine *engine.Engine
-	// Topic finds a topic that is not deleted.
-	Topic func(name string) (metadata.TopicState, bool)
-	// DeleteTopic deletes a topic that was read.
-	DeleteTopic func(ctx context.Context, name string, t metadata.TopicState) error
-	// EmptyTrash removes the folders that have been in the trash for so long.
-	EmptyTrash func(grace time.Duration) error
-	Space      *Space
-	// RepeatFor is how long edges may repeat a put, consumed or not.
-	RepeatFor  time.Duration
-	TrashGrace time.Duration
-	// Early: the trash is emptied at once while this broker is below its disk reserve.
-	Early bool
-	Log   logrus.FieldLogger
-}
-
-// Retention trims the logs of all replicas here, each by its own channels' state.
+// retention trims the logs of all replicas here, each by its own channels' state.
 //
-// The newest file of a log stays, for the next put goes there. While a disk is short of
-// space, the leader of a log of which channels need less than half puts a batch at which all
-// replicas begin a new file (queue.NewFile), and the one before it goes when no channel needs it.
-type Retention struct {
-	o RetentionOptions
-	// logs is the memory of the looks before; the job's goroutine has it.
-	logs map[*engine.Partition]*logMemory
+// The newest file of a log stays, because it takes the next put. While a disk is short of space, the leader of a log of which
+// channels need less than half publishes a batch at which all replicas begin a new file (queue.NewFile). The previous file is
+// removed when no channel needs it.
+type retention struct {
+	*Broker
+	space *Space
+	logs  map[*engine.Partition]*logMemory // owned by the goroutine
 }
 
-// logMemory is the memory of one log.
+// logMemory is the state of one log between two rounds.
 type logMemory struct {
 	newFile   time.Time // when a new file was last begun here for lack of space
 	tooMuch   tooMuch
 	committed []committedAt // see repeatable
 }
 
-// NewRetention makes the job's state.
-func NewRetention(o RetentionOptions) *Retention {
-	return &Retention{o: o, logs: map[*engine.Partition]*logMemory{}}
+func newRetention(b *Broker, s *Space) *retention {
+	return &retention{Broker: b, space: s, logs: map[*engine.Partition]*logMemory{}}
 }
 
-// Job is the periodic work.
-func (r *Retention) Job() Job { return Job{Every: retainEvery, Run: r.run} }
-
-// run goes through all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
-// those that pin a log, and deletes ephemeral topics that are deserted.
-func (r *Retention) run(ctx context.Context) {
-	for _, p := range r.o.Engine.Partitions() {
+// run trims the logs of all partitions but those of topics in the trash. The leader also finishes expired messages, relocates
+// those that pin a log, and deletes deserted ephemeral topics.
+func (r *retention) run(ctx context.Context) {
+	for _, p := range r.Engine.Partitions() {
 		q := p.Queue()
 		q.ApplyPending()
 		if p.Trashed() {
-			continue // nothing of a topic in the trash goes
+			continue // a topic in the trash stays complete
 		}
 		if p.Leading() {
 			q.Reap()
@@ -85,49 +60,49 @@ func (r *Retention) run(ctx context.Context) {
 			r.deleteDeserted(ctx, p)
 		}
 		if err := r.retain(ctx, p); err != nil && ctx.Err() == nil {
-			r.o.Log.WithError(err).WithFields(p.LogFields()).Warn("retention failed, trying again")
+			r.Log.WithError(err).WithFields(p.LogFields()).Warn("retention failed, trying again")
 		}
 	}
 	r.forgetRemoved()
-	grace := r.o.TrashGrace
-	if r.o.Early && r.o.Space.Here() {
+	grace := r.TrashGrace
+	if r.DeleteEarly && r.space.Low(r.Self) {
 		grace = 0
 	}
-	if err := r.o.EmptyTrash(grace); err != nil {
-		r.o.Log.WithError(err).Warn("cannot empty the trash")
+	if err := r.Store.EmptyTrash(grace); err != nil {
+		r.Log.WithError(err).Warn("cannot empty the trash")
 	}
 }
 
-// forgetRemoved forgets the logs that are no longer hosted.
-func (r *Retention) forgetRemoved() {
+// forgetRemoved drops the state of logs that are no longer on this broker.
+func (r *retention) forgetRemoved() {
 	for p := range r.logs {
-		if now, ok := r.o.Engine.Partition(p.ID()); !ok || now != p {
+		if now, ok := r.Engine.Partition(p.ID()); !ok || now != p {
 			delete(r.logs, p)
 		}
 	}
 }
 
-// retain looks at one log.
-func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
-	t, ok := r.o.Topic(p.Topic())
+// retain trims one log.
+func (r *retention) retain(ctx context.Context, p *engine.Partition) error {
+	t, ok := r.Catalog.Topic(p.Topic())
 	if !ok || t.ID != p.ID().Topic {
 		return nil
 	}
 	head, ok := p.Store().HeadEnd()
-	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.o.Space.Any() {
-		return nil // nothing can go and no put is refused: most partitions, so it must be cheap
+	if !ok && t.Options.MaxBytes <= 0 && !p.Limited() && !r.space.isAny() {
+		return nil // nothing to remove, and no put is refused: most partitions, so it must be cheap
 	}
 	floor := p.OffsetOf(p.Queue().Floor())
 	p.Limit(t.PartitionMaxBytes(), floor)
 	m := r.memory(p)
-	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.o.RepeatFor), identifiedFrom(p), p.Committed().Offset)
+	may := min(floor, replayFrom(p, t), m.repeatable(p, time.Now(), r.RepeatFor), identifiedFrom(p), p.Committed().Offset)
 	if !ok {
 		return r.beginFile(ctx, p, m, may)
 	}
 	if head > may {
 		return nil
 	}
-	if v := p.View(); v.Role == replica.Leader && v.Writable { // else it would wait, and all other logs with it
+	if v := p.View(); v.Role == replica.Leader && v.Writable { // else it would wait, and delay all other logs
 		if err := r.relocate(ctx, p, m, head, may); err != nil {
 			return err
 		}
@@ -138,13 +113,13 @@ func (r *Retention) retain(ctx context.Context, p *engine.Partition) error {
 		return nil
 	}
 	err := p.Store().TrimHead(ident.Position{Offset: below})
-	if err == nil && r.o.Space.AnyOf(p.View().Replicas) {
-		p.Post(replica.Tick{}) // a replica below its reserve may begin its log afresh, and make room (AC-11)
+	if err == nil && r.space.anyOf(p.View().Replicas) {
+		p.Post(replica.Tick{}) // a replica below its reserve may restart its log to free space (AC-11)
 	}
 	return err
 }
 
-func (r *Retention) memory(p *engine.Partition) *logMemory {
+func (r *retention) memory(p *engine.Partition) *logMemory {
 	m := r.logs[p]
 	if m == nil {
 		m = &logMemory{}
@@ -153,11 +128,11 @@ func (r *Retention) memory(p *engine.Partition) *logMemory {
 	return m
 }
 
-// beginFile has the replicas of a log begin a new file if a disk is short of space, and all of the only one may go. If half of it
-// may go, too: while producers publish, the newest messages may always be repeated, so all of it never may.
-func (r *Retention) beginFile(ctx context.Context, p *engine.Partition, m *logMemory, may ident.Offset) error {
+// beginFile has the replicas of a log begin a new file if a disk is short of space, and at least half of the only file may be
+// removed. Not all: while producers publish, the newest messages may always be repeated.
+func (r *retention) beginFile(ctx context.Context, p *engine.Partition, m *logMemory, may ident.Offset) error {
 	v := p.View()
-	if v.Role != replica.Leader || !v.Writable || !r.o.Space.AnyOf(v.Replicas) {
+	if v.Role != replica.Leader || !v.Writable || !r.space.anyOf(v.Replicas) {
 		return nil
 	}
 	start, end := p.Start().Offset, v.End.Offset
@@ -171,23 +146,77 @@ func (r *Retention) beginFile(ctx context.Context, p *engine.Partition, m *logMe
 	m.newFile = now
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	_, err := r.o.Engine.PutControl(ctx, p.ID(), queue.NewFile())
+	_, err := r.Engine.PutControl(ctx, p.ID(), queue.NewFile())
 	return err
 }
 
-// deleteDeserted deletes an #ephemeral topic when its last channel has gone. The leader
-// of partition 0 decides for all: consumers are on every partition.
-func (r *Retention) deleteDeserted(ctx context.Context, p *engine.Partition) {
+// deleteDeserted deletes an #ephemeral topic when its last channel is gone. The leader of partition 0 decides for all:
+// consumers are on every partition.
+func (r *retention) deleteDeserted(ctx context.Context, p *engine.Partition) {
 	if p.ID().Number != 0 || !nsqd.IsEphemeral(p.Topic()) || !p.Queue().LastChannelGone() {
 		return
 	}
-	t, ok := r.o.Topic(p.Topic())
+	t, ok := r.Catalog.Topic(p.Topic())
 	if !ok || t.ID != p.ID().Topic {
 		return // deleted already
 	}
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
-	if err := r.o.DeleteTopic(ctx, p.Topic(), t); err != nil {
-		r.o.Log.WithError(err).WithFields(p.LogFields()).Warn("a deserted topic was not deleted, trying again")
+	if err := r.Admin.DeleteAsRead(ctx, p.Topic(), t); err != nil {
+		r.Log.WithError(err).WithFields(p.LogFields()).Warn("a deserted topic was not deleted, trying again")
 	}
+}
+
+// repeatMarks is how often within RepeatFor the committed end is recorded.
+const repeatMarks = 8
+
+// replayFrom is the start of the log that the topic keeps although all channels have passed it: batches younger than its
+// retention time, up to its retention bytes.
+func replayFrom(p *engine.Partition, t metadata.TopicState) ident.Offset {
+	o, end := t.Options, p.Committed().Offset
+	from := end
+	if o.RetentionMS > 0 {
+		if r, ok := p.Store().Index().AtTime(time.Now().UnixMilli() - o.RetentionMS); ok {
+			from = min(from, r.Offset)
+		}
+	}
+	if o.RetentionBytes <= 0 {
+		return from
+	}
+	most := max(end-ident.Offset(o.RetentionBytes/int64(t.Partitions)), 0)
+	if o.RetentionMS <= 0 {
+		return most
+	}
+	return max(from, most)
+}
+
+// identifiedFrom is the start of the log whose messages have identities in the dedupe window. A replica that starts, or is
+// new, derives the window from the log (DW-5).
+func identifiedFrom(p *engine.Partition) ident.Offset {
+	p.ExpireIdentities()
+	if v := p.View(); v.KeepsIdentified {
+		return v.IdentifiedFrom
+	}
+	return math.MaxInt64
+}
+
+// committedAt is how far a log was committed, and when by this process's own clock.
+type committedAt struct {
+	at  time.Time
+	end ident.Offset
+}
+
+// repeatable is the start of the log of which brokers may repeat puts: its committed end here that long ago. After a restart a
+// leader recognises repeats by the log (ADR 2). The times in the log are the leader's, which may differ from this broker's.
+func (m *logMemory) repeatable(p *engine.Partition, now time.Time, last time.Duration) ident.Offset {
+	if n := len(m.committed); n == 0 || now.Sub(m.committed[n-1].at) >= last/repeatMarks {
+		m.committed = append(m.committed, committedAt{now, p.Committed().Offset})
+	}
+	for len(m.committed) > 1 && now.Sub(m.committed[1].at) >= last {
+		m.committed = m.committed[1:]
+	}
+	if now.Sub(m.committed[0].at) < last {
+		return 0
+	}
+	return m.committed[0].end
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/enginetest"
@@ -24,22 +25,28 @@ type retained struct {
 	*enginetest.Replica
 	t         *testing.T
 	topic     metadata.TopicState
-	retention *Retention
+	catalog   *catalog.Catalog
+	retention *retention
 }
 
 func newRetained(t *testing.T) *retained {
 	r := &retained{Replica: enginetest.New(t, nsqd.Options{}), t: t, topic: metadata.TopicState{ID: enginetest.ID.Topic, Partitions: 1}}
-	r.retention = NewRetention(RetentionOptions{
-		Engine: r.Engine, Log: r.Log, Space: NewSpace(SpaceOptions{}),
-		Topic:      func(string) (metadata.TopicState, bool) { return r.topic, true },
-		EmptyTrash: func(time.Duration) error { return nil },
-	})
+	r.catalog = catalog.New(metadata.Keys{}, r.Log)
+	b := &Broker{Engine: r.Engine, Store: r.Store, Catalog: r.catalog, Log: r.Log}
+	r.retention = newRetention(b, newSpace(b))
 	return r
+}
+
+// applyTopic puts the topic into the catalog.
+func (r *retained) applyTopic() {
+	r.topic.V = metadata.Version
+	r.catalog.Apply(metadata.Change{Puts: []metadata.Entry{{Key: metadata.Keys{}.Topic(enginetest.Topic), Value: metadata.Encode(r.topic)}}})
 }
 
 // look has retention look at the replica.
 func (r *retained) look() {
 	r.t.Helper()
+	r.applyTopic()
 	require.NoError(r.t, r.retention.retain(r.t.Context(), r.Partition))
 }
 
@@ -58,10 +65,10 @@ func TestRetentionKeepsWhatMayBeRepeated(t *testing.T) {
 			r := newRetained(t)
 			c, s := r.Channel("c")
 			r.Time = time.Now().Add(off)
-			r.retention.o.RepeatFor = time.Minute
+			r.retention.RepeatFor = time.Minute
 			r.fill(40, c, s)
 			require.Zero(t, r.Partition.Start().Offset)
-			r.retention.o.RepeatFor = time.Millisecond
+			r.retention.RepeatFor = time.Millisecond
 			for r.Partition.Start().Offset == 0 && t.Context().Err() == nil {
 				r.look()
 			}
@@ -88,8 +95,8 @@ func TestRetentionKeepsDeferredMessages(t *testing.T) {
 	carry := queue.NewRelocation()
 	require.NoError(t, carry.Add(m))
 	at := r.Write(carry.Draft())
-	require.NoError(t, r.Partition.Queue().Relocate(t.Context(), at, []ident.Sequence{0}))
-	require.NoError(t, r.Partition.Queue().SettleRelocation(t.Context(), at, []ident.Sequence{0}))
+	require.NoError(t, r.Partition.Queue().Relocate(t.Context(), at, []ident.Sequence{0}, false))
+	require.NoError(t, r.Partition.Queue().Relocate(t.Context(), at, []ident.Sequence{0}, true))
 	for range 3 {
 		r.fill(100, c, s)
 		require.Positive(t, r.Partition.Start().Offset)
@@ -214,6 +221,7 @@ func TestLimitOfATopic(t *testing.T) {
 func TestRetentionForgetsRemovedLogs(t *testing.T) {
 	r := newRetained(t)
 	r.topic.Options.MaxBytes = 1000
+	r.applyTopic()
 	r.retention.run(context.Background())
 	require.Len(t, r.retention.logs, 1)
 	r.Engine.Remove(enginetest.ID)

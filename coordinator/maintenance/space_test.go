@@ -12,13 +12,13 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
 // askedDisk calls asked before it answers how much is free.
 type askedDisk struct {
-	*vfs.Memory
+	*vfstest.Memory
 	asked func() error
 }
 
@@ -33,23 +33,22 @@ func (d *askedDisk) FreeBytes(dir string) (uint64, error) {
 // the look, and whether the disk answers.
 func TestAFullDiskThatAnswersLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &askedDisk{Memory: vfs.NewMemory(), asked: func() error { return nil }}
+		d := &askedDisk{Memory: vfstest.NewMemory(), asked: func() error { return nil }}
 		log := logrus.New()
 		log.SetOutput(io.Discard)
 		st, err := store.Open(store.Options{FS: d, Dir: "data", Log: log})
 		require.NoError(t, err)
 		defer st.Close()
-		s := NewSpace(SpaceOptions{
-			Self: "n1", Store: st, MinFreeBytes: 1000, Log: log,
-			Partitions: func() []*engine.Partition { return nil }, Others: func() []ident.Node { return nil },
-			TrashBytes: func() int64 { return 0 },
+		s := newSpace(&Broker{
+			Self: "n1", Store: st, Settings: Settings{MinFreeBytes: 1000}, Log: log,
+			Engine: &engine.Engine{}, Others: func() []ident.Node { return nil },
 		})
 		d.SetFreeBytes(999)
 		s.Begin()
-		require.True(t, s.Here())
+		require.True(t, s.Low("n1"))
 		time.Sleep(2 * spaceForgotten)
 		d.asked = func() error {
-			require.True(t, s.Here(), "the look before was late")
+			require.True(t, s.Low("n1"), "the look before was late")
 			return nil
 		}
 		s.run(t.Context())
@@ -57,14 +56,14 @@ func TestAFullDiskThatAnswersLate(t *testing.T) {
 		for range 3 {
 			time.Sleep(spaceBack)
 			s.run(t.Context())
-			require.True(t, s.Here(), "how much is free is not known")
+			require.True(t, s.Low("n1"), "how much is free is not known")
 		}
 		d.asked = func() error { return nil }
 		d.SetFreeBytes(1000)
 		s.run(t.Context())
-		require.True(t, s.Here(), "not at once")
+		require.True(t, s.Low("n1"), "not at once")
 		time.Sleep(spaceBack)
 		s.run(t.Context())
-		require.False(t, s.Here())
+		require.False(t, s.Low("n1"))
 	})
 }

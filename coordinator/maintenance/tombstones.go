@@ -8,28 +8,13 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
-	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/sirupsen/logrus"
 )
 
-// TombstoneOptions are all required.
-type TombstoneOptions struct {
-	Store   metadata.Store
-	Keys    metadata.Keys
-	Catalog *catalog.Catalog
-	// Grace is how long all brokers have to be here before a tombstone goes.
-	Grace time.Duration
-	Group *concurrency.Group
-	Log   logrus.FieldLogger
-}
-
-// Tombstones collects the tombstones of deleted topics, which are there for brokers that
-// were away. The controller alone calls Collect, in one goroutine.
-type Tombstones struct {
-	o    TombstoneOptions
+// tombstones removes the tombstones of deleted topics, which are for brokers that were away.
+type tombstones struct {
+	*Broker
 	seen *presence
 }
 
@@ -37,42 +22,38 @@ type Tombstones struct {
 type presence struct {
 	brokers  map[ident.Node]ident.Incarnation
 	since    time.Time
-	revision atomic.Int64 // of the metadata then; 0 = not known
+	revision atomic.Int64 // of the metadata then; 0: unknown
 	busy     atomic.Bool  // some tombstones are being removed
 }
 
-// NewTombstones makes the collection's state.
-func NewTombstones(o TombstoneOptions) *Tombstones { return &Tombstones{o: o} }
-
-// Collect removes the tombstones that no broker needs: all brokers have been here,
-// without a break, for the grace time since the topics were deleted. It does not wait:
-// there may be a million of them. fence is the controller's.
-func (t *Tombstones) Collect(fence metadata.Compare) {
+// collect removes the tombstones that no broker needs: all brokers have been registered, without a break, for the grace since
+// the topics were deleted. It does not wait: there may be a million of them.
+func (t *tombstones) collect(fence metadata.Compare) {
 	now := t.present()
 	s := t.seen
 	if s == nil || now == nil || !maps.Equal(now, s.brokers) {
 		s = &presence{brokers: now, since: time.Now()}
 		t.seen = s
 	}
-	if now == nil || time.Since(s.since) < t.o.Grace || s.busy.Swap(true) {
+	if now == nil || time.Since(s.since) < t.TombstoneGrace || s.busy.Swap(true) {
 		return
 	}
 	s.since = time.Now()
-	t.o.Group.Go(func(ctx context.Context) {
+	t.Group.Go(func(ctx context.Context) {
 		defer s.busy.Store(false)
 		if err := t.removeOld(ctx, fence, s); err != nil && ctx.Err() == nil {
-			t.o.Log.WithError(err).WithField("action", "remove_tombstones").Info("controller action failed, trying again")
+			t.Log.WithError(err).WithField("action", "remove_tombstones").Info("controller action failed, trying again")
 		}
 	})
 }
 
-// present are the runs of all brokers; nil while one of them is away.
-func (t *Tombstones) present() map[ident.Node]ident.Incarnation {
+// present are the incarnations of all brokers; nil while one is away.
+func (t *tombstones) present() map[ident.Node]ident.Incarnation {
 	present := map[ident.Node]ident.Incarnation{}
-	for _, r := range t.o.Catalog.LiveNodes() {
+	for _, r := range t.Catalog.LiveNodes() {
 		present[r.Name] = r.Incarnation
 	}
-	for _, n := range t.o.Catalog.Nodes() {
+	for _, n := range t.Catalog.Nodes() {
 		if _, ok := present[n.Name]; !ok {
 			return nil
 		}
@@ -80,10 +61,9 @@ func (t *Tombstones) present() map[ident.Node]ident.Incarnation {
 	return present
 }
 
-// removeOld removes the tombstones that were there the last time already, while this
-// broker is the controller.
-func (t *Tombstones) removeOld(ctx context.Context, fence metadata.Compare, s *presence) error {
-	entries, revision, err := t.o.Store.List(ctx, t.o.Keys.Tombstones())
+// removeOld removes the tombstones that the last call already found.
+func (t *tombstones) removeOld(ctx context.Context, fence metadata.Compare, s *presence) error {
+	entries, revision, err := t.Meta.List(ctx, t.Keys.Tombstones())
 	if err != nil {
 		return err
 	}
@@ -95,7 +75,7 @@ func (t *Tombstones) removeOld(ctx context.Context, fence metadata.Compare, s *p
 	}
 	for some := range slices.Chunk(puts, metadata.MaxTxn) {
 		try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
-		ok, _, err := t.o.Store.Txn(try, []metadata.Compare{fence}, some)
+		ok, _, err := t.Meta.Txn(try, []metadata.Compare{fence}, some)
 		cancel()
 		if err != nil || !ok {
 			return err

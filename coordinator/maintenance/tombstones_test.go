@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -27,13 +28,13 @@ func (b bounded) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadat
 // TestOldTombstonesGo: those that were there when the last look began at which the same
 // brokers were there, in transactions that are not too large, while the fence holds.
 func TestOldTombstonesGo(t *testing.T) {
-	store := bounded{t, metadata.NewMemory()}
+	store := bounded{t, metadatatest.NewMemory()}
 	defer store.Close()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	keys := metadata.Keys{Cluster: "test"}
 	c, group := catalog.New(keys, log), concurrency.NewGroup()
-	collection := NewTombstones(TombstoneOptions{Store: store, Keys: keys, Catalog: c, Group: group, Log: log})
+	collection := (&tombstones{Broker: &Broker{Meta: store, Keys: keys, Catalog: c, Group: group, Log: log}})
 	run := func(incarnation int64) {
 		c.Apply(metadata.Change{Puts: []metadata.Entry{
 			{Key: keys.Node("n1"), Value: metadata.Encode(metadata.NodeState{V: metadata.Version, Name: "n1"})},
@@ -51,7 +52,7 @@ func TestOldTombstonesGo(t *testing.T) {
 	fence := metadata.Compare{Key: "/nobody"}
 	look := func(want int) {
 		t.Helper()
-		collection.Collect(fence)
+		collection.collect(fence)
 		group.Wait()
 		left, _, err := store.List(t.Context(), keys.Tombstones())
 		require.NoError(t, err)

@@ -1,5 +1,3 @@
-//go:build !wasip1
-
 package metadata
 
 import (
@@ -19,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 )
 
 // Config has the endpoints of an etcd and the credentials for it.
@@ -33,15 +32,13 @@ type Config struct {
 
 const (
 	defaultDialTimeout = 2 * time.Second
-	// gRPC's default back-off (up to 120 s) would keep a broker waiting after its etcd
-	// came back.
+	// With gRPC's default back-off a broker would wait up to 120 s after its etcd came back.
 	reconnectMin, reconnectMax = 20 * time.Millisecond, 500 * time.Millisecond
 	// An external etcd ends connections that ping more often than every 5 s.
 	pingEvery, pingTimeout = 6 * time.Second, 2 * time.Second
 )
 
-// Etcd is the Store on an etcd v3 cluster. A request waits until a member takes it or its
-// context ends: every caller sets a deadline.
+// Etcd is the Store on an etcd v3 cluster. A request waits until a member takes it, so every caller sets a deadline.
 type Etcd struct {
 	client *clientv3.Client
 	kv     clientv3.KV
@@ -59,8 +56,7 @@ type Etcd struct {
 
 var _ Store = (*Etcd)(nil)
 
-// DialEtcd makes a client. It connects in the background, so that an etcd that
-// starts together with the broker is no error; only a log-in waits.
+// DialEtcd makes a client. It connects in the background, so etcd may start after the broker; only a log-in waits.
 func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -76,8 +72,8 @@ func DialEtcd(ctx context.Context, c Config) (*Etcd, error) {
 	var security *tls.Config
 	if c.TLS != nil {
 		security = c.TLS()
-		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // there the client speaks plain text
-			options = append(options, grpc.WithTransportCredentials(renewed{c.TLS}))
+		if len(c.Endpoints) > 0 && !strings.HasPrefix(c.Endpoints[0], "http://") { // else the client uses plain text
+			options = append(options, grpc.WithTransportCredentials(renewed{credentials.NewTLS(security), c.TLS}))
 		}
 	}
 	done, stop := context.WithCancel(context.Background())
@@ -135,9 +131,8 @@ func (e *Etcd) GetAll(ctx context.Context, keys []string) ([]Entry, error) {
 	return out, nil
 }
 
-// List implements Store. It reads page after page at the revision of the first:
-// with a hundred thousand partitions one answer would be 36 MB, for which etcd needs
-// longer than the time limit of a request.
+// List implements Store. It reads pages at the revision of the first: with a hundred thousand partitions one answer would be
+// 36 MB, and take longer than the timeout of a request.
 func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) {
 	var out []Entry
 	from, end, rev := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
@@ -159,7 +154,7 @@ func (e *Etcd) List(ctx context.Context, prefix string) ([]Entry, int64, error) 
 	}
 }
 
-// page reads the first keys of a range at a revision; 0 is the present one.
+// page reads the first keys of a range at a revision; 0: the present one.
 func (e *Etcd) page(ctx context.Context, from, end string, rev int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
@@ -188,8 +183,7 @@ func (e *Etcd) saw(revision int64) {
 	}
 }
 
-// wentBack compares the revision of a linearizable read with the newest one that a watch had
-// sent when the read began.
+// wentBack compares the revision of a linearizable read with the newest one that a watch had sent when the read began.
 func wentBack(seen int64, h *etcdserverpb.ResponseHeader) error {
 	if h.Revision >= seen {
 		return nil

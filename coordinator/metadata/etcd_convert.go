@@ -1,5 +1,3 @@
-//go:build !wasip1
-
 package metadata
 
 import (
@@ -51,9 +49,8 @@ func operations(puts []Put) []clientv3.Op {
 // readError maps the failure of a request that changes nothing.
 func readError(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }
 
-// writeError maps the failure of a request that changes something. Without proof that it
-// was refused before it was proposed, the error is ErrUnknown: after a timeout, a lost
-// connection or a change of etcd's leader, a proposal may be left that is applied later.
+// writeError maps the failure of a request that changes something. It is ErrUnknown without proof that the request was refused
+// before it was proposed: after a timeout, a lost connection or a change of etcd's leader, a proposal may be applied later.
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -71,8 +68,7 @@ func writeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// codeOf finds the gRPC code in either of the two shapes in which the client
-// returns errors.
+// codeOf finds the gRPC code in both kinds of the client's errors.
 func codeOf(err error) codes.Code {
 	var typed rpctypes.EtcdError
 	if errors.As(err, &typed) {

@@ -1,5 +1,3 @@
-//go:build !wasip1
-
 package metadata
 
 import (
@@ -13,16 +11,14 @@ import (
 )
 
 const (
-	// keepAlivesPerTTL renewals fall into one TTL, so that a lost one and a
-	// change of etcd's leader fit in.
+	// keepAlivesPerTTL is the number of renewals in one TTL: a lost one and a change of etcd's leader do no harm.
 	keepAlivesPerTTL = 4
-	// keepAliveRetry separates attempts while etcd does not answer.
+	// keepAliveRetry is the pause between attempts while etcd does not answer.
 	keepAliveRetry = 100 * time.Millisecond
 )
 
-// Lease implements Store. The client's own keep-alive gives up when etcd was silent for
-// a TTL. This one continues, because only etcd's answer proves that a lease is gone (a leader
-// that is partitioned from etcd keeps publishing).
+// Lease implements Store. The client's own keep-alive gives up when etcd was silent for a TTL. This one continues, because
+// only etcd's answer proves that a lease is gone: a leader that is partitioned from etcd continues to publish.
 func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struct{}, error) {
 	granted, err := e.lease.Grant(ctx, ttlSeconds)
 	if err != nil {
@@ -35,8 +31,7 @@ func (e *Etcd) Lease(ctx context.Context, ttlSeconds int64) (int64, <-chan struc
 	return int64(granted.ID), lost, nil
 }
 
-// keepAlive renews one lease. Started by Lease, ends when the lease is gone or
-// the store is closed; owns lost.
+// keepAlive renews one lease. Started by Lease, ends when the lease is gone or the store is closed; owns lost.
 func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- struct{}) {
 	every := ttl / keepAlivesPerTTL
 	wait := every
@@ -58,9 +53,8 @@ func (e *Etcd) keepAlive(id clientv3.LeaseID, ttl time.Duration, lost chan<- str
 	}
 }
 
-// renewals go over one stream for as long as it holds: for each new one, an etcd
-// that asks for a password hashes it, which takes a tenth of a second of processor
-// time.
+// renewals use one stream for as long as possible: for each new one, an etcd with passwords computes a hash, which takes a
+// tenth of a second of processor time.
 type renewals struct {
 	lease  pb.LeaseClient
 	id     clientv3.LeaseID
@@ -69,8 +63,8 @@ type renewals struct {
 	end    context.CancelFunc
 }
 
-// renew makes one renewal, and returns how many seconds the lease has: none if it is gone.
-// After an error the next one goes over another stream.
+// renew renews the lease once, and returns its remaining seconds; 0: it is gone. After an error the next call uses another
+// stream.
 func (r *renewals) renew(ctx context.Context) (left int64, err error) {
 	if r.stream == nil {
 		if err := r.open(ctx); err != nil {

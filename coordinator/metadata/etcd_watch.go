@@ -1,5 +1,3 @@
-//go:build !wasip1
-
 package metadata
 
 import (
@@ -15,7 +13,7 @@ const (
 	// pageKeys and pageTimeout bound one request for a part of the state.
 	pageKeys    = 4096
 	pageTimeout = 5 * time.Second
-	// relistPause separates attempts while etcd does not answer.
+	// relistPause is the pause between attempts while etcd does not answer.
 	relistPause = 100 * time.Millisecond
 )
 
@@ -37,10 +35,8 @@ func (e *Etcd) Watch(ctx context.Context, prefix string) <-chan Change {
 	return out
 }
 
-// etcdWatch is one watch: read everything, follow from there, and read
-// everything again when etcd has not all changes in between any more
-// (compaction, lost leader). Started by Etcd.Watch, ends with its context or
-// the store; owns the channel it sends on.
+// etcdWatch is one watch: it reads everything, follows from there, and reads everything again when etcd no longer has all
+// changes in between (compaction, lost leader). Started by Etcd.Watch, ends with its context or the store; owns the channel.
 type etcdWatch struct {
 	store  *Etcd
 	prefix string
@@ -62,10 +58,9 @@ func (w *etcdWatch) list(ctx context.Context) bool {
 	}
 }
 
-// follow sends what happens after w.rev, until etcd ends the watch (true: list
-// again) or the context does (false). The client resumes at the right revision
-// by itself after a broken connection. With require-leader a member without its
-// cluster ends the watch; otherwise it would be silent.
+// follow sends the changes after w.rev, until etcd ends the watch (true: list again) or the context ends (false). After a
+// broken connection the client itself resumes at the right revision. With require-leader a member without a majority ends the
+// watch; otherwise it would be silent.
 func (w *etcdWatch) follow(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,8 +81,7 @@ func (w *etcdWatch) follow(ctx context.Context) bool {
 	return ctx.Err() == nil && concurrency.Sleep(ctx, relistPause)
 }
 
-// firstRevision takes the events of the first revision: one transaction is one
-// Change, and a key occurs in it at most once.
+// firstRevision splits off the events of the first revision: one transaction is one Change, with each key at most once.
 func firstRevision(events []*clientv3.Event) (Change, []*clientv3.Event) {
 	c := Change{Revision: events[0].Kv.ModRevision}
 	for i, ev := range events {

@@ -10,9 +10,6 @@ import (
 // Nodes is the prefix of all Node keys.
 func (k Keys) Nodes() string { return k.Root() + "nodes/" }
 
-// Lives is the prefix of all Live keys.
-func (k Keys) Lives() string { return k.Root() + "live/" }
-
 // Topics is the prefix of all Topic keys.
 func (k Keys) Topics() string { return k.Root() + "topics/" }
 
@@ -31,11 +28,8 @@ func (k Keys) Users() string { return k.Root() + "users/" }
 // User is the key of a user with its rights (internal/auth/access).
 func (k Keys) User(name string) string { return k.Users() + name }
 
-// ParseUser gives the name of a user from its key.
-func (k Keys) ParseUser(key string) (string, bool) {
-	name, ok := strings.CutPrefix(key, k.Users())
-	return name, ok && name != ""
-}
+// ParseUser returns the name of a user from its key.
+func (k Keys) ParseUser(key string) (string, bool) { return parseName[string](key, k.Users()) }
 
 // Invitations is the prefix of all Invitation keys.
 func (k Keys) Invitations() string { return k.Root() + "invitations/" }
@@ -43,36 +37,31 @@ func (k Keys) Invitations() string { return k.Root() + "invitations/" }
 // Invitation is the key of a broker's invitation (internal/auth/admission).
 func (k Keys) Invitation(node string) string { return k.Invitations() + node }
 
-// ParseInvitation gives the name of a broker from the key of its invitation.
+// ParseInvitation returns the name of a broker from the key of its invitation.
 func (k Keys) ParseInvitation(key string) (string, bool) {
-	name, ok := strings.CutPrefix(key, k.Invitations())
-	return name, ok && name != ""
+	return parseName[string](key, k.Invitations())
 }
 
 // Audit is the key of one audit record; names sort by time if they begin with it.
 func (k Keys) Audit(name string) string { return k.Root() + "audit/" + name }
 
-// deletedTopics begins the names of the tombstones of topics.
-const deletedTopics = "deleted-topics/"
-
 // Tombstones is the prefix of all Tombstone keys.
-func (k Keys) Tombstones() string { return k.Audit(deletedTopics) }
+func (k Keys) Tombstones() string { return k.Audit("deleted-topics/") }
 
-// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic
-// has the name: a broker that was away still finds that its folder may go.
+// Tombstone is the key that marks a topic id as permanently deleted, also after a new topic has the name: a broker that was
+// away then removes its files.
 func (k Keys) Tombstone(t ident.TopicID) string { return k.Tombstones() + t.String() }
 
 // ParseNode gives the node of a key made by Node.
-func (k Keys) ParseNode(key string) (ident.Node, bool) { return parseName(key, k.Nodes()) }
+func (k Keys) ParseNode(key string) (ident.Node, bool) { return parseName[ident.Node](key, k.Nodes()) }
 
 // ParseLive gives the node of a key made by Live.
-func (k Keys) ParseLive(key string) (ident.Node, bool) { return parseName(key, k.Lives()) }
-
-// ParseTopic gives the name of a topic from its key.
-func (k Keys) ParseTopic(key string) (string, bool) {
-	name, ok := strings.CutPrefix(key, k.Topics())
-	return name, ok && name != ""
+func (k Keys) ParseLive(key string) (ident.Node, bool) {
+	return parseName[ident.Node](key, k.Root()+"live/")
 }
+
+// ParseTopic returns the name of a topic from its key.
+func (k Keys) ParseTopic(key string) (string, bool) { return parseName[string](key, k.Topics()) }
 
 // ParseChannel gives topic and channel of a key made by Channel.
 func (k Keys) ParseChannel(key string) (ident.TopicID, string, bool) {
@@ -98,9 +87,9 @@ func (k Keys) ParsePartition(key string) (ident.Partition, bool) {
 	return ident.Partition{Topic: id, Number: uint16(n)}, err == nil
 }
 
-func parseName(key, prefix string) (ident.Node, bool) {
+func parseName[N ~string](key, prefix string) (N, bool) {
 	name, ok := strings.CutPrefix(key, prefix)
-	return ident.Node(name), ok && name != ""
+	return N(name), ok && name != ""
 }
 
 // cutTopicID splits "<16 hex digits>/<rest>".

@@ -1,22 +1,19 @@
-// Package metadata has the cluster's metadata: the Store that keeps it (etcd, or memory in
-// tests) and the values in it.
+// Package metadata has the cluster's metadata: the Store, on etcd, and the keys and values in it.
 //
-// The package makes no decisions. The state of a partition is one key, changed only by a
-// compare-and-swap on its ModRevision. A transaction whose answer was lost may still be
-// applied later (ErrUnknown).
+// The package makes no decisions. The state of a partition is one key, changed only by a compare-and-swap on its ModRevision.
+// A transaction whose answer was lost may still be applied later (ErrUnknown).
 //
 // # Invariants
 //
-//  1. Get and GetAll are linearizable; changes of a watch come in revision order without
-//     gaps. A failed read proves nothing.
-//  2. ErrUnavailable, ErrNoLease, ErrInvalid and ErrClosed of a transaction prove that it
-//     did not happen. ErrUnknown proves nothing.
-//  3. A value that cannot be read (ErrValue) is never taken for a key that is gone.
+//  1. Get and GetAll are linearizable; changes of a watch arrive in revision order without gaps. A failed read proves nothing.
+//  2. ErrUnavailable, ErrNoLease, ErrInvalid and ErrClosed of a transaction prove that it did not happen. ErrUnknown proves
+//     nothing.
+//  3. A value that cannot be read (ErrValue) is never treated as an absent key.
 //
 // # Goroutines
 //
-// One for each watch and one for each lease. A watch ends with its context, a lease when it is lost;
-// Close ends and waits for both.
+// One for each watch and one for each lease. A watch ends with its context, a lease when it is lost; Close ends and waits for
+// both.
 //
 // Keys below /lockstep/<cluster>/:
 //
@@ -43,31 +40,27 @@ import (
 )
 
 var (
-	// ErrUnknown means that a transaction may have happened, may yet happen, or
-	// may not: reading the old revision back proves nothing.
+	// ErrUnknown means that a transaction may have happened, may still happen, or never will: reading the old revision back
+	// proves nothing.
 	ErrUnknown = errors.New("meta: outcome of the transaction is unknown")
 	// ErrNotFound means that the key does not exist.
 	ErrNotFound = errors.New("meta: no such key")
-	// ErrUnavailable means that the request certainly did not happen.
+	// ErrUnavailable means that the request did not happen.
 	ErrUnavailable = errors.New("meta: store is unavailable")
-	// ErrNoLease means that a put names a lease that is gone; nothing of its
-	// transaction happened.
+	// ErrNoLease means that a put names a lease that is gone; its transaction did not happen.
 	ErrNoLease = errors.New("meta: no such lease")
-	// ErrInvalid means that the store refused the transaction for its content
-	// (too many operations, one key written twice): it did not happen and never
-	// will.
+	// ErrInvalid means that the store refused the transaction for its content (too many operations, one key written twice): it
+	// did not happen and never will.
 	ErrInvalid = errors.New("meta: transaction refused")
-	// ErrWentBack means that the store was restored from a backup: changes that a watch
-	// has sent are undone, and the watch would be silent until the old revision is
-	// reached again.
+	// ErrWentBack means that the store was restored from a backup: changes that a watch has sent are undone, and the watch
+	// would be silent until the old revision is reached again.
 	ErrWentBack = errors.New("meta: the store is older than it was, a backup was restored")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("meta: store is closed")
 )
 
-// MaxTxn is the greatest number of compares, and of puts, in a transaction that
-// every store takes: an external etcd in its default settings refuses more. The
-// embedded one takes EmbeddedMaxTxn.
+// MaxTxn is the greatest number of compares, and of puts, in a transaction that every store takes: an external etcd refuses
+// more by default. The embedded one takes EmbeddedMaxTxn.
 const (
 	MaxTxn         = 128
 	EmbeddedMaxTxn = 2048
@@ -81,15 +74,13 @@ type Entry struct {
 	Lease       int64
 }
 
-// Compare is one condition of a transaction. For Create and Mod, 0 = the key
-// must not exist, -1 = any.
+// Compare is one condition of a transaction. For Create and Mod, 0 means that the key must not exist, -1 any revision.
 type Compare struct {
 	Key         string
 	Create, Mod int64
 }
 
-// Put is one write of a transaction; Delete removes the key instead. Lease 0
-// attaches none.
+// Put is one write of a transaction; Delete removes the key instead. Lease 0 attaches none.
 type Put struct {
 	Key    string
 	Value  []byte
@@ -97,9 +88,8 @@ type Put struct {
 	Delete bool
 }
 
-// Change is one notification of a watch. With Reset, Puts is the whole state below the
-// prefix again (first delivery, compaction, reconnect) and everything not in
-// Puts is gone. Changes come in revision order without gaps.
+// Change is one notification of a watch. With Reset, Puts is the whole state below the prefix (first delivery, compaction,
+// reconnect), and everything else is gone. Changes arrive in revision order without gaps.
 type Change struct {
 	Revision int64
 	Puts     []Entry
@@ -107,31 +97,38 @@ type Change struct {
 	Reset    bool
 }
 
-// Store is a linearizable key-value store with transactions, watches and
-// leases. All methods are safe for concurrent use.
+// Store is a linearizable key-value store with transactions, watches and leases. All methods are safe for concurrent use.
 type Store interface {
-	// Get reads one key linearizably; ErrNotFound if it is not there, ErrWentBack
-	// if the store is older than the changes that its watches have sent.
+	// Get reads one key linearizably; ErrNotFound if it does not exist, ErrWentBack if the store is older than the changes
+	// that its watches have sent.
 	Get(ctx context.Context, key string) (Entry, error)
-	// GetAll reads some keys, at most MaxTxn, linearizably and at one revision. It leaves
-	// out keys that do not exist.
+	// GetAll reads at most MaxTxn keys linearizably and at one revision. It omits keys that do not exist.
 	GetAll(ctx context.Context, keys []string) ([]Entry, error)
 	// List reads all keys below prefix at one revision, sorted by key.
 	List(ctx context.Context, prefix string) ([]Entry, int64, error)
-	// Txn applies all puts if all compares hold. ok is whether they did; rev
-	// is the store revision of the transaction. ErrUnknown: it may have happened.
+	// Txn applies all puts if all compares hold, and reports whether they did (ok), and the revision of the store after it.
+	// ErrUnknown: it may have happened.
 	Txn(ctx context.Context, cmp []Compare, puts []Put) (ok bool, rev int64, err error)
-	// Watch sends a Reset change with the present state, then every later
-	// change below prefix, until ctx ends; then the channel is closed.
+	// Watch sends a Reset change with the present state, then every later change below prefix. When ctx ends, it closes the
+	// channel.
 	Watch(ctx context.Context, prefix string) <-chan Change
-	// Lease grants a lease that is kept alive by this process until Revoke or
-	// Close. lost is closed when the store answers that it is gone.
+	// Lease grants a lease that this process renews until Revoke or Close. lost is closed when the store answers that it is
+	// gone.
 	Lease(ctx context.Context, ttlSeconds int64) (id int64, lost <-chan struct{}, err error)
-	// Revoke ends a lease, also one of another process: its keys are gone at once.
-	// Revoking a lease that does not exist is no error.
+	// Revoke ends a lease, also of another process, and deletes its keys. It succeeds if the lease does not exist.
 	Revoke(ctx context.Context, id int64) error
-	// Close stops keep-alives and watches; leases run out by themselves.
+	// Close stops renewals and watches; leases expire.
 	Close() error
+}
+
+// Members changes the membership of the etcd that brokers embed.
+type Members interface {
+	// Remove permanently removes a broker's member; one that is not there is no error. It fails if the other members would
+	// have no majority.
+	Remove(ctx context.Context, n ident.Node) error
+	// NotifyDeath reports that a broker's process is certainly dead. If its member led, the others can elect a leader before
+	// the election timeout.
+	NotifyDeath(ctx context.Context, n ident.Node) error
 }
 
 // Keys names the keys of one cluster.
@@ -166,13 +163,11 @@ type Durability string
 const (
 	// DurabilitySync: synced to disk on every in-sync replica. The default.
 	DurabilitySync Durability = "sync"
-	// DurabilityReplicated: in the page cache of every in-sync replica. A power
-	// cut of all of them loses it.
+	// DurabilityReplicated: in the page cache of every in-sync replica. A power cut of all of them loses it.
 	DurabilityReplicated Durability = "replicated"
 )
 
-// PartitionState is the value of a partition's key (version 1). The topic id
-// and partition number are in the key. Revision is filled in on reading.
+// PartitionState is the value of a partition's key (version 1). Revision is set when it is read.
 type PartitionState struct {
 	V                 int               `json:"v"`
 	Replicas          []ident.Node      `json:"replicas"`
@@ -182,15 +177,16 @@ type PartitionState struct {
 	Epoch             ident.Epoch       `json:"epoch"`
 	MinInSync         int               `json:"min_in_sync"`
 	Durability        Durability        `json:"durability"` // at the topic's creation; the topic's key has the present one
-	// Target lists the replicas that the partition is to have, preferred leader first,
-	// until they are there; empty = its present ones.
+	// Target lists the replicas that a move is to end with, preferred leader first; empty: there is no move.
 	Target []ident.Node `json:"target,omitempty"`
-	// Abandoned is the last epoch of the history that an operator gave up by an unclean
-	// recovery; 0 = none. A replica may hold the only copy of messages of that history
-	// which the present history lacks.
+	// Abandoned is the last epoch of the history that an operator gave up by an unclean recovery; 0: none. A replica may have
+	// the only copy of messages of that history.
 	Abandoned ident.Epoch `json:"abandoned_epoch,omitempty"`
 	Revision  int64       `json:"-"`
 }
+
+// UnderReplicated reports whether a replica is not in the in-sync set.
+func (s PartitionState) UnderReplicated() bool { return len(s.ISR) < len(s.Replicas) }
 
 // Clone copies the state with its slices.
 func (s PartitionState) Clone() PartitionState {
@@ -200,8 +196,8 @@ func (s PartitionState) Clone() PartitionState {
 	return s
 }
 
-// TopicState is the value of a topic's key (version 1). A topic that is being
-// deleted keeps its key with Deleted set until its tombstone expires.
+// TopicState is the value of a topic's key (version 1). A deleted topic keeps its key, with Deleted set, until the controller
+// drops it.
 type TopicState struct {
 	V                 int           `json:"v"`
 	ID                ident.TopicID `json:"id"`
@@ -212,26 +208,25 @@ type TopicState struct {
 	Paused            bool          `json:"paused,omitempty"`
 	Ordered           bool          `json:"ordered,omitempty"`
 	Deleted           bool          `json:"deleted,omitempty"`
-	// Trashed: the topic was deleted with a grace, and its id has, or had, a Trash key. Only the end
-	// of that key removes replicas, this one does not.
+	// Trashed: the topic was deleted with a grace, and its id has, or had, a Trash key. Only the end of that key removes
+	// replicas.
 	Trashed      bool         `json:"trashed,omitempty"`
 	DeletedAtMS  int64        `json:"deleted_at_ms,omitempty"`
 	FirstChannel string       `json:"first_channel,omitempty"`
 	Options      TopicOptions `json:"options,omitzero"`
 	// Owner is the user who created the topic and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
-	// Growing is the number of partitions that the topic is about to have. The new partitions
-	// have keys and leaders, but no put goes there before all channels exist there. 0 = no
-	// partition is new.
+	// Growing is the number of partitions that the topic is about to have; 0: it does not grow. The new partitions have keys
+	// and leaders, but take no puts before they have all channels.
 	Growing int `json:"growing,omitempty"`
 
 	Revision int64 `json:"-"`
 }
 
-// Span is the number of partitions that have keys: those of the topic, and new ones.
+// Span is the number of partitions that have keys, new ones included.
 func (t TopicState) Span() int { return max(t.Partitions, t.Growing) }
 
-// PartitionMaxBytes is the part of max_bytes that one partition may hold; 0 = no limit.
+// PartitionMaxBytes is one partition's share of max_bytes; 0: no limit.
 func (t TopicState) PartitionMaxBytes() int64 {
 	if t.Options.MaxBytes <= 0 {
 		return 0
@@ -239,8 +234,7 @@ func (t TopicState) PartitionMaxBytes() int64 {
 	return max(1, t.Options.MaxBytes/int64(t.Partitions))
 }
 
-// DedupeWindow is the time in ms within which a leader recognises a message that is published
-// again under its id.
+// DedupeWindow is the time in ms within which a leader recognises a repeated message id.
 func (t TopicState) DedupeWindow() int64 {
 	return cmp.Or(t.Options.DedupeWindowMS, option.DefaultDedupeWindowMS)
 }
@@ -257,37 +251,15 @@ type ChannelState struct {
 	Ordered bool   `json:"ordered,omitempty"`
 	Paused  bool   `json:"paused,omitempty"`
 
-	// Deleting: no client may subscribe any more. The key is removed when no leader has the
-	// channel.
+	// Deleting: clients can no longer subscribe. The key is removed when no leader has the channel.
 	Deleting bool `json:"deleting,omitempty"`
 
-	Policy ChannelPolicy `json:"policy,omitzero"`
+	Policy option.Policy `json:"policy,omitzero"`
 
 	// Owner is the user who created the channel and whose quota counts it; "": none.
 	Owner string `json:"owner,omitempty"`
 
 	Revision int64 `json:"-"`
-}
-
-// ChannelPolicy is the treatment of messages that fail, and the filter; zero = they come
-// again for ever, and every message is delivered.
-type ChannelPolicy struct {
-	MaxAttempts     uint16  `json:"max_attempts,omitempty"`
-	DeadLetterTopic string  `json:"dead_letter_topic,omitempty"`
-	Backoff         Backoff `json:"retry_backoff,omitzero"`
-	Filter          string  `json:"filter,omitempty"` // its text; see package nsqd/filter
-	// Owner is the user that set the dead-letter topic: the policy publishes there with its rights. "": none,
-	// as no rights were enforced, or an auth service knew the client.
-	Owner string `json:"owner,omitempty"`
-}
-
-// Backoff is the least delay before a redelivery: base × factor^(attempts−1), at most max,
-// shortened at random by up to the share jitter. Base 0 = none.
-type Backoff struct {
-	BaseMS int64   `json:"base_ms,omitempty"`
-	Factor float64 `json:"factor,omitempty"`
-	MaxMS  int64   `json:"max_ms,omitempty"`
-	Jitter float64 `json:"jitter,omitempty"`
 }
 
 // NodeState is the value of nodes/<n> and live/<n> (version 1).
@@ -307,15 +279,13 @@ type NodeState struct {
 	Lease            int64      `json:"lease,omitempty"`            // live/<n>: a peer may revoke it
 	Boot             int64      `json:"boot,omitempty"`             // nodes/<n>: signs of life counted, to notice a restored data path
 	Disk             string     `json:"disk,omitempty"`             // id of the data path (coordinator/metadata/nodefile)
-	// Starts, in nodes/<n>, are the newest starts of the broker.
+	// Starts, in nodes/<n>, are the broker's latest starts.
 	Starts       []lifecycle.StartRecord `json:"starts,omitempty"`
 	Transferring bool                    `json:"handing_over,omitempty"`
-	// Unreachable names the brokers from which this one receives nothing. It is set only
-	// while the broker leads a partition that lacks its minimum for that reason: the other
-	// brokers may then replace the leader.
+	// Unreachable lists the brokers from which this one receives nothing. It is set only while the broker leads a partition
+	// that lacks its minimum for that reason: the others may then replace the leader.
 	Unreachable []ident.Node `json:"unreached,omitempty"`
-	// Leaving, in nodes/<n>: an operator decommissions the broker; its
-	// replicas are moved to others.
+	// Leaving, in nodes/<n>: an operator decommissions the broker; its replicas are moved to others.
 	Leaving bool `json:"leaving,omitempty"`
 	// Drain, in nodes/<n>: an operator drains the broker, which stays a member.
 	Drain Drain `json:"drain,omitempty"`
@@ -327,15 +297,14 @@ type NodeState struct {
 type Drain string
 
 const (
-	// DrainLeaders: the broker's leaderships move to other in-sync replicas, and it gets no
-	// new replica.
+	// DrainLeaders: the broker's leaderships move to other in-sync replicas, and it gets no new replica.
 	DrainLeaders Drain = "leaders"
-	// DrainReplicas: the broker's replicas move to other brokers, too.
+	// DrainReplicas: the broker's replicas also move to other brokers.
 	DrainReplicas Drain = "replicas"
 )
 
-// Level is the feature level of this build. A change of a format or message that the builds before it cannot read
-// raises it by one, and is used only when the cluster's level has reached it.
+// Level is the feature level of this build. A change of a format or message that the builds before it cannot read raises it by
+// one, and is used only when the cluster's level has reached it.
 const Level = 1
 
 // ClusterState is the value of the config key (version 1).
@@ -345,8 +314,7 @@ type ClusterState struct {
 	Revision int64 `json:"-"`
 }
 
-// Encode writes a value with its version; values are JSON so that operators can
-// read them.
+// Encode writes a value. Values are JSON, so that operators can read them.
 func Encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -16,17 +16,18 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 func TestMemoryConformance(t *testing.T) {
 	t.Parallel()
-	conformance(t, &memoryBackend{metadata.NewMemory()})
+	conformance(t, &memoryBackend{metadatatest.NewMemory()})
 }
 
 func TestEtcdConformance(t *testing.T) { t.Parallel(); conformance(t, newEtcdBackend(t)) }
 
-type memoryBackend struct{ m *metadata.Memory }
+type memoryBackend struct{ m *metadatatest.Memory }
 
 func (b *memoryBackend) open(t testing.TB) metadata.Store {
 	s := b.m.Session()
@@ -42,7 +43,7 @@ func (b *memoryBackend) lapse(t *testing.T, s metadata.Store, lease int64) {
 func (b *memoryBackend) compact(*testing.T) { b.m.Compact() }
 
 func (b *memoryBackend) interrupt(t *testing.T, s metadata.Store) {
-	m := s.(*metadata.Memory)
+	m := s.(*metadatatest.Memory)
 	m.Cut()
 	_, _, err := s.Txn(context.Background(), nil, nil)
 	require.ErrorIs(t, err, metadata.ErrUnavailable)

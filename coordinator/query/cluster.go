@@ -1,7 +1,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -19,9 +18,8 @@ import (
 // endsTimeout bounds how long Cluster waits for the other brokers.
 const endsTimeout = 300 * time.Millisecond
 
-// Cluster is the whole of GET /v1/cluster. Right after a start, and while the
-// controller changes, it waits up to 1.5 s for one. Ends of partitions led
-// elsewhere are asked for, and unknown where no answer comes within 300 ms.
+// Cluster is the answer to GET /v1/cluster. While there is no controller, it waits up to 1.5 s for one. It asks the leaders
+// for the ends of their partitions, which are unknown if no answer comes within 300 ms.
 func (d *Directory) Cluster() api.ClusterView {
 	ctx, cancel := context.WithTimeout(d.o.Context, lookupWait)
 	_ = d.o.Catalog.Await(ctx, func() bool { return d.o.Catalog.Controller() != "" }) // else it is shown as ""
@@ -29,9 +27,9 @@ func (d *Directory) Cluster() api.ClusterView {
 	return d.view(d.topicViews(d.collectEnds()))
 }
 
-// View is Cluster without a wait and without a question to another broker: the ends are 0, and
-// damaged places are those of this broker. The topics are shared, and must not be changed: they are rebuilt
-// after a change alone, for an open console asks for them every second.
+// View is Cluster without waiting and without asking other brokers: the ends are 0, and damaged places are this broker's. The
+// topics are shared, and the caller must not change them: they are rebuilt only after a change, because an open console reads
+// them every second.
 func (d *Directory) View() api.ClusterView {
 	own := d.own()
 	if len(own.damaged) > 0 || d.o.Unheard() > 0 { // without the metadata, leaders change unnoticed
@@ -40,7 +38,7 @@ func (d *Directory) View() api.ClusterView {
 	return d.view(d.unchanged())
 }
 
-// unchanged are the topics of view without damage, which are kept until the catalog notes a change.
+// unchanged are the topics without damage, cached until the next change of the catalog.
 func (d *Directory) unchanged() []api.TopicView {
 	t := &d.topics
 	t.Lock()
@@ -60,13 +58,13 @@ func (d *Directory) unchanged() []api.TopicView {
 // own are the damaged places here.
 func (d *Directory) own() reports {
 	own := reports{damaged: map[ident.Partition][]api.DamageView{}}
-	for _, place := range d.o.Damaged() {
-		own.damaged[place.Partition()] = append(own.damaged[place.Partition()], damageView(place, d.o.Self.Name))
+	for _, place := range d.inspector.damaged() {
+		own.damaged[place.Partition] = append(own.damaged[place.Partition], damageView(place, d.o.Self.Name))
 	}
 	return own
 }
 
-// Members is View without the topics and the counters: its time does not depend on the number of topics.
+// Members is View without topics and counters: its time does not depend on the number of topics.
 func (d *Directory) Members() api.ClusterView {
 	v := api.ClusterView{
 		Cluster: d.o.Cluster, Controller: d.o.Catalog.Controller(), Self: d.o.Self.Name, Level: d.o.Catalog.Cluster().Level,
@@ -78,7 +76,7 @@ func (d *Directory) Members() api.ClusterView {
 	return v
 }
 
-// TopicView is one topic of View; false if there is none of the name.
+// TopicView is one topic of View.
 func (d *Directory) TopicView(name string) (api.TopicView, bool) {
 	t, ok := d.o.Catalog.Topic(name)
 	if !ok {
@@ -89,7 +87,7 @@ func (d *Directory) TopicView(name string) (api.TopicView, bool) {
 
 func (d *Directory) view(topics []api.TopicView) api.ClusterView {
 	v := d.Members()
-	v.Counters, v.Topics = d.o.Counters(), topics
+	v.Counters, v.Topics = d.inspector.counters(), topics
 	return v
 }
 
@@ -115,55 +113,51 @@ func (d *Directory) topicView(name string, t metadata.TopicState, reported repor
 
 func (d *Directory) brokerView(n metadata.NodeState) api.BrokerView {
 	r, ok := d.o.Catalog.LiveNode(n.Name)
-	leaving, drain := n.Leaving, n.Drain
+	leaving, drain, https := n.Leaving, n.Drain, ""
 	if ok {
 		n = r.NodeState
+	}
+	if n.HTTPSPort != 0 {
+		https = net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPSPort))
 	}
 	return api.BrokerView{
 		Leaving: leaving, Drain: string(drain),
 		Name: n.Name, Alive: ok && d.o.Peers.Up(n.Name), Incarnation: r.Incarnation,
 		TCPAddress:  fmt.Sprintf("%s:%d", n.BroadcastAddress, n.TCPPort),
-		HTTPAddress: address(n), HTTPSAddress: httpsAddress(n), RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Build: n.Build, Level: n.Level,
+		HTTPAddress: address(n), HTTPSAddress: https, RPCAddress: n.RPCAddress, Zone: n.Zone, Version: n.Version, Build: n.Build, Level: n.Level,
 		LowSpace: d.o.LowSpace(n.Name), Hangs: d.o.Hangs(n.Name), Silent: !ok && d.o.Unanswered(n.Name),
 	}
-}
-
-func httpsAddress(n metadata.NodeState) string {
-	if n.HTTPSPort == 0 {
-		return ""
-	}
-	return net.JoinHostPort(n.BroadcastAddress, strconv.Itoa(n.HTTPSPort))
 }
 
 func (d *Directory) partitionView(p ident.Partition, reported reports) api.PartitionView {
 	s, _ := d.o.Catalog.Partition(p)
 	v := api.PartitionView{Partition: int(p.Number), Epoch: s.Epoch, Replicas: s.Replicas,
-		UnderReplicated: len(s.ISR) < len(s.Replicas), MinInSync: s.MinInSync, Target: s.Target}
+		UnderReplicated: s.UnderReplicated(), MinInSync: s.MinInSync, Target: s.Target}
 	for _, m := range s.ISR {
 		v.ISR = append(v.ISR, m.Node)
 	}
-	slices.SortFunc(v.ISR, func(a, b ident.Node) int { return cmp.Compare(a, b) })
+	slices.Sort(v.ISR)
 	if l, ok := d.Leader(p); ok {
 		v.Leader = l.Node
 	}
 	v.Damaged = reported.damaged[p]
 	if e, ok := reported.ends[p]; ok {
-		v.CommittedOffset, v.CommittedSequence = ident.Offset(e.CommittedOffset), ident.Sequence(e.CommittedSequence)
-		v.EndOffset = ident.Offset(e.EndOffset)
+		v.CommittedOffset, v.CommittedSequence = e.CommittedOffset, e.CommittedSequence
+		v.EndOffset = e.EndOffset
 	} else {
 		v.EndsUnknown = reported.ends != nil // View asks for none
 	}
 	return v
 }
 
-// reports are the answers of the live brokers about their partitions.
+// reports are the live brokers' answers about their partitions.
 type reports struct {
 	ends    map[ident.Partition]calls.PartitionEnd
 	starts  map[ident.Partition]calls.PartitionStart
 	damaged map[ident.Partition][]api.DamageView
 }
 
-// collectEnds asks all live brokers at once. One that does not answer in time is left out.
+// collectEnds asks all live brokers at once, and omits those that do not answer in time.
 func (d *Directory) collectEnds() reports {
 	ctx, cancel := context.WithTimeout(d.o.Context, endsTimeout)
 	defer cancel()
@@ -182,13 +176,13 @@ func (d *Directory) collectEnds() reports {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range resp.Partitions {
-				out.ends[e.Partition()] = e
+				out.ends[e.Partition] = e
 			}
 			for _, s := range resp.Starts {
-				out.starts[s.Partition()] = s
+				out.starts[s.Partition] = s
 			}
 			for _, place := range resp.Damaged {
-				out.damaged[place.Partition()] = append(out.damaged[place.Partition()], damageView(place, r.Name))
+				out.damaged[place.Partition] = append(out.damaged[place.Partition], damageView(place, r.Name))
 			}
 		})
 	}
@@ -196,10 +190,10 @@ func (d *Directory) collectEnds() reports {
 	return out
 }
 
-// OwnDamage lists the damaged places of the replicas here, of the topics that there are.
-func (d *Directory) OwnDamage() (out []api.PlacedDamage) {
-	for _, place := range d.o.Damaged() {
-		if name, ok := d.o.Catalog.Name(place.Partition().Topic); ok {
+// Damage lists the damaged places of the replicas here.
+func (d *Directory) Damage() (out []api.PlacedDamage) {
+	for _, place := range d.inspector.damaged() {
+		if name, ok := d.o.Catalog.Name(place.Partition.Topic); ok {
 			out = append(out, api.PlacedDamage{Topic: name, Partition: int(place.Number), Damage: damageView(place, d.o.Self.Name)})
 		}
 	}
@@ -207,8 +201,36 @@ func (d *Directory) OwnDamage() (out []api.PlacedDamage) {
 }
 
 func damageView(d calls.DamagedPlace, n ident.Node) api.DamageView {
-	return api.DamageView{
-		Node: n, From: ident.Offset(d.From), To: ident.Offset(d.To),
-		FirstSequence: ident.Sequence(d.FirstSequence), EndSequence: ident.Sequence(d.EndSequence),
+	return api.DamageView{Node: n, From: d.From, To: d.To, FirstSequence: d.FirstSequence, EndSequence: d.EndSequence}
+}
+
+// Trash lists the deleted topics that can be undeleted, oldest deletion first. It counts the messages and bytes of the
+// partitions whose leaders answer within 300 ms.
+func (d *Directory) Trash() []api.TrashedTopic {
+	list := d.o.Catalog.Trash()
+	if len(list) == 0 {
+		return nil
 	}
+	reported, clock := d.collectEnds(), d.o.Catalog.ClockMS()
+	out := make([]api.TrashedTopic, len(list))
+	for i, t := range list {
+		x := api.TrashedTopic{
+			Topic: t.Name, ID: t.Topic.ID, DeletedAtMS: t.DeletedAtMS, By: t.By, Partitions: t.Topic.Partitions,
+			Channels: len(d.o.Catalog.Channels(t.Topic.ID)), Purging: t.Purging, RemainingMS: t.GraceMS,
+		}
+		if t.SeenMS != 0 {
+			x.RemainingMS = min(max(t.GraceMS-(clock-t.SeenMS), 0), t.GraceMS)
+		}
+		x.UntilMS = time.Now().UnixMilli() + x.RemainingMS
+		for n := range t.Topic.Span() {
+			p := ident.Partition{Topic: t.Topic.ID, Number: uint16(n)}
+			end, answered := reported.ends[p]
+			start := reported.starts[p]
+			x.Incomplete = x.Incomplete || !answered
+			x.Messages += int64(end.CommittedSequence - start.StartSequence)
+			x.Bytes += int64(end.CommittedOffset - start.StartOffset)
+		}
+		out[i] = x
+	}
+	return out
 }

@@ -10,13 +10,11 @@ import (
 )
 
 const (
-	// digestBatches bounds one answer; the next begins at its Next.
-	digestBatches = 10_000
+	digestBatches = 10_000  // in one answer
 	digestBytes   = 4 << 20 // of the log, read at once
 )
 
-// Digest reads the checksums of a replica's batches (api.Inspector). Errors wrap
-// api.ErrTopicNotFound.
+// Digest reads the checksums of a replica's batches (api.Inspector). Errors wrap api.ErrTopicNotFound.
 func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	p, _ := i.replicaOf(req.Topic, req.Partition)
 	if p == nil {
@@ -24,7 +22,7 @@ func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	}
 	v := p.View()
 	d := api.Digest{
-		Node: i.Self, Store: p.Store().StoreID(), Role: v.Role.String(), Epoch: v.Epoch,
+		Node: i.o.Self.Name, Store: p.Store().StoreID(), Role: v.Role.String(), Epoch: v.Epoch,
 		Start: int64(p.Start().Offset), Committed: int64(v.Committed.Offset), End: int64(v.End.Offset),
 		CommittedSequence: v.Committed.Sequence, EndSequence: v.End.Sequence,
 		Batches: []api.BatchDigest{},
@@ -43,7 +41,7 @@ func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	return d, nil
 }
 
-// addBatches takes batches up to the committed end; false if there was none.
+// addBatches adds batches up to the committed end; false if there was none.
 func addBatches(d *api.Digest, batches []queue.Batch) (some bool) {
 	for _, x := range batches {
 		if int64(x.End.Offset) > d.Committed || len(d.Batches) >= digestBatches {

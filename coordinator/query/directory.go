@@ -10,24 +10,17 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/liveness"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// lookupWait bounds how long Lookup waits while a partition has no leader, and
-// Cluster while there is no controller.
+// lookupWait bounds how long Lookup waits while a partition has no leader, and Cluster while there is no controller.
 const lookupWait = 1500 * time.Millisecond
-
-// Peers are the other brokers; *liveness.Peers has them.
-type Peers interface {
-	// Up reports whether a broker answers; this one does.
-	Up(n ident.Node) bool
-	// Reached gives the incarnation of another broker, and whether it answers.
-	Reached(n ident.Node) (ident.Incarnation, bool)
-}
 
 // Options are all required.
 type Options struct {
@@ -35,19 +28,15 @@ type Options struct {
 	Self    metadata.NodeState // this broker as it is registered
 	Engine  *engine.Engine
 	Catalog *catalog.Catalog
-	Peers   Peers
+	Store   *store.Store
+	Peers   *liveness.Peers
 	Caller  calls.Caller
-	// Counters sums the rare events of the machines here.
-	Counters func() api.CounterTotals
 	// LowSpace reports whether a broker is below its disk reserve.
 	LowSpace func(ident.Node) bool
-	// Hangs reports whether a broker said that its disk or a core loop does not make progress, or that its
-	// store has failed.
+	// Hangs reports whether a broker reported that its disk or a core loop does not make progress, or its store failed.
 	Hangs func(ident.Node) bool
 	// Unanswered reports whether a broker's address neither answers nor refuses connections.
 	Unanswered func(ident.Node) bool
-	// Damaged are the damaged places of the replicas here.
-	Damaged func() []calls.DamagedPlace
 	// Unheard is how long the metadata has not answered; 0 if it does.
 	Unheard func() time.Duration
 	// HiddenFor is how long a node is hidden from lookups.
@@ -56,24 +45,27 @@ type Options struct {
 	Context context.Context //nolint:containedctx // bounds the calls of methods that take none
 }
 
-// Directory answers. It is api.Directory but for Ready.
+// Directory describes the cluster.
 type Directory struct {
-	o      Options
-	hidden *hiddenNodes
-	topics struct {
+	o         *Options
+	inspector *Inspector
+	hidden    *hiddenNodes
+	topics    struct {
 		sync.Mutex
 		views []api.TopicView // without damage and ends; nil = none are kept
 		until <-chan struct{} // closed when they are no longer true
 	}
 }
 
-// New makes a directory that hides no node.
-func New(o Options) *Directory {
-	return &Directory{o: o, hidden: newHiddenNodes(o.HiddenFor)}
+// New makes a directory that hides no node, and the inspector of the replicas on this broker.
+func New(o Options) (*Directory, *Inspector) {
+	d := &Directory{o: &o, inspector: &Inspector{o: &o}, hidden: newHiddenNodes(o.HiddenFor)}
+	d.inspector.directory = d
+	return d, d.inspector
 }
 
-// Leader is the leader of a partition as the metadata says, or in a later epoch the
-// replica here; false while that incarnation is not live.
+// Leader is the leader of a partition in the metadata or, in a later epoch, the one that the replica here follows; false while
+// that incarnation is not live.
 func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	s, ok := d.o.Catalog.Partition(p)
 	if !ok {
@@ -87,9 +79,8 @@ func (d *Directory) Leader(p ident.Partition) (catalog.Leadership, bool) {
 	return l, live && r.Incarnation == s.LeaderIncarnation
 }
 
-// followed is the leader that the replica here follows in a later epoch than the metadata
-// is known to name: the watch may be behind for as long as this broker does not reach the
-// store, although it reaches the leader.
+// followed is the leader that the replica here follows in a later epoch than the known one: the watch lags while this broker
+// does not reach the store, although it reaches the leader.
 func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Leadership, bool) {
 	p, ok := d.o.Engine.Partition(id)
 	if !ok {
@@ -103,17 +94,13 @@ func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Lea
 	return catalog.Leadership{Node: v.Follows, Incarnation: inc, Epoch: v.Epoch}, up
 }
 
-// Lookup gives a topic's channels, and for each partition its leader and a live
-// in-sync follower, so that a consumer is connected to a survivor when the
-// leader dies. It waits up to 1.5 s while a partition has no leader.
+// Lookup returns a topic's channels, and for each partition its leader and a live in-sync follower, so that a consumer is
+// connected to a survivor when the leader dies. It waits up to 1.5 s while a partition has no leader.
 func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.Producer, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupWait)
-	defer cancel()
-	t, ok := d.o.Catalog.Topic(topic)
+	t, ok := d.awaitLeaders(ctx, topic) // followers are returned for partitions without one
 	if !ok {
 		return nil, nil, api.ErrTopicNotFound
 	}
-	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // then the followers must do
 	names := map[ident.Node]bool{}
 	for n := range t.Partitions {
 		p, _ := d.o.Catalog.Partition(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -132,13 +119,10 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.P
 
 // Leaders lists the brokers that lead the partitions of a topic (api.Directory).
 func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionLeader, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupWait)
-	defer cancel()
-	t, ok := d.o.Catalog.Topic(topic)
+	t, ok := d.awaitLeaders(ctx, topic) // partitions without one are omitted
 	if !ok {
 		return nil, api.ErrTopicNotFound
 	}
-	_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // those without a leader are left out
 	var all []api.PartitionLeader
 	for n := range t.Partitions {
 		leader, ok := d.Leader(ident.Partition{Topic: t.ID, Number: uint16(n)})
@@ -150,6 +134,17 @@ func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionL
 		}
 	}
 	return all, nil
+}
+
+// awaitLeaders finds a topic, and waits up to lookupWait until all its partitions have leaders.
+func (d *Directory) awaitLeaders(ctx context.Context, topic string) (metadata.TopicState, bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	t, ok := d.o.Catalog.Topic(topic)
+	if ok {
+		_ = d.o.Catalog.Await(ctx, func() bool { return d.led(t) }) // the caller returns what there is
+	}
+	return t, ok
 }
 
 // led reports whether every partition of a topic has a live leader.
@@ -176,7 +171,7 @@ func (d *Directory) serving(s metadata.PartitionState) []ident.Node {
 	return out
 }
 
-// Alive reports whether a broker is registered, stays, and answers.
+// Alive reports whether a broker is registered, not stopping, and answers.
 func (d *Directory) Alive(n ident.Node) bool {
 	r, ok := d.o.Catalog.LiveNode(n)
 	return ok && !r.Transferring && d.o.Peers.Up(n)
@@ -184,21 +179,25 @@ func (d *Directory) Alive(n ident.Node) bool {
 
 // Isolated reports whether other brokers are registered and none of them answers.
 func (d *Directory) Isolated() bool {
-	others := 0
-	for _, r := range d.o.Catalog.LiveNodes() {
-		if r.Name == d.o.Self.Name {
-			continue
-		}
-		if d.o.Peers.Up(r.Name) {
-			return false
-		}
-		others++
-	}
-	return others > 0
+	others := slices.DeleteFunc(d.o.Catalog.LiveNodes(), func(r catalog.Registration) bool { return r.Name == d.o.Self.Name })
+	return len(others) > 0 && !slices.ContainsFunc(others, func(r catalog.Registration) bool { return d.o.Peers.Up(r.Name) })
 }
 
-// Channels lists a topic's channels, sorted; the ephemeral ones only as far as
-// this broker serves them.
+// Topics lists the topics of the cluster, sorted (api.Directory).
+func (d *Directory) Topics() []string { return d.o.Catalog.Topics() }
+
+// Replicas are the other brokers that answer and have a replica of a partition, the leader first.
+func (d *Directory) Replicas(p ident.Partition) []ident.Node {
+	s, _ := d.o.Catalog.Partition(p)
+	list := slices.DeleteFunc(slices.Clone(s.Replicas), func(n ident.Node) bool { return n == d.o.Self.Name || !d.o.Peers.Up(n) })
+	l, _ := d.Leader(p)
+	if at := slices.Index(list, l.Node); at > 0 {
+		list = slices.Insert(slices.Delete(list, at, at+1), 0, l.Node)
+	}
+	return list
+}
+
+// Channels lists a topic's channels, sorted; ephemeral ones only if this broker serves them.
 func (d *Directory) Channels(topic string) []string {
 	t, ok := d.o.Catalog.Topic(topic)
 	if !ok {

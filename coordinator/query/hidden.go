@@ -12,16 +12,13 @@ import (
 )
 
 const (
-	// maxHidden bounds the memory; beyond it all of it is forgotten.
-	maxHidden = 10_000
-	// maxNode bounds the address of a node in bytes: the longest DNS name with a port.
-	maxNode = 260
-	// hideTimeout bounds the calls that notify the others.
-	hideTimeout = time.Second
+	maxHidden   = 10_000      // entries; beyond that all of them are dropped
+	maxNode     = 260         // bytes of a node's address: the longest DNS name with a port
+	hideTimeout = time.Second // of the calls that notify the others
 )
 
-// hiddenNodes are the nodes that an operator hid from lookups of a topic, for a while. They
-// are in memory only; the brokers notify each other.
+// hiddenNodes are the nodes that an operator hid from lookups of a topic for a while. They are only in memory; the brokers
+// notify each other.
 type hiddenNodes struct {
 	lifetime time.Duration
 	mu       sync.Mutex
@@ -49,16 +46,15 @@ func (h *hiddenNodes) hides(topic, node string) bool {
 	return time.Now().Before(h.until[hiddenNode{topic, node}])
 }
 
-// Tombstone hides a node from Lookup of a topic for a while (api.Directory), on
-// every broker that answers. The node itself has to be notified: nsqadmin's next request
-// asks it to delete the topic, and means its own copy of it, which here would be
-// the topic of the whole cluster.
+// Tombstone hides a node from Lookup of a topic for a while (api.Directory), on every broker that answers. The node itself
+// must be notified: nsqadmin's next request asks it to delete its own copy of the topic, which here would be the whole
+// cluster's topic.
 func (d *Directory) Tombstone(topic, node string) error {
 	if len(node) > maxNode {
 		return fmt.Errorf("%w: node has %d bytes, at most %d", api.ErrInvalid, len(node), maxNode)
 	}
 	if _, ok := d.o.Catalog.Topic(topic); !ok {
-		return nil // nothing is to be hidden; tools ask every nsqlookupd of their list
+		return nil // nothing to hide; tools ask every nsqlookupd of their list
 	}
 	d.hidden.add(topic, node)
 	ctx, cancel := context.WithTimeout(context.Background(), hideTimeout)
@@ -83,7 +79,7 @@ func (d *Directory) Tombstone(topic, node string) error {
 	return nil
 }
 
-// Hide takes another broker's notification that a node is hidden (calls.Hide).
+// Hide handles another broker's notification that a node is hidden (calls.Hide).
 func (d *Directory) Hide(n calls.HideNotice) { d.hidden.add(n.Topic, n.Node) }
 
 // HidesSelf reports whether this broker is hidden from lookups of a topic.

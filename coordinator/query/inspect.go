@@ -5,55 +5,57 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
-	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
-	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// Inspector reads the replicas on one broker, and messages of others'. It is
-// api.Inspector and api.Stats.
+// Inspector reads the replicas on this broker, and messages of others'. It implements api.Inspector and api.Stats.
 type Inspector struct {
-	Self    ident.Node
-	Engine  *engine.Engine
-	Catalog *catalog.Catalog
-	Store   *store.Store
-	Caller  calls.Caller
-	// Holders are the other brokers that answer and have a replica, the leader first.
-	Holders func(ident.Partition) []ident.Node
+	o         *Options
+	directory *Directory
 }
 
-// Health is nil or why the broker cannot store (api.Stats).
+// Health is the reason why the broker cannot store messages, or nil (api.Stats).
 func (i *Inspector) Health() error {
-	if err := i.Store.Err(); err != nil {
+	if err := i.o.Store.Err(); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil
 }
 
-// Busy is how long the present write of the journal, or pass of a core loop, has been under
-// way (calls.Busy).
+// Disk is the space of the data path.
+func (i *Inspector) Disk() (s api.DiskSample) {
+	if free, err := i.o.Store.FreeBytes(); err == nil {
+		s.FreeBytes, s.FreeKnown = int64(free), true
+	}
+	for _, p := range i.o.Store.Partitions() {
+		s.DataBytes += p.DiskBytes()
+	}
+	return s
+}
+
+// Busy is the duration of the present write of the journal or pass of a core loop (calls.Busy).
 func (i *Inspector) Busy() calls.BusyReply {
-	return calls.BusyReply{Milliseconds: max(i.Store.Busy(), slices.Max(i.Engine.Busy())).Milliseconds()}
+	return calls.BusyReply{Milliseconds: max(i.o.Store.Busy(), slices.Max(i.o.Engine.Busy())).Milliseconds()}
 }
 
 // replicaOf finds the replica of a topic's partition here; the topic is known if not.
 func (i *Inspector) replicaOf(topic string, partition uint16) (p *engine.Partition, known bool) {
-	t, ok := i.Catalog.Topic(topic)
+	t, ok := i.o.Catalog.Topic(topic)
 	if !ok {
 		return nil, false
 	}
-	p, _ = i.Engine.Partition(ident.Partition{Topic: t.ID, Number: partition})
+	p, _ = i.o.Engine.Partition(ident.Partition{Topic: t.ID, Number: partition})
 	return p, true
 }
 
-// Counters sums the rare events of the machines here.
-func (i *Inspector) Counters() api.CounterTotals {
+// counters sums the rare events of the machines here.
+func (i *Inspector) counters() api.CounterTotals {
 	var t api.CounterTotals
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		c := p.View().Counters
 		t.Add(api.CounterTotals{
 			Elections: c.Elections, Rollbacks: c.Rollbacks, RolledBack: c.RolledBack, InDoubt: c.InDoubt,
@@ -63,43 +65,38 @@ func (i *Inspector) Counters() api.CounterTotals {
 	return t
 }
 
-// Ends reports the ends of the partitions led here, and the damaged places of all replicas
-// (calls.Ends).
+// Ends are the ends of the partitions led here, and the damaged places of all replicas (calls.Ends).
 func (i *Inspector) Ends() calls.EndsReply {
-	r := calls.EndsReply{Damaged: i.Damaged()}
-	for _, p := range i.Engine.Partitions() {
+	r := calls.EndsReply{Damaged: i.damaged()}
+	for _, p := range i.o.Engine.Partitions() {
 		v := p.View()
 		if v.Role != replica.Leader && v.Role != replica.Electing {
 			continue
 		}
 		r.Partitions = append(r.Partitions, calls.PartitionEnd{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, CommittedOffset: int64(v.Committed.Offset),
-			CommittedSequence: uint64(v.Committed.Sequence), EndOffset: int64(v.End.Offset),
+			Partition: p.ID(), CommittedOffset: v.Committed.Offset, CommittedSequence: v.Committed.Sequence, EndOffset: v.End.Offset,
 		})
 		start := p.Start()
-		r.Starts = append(r.Starts, calls.PartitionStart{
-			Topic: uint64(p.ID().Topic), Number: p.ID().Number, StartOffset: int64(start.Offset), StartSequence: uint64(start.Sequence),
-		})
+		r.Starts = append(r.Starts, calls.PartitionStart{Partition: p.ID(), StartOffset: start.Offset, StartSequence: start.Sequence})
 	}
 	return r
 }
 
-// Damaged are the damaged places of the replicas here.
-func (i *Inspector) Damaged() (out []calls.DamagedPlace) {
-	for _, p := range i.Engine.Partitions() {
+// damaged are the damaged places of the replicas here.
+func (i *Inspector) damaged() (out []calls.DamagedPlace) {
+	for _, p := range i.o.Engine.Partitions() {
 		for _, d := range p.Store().Damaged() {
 			first, end := sequences(p, d)
 			out = append(out, calls.DamagedPlace{
-				Topic: uint64(p.ID().Topic), Number: p.ID().Number, From: int64(d.From), To: int64(d.To),
-				FirstSequence: uint64(first), EndSequence: uint64(end),
+				Partition: p.ID(), From: d.From, To: d.To, FirstSequence: first, EndSequence: end,
 			})
 		}
 	}
 	return out
 }
 
-// sequences are the messages of a damaged place, as the commit log has them; 0, 0
-// if it does not. A channel that seeks the end has passed it.
+// sequences are the messages of a damaged place by the commit log; 0, 0 if it does not have them. A channel that seeks the end
+// has passed the place.
 func sequences(p *engine.Partition, d queue.Damage) (first, end ident.Sequence) {
 	from, ok := p.Store().Index().AtOffset(d.From)
 	to, ok2 := p.Store().Index().AtOffset(d.To - 1)

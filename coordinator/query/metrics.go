@@ -13,16 +13,15 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// followersWait bounds how long a scrape waits for the core loops: a hung loop must not hide the
-// metrics that show it.
+// followersWait bounds how long a scrape waits for the core loops: a hung loop must not suppress the metrics that show it.
 const followersWait = 100 * time.Millisecond
 
-// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of
-// this process as a leader, also of partitions that it does not lead any more.
+// TopicMetrics are the topics for a scrape: the depths of the partitions led here, and the work of this process as a leader,
+// also of partitions that it no longer leads.
 func (i *Inspector) TopicMetrics() []metrics.Topic {
 	rows := topicRows{}
 	now := time.Now()
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		if p.Trashed() {
 			continue
 		}
@@ -39,16 +38,16 @@ func (i *Inspector) TopicMetrics() []metrics.Topic {
 		}
 		rows.of(p.Topic()).worked(done)
 	}
-	there := func(topic string) bool { _, ok := i.Catalog.Topic(topic); return ok }
-	for topic, done := range i.Engine.PastWork(there) {
+	there := func(topic string) bool { _, ok := i.o.Catalog.Topic(topic); return ok }
+	for topic, done := range i.o.Engine.PastWork(there) {
 		rows.of(topic).worked(done)
 	}
 	return rows.list()
 }
 
-// lag is the age of the oldest message that a channel has neither finished nor deferred, by the
-// index of the log: no message is read. A message that came back (a requeue, a timeout, a consumer
-// that left) is deferred from then on; while a consumer holds it again, the time of that counts.
+// lag is the age of the oldest message that a channel has neither finished nor deferred, by the index of the log, without
+// reading a message. A message that came back (a requeue, a timeout, a consumer that left) is deferred from then on; while it
+// is in flight again, the time since its delivery counts.
 func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) time.Duration {
 	if !c.Lags {
 		return c.Held
@@ -60,7 +59,7 @@ func (i *Inspector) lag(p *engine.Partition, c api.ChannelStats, now time.Time) 
 	return max(now.Sub(time.UnixMilli(r.TimeMS)), c.Held) // clocks of brokers differ
 }
 
-// topicRows gathers the rows of a scrape by topic.
+// topicRows collects the rows of a scrape by topic.
 type topicRows map[string]*topicRow
 
 type topicRow struct {
@@ -125,33 +124,32 @@ func (r *topicRow) worked(done nsqd.Work) {
 type Replication struct {
 	Hosted, Led, UnderReplicated, BelowMin, SingleCopy int
 	PendingBytes                                       int64
-	// Behind and Owes are what the replicas on other brokers lack, by broker: the sum of the bytes,
-	// and the longest time.
+	// Behind and Owes are the lag of the replicas on other brokers, by broker: the sum of the bytes, and the longest time.
 	Behind map[ident.Node]int64
 	Owes   map[ident.Node]time.Duration
 	// Partitions has a row for each partition led here.
 	Partitions []metrics.Partition
 }
 
-// Replication looks at all partitions here. up reports whether a broker answers.
-func (i *Inspector) Replication(up func(ident.Node) bool) Replication {
-	all := i.Engine.Partitions()
+// Replication examines all partitions here.
+func (i *Inspector) Replication() Replication {
+	all := i.o.Engine.Partitions()
 	r := Replication{Hosted: len(all), Behind: map[ident.Node]int64{}, Owes: map[ident.Node]time.Duration{}}
-	for _, n := range i.Catalog.Nodes() {
-		if n.Name != i.Self {
+	for _, n := range i.o.Catalog.Nodes() {
+		if n.Name != i.o.Self.Name {
 			r.Behind[n.Name], r.Owes[n.Name] = 0, 0
 		}
 	}
-	i.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
+	i.o.Engine.Followers(slices.DeleteFunc(slices.Clone(all), caughtUp), followersWait)
 	for _, p := range all {
 		if p.Leading() && !p.Trashed() { // a new topic may have its name, and thereby its series
-			r.add(i.Self, p, up)
+			r.add(i.o.Self.Name, p, i.o.Peers.Up)
 		}
 	}
 	return r
 }
 
-// caughtUp reports that a partition is not led here, or that all its replicas have all of the log.
+// caughtUp reports whether a partition is not led here, or all its replicas have the whole log.
 func caughtUp(p *engine.Partition) bool {
 	v := p.View()
 	return v.Role != replica.Leader || !v.UnderReplicated && v.End == v.Committed

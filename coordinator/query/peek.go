@@ -19,27 +19,25 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
-// peekMessages and peekBytes bound one answer; the next begins at its Next.
 const (
-	peekMessages = 1000
+	peekMessages = 1000 // in one answer
 	peekBytes    = 4 << 20
-	// peekWait bounds the question to another broker.
-	peekWait = 5 * time.Second
+	peekWait     = 5 * time.Second // for another broker
 )
 
-// Peek reads messages of a replica, and changes no channel (api.Inspector). If the request
-// names no broker, and this one has no replica, it asks a broker that has one. Errors wrap
-// api.ErrTopicNotFound, api.ErrBrokerNotFound, api.ErrInvalid and api.ErrUnavailable.
+// Peek reads messages of a replica, and changes no channel (api.Inspector). If the request names no broker, and this one has
+// no replica, it asks a broker that has one. Errors wrap api.ErrTopicNotFound, api.ErrBrokerNotFound, api.ErrInvalid and
+// api.ErrUnavailable.
 func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
 	p, known := i.replicaOf(req.Topic, req.Partition)
 	switch {
 	case !known:
 		return api.Peeked{}, api.ErrTopicNotFound
-	case req.Node == i.Self || req.Node == "" && p != nil:
+	case req.Node == i.o.Self.Name || req.Node == "" && p != nil:
 		return i.PeekHere(req)
 	case req.Node == "":
 		return i.peekElsewhere(ctx, req)
-	case !slices.ContainsFunc(i.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == req.Node }):
+	case !slices.ContainsFunc(i.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == req.Node }):
 		return api.Peeked{}, fmt.Errorf("%w: %q", api.ErrBrokerNotFound, req.Node)
 	}
 	return i.ask(ctx, req.Node, req)
@@ -47,12 +45,12 @@ func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, 
 
 // peekElsewhere asks the brokers that have a replica, the leader first.
 func (i *Inspector) peekElsewhere(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
-	t, ok := i.Catalog.Topic(req.Topic)
+	t, ok := i.o.Catalog.Topic(req.Topic)
 	if !ok || int(req.Partition) >= t.Partitions {
 		return api.Peeked{}, fmt.Errorf("%w: no partition %d", api.ErrTopicNotFound, req.Partition)
 	}
 	err := fmt.Errorf("%w: no broker with a replica of partition %d answers", api.ErrUnavailable, req.Partition)
-	for _, n := range i.Holders(ident.Partition{Topic: t.ID, Number: req.Partition}) {
+	for _, n := range i.directory.Replicas(ident.Partition{Topic: t.ID, Number: req.Partition}) {
 		var out api.Peeked
 		if out, err = i.ask(ctx, n, req); err == nil || errors.Is(err, api.ErrInvalid) {
 			return out, err
@@ -66,21 +64,21 @@ func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) 
 	ctx, cancel := context.WithTimeout(ctx, peekWait)
 	defer cancel()
 	req.Node = n
-	out, err := calls.Peek.Ask(ctx, i.Caller, n, calls.PeekRequest(req))
+	out, err := calls.Peek.Ask(ctx, i.o.Caller, n, calls.JSON[api.PeekRequest]{Value: req})
 	if err != nil && !errors.Is(err, api.ErrInvalid) && !errors.Is(err, api.ErrTopicNotFound) {
 		err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, n, err)
 	}
-	return out.Edge(), err
+	return out.Value, err
 }
 
 // PeekHere reads the replica on this broker (calls.Peek).
 func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 	p, _ := i.replicaOf(req.Topic, req.Partition)
 	if p == nil {
-		return api.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", api.ErrTopicNotFound, req.Partition, i.Self)
+		return api.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", api.ErrTopicNotFound, req.Partition, i.o.Self.Name)
 	}
 	if req.Leader && !p.Leading() {
-		return api.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", api.ErrUnavailable, i.Self, req.Partition)
+		return api.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", api.ErrUnavailable, i.o.Self.Name, req.Partition)
 	}
 	out := api.Peeked{Start: p.Start().Sequence, End: p.Committed().Sequence, Messages: []api.PeekedMessage{}}
 	readNext := p.Read
@@ -92,7 +90,7 @@ func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 		return out, err
 	}
 	limit, size := min(max(req.Limit, 0), peekMessages), 0
-	if from < out.Start && limit > 0 { // retention keeps deferred messages after their place in the log
+	if from < out.Start && limit > 0 { // retention removes the place of a deferred message, and keeps the message
 		read, err := p.Queue().Read(from, 1, nil)
 		if err == nil && len(read) == 1 && read[0].Seq == from {
 			size += len(read[0].Body)
@@ -116,8 +114,8 @@ func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 	return out, nil
 }
 
-// markBefore identifies the log up to the message before seq (api.Peeked): the place and the checksum of its
-// batch, which cover all batches before it. The index has them: no message is read.
+// markBefore identifies the log up to the message before seq (api.Peeked): the place and the checksum of its batch, which
+// covers all batches before it. The index has them: no message is read.
 func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
 	if seq == 0 || seq > end {
 		return ""
@@ -129,8 +127,8 @@ func markBefore(p *engine.Partition, seq, end ident.Sequence) string {
 	return fmt.Sprintf("%x-%08x", int64(r.Offset), r.CRC)
 }
 
-// peekFrom finds the first message to read. A sequence beyond the end is a place: a reader that has all
-// messages asks for the next one, perhaps at a replica that is behind.
+// peekFrom finds the first message to read. A sequence beyond the end is valid: a reader that has all messages asks for the
+// next one, perhaps at a replica that is behind.
 func peekFrom(p *engine.Partition, from string, of api.Peeked) (ident.Sequence, error) {
 	if _, err := nsqd.CheckStart(from); err != nil {
 		return 0, err

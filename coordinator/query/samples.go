@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"time"
@@ -20,13 +21,12 @@ type led struct {
 	epoch  uint64
 }
 
-// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a
-// channel, if named, select one. Only a sample of a named channel has its partitions. It reads
-// what Stats reads, and no message.
+// Samples are the topics of which this broker leads partitions, sorted by name; a topic and a channel, if named, select one.
+// Only a sample of a named channel has its partitions. No message is read.
 func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	byName := map[string]*sample{}
 	now := time.Now()
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
 			continue
 		}
@@ -39,17 +39,12 @@ func (i *Inspector) Samples(topic, channel string) []api.TopicSample {
 	}
 	out := make([]api.TopicSample, 0, len(byName))
 	for name, s := range byName {
-		if state, ok := i.Catalog.Topic(name); ok {
+		if state, ok := i.o.Catalog.Topic(name); ok {
 			s.Paused = state.Paused
 		}
 		out = append(out, s.TopicSample)
 	}
-	slices.SortFunc(out, func(a, b api.TopicSample) int {
-		if a.Topic < b.Topic {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b api.TopicSample) int { return cmp.Compare(a.Topic, b.Topic) })
 	return out
 }
 
@@ -107,7 +102,7 @@ func (i *Inspector) sampleChannel(to *api.ChannelSample, p *engine.Partition, c 
 	}
 	part := api.ChannelPartition{
 		Partition: p.ID().Number, Depth: c.Depth, InFlight: inFlight, Deferred: deferred,
-		Lags: c.Lags, Oldest: c.Oldest, Lag: lag, End: p.View().Committed.Sequence,
+		Lags: c.Lags, Oldest: c.Oldest, LagSeconds: float64(lag.Milliseconds()) / 1000, End: p.View().Committed.Sequence,
 	}
 	if c.Lags {
 		if r, ok := p.Store().Index().AtSequence(c.Oldest); ok {
@@ -125,7 +120,7 @@ func (i *Inspector) Replica(topic string, number uint16) (api.ReplicaSample, boo
 	}
 	even := caughtUp(p)
 	if !even {
-		i.Engine.Followers([]*engine.Partition{p}, followersWait)
+		i.o.Engine.Followers([]*engine.Partition{p}, followersWait)
 	}
 	v := p.View()
 	s := api.ReplicaSample{
@@ -136,10 +131,10 @@ func (i *Inspector) Replica(topic string, number uint16) (api.ReplicaSample, boo
 		return s, true
 	}
 	for _, n := range v.Replicas {
-		if n == i.Self {
+		if n == i.o.Self.Name {
 			continue
 		}
-		f := api.FollowerSample{Node: n, InSync: slices.ContainsFunc(v.ISR, func(m ident.Member) bool { return m.Node == n }), Known: even}
+		f := api.FollowerSample{Node: n, InSync: ident.HasMember(v.ISR, n), Known: even}
 		for _, seen := range p.Followers() {
 			if seen.Node == n && !even {
 				f.Behind, f.Owes, f.Known = seen.Behind, time.Duration(seen.OwesMS)*time.Millisecond, true

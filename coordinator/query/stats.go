@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Topics gives the statistics of the partitions led here (api.Stats). Partitions of one
-// topic are added up.
+// Topics returns the statistics of the partitions led here, added up by topic (api.Stats).
 func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats {
 	byName := map[string]*api.TopicStats{}
-	for _, p := range i.Engine.Partitions() {
+	for _, p := range i.o.Engine.Partitions() {
 		if !p.Leading() || p.Trashed() || topic != "" && p.Topic() != topic {
 			continue
 		}
@@ -25,7 +25,7 @@ func (i *Inspector) Topics(topic, channel string, clients bool) []api.TopicStats
 	out := make([]api.TopicStats, 0, len(byName))
 	for name, t := range byName {
 		t.TopicName = name
-		if state, ok := i.Catalog.Topic(name); ok {
+		if state, ok := i.o.Catalog.Topic(name); ok {
 			t.Paused = state.Paused
 		}
 		out = append(out, *t)
@@ -41,25 +41,27 @@ func addTopic(sum *api.TopicStats, part api.TopicStats) {
 	sum.MessageBytes += part.MessageBytes
 	sum.Inherited += part.Inherited
 	addLatency(&sum.E2E, part.E2E)
-	known := len(sum.Channels) // both are sorted
-	for _, c := range part.Channels {
-		if i, ok := slices.BinarySearchFunc(sum.Channels[:known], c.ChannelName, byChannel); ok {
-			addChannel(&sum.Channels[i], c)
-		} else {
-			sum.Channels = append(sum.Channels, c)
-		}
-	}
-	if len(sum.Channels) > known {
-		slices.SortFunc(sum.Channels, func(x, y api.ChannelStats) int { return byChannel(x, y.ChannelName) })
-	}
+	sum.Channels = merge(sum.Channels, part.Channels, func(c api.ChannelStats) string { return c.ChannelName }, addChannel)
 }
 
-func byChannel(c api.ChannelStats, name string) int { return cmp.Compare(c.ChannelName, name) }
+// merge adds the entries of a part to those of a sum by their keys. Both are sorted, and so is the result.
+func merge[T any](sum, part []T, key func(T) string, add func(sum *T, part T)) []T {
+	known := len(sum)
+	for _, x := range part {
+		at, ok := slices.BinarySearchFunc(sum[:known], key(x), func(y T, k string) int { return cmp.Compare(key(y), k) })
+		if ok {
+			add(&sum[at], x)
+		} else {
+			sum = append(sum, x)
+		}
+	}
+	if len(sum) > known {
+		slices.SortFunc(sum, func(x, y T) int { return cmp.Compare(key(x), key(y)) })
+	}
+	return sum
+}
 
-func byAddress(c api.ClientStats, address string) int { return cmp.Compare(c.RemoteAddress, address) }
-
-// addChannel adds one partition's numbers. A consumer is attached to every
-// partition, so it appears once for each: clients are distinguished by address.
+// addChannel adds one partition's numbers. A consumer is attached to every partition: clients are distinguished by address.
 func addChannel(sum *api.ChannelStats, part api.ChannelStats) {
 	sum.Depth += part.Depth
 	sum.BackendDepth += part.BackendDepth
@@ -75,33 +77,21 @@ func addChannel(sum *api.ChannelStats, part api.ChannelStats) {
 	sum.Paused = sum.Paused || part.Paused
 	sum.Ordered = sum.Ordered || part.Ordered
 	addLatency(&sum.E2E, part.E2E)
-	addClients(sum, part)
+	sum.Clients = merge(sum.Clients, part.Clients, func(c api.ClientStats) string { return c.RemoteAddress }, addClient)
 	sum.ClientCount = max(sum.ClientCount, part.ClientCount, len(sum.Clients))
 }
 
-func addClients(sum *api.ChannelStats, part api.ChannelStats) {
-	known := len(sum.Clients) // both are sorted
-	for _, c := range part.Clients {
-		i, ok := slices.BinarySearchFunc(sum.Clients[:known], c.RemoteAddress, byAddress)
-		switch {
-		case !ok:
-			sum.Clients = append(sum.Clients, c)
-		case c.Relayed:
-			x := &sum.Clients[i]
-			x.InFlightCount += c.InFlightCount
-			x.ReadyCount += c.ReadyCount
-			x.MessageCount += c.MessageCount
-			x.FinishCount += c.FinishCount
-			x.RequeueCount += c.RequeueCount
-		}
-	}
-	if len(sum.Clients) > known {
-		slices.SortFunc(sum.Clients, func(x, y api.ClientStats) int { return byAddress(x, y.RemoteAddress) })
+func addClient(x *api.ClientStats, c api.ClientStats) {
+	if c.Relayed {
+		x.InFlightCount += c.InFlightCount
+		x.ReadyCount += c.ReadyCount
+		x.MessageCount += c.MessageCount
+		x.FinishCount += c.FinishCount
+		x.RequeueCount += c.RequeueCount
 	}
 }
 
-// addLatency joins two partitions' percentiles: each is weighted with its number
-// of messages, which is exact when they have the same distribution.
+// addLatency joins two partitions' percentiles, weighted by their messages: exact if they have the same distribution.
 func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 	count := sum.Count + part.Count
 	if part.Count == 0 || count == 0 {
@@ -116,4 +106,45 @@ func addLatency(sum *api.E2ELatency, part api.E2ELatency) {
 		}
 	}
 	sum.Count, sum.Percentiles = count, joined
+}
+
+// Summed implements api.Stats for tools that add brokers up, such as nsqadmin: a client appears once, at the broker that it is
+// connected to. If that leads no partition of the topic, it does not report the topic. The leaders then report the client,
+// each with the counts of its own partitions: their sum is right.
+type Summed struct{ *Inspector }
+
+// Topics implements api.Stats.
+func (s Summed) Topics(topic, channel string, clients bool) []api.TopicStats {
+	topics := s.Inspector.Topics(topic, channel, true)
+	for i := range topics {
+		leaders := s.leaders(topics[i].TopicName)
+		for j := range topics[i].Channels {
+			once(&topics[i].Channels[j], leaders)
+			if !clients {
+				topics[i].Channels[j].Clients = nil
+			}
+		}
+	}
+	return topics
+}
+
+// leaders are the brokers that report a topic.
+func (s Summed) leaders(topic string) (all []ident.Node) {
+	state, ok := s.o.Catalog.Topic(topic)
+	if !ok {
+		return nil
+	}
+	for number := range state.Partitions {
+		if p, ok := s.o.Catalog.Partition(ident.Partition{Topic: state.ID, Number: uint16(number)}); ok {
+			all = append(all, p.Leader)
+		}
+	}
+	return all
+}
+
+// once removes the clients that another of the brokers reports.
+func once(ch *api.ChannelStats, leaders []ident.Node) {
+	all := len(ch.Clients)
+	ch.Clients = slices.DeleteFunc(ch.Clients, func(c api.ClientStats) bool { return c.Relayed && slices.Contains(leaders, c.Edge) })
+	ch.ClientCount -= all - len(ch.Clients)
 }

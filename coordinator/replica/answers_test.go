@@ -55,7 +55,7 @@ func TestAcknowledgementBeyondTheEnd(t *testing.T) {
 
 func draft(n uint64, body string) queue.Draft {
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	return d.Draft(ident.RequestID{Producer: 7, N: n})
 }
 

@@ -104,7 +104,7 @@ func BenchmarkPut(b *testing.B) {
 func benchmarkPuts(b *testing.B, replicas, group int) {
 	c := newBenchCluster(b, replicas)
 	d := queue.NewDraft(100)
-	d.Add(make([]byte, 100))
+	_ = d.AddMessage(queue.Message{Body: make([]byte, 100)})
 	master := d.Draft(ident.RequestID{})
 	puts, drafts := make([]Put, group), make([]queue.Draft, group)
 	n := uint64(0)

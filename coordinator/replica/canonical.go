@@ -6,10 +6,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Canonical appends everything that the machine's behaviour depends on, apart from its
-// options, index and register: two machines with equal bytes there do the same for
-// ever. Tokens, counters and what only the view shows are left out. Moments become
-// ages, and all ages beyond the deadline that is compared with them are equal.
+// Canonical appends everything that the machine's behaviour depends on, apart from its options, index and register: two
+// machines with equal bytes there behave alike from then on. Tokens, counters and what only the view shows are left
+// out. Moments become ages, and all ages beyond the deadline that is compared with them are equal.
 func (m *Machine) Canonical(b []byte) []byte {
 	c := form{CanonicalWriter: dedupe.CanonicalWriter{B: b, NowMS: m.nowMS}, o: &m.o}
 	c.Num(uint64(m.role), uint64(m.self.Incarnation), uint64(m.self.Store), uint64(m.promised), uint64(m.committedWritten), uint64(m.log.timeNS))
@@ -40,8 +39,7 @@ func (m *Machine) Canonical(b []byte) []byte {
 	return c.B
 }
 
-// maxElectionSlots bounds what headStartMS counts: members that go first, missing
-// replies, and the place in the ISR.
+// maxElectionSlots bounds what headStartMS counts: members that go first, missing replies, and the place in the ISR.
 const maxElectionSlots = 32
 
 // form is the canonical form of a machine.
@@ -61,7 +59,7 @@ func (c *form) log(l *log) {
 	for i := range l.pending {
 		c.submission(&l.pending[i], l.token)
 	}
-	c.Num(uint64(len(l.tail.kept())), uint64(l.tail.bytes)) // the tail ends where the log does
+	c.Num(uint64(len(l.tail.all())), uint64(l.tail.bytes)) // the tail ends where the log does
 }
 
 func (c *form) submission(s *submission, token uint64) {

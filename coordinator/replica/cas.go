@@ -7,10 +7,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// proposal is one compare-and-swap on the partition's key (ID-1, AC-5). It is outstanding
-// (Machine.cas) until its answer comes. If the answer is lost, it stays unresolved
-// (leadership.unresolved) until the key's revision has moved past the one it
-// compares: until then it may still land.
+// proposal is one compare-and-swap on the partition's key (ID-1, AC-5). It is outstanding (Machine.cas) until its
+// answer comes. If the answer is lost, it stays unresolved (leadership.unresolved) until the key's revision has moved
+// past the one it compares: until then it may still land.
 type proposal struct {
 	token    uint64
 	kind     casKind
@@ -28,9 +27,8 @@ const (
 	casElection
 )
 
-// reconfigure proposes the next state of the partition's key, if one is due and no
-// proposal is outstanding: a transfer of the leadership, a better ISR, or, to
-// resolve a proposal whose answer was lost, the present state once more.
+// reconfigure proposes the next state of the partition's key, if one is due and no proposal is outstanding: a transfer
+// of the leadership, a better ISR, or, to resolve a proposal whose answer was lost, the present state again.
 func (m *Machine) reconfigure() {
 	l := m.lead
 	if m.cas != nil || !l.open || !l.review || m.nowMS < l.retryMS {
@@ -49,17 +47,16 @@ func (m *Machine) reconfigure() {
 	m.proposeCAS(casISR, s, nil, nil)
 }
 
-// proposeCAS asks the loop for one transaction. From now on the proposed ISR counts in
-// the maximal ISR.
+// proposeCAS asks the loop for one transaction. From now on the proposed ISR counts in the maximal ISR.
 func (m *Machine) proposeCAS(kind casKind, s metadata.PartitionState, gone, target *Peer) {
 	m.requestToken++
 	m.cas = &proposal{token: m.requestToken, kind: kind, state: s, replaces: m.state.ISR}
 	m.out.CAS = &CAS{Token: m.requestToken, State: s.Clone(), LeaderGone: gone, TransferTarget: target}
 }
 
-// casDone takes the answer. With any answer, a proposal counts until the key's
-// revision has moved past the one it compared.
-func (m *Machine) casDone(ev CASDone) {
+// handleCAS takes the answer. With any answer, a proposal counts until the key's revision has moved past the one it
+// compared.
+func (m *Machine) handleCAS(ev CASDone) {
 	p := m.cas
 	if p == nil || p.token != ev.Token {
 		return
@@ -72,7 +69,7 @@ func (m *Machine) casDone(ev CASDone) {
 			l.retryMS, l.review = m.nowMS, true
 			m.countISR(p)
 		case ev.Unknown && p.state.Revision == m.state.Revision:
-			l.keepUnresolved(p)
+			l.addUnresolved(p)
 		}
 	}
 	if ev.State.Revision != 0 {
@@ -96,30 +93,27 @@ func (m *Machine) countISR(p *proposal) {
 	}
 }
 
-// keepUnresolved keeps a proposal that may still land. An equal one is kept once:
-// the leader repeats it for as long as the metadata store does not answer, and the
-// repetition covers no additional members.
-func (l *leadership) keepUnresolved(p *proposal) {
+// addUnresolved keeps a proposal that may still land. An equal one is kept once: the leader repeats it for as long as
+// the metadata store does not answer, and the repetition covers no additional members.
+func (l *leadership) addUnresolved(p *proposal) {
 	if !slices.ContainsFunc(l.unresolved, p.equal) {
 		l.unresolved = append(l.unresolved, *p)
 	}
 }
 
-// equal reports whether another proposal puts the same value in place of the same
-// revision.
+// equal reports whether another proposal puts the same value in place of the same revision.
 func (p *proposal) equal(q proposal) bool {
 	a, b := &p.state, &q.state
 	return p.kind == q.kind && a.Revision == b.Revision && a.Epoch == b.Epoch && a.Leader == b.Leader &&
 		a.LeaderIncarnation == b.LeaderIncarnation && slices.Equal(a.ISR, b.ISR)
 }
 
-// resolve drops the proposals that cannot land any more.
+// resolve drops the proposals that can no longer land.
 func (l *leadership) resolve(revision int64) {
 	l.unresolved = slices.DeleteFunc(l.unresolved, func(p proposal) bool { return p.state.Revision < revision })
 }
 
-// requireMaximalISR requires the members of the key's ISR, and those of every
-// proposal that may still land.
+// requireMaximalISR requires the members of the key's ISR, and those of every proposal that may still land.
 func (m *Machine) requireMaximalISR(c *commitment) {
 	m.requireISR(c, m.state.ISR)
 	if m.cas != nil && m.cas.state.Revision == m.state.Revision {
@@ -130,8 +124,8 @@ func (m *Machine) requireMaximalISR(c *commitment) {
 	}
 }
 
-// requireISR requires the members of one ISR but this machine itself, whose own
-// acknowledgement the commitment began with.
+// requireISR requires the members of one ISR but this machine itself, whose own acknowledgement the commitment began
+// with.
 func (m *Machine) requireISR(c *commitment, isr []ident.Member) {
 	for _, x := range isr {
 		if c.blocked {

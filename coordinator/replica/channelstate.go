@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// snapshotBytes is what deltas may take before the store is given a snapshot
-	// instead of another delta, unless the last snapshot was larger: the store keeps
-	// all versions since the snapshot in memory, and writes them at each checkpoint.
+	// snapshotBytes is what deltas may take before the store is given a snapshot instead of another delta, unless the
+	// last snapshot was larger: the store keeps all versions since the snapshot in memory, and writes them at each
+	// checkpoint.
 	snapshotBytes = 4 << 10
 	// deltaOverhead is what a delta takes besides its bytes.
 	deltaOverhead = 64
-	// snapshotRetries times RetryMS is the longest that the leader waits for an
-	// acknowledgement before it sends another snapshot.
+	// snapshotRetries times RetryMS is the longest that the leader waits for an acknowledgement before it sends another
+	// snapshot.
 	snapshotRetries = 16
 )
 
@@ -23,8 +23,7 @@ type version struct {
 	n     uint64
 }
 
-// in gives n if the version is of epoch e, else 0: versions of other epochs say
-// nothing.
+// in returns n if the version is of epoch e, else 0: versions of other epochs say nothing.
 func (v version) in(e ident.Epoch) uint64 {
 	if v.epoch == e {
 		return v.n
@@ -32,8 +31,8 @@ func (v version) in(e ident.Epoch) uint64 {
 	return 0
 }
 
-// channelState is the version that the Register holds, and what the store keeps of
-// its history. writeState alone changes it.
+// channelState is the version that the Register holds, and what the store keeps of its history. writeState alone
+// changes it.
 type channelState struct {
 	version version
 	deltas  int // bytes of the deltas since the last snapshot
@@ -43,8 +42,7 @@ type channelState struct {
 // pendingChange is a change that waits until the maximal ISR holds its version.
 type pendingChange struct{ ticket, n uint64 }
 
-// writeState writes one version to the store: the delta, or a snapshot when the
-// deltas have outgrown it.
+// writeState writes one version to the store: the delta, or a snapshot when the deltas have outgrown it.
 func (m *Machine) writeState(c queue.StateVersion) {
 	s := &m.channels
 	s.version = version{c.Epoch, c.N}
@@ -58,8 +56,7 @@ func (m *Machine) writeState(c queue.StateVersion) {
 	m.write(queue.Write{Kind: queue.WriteState, Epoch: c.Epoch, State: c})
 }
 
-// Replay brings a register to the state that a store has kept: its snapshots and
-// deltas, oldest first.
+// Replay brings a register to the state that a store has kept: its snapshots and deltas, oldest first.
 func Replay(r Register, versions []queue.StateVersion) {
 	for _, c := range versions {
 		if c.Full {
@@ -70,8 +67,8 @@ func Replay(r Register, versions []queue.StateVersion) {
 	}
 }
 
-// stateFrom applies a leader's version: a snapshot if it is newer, a delta directly on
-// top of its predecessor (CH-1). Over a gap the follower asks for a snapshot (CH-2).
+// stateFrom applies a leader's version: a snapshot if it is newer, a delta directly on top of its predecessor (CH-1).
+// Over a gap the follower asks for a snapshot (CH-2).
 func (m *Machine) stateFrom(msg *Message) {
 	c, have := msg.State, m.channels.version
 	newer := c.Epoch > have.epoch || c.Epoch == have.epoch && c.N > have.n
@@ -87,15 +84,12 @@ func (m *Machine) stateFrom(msg *Message) {
 		m.register.Apply(c.Delta)
 		m.writeState(c)
 	default:
-		m.requestSnapshot()
+		m.sendAck(true)
 	}
 }
 
-// stateHeld is the version of this epoch that is durable here.
-func (m *Machine) stateHeld(v version) uint64 { return v.in(m.promised) }
-
-// change takes a delta of the channels that this machine leads: one version, written
-// here and sent to every follower that was sent the one before it.
+// change takes a delta of the channels that this machine leads: one version, written here and sent to every follower
+// that was sent the one before it.
 func (m *Machine) change(ev Change) {
 	l := m.lead
 	if l == nil || m.role != Leader {
@@ -124,15 +118,14 @@ func (m *Machine) sendSnapshot(f *progress) {
 	m.sendState(f, queue.StateVersion{Epoch: l.epoch, N: l.stateIssued, Full: true, Delta: m.register.Snapshot()})
 }
 
-// sendState sends one version. The committed end rides on it: a message is finished
-// soon after it was committed, so most followers need no other message for that.
+// sendState sends one version. The committed end rides on it: a message is finished soon after it was committed, so
+// most followers need no other message for that.
 func (m *Machine) sendState(f *progress, c queue.StateVersion) {
 	f.committedSent = m.committed.Offset
 	m.send(f.node, Message{Kind: MsgChannelState, Epoch: m.lead.epoch, To: f.ack.store, Committed: m.committed, State: c})
 }
 
-// commitState completes the changes up to version n, which all of the maximal ISR
-// holds durably.
+// commitState completes the changes up to version n, which all of the maximal ISR holds durably.
 func (m *Machine) commitState(n uint64) {
 	l := m.lead
 	l.stateCommitted = max(l.stateCommitted, n)

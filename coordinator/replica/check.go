@@ -2,8 +2,8 @@ package replica
 
 import "fmt"
 
-// check verifies the invariants of doc.go that one machine can see by itself. It is on
-// in all tests. A violation is a bug of this package, so it panics.
+// check verifies the invariants of doc.go that one machine can see by itself. It is on in all tests. A violation is a
+// bug of this package, so it panics.
 func (m *Machine) check() {
 	end := m.log.end.Offset
 	m.assert(m.committed.Offset <= end, "I1: committed %d beyond end %d", m.committed.Offset, end)
@@ -17,7 +17,7 @@ func (m *Machine) check() {
 }
 
 func (m *Machine) checkTail() {
-	kept := m.log.tail.kept()
+	kept := m.log.tail.all()
 	for i := range kept {
 		m.assert(i == 0 || kept[i].At == kept[i-1].End && kept[i].PrevCRC == kept[i-1].CRC, "memory tail has a hole at %d", kept[i].At.Offset)
 	}

@@ -2,15 +2,14 @@ package replica
 
 import "slices"
 
-// Clone copies the machine, for tools that try several continuations of one state. The
-// caller gives the copy its own index and register. Batches are immutable and shared;
-// drafts that wait without an offset are copied.
+// Clone copies the machine, for tools that try several continuations of one state. The caller gives the copy its own
+// index and register. Batches are immutable and shared; drafts that wait without an offset are copied.
 func (m *Machine) Clone(ix Index, reg Register) *Machine {
 	c := *m
 	c.index, c.register, c.out = ix, reg, nil
 	c.log.epochs = slices.Clone(m.log.epochs)
 	c.log.pending = slices.Clone(m.log.pending)
-	c.log.tail.batches, c.log.tail.head = slices.Clone(m.log.tail.kept()), 0
+	c.log.tail.batches, c.log.tail.head = slices.Clone(m.log.tail.all()), 0
 	c.recent = m.recent.Clone()
 	c.dedupe = m.dedupe.Clone()
 	c.nodes = slices.Clone(m.nodes)

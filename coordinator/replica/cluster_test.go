@@ -248,7 +248,7 @@ func (c *cluster) pass(ms int64) {
 
 func (c *cluster) put(b *broker, ticket uint64, body string) {
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	c.step(b, Propose{TimeNS: c.now * 1e6, Puts: []Put{{Ticket: ticket, Draft: d.Draft(ident.RequestID{Producer: 7, N: ticket})}}})
 }
 

@@ -2,8 +2,8 @@ package replica
 
 import "github.com/lockstepmq/lockstep/internal/ident"
 
-// ack is what one replica holds durably in one epoch. The leader writes its
-// followers' from their acknowledgements (Machine.acked).
+// ack is what one replica holds durably in one epoch. The leader writes its followers' from their acknowledgements
+// (Machine.acked).
 type ack struct {
 	store ident.StoreID  // that acknowledged; 0 before its first message
 	valid bool           // it acknowledged in this epoch; else end and state say nothing
@@ -11,19 +11,17 @@ type ack struct {
 	state uint64         // channel-state version of this epoch
 }
 
-// commitment works out the committed end from the acknowledgements of one moment
-// (AC-4). The rule: a position is committed when the leader and every member
-// of the maximal ISR hold it durably. The channel state follows the same rule.
+// commitment works out the committed end from the acknowledgements of one moment (AC-4). The rule: a position is
+// committed when the leader and every member of the maximal ISR hold it durably. The channel state follows the same
+// rule.
 //
-// A commitment has no memory. The leader begins one with its own ack, requires each
-// member of each ISR that counts, waits for the replicas that are about to join, and
-// takes the result. It is recomputed for each acknowledgement: a remembered result
-// would have to follow every change of the maximal ISR, and with a handful of replicas
-// the work takes some nanoseconds.
+// A commitment has no memory. The leader begins one with its own ack, requires each member of each ISR that counts,
+// waits for the replicas that are about to join, and takes the result. It is recomputed for each acknowledgement: a
+// remembered result would have to follow every change of the maximal ISR, and with a handful of replicas the work takes
+// some nanoseconds.
 //
-// hashicorp/raft's commitment takes the median of its voters, for any majority may
-// elect the next leader. Here every member of the ISR may become leader alone, so it
-// is the minimum.
+// hashicorp/raft's commitment takes the median of its voters, because any majority may elect the next leader. Here
+// every member of the ISR may become leader alone, so it is the minimum.
 type commitment struct {
 	end     ident.Position
 	state   uint64
@@ -35,9 +33,8 @@ func newCommitment(own ack) commitment {
 	return commitment{end: own.end, state: own.state, blocked: !own.valid}
 }
 
-// require lowers the result to the ack of a member. If the ack is nil, the member is not
-// a replica any more. If it is of another store, the node came back without the bytes
-// that it had acknowledged: that is another member.
+// require lowers the result to the ack of a member. If the ack is nil, the node is no longer a replica. If it is of
+// another store, the node came back without the bytes that it had acknowledged: that is another member.
 func (c *commitment) require(x ident.Member, a *ack) {
 	if a == nil || !a.valid || a.store != x.Store {
 		c.blocked = true
@@ -46,16 +43,15 @@ func (c *commitment) require(x ident.Member, a *ack) {
 	c.wait(a)
 }
 
-// wait lowers the result to the ack of a replica that keeps up and is no member yet
-// (CU-5). Otherwise a replica that is farther away than the members would be behind the
-// committed end for as long as there are puts, and could never join.
+// wait lowers the result to the ack of a replica that keeps up and is no member yet (CU-5). Otherwise a replica that is
+// farther away than the members would be behind the committed end for as long as there are puts, and could never join.
 func (c *commitment) wait(a *ack) {
 	c.end = least(c.end, a.end)
 	c.state = min(c.state, a.state)
 }
 
-// result gives the committed end and the committed channel-state version. If a required
-// member has not acknowledged in this epoch, ok is false.
+// result returns the committed end and the committed channel-state version. If a required member has not acknowledged
+// in this epoch, ok is false.
 func (c *commitment) result() (end ident.Position, state uint64, ok bool) {
 	if c.blocked {
 		return ident.Position{}, 0, false

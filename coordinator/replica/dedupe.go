@@ -5,15 +5,14 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// published handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all in
-// the log is answered with their place, or waits for their commit. It reports whether the put is
-// dealt with.
-func (m *Machine) published(p Put) bool {
+// answerPublished handles a put with identities that is no repeat of an edge (DW-1, DW-4): one whose messages are all
+// in the log is answered with their place, or waits for their commit. It reports whether the put is dealt with.
+func (m *Machine) answerPublished(p Put) bool {
 	d := &m.dedupe
 	r := d.Recognise(&p.Draft)
 	switch {
 	case r.Known == int(p.Draft.Count):
-		m.known(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
+		m.answerKnown(p, pendingPut{first: r.First, end: r.End, outcome: Repeated}, Repeated)
 		return true
 	case !d.ReachesBack(m.nowMS):
 		m.done(p.Ticket, 0, BelowWindow)
@@ -25,9 +24,9 @@ func (m *Machine) published(p Put) bool {
 	return false
 }
 
-// unknownPart is the part of a put that is not in the log, and the place of the put's first message
-// if that is. published has found that some of it is not.
-func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
+// newPart is the part of a put that is not in the log, and the place of the put's first message if that is. published
+// has found that some of it is not.
+func (m *Machine) newPart(draft queue.Draft) (part queue.Draft, first ident.Sequence, known bool) {
 	if draft.Count == 1 || draft.HasPutIdentity() {
 		return draft, 0, false
 	}
@@ -38,8 +37,8 @@ func (m *Machine) unknownPart(draft queue.Draft) (part queue.Draft, first ident.
 	return draft.Keep(func(n int) bool { return r.Fresh[n] }), r.First, r.Any
 }
 
-// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part
-// that was written begins: the first message may have been known before, and stand elsewhere.
+// placeOfFirst is the place of the first message of a put that is in the log. batch is where the part that was written
+// begins: the first message may have been known before, and stand elsewhere.
 func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.Sequence {
 	if draft.Count > 1 && draft.Identified {
 		if r := m.dedupe.Recognise(draft); r.Any {
@@ -48,6 +47,3 @@ func (m *Machine) placeOfFirst(draft *queue.Draft, batch ident.Sequence) ident.S
 	}
 	return batch
 }
-
-// setDedupe takes another window.
-func (m *Machine) setDedupe(ev Dedupe) { m.dedupe.Resize(ev.WindowMS) }

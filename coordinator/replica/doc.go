@@ -1,14 +1,13 @@
-// Package replica is the replication protocol of one partition on one broker, as a
-// pure state machine: Step(event) → effects. It has no goroutine, clock, socket, file,
-// random source or map iteration inside. The daemon runs it with real disks and
-// sockets, the simulator (internal/test/verify/sim) and the model (internal/test/verify/model) with their own.
+// Package replica is the replication protocol of one partition on one broker, as a pure state machine: Step(event) →
+// effects. It has no goroutine, clock, socket, file, random source or map iteration inside. The daemon runs it with
+// real disks and sockets, the simulator (internal/test/verify/sim) and the model (internal/test/verify/model) with
+// their own.
 //
-// It does not decide where replicas lie (coordinator/controller/plan). It does not talk to
-// the metadata store, but asks for a compare-and-swap. Topics' names, channels and
-// clients do not occur in it.
+// It does not place replicas (coordinator/controller/plan), does not talk to the metadata store, but asks for a
+// compare-and-swap, and knows no names of topics, no channels and no clients.
 //
-// DESIGN.md beside this file has the rules by their numbers (AC-4, RB-6, …), and
-// testdata/*.txt shows each in a script.
+// DESIGN.md beside this file has the words and the rules by their numbers (AC-4, RB-6, …), and testdata/*.txt shows
+// each rule in a script.
 //
 // # The replicated write
 //
@@ -19,31 +18,6 @@
 //	Received     replicate.go  the leader notes the acknowledgement
 //	             commit.go     the least acknowledged end of the maximal ISR is committed
 //	Done         puts.go       the put is answered
-//
-// # The files
-//
-//	machine.go       Step, the dispatch of messages, and the ways out
-//	role.go nodes.go the role that the key gives; registrations and reachability
-//	log.go tail.go   the end of the log, for both roles; repeats has the
-//	                 request ids in it, and the ids of messages within the dedupe window
-//	dedupe.go        a put whose messages are in that window
-//	follower.go      the follower's side of an append
-//	leader.go        the epoch that this machine leads; puts.go, channelstate.go
-//	progress.go      one follower as the leader sees it; replicate.go sends to it
-//	commit.go        acknowledgements → committed end
-//	cas.go           compare-and-swap of the key, also with a lost answer
-//	isr.go           members leave, join or are swapped
-//	rollback.go      uncommitted puts are rolled back under a new epoch
-//	elect.go         a member finds the leader gone; transfer.go: a planned change
-//	reconcile.go     the place where two logs part
-//	impaired.go      leaders that live and cannot commit
-//
-// # Vocabulary
-//
-// The committed end is the end up to which every member of the maximal ISR holds the
-// log durably. The maximal ISR is the ISR of the key joined with every ISR that was
-// proposed and may still land. The epoch start is the offset of the marker, the control
-// batch with which a leader opens its epoch.
 //
 // # Invariants (checked after every Step with Options.Check)
 //

@@ -7,10 +7,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Effects is the output of Step. The loop carries the fields out in their order.
-// Send may leave before Write is durable: Step emits a message that depends on
-// durability (an acknowledgement, the first message of an epoch) only for the
-// Synced event of the Token concerned.
+// Effects is the output of Step. The loop carries the fields out in their order. Send may leave before Write is
+// durable: Step emits a message that depends on durability (an acknowledgement, the first message of an epoch) only for
+// the Synced event of the Token concerned.
 type Effects struct {
 	Write []queue.Write
 	Token uint64 // of Write; 0: there is nothing to write
@@ -26,19 +25,18 @@ func (e *Effects) Reset() {
 	*e = Effects{Write: e.Write[:0], Send: e.Send[:0], Read: e.Read[:0], Done: e.Done[:0]}
 }
 
-// ReadRequest asks for whole batches from From on, about Max bytes, at least one
-// batch. A Read with the same Token answers it.
+// ReadRequest asks for whole batches from From on, about Max bytes, at least one batch. A Read with the same Token
+// answers it.
 type ReadRequest struct {
 	Token uint64
 	From  ident.Offset
 	Max   int
 }
 
-// CAS asks for one transaction: put State on the partition's key if the key's
-// ModRevision is State.Revision and this node is still registered under its
-// incarnation. With LeaderGone there is one more condition: the registration of
-// that node has another incarnation, is absent, or says that the leadership is to
-// be taken from it. At most one CAS of a machine is outstanding.
+// CAS asks for one transaction: put State on the partition's key if the key's ModRevision is State.Revision and this
+// node is still registered under its incarnation. With LeaderGone there is one more condition: the registration of that
+// node has another incarnation, is absent, or says that the leadership is to be taken from it. At most one CAS of a
+// machine is outstanding.
 type CAS struct {
 	Token          uint64
 	State          metadata.PartitionState
@@ -46,23 +44,14 @@ type CAS struct {
 	TransferTarget *Peer // the new leader, which must be registered so; nil: this node
 }
 
-// Completion answers one Ticket.
-type Completion struct {
-	Ticket  uint64
-	First   ident.Sequence // valid with Committed, Duplicate and Repeated
-	Outcome Outcome
-	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and
-	// how many of them a put requires. 0 of 0: there are enough, and puts waited for
-	// something else.
-	InSync, Minimum int
-}
-
-// Completer receives the outcome of one proposed put, exactly once. Complete runs under a
-// run lock: it must not block.
-type Completer interface{ Complete(c Completion) }
-
-// Outcome is the answer to a put. DESIGN.md lists when each is given.
-type Outcome = outcome.Outcome
+type (
+	// Outcome is the answer to a put. DESIGN.md lists when each is given.
+	Outcome = outcome.Outcome
+	// Completion answers one Ticket.
+	Completion = outcome.Completion
+	// Completer receives it.
+	Completer = outcome.Completer
+)
 
 // The outcomes that a machine gives. Package outcome says what each means.
 const (

@@ -6,11 +6,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// campaign is a replica's way from a leader that is gone to its own proposal (EL-2). The
-// candidate asks the other ISR members where their logs end, and proposes itself at
-// once if no log ends later than its own. A candidate with a shorter log waits, so that
-// the others come first. That order saves truncations; safety does not depend on it,
-// for every ISR member holds everything that is committed.
+// campaign is a replica's way from a leader that is gone to its own proposal (EL-2). The candidate asks the other ISR
+// members where their logs end, and proposes itself at once if no log ends later than its own. A candidate with a
+// shorter log waits, so that the others come first. That order saves truncations; safety does not depend on it, for
+// every ISR member holds everything that is committed.
 type campaign struct {
 	startMS    int64
 	asked      []ident.Node
@@ -37,8 +36,7 @@ func (a logTip) before(b logTip) bool {
 	}
 }
 
-// leaderGone reports whether the incarnation that the key names as leader is not
-// registered.
+// leaderGone reports whether the incarnation that the key names as leader is not registered.
 func (m *Machine) leaderGone() bool {
 	if m.state.Revision == 0 || m.role == Stopped || m.lead != nil {
 		return false
@@ -47,16 +45,9 @@ func (m *Machine) leaderGone() bool {
 	return n.known && n.incarnation != m.state.LeaderIncarnation
 }
 
-// mayStand reports whether this incarnation is registered and this store is in the
-// ISR (EL-1).
-func (m *Machine) mayStand() bool {
-	return m.registered() && m.holdsISRStore()
-}
-
-// campaignStep drives the election. The metadata store's transaction decides it, no
-// vote of another member.
+// campaignStep drives the election. The metadata store's transaction decides it, no vote of another member.
 func (m *Machine) campaignStep() {
-	if !m.leaderGone() || !m.mayStand() {
+	if !m.leaderGone() || !m.registered() || !m.isMember() { // only a registered member stands (EL-1)
 		if m.campaign != nil && m.role == Candidate {
 			m.becomeFollower()
 		}
@@ -90,15 +81,15 @@ func (m *Machine) startCampaign() {
 	}
 }
 
-// probed answers a candidate.
-func (m *Machine) probed(from Peer) {
+// answerProbe answers a candidate.
+func (m *Machine) answerProbe(from Peer) {
 	m.send(from.Node, Message{
 		Kind: MsgProbeReply, Epoch: m.promised, LastEpoch: m.log.lastEpoch(), Durable: m.log.durable.end,
 	})
 }
 
-// probeReplied takes the first reply of a member.
-func (m *Machine) probeReplied(from Peer, msg *Message) {
+// handleProbeReply takes the first reply of a member.
+func (m *Machine) handleProbeReply(from Peer, msg *Message) {
 	c := m.campaign
 	if c == nil || slices.ContainsFunc(c.replies, func(r logTip) bool { return r.node == from.Node }) {
 		return
@@ -106,10 +97,9 @@ func (m *Machine) probeReplied(from Peer, msg *Message) {
 	c.replies = append(c.replies, logTip{node: from.Node, epoch: msg.LastEpoch, end: msg.Durable.Offset})
 }
 
-// headStartMS is how long this candidate lets others go first: one election time for
-// each reply that comes before its own log. While replies are missing it is one more,
-// and one for each place in the ISR, so that candidates that hear nothing of each other
-// do not collide.
+// headStartMS is how long this candidate lets others go first: one election time for each reply that comes before its
+// own log. While replies are missing it is one more, and one for each place in the ISR, so that candidates that hear
+// nothing of each other do not collide.
 func (m *Machine) headStartMS() int64 {
 	c := m.campaign
 	mine := logTip{node: m.self.Node, epoch: m.log.lastEpoch(), end: m.log.durable.end.Offset}

@@ -10,26 +10,24 @@ import (
 type Event interface{ event() }
 
 type (
-	// Propose carries the puts that waited for this partition, at most 1 MiB in
-	// one event.
+	// Propose carries the puts that waited for this partition, at most 1 MiB in one event.
 	Propose struct {
 		Puts   []Put
 		TimeNS int64 // wall clock for the batches' time stamps; safety never depends on it
 	}
-	// Change carries a delta of the channel state, which the leader's Register has
-	// applied already. A delta takes no offset in the log (CH-1).
+	// Change carries a delta of the channel state, which the leader's Register has applied already. A delta takes no
+	// offset in the log (CH-1).
 	Change struct {
 		Delta  []byte
 		Ticket uint64 // 0: no Completion is expected
 	}
-	// Received is a message of a peer. From is what the connection's handshake
-	// says of the sender; From.Store is the sender's store of this partition.
+	// Received is a message of a peer. From is what the connection's handshake says of the sender; From.Store is the
+	// sender's store of this partition.
 	Received struct {
 		From Peer
 		Msg  Message
 	}
-	// Synced reports that every Write up to Token is durable. An error is final:
-	// the store has stopped.
+	// Synced reports that every Write up to Token is durable. An error is final: the store has stopped.
 	Synced struct {
 		Token uint64
 		Err   error
@@ -40,28 +38,25 @@ type (
 		Batches []queue.Batch
 		Err     error
 	}
-	// Meta is the partition's key as the watch or a linearizable read returned
-	// it. The machine ignores a revision that is not newer than the one it has.
+	// Meta is the partition's key as the watch or a linearizable read returned it. The machine ignores a revision that
+	// is not newer than the one it has.
 	Meta struct{ State metadata.PartitionState }
-	// CASDone answers Effects.CAS. With OK, State is what was put, with its new
-	// Revision. With neither OK nor Unknown, a compare failed: State is the key's
-	// present value if the loop has read it, else Revision is 0. With Unknown,
-	// the transaction may still land.
+	// CASDone answers Effects.CAS. With OK, State is what was put, with its new Revision. With neither OK nor Unknown,
+	// a compare failed: State is the key's present value if the loop has read it, else Revision is 0. With Unknown, the
+	// transaction may still land.
 	CASDone struct {
 		Token       uint64
 		OK, Unknown bool
 		State       metadata.PartitionState
 	}
-	// PeerState reports whether a node answers. Dead means that its process is
-	// gone for certain (connection closed and redial refused), so that T_isr need
-	// not pass.
+	// PeerState reports whether a node answers. Dead means that its process is gone for certain (connection closed and
+	// redial refused), so that T_isr need not pass.
 	PeerState struct {
 		Node     ident.Node
 		Up, Dead bool
 	}
-	// Live reports the incarnation under which a node is registered, 0 if it is
-	// not. A leader is gone when its node is registered under another incarnation
-	// than the one that the partition's key names.
+	// Live reports the incarnation under which a node is registered, 0 if it is not. A leader is gone when its node is
+	// registered under another incarnation than the one that the partition's key names.
 	Live struct {
 		Node        ident.Node
 		Incarnation ident.Incarnation
@@ -71,15 +66,13 @@ type (
 		Node ident.Node
 		Low  bool
 	}
-	// Tick is the only source of time. Time decides about waiting and about
-	// nothing else. The loop sends a Tick before other events when the last one is
-	// more than 10 ms old.
+	// Tick is the only source of time. Time decides about waiting and about nothing else. The loop sends a Tick before
+	// other events when the last one is more than 10 ms old.
 	Tick struct{ NowMS int64 }
-	// TransferLeadership asks a leader to transfer its leadership to another
-	// member of the ISR.
+	// TransferLeadership asks a leader to transfer its leadership to another member of the ISR.
 	TransferLeadership struct{ To ident.Node }
-	// ChannelsStopped answers View.Stopping: the channels have stopped, and the loop
-	// has passed on every Change that they made before.
+	// ChannelsStopped answers View.Stopping: the channels have stopped, and the loop has passed on every Change that
+	// they made before.
 	ChannelsStopped struct{ Number uint64 }
 	// Dedupe changes the dedupe window of the partition's topic (DW-2).
 	Dedupe struct{ WindowMS int64 }
@@ -100,8 +93,7 @@ func (TransferLeadership) event() {}
 func (ChannelsStopped) event()    {}
 func (Dedupe) event()             {}
 
-// Put is one proposal: a message or a multi-put. Exactly one Completion carries
-// its Ticket.
+// Put is one proposal: a message or a multi-put. Exactly one Completion carries its Ticket.
 type Put struct {
 	Draft  queue.Draft
 	Ticket uint64

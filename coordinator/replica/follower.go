@@ -37,34 +37,32 @@ func (m *Machine) accept(from Peer, msg *Message) bool {
 	return true
 }
 
-// promise raises the epoch below which this replica answers nothing any more.
+// promise raises the epoch below which this replica answers nothing.
 func (m *Machine) promise(e ident.Epoch) {
 	m.promised = e
 	m.followLeader("")
 	m.write(queue.Write{Kind: queue.WriteEpoch, Epoch: e})
 }
 
-// followLeader begins with nothing compared: the logs are equal as far as this epoch's
-// leader has shown.
+// followLeader begins with nothing compared: the logs are equal as far as this epoch's leader has shown.
 func (m *Machine) followLeader(n ident.Node) {
 	m.follow = following{leader: n}
 }
 
-// reject sends the epoch table of this log (FO-2), so that the leader finds where the logs
-// part. prev is the position that was rejected.
+// reject sends the epoch table of this log (FO-2), so that the leader finds where the logs part. prev is the position
+// that was rejected.
 func (m *Machine) reject(to ident.Node, e ident.Epoch, prev ident.Position) {
 	m.send(to, Message{
 		Kind: MsgAppendAck, Epoch: e, Reject: true, Prev: prev, Durable: m.log.durable.end, Epochs: m.log.epochs,
 	})
 }
 
-// appendFrom is the follower's one path for puts, multi-puts and control batches. The
-// append must join this log (FO-1). Batches that are here already are skipped, a suffix
-// that conflicts is cut (FO-3), the rest is written.
+// appendFrom is the follower's one path for puts, multi-puts and control batches. The append must join this log (FO-1).
+// Batches that are here already are skipped, a suffix that conflicts is cut (FO-3), the rest is written.
 func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	at, joins := m.joins(msg)
 	if !joins && m.mayRestart(msg) {
-		if m.keepsAbandoned(from, msg, ident.Position{}) {
+		if m.protectsAbandoned(from, msg, ident.Position{}) {
 			return
 		}
 		m.restartAt(msg.Prev, msg.PrevCRC, msg.Forgotten)
@@ -94,48 +92,46 @@ func (m *Machine) appendFrom(from ident.Node, msg *Message) {
 	}
 }
 
-// joins finds where an append continues this log: the batch before it must have the
-// checksum that the leader's has, and so all before it are equal too.
+// joins finds where an append continues this log: the batch before it must have the checksum that the leader's has, and
+// so all before it are equal too.
 func (m *Machine) joins(msg *Message) (at ident.Position, ok bool) {
 	at, ok = m.borderAt(msg.Prev.Offset)
 	return at, ok && m.crcAt(at.Offset) == msg.PrevCRC
 }
 
-// mayRestart reports whether the log may begin afresh at the first position that the
-// leader retains (CU-6). Nothing that is committed here, or was compared in this epoch, may
-// go: such a message has come late or twice.
+// mayRestart reports whether the log may begin afresh at the first position that the leader retains (CU-6). Nothing
+// that is committed here, or was compared in this epoch, may go: such a message has come late or twice.
 func (m *Machine) mayRestart(msg *Message) bool {
 	return msg.Restart && msg.Prev.Offset >= greatest(m.committed, m.follow.verified).Offset
 }
 
-// rejectAppend rejects an append that does not join this log. A leader that asks below
-// the committed end for the first time has another history, unless this log is empty: it
-// has just begun afresh where another leader's log begins (CU-6). A place before the beginning
-// of this log cannot be compared. It says nothing if the leader has committed more than that: then
-// it asks next where this log ends (CU-1).
+// rejectAppend rejects an append that does not join this log. A leader that asks below the committed end for the first
+// time has another history, unless this log is empty: it has just begun afresh where another leader's log begins
+// (CU-6). A place before the beginning of this log cannot be compared. It says nothing if the leader has committed more
+// than that: then it asks next where this log ends (CU-1).
 func (m *Machine) rejectAppend(from ident.Node, msg *Message) {
 	beganAfresh := m.log.end == m.index.Start() // with nothing that another history could have
 	start := m.index.Start().Offset
 	beforeThisLog := msg.Prev.Offset < start && msg.Committed.Offset >= start
 	below := msg.Prev.Offset < m.committed.Offset && msg.Prev.Offset >= m.follow.verified.Offset && !beganAfresh && !beforeThisLog
-	if below && !m.keepsAbandoned(from, msg, msg.Prev) {
+	if below && !m.protectsAbandoned(from, msg, msg.Prev) {
 		m.alarm(fmt.Errorf("%w: leader %s, committed here up to %d", ErrOtherHistory, from, m.committed.Offset))
 	}
 	m.reject(from, m.promised, msg.Prev)
 }
 
-// takeBatch writes one batch of a message at `at`, unless it is here already. It returns false if
-// the batch, and so the rest of the message, is refused.
+// takeBatch writes one batch of a message at `at`, unless it is here already. It returns false if the batch, and so the
+// rest of the message, is refused.
 func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b *queue.Batch) bool {
 	if b.At.Offset != at.Offset || b.PrevCRC != m.crcAt(at.Offset) {
 		m.alarm(fmt.Errorf("%w: at %d, from %s", ErrBrokenChain, b.At.Offset, from))
 		return false
 	}
 	if at.Offset < m.log.end.Offset {
-		if m.holds(b) {
+		if m.hasBatch(b) {
 			return true
 		}
-		if m.keepsAbandoned(from, msg, at) {
+		if m.protectsAbandoned(from, msg, at) {
 			return false
 		}
 		if at.Offset < m.committed.Offset {
@@ -150,10 +146,10 @@ func (m *Machine) takeBatch(from ident.Node, msg *Message, at ident.Position, b 
 	return true
 }
 
-// keepsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that
-// an operator has gone on without (CU-9): some of them may be acknowledged, and here alone.
-// The leader knows of it before a follower that the metadata reaches late. Before any key has been seen, nothing is cut.
-func (m *Machine) keepsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
+// protectsAbandoned refuses, with an alarm, to cut messages at or above `at` of a history that an operator has gone on
+// without (CU-9): some of them may be acknowledged, and here alone. The leader knows of it before a follower that the
+// metadata reaches late. Before any key has been seen, nothing is cut.
+func (m *Machine) protectsAbandoned(from ident.Node, msg *Message, at ident.Position) bool {
 	if m.state.Revision == 0 {
 		return m.log.end.Sequence > at.Sequence
 	}
@@ -166,8 +162,8 @@ func (m *Machine) keepsAbandoned(from ident.Node, msg *Message, at ident.Positio
 	return true
 }
 
-// endOfEpoch is the sequence behind the last message that was written in an epoch or
-// before; 0 if the table has only later ones.
+// endOfEpoch is the sequence behind the last message that was written in an epoch or before; 0 if the table has only
+// later ones.
 func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
 	var end ident.Sequence
 	for i := range m.log.epochs {
@@ -179,9 +175,8 @@ func (m *Machine) endOfEpoch(e ident.Epoch) ident.Sequence {
 	return end
 }
 
-// holds reports whether the batch at b's place is b: equal in epoch, offset and
-// checksum.
-func (m *Machine) holds(b *queue.Batch) bool {
+// hasBatch reports whether the batch at b's place is b: equal in epoch, offset and checksum.
+func (m *Machine) hasBatch(b *queue.Batch) bool {
 	r, ok := m.index.AtOffset(b.At.Offset)
 	if !ok || r.Offset != b.At.Offset {
 		return false
@@ -189,19 +184,15 @@ func (m *Machine) holds(b *queue.Batch) bool {
 	return r.Epoch == b.Epoch && r.CRC == b.CRC && r.Size == uint32(len(b.Bytes))
 }
 
-// followCommitted takes the leader's committed end, up to the position that was compared
-// with its log (FO-5).
+// followCommitted takes the leader's committed end, up to the position that was compared with its log (FO-5).
 func (m *Machine) followCommitted(c ident.Position) {
 	m.advanceCommitted(least(least(c, m.follow.verified), m.log.end))
 }
 
-// acknowledge sends the leader the durable and compared end (FO-4), if the promise of its
-// epoch is durable.
+// acknowledge sends the leader the durable and compared end (FO-4), if the promise of its epoch is durable.
 func (m *Machine) acknowledge() { m.sendAck(false) }
 
-// requestSnapshot acknowledges, and asks for a snapshot of the channel state.
-func (m *Machine) requestSnapshot() { m.sendAck(true) }
-
+// sendAck acknowledges, and asks for a snapshot of the channel state if that is missing.
 func (m *Machine) sendAck(needSnapshot bool) {
 	d := m.log.durable
 	if m.lead != nil || m.follow.leader == "" || d.epoch < m.promised {
@@ -209,6 +200,6 @@ func (m *Machine) sendAck(needSnapshot bool) {
 	}
 	m.send(m.follow.leader, Message{
 		Kind: MsgAppendAck, Epoch: m.promised, Durable: least(d.end, m.follow.verified), Committed: m.committed,
-		StateVersion: m.stateHeld(d.state), NeedSnapshot: needSnapshot,
+		StateVersion: d.state.in(m.promised), NeedSnapshot: needSnapshot,
 	})
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// This file recognises leaders that live and cannot commit: a leader that does not
-// reach its followers, and a leader whose disk stalls. The loop acts on it; no machine
-// does.
+// This file recognises leaders that live and cannot commit: a leader that does not reach its followers, and a leader
+// whose disk stalls. The loop acts on it; no machine does.
 
 // BelowMinimum reports whether the ISR without some brokers is below its minimum.
 func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
@@ -22,15 +21,14 @@ func BelowMinimum(s metadata.PartitionState, without []ident.Node) bool {
 	return left < s.MinInSync
 }
 
-// Partitioned reports whether a partition's living leader is to be replaced (EL-6), because
-// the brokers that it calls unreachable leave it below its minimum, while the asking
-// broker reaches a minimum without the leader (up). The asking broker then reports the
-// leader to its machines as gone, and any member may be elected: every member holds
-// what is committed.
+// Partitioned reports whether a partition's living leader is to be replaced (EL-6), because the brokers that it calls
+// unreachable leave it below its minimum, while the asking broker reaches a minimum without the leader (up). The asking
+// broker then reports the leader to its machines as gone, and any member may be elected: every member holds what is
+// committed.
 //
-// A replica that is no member counts if the leader calls it unreachable too. A leader
-// that loses its followers one after the other removes the first from the ISR; that
-// replica will join the ISR of the next leader, but cannot be the next leader.
+// A replica that is no member counts if the leader calls it unreachable too. A leader that loses its followers one
+// after the other removes the first from the ISR; that replica will join the ISR of the next leader, but cannot be the
+// next leader.
 func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(ident.Node) bool) bool {
 	if len(unreachable) == 0 || !BelowMinimum(s, unreachable) {
 		return false
@@ -44,14 +42,14 @@ func Partitioned(s metadata.PartitionState, unreachable []ident.Node, up func(id
 	return reached >= s.MinInSync
 }
 
-// syncOverdue reports whether the disk here has owed a sync for twice T_isr. Twice,
-// because a change of leader costs more than the removal of a member.
+// syncOverdue reports whether the disk here has owed a sync for twice T_isr. Twice, because a change of leader costs
+// more than the removal of a member.
 func (m *Machine) syncOverdue() bool {
 	return len(m.log.pending) > 0 && m.nowMS-m.log.pending[0].atMS >= 2*m.o.ISRMS
 }
 
-// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other
-// members answers and has acknowledged more than is durable here.
+// diskStalled reports (EL-8) whether this leader's sync is overdue while a minimum of other members answers and has
+// acknowledged more than is durable here.
 func (m *Machine) diskStalled() bool {
 	if !m.syncOverdue() {
 		return false

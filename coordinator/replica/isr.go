@@ -7,12 +7,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// nextISR works out the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it
-// differs from the key's. It is that of the key without the members that lag, and with the
-// replicas that have caught up, and without those below their disk reserve if the others are enough. If
-// these are fewer than the minimum, no member is removed. No
-// put could be taken anyway, and the members that do not answer may reach each other: only as
-// members can they replace this leader.
+// nextISR returns the ISR that the leader would propose (AC-5, CU-4, CU-7, AC-10), and whether it differs from the
+// key's: without the members that lag, with the replicas that have caught up, and without those below their disk
+// reserve if the others are enough. If the rest is below the minimum, no member is removed (ID-4): no put could be
+// accepted anyway, and members that do not answer may reach each other, and can only as members replace this leader.
 func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 	var lagging []ident.Member
 	for _, x := range m.state.ISR {
@@ -23,7 +21,7 @@ func (m *Machine) nextISR() (isr []ident.Member, changed bool) {
 		}
 	}
 	isr = append(isr, m.joining(isr)...)
-	if m.roomy(isr) >= m.state.MinInSync {
+	if m.withSpace(isr) >= m.state.MinInSync {
 		isr = slices.DeleteFunc(isr, func(x ident.Member) bool { return x.Node != m.self.Node && m.low(x.Node) })
 	}
 	if len(isr) < m.state.MinInSync {
@@ -46,8 +44,8 @@ func (m *Machine) low(n ident.Node) bool {
 	return ok && m.nodes[i].low
 }
 
-// roomy counts the members that are not below their disk reserve.
-func (m *Machine) roomy(isr []ident.Member) (n int) {
+// withSpace counts the members that are not below their disk reserve.
+func (m *Machine) withSpace(isr []ident.Member) (n int) {
 	if m.lows == 0 {
 		return len(isr)
 	}
@@ -59,8 +57,8 @@ func (m *Machine) roomy(isr []ident.Member) (n int) {
 	return n
 }
 
-// spared reports whether a follower gets no batches, because its disk is below its reserve and nothing that is
-// committed waits for it (AC-11).
+// spared reports whether a follower is sent no batches, because its disk is below its reserve and no commit waits for
+// it (AC-11).
 func (m *Machine) spared(f *progress) bool {
 	return m.low(f.node) && !m.inISR(f.node) && (m.cas == nil || !hasNode(m.cas.state.ISR, f.node)) &&
 		!slices.ContainsFunc(m.lead.unresolved, func(p proposal) bool { return hasNode(p.state.ISR, f.node) })
@@ -78,14 +76,13 @@ func (m *Machine) joining(kept []ident.Member) (joining []ident.Member) {
 	return joining
 }
 
-// lagging reports whether a member is to leave (AC-5): its process is dead, it was silent for
-// T_isr, it has owed an acknowledgement for T_isr, or it came back with another store.
-// A member that comes back restarts neither time: the first one ends when it has answered
-// for T_isr on end, the second one when it has acknowledged its debt (AC-8).
+// lagging reports whether a member is to leave (AC-5): its process is dead, it was silent for T_isr, it has owed an
+// acknowledgement for T_isr, or it came back with another store. A member that comes back restarts neither time: the
+// silence ends when it has answered for T_isr without a break, the debt when it has acknowledged it (AC-8).
 func (m *Machine) lagging(x ident.Member) bool {
 	n, f := m.node(x.Node), m.lead.follower(x.Node)
 	if f == nil {
-		return true // not a replica any more
+		return true // no longer a replica (CU-8)
 	}
 	sinceTISR := func(ms int64) bool { return m.nowMS-max(ms, m.lead.sinceMS) >= m.o.ISRMS }
 	switch {
@@ -95,23 +92,22 @@ func (m *Machine) lagging(x ident.Member) bool {
 		return true
 	case !n.up && sinceTISR(n.lostMS):
 		return true
-	case m.holdsEverything(f):
+	case m.hasEverything(f):
 		return false
 	default:
 		return sinceTISR(f.lag.sinceMS)
 	}
 }
 
-// responsive reports whether a replica answers as the process that is registered now,
-// does not flap, and would not be removed again at once.
+// responsive reports whether a replica answers as the process that is registered now, does not flap, and would not be
+// removed again at once.
 func (m *Machine) responsive(f *progress) bool {
 	return m.up(f) && !m.node(f.node).flaps(m.nowMS, m.o.ISRMS) && m.fromPresentProcess(f) && f.ack.valid && f.ack.store != 0 &&
 		!m.lagging(ident.Member{Node: f.node, Store: f.ack.store})
 }
 
-// mayJoin reports whether a replica is responsive and holds durably everything that
-// may have been committed: the log up to max(committed end, epoch start), and the
-// channel state of this epoch (RB-13).
+// mayJoin reports whether a replica is responsive and holds durably everything that may have been committed: the log up
+// to max(committed end, epoch start), and the channel state of this epoch (RB-13).
 func (m *Machine) mayJoin(f *progress) bool {
 	return m.responsive(f) && f.ack.end.Offset >= greatest(m.committed, m.lead.start).Offset &&
 		f.ack.state >= max(m.lead.stateCommitted, 1)

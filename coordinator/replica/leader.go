@@ -5,16 +5,15 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// leadership is one epoch that this machine leads. openEpoch makes it, stepDown or
-// the next epoch ends it. Only Step changes it; the comment of each field names the
-// methods that write it.
+// leadership is one epoch that this machine leads. openEpoch makes it, stepDown or the next epoch ends it. Only Step
+// changes it; the comment of each field names the methods that write it.
 type leadership struct {
 	epoch     ident.Epoch    // openEpoch
 	start     ident.Position // openEpoch: the epoch start, where the marker begins
 	markerEnd ident.Position // openEpoch
 	sinceMS   int64          // openEpoch
 	openToken uint64         // openEpoch: of the submission that switches into the epoch
-	open      bool           // leadSynced: that submission is durable, messages may leave
+	open      bool           // synced: that submission is durable, messages may leave
 
 	followers []progress // syncFollowers: all other replicas, sorted by node
 
@@ -27,7 +26,7 @@ type leadership struct {
 	// The changes of the key (cas.go, isr.go, transfer.go).
 	review     bool       // something happened that may change the next ISR
 	unresolved []proposal // that may still land
-	retryMS    int64      // casDone: no proposal before then
+	retryMS    int64      // handleCAS: no proposal before then
 	transfer   transfer
 
 	// The rollback (rollback.go).
@@ -41,8 +40,8 @@ type leadership struct {
 	changes        []pendingChange
 }
 
-// becomeLeader opens an epoch that an election gave to this machine. The whole log
-// is kept and the marker comes at its end (RB-5).
+// becomeLeader opens an epoch that an election gave to this machine. The whole log is kept and the marker comes at its
+// end (RB-5).
 func (m *Machine) becomeLeader(e ident.Epoch) {
 	if m.lead != nil {
 		m.stepDown()
@@ -51,9 +50,9 @@ func (m *Machine) becomeLeader(e ident.Epoch) {
 	m.openEpoch(e, m.log.end)
 }
 
-// openEpoch writes the promise, the truncation and the marker as one journal
-// record, and leads from then on. Nothing is sent before the record is durable
-// (RB-4). The channel state is issued again as version (epoch, 1) (RB-12, RB-13).
+// openEpoch writes the promise, the truncation and the marker as one journal record, and leads from then on; it serves
+// when the marker is committed (EL-4). Nothing is sent before the record is durable (RB-4). An offset is used again
+// only in this higher epoch (RB-9). The channel state is issued again as version (epoch, 1) (RB-12, RB-13).
 func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 	m.promised, m.follow = e, following{}
 	draft := queue.Marker()
@@ -65,23 +64,14 @@ func (m *Machine) openEpoch(e ident.Epoch, at ident.Position) {
 		epoch: e, start: at, markerEnd: marker.End, sinceMS: m.nowMS, openToken: m.out.Token, stateIssued: 1,
 	}
 	m.log.tail.drop()
-	m.keepInTail(marker)
+	m.addToTail(marker)
 	m.register.Unlead() // before the snapshot: a finish after it would be in no version of this epoch
 	m.writeState(queue.StateVersion{Epoch: e, N: 1, Full: true, Delta: m.register.Snapshot()})
 	m.syncFollowers()
 }
 
-// leadSynced lets messages leave once the switch into the epoch is durable.
-func (m *Machine) leadSynced() {
-	l := m.lead
-	if !l.open && m.log.durable.token >= l.openToken {
-		l.open = true
-	}
-}
-
-// stepDown permanently ends the leadership in this process. Puts with an offset are in
-// doubt, for the next leader may commit them (RB-8). Puts without one go to the next
-// leader.
+// stepDown permanently ends the leadership in this process. Puts with an offset are in doubt, for the next leader may
+// commit them (RB-8). Puts without one are sent to the next leader.
 func (m *Machine) stepDown() {
 	l := m.lead
 	if l == nil {
@@ -111,10 +101,10 @@ func (m *Machine) inDoubt(ticket uint64) {
 	}
 }
 
-// commit moves the committed end to the least end that the maximal ISR
-// acknowledged, and answers the puts and changes that it passes.
+// commit moves the committed end to the least end that the maximal ISR acknowledged, and answers the puts and changes
+// that it passes.
 func (m *Machine) commit() {
-	end, state, ok := m.acknowledged()
+	end, state, ok := m.leastAcknowledged()
 	if !ok {
 		return
 	}
@@ -134,8 +124,8 @@ func (m *Machine) commit() {
 // markerCommitted reports whether the committed end has passed the marker of this epoch.
 func (m *Machine) markerCommitted() bool { return m.committed.Offset >= m.lead.markerEnd.Offset }
 
-// acknowledged applies the commit rule to the present acknowledgements.
-func (m *Machine) acknowledged() (end ident.Position, state uint64, ok bool) {
+// leastAcknowledged applies the commit rule to the present acknowledgements.
+func (m *Machine) leastAcknowledged() (end ident.Position, state uint64, ok bool) {
 	d := &m.log.durable
 	own := ack{valid: d.epoch >= m.lead.epoch, end: d.end, state: d.state.in(m.lead.epoch)}
 	c := newCommitment(own)
@@ -151,7 +141,7 @@ func (m *Machine) acknowledged() (end ident.Position, state uint64, ok bool) {
 	return c.result()
 }
 
-// ackOf gives the acknowledgement of a follower; nil if the node is no replica.
+// ackOf returns the acknowledgement of a follower; nil if the node is not a replica.
 func (l *leadership) ackOf(n ident.Node) *ack {
 	if f := l.follower(n); f != nil {
 		return &f.ack
@@ -170,17 +160,18 @@ func (m *Machine) trimTail() {
 	m.log.tail.trimTo(o)
 }
 
-// writable reports whether a put may get an offset now, as far as the replicas answer.
+// writable reports whether a put may get an offset now, as far as the replicas answer. The metadata store need not
+// answer (EL-5).
 func (m *Machine) writable() bool {
 	l := m.lead
 	return l != nil && m.role == Leader && m.markerCommitted() && !l.paused && m.liveISR() >= m.state.MinInSync
 }
 
-// takes reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only
-// the leader's own control batches may, which make room: the member leaves within moments, or this leader does, or
-// the loop refuses the puts (AC-9).
-func (m *Machine) takes(d *queue.Draft) bool {
-	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.roomy(m.state.ISR) == len(m.state.ISR))
+// accepts reports whether this put may get an offset now. While a member of the ISR is below its disk reserve, only the
+// leader's own control batches may, which make room: the member leaves within moments, or this leader does, or the loop
+// refuses the puts (AC-9).
+func (m *Machine) accepts(d *queue.Draft) bool {
+	return m.writable() && (d.Control != 0 || len(m.lead.held) == 0 && m.withSpace(m.state.ISR) == len(m.state.ISR))
 }
 
 // liveISR counts the ISR members that answer, this machine included.
@@ -206,8 +197,8 @@ func (m *Machine) leadTick() {
 	}
 }
 
-// idle reports that no put and no proposal waits, every follower that answers is
-// caught up, and the ISR need not change.
+// idle reports that no put and no proposal waits, every follower that answers is caught up, and the ISR need not
+// change.
 func (l *leadership) idle(m *Machine) bool {
 	if m.role != Leader || !m.markerCommitted() || len(l.pending)+len(l.held)+len(l.rolledBack)+len(l.unresolved)+len(l.changes) > 0 || l.paused {
 		return false

@@ -9,12 +9,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxEpochs bounds the epoch table in memory and on the wire. reconcile.go
-// compares a replica that is further behind from its end backwards.
+// maxEpochs bounds the epoch table in memory and on the wire. reconcile.go compares a replica that is further behind
+// from its end backwards.
 const maxEpochs = 256
 
-// log is the end of this replica's log, its durable part, and the newest batches.
-// Leader and follower change it by the methods of this file alone.
+// log is the end of this replica's log, its durable part, and the newest batches. Leader and follower change it by the
+// methods of this file alone.
 type log struct {
 	end     ident.Position
 	lastCRC uint32 // of the newest batch: the next one carries it
@@ -57,8 +57,8 @@ func (l *log) closed(token uint64) bool {
 	return len(l.pending) > 0 && l.pending[len(l.pending)-1].token >= token || l.durable.token >= token
 }
 
-// closeToken records the state that the submission makes durable, unless an earlier
-// Step into the same Effects has closed it.
+// closeToken records the state that the submission makes durable, unless an earlier Step into the same Effects has
+// closed it.
 func (l *log) closeToken(token uint64, nowMS int64, e ident.Epoch, state version) {
 	if !l.closed(token) {
 		l.pending = append(l.pending, submission{token: token, atMS: nowMS, end: l.end, epoch: e, state: state})
@@ -75,8 +75,8 @@ func (l *log) synced(token uint64) {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
-// clamp follows a truncation to p: the bytes that earlier submissions wrote above
-// p will never be durable content of this log.
+// clamp follows a truncation to p: the bytes that earlier submissions wrote above p will never be durable content of
+// this log.
 func (l *log) clamp(p ident.Position) {
 	l.durable.end = least(l.durable.end, p)
 	for i := range l.pending {
@@ -110,12 +110,11 @@ func (m *Machine) appendBatch(b queue.Batch) {
 	m.recent.Add(b, m.nowMS)
 	if b.Identified {
 		m.dedupe.Add(&b, m.nowMS)
-		m.marks.appended(b.At.Offset)
+		m.marks.noteBatch(b.At.Offset)
 	}
 }
 
-// extend adds a batch to this Step's submission. A record that appends already
-// takes it in.
+// extend adds a batch to this Step's submission. A record that appends already takes it in.
 func (m *Machine) extend(b queue.Batch) {
 	if n := len(m.out.Write); n > 0 && m.wrote() {
 		if w := &m.out.Write[n-1]; w.Kind == queue.WriteAppend && w.Epoch == m.promised {
@@ -126,8 +125,8 @@ func (m *Machine) extend(b queue.Batch) {
 	m.write(queue.Write{Kind: queue.WriteAppend, Epoch: m.promised, At: b.At, Batches: []queue.Batch{b}})
 }
 
-// truncate cuts the log to p, a border between batches at or above the committed
-// end. The caller writes the record, before other bytes take the place (RB-11).
+// truncate cuts the log to p, a border between batches at or above the committed end. The caller writes the record,
+// before other bytes take the place (RB-11).
 func (m *Machine) truncate(p ident.Position) {
 	if p.Offset < m.committed.Offset {
 		panic("replica: truncation below the committed end")
@@ -151,8 +150,8 @@ func (m *Machine) truncate(p ident.Position) {
 	m.counters.Truncations++
 }
 
-// restartAt removes the whole log; the next batch begins at p. forgotten is that of the leader's dedupe
-// window. The caller writes the record.
+// restartAt removes the whole log; the next batch begins at p. forgotten is that of the leader's dedupe window. The
+// caller writes the record.
 func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Clock) {
 	l := &m.log
 	l.end, l.lastCRC, l.epochs = p, prevCRC, nil
@@ -166,8 +165,8 @@ func (m *Machine) restartAt(p ident.Position, prevCRC uint32, forgotten queue.Cl
 	m.counters.Restarts++
 }
 
-// crcAt gives the checksum of the batch that ends at o: the one that the next
-// batch carries as its PrevCRC. o must be a border between batches.
+// crcAt returns the checksum of the batch that ends at o: the one that the next batch carries as its PrevCRC. o must be
+// a border between batches.
 func (m *Machine) crcAt(o ident.Offset) uint32 {
 	if o == m.log.end.Offset {
 		return m.log.lastCRC
@@ -181,19 +180,16 @@ func (m *Machine) crcAt(o ident.Offset) uint32 {
 	return 0
 }
 
-// borderAt gives the position of a border between batches; false if o is none.
-func (m *Machine) borderAt(o ident.Offset) (ident.Position, bool) {
+// borderAt returns the position of a border between batches; false if o is none.
+func (m *Machine) borderAt(o ident.Offset) (at ident.Position, ok bool) {
 	if o == m.log.end.Offset {
 		return m.log.end, true
 	}
-	r, ok := m.index.AtOffset(o)
-	if !ok || r.Offset != o {
-		return ident.Position{}, false
-	}
-	return ident.Position{Offset: r.Offset, Sequence: r.First}, true
+	at, ok = m.batchAt(o)
+	return at, ok && at.Offset == o
 }
 
-// batchAt gives the position at which the batch that covers byte o begins.
+// batchAt returns the position at which the batch that covers byte o begins.
 func (m *Machine) batchAt(o ident.Offset) (ident.Position, bool) {
 	r, ok := m.index.AtOffset(o)
 	if !ok {
@@ -202,9 +198,8 @@ func (m *Machine) batchAt(o ident.Offset) (ident.Position, bool) {
 	return ident.Position{Offset: r.Offset, Sequence: r.First}, true
 }
 
-// advanceCommitted moves the committed end forward. The new end rides on a
-// submission that happens anyway, so that recovery never cuts below it; it is not
-// worth a sync of its own.
+// advanceCommitted moves the committed end forward. The new end rides on a submission that happens anyway, so that
+// recovery never cuts below it; it is not worth a sync of its own.
 func (m *Machine) advanceCommitted(p ident.Position) {
 	if p.Offset <= m.committed.Offset {
 		return
@@ -218,11 +213,11 @@ func (m *Machine) advanceCommitted(p ident.Position) {
 // committedEveryMS is how often a leader's submissions carry the committed end at most.
 const committedEveryMS = 100
 
-// keepCommitted lets the committed end ride on a submission of the leader. A put commits in a
-// Step that writes nothing, so that advanceCommitted finds no submission there; the next append, or
-// the next version of the channel state, carries the end. An old disk then tells how far its
-// leader had committed. At most one submission in committedEveryMS has it: puts pay nothing.
-func (m *Machine) keepCommitted() {
+// recordCommitted lets the committed end ride on a submission of the leader. A put commits in a Step that writes
+// nothing, so that advanceCommitted finds no submission there; the next append, or the next version of the channel
+// state, carries the end. An old disk then tells how far its leader had committed. At most one submission in
+// committedEveryMS has it: puts pay nothing.
+func (m *Machine) recordCommitted() {
 	if m.wrote() && m.nowMS-m.committedMS >= committedEveryMS {
 		m.writeCommitted()
 	}

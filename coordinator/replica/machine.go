@@ -9,9 +9,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Machine is one partition on one broker. It has no lock: one goroutine at a time may
-// call it (in the daemon, the one that holds the core loop's run lock). Step alone
-// changes it.
+// Machine is one partition on one broker. It has no lock: one goroutine at a time may call it (in the daemon, the one
+// that holds the core loop's run lock). Step alone changes it.
 type Machine struct {
 	o        Options
 	self     Peer // live: the incarnation changes when the node registers again
@@ -23,7 +22,7 @@ type Machine struct {
 
 	log              log             // log.go
 	recent           dedupe.Requests // log.go: the request ids in the log
-	dedupe           dedupe.Window   // log.go, setDedupe, tick, appendFrom: the identities in the log
+	dedupe           dedupe.Window   // log.go, Step, tick, appendFrom: the identities in the log
 	marks            marks           // marks.go, log.go, synced
 	committed        ident.Position  // advanceCommitted, restartAt
 	committedWritten ident.Offset    // writeCommitted: the committed end in the journal
@@ -46,8 +45,8 @@ type Machine struct {
 	out          *Effects // of the Step that runs
 }
 
-// New makes the machine of a partition from what its store has found. The caller then
-// reports Live and PeerState of each replica, Meta, and a Tick.
+// New makes the machine of a partition from what its store has found. The caller then reports Live and PeerState of
+// each replica, Meta, and a Tick.
 func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	m := &Machine{
 		o: o, self: o.Self, index: ix, register: reg,
@@ -68,8 +67,8 @@ func New(r queue.Restored, ix Index, reg Register, o Options) *Machine {
 	return m
 }
 
-// Step takes one event and adds to out what must be done. It panics on an impossible
-// transition only, never because of a peer's bytes.
+// Step takes one event and adds to out what must be done. It panics on an impossible transition only, never because of
+// a peer's bytes.
 func (m *Machine) Step(ev Event, out *Effects) {
 	m.out = out
 	if m.role == Stopped {
@@ -86,11 +85,11 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	case Synced:
 		m.synced(ev)
 	case Read:
-		m.readDone(ev)
+		m.handleRead(ev)
 	case Meta:
 		m.observe(ev.State)
 	case CASDone:
-		m.casDone(ev)
+		m.handleCAS(ev)
 	case PeerState:
 		m.peerState(ev)
 	case Live:
@@ -104,7 +103,7 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	case ChannelsStopped:
 		m.channelsStopped(ev)
 	case Dedupe:
-		m.setDedupe(ev)
+		m.dedupe.LengthMS = ev.WindowMS
 	}
 	m.advance()
 	m.endStep()
@@ -113,7 +112,7 @@ func (m *Machine) Step(ev Event, out *Effects) {
 	}
 }
 
-// receive dispatches a message of a peer. Nothing that a peer sends may panic.
+// receive dispatches a message of a peer, unless it is for another store (ID-6). Nothing that a peer sends may panic.
 func (m *Machine) receive(ev Received) {
 	msg := &ev.Msg
 	if msg.To != 0 && msg.To != m.self.Store {
@@ -133,11 +132,11 @@ func (m *Machine) receive(ev Received) {
 			m.stateFrom(msg)
 		}
 	case MsgAppendAck:
-		m.acked(ev.From, msg)
+		m.handleAck(ev.From, msg)
 	case MsgProbe:
-		m.probed(ev.From)
+		m.answerProbe(ev.From)
 	case MsgProbeReply:
-		m.probeReplied(ev.From, msg)
+		m.handleProbeReply(ev.From, msg)
 	}
 }
 
@@ -152,12 +151,11 @@ func (m *Machine) advance() {
 	m.campaignStep()
 }
 
-// endStep closes the submission of this Step: everything written so far is durable
-// when its token is.
+// endStep closes the submission of this Step: everything written so far is durable when its token is.
 func (m *Machine) endStep() {
-	m.keepMark()
+	m.recordMark()
 	if m.out.Token != 0 {
-		m.keepCommitted()
+		m.recordCommitted()
 		m.log.closeToken(m.out.Token, m.nowMS, m.promised, m.channels.version)
 	}
 	m.out = nil
@@ -181,8 +179,8 @@ func (m *Machine) synced(ev Synced) {
 	}
 	m.log.synced(ev.Token)
 	m.marks.synced(m.log.durable.token)
-	if m.lead != nil {
-		m.leadSynced()
+	if l := m.lead; l != nil { // messages leave once the switch into the epoch is durable (RB-4)
+		l.open = l.open || m.log.durable.token >= l.openToken
 		return
 	}
 	m.acknowledge()
@@ -196,7 +194,7 @@ func (m *Machine) stop(err error) {
 	m.alarm(err)
 }
 
-// refuseStopped answers puts and changes, which would otherwise wait for ever.
+// refuseStopped answers puts and changes, which would otherwise wait without an end.
 func (m *Machine) refuseStopped(ev Event) {
 	switch ev := ev.(type) {
 	case Propose:
@@ -208,7 +206,7 @@ func (m *Machine) refuseStopped(ev Event) {
 	}
 }
 
-// Release gives back what the machine shares with others of its broker. It is the last call.
+// Release returns shared resources of the broker. It is the last call.
 func (m *Machine) Release() { m.dedupe.Release() }
 
 // Idle reports that no Tick is needed before the next other event.

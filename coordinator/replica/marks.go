@@ -8,13 +8,12 @@ import (
 const (
 	// marksInWindow is how often a dedupe window a busy partition writes its identity mark.
 	marksInWindow = 8
-	// markBytes is how far the log of a partition without identities in the window may run ahead of
-	// the mark: a start looks through it.
+	// markBytes is how far the log of a partition without identities in the window may run ahead of the mark: a start
+	// looks through it.
 	markBytes = 64 << 20
 )
 
-// marks keeps the newest identity mark in the journal (DW-3), and what retention must leave for it in the
-// log (DW-5).
+// marks keeps the newest identity mark in the journal (DW-3), and what retention must leave for it in the log (DW-5).
 type marks struct {
 	written   queue.IdentityMark
 	writtenMS int64
@@ -49,8 +48,8 @@ func newMarks(r *queue.Restored) (k marks) {
 	return k
 }
 
-// appended notes a batch with identities.
-func (k *marks) appended(at ident.Offset) {
+// noteBatch notes a batch with identities.
+func (k *marks) noteBatch(at ident.Offset) {
 	k.keep.add(at)
 	if k.token != 0 {
 		k.next.add(at)
@@ -70,9 +69,9 @@ func (k *marks) synced(token uint64) {
 	}
 }
 
-// keepMark writes the identity mark with the first identity of the log; then with a submission that is
-// made anyway, while identities are forgotten; and by itself once the window is empty.
-func (m *Machine) keepMark() {
+// recordMark writes the identity mark with the first identity of the log; then with a submission that is made anyway,
+// while identities are forgotten; and by itself once the window is empty.
+func (m *Machine) recordMark() {
 	k, mark := &m.marks, m.dedupe.Mark(m.log.end.Offset, m.nowMS)
 	if mark == (queue.IdentityMark{}) || k.token != 0 {
 		return
@@ -80,7 +79,7 @@ func (m *Machine) keepMark() {
 	_, some := m.dedupe.Oldest()
 	first := k.written == (queue.IdentityMark{})
 	forgot := mark.Forgotten != k.written.Forgotten
-	late := m.nowMS-k.writtenMS >= m.dedupe.Length()/marksInWindow
+	late := m.nowMS-k.writtenMS >= m.dedupe.LengthMS/marksInWindow
 	far := mark.From-k.written.From >= markBytes && !some
 	if first || forgot && !some || m.wrote() && (forgot && late || far) {
 		m.writeMark(mark)

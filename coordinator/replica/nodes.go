@@ -1,6 +1,10 @@
 package replica
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
 
 // node is what the loop has reported of one broker.
 type node struct {
@@ -9,53 +13,46 @@ type node struct {
 	known       bool              // live: reported at least once
 	up, dead    bool              // peerState
 	changedMS   int64             // peerState: when up last changed
-	lostMS      int64             // lost: when the present silence began, or the first one of a flapping node
-	losses      int               // lost: silences since lostMS, at most flappingLosses
+	lostMS      int64             // silence: when the present silence began, or the first one of a flapping node
+	losses      int               // silence: silences since lostMS, at most flappingLosses
 	low         bool              // space: below its disk reserve
 }
 
-// flappingLosses is how many silences, each less than T_isr after the one before, make a
-// node a flapping one.
+// flappingLosses is how many silences, each less than T_isr after the one before, make a node a flapping one.
 const flappingLosses = 2
 
-// lost notes that the node does not answer any more. If it had answered for less than T_isr,
-// the earlier silence continues (AC-8): a node that comes back now and then would restart its
-// time again and again, and would never leave the ISR.
-func (n *node) lost(nowMS, isrMS int64) {
+// silence notes that the node has stopped answering. If it had answered for less than T_isr, the earlier silence
+// continues (AC-8): otherwise a node that answers now and then would never leave the ISR.
+func (n *node) silence(nowMS, isrMS int64) {
 	if n.losses == 0 || nowMS-n.changedMS >= isrMS {
 		n.lostMS, n.losses = nowMS, 0
 	}
 	n.losses = min(n.losses+1, flappingLosses)
 }
 
-// flaps reports whether the node answers, has been silent more than once, and has not
-// answered for T_isr on end since.
+// flaps reports whether the node answers, was silent more than once, and has not answered for T_isr without a break
+// since.
 func (n *node) flaps(nowMS, isrMS int64) bool {
 	return n.up && n.losses == flappingLosses && nowMS-n.changedMS < isrMS
 }
 
-// node finds the entry of a broker, or makes it.
+// node returns the entry of a broker, and makes it if there is none.
 func (m *Machine) node(name ident.Node) *node {
-	for i := range m.nodes {
+	i := 0
+	for ; i < len(m.nodes) && m.nodes[i].name <= name; i++ {
 		if m.nodes[i].name == name {
 			return &m.nodes[i]
 		}
-		if m.nodes[i].name > name {
-			m.nodes = append(m.nodes, node{})
-			copy(m.nodes[i+1:], m.nodes[i:])
-			m.nodes[i] = node{name: name, changedMS: m.nowMS, lostMS: m.nowMS}
-			return &m.nodes[i]
-		}
 	}
-	m.nodes = append(m.nodes, node{name: name, changedMS: m.nowMS, lostMS: m.nowMS})
-	return &m.nodes[len(m.nodes)-1]
+	m.nodes = slices.Insert(m.nodes, i, node{name: name, changedMS: m.nowMS, lostMS: m.nowMS})
+	return &m.nodes[i]
 }
 
 // peerState notes whether a node answers. A follower that came back is probed.
 func (m *Machine) peerState(ev PeerState) {
 	n := m.node(ev.Node)
 	if n.up && !ev.Up {
-		n.lost(m.nowMS, m.o.ISRMS)
+		n.silence(m.nowMS, m.o.ISRMS)
 	}
 	if n.up != ev.Up {
 		n.changedMS = m.nowMS
@@ -89,7 +86,7 @@ func (m *Machine) live(ev Live) {
 	n := m.node(ev.Node)
 	n.incarnation, n.known = ev.Incarnation, true
 	if ev.Node == m.self.Node && ev.Incarnation != m.self.Incarnation {
-		m.registeredAnew(ev.Incarnation)
+		m.reregister(ev.Incarnation)
 	}
 	switch {
 	case m.lead != nil:
@@ -98,13 +95,13 @@ func (m *Machine) live(ev Live) {
 			m.probeAgain(ev.Node)
 		}
 	case m.state.Revision != 0:
-		m.takeRole()
+		m.applyRole()
 	}
 }
 
-// registeredAnew ends a leadership with the incarnation that won it, and continues under
-// the next one. 0: there is none yet.
-func (m *Machine) registeredAnew(i ident.Incarnation) {
+// reregister ends a leadership with the incarnation that won it (EL-3), and continues under the next one. 0: there is
+// none yet.
+func (m *Machine) reregister(i ident.Incarnation) {
 	if m.lead != nil {
 		m.stepDown()
 	}

@@ -6,8 +6,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Options configures a machine. The times are in milliseconds; DESIGN.md, "The
-// times", explains each.
+// Options configures a machine. The times are in milliseconds; DESIGN.md, "The times", explains each.
 type Options struct {
 	Self        Peer
 	Partition   ident.Partition
@@ -29,13 +28,12 @@ type Options struct {
 	Check       bool           // verify the invariants after every Step; on in all tests
 }
 
-// DefaultRepeatMS is Options.RepeatMS where nothing else is said: no edge repeats a put for
-// longer than its put limit, 9 s.
+// DefaultRepeatMS is Options.RepeatMS where nothing else is said: no edge repeats a put for longer than its put limit,
+// 9 s.
 const DefaultRepeatMS = 30_000
 
-// Index is the commit log as the machine requires it. The machine keeps it equal
-// to its own log. No method performs I/O that may fail; a lookup of an old record
-// may read a page.
+// Index is the commit log as the machine requires it. The machine keeps it equal to its own log. No method performs I/O
+// that may fail; a lookup of an old record may read a page.
 type Index interface {
 	Append(r ...commitlog.Record)
 	Truncate(end ident.Offset)
@@ -47,17 +45,14 @@ type Index interface {
 	Start() ident.Position
 }
 
-// Register is the channel state of the partition (nsqd). Only Step calls it, in
-// the order of the versions.
+// Register is the channel state of the partition (nsqd). Only Step calls it, in the order of the versions.
 type Register interface {
 	// Snapshot encodes the whole present state.
 	Snapshot() []byte
-	// Apply applies a delta. A delta moves a channel forward only, unless it is a
-	// replicated seek.
+	// Apply applies a delta. A delta moves a channel forward only, unless it is a replicated seek.
 	Apply(delta []byte)
 	// Replace replaces the present state by a snapshot.
 	Replace(full []byte)
-	// Unlead ends deliveries here, if there are any: no change is accepted from now
-	// on.
+	// Unlead ends deliveries here, if there are any: no change is accepted from now on.
 	Unlead()
 }

@@ -6,32 +6,29 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// phase names what the log of a follower needs next. Each transition is a method of
-// progress:
+// phase names what the log of a follower needs next. Each transition is a method of progress:
 //
 //	from              method                         to
 //	–                 newProgress                    probe
-//	any               becomeProbe, refused, cameBack probe
-//	probe             answered                       replicate
-//	probe             beginRead                      probeRead
-//	probeRead         endRead                        probe
-//	probeRead         answered                       catchUp
-//	replicate         beginRead                      catchUp
-//	catchUp           endRead                        replicate
-//	probeRead,catchUp readFailed                     probe
+//	any               becomeProbe, probeBack, probeAgain  probe
+//	probe             endProbe                            replicate
+//	probe             beginRead                           probeRead
+//	probeRead         endRead                             probe
+//	probeRead         endProbe                            catchUp
+//	replicate         beginRead                           catchUp
+//	catchUp           endRead                             replicate
+//	probeRead,catchUp readFailed                          probe
 type phase uint8
 
 const (
-	// probe: the leader asks where the two logs join. One append is out at a time,
-	// and it is repeated as it is until the follower answers.
+	// probe: the leader asks where the two logs join. One append is out at a time, and it is repeated as it is until
+	// the follower answers.
 	probe phase = iota
-	// probeRead: the first append of a probe is to carry batches, which are being
-	// read from the files.
+	// probeRead: the first append of a probe is to carry batches, which are being read from the files.
 	probeRead
 	// replicate: appends follow one another within the window.
 	replicate
-	// catchUp: the next batches are being read from the files. Nothing is sent before
-	// they have come.
+	// catchUp: the next batches are being read from the files. Nothing is sent before they have come.
 	catchUp
 )
 
@@ -40,33 +37,19 @@ func (p phase) String() string {
 	return [...]string{"probe", "probe-read", "replicate", "catch-up"}[p]
 }
 
-// statePhase names what a follower needs next of the channel state. It is derived
-// from the numbers of stateProgress.
-type statePhase uint8
-
-const (
-	// stateUnsent: the follower was sent nothing since it came or came back.
-	stateUnsent statePhase = iota
-	// stateSnapshot: a snapshot is on its way, or lost.
-	stateSnapshot
-	// stateDeltas: the follower has the last snapshot; deltas follow it.
-	stateDeltas
-)
-
-// progress is one follower as its leader sees it, in one epoch: what it has
-// acknowledged, what it was sent, and what it needs next. Only the leader's Step
-// changes it, by the methods of this file.
+// progress is one follower as its leader sees it, in one epoch: what it has acknowledged, what it was sent, and what it
+// needs next. Only the leader's Step changes it, by the methods of this file.
 type progress struct {
 	node        ident.Node        // newProgress
-	incarnation ident.Incarnation // heard: the process that sent the last acknowledgement
+	incarnation ident.Incarnation // noteSender: the process that sent the last acknowledgement
 
-	ack ack // heard, acknowledged
+	ack ack // noteSender, noteAck
 
 	// The log.
 	phase     phase
-	next      ident.Position // becomeProbe, sentAppend, acknowledged: where the next append begins
-	probedAt  ident.Offset   // sentProbe, refused: where the append of a probe began
-	searched  bool           // refused: an append was refused by this store, so the search for the join has begun
+	next      ident.Position // becomeProbe, sentAppend, noteAck: where the next append begins
+	probedAt  ident.Offset   // sentProbe, probeBack: where the append of a probe began
+	searched  bool           // probeBack: this store has rejected an append, so the search for the join has begun
 	readToken uint64         // beginRead, endRead: of the read under way; 0: none
 	askedMS   int64          // probeNow: since when this probe waits for its answer
 	sentMS    int64          // sentProbe, sentAppend: the last append
@@ -75,11 +58,10 @@ type progress struct {
 	lag   lag
 
 	committedSent  ident.Offset // Machine.appendTo, sendState: the committed end in the last message to it
-	committedAcked ident.Offset // acknowledged: the committed end that it has
+	committedAcked ident.Offset // noteAck: the committed end that it has
 }
 
-// stateProgress counts the channel-state versions that a follower was sent. Its ack has
-// the one that it acknowledged.
+// stateProgress counts the channel-state versions that a follower was sent. Its ack has the one that it acknowledged.
 type stateProgress struct {
 	sent     uint64 // the newest version sent or acknowledged
 	snapshot uint64 // the version of the last snapshot sent
@@ -100,22 +82,20 @@ func (p *progress) probing() bool { return p.phase == probe || p.phase == probeR
 // reading reports whether a read for this follower is under way.
 func (p *progress) reading() bool { return p.phase == probeRead || p.phase == catchUp }
 
-// becomeProbe asks from `next` on where the logs join. It may be called in any phase;
-// a read that is under way is dropped.
+// becomeProbe asks from `next` on where the logs join. It may be called in any phase; a read that is under way is
+// dropped.
 func (p *progress) becomeProbe(next ident.Position) {
 	p.phase, p.next, p.readToken = probe, next, 0
 }
 
-// probeNow makes the probe's append due at once, for the first time. Only in phase
-// probe.
+// probeNow makes the probe's append due at once, for the first time. Only in phase probe.
 func (p *progress) probeNow(nowMS int64) {
 	p.must(p.phase == probe, "probeNow")
 	p.askedMS, p.sentMS = nowMS, 0
 }
 
-// probeBack goes back to `at`, where the logs may join, and asks there. It may be called
-// in any phase. It returns true if the probe that was refused began there too: then the
-// next one waits for its time.
+// probeBack goes back to `at`, where the logs may join, and asks there. It may be called in any phase. It returns true
+// if the probe that was refused began there too: then the next one waits for its time.
 func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	again = p.probing() && at.Offset == p.probedAt
 	p.becomeProbe(at)
@@ -126,9 +106,8 @@ func (p *progress) probeBack(at ident.Position, nowMS int64) (again bool) {
 	return again
 }
 
-// probeAgain probes a follower that was not reachable. All that was sent and not
-// acknowledged may be lost. The time of its oldest debt stays (AC-8). It may be called
-// in any phase.
+// probeAgain probes a follower that was not reachable. All that was sent and not acknowledged may be lost. The time of
+// its oldest debt stays (AC-8). It may be called in any phase.
 func (p *progress) probeAgain(nowMS int64) {
 	p.becomeProbe(p.next)
 	p.probeNow(nowMS)
@@ -140,9 +119,8 @@ func (p *progress) probeAgain(nowMS int64) {
 // asked reports whether the probe's append is out. Repetitions carry no batches.
 func (p *progress) asked() bool { return p.probing() && p.sentMS >= p.askedMS }
 
-// endProbe ends a probe: the follower has acknowledged, in this epoch. If that was its
-// promise alone, the next append is rejected, and another probe begins. It may be called
-// in any phase; outside a probe it changes nothing.
+// endProbe ends a probe: the follower has acknowledged, in this epoch. If that was its promise alone, the next append
+// is rejected, and another probe begins. It may be called in any phase; outside a probe it changes nothing.
 func (p *progress) endProbe() {
 	switch p.phase {
 	case probe:
@@ -152,8 +130,7 @@ func (p *progress) endProbe() {
 	}
 }
 
-// beginRead waits for batches from the files. Only in phases probe and replicate: one
-// read is under way at a time.
+// beginRead waits for batches from the files. Only in phases probe and replicate: one read is under way at a time.
 func (p *progress) beginRead(token uint64) {
 	p.must(!p.reading(), "beginRead")
 	p.readToken = token
@@ -164,8 +141,7 @@ func (p *progress) beginRead(token uint64) {
 	}
 }
 
-// endRead continues with the batches that were read, or without. Only in phases
-// probeRead and catchUp.
+// endRead continues with the batches that were read, or without. Only in phases probeRead and catchUp.
 func (p *progress) endRead() {
 	p.must(p.reading(), "endRead")
 	p.readToken = 0
@@ -176,8 +152,7 @@ func (p *progress) endRead() {
 	}
 }
 
-// readFailed asks again, after a while, for a read brought nothing that fits. Only in
-// phases probeRead and catchUp.
+// readFailed asks again, after a while, because a read returned nothing that fits. Only in phases probeRead and catchUp.
 func (p *progress) readFailed(nowMS int64) {
 	p.must(p.reading(), "readFailed")
 	p.becomeProbe(p.next)
@@ -190,16 +165,15 @@ func (p *progress) sentProbe(at ident.Offset, nowMS int64) {
 	p.probedAt, p.sentMS = at, nowMS
 }
 
-// sentAppend records an append up to `end`; the next one begins there. Only in phase
-// replicate.
+// sentAppend records an append up to `end`; the next one begins there. Only in phase replicate.
 func (p *progress) sentAppend(end ident.Position, nowMS int64) {
 	p.must(p.phase == replicate, "sentAppend")
 	p.next, p.sentMS = end, nowMS
 }
 
-// noteSender notes the process and the store that a message came from. Another store is
-// another replica: nothing that the old one acknowledged or was sent counts any more,
-// but where the next append begins. It may be called in any phase.
+// noteSender notes the process and the store that a message came from. Another store is another replica: nothing that
+// the old one acknowledged or was sent counts any more, but where the next append begins. It may be called in any
+// phase.
 func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	p.incarnation = from.Incarnation
 	if p.ack.store == from.Store {
@@ -215,42 +189,28 @@ func (p *progress) noteSender(from Peer, logEnd ident.Offset, nowMS int64) {
 	}
 }
 
-// acknowledged takes an acknowledgement, which is not beyond logEnd and version newest.
-// It ends a probe, and may be called in any phase.
-func (p *progress) acknowledged(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
+// noteAck takes an acknowledgement, which is not beyond logEnd and version newest. It ends a probe, and may be called
+// in any phase.
+func (p *progress) noteAck(msg *Message, logEnd ident.Offset, newest uint64, nowMS, isrMS int64) {
 	p.endProbe()
 	moved := !p.ack.valid || msg.Durable.Offset > p.ack.end.Offset || msg.StateVersion > p.ack.state
 	p.ack.end, p.ack.valid = greatest(p.ack.end, msg.Durable), true
 	if moved {
-		p.lag.acknowledged(p.ack.end.Offset, logEnd, nowMS, isrMS)
+		p.lag.advance(p.ack.end.Offset, logEnd, nowMS, isrMS)
 	}
 	p.next = greatest(p.next, p.ack.end)
 	p.committedAcked = max(p.committedAcked, msg.Committed.Offset)
-	p.acknowledgedState(msg.StateVersion, newest, nowMS)
+	p.noteStateAck(msg.StateVersion, newest, nowMS)
 }
 
-// stateAt is the phase of the channel state.
-func (p *progress) stateAt() statePhase {
-	switch {
-	case p.state.sent == 0:
-		return stateUnsent
-	case p.ack.state < p.state.snapshot:
-		return stateSnapshot
-	default:
-		return stateDeltas
-	}
-}
-
-// stateCurrent reports whether the follower was sent everything up to the newest
-// version, and needs no snapshot. Without that no replica joins the ISR, however well
-// its log keeps up.
+// stateCurrent reports whether the follower was sent everything up to the newest version, and needs no snapshot.
+// Without that no replica joins the ISR, however well its log keeps up.
 func (p *progress) stateCurrent(newest uint64) bool {
-	return p.stateAt() == stateDeltas && p.state.sent == newest
+	return p.state.sent != 0 && p.state.sent == newest && p.ack.state >= p.state.snapshot
 }
 
-// sentSnapshot records a snapshot of version n. It may be called in any state phase. The
-// next one waits twice as long each time, until the follower has acknowledged one: a
-// large snapshot may take the network longer than RetryMS, and a second one would wait
+// sentSnapshot records a snapshot of version n. The next one waits twice as long each time, until the follower has
+// acknowledged one (CH-3): a large snapshot may take the network longer than RetryMS, and a second one would wait
 // behind it.
 func (p *progress) sentSnapshot(n uint64, nowMS, retryMS int64) {
 	s := &p.state
@@ -258,22 +218,21 @@ func (p *progress) sentSnapshot(n uint64, nowMS, retryMS int64) {
 	s.waitMS = min(max(2*s.waitMS, retryMS), snapshotRetries*retryMS)
 }
 
-// sentDelta records the delta of version n. Only directly behind the last version
-// sent: the follower refuses a delta over a gap.
+// sentDelta records the delta of version n. Only directly behind the last version sent: the follower refuses a delta
+// over a gap.
 func (p *progress) sentDelta(n uint64) {
 	p.must(p.state.sent == n-1, "sentDelta")
 	p.state.sent = n
 }
 
-// snapshotDue reports whether the follower has acknowledged nothing new for as long as
-// the last snapshot is waited for.
+// snapshotDue reports whether the follower has acknowledged nothing new for as long as the last snapshot is waited for.
 func (p *progress) snapshotDue(nowMS, retryMS int64) bool {
 	return nowMS-p.state.movedMS >= max(p.state.waitMS, retryMS)
 }
 
-// acknowledgedState records the channel-state version that the follower holds durably.
-// newest is the version that the leader issued last.
-func (p *progress) acknowledgedState(n, newest uint64, nowMS int64) {
+// noteStateAck records the channel-state version that the follower holds durably. newest is the version that the leader
+// issued last.
+func (p *progress) noteStateAck(n, newest uint64, nowMS int64) {
 	s := &p.state
 	if n > p.ack.state {
 		p.ack.state, s.movedMS = n, nowMS

@@ -69,16 +69,14 @@ func TestPhases(t *testing.T) {
 	require.Len(t, transitions, 10)
 }
 
-// TestStatePhases: snapshots and deltas of the channel state, as one follower gets them.
-func TestStatePhases(t *testing.T) {
+// TestStateCurrent: snapshots and deltas of the channel state, as one follower gets them.
+func TestStateCurrent(t *testing.T) {
 	p := inPhase(replicate)
-	require.Equal(t, stateUnsent, p.stateAt())
+	require.False(t, p.stateCurrent(0), "nothing was sent")
 	p.sentSnapshot(3, 1000, 200)
-	require.Equal(t, stateSnapshot, p.stateAt())
 	require.False(t, p.stateCurrent(3), "nothing is acknowledged")
 	p.sentDelta(4)
-	p.acknowledgedState(3, 4, 1100)
-	require.Equal(t, stateDeltas, p.stateAt())
+	p.noteStateAck(3, 4, 1100)
 	require.True(t, p.stateCurrent(4))
 	require.False(t, p.stateCurrent(5), "version 5 was not sent")
 	require.Panics(t, func() { p.sentDelta(6) }, "5 is missing")
@@ -98,17 +96,17 @@ func TestSnapshotsAreRepeatedEverLessOften(t *testing.T) {
 		waits = append(waits, now-sent)
 	}
 	require.Equal(t, []int64{200, 400, 800, 1600, 3200, 3200, 3200}, waits)
-	p.acknowledgedState(3, 3, now)
+	p.noteStateAck(3, 3, now)
 	require.True(t, p.snapshotDue(now+200, 200), "one has arrived")
 }
 
 // TestLag: the time since the last mark that is not acknowledged yet.
 func TestLag(t *testing.T) {
 	g := lag{mark: 100, sinceMS: 1000}
-	g.acknowledged(90, 500, 1200, 1000)
+	g.advance(90, 500, 1200, 1000)
 	require.Equal(t, lag{mark: 100, sinceMS: 1000}, g, "the mark is not reached")
-	g.acknowledged(100, 500, 1400, 1000)
+	g.advance(100, 500, 1400, 1000)
 	require.Equal(t, lag{mark: 500, sinceMS: 1400, keepsUp: true}, g)
-	g.acknowledged(500, 900, 1900, 1000)
+	g.advance(500, 900, 1900, 1000)
 	require.Equal(t, lag{mark: 900, sinceMS: 1900}, g, "half of T_isr is too late to keep up")
 }

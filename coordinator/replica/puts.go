@@ -24,8 +24,8 @@ type heldPut struct {
 	sinceMS int64
 }
 
-// propose takes puts. A repeat joins its first attempt; the others are appended as
-// one group, or held while the partition cannot take them.
+// propose takes puts (AC-1). A repeat joins its first attempt; the others are appended as one group, or held while the
+// partition cannot accept them.
 func (m *Machine) propose(ev Propose) {
 	l := m.lead
 	if l == nil {
@@ -37,8 +37,8 @@ func (m *Machine) propose(ev Propose) {
 	m.log.timeNS = max(m.log.timeNS, ev.TimeNS)
 	for _, p := range ev.Puts {
 		switch {
-		case m.repeated(p):
-		case m.takes(&p.Draft):
+		case m.answerRepeat(p):
+		case m.accepts(&p.Draft):
 			m.appendPut(p)
 		case l.heldBytes+p.Draft.Size() > m.o.HeldBytes:
 			m.refuse(p.Ticket)
@@ -49,21 +49,21 @@ func (m *Machine) propose(ev Propose) {
 	}
 }
 
-// repeated recognises a put of which nothing has to be written. A request id in the log is that of the
-// whole put, so it is looked up before any message id, whatever part of the put has ids (AC-7). The put
-// is answered with the place of its first attempt, or waits for the commit of that.
-func (m *Machine) repeated(p Put) bool {
+// answerRepeat recognises a put of which nothing has to be written. A request id in the log is that of the whole put,
+// so it is looked up before any message id, whatever part of the put has ids (AC-7). The put is answered with the place
+// of its first attempt, or waits for the commit of that.
+func (m *Machine) answerRepeat(p Put) bool {
 	seen, ok := m.recent.Find(p.Draft.Request)
 	if !ok {
-		return p.Draft.Identified && m.published(p)
+		return p.Draft.Identified && m.answerPublished(p)
 	}
 	first := m.placeOfFirst(&p.Draft, seen.First)
-	m.known(p, pendingPut{first: first, end: seen.End.Offset}, Duplicate)
+	m.answerKnown(p, pendingPut{first: first, end: seen.End.Offset}, Duplicate)
 	return true
 }
 
-// known answers a put whose messages are in the log up to at.end, or lets it wait for their commit.
-func (m *Machine) known(p Put, at pendingPut, outcome Outcome) {
+// answerKnown answers a put whose messages are in the log up to at.end, or lets it wait for their commit.
+func (m *Machine) answerKnown(p Put, at pendingPut, outcome Outcome) {
 	if at.end <= m.committed.Offset && m.role == Leader {
 		m.done(p.Ticket, at.first, outcome)
 		return
@@ -82,12 +82,11 @@ func (m *Machine) await(p pendingPut) {
 	l.pending = slices.Insert(l.pending, i, p)
 }
 
-// appendPut gives a put its place in the log. From here on its failure is not
-// definite without a rollback (RB-1).
+// appendPut assigns a put its place in the log. From here on a failure is not definite without a rollback (AC-2, RB-1).
 func (m *Machine) appendPut(p Put) {
 	draft, first, known := p.Draft, ident.Sequence(0), false
 	if draft.Identified {
-		draft, first, known = m.unknownPart(draft)
+		draft, first, known = m.newPart(draft)
 	}
 	if draft.Identified {
 		draft.Clock = m.dedupe.Stamp(m.nowMS)
@@ -95,7 +94,7 @@ func (m *Machine) appendPut(p Put) {
 	b := draft.Seal(m.log.end, m.lead.epoch, m.log.lastCRC, m.log.timeNS)
 	m.appendBatch(b)
 	m.extend(b)
-	m.keepInTail(b)
+	m.addToTail(b)
 	if !known {
 		first = b.At.Sequence
 	}
@@ -105,13 +104,13 @@ func (m *Machine) appendPut(p Put) {
 // admitHeld appends the held puts in their order as soon as that is possible.
 func (m *Machine) admitHeld() {
 	l := m.lead
-	if len(l.held) == 0 || !m.writable() || m.roomy(m.state.ISR) < len(m.state.ISR) {
+	if len(l.held) == 0 || !m.writable() || m.withSpace(m.state.ISR) < len(m.state.ISR) {
 		return
 	}
 	held := l.held
 	l.held, l.heldBytes = nil, 0
 	for _, h := range held {
-		if !m.repeated(h.put) {
+		if !m.answerRepeat(h.put) {
 			m.appendPut(h.put)
 		}
 	}
@@ -129,8 +128,8 @@ func (m *Machine) refuseHeld() {
 	l.held = append(l.held[:0], l.held[n:]...)
 }
 
-// refuse answers a put without an offset, with the numbers that the operator requires: the
-// members that answer, or those that have acknowledged the marker that puts wait for.
+// refuse answers a put without an offset, with the numbers that the operator requires: the members that answer, or
+// those that have acknowledged the marker that puts wait for.
 func (m *Machine) refuse(ticket uint64) {
 	c := Completion{Ticket: ticket, Outcome: NotEnoughReplicas}
 	n := m.liveISR()
@@ -140,7 +139,7 @@ func (m *Machine) refuse(ticket uint64) {
 	switch {
 	case n < m.state.MinInSync:
 		c.InSync, c.Minimum = n, m.state.MinInSync
-	case m.roomy(m.state.ISR) < len(m.state.ISR): // the change of the ISR or of the leader has not come about
+	case m.withSpace(m.state.ISR) < len(m.state.ISR): // the change of the ISR or of the leader has not come about
 		c.Outcome = outcome.DiskFull
 	}
 	m.out.Done = append(m.out.Done, c)
@@ -175,8 +174,8 @@ func (m *Machine) overdue(ms int64) bool {
 	return len(p) > 0 && m.nowMS-p[0].sentMS > ms
 }
 
-// giveUpOverdue answers the pending puts whose write deadline and grace time have
-// passed: in doubt. Their batches stay, and may still be committed or rolled back.
+// giveUpOverdue answers the pending puts whose write deadline and grace time have passed: in doubt. Their batches stay,
+// and may still be committed or rolled back.
 func (m *Machine) giveUpOverdue() {
 	l := m.lead
 	keep := l.pending[:0]

@@ -5,10 +5,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// join finds where two logs part, from their epoch tables alone: at the lesser end of
-// the highest epoch that both have. Within an epoch one leader wrote one sequence of
-// batches on top of one log, so two logs that have the epoch are equal up to there
-// (KIP-279). It returns false if they have no epoch in common.
+// join finds where two logs part, from their epoch tables alone: at the lesser end of the highest epoch that both have.
+// Within an epoch one leader wrote one sequence of batches on top of one log, so two logs that have the epoch are equal
+// up to there (KIP-279). It returns false if they have no epoch in common.
 func join(a, b []commitlog.EpochEnd) (ident.Position, bool) {
 	i, j := len(a)-1, len(b)-1
 	for i >= 0 && j >= 0 {
@@ -24,14 +23,12 @@ func join(a, b []commitlog.EpochEnd) (ident.Position, bool) {
 	return ident.Position{}, false
 }
 
-// divergence is the furthest position up to which this log and a follower's may be
-// equal (CU-1). If the tables have no epoch in common, the follower was away for more epochs
-// than a table holds. Then the leader asks at the follower's end, or at its own if that
-// comes first, and with each rejection one batch further back: only of a position that
-// the follower has can it say that the logs are equal there. A start from the beginning
-// would ask a follower whose retention has moved for positions that it has not. The end is that
-// of the follower's table: its durable end may lie before the start of a log that has just begun
-// afresh and is not synced yet.
+// divergence is the furthest position up to which this log and a follower's may be equal (CU-1). If the tables have no
+// epoch in common, the follower was away for more epochs than a table holds. Then the leader asks at the follower's
+// end, or at its own if that comes first, and with each rejection one batch further back: only of a position that the
+// follower has can it say that the logs are equal there. A start from the beginning would ask a follower whose
+// retention has moved for positions that it has not. The end is that of the follower's table: its durable end may lie
+// before the start of a log that has just begun afresh and is not synced yet.
 func (m *Machine) divergence(rejection *Message) ident.Position {
 	if at, ok := join(m.log.epochs, rejection.Epochs); ok {
 		return at

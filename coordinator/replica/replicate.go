@@ -8,12 +8,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// quickParts divides RetryMS: an eighth of it, 25 ms, is how long a moved committed
-// end waits for a message that carries it anyway, and the first probe for its answer.
+// quickParts divides RetryMS: an eighth of it, 25 ms, is how long a moved committed end waits for a message that
+// carries it anyway, and the first probe for its answer.
 const quickParts = 8
 
-// syncFollowers makes the list of followers equal to the replicas of the key, and
-// keeps the progress of those that stay.
+// syncFollowers makes the list of followers equal to the replicas of the key, and keeps the progress of those that
+// stay.
 func (m *Machine) syncFollowers() {
 	l := m.lead
 	old := l.followers
@@ -33,7 +33,7 @@ func (m *Machine) syncFollowers() {
 	slices.SortFunc(l.followers, func(a, b progress) int { return cmp.Compare(a.node, b.node) })
 }
 
-// follower gives the progress of a node; nil if the node is no other replica.
+// follower returns the progress of a node; nil if the node is not another replica.
 func (l *leadership) follower(n ident.Node) *progress {
 	for i := range l.followers {
 		if l.followers[i].node == n {
@@ -46,32 +46,30 @@ func (l *leadership) follower(n ident.Node) *progress {
 // up reports whether the follower's node answers.
 func (m *Machine) up(f *progress) bool { return m.node(f.node).up }
 
-// fromPresentProcess reports whether the follower has answered a probe of this epoch
-// as the process that is registered now. An earlier process may have had another disk.
+// fromPresentProcess reports whether the follower has answered a probe of this epoch as the process that is registered
+// now. An earlier process may have had another disk.
 func (m *Machine) fromPresentProcess(f *progress) bool {
 	n := m.node(f.node)
 	return !f.probing() && n.incarnation != 0 && n.incarnation == f.incarnation
 }
 
-// silentSince reports whether the follower's node was registered again, and has said nothing as that
-// process: its last answer was on its way.
+// silentSince reports whether the follower's node was registered again, and has said nothing as that process: its last
+// answer was on its way.
 func (m *Machine) silentSince(f *progress) bool { return m.node(f.node).incarnation > f.incarnation }
 
-// holdsEverything reports whether the follower has acknowledged the whole log and the
-// newest channel state.
-func (m *Machine) holdsEverything(f *progress) bool {
+// hasEverything reports whether the follower has acknowledged the whole log and the newest channel state.
+func (m *Machine) hasEverything(f *progress) bool {
 	return f.ack.valid && f.ack.end.Offset == m.log.end.Offset && f.ack.state == m.lead.stateIssued
 }
 
-// caughtUp reports whether the follower has acknowledged everything, the committed end
-// included.
+// caughtUp reports whether the follower has acknowledged everything, the committed end included.
 func (m *Machine) caughtUp(f *progress) bool {
-	return m.holdsEverything(f) && f.committedAcked == m.committed.Offset && !f.probing()
+	return m.hasEverything(f) && f.committedAcked == m.committed.Offset && !f.probing()
 }
 
-// acked takes a follower's acknowledgement or rejection. An acknowledgement of another
-// epoch, or of an earlier process of the node, does not count.
-func (m *Machine) acked(from Peer, msg *Message) {
+// handleAck takes a follower's acknowledgement or rejection. An acknowledgement of another epoch, or of an earlier
+// process of the node, does not count.
+func (m *Machine) handleAck(from Peer, msg *Message) {
 	l := m.lead
 	if l == nil || msg.Epoch != l.epoch {
 		return
@@ -82,14 +80,14 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	}
 	f.noteSender(from, m.log.end.Offset, m.nowMS)
 	if msg.Reject {
-		m.rejected(f, msg)
+		m.handleReject(f, msg)
 		return
 	}
 	if msg.Durable.Offset > m.log.end.Offset || msg.StateVersion > l.stateIssued {
 		m.alarm(ErrAckBeyondEnd)
 		return
 	}
-	f.acknowledged(msg, m.log.end.Offset, l.stateIssued, m.nowMS, m.o.ISRMS)
+	f.noteAck(msg, m.log.end.Offset, l.stateIssued, m.nowMS, m.o.ISRMS)
 	if !m.inISR(f.node) {
 		l.review = true
 	}
@@ -98,13 +96,12 @@ func (m *Machine) acked(from Peer, msg *Message) {
 	}
 }
 
-// rejected goes to the place where the two logs join, by their epoch tables (CU-1). The first
-// rejection by a store may lead ahead: an older disk that has come back holds more than the one
-// before it was sent. After that a place which is not before the rejected append gives way to one
-// batch further back, so that the search ends. During a probe only the answer to that probe counts
-// (CU-2): when a pipeline of appends meets a gap, the follower rejects every one of them, and each
-// would start another probe.
-func (m *Machine) rejected(f *progress, msg *Message) {
+// handleReject goes to the place where the two logs join, by their epoch tables (CU-1). The first rejection by a store
+// may lead ahead: an older disk that has come back holds more than the one before it was sent. After that a place which
+// is not before the rejected append gives way to one batch further back, so that the search ends. During a probe only
+// the answer to that probe counts (CU-2): when a pipeline of appends meets a gap, the follower rejects every one of
+// them, and each would start another probe.
+func (m *Machine) handleReject(f *progress, msg *Message) {
 	if f.probing() && msg.Prev.Offset != f.probedAt {
 		return
 	}
@@ -132,7 +129,7 @@ func (m *Machine) replicate() {
 	}
 	for i := range l.followers {
 		f := &l.followers[i]
-		if m.holdsEverything(f) {
+		if m.hasEverything(f) {
 			f.lag.restart(m.log.end.Offset, m.nowMS) // it owes nothing
 		}
 		if m.up(f) && !f.reading() {
@@ -141,8 +138,8 @@ func (m *Machine) replicate() {
 	}
 }
 
-// replicateTo sends one follower what it lacks: the next batches, or the probe once
-// more when its answer is due, and the first snapshot of the channel state.
+// replicateTo sends one follower what it lacks, within its window (AC-3): the next batches, or the probe again when its
+// answer is due, and the first snapshot of the channel state.
 func (m *Machine) replicateTo(f *progress) {
 	if f.probing() {
 		if m.nowMS-f.sentMS >= f.probeAgainMS(m.o.RetryMS) {
@@ -160,19 +157,19 @@ func (m *Machine) replicateTo(f *progress) {
 			m.sendFrom(f)
 		}
 	}
-	if f.stateAt() == stateUnsent {
+	if f.state.sent == 0 {
 		m.sendSnapshot(f)
 	}
 }
 
-// probeAgainMS is how long a probe waits for its answer: as long as the follower has
-// been asked in vain. A follower that is opening its replica does not answer for some
-// milliseconds; a follower that opens ten thousand is asked ever less often.
+// probeAgainMS is how long a probe waits for its answer: as long as the follower has been asked without an answer. A
+// follower that is opening its replica does not answer for some milliseconds; a follower that opens ten thousand is
+// asked ever less often.
 func (p *progress) probeAgainMS(retryMS int64) int64 {
 	return min(max(p.sentMS-p.askedMS, retryMS/quickParts), retryMS)
 }
 
-// sendFrom sends one append from f.next on, out of the tail, or asks for a read.
+// sendFrom sends one append from f.next on, out of the tail, or asks for a read of the files (CU-3).
 func (m *Machine) sendFrom(f *progress) {
 	if first := m.index.Start(); f.next.Offset < first.Offset { // retention has passed it: it begins afresh there
 		f.becomeProbe(first)
@@ -201,8 +198,8 @@ func groupOf(batches []queue.Batch, limit int) int {
 	return n
 }
 
-// appendTo sends the batches that begin at f.next. Without batches the message asks
-// where the follower stands, and carries the committed end.
+// appendTo sends the batches that begin at f.next. Without batches the message asks where the follower stands, and
+// carries the committed end.
 func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	msg := Message{
 		Kind: MsgAppend, Epoch: m.lead.epoch, To: f.ack.store, Store: m.self.Store,
@@ -226,9 +223,8 @@ func (m *Machine) appendTo(f *progress, batches []queue.Batch, bulk bool) {
 	m.out.Send = append(m.out.Send, Envelope{To: f.node, Msg: msg, Bulk: bulk})
 }
 
-// readDone continues with a catch-up. A read that a probe has replaced is
-// ignored.
-func (m *Machine) readDone(ev Read) {
+// handleRead continues with a catch-up. A read that a probe has replaced is ignored.
+func (m *Machine) handleRead(ev Read) {
 	if m.lead == nil {
 		return
 	}
@@ -254,9 +250,8 @@ func (m *Machine) readDone(ev Read) {
 	}
 }
 
-// followerTick repeats messages that may be lost, and sends a committed end that has
-// moved. An append without batches behind a gap makes the follower reject it with its
-// epoch table.
+// followerTick repeats messages that may be lost, and sends a committed end that has moved. An append without batches
+// behind a gap makes the follower reject it with its epoch table.
 func (m *Machine) followerTick(f *progress) {
 	if !m.lead.open || !m.up(f) || f.reading() {
 		return

@@ -179,7 +179,7 @@ func TestOneAcknowledgementPerAppend(t *testing.T) {
 		Prev: leader.m.log.end, PrevCRC: leader.m.log.lastCRC,
 	}
 	b := queue.NewDraft(1)
-	b.Add([]byte("a"))
+	_ = b.AddMessage(queue.Message{Body: []byte("a")})
 	d := b.Draft(ident.RequestID{Producer: 1, N: 1})
 	msg.Batches = []queue.Batch{d.Seal(msg.Prev, msg.Epoch, msg.PrevCRC, leader.m.log.timeNS)}
 	from := Peer{Node: leader.m.self.Node, Incarnation: leader.m.self.Incarnation, Store: leader.m.self.Store}

@@ -16,7 +16,7 @@ import (
 func chain(p ident.Position, crc uint32, n int) (bs []queue.Batch) {
 	for range n {
 		b := queue.NewDraft(8)
-		b.Add([]byte("message"))
+		_ = b.AddMessage(queue.Message{Body: []byte("message")})
 		d := b.Draft(ident.RequestID{})
 		bs = append(bs, d.Seal(p, 1, crc, 1))
 		p, crc = bs[len(bs)-1].End, bs[len(bs)-1].CRC

@@ -16,15 +16,14 @@ const (
 	Idle Role = iota
 	// Follower takes appends.
 	Follower
-	// Candidate has found the leader gone, and asks the other members before it
-	// proposes itself.
+	// Candidate has found the leader gone, and asks the other members before it proposes itself.
 	Candidate
 	// Electing leads an epoch whose marker is not committed: it serves nothing.
 	Electing
-	// Leader takes puts and delivers. After a rollback it delivers, and takes puts when
-	// its marker is committed (RB-14).
+	// Leader takes puts and delivers. After a rollback it delivers, and takes puts when its marker is committed
+	// (RB-14).
 	Leader
-	// Stopped: the store has failed. The machine acknowledges nothing any more.
+	// Stopped: the store has failed. The machine acknowledges nothing.
 	Stopped
 )
 
@@ -44,17 +43,17 @@ func (m *Machine) observe(s metadata.PartitionState) {
 		m.lead.resolve(s.Revision)
 		m.lead.review = true
 	}
-	m.takeRole()
+	m.applyRole()
 }
 
-// takeRole takes the role that the key, as last seen, gives this machine. A leadership
-// belongs to one incarnation and one store (ID-2, ID-3): a restarted broker has another
-// incarnation, and leads nothing before it is elected in a higher epoch.
-func (m *Machine) takeRole() {
+// applyRole takes the role that the key, as last seen, gives this machine. A leadership belongs to one incarnation and
+// one store (ID-2, ID-3): a restarted broker has another incarnation, and leads nothing before it is elected in a
+// higher epoch.
+func (m *Machine) applyRole() {
 	s := &m.state
-	mine := s.Leader == m.self.Node && m.registered() && m.holdsISRStore() && s.LeaderIncarnation == m.self.Incarnation
+	mine := s.Leader == m.self.Node && m.registered() && m.isMember() && s.LeaderIncarnation == m.self.Incarnation
 	switch {
-	case mine && m.leads(s.Epoch):
+	case mine && m.lead != nil && m.lead.epoch == s.Epoch:
 		m.syncFollowers()
 	case mine && m.lead != nil && m.lead.rollback && s.Epoch == m.lead.epoch+1:
 		m.rollBack(s.Epoch)
@@ -66,17 +65,14 @@ func (m *Machine) takeRole() {
 	}
 }
 
-// leads reports whether this machine leads that epoch already.
-func (m *Machine) leads(e ident.Epoch) bool { return m.lead != nil && m.lead.epoch == e }
-
 // registered reports whether the node is registered under this machine's incarnation.
 func (m *Machine) registered() bool {
 	n := m.node(m.self.Node)
 	return n.known && n.incarnation == m.self.Incarnation
 }
 
-// holdsISRStore reports whether this very store is in the ISR.
-func (m *Machine) holdsISRStore() bool {
+// isMember reports whether this very store is in the ISR.
+func (m *Machine) isMember() bool {
 	return slices.Contains(m.state.ISR, ident.Member{Node: m.self.Node, Store: m.self.Store})
 }
 

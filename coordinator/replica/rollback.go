@@ -8,9 +8,8 @@ type rolledBackPut struct {
 	sinceMS int64
 }
 
-// rollbackTick proposes a rollback when the oldest pending put has waited longer than
-// the write deadline and no change of the ISR could commit it (RB-2). It also ends the
-// waiting of the puts that cannot get a definite answer.
+// rollbackTick proposes a rollback when the oldest pending put has waited longer than the write deadline and no change
+// of the ISR could commit it (RB-2). It also ends the waiting of the puts that cannot get a definite answer.
 func (m *Machine) rollbackTick() {
 	l := m.lead
 	m.giveUpRolledBack()
@@ -30,10 +29,9 @@ func (m *Machine) rollbackTick() {
 	}
 }
 
-// membersAnswer reports whether every other member of the ISR answers as the process that
-// is registered now, with the store that the key names. Each of them has to acknowledge
-// the marker of a rollback: while one of them is away, the rollback would bring no
-// definite answer.
+// membersAnswer reports whether every other member of the ISR answers as the process that is registered now, with the
+// store that the key names. Each of them has to acknowledge the marker of a rollback: while one of them is away, the
+// rollback would bring no definite answer.
 func (m *Machine) membersAnswer() bool {
 	for _, x := range m.state.ISR {
 		if x.Node == m.self.Node {
@@ -46,8 +44,8 @@ func (m *Machine) membersAnswer() bool {
 	return true
 }
 
-// giveUpRolledBack answers "in doubt" after the grace time: the marker is not
-// committed, so that a later leader may still bring the puts back.
+// giveUpRolledBack answers "in doubt" after the grace time: the marker is not committed, so that a later leader may
+// still bring the puts back.
 func (m *Machine) giveUpRolledBack() {
 	l := m.lead
 	n := 0
@@ -58,8 +56,8 @@ func (m *Machine) giveUpRolledBack() {
 	l.rolledBack = append(l.rolledBack[:0], l.rolledBack[n:]...)
 }
 
-// proposeRollback proposes the same ISR under a new epoch (RB-3). Nothing is removed
-// until the key is seen in the new epoch. Puts that arrive before then are held.
+// proposeRollback proposes the same ISR under a new epoch (RB-3). Nothing is removed until the key is seen in the new
+// epoch. Puts that arrive before then are held.
 func (m *Machine) proposeRollback() {
 	l := m.lead
 	l.paused, l.rollback = true, true
@@ -68,10 +66,10 @@ func (m *Machine) proposeRollback() {
 	m.proposeCAS(casRollback, s, nil, nil)
 }
 
-// rollBack switches to the epoch that was won (RB-4). One journal record removes everything
-// above the present committed end, and puts the new epoch's marker in its place. This leader keeps delivering what was committed in the old
-// epoch, and takes changes of the channels (RB-14): it knows the committed end, and its
-// channel state is the newest. A put is appended only behind the committed marker (RB-7).
+// rollBack switches to the epoch that was won (RB-4). One journal record removes everything above the present committed
+// end (RB-10), and puts the new epoch's marker in its place. This leader continues to deliver what was committed in the
+// old epoch, and accepts changes of the channels (RB-14): it knows the committed end, and its channel state is the
+// newest. A put is appended only behind the committed marker (RB-7).
 func (m *Machine) rollBack(e ident.Epoch) {
 	old := m.lead
 	m.counters.Rollbacks++
@@ -84,13 +82,12 @@ func (m *Machine) rollBack(e ident.Epoch) {
 	l := m.lead
 	l.afterRollback = true
 	l.held, l.heldBytes = old.held, old.heldBytes
-	m.waitForMarker(old)
+	m.awaitMarker(old)
 }
 
-// waitForMarker lets the pending puts of the old epoch wait for the new one's marker. Its
-// pending changes are in doubt: their effect is in the snapshot that the new epoch issues,
-// which is not committed yet.
-func (m *Machine) waitForMarker(old *leadership) {
+// awaitMarker lets the pending puts of the old epoch wait for the new one's marker. Its pending changes are in doubt:
+// their effect is in the snapshot that the new epoch issues, which is not committed yet.
+func (m *Machine) awaitMarker(old *leadership) {
 	l := m.lead
 	l.rolledBack = old.rolledBack
 	for _, p := range old.pending {
@@ -105,8 +102,8 @@ func (m *Machine) waitForMarker(old *leadership) {
 	}
 }
 
-// answerRolledBack answers the rolled-back puts once the marker is committed: no later
-// leader can bring them back (RB-6).
+// answerRolledBack answers the rolled-back puts once the marker is committed: no later leader can bring them back
+// (RB-6).
 func (m *Machine) answerRolledBack() {
 	for _, p := range m.lead.rolledBack {
 		if p.ticket != 0 {

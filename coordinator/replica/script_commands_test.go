@@ -37,7 +37,7 @@ func (s *script) put() {
 		parts := strings.Split(body, "+")
 		d := queue.NewDraft(len(body))
 		for _, p := range parts {
-			d.Add([]byte(p))
+			_ = d.AddMessage(queue.Message{Body: []byte(p)})
 		}
 		id := slices.Index(s.lab.tickets, body)
 		s.lab.tickets = append(s.lab.tickets, body)
@@ -385,7 +385,7 @@ func (s *script) forge() {
 	i := slices.IndexFunc(to.written.batches, func(b queue.Batch) bool { return s.lab.names[b.CRC] == after })
 	prev := to.written.batches[i]
 	d := queue.NewDraft(8)
-	d.Add([]byte("another"))
+	_ = d.AddMessage(queue.Message{Body: []byte("another")})
 	draft := d.Draft(ident.RequestID{})
 	msg.Kind, msg.Prev, msg.PrevCRC = MsgAppend, prev.End, prev.CRC
 	if s.d.HasArg("broken-chain") {

@@ -7,9 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// tail is the newest part of a leader's log, in memory, so that followers that
-// keep up need no reads. The batches are contiguous and reach up to the log's end.
-// Popped entries leave room in front; `head` counts it, so that a pop moves
+// tail is the newest part of a leader's log, in memory, so that followers that keep up need no reads. The batches are
+// contiguous and reach up to the log's end. Popped entries leave room in front; `head` counts it, so that a pop moves
 // nothing.
 type tail struct {
 	batches []queue.Batch
@@ -17,15 +16,15 @@ type tail struct {
 	bytes   int
 }
 
-// keepInTail keeps a new batch in memory for the followers, if there are any.
-func (m *Machine) keepInTail(b queue.Batch) {
+// addToTail keeps a new batch in memory for the followers, if there are any.
+func (m *Machine) addToTail(b queue.Batch) {
 	if len(m.state.Replicas) > 1 {
 		m.log.tail.push(b, m.o.TailBytes)
 	}
 }
 
-// kept gives the batches, oldest first.
-func (t *tail) kept() []queue.Batch { return t.batches[t.head:] }
+// all returns the batches, oldest first.
+func (t *tail) all() []queue.Batch { return t.batches[t.head:] }
 
 // push adds the newest batch, and drops the oldest ones above limit bytes.
 func (t *tail) push(b queue.Batch, limit int) {
@@ -43,8 +42,7 @@ func (t *tail) trimTo(o ident.Offset) {
 	}
 }
 
-// compactFrom is the number of popped entries from which on a pop may move the
-// others to the front.
+// compactFrom is the number of popped entries from which on a pop may move the others to the front.
 const compactFrom = 64
 
 // pop drops the oldest batch and lets its bytes be collected.
@@ -65,10 +63,9 @@ func (t *tail) pop() {
 // drop empties the tail and frees its memory.
 func (t *tail) drop() { *t = tail{} }
 
-// from gives the batches from offset o on; nil if no batch in the tail begins
-// there.
+// from returns the batches from offset o on; nil if no batch in the tail begins there.
 func (t *tail) from(o ident.Offset) []queue.Batch {
-	kept := t.kept()
+	kept := t.all()
 	i := sort.Search(len(kept), func(i int) bool { return kept[i].At.Offset >= o })
 	if i < len(kept) && kept[i].At.Offset == o {
 		return kept[i:]

@@ -6,10 +6,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// transfer is a planned change of leader (EL-7): puts are held, everything is committed
-// and copied, the channels stop, the target has their last changes, then the key is given
-// to it. target is "" when none is under way. number, if not 0, is the request to the
-// channels to stop, made at stopMS; they have if stopped.
+// transfer is a planned change of leader (EL-7): puts are held, everything is committed and copied, the channels stop,
+// the target has their last changes, then the key is given to it. target is "" when none is under way. number, if not
+// 0, is the request to the channels to stop, made at stopMS; they have if stopped.
 type transfer struct {
 	target  ident.Node
 	sinceMS int64
@@ -26,10 +25,9 @@ func (m *Machine) transferLeadership(ev TransferLeadership) {
 	}
 }
 
-// transferTick leads on when a transfer has not come about within the grace time, or
-// within half of T_isr since the channels were asked to stop (no message is delivered
-// since then), or its answer is lost. If it has landed after all, the target is a member of the ISR:
-// it has all that is committed here until then.
+// transferTick leads on when a transfer has not come about within the grace time, or within half of T_isr since the
+// channels were asked to stop (no message is delivered since then), or its answer is lost. If it has landed after all,
+// the target is a member of the ISR: it has all that is committed here until then.
 func (m *Machine) transferTick() {
 	l := m.lead
 	if t := &l.transfer; t.target != "" && (m.nowMS-t.sinceMS > m.o.GraceMS || t.number != 0 && m.nowMS-t.stopMS > m.o.ISRMS/2) {
@@ -37,17 +35,15 @@ func (m *Machine) transferTick() {
 	}
 }
 
-// channelsStopped notes that the channels accept no finish any more, and that their last
-// change has come here.
+// channelsStopped notes that the channels have stopped accepting finishes, and that their last change has arrived.
 func (m *Machine) channelsStopped(ev ChannelsStopped) {
 	if l := m.lead; l != nil && ev.Number != 0 && ev.Number == l.transfer.number {
 		l.transfer.stopped, l.review = true, true
 	}
 }
 
-// proposeTransfer proposes the target as leader once it has everything. Its store
-// must still be a member, for it may have been proposed out since the transfer began:
-// a live leader whose store is no member would block every election.
+// proposeTransfer proposes the target as leader once it has everything. Its store must still be a member, for it may
+// have been proposed out since the transfer began: a live leader whose store is no member would block every election.
 func (m *Machine) proposeTransfer() bool {
 	l := m.lead
 	if l.transfer.target == "" {
@@ -64,8 +60,7 @@ func (m *Machine) proposeTransfer() bool {
 		m.transfers++
 		l.transfer.number, l.transfer.stopMS = m.transfers, m.nowMS
 	}
-	// A finish after the proposal would be in no state that the target has: the message would
-	// be delivered again.
+	// A finish after the proposal would be in no state that the target has: the message would be delivered again.
 	if !l.transfer.stopped || f.ack.state != l.stateIssued {
 		return false
 	}

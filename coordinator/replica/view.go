@@ -6,15 +6,15 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// View is the part of a machine's state that other goroutines may read. The loop
-// publishes a view behind an atomic pointer; readers never see half a change.
+// View is the part of a machine's state that other goroutines may read. The loop publishes a view behind an atomic
+// pointer; readers never see half a change.
 type View struct {
 	Role              Role
 	Epoch             ident.Epoch
 	Leader            ident.Node
 	LeaderIncarnation ident.Incarnation
-	Follows           ident.Node // the leader whose appends are taken in Epoch; "": none yet
-	Committed         ident.Position
+	Follows           ident.Node     // the leader whose appends are taken in Epoch; "": none yet
+	Committed         ident.Position // channels deliver up to here
 	End               ident.Position
 	EpochStart        ident.Position // leader: of its epoch
 	StateIssued       uint64         // leader: the newest channel-state version
@@ -41,8 +41,7 @@ type Counters struct {
 	Shrinks, Grows, Swaps, Restarts                        uint64
 }
 
-// Equal reports whether two views are the same. The fields that change most often are
-// compared first.
+// Equal reports whether two views are the same. The fields that change most often are compared first.
 func (v *View) Equal(o *View) bool {
 	return v.End == o.End && v.Committed == o.Committed && v.StateIssued == o.StateIssued && v.StateCommitted == o.StateCommitted &&
 		v.Held == o.Held && v.PendingBytes == o.PendingBytes && v.Writable == o.Writable &&
@@ -52,12 +51,12 @@ func (v *View) Equal(o *View) bool {
 		v.Counters == o.Counters && slices.Equal(v.ISR, o.ISR) && slices.Equal(v.Replicas, o.Replicas)
 }
 
-// View gives the present view.
+// View returns the present view.
 func (m *Machine) View() View {
 	v := View{
 		Role: m.role, Epoch: m.promised, Leader: m.state.Leader, LeaderIncarnation: m.state.LeaderIncarnation, Follows: m.follow.leader,
-		Committed: m.visible(), End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
-		MinInSync: m.state.MinInSync, UnderReplicated: len(m.state.ISR) < len(m.state.Replicas),
+		Committed: m.committed, End: m.log.end, ISR: m.state.ISR, Replicas: m.state.Replicas,
+		MinInSync: m.state.MinInSync, UnderReplicated: m.state.UnderReplicated(),
 		SyncOverdue: m.syncOverdue(), Counters: m.counters,
 	}
 	v.Identities, v.KeepsIdentified, v.IdentifiedFrom = m.dedupe.Len(), m.marks.keep.some, m.marks.keep.from
@@ -79,8 +78,7 @@ type FollowerView struct {
 	OwesMS int64
 }
 
-// Followers appends the other replicas to dst; none unless this machine leads. nowMS is the time in
-// the terms of Tick.
+// Followers appends the other replicas to dst; none unless this machine leads. nowMS is the time in the terms of Tick.
 func (m *Machine) Followers(nowMS int64, dst []FollowerView) []FollowerView {
 	if m.lead == nil {
 		return dst
@@ -94,9 +92,4 @@ func (m *Machine) Followers(nowMS int64, dst []FollowerView) []FollowerView {
 		dst = append(dst, out)
 	}
 	return dst
-}
-
-// visible is the end up to which channels may deliver: nothing that is not committed.
-func (m *Machine) visible() ident.Position {
-	return m.committed
 }

@@ -9,42 +9,35 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// durabilityEvery is the least time between two looks at the requirements of the topics here.
+// durabilityEvery is the least time between two checks of the topics' requirements.
 const durabilityEvery = time.Second
 
 // The durability of a topic is in its key. A broker started with --durability=replicated
-// acknowledges from its page cache only while every topic with a replica here allows that;
-// else it syncs everything, for all partitions share one journal. A broker started with
+// acknowledges from its page cache only while every topic with a replica here allows that.
+// Otherwise it syncs everything, because all partitions share one journal. A broker started with
 // --durability=sync always does.
 
 // requireSync makes the store sync all partitions if the topic of a replica requires syncs. The
 // replica's folder exists already, so RunDurability does not undo it.
-func (h *Hosting) requireSync(topic string, id ident.TopicID) error {
-	if !h.o.MayCache || h.allowsCache(id) {
+func (l *Local) requireSync(topic string, id ident.TopicID) error {
+	if !l.o.MayCache || l.allowsCache(id) {
 		return nil
 	}
-	h.durability.Lock()
-	defer h.durability.Unlock()
-	return h.setSync(true, topic)
-}
-
-// syncFor is requireSync for a topic that has changed.
-func (h *Hosting) syncFor(topic string, id ident.TopicID) {
-	if err := h.requireSync(topic, id); err != nil {
-		h.o.Log.WithError(err).WithField("topic", topic).Error("cannot sync a topic that requires it")
-	}
+	l.durability.Lock()
+	defer l.durability.Unlock()
+	return l.setSync(true, topic)
 }
 
 // RunDurability brings the store to the durability that the topics with a replica here
 // require. It returns when ctx ends.
-func (h *Hosting) RunDurability(ctx context.Context) {
-	if !h.o.MayCache {
+func (l *Local) RunDurability(ctx context.Context) {
+	if !l.o.MayCache {
 		return
 	}
 	for {
-		changed := h.o.Catalog.Changed()
-		if err := h.judgeDurability(); err != nil {
-			h.o.Log.WithError(err).Warn("cannot change the durability of the store yet")
+		changed := l.o.Catalog.Changed()
+		if err := l.applyDurability(); err != nil {
+			l.o.Log.WithError(err).Warn("cannot change the durability of the store yet")
 		}
 		if !concurrency.Sleep(ctx, durabilityEvery) || !concurrency.SleepUntil(ctx, changed, time.Minute) {
 			return
@@ -52,37 +45,37 @@ func (h *Hosting) RunDurability(ctx context.Context) {
 	}
 }
 
-func (h *Hosting) judgeDurability() error {
-	h.durability.Lock()
-	defer h.durability.Unlock()
-	for _, p := range h.o.Store.Partitions() {
-		if !h.allowsCache(p.ID().Topic) {
-			return h.setSync(true, p.Topic())
+func (l *Local) applyDurability() error {
+	l.durability.Lock()
+	defer l.durability.Unlock()
+	for _, p := range l.o.Store.Partitions() {
+		if !l.allowsCache(p.ID().Topic) {
+			return l.setSync(true, p.Topic())
 		}
 	}
-	return h.setSync(false, "")
+	return l.setSync(false, "")
 }
 
-// setSync is called under the lock of the durability.
-func (h *Hosting) setSync(on bool, topic string) error {
-	if h.o.Store.Synced() == on {
+// setSync is called with the durability lock.
+func (l *Local) setSync(on bool, topic string) error {
+	if l.o.Store.Synced() == on {
 		return nil
 	}
-	if err := h.o.Store.SetSync(on); err != nil {
+	if err := l.o.Store.SetSync(on); err != nil {
 		return err
 	}
 	if on {
-		h.o.Log.WithField("topic", topic).Info("durability of all partitions here changed to sync: this topic requires it")
+		l.o.Log.WithField("topic", topic).Info("durability of all partitions here changed to sync: this topic requires it")
 	} else {
-		h.o.Log.Info("durability of all partitions here changed to replicated: no topic here requires sync")
+		l.o.Log.Info("durability of all partitions here changed to replicated: no topic here requires sync")
 	}
 	return nil
 }
 
 // allowsCache reports whether puts to a topic may be acknowledged from the page cache. A topic
-// without a durability follows the broker. A topic that this broker does not have in its
-// metadata yet may require syncs: false.
-func (h *Hosting) allowsCache(id ident.TopicID) bool {
-	t, ok := h.o.Catalog.Hosted(id)
+// without a durability follows the broker. It is false for a topic that this broker does not have in
+// its metadata yet, because the topic may require syncs.
+func (l *Local) allowsCache(id ident.TopicID) bool {
+	t, ok := l.o.Catalog.Hosted(id)
 	return ok && t.Durability != metadata.DurabilitySync
 }

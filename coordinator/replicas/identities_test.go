@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica/dedupe"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
@@ -33,7 +34,7 @@ type lone struct {
 }
 
 func newLone(t *testing.T, o replica.Options) *lone {
-	l := &lone{t: t, fs: vfs.NewMemory(), options: o}
+	l := &lone{t: t, fs: vfstest.NewMemory(), options: o}
 	l.start()
 	t.Cleanup(func() { require.NoError(t, l.store.Close()) })
 	return l
@@ -59,7 +60,10 @@ func (l *lone) start() {
 	o.WindowBytes, o.GroupBytes, o.TailBytes, o.HeldBytes = 8<<20, 1<<20, 1<<20, 1<<20
 	o.Self = replica.Peer{Node: "n1", Incarnation: ident.Incarnation(l.starts), Store: l.st.StoreID()}
 	l.nowMS = 5000 * l.starts
-	l.m = machineOf(l.st, register{}, o)
+	r := l.st.Restored()
+	l.st.LoadIdentities(&r)
+	l.m = replica.New(r, l.st.Index(), register{}, o)
+	l.st.ReleaseRestored()
 	l.step(replica.Tick{NowMS: l.nowMS})
 	l.step(replica.Live{Node: "n1", Incarnation: o.Self.Incarnation})
 	l.step(replica.PeerState{Node: "n1", Up: true})
@@ -81,7 +85,9 @@ func (l *lone) step(ev replica.Event) (done []replica.Completion) {
 	l.m.Step(ev, &out)
 	if out.Token != 0 {
 		sync := make(synced, 1)
-		l.store.Submit([]store.Submission{{Partition: l.st, Writes: out.Write}}, sync, out.Token)
+		if l.store.Queue([]store.Submission{{Partition: l.st, Writes: out.Write}}, sync, out.Token) {
+			l.store.Flush()
+		}
 		require.NoError(l.t, <-sync)
 		return append(out.Done, l.step(replica.Synced{Token: out.Token})...)
 	}

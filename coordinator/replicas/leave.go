@@ -2,52 +2,55 @@ package replicas
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
 )
 
-// drop lets go of the replicas of a deleted topic.
-func (h *Hosting) drop(t metadata.TopicState) {
+// drop trashes the replicas of a deleted topic.
+func (l *Local) drop(t metadata.TopicState) {
 	var gone []ident.Partition
 	for n := range t.Span() {
 		p := ident.Partition{Topic: t.ID, Number: uint16(n)}
-		if _, stored := h.o.Store.Partition(p); stored {
-			h.o.Engine.Remove(p)
-			delete(h.introduced, p)
+		if _, stored := l.o.Store.Partition(p); stored {
+			l.o.Engine.Remove(p)
+			delete(l.introduced, p)
 			gone = append(gone, p)
 		}
 	}
-	h.o.Group.Go(func(context.Context) { // each takes some syncs, and the metadata continues
+	l.o.Group.Go(func(context.Context) { // each takes a few syncs: the metadata does not wait for them
 		for _, p := range gone {
-			h.trashDeleted(p, "its topic was deleted")
+			l.trashDeleted(p, "its topic was deleted")
 		}
 	})
 }
 
 // Sweep trashes folders of topics that were deleted while this broker did not watch. Only
-// a tombstone proves a deletion. Sweep returns when ctx ends.
-func (h *Hosting) Sweep(ctx context.Context) {
-	for _, st := range h.o.Store.Partitions() {
+// a tombstone proves a deletion.
+func (l *Local) Sweep(ctx context.Context) {
+	for _, st := range l.o.Store.Partitions() {
 		p := st.ID()
-		if _, ok := h.o.Catalog.Partition(p); ok || ctx.Err() != nil {
+		if _, ok := l.o.Catalog.Partition(p); ok || ctx.Err() != nil {
 			continue
 		}
-		_, err := txn.ReadUntil(ctx, h.o.Meta, h.o.Keys.Tombstone(p.Topic))
+		_, err := txn.ReadUntil(ctx, l.o.Meta, l.o.Keys.Tombstone(p.Topic))
 		if metadata.Tombstoned(err) {
-			h.trashDeleted(p, "its topic was deleted while this broker was away")
+			l.trashDeleted(p, "its topic was deleted while this broker was away")
 		}
 	}
 }
 
-// trashLocked lets go of a replica.
-func (h *Hosting) trashLocked(p ident.Partition, why string) {
-	h.o.Engine.Remove(p)
-	log := h.o.Log.WithFields(logrus.Fields{"topic_id": p.Topic, "partition": p.Number})
-	if err := h.o.Store.Trash(p); err != nil {
+// trashLocked stops a replica and moves its files to the trash.
+func (l *Local) trashLocked(p ident.Partition, why string) {
+	l.o.Engine.Remove(p)
+	log := l.o.Log.WithFields(logrus.Fields{"topic_id": p.Topic, "partition": p.Number})
+	if err := l.o.Store.Trash(p); err != nil {
 		log.WithError(err).Error("cannot trash a replica")
 		return
 	}
@@ -55,50 +58,121 @@ func (h *Hosting) trashLocked(p ident.Partition, why string) {
 }
 
 // trashDeleted trashes a replica of a deleted topic: its id never comes back.
-func (h *Hosting) trashDeleted(p ident.Partition, why string) {
-	defer h.lock(p)()
-	if _, stored := h.o.Store.Partition(p); stored {
-		h.trashLocked(p, why)
+func (l *Local) trashDeleted(p ident.Partition, why string) {
+	defer l.lock(p)()
+	if _, stored := l.o.Store.Partition(p); stored {
+		l.trashLocked(p, why)
 	}
 }
 
 // moveAway removes a replica that was reassigned. It first stops acknowledging, then rereads the
 // partition's key linearizably; if the key no longer lists this broker, it trashes the files. If the
-// replica was moved back, that change unmutes it. Its machine stays until the replica is trashed, because only the machine has
-// the end of the log.
-func (h *Hosting) moveAway(ctx context.Context, id ident.Partition) {
-	muted := h.whileAway(id, func() {
-		if p, ok := h.o.Engine.Partition(id); ok {
+// replica was moved back, that change unmutes it. Its machine stays until the replica is trashed,
+// because only the machine has the end of the log.
+func (l *Local) moveAway(ctx context.Context, id ident.Partition) {
+	muted := l.whileAway(id, func() {
+		if p, ok := l.o.Engine.Partition(id); ok {
 			p.Mute()
 		}
 	})
 	if !muted {
 		return
 	}
-	e, err := txn.ReadUntil(ctx, h.o.Meta, h.o.Keys.Partition(id))
+	e, err := txn.ReadUntil(ctx, l.o.Meta, l.o.Keys.Partition(id))
 	if err != nil {
 		return
 	}
-	if s, err := metadata.DecodePartition(e); err != nil || !h.isAway(s) {
+	if s, err := metadata.DecodePartition(e); err != nil || !l.isAway(s) {
 		return
 	}
-	h.whileAway(id, func() { h.trashLocked(id, "it was moved to other brokers") })
+	l.whileAway(id, func() { l.trashLocked(id, "it was moved to other brokers") })
 }
 
-// whileAway calls do for a partition that, as far as this broker's catalog goes, was moved to
-// other brokers. Nothing opens it until then.
-func (h *Hosting) whileAway(p ident.Partition, do func()) bool {
-	defer h.lock(p)()
-	s, ok := h.o.Catalog.Partition(p)
-	if _, stored := h.o.Store.Partition(p); !ok || !stored || !h.isAway(s) {
+// whileAway calls do for a partition that was moved to other brokers according to this broker's
+// catalog. Nothing opens the partition during the call.
+func (l *Local) whileAway(p ident.Partition, do func()) bool {
+	defer l.lock(p)()
+	s, ok := l.o.Catalog.Partition(p)
+	if _, stored := l.o.Store.Partition(p); !ok || !stored || !l.isAway(s) {
 		return false
 	}
 	do()
 	return true
 }
 
-// isAway: this broker neither is to hold the partition nor counts for it still.
-func (h *Hosting) isAway(s metadata.PartitionState) bool {
-	return !slices.Contains(s.Replicas, h.o.Self) &&
-		!slices.ContainsFunc(s.ISR, func(m ident.Member) bool { return m.Node == h.o.Self })
+// isAway reports whether this broker is neither a replica of the partition nor in its in-sync set.
+func (l *Local) isAway(s metadata.PartitionState) bool {
+	return !slices.Contains(s.Replicas, l.o.Self) &&
+		!ident.HasMember(s.ISR, l.o.Self)
+}
+
+// Discard trashes the replica that an operator has given up (calls.Discard), unless it is in sync
+// according to the partition's key, read linearizably after the replica has stopped acknowledging.
+// The next change of the key recreates it.
+func (l *Local) Discard(ctx context.Context, req calls.DiscardRequest) error {
+	id := req.Partition
+	defer l.lock(id)()
+	st, stored := l.o.Store.Partition(id)
+	if !stored || st.StoreID() != req.Store {
+		return fmt.Errorf("%w: the replica on %s was replaced since, read its state again", api.ErrInvalid, l.o.Self)
+	}
+	p, hosted := l.o.Engine.Partition(id)
+	if hosted {
+		p.Mute()
+	}
+	refuse := func(err error) error {
+		if hosted {
+			p.Unmute()
+		}
+		return err
+	}
+	e, err := l.o.Meta.Get(ctx, l.o.Keys.Partition(id))
+	if err != nil {
+		return refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, err))
+	}
+	s, err := metadata.DecodePartition(e)
+	if err != nil {
+		return refuse(err)
+	}
+	isMember := ident.HasMember(s.ISR, l.o.Self)
+	if isMember || s.Abandoned == 0 {
+		return refuse(fmt.Errorf("%w: the replica on %s is in sync, or nothing was recovered", api.ErrInvalid, l.o.Self))
+	}
+	l.trashLocked(id, "an operator gave it up after an unclean recovery")
+	return nil
+}
+
+// TrashChanged marks the replicas of a topic in the trash, unmarks those of a topic that was
+// restored, and trashes the folders of a topic that was permanently removed. In the last two cases the
+// topic's key in the trash ends; only a tombstone proves that the topic is permanently deleted.
+func (l *Local) TrashChanged(id ident.TopicID) {
+	t, hosted := l.o.Catalog.Hosted(id)
+	if !hosted {
+		l.o.Group.Go(func(ctx context.Context) { l.sweepTopic(ctx, id) })
+		return
+	}
+	_, trashed := l.o.Catalog.Trashed(id)
+	for _, p := range l.o.Engine.PartitionsOf(id, t.Span()) {
+		p.SetTrashed(trashed)
+		p.SetLimits(limitsOf(t))
+	}
+}
+
+// sweepTopic trashes the folders of a topic that has a tombstone.
+func (l *Local) sweepTopic(ctx context.Context, id ident.TopicID) {
+	var here []ident.Partition
+	for _, st := range l.o.Store.Partitions() {
+		if st.ID().Topic == id {
+			here = append(here, st.ID())
+		}
+	}
+	if len(here) == 0 {
+		return
+	}
+	if _, err := txn.ReadUntil(ctx, l.o.Meta, l.o.Keys.Tombstone(id)); !metadata.Tombstoned(err) {
+		return
+	}
+	for _, p := range here {
+		l.trashDeleted(p, "its topic was deleted and its grace is over")
+	}
 }

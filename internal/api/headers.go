@@ -9,28 +9,24 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
-// ReservedHeaders is the beginning of the names of headers that brokers and clients of the
-// replicated fork interpret.
+// ReservedHeaders is the prefix of the headers that brokers and clients of the replicated fork interpret.
 const ReservedHeaders = "##"
 
-// HeaderTag is the header with the tag of a message. Its name is that of the fork; filters call it
-// "tag".
+// HeaderTag is the header with the tag of a message, which filters call "tag".
 const HeaderTag = filter.TagHeader
 
-// clientHeaders are the reserved names that a client may set in PUB_EXT with the right to publish
-// alone.
+// clientHeaders are the reserved names that a client with the right to publish may set in PUB_EXT.
 var clientHeaders = []string{"##key", "##ttl_ms", "##trace_id", HeaderTag, "##channel_filter_tag", "##id", "##seq"}
 
-// administratorHeaders are the reserved names that a client may set in PUB_EXT with the right to
-// administer the topic: ##only_channel hides a message from all other channels, and a message with the
-// headers of a dead letter is published to another topic when that topic's dead letters are redriven.
+// administratorHeaders are the reserved names that require the right to administer the topic in PUB_EXT:
+// ##only_channel hides a message from other channels, and a redrive publishes a message with the headers of a dead letter
+// to another topic.
 var administratorHeaders = []string{
 	"##only_channel",
 	"##original_topic", "##original_channel", "##original_id", "##original_time", "##original_header", "##attempts", "##redriven_id",
 }
 
-// TakesAdminister reports whether a client needs the right to administer the topic for a header of
-// this name.
+// TakesAdminister reports whether a header of this name requires the right to administer the topic.
 func TakesAdminister(name string) bool { return slices.Contains(administratorHeaders, name) }
 
 // MaxHeaderName bounds the name of a header in bytes.

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Inspector reads replicas and changes no channel. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid
-// and ErrUnavailable.
+// Inspector reads replicas and changes no channel. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid and
+// ErrUnavailable.
 type Inspector interface {
 	// Peek reads messages, also of a replica on another broker.
 	Peek(ctx context.Context, r PeekRequest) (Peeked, error)
@@ -16,29 +16,25 @@ type Inspector interface {
 	Digest(r DigestRequest) (Digest, error)
 }
 
-// PeekRequest asks for committed messages of a replica, from a place on: earliest,
-// latest, a unix time in ns or a sequence.
+// PeekRequest asks for committed messages of a replica.
 type PeekRequest struct {
 	Topic     string
 	Partition uint16
-	From      string
+	From      string // earliest, latest, a unix time in ns or a sequence
 	Limit     int
-	// Node names the broker whose replica is read; "" = any that has one.
-	Node ident.Node
-	// Uncommitted reads to the end of the replica's log: messages that no channel delivers,
-	// of a replica that is refused or has no leader. Only with Node.
+	Node      ident.Node // whose replica is read; "": any
+	// Uncommitted reads to the end of the replica's log, also of a replica that is refused or has no leader. Only with
+	// Node.
 	Uncommitted bool
-	// Leader: the broker answers only while it serves as the leader, so that no committed message is missing.
-	// After a start or an election a replica may not know yet that its newest messages are committed.
+	// Leader: the broker answers only while it leads, so that no committed message is missing. Another replica may not
+	// have the committed end yet.
 	Leader bool
 }
 
-// Peeked are messages of a replica, consumed or not. Start is the first message
-// retained, End the one after the last committed (with Uncommitted: after the last);
-// Next is where the following answer begins. Mark and NextMark identify the log up to the message before the
-// first one that was asked for, and up to the message before Next: two logs with equal marks at a sequence have
-// the same messages below it. A log that was cut and continued has other marks. "": the log does not have that
-// message.
+// Peeked are messages of a replica, consumed or not. Start is the first retained message, End is behind the last
+// committed one (with Uncommitted: the last one), Next is where the following answer begins. Mark identifies the log
+// below the first requested message, NextMark below Next: logs with equal marks at a sequence have the same messages
+// below it. "": the log does not have that message.
 type Peeked struct {
 	Start    ident.Sequence  `json:"start"`
 	End      ident.Sequence  `json:"end"`
@@ -48,8 +44,7 @@ type Peeked struct {
 	NextMark string          `json:"next_mark,omitempty"`
 }
 
-// PeekedMessage is one message. Body is set if it is text, else Bytes (base64 in
-// JSON).
+// PeekedMessage is one message. Body is set if it is text, otherwise Bytes.
 type PeekedMessage struct {
 	ID        string          `json:"id"`
 	Partition uint16          `json:"partition"`
@@ -60,8 +55,7 @@ type PeekedMessage struct {
 	Body      string          `json:"body,omitempty"`
 	Bytes     []byte          `json:"body_base64,omitempty"`
 	Trace     uint64          `json:"trace,omitempty"`
-	// HeaderBytes is the header as it is stored, if Header cannot be that: JSON that is encoded
-	// again loses its white space.
+	// HeaderBytes is the stored header, if Header differs: JSON loses its white space.
 	HeaderBytes []byte `json:"header_base64,omitempty"`
 }
 
@@ -72,9 +66,8 @@ type DigestRequest struct {
 	From      int64
 }
 
-// Digest lists the batches on a replica's disk up to its committed end. Equal digests mean
-// equal bytes, because each batch's checksum covers its predecessor's. Next is where the
-// following digest begins; at Committed nothing is left.
+// Digest lists the batches on a replica's disk up to its committed end. Equal digests mean equal bytes, because each
+// batch's checksum covers its predecessor's. The following digest begins at Next; the last one ends at Committed.
 type Digest struct {
 	Node      ident.Node    `json:"node"`
 	Store     ident.StoreID `json:"store"`
@@ -96,4 +89,57 @@ type BatchDigest struct {
 	Bytes  int64  `json:"bytes"`
 	Epoch  uint64 `json:"epoch"`
 	CRC    uint32 `json:"crc"`
+}
+
+// Tracer finds the state of one message in the log and the channels of its leader.
+type Tracer interface {
+	// Trace errors wrap ErrTopicNotFound, ErrInvalid and ErrUnavailable.
+	Trace(ctx context.Context, topic string, id MessageID) (MessageTrace, error)
+}
+
+// The states of a message in the log.
+const (
+	TraceCommitted = "committed" // durable on every in-sync replica
+	TraceStored    = "stored"    // in the leader's log, not committed yet
+	TraceRemoved   = "removed"   // by retention
+	TraceAbsent    = "absent"    // the log has no such message
+)
+
+// The states of a message in a channel.
+const (
+	TraceBefore   = "before the channel" // the channel began after it
+	TraceWaiting  = "waiting"            // for a consumer
+	TraceInFlight = "in flight"
+	TraceDeferred = "deferred"            // until its deadline
+	TraceSkipped  = "not for the channel" // the filter rejects it, or it is for another channel alone
+	TraceDying    = "moving to the dead letters"
+	TraceFinished = "finished" // by a consumer, the dead letters, empty, seek, or because of its time to live
+)
+
+// MessageTrace is the state of one message. Replicas and ISR are those of the partition now.
+type MessageTrace struct {
+	ID        string          `json:"id"`
+	Topic     string          `json:"topic"`
+	Partition uint16          `json:"partition"`
+	Sequence  ident.Sequence  `json:"sequence"`
+	State     string          `json:"state"`
+	Time      int64           `json:"timestamp,omitempty"` // unix ns of the put; of a message that the log has
+	DeliverAt int64           `json:"deliver_at,omitempty"`
+	Bytes     int             `json:"bytes,omitempty"` // of the body
+	Header    json.RawMessage `json:"header,omitempty"`
+	Leader    ident.Node      `json:"leader"`
+	Epoch     ident.Epoch     `json:"epoch"`
+	Replicas  []ident.Node    `json:"replicas"`
+	ISR       []ident.Node    `json:"isr"`
+	Committed ident.Sequence  `json:"committed_sequence"`
+	Channels  []ChannelTrace  `json:"channels"` // of a committed message, also of one that was removed
+}
+
+// ChannelTrace is the state of a message in one channel.
+type ChannelTrace struct {
+	Channel  string   `json:"channel"`
+	State    string   `json:"state"`
+	Attempts uint16   `json:"attempts,omitempty"` // so far
+	Deadline int64    `json:"deadline,omitempty"` // unix ns: of the delivery, or of the delay
+	Clients  []string `json:"clients,omitempty"`  // addresses of the consumers that it is in flight to
 }

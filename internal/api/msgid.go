@@ -10,13 +10,8 @@ import (
 //	bits 51–42 partition
 //	bits 41–0  sequence
 //
-// It does not decide whether a message exists: that is known at the partition alone.
-//
-// Invariants: the id is the same on every replica. After a topic was deleted and created again, the nonce
-// differs, so a late finish from before cannot hit a message of the new topic. Of and Parse are inverse for
-// every place in range.
-//
-// It has no state and no goroutines; any goroutine may call it.
+// The id is the same on every replica. A recreated topic has another nonce, so a late finish cannot affect its
+// messages.
 
 const (
 	sequenceBits  = ident.SequenceBits
@@ -29,8 +24,7 @@ const (
 
 const hexDigits = "0123456789abcdef"
 
-// MessagePlace is the content of a message id: the place of the message. The id belongs to a topic only if
-// NonceOf equals Nonce(topic).
+// MessagePlace is the content of a message id, which belongs to a topic only if Nonce is NonceOf(topic).
 type MessagePlace struct {
 	Nonce     uint16
 	Partition uint16
@@ -53,7 +47,7 @@ func MessageIDOf(p ident.Partition, seq ident.Sequence) MessageID {
 	return id
 }
 
-// ParseMessageID reads an id. False: it is not 16 lower-case hexadecimal digits, so no message has it.
+// ParseMessageID reads an id; false: it is not 16 lower-case hexadecimal digits.
 func ParseMessageID(id MessageID) (MessagePlace, bool) {
 	var n uint64
 	for _, c := range id {

@@ -23,15 +23,16 @@ const (
 	PlaceTime
 )
 
-// Place is where a channel begins or moves to, or where a reader begins, as clients and operators name it.
+// Place is a position in a log as clients and operators name it: where a channel begins or moves to, or a reader
+// begins.
 type Place struct {
 	Kind     PlaceKind
 	Sequence ident.Sequence // of PlaceSequence
 	Time     time.Time      // of PlaceTime
 }
 
-// leastUnixNS separates the two meanings of a number: from here on it is a time in ns. The number is March 1973 in
-// ns. It is above every present time in µs, so that a time in another unit is a sequence, and beyond the end.
+// leastUnixNS separates the two meanings of a number: from here on it is a time in ns. The number is March 1973 in ns.
+// Present times in other units are below it: they are sequences beyond the end.
 const leastUnixNS = 100_000_000_000_000_000
 
 // ParsePlace reads a place. Errors wrap ErrInvalid.
@@ -60,8 +61,8 @@ func ParsePlace(text string) (Place, error) {
 // clockSkew is how far the clock of a client may be ahead of the broker's.
 const clockSkew = time.Minute
 
-// ToCome returns an error if the place is a time that is still to come. A channel that moved there would skip all
-// messages, and a mistyped time is more likely than the wish for that. Errors wrap ErrInvalid.
+// ToCome returns an error if the place is a time in the future, probably a mistyped one: the channel would skip all
+// messages. Errors wrap ErrInvalid.
 func (p Place) ToCome(now time.Time) error {
 	if p.Kind != PlaceTime || !p.Time.After(now.Add(clockSkew)) {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Planner reports what an operation on the placement (Balance, MoveReplica, Decommission, Drain)
-// would change, and changes nothing. Errors as Admin.
+// Planner reports what an operation on the placement (Balance, MoveReplica, Decommission, Drain) would change. Errors
+// as Admin.
 type Planner interface {
 	Plan(ctx context.Context, op Operation) (Plan, error)
 }
@@ -17,7 +17,7 @@ type Planner interface {
 type Plan struct {
 	Steps   []PlanStep   `json:"steps"`   // by topic and partition
 	Brokers []PlanBroker `json:"brokers"` // all of them, by name
-	Blocked []string     `json:"blocked"` // the partitions that cannot be moved as requested, with the reason
+	Blocked []string     `json:"blocked"` // partitions that cannot be moved as requested, with the reason
 }
 
 // PlanStep is a partition that changes.

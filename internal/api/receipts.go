@@ -31,8 +31,8 @@ type Receipt struct {
 
 // Receipts settles deliveries of clients that have no connection.
 type Receipts interface {
-	// Settle carries a verb out at the leaders of the messages, whichever broker has delivered them.
-	// It returns one error for each receipt: nil, ErrNotInFlight, ErrNotOwner, or one that wraps ErrTopicNotFound,
-	// ErrChannelNotFound or ErrUnavailable.
+	// Settle carries out a verb at the leaders of the messages, whichever broker has delivered them. It returns an
+	// error for each receipt: nil, ErrNotInFlight, ErrNotOwner, or one that wraps ErrTopicNotFound, ErrChannelNotFound
+	// or ErrUnavailable.
 	Settle(ctx context.Context, topic, channel string, do Settlement, list []Receipt) []error
 }

@@ -6,21 +6,18 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Recovery recovers a partition whose in-sync set is lost. Errors wrap
-// ErrTopicNotFound, ErrInvalid and ErrUnavailable.
+// Recovery recovers a partition whose in-sync set is lost. Errors wrap ErrTopicNotFound, ErrInvalid and ErrUnavailable.
 type Recovery interface {
 	// Remains asks all replicas of a partition for their ends.
 	Remains(ctx context.Context, topic string, partition int) (Remains, error)
-	// Recover makes the replica on one broker the whole in-sync set. Acknowledged messages
-	// that are not on it are lost permanently.
+	// Recover makes the replica on one broker the whole in-sync set. Other acknowledged messages are permanently lost.
 	Recover(ctx context.Context, topic string, partition int, from ident.Node) (Remains, error)
-	// Discard removes the replica on one broker that is refused because it holds messages
-	// that an earlier Recover lost: its files go to the trash, and the replica is copied again.
+	// Discard removes the replica on one broker that is refused because it has messages that an earlier Recover lost.
+	// Its files go to the trash, and the replica is copied again.
 	Discard(ctx context.Context, topic string, partition int, on ident.Node) error
 }
 
-// Remains lists the replicas of a partition that answer, for the decision whether to continue
-// without its in-sync set.
+// Remains lists the replicas of a partition that answer.
 type Remains struct {
 	Topic     string      `json:"topic"`
 	Partition int         `json:"partition"`
@@ -28,20 +25,17 @@ type Remains struct {
 	Epoch     ident.Epoch `json:"epoch"`
 	InSync    []Member    `json:"in_sync"`
 	Replicas  []Holding   `json:"replicas"`
-	// Outdated: the metadata is older than a replica, which has a later epoch, or the
-	// metadata names a leader in an epoch that a replica has seen end. The metadata was
-	// restored from a backup, and its in-sync set may be untrue.
+	// Outdated: a replica has a later epoch than the metadata, or has seen the end of its epoch. The metadata was
+	// restored from a backup, and its in-sync set may be wrong.
 	Outdated bool `json:"outdated,omitempty"`
-	// Refused is the reason why an unclean recovery is not possible, or not needed; "" = it
-	// is the only way.
+	// Refused is the reason why an unclean recovery is not possible, or not needed; "": it is the only way.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Member is one of the in-sync set: everything acknowledged was on each of them.
+// Member is a member of the in-sync set: it had everything acknowledged.
 type Member struct {
 	ident.Member
-	// State is one of the states below.
-	State string `json:"state"`
+	State string `json:"state"` // one of the states below
 }
 
 // The states of a Member.
@@ -56,6 +50,6 @@ type Holding struct {
 	Node      ident.Node     `json:"node"`
 	Store     ident.StoreID  `json:"store"`
 	Epoch     ident.Epoch    `json:"epoch"`
-	Committed ident.Sequence `json:"committed_sequence"` // messages that the replica has as committed: at least these were
-	End       ident.Sequence `json:"end_sequence"`       // messages there
+	Committed ident.Sequence `json:"committed_sequence"` // of committed messages, as far as the replica knows
+	End       ident.Sequence `json:"end_sequence"`
 }

@@ -6,9 +6,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// TopicStats is one topic of /stats?format=json, in NSQ's field order.
-// MessageCount counts since the topic was made. MessageBytes are the bodies that this
-// broker committed since its start.
+// TopicStats is one topic of /stats?format=json, in NSQ's field order. MessageCount counts since the creation of the
+// topic, MessageBytes the bodies that this broker committed since its start.
 type TopicStats struct {
 	TopicName    string         `json:"topic_name"`
 	Channels     []ChannelStats `json:"channels"`
@@ -40,24 +39,18 @@ type ChannelStats struct {
 	Paused              bool          `json:"paused"`
 	E2E                 E2ELatency    `json:"e2e_processing_latency"`
 	Ordered             bool          `json:"ordered,omitempty"` // beyond NSQ
-	// Filter is the channel's filter. FilteredCount is the number of messages that are not for the channel: the
-	// filter rejected them, or they are for another channel alone.
-	Filter        string `json:"filter,omitempty"`
-	FilteredCount uint64 `json:"filtered_count,omitempty"`
-	// ExpiredCount is the number of messages that outlived their time to live, those that went to the dead letters
-	// included.
-	ExpiredCount uint64 `json:"expired_count,omitempty"`
-	// Inherited is as that of a topic.
-	Inherited uint64 `json:"-"`
-	// Lags: the channel has messages that are neither finished nor deferred. Oldest is the first of
-	// them. Both are of one partition.
+	Filter              string        `json:"filter,omitempty"`
+	FilteredCount       uint64        `json:"filtered_count,omitempty"` // rejected by the filter, or for another channel alone
+	ExpiredCount        uint64        `json:"expired_count,omitempty"`  // including those that became dead letters
+	Inherited           uint64        `json:"-"`                        // as TopicStats.Inherited
+	// Lags: the channel has messages that are neither finished nor deferred; Oldest is the first. Both for one
+	// partition.
 	Lags   bool           `json:"-"`
 	Oldest ident.Sequence `json:"-"`
-	// Held is for how long a client has held a message in flight, the longest.
-	Held time.Duration `json:"-"`
+	Held   time.Duration  `json:"-"` // age of the oldest message in flight
 }
 
-// E2ELatency is never omitted: nsqadmin dereferences it.
+// E2ELatency is never omitted, because nsqadmin dereferences it.
 type E2ELatency struct {
 	Count       int          `json:"count"`
 	Percentiles []Percentile `json:"percentiles"`
@@ -72,7 +65,8 @@ type Percentile struct {
 // OverHTTP is the Version of a client that consumes by HTTP requests.
 const OverHTTP = "HTTP"
 
-// ClientStats is one connection of /stats?format=json.
+// ClientStats is one connection of /stats?format=json. Brokers send it to each other. On the wire, by place: append
+// only.
 type ClientStats struct {
 	ClientID                      string     `json:"client_id"`
 	Hostname                      string     `json:"hostname"`
@@ -103,14 +97,11 @@ type ClientStats struct {
 	TLSVersion                    string     `json:"tls_version"`
 	TLSNegotiatedProtocol         string     `json:"tls_negotiated_protocol"`
 	TLSNegotiatedProtocolIsMutual bool       `json:"tls_negotiated_protocol_is_mutual"`
-	// Relayed: it is connected elsewhere, and its counts are of one partition.
-	Relayed bool `json:"-"`
-	// Edge is the broker that a relayed client is connected to, if the client is subscribed to all
-	// partitions.
-	Edge ident.Node `json:"-"`
+	Relayed                       bool       `json:"-"` // connected to another broker; its counts are for one partition
+	Edge                          ident.Node `json:"-"` // the broker of a relayed client that is subscribed to all partitions
 }
 
-// PubCount counts the messages of a producer to its first topic.
+// PubCount counts the messages of a producer to its first topic. On the wire, by place: append only.
 type PubCount struct {
 	Topic string `json:"topic"`
 	Count uint64 `json:"count"`

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Version is the release of NSQ whose protocol and HTTP API the brokers speak. IDENTIFY,
-// /info, /stats, /lookup and /nodes have it: clients parse it and compare it with NSQ's
-// releases. The product's own version is in Build.
+// Version is the release of NSQ whose protocol and HTTP API the brokers speak. IDENTIFY, /info, /stats, /lookup and
+// /nodes have it: clients parse it and compare it with NSQ's releases. The product's own version is in Build.
 const Version = "1.3.0"
 
 // unreleased is the version of builds that were given none.
 const unreleased = "0.1.0-dev"
 
 // product is the version of a release. Only the linker sets it:
-// -ldflags "-X github.com/lockstepmq/lockstep/internal/api.product=1.2.3".
+//
+//	-ldflags "-X github.com/lockstepmq/lockstep/internal/api.product=1.2.3"
 var product string
 
 // Build names a build of Lockstep.
@@ -33,8 +33,7 @@ func ReadBuild() Build {
 	if !ok {
 		return b
 	}
-	// `go install …@v1.2.3` has no linker flags; all other versions of the module are
-	// made up by go.
+	// `go install …@v1.2.3` has no linker flags; all other versions of the module are made up by go.
 	if v := info.Main.Version; product == "" && strings.HasPrefix(v, "v") && !strings.ContainsAny(v, "-+") {
 		b.Version = v[1:]
 	}

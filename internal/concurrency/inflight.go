@@ -1,22 +1,15 @@
 package concurrency
 
-// InFlight counts operations that are under way (puts, answers) and reports whether
-// one is uncontended: no other is under way, and none was recently.
-//
-// The goroutine that has an uncontended operation should run it inline, since waking another
-// goroutine costs more than the work itself. Contended operations should go to one goroutine
-// that batches them. InFlight only counts; the caller decides.
-//
-// The first operation of a burst also sees a count of zero, so the operations that follow
-// contention count as contended for a while (remembered).
-
 import "sync/atomic"
 
-// remembered is how many operations that find the count at zero count as contended after
-// contention.
+// remembered is the number of operations after contention that count as contended although they find
+// the count at zero: the first operation of a burst also finds it at zero.
 const remembered = 16
 
-// InFlight counts the operations under way. Its zero value is ready; any goroutine may use it.
+// InFlight counts the operations under way (puts, answers) and reports whether an operation is
+// uncontended: no other is under way, and none was recently. An uncontended operation should run
+// inline, because waking another goroutine costs more than the work itself. Contended operations should
+// go to one goroutine that batches them. The zero value is ready; any goroutine may use it.
 type InFlight struct {
 	n         atomic.Int64
 	contended atomic.Int64 // how many more operations count as contended

@@ -1,22 +1,12 @@
 package concurrency
 
-// A Signal notifies goroutines of a change. It carries no value: a goroutine that wakes
-// up reads the state itself.
-//
-// Invariants
-//
-//  1. A change between the read of the state and the wait for the next change is not
-//     lost, if the goroutine took the channel before its read (Signal), or if it is the only
-//     receiver (Edge).
-//  2. Notify never blocks.
-
 import (
 	"context"
 	"sync"
 )
 
-// Signal wakes all goroutines that wait for the next change. Make it with New. Any goroutine
-// may use it.
+// Signal wakes all goroutines that wait for the next change. It carries no value: a goroutine that
+// wakes up reads the state itself. Make it with NewSignal. Any goroutine may use it.
 type Signal struct {
 	mu struct {
 		sync.Mutex
@@ -70,7 +60,7 @@ func (s *Signal) Await(ctx context.Context, ok func() bool) error {
 // Close ends every current and later Await. It may be called again.
 func (s *Signal) Close() { s.once.Do(func() { close(s.closed) }) }
 
-// Edge wakes one receiving goroutine. Notifications that are not received yet count as one.
+// Edge wakes one receiving goroutine. Notifications before the next receive count as one.
 type Edge chan struct{}
 
 // NewEdge makes an edge.

@@ -1,20 +1,14 @@
 package concurrency
 
-// A Stopwatch measures how long the present run of a repeated operation has been under
-// way: a pass of a core loop, a write of the journal.
-//
-// It measures no durations of operations that have ended, and reports nothing by itself: a
-// watch asks it regularly.
-
 import (
 	"sync/atomic"
 	"time"
 )
 
-// Stopwatch measures how long one operation at a time has been under way. Begin and End are
-// called by one goroutine at a time and read no clock, which would be 1 % of a journal
-// group that is not synced; Busy does, and is called by any goroutine. Nothing here waits.
-// Its zero value is ready.
+// Stopwatch measures how long the present run of a repeated operation has been under way, such as a
+// pass of a core loop or a write of the journal. A watchdog calls Busy regularly, from any goroutine.
+// Begin and End are called by one goroutine at a time. They read no clock, which would take 1 % of a
+// journal group that is not synced. The zero value is ready.
 type Stopwatch struct {
 	steps atomic.Uint64 // odd while the operation is under way
 	seen  atomic.Pointer[sighting]
@@ -32,8 +26,8 @@ func (s *Stopwatch) Begin() { s.steps.Store(s.steps.Load() | 1) }
 // End notes its end.
 func (s *Stopwatch) End() { s.steps.Store((s.steps.Load() | 1) + 1) }
 
-// Busy is the time since the first call that saw the operation that is under way now, and
-// positive from that call on; 0 while none is under way.
+// Busy is the time since the first call during the present operation, and always positive; 0 without
+// an operation.
 func (s *Stopwatch) Busy() time.Duration {
 	step := s.steps.Load()
 	if step%2 == 0 {

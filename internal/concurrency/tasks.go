@@ -1,18 +1,13 @@
 package concurrency
 
-// Goroutines that have an owner: a Group ends and waits for its goroutines,
-// Each waits for its calls, Every ends with its context.
-//
-// It does not restart a goroutine that has ended, and reports no errors: a task logs its own
-// errors.
-
 import (
 	"context"
 	"sync"
 	"time"
 )
 
-// Group owns goroutines. Make it with NewGroup, end it with Close and Wait.
+// Group owns goroutines. Make it with NewGroup, end it with Close and Wait. It does not restart a
+// goroutine, and reports no errors: each goroutine logs its own.
 type Group struct {
 	ctx    context.Context //nolint:containedctx // the life of the goroutines, cancelled by Close
 	cancel context.CancelFunc
@@ -58,8 +53,7 @@ func (g *Group) Close() bool {
 // Wait returns when all goroutines have ended. Call Close before.
 func (g *Group) Wait() { g.done.Wait() }
 
-// Each calls f for 0 to n−1, at most atOnce calls in parallel, and returns when all have
-// ended.
+// Each calls f for 0 to n−1, at most atOnce calls in parallel, and returns when all have ended.
 func Each(n, atOnce int, f func(i int)) {
 	slots := make(chan struct{}, atOnce)
 	var calls sync.WaitGroup
@@ -73,8 +67,7 @@ func Each(n, atOnce int, f func(i int)) {
 	}
 }
 
-// Every calls f once per period until ctx ends. A call that takes longer than the period
-// delays the next one.
+// Every calls f once per period until ctx ends. A call that takes longer delays the next one.
 func Every(ctx context.Context, period time.Duration, f func()) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

@@ -1,26 +1,19 @@
 package concurrency
 
-// A NonblockingWriter writes as many bytes to a socket as its send buffer takes, without
-// blocking.
-//
-// A goroutine that must not block, such as a core loop, answers with it directly. The
-// alternative, waking the connection's writer, costs more than the write. The bytes that
-// the socket does not take are left to that writer.
-//
-// The package does not buffer, retry or report errors: the blocking write of the remaining
-// bytes reports them. The caller serialises a Writer with every other user of the
-// connection; without that, a write may block behind another one.
-
 import (
 	"net"
 	"syscall"
 )
 
-// NonblockingWriter writes to one TCP connection. A nil Writer writes nothing.
+// NonblockingWriter writes as many bytes to a TCP connection as its send buffer takes, without
+// blocking. A goroutine that must not block, such as a core loop, answers with it directly, because
+// waking the connection's writer costs more than the write. The remaining bytes are left to that
+// writer, whose blocking write also reports the errors. The caller serialises it with every other user
+// of the connection; otherwise a write may block behind another one. A nil writer writes nothing.
 type NonblockingWriter struct{ raw syscall.RawConn }
 
-// NewNonblockingWriter returns the writer of a plain TCP connection. It returns nil for any other connection
-// (a TLS connection encrypts before it writes to the socket), and on systems other than Linux.
+// NewNonblockingWriter returns the writer of a plain TCP connection, and nil for any other connection
+// (TLS encrypts before it writes to the socket) and on systems other than Linux.
 func NewNonblockingWriter(nc net.Conn) *NonblockingWriter {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok || !supported {

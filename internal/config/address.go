@@ -49,7 +49,7 @@ func (l *loader) validateAddresses(o *Options) {
 	}
 }
 
-// validateBroadcast checks the host that clients and brokers are told. The ports have settings of their own.
+// validateBroadcast checks the host that other brokers and clients connect to. The ports have settings of their own.
 func (l *loader) validateBroadcast(host string) {
 	ip, err := netip.ParseAddr(host)
 	switch {
@@ -73,8 +73,8 @@ func isHost(host string) bool {
 // IsHostPort reports whether a text is host:port to connect to.
 func IsHostPort(address string) bool { return isHostPort(address, false) }
 
-// isHostPort reports whether a text is host:port. A listener may leave out the host (all addresses), and have
-// port 0 (the system chooses).
+// isHostPort reports whether a text is host:port. A listener may leave out the host (all addresses), and have port 0
+// (the system chooses).
 func isHostPort(address string, listener bool) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" || !isHost(host) && !(listener && host == "") {
@@ -84,8 +84,8 @@ func isHostPort(address string, listener bool) bool {
 	return err == nil && (n > 0 || listener)
 }
 
-// isSocketPath reports whether a text names a unix socket: a path, because 4150 or a host without
-// a port would be the name of a file.
+// isSocketPath reports whether a text names a unix socket: a path, because 4150 or a host without a port would be the
+// name of a file.
 func isSocketPath(address string) bool {
 	_, _, err := net.SplitHostPort(address)
 	return err != nil && strings.Contains(address, "/") && !strings.Contains(address, "://")

@@ -196,7 +196,7 @@ func flagOf(key string) string {
 func differing(a, b config.Options) (keys []string) {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	for _, f := range reflect.VisibleFields(x.Type()) {
-		if f.IsExported() && !reflect.DeepEqual(x.FieldByIndex(f.Index).Interface(), y.FieldByIndex(f.Index).Interface()) {
+		if !f.Anonymous && f.IsExported() && !reflect.DeepEqual(x.FieldByIndex(f.Index).Interface(), y.FieldByIndex(f.Index).Interface()) {
 			keys = append(keys, cmp.Or(f.Tag.Get("key"), strings.ReplaceAll(f.Tag.Get("flag"), "-", "_")))
 		}
 	}

@@ -8,11 +8,17 @@ import (
 // maxDefaultReplicas is the largest default of the replication factor.
 const maxDefaultReplicas = 3
 
-// ClusterSize is the number of brokers in --etcd-initial-cluster; 1 without it. With an
-// external etcd only the metadata has the number.
-func (o Options) ClusterSize() int {
-	return max(1, len(nonEmpty(strings.Split(o.EtcdInitialCluster, ","))))
+// Members returns the names in --etcd-initial-cluster.
+func (o Options) Members() (names []string) {
+	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
+		name, _, _ := strings.Cut(strings.TrimSpace(member), "=")
+		names = append(names, name)
+	}
+	return names
 }
+
+// ClusterSize is the number of members; 1 without any. With an external etcd only the metadata has the number.
+func (o Options) ClusterSize() int { return max(1, len(o.Members())) }
 
 // Replicas is the replication factor of a new topic in a cluster of that many brokers.
 func (o Options) Replicas(brokers int) int {
@@ -22,8 +28,8 @@ func (o Options) Replicas(brokers int) int {
 	return min(max(brokers, 1), maxDefaultReplicas)
 }
 
-// InSync is the least number of in-sync replicas of a topic with that many replicas: a
-// majority of three or more, both of two.
+// InSync is the least number of in-sync replicas of a topic with that many replicas: a majority of three or more, both
+// of two.
 func (o Options) InSync(replicas int) int {
 	if o.MinInSync > 0 {
 		return min(o.MinInSync, replicas)
@@ -31,8 +37,8 @@ func (o Options) InSync(replicas int) int {
 	return replicas/2 + 1
 }
 
-// beatsPerTimeout is the number of heartbeats that one timeout lasts: a few that are late in a row
-// are no silence. Fewer make elections without a failure, and more cost processor time only.
+// beatsPerTimeout is the number of heartbeats that one timeout lasts: a few that are late in a row are no silence.
+// Fewer make elections without a failure, and more cost processor time only.
 const beatsPerTimeout = 10
 
 // EtcdHeartbeat is the interval of the embedded etcd's heartbeats.

@@ -1,8 +1,8 @@
-// Package config holds all settings of a broker: one Options value, read from the command
-// line, the environment (NSQD_…), a TOML file and defaults, in this order of precedence.
+// Package config reads the settings of a broker: one Options value, read from the command line, the environment
+// (NSQD_…), a TOML file and defaults, in this order of precedence.
 //
-// It opens no file but the configuration file, resolves no names, and imports no other package
-// of Lockstep: each package receives the values that it needs.
+// It opens no file but the configuration file, resolves no names, and imports no other package of Lockstep: each
+// package receives the values that it needs.
 //
 // # Invariants
 //

@@ -39,3 +39,26 @@ func Reference(w io.Writer) {
 
 // OwnName is ownName.
 var OwnName = ownName
+
+// Keys returns the names of all settings, as in files and /config/<key>. Secrets have none.
+func Keys() (keys []string) {
+	var o Options
+	for s := range settings(&o) {
+		if !s.envOnly {
+			keys = append(keys, s.key)
+		}
+	}
+	return keys
+}
+
+// NoOps returns the flags that are accepted without effect, with the reason.
+func NoOps() map[string]string {
+	var o Options
+	out := map[string]string{}
+	for s := range settings(&o) {
+		if s.noop != "" {
+			out[s.flag] = s.noop
+		}
+	}
+	return out
+}

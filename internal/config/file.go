@@ -37,7 +37,7 @@ func (l *loader) noteFile(path string, values map[string]any) {
 		value, ok := values[s.key]
 		if s.flagOnly {
 			if ok && s.noop != "" { // a stock nsqd ignores it, whatever its type is
-				l.warnings = append(l.warnings, fmt.Sprintf("%s: %s has no effect: %s", path, s.key, s.noop))
+				l.warn("%s: %s has no effect: %s", path, s.key, s.noop)
 				delete(values, s.key)
 			} else if ok {
 				l.faults.add(ErrInvalid, "%s: unknown key %q; it is a flag alone", path, s.key)
@@ -64,13 +64,13 @@ func (l *loader) noteFile(path string, values map[string]any) {
 	l.unknownKeys(path, values, keys)
 }
 
-// unknownKeys refuses what the file has besides settings. A stock nsqd ignores it silently, and its
-// operator believes in a setting that is not there.
+// unknownKeys refuses what the file has besides settings. A stock nsqd ignores it silently, and its operator believes
+// in a setting that is not there.
 func (l *loader) unknownKeys(path string, values map[string]any, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch values[key].(type) {
 		case map[string]any, []map[string]any:
-			l.faults.add(ErrInvalid, "%s: unknown section [%s]: the settings stand without a section", path, key)
+			l.faults.add(ErrInvalid, "%s: unknown section [%s]: settings have no section", path, key)
 			continue
 		}
 		hint := meant(key, "", keys)

@@ -50,8 +50,8 @@ func Help(w io.Writer, all bool) error {
 	return b.Flush()
 }
 
-// name is the flag, or the environment variable of a setting without a flag: every user of the
-// machine sees the command line.
+// name is the flag, or the environment variable of a setting without a flag: every user of the machine sees the command
+// line.
 func (s setting) name() string {
 	if s.envOnly {
 		return "$" + s.env

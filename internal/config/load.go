@@ -25,13 +25,13 @@ var (
 	ErrInvalid = errors.New("config: bad settings")
 )
 
-// Faults are all faults of the settings, one sentence each, in the order of their sources. It
-// is ErrUsage if the command line has one of them, else ErrInvalid.
+// Faults are all faults of the settings, one sentence each, in the order of their sources. It is ErrUsage if the
+// command line has one of them, else ErrInvalid.
 type Faults struct {
 	Kind  error
 	Lines []string
-	// Understood holds the settings without the faulty ones. Only --check-config uses it: it
-	// also reports the faults of the files.
+	// Understood holds the settings without the faulty ones. Only --check-config uses it: it also reports the faults of
+	// the files.
 	Understood Options
 }
 
@@ -68,9 +68,8 @@ type Source struct {
 	ReadFile func(path string) ([]byte, error) // os.ReadFile
 }
 
-// Load reads all settings. warnings are for the log (unknown keys in the file, flags without
-// effect). On ErrHelp the caller prints Help; every other error is a *Faults. Load does not
-// handle Version.
+// Load reads all settings. warnings are for the log (unknown keys in the file, flags without effect). On ErrHelp the
+// caller prints Help; every other error is a *Faults. Load does not handle Version.
 func Load(src Source) (o Options, warnings []string, err error) {
 	l, err := load(src)
 	if err != nil {
@@ -97,8 +96,8 @@ func load(src Source) (*loader, error) {
 	return l, nil
 }
 
-// loader collects the settings of one Load. Each source notes its texts; a weaker source does
-// not replace those of a stronger one.
+// loader collects the settings of one Load. Each source notes its texts; a weaker source does not replace those of a
+// stronger one.
 type loader struct {
 	src      Source
 	options  Options
@@ -108,8 +107,7 @@ type loader struct {
 	warnings []string
 }
 
-// origin is the source of a text: name is for the wording of faults, source for
-// --print-config.
+// origin is the source of a text: name is for the wording of faults, source for --print-config.
 type origin struct {
 	name   string
 	kind   error
@@ -150,9 +148,8 @@ func (l *loader) flags() error {
 	}
 }
 
-// afterFault removes the argument behind an unknown flag, which may be its value, so that the
-// rest is checked too. It also removes an argument that is no flag at all, such as ---x, at
-// which the package flag stops.
+// afterFault removes the argument behind an unknown flag, which may be its value, so that the rest is checked too. It
+// also removes an argument that is no flag at all, such as ---x, at which the package flag stops.
 func afterFault(args []string) []string {
 	if len(args) > 0 && (!strings.HasPrefix(args[0], "-") || malformed(args[0])) {
 		return args[1:]
@@ -165,8 +162,7 @@ func malformed(arg string) bool {
 	return name != "" && (name[0] == '-' || name[0] == '=')
 }
 
-// noted is a flag.Value that only notes the text, so that one invalid value does not hide the
-// next.
+// noted is a flag.Value that only records the text, so that all invalid values are reported.
 type noted struct {
 	l *loader
 	s setting
@@ -206,8 +202,8 @@ func (l *loader) environment() {
 	}
 }
 
-// unknownVariables warns of mistyped names. Others may be there: orchestrators set variables such as
-// NSQD_PORT for a service called nsqd.
+// unknownVariables warns of mistyped names. Others may be there: orchestrators set variables such as NSQD_PORT for a
+// service called nsqd.
 func (l *loader) unknownVariables(environ []string) {
 	var names []string
 	for s := range settings(&l.options) {
@@ -221,12 +217,12 @@ func (l *loader) unknownVariables(environ []string) {
 			continue
 		}
 		if near := Nearest(name, names); near != "" && edits(name, near) <= 2 {
-			l.warnings = append(l.warnings, fmt.Sprintf("unknown variable $%s is ignored; did you mean $%s?", name, near))
+			l.warn("unknown variable $%s is ignored; did you mean $%s?", name, near)
 		}
 	}
 }
 
-// apply parses the noted texts.
+// apply parses the recorded texts.
 func (l *loader) apply() {
 	for s := range settings(&l.options) {
 		texts, ok := l.given[s.flag]
@@ -234,7 +230,7 @@ func (l *loader) apply() {
 			continue
 		}
 		if s.noop != "" {
-			l.warnings = append(l.warnings, fmt.Sprintf("--%s has no effect: %s", s.flag, s.noop))
+			l.warn("--%s has no effect: %s", s.flag, s.noop)
 		}
 		from := l.origin[s.flag]
 		if err := s.set(strings.Join(texts, ",")); err != nil {

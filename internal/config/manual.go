@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Manual writes the manual page nsqd(8) in the language of man(7), with the date and the
-// version in its footer.
+// Manual writes the manual page nsqd(8) in the language of man(7), with the date and the version in its footer.
 func Manual(w io.Writer, date time.Time, version string) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, ".TH NSQD 8 %q %q \"Lockstep\"\n", date.UTC().Format(time.DateOnly), "lockstep "+version)

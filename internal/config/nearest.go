@@ -1,7 +1,6 @@
 package config
 
-// Nearest returns the name that a mistyped one probably means: at most a third of its letters
-// differ. "" = none.
+// Nearest returns the name that a mistyped one probably means: at most a third of its letters differ. "" = none.
 func Nearest(typed string, names []string) string {
 	best, distance := "", len(typed)/3+1
 	for _, name := range names {

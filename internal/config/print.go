@@ -17,10 +17,10 @@ const printIntro = `# The settings of nsqd in effect, as a file for --config. Th
 # its source. Secrets, and the passwords and values of queries in addresses, are left out.
 `
 
-// Print writes the effective settings as a TOML file. A comment behind each value names its
-// source: default, file, environment or flag. Print never writes a secret: in its place stands
-// a comment, and an address with a password is written without the password. Settings without
-// effect appear only if they were given. The error is that of Load, or of the writer.
+// Print writes the effective settings as a TOML file. A comment behind each value names its source: default, file,
+// environment or flag. Print never writes a secret: a comment takes its place, and an address with a password is
+// written without the password. Settings without effect appear only if they were given. The error is that of Load, or
+// of the writer.
 func Print(w io.Writer, src Source) error {
 	l, err := load(src)
 	if err != nil {
@@ -56,8 +56,7 @@ func Print(w io.Writer, src Source) error {
 	return b.Flush()
 }
 
-// Changed lists the settings that differ from their defaults, as lines of the file, without secrets
-// and passwords.
+// Changed lists the settings that differ from their defaults, as lines of the file, without secrets and passwords.
 func (o Options) Changed() []string {
 	var lines []string
 	defaults := Defaults()

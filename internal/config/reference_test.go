@@ -15,11 +15,8 @@ func TestReference(t *testing.T) {
 	const document = "../../docs/reference/nsqd.md"
 	var b strings.Builder
 	b.WriteString("# Settings of nsqd\n\nThis page is generated from the code (`make reference`).\n\n" +
-		"Every flag may be given as `-flag value` or `--flag=value`, as an environment variable (`--tcp-address` is `NSQD_TCP_ADDRESS`), or in the TOML file of\n" +
-		"`--config` (`tcp_address = \"…\"`: `_` in place of `-`, unless the list has another name). A flag beats the environment, which beats the file, which beats\n" +
-		"the default. Secrets are in the environment or in files of their own. `nsqd --check-config` checks settings, `nsqd --print-config` prints those in effect\n" +
-		"with their sources. [packaging/nsqd.toml](../../packaging/nsqd.toml) is a file with every setting, explained. Defaults are in\n" +
-		"parentheses; without them a setting is empty or off.\n" +
+		"How settings are given, and which source takes precedence: [running brokers](../operations/run.md#settings). In the file `_` takes the place of `-`, unless the\n" +
+		"list has another name; [packaging/nsqd.toml](../../packaging/nsqd.toml) has every setting. Defaults are in parentheses; without them a setting is empty or off.\n" +
 		"`nsqd --help` has the settings of a new cluster, `nsqd --help-all` all of them: most clusters never change a setting with \"change it when\".\n")
 	config.Reference(&b)
 	if *rewrite {

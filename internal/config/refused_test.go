@@ -51,7 +51,7 @@ func TestAFileSaysWhatIsMeant(t *testing.T) {
 		"node_id = 3":                   `unknown key "node_id"; did you mean id?`,
 		"tcp-address = \"a:1\"":         `did you mean tcp_address?`,
 		"flux_compensator = 3":          `unknown key "flux_compensator"`,
-		"[nsqd]\ntcp_address = \"a:1\"": `unknown section [nsqd]: the settings stand without a section`,
+		"[nsqd]\ntcp_address = \"a:1\"": `unknown section [nsqd]: settings have no section`,
 		"msg_timeout = 60":              `msg_timeout=60: must be a duration such as 250ms or 1m30s; 60 has no unit`,
 		"msg_timeout = 1.5":             `1.5 has no unit`,
 		"statsd_interval = \"60\"":      `must be a duration such as 250ms or 1m30s`,

@@ -1,13 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"crypto/md5"
 	"fmt"
 	"hash/crc32"
 	"iter"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
+
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // setting is one field of Options with the values of its tags.
@@ -20,34 +24,43 @@ type setting struct {
 	flagOnly       bool   // neither in the environment nor in the file
 	envOnly        bool   // a secret: only in the environment
 	min, max       string
-	oneof          []string // nil: any
+	oneof          []string                  // nil: any
+	option         *option.Row[option.Topic] // the setting is the default of this topic option; nil: of none
 	value          reflect.Value
 }
 
 // settings lists the fields of o in the order of the help.
 func settings(o *Options) iter.Seq[setting] {
-	v := reflect.ValueOf(o).Elem()
-	return func(yield func(setting) bool) {
-		group := ""
-		for i := range v.NumField() {
-			tag := v.Type().Field(i).Tag
-			if title, ok := tag.Lookup("group"); ok {
-				group = title
-				continue
+	return func(yield func(setting) bool) { each(reflect.ValueOf(o).Elem(), "", yield) }
+}
+
+// each yields the fields of a group, and of the groups in it. It reports whether to continue.
+func each(v reflect.Value, group string, yield func(setting) bool) bool {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			if !each(v.Field(i), cmp.Or(f.Tag.Get("group"), group), yield) {
+				return false
 			}
-			s := settingOf(tag, v.Field(i))
-			s.group = group
-			if !yield(s) {
-				return
-			}
+			continue
+		}
+		s := settingOf(f.Tag, v.Field(i))
+		s.group = group
+		if !yield(s) {
+			return false
 		}
 	}
+	return true
 }
 
 func settingOf(tag reflect.StructTag, v reflect.Value) setting {
 	s := setting{
 		flag: tag.Get("flag"), key: tag.Get("key"), shown: tag.Get("default"), help: tag.Get("help"), when: tag.Get("when"),
 		noop: tag.Get("noop"), flagOnly: tag.Get("source") == "flag", envOnly: tag.Get("source") == "environment", min: tag.Get("min"), max: tag.Get("max"), value: v,
+	}
+	if at := slices.IndexFunc(option.Topics, func(r option.Row[option.Topic]) bool { return r.Name == tag.Get("option") }); at >= 0 {
+		s.option = &option.Topics[at]
+		s.help = s.option.Help + " (default for new topics)"
 	}
 	if s.key == "" {
 		s.key = strings.ReplaceAll(s.flag, "-", "_")
@@ -95,20 +108,8 @@ func Defaults() Options {
 	return o
 }
 
-// Keys returns the names of all settings, as in files and /config/<key>. Secrets have none.
-func Keys() []string {
-	var o Options
-	var keys []string
-	for s := range settings(&o) {
-		if !s.envOnly {
-			keys = append(keys, s.key)
-		}
-	}
-	return keys
-}
-
-// ByKey returns the value of one setting by its name in the file; it finds no secret, and leaves out the
-// passwords in addresses.
+// ByKey returns the value of one setting by its name in the file; it finds no secret, and leaves out the passwords in
+// addresses.
 func (o Options) ByKey(key string) (any, bool) {
 	for s := range settings(&o) {
 		if s.key == key && !s.envOnly {
@@ -116,16 +117,4 @@ func (o Options) ByKey(key string) (any, bool) {
 		}
 	}
 	return nil, false
-}
-
-// NoOps returns the flags that are accepted without effect, with the reason.
-func NoOps() map[string]string {
-	var o Options
-	out := map[string]string{}
-	for s := range settings(&o) {
-		if s.noop != "" {
-			out[s.flag] = s.noop
-		}
-	}
-	return out
 }

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"time"
+	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/option"
 )
@@ -16,6 +16,17 @@ func (o Options) TopicDefaults() (list []option.Default) {
 	return list
 }
 
+// TopicOptions are the default options of all new topics: the settings with an option tag. Load has checked them.
+func (o Options) TopicOptions() option.Topic {
+	var c option.Change[option.Topic]
+	for s := range settings(&o) {
+		if s.option != nil {
+			_ = c.Read(s.option, fmt.Sprint(s.value))
+		}
+	}
+	return c.Values
+}
+
 func (l *loader) validateTopicDefaults(o *Options) {
 	for _, text := range o.TopicDefault {
 		d, err := option.ParseDefault(text)
@@ -26,17 +37,16 @@ func (l *loader) validateTopicDefaults(o *Options) {
 			l.fault("--topic-default=%s: %s requires a --delete-grace", text, r.Flag())
 		}
 	}
-	l.validateIdle(o, "--topic-idle-after", o.TopicIdleAfter, option.Topic{IdleMS: o.TopicIdleAfter.Milliseconds()})
-	l.validateIdle(o, "--channel-idle-after", o.ChannelIdleAfter, option.Topic{ChannelIdleMS: o.ChannelIdleAfter.Milliseconds()})
-}
-
-// validateIdle refuses a time without use that is too short, or has no grace.
-func (l *loader) validateIdle(o *Options, flag string, after time.Duration, options option.Topic) {
-	switch {
-	case after == 0:
-	case after < option.MinIdle:
-		l.fault("%s=%s must be at least %s, or 0 (never)", flag, after, option.MinIdle)
-	case o.DeleteGrace == 0:
-		l.fault("%s requires a --delete-grace: %s", flag, options.NeedsGrace().Grace)
+	for s := range settings(o) {
+		if s.option == nil {
+			continue
+		}
+		var c option.Change[option.Topic]
+		if err := c.Read(s.option, fmt.Sprint(s.value)); err != nil {
+			l.fault("--%s=%v %v", s.flag, s.value, err)
+		}
+		if r := c.Values.NeedsGrace(); r != nil && o.DeleteGrace == 0 {
+			l.fault("--%s requires a --delete-grace: %s", s.flag, r.Grace)
+		}
 	}
 }

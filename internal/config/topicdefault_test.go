@@ -15,8 +15,8 @@ func TestTopicDefaults(t *testing.T) {
 		{"--channel-idle-after=1h", "--delete-grace=0s"}, {"--topic-default=orders:channel-idle-after=1h", "--delete-grace=0s"}} {
 		require.Contains(t, faults(t, source("", nil, flags...))[0], "requires a --delete-grace")
 	}
-	require.Contains(t, faults(t, source("", nil, "--topic-idle-after=59s"))[0], "at least 1m0s")
-	require.Contains(t, faults(t, source("", nil, "--channel-idle-after=59s"))[0], "at least 1m0s")
+	require.Contains(t, faults(t, source("", nil, "--topic-idle-after=59s"))[0], "must be 1m0s or more, or 0 (never)")
+	require.Contains(t, faults(t, source("", nil, "--channel-idle-after=59s"))[0], "must be 1m0s or more, or 0 (never)")
 	require.Equal(t, time.Hour, load(t, "--topic-idle-after=1h").TopicIdleAfter)
 	require.Equal(t, time.Hour, load(t, "--channel-idle-after=1h").ChannelIdleAfter)
 }

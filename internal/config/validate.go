@@ -4,36 +4,68 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
-// validate checks the rules that the tags of one field cannot express. A value that cannot be
-// parsed has its default here; its fault is already noted.
+// validate checks the rules that the tags of one field cannot express. A value that cannot be parsed has its default
+// here; its fault is already recorded.
 func (l *loader) validate() {
 	o := &l.options
 	l.validateAddresses(o)
+	l.validateCombinations(o)
 	l.validateClientTLS(o)
-	l.validateStatistics(o)
+	l.validateObserve(o)
 	l.validateBodies(o)
 	l.validateClients(o)
 	l.validateCluster(o)
-	l.validateTimes(o)
+	l.validateExposure(o)
 	l.validateClientExposure(o)
-	l.validateLookupd(o)
 	l.validateTopicDefaults(o)
 }
 
 func (l *loader) fault(format string, args ...any) { l.faults.add(ErrInvalid, format, args...) }
 
+func (l *loader) warn(format string, args ...any) {
+	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
+}
+
+// validateCombinations refuses settings that are given without others, or with others that exclude them.
+func (l *loader) validateCombinations(o *Options) {
+	for _, group := range []struct {
+		flags  string
+		values []string
+	}{
+		{"--tls-cert and --tls-key", []string{o.TLSCert, o.TLSKey}},
+		{"--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca", []string{o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA}},
+		{"--etcd-tls-cert and --etcd-tls-key", []string{o.EtcdTLSCert, o.EtcdTLSKey}},
+		{"--etcd-username and --etcd-password-file (or $NSQD_ETCD_PASSWORD)", []string{o.EtcdUsername, o.EtcdPasswordFile + string(o.EtcdPassword)}},
+	} {
+		if n := count(group.values...); n != 0 && n != len(group.values) {
+			l.fault("%s go together", group.flags)
+		}
+	}
+	for _, pair := range []struct {
+		flags string
+		both  bool
+	}{
+		{"--etcd-endpoints (external etcd) and --etcd-initial-cluster (embedded)", len(o.EtcdEndpoints) > 0 && o.EtcdInitialCluster != ""},
+		{"--etcd-password-file and $NSQD_ETCD_PASSWORD", o.EtcdPasswordFile != "" && o.EtcdPassword != ""},
+		{"--cluster-token-file and $NSQD_CLUSTER_TOKEN", o.ClusterTokenFile != "" && o.ClusterToken != ""},
+	} {
+		if pair.both {
+			l.fault("%s exclude each other", pair.flags)
+		}
+	}
+}
+
 func (l *loader) validateClientTLS(o *Options) {
 	if o.TLSClientAuthPolicy != "" && o.TLSRequired == TLSNotRequired {
 		o.TLSRequired = TLSRequiredAll
 		l.origin["tls-required"] = origin{source: "implied by tls_client_auth_policy"}
-	}
-	if (o.TLSCert == "") != (o.TLSKey == "") {
-		l.fault("--tls-cert and --tls-key go together")
 	}
 	if o.TLSRequired != TLSNotRequired && (o.TLSCert == "" || o.TLSKey == "") {
 		l.fault("--tls-required (or --tls-client-auth-policy) requires --tls-cert and --tls-key")
@@ -42,15 +74,23 @@ func (l *loader) validateClientTLS(o *Options) {
 		l.fault("--tls-min-version=%s: TLS 1.0 and 1.1 are broken; leave the setting out (TLS 1.2 and later), or allow them with --insecure-tls", o.TLSMinVersion)
 	}
 	if o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile == "" {
-		l.warnings = append(l.warnings, "--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
+		l.warn("--tls-client-auth-policy=require-verify without --tls-root-ca-file trusts the system's authorities")
 	}
 }
 
-func (l *loader) validateStatistics(o *Options) {
+func (l *loader) validateObserve(o *Options) {
 	for _, p := range o.E2EPercentiles {
 		if !(p > 0 && p <= 1) { // NaN is neither
 			l.fault("--e2e-processing-latency-percentile=%v: must be above 0 and at most 1", p)
 		}
+	}
+	if o.OTLPEndpoint != "" {
+		if _, _, err := Collector(o.OTLPEndpoint); err != nil {
+			l.fault("--otlp-endpoint: %v", err)
+		}
+	}
+	if !(o.TraceSample >= 0 && o.TraceSample <= 1) {
+		l.fault("--trace-sample=%v must be 0.0 to 1.0", o.TraceSample)
 	}
 }
 
@@ -76,82 +116,59 @@ func (l *loader) validateBodies(o *Options) {
 // validateClients warns about limits that a stock nsqd accepts silently.
 func (l *loader) validateClients(o *Options) {
 	if o.MinOutputBufferTimeout > o.MaxOutputBufferTimeout {
-		l.warnings = append(l.warnings, "--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
+		l.warn("--min-output-buffer-timeout is above --max-output-buffer-timeout: clients cannot choose one")
 	}
 	if o.MsgTimeout > o.MaxMsgTimeout {
-		l.warnings = append(l.warnings, "--msg-timeout is above --max-msg-timeout: clients cannot request the default, and TOUCH shortens it")
+		l.warn("--msg-timeout is above --max-msg-timeout: clients cannot request the default, and TOUCH shortens it")
 	}
 	if o.MaxRdyCount == 0 {
-		l.warnings = append(l.warnings, "--max-rdy-count=0: no consumer receives messages")
+		l.warn("--max-rdy-count=0: no consumer receives messages")
 	}
 	if o.HTTPConnectTimeout == 0 || o.HTTPRequestTimeout == 0 {
-		l.warnings = append(l.warnings, "--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits without a limit while the auth service hangs")
+		l.warn("--http-client-connect-timeout or --http-client-request-timeout is 0: a client waits without a limit while the auth service hangs")
+	}
+	if n := len(o.LookupdTCPAddress); n > maxLookupds {
+		l.fault("--lookupd-tcp-address: %d addresses, at most %d", n, maxLookupds)
 	}
 }
 
 func (l *loader) validateCluster(o *Options) {
 	l.validateName("node-name", o.NodeName)
 	l.validateName("cluster-name", o.ClusterName)
-	if len(o.EtcdEndpoints) > 0 && o.EtcdInitialCluster != "" {
-		l.fault("--etcd-endpoints (external etcd) and --etcd-initial-cluster (embedded) exclude each other")
+	scheme, members := "http", o.Members()
+	if o.RPCTLSCert != "" {
+		scheme = "https"
 	}
-	if o.EtcdInitialCluster != "" && !namesMember(o.EtcdInitialCluster, o.NodeName) {
+	if len(members) > 0 && !slices.Contains(members, o.NodeName) {
 		l.fault("--etcd-initial-cluster does not name this broker, %q", o.NodeName)
 	}
-	scheme := "http://"
-	if o.RPCTLSCert != "" {
-		scheme = "https://"
-	}
-	members := map[string]bool{}
-	for _, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
-		name, url, _ := strings.Cut(strings.TrimSpace(member), "=")
-		if name == "" || !isURL(url, true, strings.TrimSuffix(scheme, "://")) {
-			l.fault("--etcd-initial-cluster: %s must be NAME=%shost:port (https with --rpc-tls-cert, http without)", redact.Address(strings.TrimSpace(member)), scheme)
+	for i, member := range nonEmpty(strings.Split(o.EtcdInitialCluster, ",")) {
+		member = strings.TrimSpace(member)
+		if _, url, _ := strings.Cut(member, "="); members[i] == "" || !isURL(url, true, scheme) {
+			l.fault("--etcd-initial-cluster: %s must be NAME=%s://host:port (https with --rpc-tls-cert, http without)", redact.Address(member), scheme)
 		}
-		if members[name] {
-			l.fault("--etcd-initial-cluster names %s twice", name)
+		if slices.Contains(members[:i], members[i]) {
+			l.fault("--etcd-initial-cluster names %s twice", members[i])
 		}
-		members[name] = true
 	}
 	for _, absent := range o.EtcdFoundWithout {
-		if absent == o.NodeName || !namesMember(o.EtcdInitialCluster, absent) {
+		if absent == o.NodeName || !slices.Contains(members, absent) {
 			l.fault("--etcd-found-without=%s must name another member of --etcd-initial-cluster", absent)
 		}
 	}
 	if len(o.EtcdEndpoints) > 0 && o.ReplicationFactor == 0 {
-		l.warnings = append(l.warnings, "--etcd-endpoints without --replication-factor: the size of the cluster is unknown, so new topics get one replica")
+		l.warn("--etcd-endpoints without --replication-factor: the size of the cluster is unknown, so new topics get one replica")
 	}
 	if o.ReplicationFactor > 0 && o.MinInSync > o.ReplicationFactor {
 		l.fault("--min-in-sync is above --replication-factor")
 	}
 	l.validateCopies(o)
-	if n := count(o.RPCTLSCert, o.RPCTLSKey, o.RPCTLSCA); n != 0 && n != 3 {
-		l.fault("--rpc-tls-cert, --rpc-tls-key and --rpc-tls-ca go together")
-	}
 	if strings.Count(o.RPCTLSName, "*") != 1 {
 		l.fault("--rpc-tls-name=%s must contain one *, which stands for the node name", o.RPCTLSName)
 	}
-	if (o.EtcdTLSCert == "") != (o.EtcdTLSKey == "") {
-		l.fault("--etcd-tls-cert and --etcd-tls-key go together")
+	if o.SessionTTL%time.Second != 0 {
+		l.fault("--session-ttl must be whole seconds: etcd has no finer leases")
 	}
-	if (o.EtcdUsername == "") != (o.EtcdPasswordFile == "" && o.EtcdPassword == "") {
-		l.fault("--etcd-username and --etcd-password-file (or $NSQD_ETCD_PASSWORD) go together")
-	}
-	if o.EtcdPasswordFile != "" && o.EtcdPassword != "" {
-		l.fault("--etcd-password-file and $NSQD_ETCD_PASSWORD exclude each other")
-	}
-	if o.ClusterTokenFile != "" && o.ClusterToken != "" {
-		l.fault("--cluster-token-file and $NSQD_CLUSTER_TOKEN exclude each other")
-	}
-	if o.OTLPEndpoint != "" {
-		if _, _, err := Collector(o.OTLPEndpoint); err != nil {
-			l.fault("--otlp-endpoint: %v", err)
-		}
-	}
-	if !(o.TraceSample >= 0 && o.TraceSample <= 1) {
-		l.fault("--trace-sample=%v must be 0.0 to 1.0", o.TraceSample)
-	}
-	l.validateExposure(o)
 }
 
 // validateCopies warns if more replicas are configured than the cluster has brokers.
@@ -160,9 +177,9 @@ func (l *loader) validateCopies(o *Options) {
 	replicas := o.Replicas(size)
 	switch {
 	case o.MinInSync > replicas && o.ReplicationFactor == 0:
-		l.warnings = append(l.warnings, fmt.Sprintf("--min-in-sync=%d without --replication-factor: new topics get %d replicas, and --min-in-sync=%d", o.MinInSync, replicas, o.InSync(replicas)))
+		l.warn("--min-in-sync=%d without --replication-factor: new topics get %d replicas, and --min-in-sync=%d", o.MinInSync, replicas, o.InSync(replicas))
 	case o.EmbedsEtcd() && replicas > size:
-		l.warnings = append(l.warnings, fmt.Sprintf("--replication-factor=%d, but --etcd-initial-cluster names %d brokers: no topic can be created with fewer brokers than replicas", replicas, size))
+		l.warn("--replication-factor=%d, but --etcd-initial-cluster names %d brokers: no topic can be created with fewer brokers than replicas", replicas, size)
 	}
 }
 
@@ -172,9 +189,9 @@ func (l *loader) validateName(flag, name string) {
 	}
 }
 
-// validateExposure refuses ports that would let any host on the network write to the logs of
-// this cluster. The cluster token alone does not protect the RPC port: it proves who begins a
-// connection, and neither hides nor seals what follows.
+// validateExposure refuses ports that would let any host on the network write to the logs of this cluster. The cluster
+// token alone does not protect the RPC port: it authenticates the start of a connection, and neither encrypts nor
+// authenticates what follows.
 func (l *loader) validateExposure(o *Options) {
 	secure := o.Insecure || o.RPCTLSCert != ""
 	l.validateAddress("rpc-address", o.RPCAddress, secure)
@@ -196,29 +213,18 @@ func (l *loader) validateAddress(flag, address string, secure bool) {
 	}
 }
 
-// authenticates reports whether every client has to authenticate, as far as the settings say.
-func (o *Options) authenticates() bool {
-	return o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != ""
-}
-
-// verifiesCertificates reports whether a client needs a certificate signed by
-// --tls-root-ca-file. The system's authorities sign certificates for everyone, so they do not
-// count.
-func (o *Options) verifiesCertificates() bool {
-	return o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
-}
-
 // loopback is the host of a default address if the broker serves only this machine.
 const loopback = "127.0.0.1"
 
-// validateClientExposure refuses ports that would let any host on the network use the cluster.
-// A default address does not mean that the operator wants to serve a network: a single broker
-// whose other settings name no network replaces it by one on loopback.
+// validateClientExposure refuses ports that would let any host on the network use the cluster. A default address does
+// not mean that the operator wants to serve a network: a single broker whose other settings name no network replaces it
+// by one on loopback.
 func (l *loader) validateClientExposure(o *Options) {
-	if o.authenticates() {
-		return
+	if o.RequireUsers || len(o.AuthHTTPAddress) > 0 || o.BootstrapAdmin != "" {
+		return // every client has to authenticate
 	}
-	certified := o.verifiesCertificates()
+	// The system's authorities sign certificates for everyone, so they do not count.
+	certified := o.TLSClientAuthPolicy == "require-verify" && o.TLSRootCAFile != ""
 	for _, port := range []struct {
 		flag     string
 		address  *string
@@ -238,8 +244,8 @@ func (l *loader) validateClientExposure(o *Options) {
 		if !given && err == nil && l.servesThisMachine(o) {
 			*port.address = net.JoinHostPort(loopback, number)
 			l.origin[port.flag] = origin{source: "loopback: no client has to authenticate"}
-			l.warnings = append(l.warnings, fmt.Sprintf("--%s is %s, and not %s, because no client has to authenticate: give --require-users, --bootstrap-admin-token-file or --auth-http-address to serve a network, or --%s",
-				port.flag, *port.address, net.JoinHostPort("0.0.0.0", number), port.insecure))
+			l.warn("--%s is %s, and not %s, because no client has to authenticate: give --require-users, --bootstrap-admin-token-file or --auth-http-address to serve a network, or --%s",
+				port.flag, *port.address, net.JoinHostPort("0.0.0.0", number), port.insecure)
 			continue
 		}
 		l.fault("--%s=%s is reachable from the network, and no client has to authenticate: give --require-users (then make the first user: nsqctl user create root --admin), --bootstrap-admin-token-file, "+
@@ -247,46 +253,23 @@ func (l *loader) validateClientExposure(o *Options) {
 	}
 }
 
-// servesThisMachine reports whether no setting names a network. Then default addresses are
-// narrowed to loopback. Those of a cluster are not, because its clients would find no
-// broker.
+// servesThisMachine reports whether no setting names a network. Then default addresses are narrowed to loopback. Those
+// of a cluster are not, because its clients would find no broker.
 func (l *loader) servesThisMachine(o *Options) bool {
 	_, announced := l.origin["broadcast-address"]
 	return o.EtcdInitialCluster == "" && o.EmbedsEtcd() && len(o.LookupdTCPAddress) == 0 &&
 		(!announced || isLoopback(o.BroadcastAddress)) && !exposed(o.RPCAddress)
 }
 
-// exposed reports whether other machines reach an address: host:port beyond loopback, and not
-// the path of a unix socket.
+// exposed reports whether other machines reach an address: host:port beyond loopback, and not the path of a unix
+// socket.
 func exposed(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && !isLoopback(host)
 }
 
-// MaxLookupds bounds the external nsqlookupds: each has a connection and a goroutine.
-const MaxLookupds = 32
-
-func (l *loader) validateLookupd(o *Options) {
-	if n := len(o.LookupdTCPAddress); n > MaxLookupds {
-		l.fault("--lookupd-tcp-address: %d addresses, at most %d", n, MaxLookupds)
-	}
-}
-
-func (l *loader) validateTimes(o *Options) {
-	if o.SessionTTL%1e9 != 0 {
-		l.fault("--session-ttl must be whole seconds: etcd has no finer leases")
-	}
-}
-
-// namesMember reports whether n1=http://host:port,n2=… has a name.
-func namesMember(cluster, name string) bool {
-	for member := range strings.SplitSeq(cluster, ",") {
-		if n, _, ok := strings.Cut(strings.TrimSpace(member), "="); ok && n == name {
-			return true
-		}
-	}
-	return false
-}
+// maxLookupds bounds the external nsqlookupds: each has a connection and a goroutine.
+const maxLookupds = 32
 
 func isLoopback(host string) bool {
 	if host == "localhost" {

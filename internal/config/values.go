@@ -12,8 +12,7 @@ import (
 
 var errTLSRequired = errors.New("must be true, false or tcp-https")
 
-// set parses text, checks the limits, and stores the value. A list is replaced by the elements
-// between commas.
+// set parses text, checks the limits, and stores the value. A list is replaced by the elements between commas.
 func (s setting) set(text string) error {
 	if s.isList() {
 		s.value.SetZero()

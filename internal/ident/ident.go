@@ -1,8 +1,6 @@
-// Package ident holds the identities that every layer shares: nodes and their
-// incarnations, topics, partitions, stores, epochs and positions in a log.
-//
-// They are distinct types so that the compiler refuses an offset where a
-// sequence is meant. The package is a leaf: it imports nothing of Lockstep.
+// Package ident has the identities that all layers share: nodes and their incarnations, topics,
+// partitions, stores, epochs and positions in a log. They are distinct types, so that the compiler
+// refuses an offset in place of a sequence.
 package ident
 
 import (
@@ -10,15 +8,15 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
-// Node is a broker's permanent name (--node-name, key nodes/<name>). It is the
-// identity of a broker; its addresses may change.
+// Node is a broker's permanent name (--node-name, key nodes/<name>). The broker's addresses may change.
 type Node string
 
-// Incarnation names one run of one broker process: the CreateRevision of its
-// registration key live/<name>. Leadership never outlives an incarnation.
+// Incarnation names one run of one broker process: the CreateRevision of its registration key
+// live/<name>. Leadership never outlives an incarnation.
 type Incarnation int64
 
 // TopicID is a random number, never 0. A topic that is deleted and created again under the same
@@ -29,15 +27,13 @@ type TopicID uint64
 // changes only when acknowledged bytes are missing or doubtful (coordinator/replica/DESIGN.md, ID-3).
 type StoreID uint64
 
-// Epoch numbers the leaderships of a partition. The first leader has 1; 0 means none yet.
+// Epoch numbers the leaderships of a partition from 1; 0 means that there was no leader yet.
 type Epoch uint64
 
-// Offset counts the bytes of a partition's batches from its beginning. File
-// headers are not counted.
+// Offset counts the bytes of a partition's batches from its beginning.
 type Offset int64
 
-// Sequence counts the messages of a partition from 0. Control batches take no
-// sequence.
+// Sequence counts the messages of a partition from 0. Control batches take no sequence.
 type Sequence uint64
 
 const (
@@ -69,6 +65,11 @@ type Position struct {
 type Member struct {
 	Node  Node    `json:"node"`
 	Store StoreID `json:"store"`
+}
+
+// HasMember reports whether an in-sync set has a replica on a broker.
+func HasMember(isr []Member, n Node) bool {
+	return slices.ContainsFunc(isr, func(m Member) bool { return m.Node == n })
 }
 
 // RequestID names one put of one edge: the incarnation of the edge and a counter. The zero value

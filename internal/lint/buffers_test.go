@@ -24,7 +24,7 @@ var constant = map[string]string{
 // TestTheTableOfBuffers: docs/ARCHITECTURE.md has a row for each use of the budget, and each file between the sockets and the broker
 // that holds what a client sends or does not read.
 func TestTheTableOfBuffers(t *testing.T) {
-	_, section, ok := strings.Cut(documentOf(t, "docs/ARCHITECTURE.md").text, "\n## Memory of clients\n")
+	_, section, ok := strings.Cut(documentOf(t, "docs/ARCHITECTURE.md").text, "\n## Memory\n")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "\n## ")
 	var uses []string

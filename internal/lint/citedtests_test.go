@@ -50,7 +50,7 @@ type citation struct {
 	patterns []string // of -run, -bench and -fuzz
 }
 
-// citationOf reads a command without "go test ". Another module's is none.
+// citationOf reads a command without "go test ". A command of another module has none.
 func citationOf(command string) (c citation) {
 	command = strings.ReplaceAll(command, `\|`, "|") // a table's cell
 	if strings.HasPrefix(command, "-C ") {

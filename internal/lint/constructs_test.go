@@ -64,7 +64,7 @@ func TestSkipsAreNoted(t *testing.T) {
 // simulator replays them, and table tests call them directly.
 func TestDecisionsStartNothing(t *testing.T) {
 	for _, s := range sources(t) {
-		pure := s.dir() == "coordinator/replica" || s.dir() == "coordinator/controller/plan" || s.dir() == "coordinator/controller/plan"
+		pure := s.dir() == "coordinator/replica" || s.dir() == "coordinator/controller/plan"
 		if s.test || !pure {
 			continue
 		}

@@ -22,8 +22,8 @@ type layer struct {
 // layers lists them from the bottom to the top (docs/ARCHITECTURE.md has the picture). A package imports packages of lower
 // layers, and of its own layer; Go itself refuses cycles among them. The longest match counts.
 var layers = []layer{
-	{"tools that know no queues and no clusters", []string{
-		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/api/outcome", "internal/api/msgstream",
+	{"tools without queues and clusters", []string{
+		"internal/ident", "internal/vfs", "internal/option", "internal/config", "internal/concurrency", "internal/nsqclient", "internal/api/outcome", "internal/api/msgstream",
 		"internal/auth/limits", "internal/observe/metrics", "internal/observe/events", "internal/observe/redact",
 		"coordinator/metadata/etcd", "coordinator/metadata/nodefile", "rpc/peertls", "internal/lint", "internal/test/testkit"}},
 	{"formats: batches, segments, the journal, the states of channels", []string{"commitlog", "nsqd/journal", "nsqd/queue", "nsqd/cursor", "nsqd/state", "nsqd/filter"}},
@@ -33,7 +33,7 @@ var layers = []layer{
 	{"core loops, the registration of this broker, the liveness of the others", []string{"coordinator/engine", "coordinator/metadata/session", "coordinator/liveness"}},
 	{"components of the broker", components},
 	{"one broker of a cluster", []string{"coordinator", "coordinator/dispatch"}},
-	{"front ends, and all that proves and measures", append(frontends, "internal/test", "internal/test/testkit/brokertest", "internal/test/testkit/clusters", "internal/test/testkit/e2etest", "internal/test/testkit/edgetest", "internal/test/testkit/enginetest")},
+	{"front ends, and all that proves and measures", append(frontends, "internal/test", "internal/test/testkit/brokertest", "internal/test/testkit/clitest", "internal/test/testkit/clusters", "internal/test/testkit/e2etest", "internal/test/testkit/edgetest", "internal/test/testkit/enginetest")},
 	{"programs", []string{"cmd"}},
 }
 
@@ -53,17 +53,17 @@ var bans = []ban{
 	{[]string{"coordinator/liveness"}, []string{module + "/coordinator/engine", module + "/rpc", module + "/nsqd"},
 		"which brokers are alive is judged apart from the frames that they send"},
 	{components, each(components),
-		"the components around the engine know it and the catalog, not each other: one can be changed, and tested, alone"},
+		"the components around the engine know it and the catalog, not each other: each can be changed and tested separately"},
 	{append([]string{"coordinator", "coordinator/engine", "coordinator/liveness", "coordinator/metadata/session", "coordinator/metadata/txn", "coordinator/metadata/catalog", "coordinator/dispatch"}, components...), []string{"net/http"},
 		"HTTP belongs to internal/frontend/httpapi, which reaches the broker through internal/api"},
 	{[]string{"nsqd"}, []string{"net", "net/http", module + "/rpc", module + "/coordinator", module + "/nsqd/store", module + "/nsqd/journal"},
-		"nsqd holds one node's queues and knows no network and no cluster"},
+		"nsqd holds one node's queues and has no network and no cluster"},
 	{[]string{"nsqd/cursor", "nsqd/state", "nsqd/filter"}, []string{"os", "net", "time", "sync", "context"},
 		"the state of a channel and its encoding are data: nsqd has the locks, the clock and the log"},
 	{[]string{"commitlog", "nsqd/queue", "nsqd/journal", "nsqd/store"}, []string{"os", "net", module + "/coordinator"},
 		"files are reached through internal/vfs only, so that tests can crash the disk"},
 	{[]string{"rpc"}, []string{module + "/coordinator", module + "/nsqd"},
-		"rpc moves bytes between nodes and knows nothing of what they mean (nsqd/queue, the codec, is allowed)"},
+		"rpc moves bytes between nodes without their meaning (nsqd/queue, the codec, is allowed)"},
 }
 
 // each returns the import paths of directories.

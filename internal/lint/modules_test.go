@@ -88,7 +88,7 @@ func TestModulesOfTheDaemon(t *testing.T) {
 // repository goes together with them.
 var licences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unlicense", "CC0-1.0"}
 
-// testLicences are further ones that a module of the tests alone may have: none of it is
+// testLicences are further ones that a module may have that only the tests use: none of it is
 // passed on.
 var testLicences = []string{"MPL-2.0"}
 

@@ -11,18 +11,16 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
-// TestRoutesAreDescribed: every route has its arguments in internal/frontend/httpapi/routes.go, and is in
-// docs/reference/openapi.yaml. The router refuses to serve one without.
+// TestRoutesAreDescribed: every route has a summary, and is in docs/reference/openapi.yaml.
 func TestRoutesAreDescribed(t *testing.T) {
 	document, err := os.ReadFile("../../docs/reference/openapi.yaml")
 	require.NoError(t, err)
-	for _, rule := range slices.Concat(httpapi.NSQDRules(), httpapi.LookupRules()) {
-		route, ok := httpapi.DescriptionOf(rule.Method, rule.Path)
-		if !ok || route.Summary == "" {
-			t.Errorf("%s %s is not described: add it to internal/frontend/httpapi/routes.go, then make reference", rule.Method, rule.Path)
+	for _, route := range slices.Concat(httpapi.Routes(), httpapi.LookupRoutes()) {
+		if route.Summary == "" {
+			t.Errorf("%s %s has no summary: add it, then make reference", route.Method, route.Path)
 		}
-		if path := strings.Replace(rule.Path, ":opt", "{opt}", 1); !strings.Contains(string(document), "\n  "+path+":\n") {
-			t.Errorf("%s is not in docs/reference/openapi.yaml: make reference", rule.Path)
+		if path := strings.Replace(route.Path, ":opt", "{opt}", 1); !strings.Contains(string(document), "\n  "+path+":\n") {
+			t.Errorf("%s is not in docs/reference/openapi.yaml: make reference", route.Path)
 		}
 	}
 }

@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// Default is one value of --topic-default: the defaults of new topics with matching names. 0, "" and false leave
-// the broker's own default.
+// Default is one value of --topic-default: the defaults of new topics with matching names. 0, "" and false leave the
+// broker's own default.
 type Default struct {
 	Pattern                                  string // path.Match
 	Partitions, ReplicationFactor, MinInSync int
 	Durability                               string
 	Ordered                                  bool
-	Options                                  Change
+	Options                                  Change[Topic]
 }
 
-// ParseDefault reads "PATTERN:name=value;name=value". The names are those of the flags of
-// "nsqctl topic create".
+// ParseDefault reads "PATTERN:name=value;name=value". The names are those of the flags of "nsqctl topic create".
 func ParseDefault(text string) (d Default, err error) {
 	pattern, rest, _ := strings.Cut(text, ":")
 	d.Pattern = pattern
@@ -69,7 +68,7 @@ func (d *Default) set(name, value string) (err error) {
 		}
 		return nil
 	}
-	at := slices.IndexFunc(Topics, func(r Row) bool { return r.Flag() == name })
+	at := slices.IndexFunc(Topics, func(r Row[Topic]) bool { return r.Flag() == name })
 	if at < 0 {
 		names := []string{"partitions", "replication-factor", "min-in-sync", "durability", "ordered"}
 		for i := range Topics {

@@ -16,7 +16,7 @@ func parsed(t *testing.T, text string) (option.Default, option.Topic) {
 	var o option.Topic
 	d.Options.Apply(&o)
 	require.Equal(t, d.Options.Values, o)
-	d.Options = option.Change{}
+	d.Options = option.Change[option.Topic]{}
 	return d, o
 }
 

@@ -7,62 +7,80 @@ import (
 )
 
 // Cache keeps at most a number of files open and closes the least recently used one first, because
-// ten thousand partitions have more files than a process may open. Handles in use are never closed,
+// ten thousand partitions have more files than a process may open. Files in use are never closed,
 // so the number of concurrent readers may exceed the limit.
 type Cache struct {
 	fs    FS
 	limit int
 	mu    struct {
 		sync.Mutex
-		open map[string]*Handle
-		idle *list.List // of *Handle with refs 0, most recent in front
+		open map[string]*handle
+		idle *list.List // of *handle with refs 0, most recent in front
 	}
 }
 
-// Handle is an open file. The user returns it with Release.
-type Handle struct {
+// handle is an open file. The cache's lock guards it.
+type handle struct {
 	File
 	name    string
-	cache   *Cache
-	refs    int           // guarded by the cache's lock
+	refs    int
 	elem    *list.Element // nil while in use
-	dropped bool          // the last Release closes it
+	dropped bool          // the last release closes it
 }
 
 // NewCache returns a cache over fs that keeps about limit files open.
 func NewCache(fs FS, limit int) *Cache {
 	c := &Cache{fs: fs, limit: limit}
-	c.mu.open = map[string]*Handle{}
+	c.mu.open = map[string]*handle{}
 	c.mu.idle = list.New()
 	return c
 }
 
-// Open opens the file, which must exist.
-func (c *Cache) Open(name string) (*Handle, error) {
+// Use calls f with the open file, which must exist, and returns the error of f. Any number of
+// goroutines may use a file at once.
+func (c *Cache) Use(name string, f func(File) error) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lendLocked(name, c.fs.Open)
+	h, err := c.acquireLocked(name, c.fs.Open)
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.releaseLocked(h)
+	}()
+	return f(h.File)
 }
 
-// Create creates or empties the file and opens it.
-func (c *Cache) Create(name string) (*Handle, error) {
+// Create creates or empties the file.
+func (c *Cache) Create(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.forgetLocked(name); err != nil {
-		return nil, err
+		return err
 	}
-	return c.lendLocked(name, c.fs.Create)
+	h, err := c.acquireLocked(name, c.fs.Create)
+	if err == nil {
+		c.releaseLocked(h)
+	}
+	return err
 }
 
-// Remove removes the file first and then closes it when its last user has released it. The order
-// matters: a reader that opens the file in between does not keep a handle of the removed file.
+// Remove removes the file first and then closes it when its last user has released it; a missing file
+// is no error. The order matters: a reader that opens the file in between does not keep the removed
+// file open.
 func (c *Cache) Remove(name string) error {
-	return errors.Join(c.fs.Remove(name), c.Forget(name))
+	err := c.fs.Remove(name)
+	if errors.Is(err, ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, c.Forget(name))
 }
 
-// lendLocked opens under the lock. Opening is rare, and with two handles of one file Forget would
+// acquireLocked opens under the lock. Opening is rare, and with two handles of one file Forget would
 // close only one of them.
-func (c *Cache) lendLocked(name string, open func(string) (File, error)) (*Handle, error) {
+func (c *Cache) acquireLocked(name string, open func(string) (File, error)) (*handle, error) {
 	h := c.mu.open[name]
 	if h == nil {
 		if err := c.evictLocked(); err != nil {
@@ -72,7 +90,7 @@ func (c *Cache) lendLocked(name string, open func(string) (File, error)) (*Handl
 		if err != nil {
 			return nil, err
 		}
-		h = &Handle{File: f, name: name, cache: c}
+		h = &handle{File: f, name: name}
 		c.mu.open[name] = h
 	}
 	if h.elem != nil {
@@ -85,7 +103,7 @@ func (c *Cache) lendLocked(name string, open func(string) (File, error)) (*Handl
 
 func (c *Cache) evictLocked() error {
 	for len(c.mu.open) >= c.limit && c.mu.idle.Len() > 0 {
-		h := c.mu.idle.Remove(c.mu.idle.Back()).(*Handle)
+		h := c.mu.idle.Remove(c.mu.idle.Back()).(*handle)
 		delete(c.mu.open, h.name)
 		if err := h.File.Close(); err != nil {
 			return err
@@ -94,19 +112,15 @@ func (c *Cache) evictLocked() error {
 	return nil
 }
 
-// Release returns the handle to the cache.
-func (h *Handle) Release() {
-	c := h.cache
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.refs--; h.refs > 0 {
-		return
-	}
-	if h.dropped {
+func (c *Cache) releaseLocked(h *handle) {
+	h.refs--
+	switch {
+	case h.refs > 0:
+	case h.dropped:
 		_ = h.File.Close() // the file is removed or synced: an error loses nothing
-		return
+	default:
+		h.elem = c.mu.idle.PushFront(h)
 	}
-	h.elem = c.mu.idle.PushFront(h)
 }
 
 // Forget closes the file when its last user has released it.
@@ -127,21 +141,15 @@ func (c *Cache) forgetLocked(name string) error {
 		return nil
 	}
 	c.mu.idle.Remove(h.elem)
-	h.elem = nil
 	return h.File.Close()
 }
 
-// Close closes all files; those in use are closed by their Release.
-func (c *Cache) Close() error {
+// Close closes all files; those in use are closed when they are released.
+func (c *Cache) Close() (err error) {
 	c.mu.Lock()
-	names := make([]string, 0, len(c.mu.open))
+	defer c.mu.Unlock()
 	for name := range c.mu.open {
-		names = append(names, name)
-	}
-	c.mu.Unlock()
-	var err error
-	for _, name := range names {
-		err = errors.Join(err, c.Forget(name))
+		err = errors.Join(err, c.forgetLocked(name))
 	}
 	return err
 }

@@ -3,6 +3,8 @@ package vfs
 import (
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // The permissions of new files and directories: messages are for the broker's user alone.
@@ -77,6 +79,16 @@ func (OS) SyncDir(dir string) error {
 		err = closeErr
 	}
 	return err
+}
+
+// FreeBytes implements FS.
+func (OS) FreeBytes(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	available := max(0, int64(st.Bavail)) // negative on FreeBSD while the reserve of root is in use
+	return uint64(available) * uint64(st.Bsize), nil
 }
 
 // osFile embeds *os.File for ReadAt, WriteAt, Truncate and Close.

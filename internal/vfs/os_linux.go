@@ -29,7 +29,7 @@ func (f osFile) StartWriteback(off, n int64) {
 
 func (f osFile) DropCache() {
 	// A hint: without support of the file system, reads come from the page cache. The range is the
-	// whole file, because the kernel keeps pages that reach beyond a range, and those may be
+	// whole file, because the kernel does not drop pages that extend beyond a range, perhaps by
 	// megabytes.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }

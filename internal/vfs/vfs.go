@@ -1,12 +1,6 @@
-// Package vfs is the file access of Lockstep: the few calls that the storage needs, behind
-// interfaces, so that tests can cut the power.
-//
-// It has three implementations. OS is the operating system. Memory keeps everything in memory and
-// can return the file system after a power cut. Faulty wraps either and lets a test see or fail any
-// call. Memory and Faulty are for tests.
-//
-// The package does not buffer, retry or interpret: one call is one system call. Cache limits the
-// number of open files.
+// Package vfs is the file access of Lockstep: the few calls that the storage needs, behind interfaces,
+// so that tests can cut the power and fail calls (package vfstest). OS is the operating system: one
+// call is one system call. Cache limits the number of open files.
 //
 // # Invariants
 //
@@ -41,7 +35,7 @@ type FS interface {
 	Rename(oldName, newName string) error
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
-	// RemoveAll removes a tree. A missing one is no error.
+	// RemoveAll removes a tree. It is no error if the tree does not exist.
 	RemoveAll(name string) error
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(name string) error
@@ -67,10 +61,9 @@ type File interface {
 	// StartWriteback asks the kernel to begin writing a range, without a wait and without a
 	// promise, so that a later Sync has less to do.
 	StartWriteback(off, n int64)
-	// Direct lets later writes and reads bypass the page cache. That suits data that is written
-	// once and read after a crash only, and reads that must see the content of the disk. True:
-	// reads and writes must begin and end at multiples of SectorBytes and use Aligned memory.
-	// False: nothing changed.
+	// Direct lets later writes and reads bypass the page cache, for data that is written once and read
+	// after a crash only, and for reads that must see the content of the disk. True: reads and writes
+	// must begin and end at multiples of SectorBytes and use Aligned memory. False: nothing changed.
 	Direct() bool
 	// DropCache asks the kernel, without a promise, to drop written pages of the file from its
 	// cache, so that the next read asks the disk.
@@ -105,7 +98,7 @@ func MakeDir(on FS, dir string) error {
 	return nil
 }
 
-// ReadFile reads a whole file. Errors wrap ErrNotExist if there is none.
+// ReadFile reads a whole file. The error wraps ErrNotExist if the file does not exist.
 func ReadFile(on FS, name string) ([]byte, error) {
 	f, err := on.Open(name)
 	if err != nil {

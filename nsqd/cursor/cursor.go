@@ -6,19 +6,15 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Cursor is the replicated part of a channel: the messages of the log that need no first delivery
-// any more. A message is settled when it was finished or deferred. Every sequence below confirmed
-// is settled. A deferred message is still unfinished.
-//
-// The ranges above confirmed are at most one more than the messages in flight, because only a
-// message in flight leaves a hole. That bounds memory, deltas and snapshots.
+// Cursor is the replicated part of a channel: the messages of the log that need no first delivery. A
+// message is settled when it was finished or deferred. A deferred message is still unfinished.
 type Cursor struct {
 	start     ident.Sequence // where the channel began
 	confirmed ident.Sequence
 	ranges    rangeSet // settled above confirmed
-	// Deferred is the set of deferred messages. A change that is made on it directly (a delivery, a
-	// timer that fires) is not part of the next delta.
-	Deferred DeferredSet
+	// Deferred is the set of deferred messages. A direct change of it (a delivery, a timer that fires) is
+	// not part of the next delta.
+	Deferred deferredSet
 
 	// Unreplicated is set for an ephemeral channel, which sends no deltas.
 	Unreplicated bool
@@ -29,8 +25,7 @@ type Cursor struct {
 	touched      map[ident.Sequence]struct{} // deferred messages that were added, changed or removed
 }
 
-// Progress is the content of a delta for one channel. It holds absolute values: a suffix of the
-// deltas that is applied again to a newer state ends in the same state.
+// Progress is the content of a delta for one channel, in absolute values (invariant 4).
 type Progress struct {
 	Confirmed ident.Sequence
 	Settled   []Span
@@ -116,8 +111,8 @@ func (c *Cursor) Finish(seq ident.Sequence) {
 	c.Settle(Span{seq, seq + 1})
 }
 
-// Touch notes that seq was added to the deferred set, changed in it, or removed from it, for the next
-// delta.
+// Touch records for the next delta that seq was added to the deferred set, changed in it, or removed
+// from it.
 func (c *Cursor) Touch(seq ident.Sequence) {
 	if c.Unreplicated {
 		return
@@ -153,7 +148,7 @@ func (c *Cursor) TakeDelta() (Progress, bool) {
 	return p, true
 }
 
-// ClearDelta forgets the changes for the next delta.
+// ClearDelta drops the changes for the next delta.
 func (c *Cursor) ClearDelta() {
 	c.dirty, c.touched = false, nil
 	c.newlySettled.clear()
@@ -195,11 +190,10 @@ func (c *Cursor) Restore(start ident.Sequence, p Progress) {
 
 // Moves counts the messages that a Seek would skip and repeat. first is the first message of the log.
 //
-// Skipped: a message below `to` that is not finished. It is in the log, or deferred. A deferred message
-// that was relocated may be below first: it is skipped by every seek.
-// Repeated: a message from `to` on that the cursor has finished or passed, and that the log still has.
-// A message is in neither number if the channel delivers it once in any case: it is from `to` on,
-// and new, in flight or deferred.
+// A message is skipped if it is below `to` and not finished: in the log, or deferred. A deferred message
+// that was relocated may be below first; every seek skips it. A message is repeated if it is at or above
+// `to`, finished or passed, and still in the log. It is neither if the channel delivers it once in any
+// case: it is at or above `to`, and new, in flight or deferred.
 func (c *Cursor) Moves(to, first ident.Sequence) (skipped, repeated uint64) {
 	open, passed := max(c.confirmed, first), max(to, first)
 	if open < to {
@@ -219,7 +213,7 @@ func (c *Cursor) Moves(to, first ident.Sequence) (skipped, repeated uint64) {
 	return skipped, repeated
 }
 
-// Seek moves the cursor, also back, and forgets all settled ranges and deferred messages.
+// Seek moves the cursor, also back, and drops all settled ranges and deferred messages.
 func (c *Cursor) Seek(to ident.Sequence) {
 	c.start, c.confirmed = min(c.start, to), to
 	c.ranges.clear()

@@ -8,14 +8,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Deferred messages are DPUBs that are not due, requeued messages, and messages that timed out. The
-// cursor treats them as settled, so that one delayed or failing message does not hold it back.
-// DeferredSet keeps their deadlines and attempts, which are not in the log. A deferred message
-// either waits for its deadline, or is active: ready to be delivered, or delivered again and not
-// finished yet.
-
-// Entry is the replicated state of one deferred message. It has the 16 bytes of the encoded form,
-// so that a state with a million entries is encoded at the speed of a copy: a core loop does that.
+// Entry is the replicated state of one deferred message. It has the 16 bytes of the encoded form, so
+// that a core loop encodes a state with a million entries at the speed of a copy.
 type Entry struct {
 	Deadline int64  // unix ns; 0 or in the past: due
 	Packed   uint64 // sequence << 16 | attempts
@@ -32,8 +26,7 @@ func (e Entry) Seq() ident.Sequence { return ident.Sequence(e.Packed >> 16) }
 // Attempts is the number of deliveries of the message so far.
 func (e Entry) Attempts() uint16 { return uint16(e.Packed) }
 
-// before orders the heap by deadline. The sequence breaks ties, so that messages with one deadline
-// come in the order of the log.
+// before orders the heap by deadline, and by sequence among equal deadlines.
 func (e Entry) before(o Entry) bool {
 	return e.Deadline < o.Deadline || e.Deadline == o.Deadline && e.Packed < o.Packed
 }
@@ -44,9 +37,11 @@ type active struct {
 	attempts uint16
 }
 
-// DeferredSet is a heap of the messages that wait, with the place of each in it, a map of the
-// active messages, and a queue of the ready ones. A waiting message takes at most 64 bytes.
-type DeferredSet struct {
+// deferredSet has the deadlines and attempts of deferred messages, which are not in the log: DPUBs that
+// are not due, requeued messages, and messages that timed out. The cursor counts them as settled, so
+// that one delayed or failing message does not stop it. A deferred message either waits for its
+// deadline, in a heap, or is active: ready, and in a queue, or delivered again and not finished.
+type deferredSet struct {
 	heap   []Entry
 	places map[ident.Sequence]int32
 	active map[ident.Sequence]active
@@ -55,13 +50,13 @@ type DeferredSet struct {
 	// order in which they became ready.
 	BySeq    bool
 	unsorted bool // the queue may have to be sorted for BySeq
-	// due counts the active messages that are ready. The queue may hold more entries: Peek skips a
-	// message that left the set another way.
+	// due counts the ready messages. The queue may have more entries: Peek skips a message that left the
+	// set in another way.
 	due int
 }
 
-// grow allocates room for n waiting messages in an empty set.
-func (a *DeferredSet) grow(n int) {
+// grow allocates memory for n waiting messages in an empty set.
+func (a *deferredSet) grow(n int) {
 	if n > 0 && a.Len() == 0 {
 		a.places = make(map[ident.Sequence]int32, n)
 		a.heap = make([]Entry, 0, n)
@@ -69,16 +64,16 @@ func (a *DeferredSet) grow(n int) {
 }
 
 // Len is the number of messages in the set.
-func (a *DeferredSet) Len() int { return len(a.heap) + len(a.active) }
+func (a *deferredSet) Len() int { return len(a.heap) + len(a.active) }
 
 // Schedule lets a message wait for its deadline. It replaces an earlier entry of the message.
-func (a *DeferredSet) Schedule(e Entry) {
+func (a *deferredSet) Schedule(e Entry) {
 	a.drop(e.Seq())
 	a.push(e)
 }
 
 // push adds a message that is not in the set to the heap.
-func (a *DeferredSet) push(e Entry) {
+func (a *deferredSet) push(e Entry) {
 	if a.places == nil {
 		a.places = make(map[ident.Sequence]int32)
 	}
@@ -87,20 +82,20 @@ func (a *DeferredSet) push(e Entry) {
 }
 
 // makeReady appends seq to the ready queue.
-func (a *DeferredSet) makeReady(seq ident.Sequence, attempts uint16) {
+func (a *deferredSet) makeReady(seq ident.Sequence, attempts uint16) {
 	a.drop(seq)
 	a.activate(seq, active{ready: true, attempts: attempts})
 	a.enqueue(seq)
 }
 
 // enqueue appends seq, which is active, to the ready queue.
-func (a *DeferredSet) enqueue(seq ident.Sequence) {
+func (a *deferredSet) enqueue(seq ident.Sequence) {
 	a.unsorted = a.unsorted || a.ready.len() > 0 && seq < a.ready.last()
 	a.ready.push(seq)
 	a.due++
 }
 
-func (a *DeferredSet) activate(seq ident.Sequence, x active) {
+func (a *deferredSet) activate(seq ident.Sequence, x active) {
 	if a.active == nil {
 		a.active = make(map[ident.Sequence]active)
 	}
@@ -108,7 +103,7 @@ func (a *DeferredSet) activate(seq ident.Sequence, x active) {
 }
 
 // Peek returns the first ready message.
-func (a *DeferredSet) Peek() (ident.Sequence, bool) {
+func (a *deferredSet) Peek() (ident.Sequence, bool) {
 	if a.BySeq && a.unsorted {
 		slices.Sort(a.ready.items[a.ready.head:])
 		a.unsorted = false
@@ -123,9 +118,9 @@ func (a *DeferredSet) Peek() (ident.Sequence, bool) {
 	return 0, false
 }
 
-// Front lists the first ready messages: the one that Peek has found, and further ones below a
-// limit, at most `most` in all.
-func (a *DeferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
+// Front lists the first ready messages: the result of Peek, and further ones below a limit, at most
+// `most` in all.
+func (a *deferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
 	seqs := []ident.Sequence{a.ready.front()}
 	for _, seq := range a.ready.items[a.ready.head+1:] {
 		if len(seqs) >= most {
@@ -140,11 +135,11 @@ func (a *DeferredSet) Front(most int, limit ident.Sequence) []ident.Sequence {
 
 // SkipFront removes the first entry of the ready queue. The message stays ready until the caller
 // calls MarkInFlight.
-func (a *DeferredSet) SkipFront() { a.ready.pop() }
+func (a *deferredSet) SkipFront() { a.ready.pop() }
 
 // Deliver moves seq, which is the first ready message, into flight. It returns the attempts before
 // this delivery.
-func (a *DeferredSet) Deliver(seq ident.Sequence) uint16 {
+func (a *deferredSet) Deliver(seq ident.Sequence) uint16 {
 	a.ready.pop()
 	attempts := a.active[seq].attempts
 	a.active[seq] = active{attempts: attempts}
@@ -153,13 +148,13 @@ func (a *DeferredSet) Deliver(seq ident.Sequence) uint16 {
 }
 
 // MarkInFlight notes that seq is in flight, with the attempts before this delivery.
-func (a *DeferredSet) MarkInFlight(seq ident.Sequence, attempts uint16) {
+func (a *deferredSet) MarkInFlight(seq ident.Sequence, attempts uint16) {
 	a.drop(seq)
 	a.activate(seq, active{attempts: attempts})
 }
 
 // drop removes seq from the set. False: it was not there.
-func (a *DeferredSet) drop(seq ident.Sequence) bool {
+func (a *deferredSet) drop(seq ident.Sequence) bool {
 	x, isActive := a.active[seq]
 	place, waits := a.places[seq]
 	switch {
@@ -179,11 +174,11 @@ func (a *DeferredSet) drop(seq ident.Sequence) bool {
 	return true
 }
 
-// reset empties the set. Large maps and slices are released, because they never shrink; small ones
-// are kept for the next message.
-func (a *DeferredSet) reset() {
+// reset empties the set. It releases large maps and slices, because they never shrink, and reuses small
+// ones.
+func (a *deferredSet) reset() {
 	if cap(a.heap)+cap(a.ready.items) > 1024 {
-		*a = DeferredSet{BySeq: a.BySeq}
+		*a = deferredSet{BySeq: a.BySeq}
 		return
 	}
 	clear(a.places)
@@ -192,19 +187,19 @@ func (a *DeferredSet) reset() {
 }
 
 // Has reports whether seq is in the set.
-func (a *DeferredSet) Has(seq ident.Sequence) bool {
+func (a *deferredSet) Has(seq ident.Sequence) bool {
 	_, ok := a.Get(seq)
 	return ok
 }
 
 // Waits reports whether seq waits for its deadline.
-func (a *DeferredSet) Waits(seq ident.Sequence) bool {
+func (a *deferredSet) Waits(seq ident.Sequence) bool {
 	_, ok := a.places[seq]
 	return ok
 }
 
 // Get returns the entry of seq. Its deadline is 0 unless the message waits.
-func (a *DeferredSet) Get(seq ident.Sequence) (e Entry, ok bool) {
+func (a *deferredSet) Get(seq ident.Sequence) (e Entry, ok bool) {
 	if x, ok := a.active[seq]; ok {
 		return NewEntry(seq, 0, x.attempts), true
 	}
@@ -217,13 +212,13 @@ func (a *DeferredSet) Get(seq ident.Sequence) (e Entry, ok bool) {
 
 // entries lists the set: the waiting messages in the order of the heap, then the active ones by
 // sequence, so that equal histories encode to equal bytes.
-func (a *DeferredSet) entries() []Entry {
+func (a *deferredSet) entries() []Entry {
 	all := append(make([]Entry, 0, a.Len()), a.heap...)
 	return append(all, a.listActive()...)
 }
 
 // listActive lists, by sequence, the messages that are ready or in flight, with deadline 0.
-func (a *DeferredSet) listActive() []Entry {
+func (a *deferredSet) listActive() []Entry {
 	all := make([]Entry, 0, len(a.active))
 	for seq, x := range a.active {
 		all = append(all, NewEntry(seq, 0, x.attempts))
@@ -234,19 +229,19 @@ func (a *DeferredSet) listActive() []Entry {
 
 // Waiting lists the messages that wait for their deadlines, in no order. The caller does not change
 // the list. It is valid until the next change of the set.
-func (a *DeferredSet) Waiting() []Entry { return a.heap }
+func (a *deferredSet) Waiting() []Entry { return a.heap }
 
 // Ready counts the messages that are due and not in flight.
-func (a *DeferredSet) Ready() int { return a.due }
+func (a *deferredSet) Ready() int { return a.due }
 
 // InFlight counts the messages that are delivered again and not finished.
-func (a *DeferredSet) InFlight() int { return len(a.active) - a.due }
+func (a *deferredSet) InFlight() int { return len(a.active) - a.due }
 
 // IsReady reports whether seq is due and not in flight.
-func (a *DeferredSet) IsReady(seq ident.Sequence) bool { return a.active[seq].ready }
+func (a *deferredSet) IsReady(seq ident.Sequence) bool { return a.active[seq].ready }
 
 // Next is the earliest deadline, or math.MaxInt64 if no message waits.
-func (a *DeferredSet) Next() int64 {
+func (a *deferredSet) Next() int64 {
 	if len(a.heap) == 0 {
 		return math.MaxInt64
 	}
@@ -254,7 +249,7 @@ func (a *DeferredSet) Next() int64 {
 }
 
 // Expire makes at most `most` of the messages that are due at now ready and returns how many.
-func (a *DeferredSet) Expire(now int64, most int) (n int) {
+func (a *deferredSet) Expire(now int64, most int) (n int) {
 	for n < most && len(a.heap) > 0 && a.heap[0].Deadline <= now {
 		e := a.heap[0]
 		a.removeAt(0)
@@ -267,7 +262,7 @@ func (a *DeferredSet) Expire(now int64, most int) (n int) {
 
 // Deactivate moves the active messages to the heap, due at once. A message that is ready or in
 // flight on a leader is simply unfinished on a follower.
-func (a *DeferredSet) Deactivate() {
+func (a *deferredSet) Deactivate() {
 	all := a.listActive()
 	a.active, a.ready, a.due = nil, seqQueue{}, 0
 	for _, e := range all {
@@ -275,9 +270,9 @@ func (a *DeferredSet) Deactivate() {
 	}
 }
 
-// Low is the least sequence that waits or is ready and that pass does not exclude; or the argument
-// `or`, if that is less.
-func (a *DeferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
+// Low is the least sequence that waits or is ready and for which pass is false, or the argument `or` if
+// that is less.
+func (a *deferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ident.Sequence {
 	for _, e := range a.heap { // a scan of a slice: a million take a millisecond
 		if e.Seq() < or && !pass(e.Seq()) {
 			or = e.Seq()
@@ -292,7 +287,7 @@ func (a *DeferredSet) Low(or ident.Sequence, pass func(ident.Sequence) bool) ide
 }
 
 // All yields every sequence of the set, in no order.
-func (a *DeferredSet) All(yield func(ident.Sequence) bool) {
+func (a *deferredSet) All(yield func(ident.Sequence) bool) {
 	for _, e := range a.heap {
 		if !yield(e.Seq()) {
 			return
@@ -305,13 +300,13 @@ func (a *DeferredSet) All(yield func(ident.Sequence) bool) {
 	}
 }
 
-func (a *DeferredSet) set(i int, e Entry) {
+func (a *deferredSet) set(i int, e Entry) {
 	a.heap[i] = e
 	a.places[e.Seq()] = int32(i)
 }
 
 // removeAt removes the message at place i from the heap.
-func (a *DeferredSet) removeAt(i int) {
+func (a *deferredSet) removeAt(i int) {
 	delete(a.places, a.heap[i].Seq())
 	last := len(a.heap) - 1
 	moved := a.heap[last]
@@ -327,7 +322,7 @@ func (a *DeferredSet) removeAt(i int) {
 }
 
 // up and down find the place for e, starting at place i, which is free.
-func (a *DeferredSet) up(i int, e Entry) {
+func (a *deferredSet) up(i int, e Entry) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !e.before(a.heap[parent]) {
@@ -339,7 +334,7 @@ func (a *DeferredSet) up(i int, e Entry) {
 	a.set(i, e)
 }
 
-func (a *DeferredSet) down(i int, e Entry) {
+func (a *deferredSet) down(i int, e Entry) {
 	for {
 		child := 2*i + 1
 		if child >= len(a.heap) {
@@ -355,4 +350,29 @@ func (a *DeferredSet) down(i int, e Entry) {
 		i = child
 	}
 	a.set(i, e)
+}
+
+// seqQueue is a first-in-first-out queue of sequences.
+type seqQueue struct {
+	items []ident.Sequence
+	head  int
+}
+
+func (q *seqQueue) len() int              { return len(q.items) - q.head }
+func (q *seqQueue) front() ident.Sequence { return q.items[q.head] }
+func (q *seqQueue) last() ident.Sequence  { return q.items[len(q.items)-1] }
+
+func (q *seqQueue) push(s ident.Sequence) {
+	if q.head > 64 && q.head*2 > len(q.items) {
+		q.items = q.items[:copy(q.items, q.items[q.head:])]
+		q.head = 0
+	}
+	q.items = append(q.items, s)
+}
+
+func (q *seqQueue) pop() {
+	q.head++
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
 }

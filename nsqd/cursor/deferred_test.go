@@ -15,7 +15,7 @@ import (
 func TestDeferredDeadlinesInOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var a DeferredSet
+		var a deferredSet
 		left := map[ident.Sequence]int64{}
 		for _, n := range rng.Perm(60) {
 			seq := ident.Sequence(n)
@@ -50,7 +50,7 @@ func TestDeferredDeadlinesInOrder(t *testing.T) {
 
 // A large set that was emptied still has the order of an ordered channel.
 func TestEmptiedSetKeepsItsOrder(t *testing.T) {
-	a := DeferredSet{BySeq: true}
+	a := deferredSet{BySeq: true}
 	for seq := range ident.Sequence(5000) {
 		a.Schedule(NewEntry(seq, 1, 0))
 	}
@@ -65,7 +65,7 @@ func TestEmptiedSetKeepsItsOrder(t *testing.T) {
 
 func BenchmarkRequeueDueBesideMillion(b *testing.B) {
 	const n = 1 << 20
-	var a DeferredSet
+	var a deferredSet
 	for i := range n {
 		a.Schedule(NewEntry(ident.Sequence(i), int64(rand.N(1<<40)), 0))
 	}

@@ -9,12 +9,13 @@ import (
 // Elsewhere is the effect of FinishElsewhere.
 type Elsewhere struct {
 	Finished uint64 // messages that were not finished before
-	Kept     uint64 // messages that were delivered, and are not finished: they stay
-	Stays    bool   // the channel has consumers: nothing has changed
+	Kept     uint64 // messages that this channel has delivered and not finished
+	Stays    bool   // nothing has changed, because the channel has consumers
 }
 
-// FinishElsewhere finishes the messages of the spans below a limit, but for those that the channel has
-// delivered itself: held, and deferred ones with attempts. It returns the change for the replicas.
+// FinishElsewhere finishes the messages of the spans below a limit, except those that the channel has
+// delivered itself: the held ones, and deferred ones with attempts. It returns the change for the
+// replicas.
 func (c *Cursor) FinishElsewhere(spans []Span, limit ident.Sequence, held []ident.Sequence) (made Progress, e Elsewhere) {
 	for _, s := range spans {
 		if s.To = min(s.To, limit); s.From < s.To {
@@ -51,7 +52,7 @@ func (c *Cursor) FinishElsewhere(spans []Span, limit ident.Sequence, held []iden
 	return made, e
 }
 
-// without removes one sequence from the spans; cut: it was there.
+// without removes one sequence from the spans; cut reports whether a span had it.
 func without(spans []Span, seq ident.Sequence) (left []Span, cut bool) {
 	at := slices.IndexFunc(spans, func(s Span) bool { return s.From <= seq && seq < s.To })
 	if at < 0 {

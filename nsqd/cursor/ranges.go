@@ -17,7 +17,7 @@ const blockSpans = 256
 // blockSpans. A million finishes in random order then cost a short copy each. One flat slice was
 // rejected: an insertion would move megabytes.
 type rangeSet struct {
-	blocks [][]Span // none is empty
+	blocks [][]Span // not empty
 	spare  []Span   // the array of a block that became empty
 	count  uint64   // sequences in the set
 	spans  int
@@ -32,8 +32,7 @@ func (r *rangeSet) end() ident.Sequence {
 	return last[len(last)-1].To
 }
 
-// find returns the place of the first span that ends at or above seq. The place may be just behind
-// the last span.
+// find returns the place of the first span that ends at or above seq, or the place after the last span.
 func (r *rangeSet) find(seq ident.Sequence) (block, at int) {
 	block = sort.Search(len(r.blocks), func(i int) bool {
 		b := r.blocks[i]
@@ -134,8 +133,8 @@ func (r *rangeSet) insert(block, i int, s Span) {
 	}
 }
 
-// takeFrom removes the span that contains or begins at low, if there is one, and everything below
-// it. It returns the first sequence at or above low that is not in the set.
+// takeFrom removes the span that contains low, if any, and everything below it. It returns the first
+// sequence at or above low that is not in the set.
 func (r *rangeSet) takeFrom(low ident.Sequence) ident.Sequence {
 	for len(r.blocks) > 0 {
 		first := r.blocks[0][0]
@@ -170,7 +169,7 @@ func (r *rangeSet) countIn(low, high ident.Sequence) (n uint64) {
 // clear empties the set.
 func (r *rangeSet) clear() { *r = rangeSet{} }
 
-// Sequences lists the messages of ranges; nil if there is none.
+// Sequences lists the messages of ranges; nil if the ranges are empty.
 func Sequences(spans []Span) map[ident.Sequence]struct{} {
 	var all map[ident.Sequence]struct{}
 	for _, s := range spans {

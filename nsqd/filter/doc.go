@@ -1,9 +1,8 @@
-// Package filter decides by the headers of a message whether a channel delivers it. A Selection is
-// that decision: the message is not for another channel alone, and the channel's Filter accepts it. A Filter is
-// one condition on one header. It is data with a pure function: it reads no log, delivers nothing
-// and has no state.
+// Package filter decides by the headers of a message whether a channel delivers it. A Selection makes
+// that decision: the message is not for one other channel only, and the channel's Filter accepts it. A
+// Filter is one condition on one header, a pure function without state.
 //
-// The text of a filter is the form that operators write and that the channel's key keeps:
+// The text of a filter, as operators write it and the channel's key stores it:
 //
 //	tag=blue             the tag ("##client_dispatch_tag") equals blue
 //	header:region=eu     the header region equals eu
@@ -14,8 +13,8 @@
 //
 // # Invariants
 //
-//  1. A message without the header, or with a value that is no string or is longer than MaxValue,
-//     does not meet a condition. It meets the opposite.
+//  1. A message without the header, or with a value that is no string or is longer than maxValue,
+//     does not meet a condition, and meets its opposite.
 //  2. The cost of Match is bounded: the length of the text, the size of a regular expression's
 //     program, the number of wildcards and the length of a value are. RE2 has no backtracking.
 //  3. String of a parsed filter parses to an equal filter.

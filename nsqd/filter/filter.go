@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	// MaxText bounds the text of a filter in bytes.
-	MaxText = 512
-	// MaxValue bounds the values that a filter reads in bytes.
-	MaxValue = 1024
+	// maxText bounds the text of a filter in bytes.
+	maxText = 512
+	// maxValue bounds the values that a filter reads in bytes.
+	maxValue = 1024
 	// maxProgram bounds the instructions of a regular expression. A match takes at most
-	// MaxValue × maxProgram steps.
+	// maxValue × maxProgram steps.
 	maxProgram = 200
 	// maxStars bounds the runs of a glob.
 	maxStars = 8
 )
 
-// TagHeader is the header that holds the tag of a message. The name is that of the replicated fork
-// of NSQ, whose clients set it.
+// TagHeader is the header with the tag of a message, as clients of the replicated fork of NSQ set it.
 const TagHeader = "##client_dispatch_tag"
 
 const (
@@ -34,7 +33,7 @@ const (
 // Filter is one condition on one header.
 type Filter struct {
 	text     string
-	name     Name
+	name     headerName
 	value    string
 	kind     kind
 	opposite bool
@@ -57,8 +56,8 @@ func Parse(text string) (*Filter, error) {
 		return nil, nil
 	}
 	f := &Filter{text: text}
-	if len(text) > MaxText {
-		return nil, fmt.Errorf("filter: %d bytes, at most %d", len(text), MaxText)
+	if len(text) > maxText {
+		return nil, fmt.Errorf("filter: %d bytes, at most %d", len(text), maxText)
 	}
 	if !utf8.ValidString(text) {
 		return nil, errors.New("filter: the text is not UTF-8")
@@ -77,9 +76,9 @@ func Parse(text string) (*Filter, error) {
 	name, isHeader := strings.CutPrefix(left, headerPrefix)
 	switch {
 	case left == tagPrefix:
-		f.name = NameOf(TagHeader)
+		f.name = nameOf(TagHeader)
 	case isHeader && name != "":
-		f.name = NameOf(name)
+		f.name = nameOf(name)
 	default:
 		return nil, fmt.Errorf("filter: %q names neither tag nor header:NAME", text)
 	}
@@ -126,7 +125,7 @@ func (f *Filter) String() string {
 	return f.text
 }
 
-// Match reports whether a message with this header, a JSON object or nothing, is to be delivered.
+// Match reports whether a message with this header, a JSON object or empty, is to be delivered.
 // It allocates only for values with escapes.
 func (f *Filter) Match(header []byte) bool {
 	return f.meets(header) != f.opposite
@@ -135,7 +134,7 @@ func (f *Filter) Match(header []byte) bool {
 // meets reports whether the condition holds, without regard to opposite.
 func (f *Filter) meets(header []byte) bool {
 	value, ok := f.name.Value(header)
-	if !ok || len(value) > MaxValue {
+	if !ok || len(value) > maxValue {
 		return false
 	}
 	switch f.kind {
@@ -172,4 +171,25 @@ func matchGlob(pattern string, value []byte) bool {
 		}
 	}
 	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// HeaderOnlyChannel is the header of a message for one channel only. A dead letter that is published
+// again to its old topic has it, so that only the channel in which the message failed receives it.
+const HeaderOnlyChannel = "##only_channel"
+
+var onlyChannel = nameOf(HeaderOnlyChannel)
+
+// Selection decides which messages are for a channel. Every message that a channel reads passes through
+// it. Equal selections decide equally.
+type Selection struct {
+	Channel string
+	Filter  *Filter // nil: none
+}
+
+// Accepts reports whether a message with this header, a JSON object or empty, is for the channel.
+func (s Selection) Accepts(header []byte) bool {
+	if only, ok := onlyChannel.Value(header); ok && string(only) != s.Channel {
+		return false
+	}
+	return s.Filter == nil || s.Filter.Match(header)
 }

@@ -51,7 +51,7 @@ func TestRefusedFilters(t *testing.T) {
 	for text, says := range map[string]string{
 		"region": "no condition", "=x": "no condition", "!": "no condition", "header:=x": "names neither", "region=eu": "names neither",
 		"header:a^=": "prefix is empty", "header:a~=(": "cannot be read", "header:a*=" + strings.Repeat("*a", 9): "9 wildcards",
-		"header:a=" + strings.Repeat("x", MaxText): "at most 512", "header:a=\xff": "not UTF-8",
+		"header:a=" + strings.Repeat("x", maxText): "at most 512", "header:a=\xff": "not UTF-8",
 		"header:a~=(x{20}){20}": "instructions, at most 200", "header:a~=(?:x{1000}){1000}": "cannot be read", "header:a~=(a)\\1": "cannot be read",
 	} {
 		_, err := Parse(text)
@@ -67,9 +67,9 @@ func TestRefusedFilters(t *testing.T) {
 func TestLongValuesMeetNoCondition(t *testing.T) {
 	header := func(n int) []byte { return []byte(`{"a":"` + strings.Repeat("x", n) + `"}`) }
 	for _, text := range []string{"header:a^=x", "header:a*=*", "header:a~=x"} {
-		require.True(t, parse(t, text).Match(header(MaxValue)), text)
-		require.False(t, parse(t, text).Match(header(MaxValue+1)), text)
-		require.True(t, parse(t, "!"+text).Match(header(MaxValue+1)), text)
+		require.True(t, parse(t, text).Match(header(maxValue)), text)
+		require.False(t, parse(t, text).Match(header(maxValue+1)), text)
+		require.True(t, parse(t, "!"+text).Match(header(maxValue+1)), text)
 	}
 }
 
@@ -87,7 +87,7 @@ func FuzzLookup(f *testing.F) {
 		if json.Unmarshal(fields["a"], &want) != nil {
 			want = nil
 		}
-		value, ok := lookup([]byte(object), "a")
+		value, ok := nameOf("a").Value([]byte(object))
 		require.Equal(t, want != nil, ok, object)
 		if ok {
 			require.Equal(t, *want, string(value), object)

@@ -27,15 +27,15 @@ const (
 	ackShare = 128
 )
 
-// acknowledgements keeps the acknowledgement record: durable evidence outside of the journal's
+// acknowledgements maintains the acknowledgement record: durable evidence outside of the journal's
 // files that the groups up to a number were answered. Without the record, a journal whose last
-// groups were lost by a disk looks like one that ends there.
+// groups were lost by a disk looks like a complete one.
 //
 // The writer writes the record after each group to the page cache, and a timer syncs it: a second
 // sync before each answer would double the latency of every put. So after a kill of the process the
-// record is exact, and after a power cut it is at most one pause old. Groups that are not synced
-// themselves are lost together with the record in a power cut: with NoSync the timer writes the
-// record, and nothing syncs it.
+// record is exact, and after a power cut it is at most one pause old. Unsynced groups are lost
+// together with the record in a power cut: with NoSync the timer writes the record, and nothing syncs
+// it.
 type acknowledgements struct {
 	file   vfs.File
 	noSync *atomic.Bool // the journal's
@@ -53,8 +53,8 @@ type acknowledgements struct {
 	}
 }
 
-// openAcknowledgements makes the record durable with its first number and then keeps it. fail is
-// called with the first error.
+// openAcknowledgements makes the record durable with its first number. fail is called with the first
+// error afterwards.
 func openAcknowledgements(o Options, noSync *atomic.Bool, group uint64, fail func(error)) (*acknowledgements, error) {
 	a := &acknowledgements{noSync: noSync, fail: fail, pause: ackPause}
 	name := path.Join(o.Dir, ackName)
@@ -126,8 +126,13 @@ func (a *acknowledgements) syncRecord() {
 	}
 }
 
+// write encodes and writes the record. On disk, by place, append only: see doc.go.
 func (a *acknowledgements) write(image *[ackBytes]byte, group uint64) error {
-	putAcknowledged(image, group)
+	le := binary.LittleEndian
+	le.PutUint32(image[:], ackMagic)
+	le.PutUint64(image[8:], group)
+	le.PutUint64(image[16:], 0)
+	le.PutUint32(image[4:], crc32.Checksum(image[8:], castagnoli))
 	_, err := a.file.WriteAt(image[:], 0)
 	return err
 }
@@ -141,19 +146,10 @@ func (a *acknowledgements) close() error {
 	return a.file.Close()
 }
 
-// putAcknowledged encodes the record. On disk, by place, append only: see doc.go.
-func putAcknowledged(b *[ackBytes]byte, group uint64) {
-	le := binary.LittleEndian
-	le.PutUint32(b[:], ackMagic)
-	le.PutUint64(b[8:], group)
-	le.PutUint64(b[16:], 0)
-	le.PutUint32(b[4:], crc32.Checksum(b[8:], castagnoli))
-}
-
-// Acknowledged reads the acknowledgement record of a journal: the highest group of which it proves
-// that submissions were answered. 0: there is no record, or its checksum is wrong. A wrong record proves nothing and is not an error.
+// Acknowledged reads the acknowledgement record of a journal: the highest group that was answered. It
+// is 0 if there is no record or its checksum is wrong. A wrong record proves nothing and is no error.
 func Acknowledged(fs vfs.FS, dir string) (uint64, error) {
-	b, err := readFile(fs, path.Join(dir, ackName))
+	b, err := vfs.ReadFile(fs, path.Join(dir, ackName))
 	if errors.Is(err, vfs.ErrNotExist) {
 		return 0, nil
 	}

@@ -13,23 +13,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 func TestGoldenAcknowledgement(t *testing.T) {
 	var b [ackBytes]byte
-	putAcknowledged(&b, 0x0102030405060708)
+	f, err := vfstest.NewMemory().Create("acknowledged")
+	require.NoError(t, err)
+	require.NoError(t, (&acknowledgements{file: f}).write(&b, 0x0102030405060708))
 	require.Equal(t, "4c4b41312e0973e808070605040302010000000000000000", hex.EncodeToString(b[:]))
 }
 
 // isAck reports whether a call concerns the acknowledgement record.
-func isAck(op vfs.Op, call vfs.Call) bool { return op.Call == call && path.Base(op.Name) == ackName }
+func isAck(op vfstest.Op, call vfstest.Call) bool {
+	return op.Call == call && path.Base(op.Name) == ackName
+}
 
 // syncedFill writes n groups on a file system with a hook, in a bubble, and leaves the journal
 // running.
-func syncedFill(t *testing.T, mem *vfs.Memory, hook vfs.Hook, noSync bool, n int) (*Journal, *owner) {
+func syncedFill(t *testing.T, mem *vfstest.Memory, hook vfstest.Hook, noSync bool, n int) (*Journal, *owner) {
 	t.Helper()
-	j, _, err := Open(Options{FS: vfs.Wrap(mem, hook), Dir: "j", FileBytes: 16 << 10, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
+	j, _, err := Open(Options{FS: vfstest.Wrap(mem, hook), Dir: "j", FileBytes: 16 << 10, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
 	require.NoError(t, err)
 	require.NoError(t, mem.SyncDir("."))
 	o := newOwner()
@@ -45,8 +49,8 @@ func syncedFill(t *testing.T, mem *vfs.Memory, hook vfs.Hook, noSync bool, n int
 // TestAcknowledgementSurvivesAPowerCut: at the latest one pause after the last group.
 func TestAcknowledgementSurvivesAPowerCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := vfs.NewMemory()
-		j, _ := syncedFill(t, mem, func(vfs.Op) error { return nil }, false, 20)
+		mem := vfstest.NewMemory()
+		j, _ := syncedFill(t, mem, func(vfstest.Op) error { return nil }, false, 20)
 		time.Sleep(2 * ackPause)
 		for k := range uint64(8) {
 			group, err := Acknowledged(mem.CrashClone(rand.New(rand.NewPCG(k, k))), "j")
@@ -61,8 +65,8 @@ func TestAcknowledgementSurvivesAPowerCut(t *testing.T) {
 func TestAcknowledgementSurvivesAKill(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			mem := vfs.NewMemory()
-			j, _ := syncedFill(t, mem, func(vfs.Op) error { return nil }, noSync, 20)
+			mem := vfstest.NewMemory()
+			j, _ := syncedFill(t, mem, func(vfstest.Op) error { return nil }, noSync, 20)
 			synctest.Wait() // the record is written after the answer
 			if noSync {
 				time.Sleep(2 * ackPause)
@@ -81,9 +85,9 @@ func TestAcknowledgementTakesLittleOfTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 50 * time.Millisecond
 		var syncs atomic.Int64
-		mem := vfs.NewMemory()
-		j, o := syncedFill(t, mem, func(op vfs.Op) error {
-			if isAck(op, vfs.CallSync) && syncs.Add(1) > 1 { // the first is that of Start
+		mem := vfstest.NewMemory()
+		j, o := syncedFill(t, mem, func(op vfstest.Op) error {
+			if isAck(op, vfstest.CallSync) && syncs.Add(1) > 1 { // the first is that of Start
 				time.Sleep(slow)
 			}
 			return nil
@@ -107,11 +111,11 @@ func TestAcknowledgementTakesLittleOfTheDisk(t *testing.T) {
 func TestAcknowledgementDuringItsSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 50 * time.Millisecond
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		var syncs atomic.Int64
-		var before *vfs.Memory
-		j, o := syncedFill(t, mem, func(op vfs.Op) error {
-			if isAck(op, vfs.CallSync) && syncs.Add(1) == 2 {
+		var before *vfstest.Memory
+		j, o := syncedFill(t, mem, func(op vfstest.Op) error {
+			if isAck(op, vfstest.CallSync) && syncs.Add(1) == 2 {
 				time.Sleep(slow)
 				mem.DropWriteback(op.Name) // writes during the sync are not part of it
 				before = mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
@@ -133,11 +137,11 @@ func TestAcknowledgementDuringItsSync(t *testing.T) {
 
 // TestFailedAcknowledgementIsFinal: it may be the first sign of a broken disk.
 func TestFailedAcknowledgementIsFinal(t *testing.T) {
-	for _, call := range []vfs.Call{vfs.CallSync, vfs.CallWrite} {
+	for _, call := range []vfstest.Call{vfstest.CallSync, vfstest.CallWrite} {
 		synctest.Test(t, func(t *testing.T) {
 			var armed atomic.Bool
 			var calls atomic.Int64
-			j, o := syncedFill(t, vfs.NewMemory(), func(op vfs.Op) error {
+			j, o := syncedFill(t, vfstest.NewMemory(), func(op vfstest.Op) error {
 				if armed.Load() && isAck(op, call) {
 					calls.Add(1)
 					return syscall.EIO
@@ -158,7 +162,7 @@ func TestFailedAcknowledgementIsFinal(t *testing.T) {
 
 // TestDamagedAcknowledgementProvesNothing: neither a loss nor its absence.
 func TestDamagedAcknowledgementProvesNothing(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, _, want := fill(t, fs, 3)
 	require.NoError(t, j.Close())
 	name := path.Join("j", ackName)

@@ -14,8 +14,8 @@ func BenchmarkGroup(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			j, _, err := Open(Options{FS: vfs.OS{}, Dir: b.TempDir(), FileBytes: 16 << 20, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
 			require.NoError(b, err)
-			answered := make(chan Durable, 1)
-			require.NoError(b, j.Start(func(d Durable, err error) {
+			answered := make(chan Mark, 1)
+			require.NoError(b, j.Start(func(_ uint64, d Mark, err error) {
 				if err != nil {
 					panic(err)
 				}

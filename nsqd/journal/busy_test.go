@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // TestBusyWhileTheDiskHangs: for every call that may not return, and both waiters: the journal's
@@ -19,22 +19,22 @@ func TestBusyWhileTheDiskHangs(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		noSync bool
-		call   vfs.Call
+		call   vfstest.Call
 		file   string
 		after  time.Duration // duration before the call
 	}{
-		{"sync of a group", false, vfs.CallSync, fileSuffix, 0},
-		{"write of a group", false, vfs.CallWrite, fileSuffix, 0},
-		{"sync of the acknowledgement", false, vfs.CallSync, ackName, ackPause},
-		{"write of the acknowledgement", false, vfs.CallWrite, ackName, 0},
-		{"write of a group by the caller", true, vfs.CallWrite, fileSuffix, 0},
-		{"write of the acknowledgement by the timer", true, vfs.CallWrite, ackName, ackPause},
+		{"sync of a group", false, vfstest.CallSync, fileSuffix, 0},
+		{"write of a group", false, vfstest.CallWrite, fileSuffix, 0},
+		{"sync of the acknowledgement", false, vfstest.CallSync, ackName, ackPause},
+		{"write of the acknowledgement", false, vfstest.CallWrite, ackName, 0},
+		{"write of a group by the caller", true, vfstest.CallWrite, fileSuffix, 0},
+		{"write of the acknowledgement by the timer", true, vfstest.CallWrite, ackName, ackPause},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var armed atomic.Bool
 				hang := make(chan struct{})
-				j, o := syncedFill(t, vfs.NewMemory(), func(op vfs.Op) error {
+				j, o := syncedFill(t, vfstest.NewMemory(), func(op vfstest.Op) error {
 					if armed.Load() && op.Call == c.call && strings.HasSuffix(op.Name, c.file) {
 						<-hang
 					}
@@ -67,7 +67,7 @@ func TestBusyWhileTheDiskHangs(t *testing.T) {
 
 // TestBusyTakesNoLock: the watch must not wait for the disk that it watches.
 func TestBusyTakesNoLock(t *testing.T) {
-	j, _, _ := fill(t, vfs.NewMemory(), 3)
+	j, _, _ := fill(t, vfstest.NewMemory(), 3)
 	j.writing.Lock()
 	j.mu.Lock()
 	j.acked.mu.Lock()

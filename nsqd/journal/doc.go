@@ -14,7 +14,7 @@
 //     lower numbers than any that recovery looks for.
 //  3. A file is filled with zeros and synced once before its first use. It is reused when a checkpoint
 //     has covered all its groups.
-//  4. After an error nothing more is written. Every later submission is answered with that error.
+//  4. After an error nothing is written. Every later submission is answered with that error.
 //  5. Submissions become durable in the order in which they came.
 //  6. The acknowledgement record names only groups that are durable (with NoSync: written). So a
 //     journal that ends below the record has lost acknowledged groups, however clean its end looks.
@@ -24,7 +24,7 @@
 // # Goroutines
 //
 // Start starts two, and Close waits for both: write writes and syncs the groups and calls durable;
-// prepare keeps one free file ready. The timer of the acknowledgement record runs syncRecord in a
+// prepare creates free files in advance. The timer of the acknowledgement record runs syncRecord in a
 // goroutine of its own, for which Close waits too.
 //
 // # Locks
@@ -65,8 +65,7 @@
 //	    16    8 zero
 //
 // The record lags behind the journal: after a kill by at most the last group, after a power cut by
-// the pause between two of its syncs (100 ms, or 128 times the duration of the last one). Some
-// losses are not detected here: a disk that lost only the groups of that time, with all that the
-// segments had of them, looks like one that never received them; so does a disk that reverted
-// everything, the record and the checkpoint included. The other replicas detect these.
+// the pause between two of its syncs (100 ms, or 128 times the duration of the last one). Two losses
+// are detected by the other replicas only: of just the groups in that pause, in the journal and in
+// the segments; and of everything since an earlier time, the record and the checkpoint included.
 package journal

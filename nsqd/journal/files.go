@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxFree bounds the files kept for reuse.
+	// maxFree bounds the files that wait for reuse.
 	maxFree = 8
 	// zeroChunk is the number of bytes zeroed with one call.
 	zeroChunk = 1 << 20
@@ -19,8 +19,8 @@ func (j *Journal) rotate() error {
 	defer j.mu.Unlock()
 	for len(j.mu.free) == 0 && j.mu.err == nil {
 		j.mu.waiting = true
-		j.room.Broadcast()
-		j.room.Wait()
+		j.filesChanged.Broadcast()
+		j.filesChanged.Wait()
 	}
 	j.mu.waiting = false
 	if j.mu.err != nil {
@@ -33,11 +33,11 @@ func (j *Journal) rotate() error {
 		j.gen++
 	}
 	j.file, j.pos = f, 0
-	j.room.Broadcast()
+	j.filesChanged.Broadcast()
 	return nil
 }
 
-// prepare keeps one free file ready, so that the writer need not fill one with zeros. Started by
+// prepare creates free files in advance, so that the writer need not fill one with zeros. Started by
 // Start, ends after the writer or with an error, waited for by Close.
 func (j *Journal) prepare() {
 	defer j.done.Done()
@@ -45,7 +45,7 @@ func (j *Journal) prepare() {
 		j.mu.Lock()
 		// While closing, the writer may still need files for queued submissions.
 		for !j.mu.ended && j.mu.err == nil && (len(j.mu.free) > 0 || j.mu.closing && !j.mu.waiting) {
-			j.room.Wait()
+			j.filesChanged.Wait()
 		}
 		stop := j.mu.ended || j.mu.err != nil
 		number := j.mu.created
@@ -61,7 +61,7 @@ func (j *Journal) prepare() {
 		}
 		j.mu.Lock()
 		j.mu.free = append(j.mu.free, f)
-		j.room.Broadcast()
+		j.filesChanged.Broadcast()
 		j.mu.Unlock()
 	}
 }
@@ -92,13 +92,13 @@ func (j *Journal) create(number uint64) (*logFile, error) {
 	return j.use(f, name), nil
 }
 
-// use takes a file of zeros or of old groups for writing. Its groups are read only after a crash,
+// use prepares a file of zeros or of old groups for writing. Its groups are read only after a crash,
 // so they bypass the page cache, unless NoSync leaves them there.
 func (j *Journal) use(f vfs.File, name string) *logFile {
 	return &logFile{File: f, name: name, direct: !j.o.NoSync && !j.o.Mixed && f.Direct()}
 }
 
-// Release states that a durable checkpoint holds all groups up to group. Files without newer groups
+// Release reports that a durable checkpoint includes all groups up to group. Files without newer groups
 // are reused.
 func (j *Journal) Release(group uint64) error {
 	j.mu.Lock()
@@ -113,7 +113,7 @@ func (j *Journal) Release(group uint64) error {
 			j.mu.begun--
 		}
 	}
-	j.room.Broadcast()
+	j.filesChanged.Broadcast()
 	j.mu.Unlock()
 	for _, f := range drop {
 		err := f.Close()

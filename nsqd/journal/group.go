@@ -16,16 +16,16 @@ const (
 	groupMagic = 0x314a4b4c // "LKJ1" read little-endian
 )
 
-// ErrCorrupt means that acknowledged bytes cannot be read.
-var ErrCorrupt = errors.New("journal: corrupt")
+// errCorrupt means that acknowledged bytes cannot be read.
+var errCorrupt = errors.New("journal: corrupt")
 
 // errNoGroup means that no whole group begins here: the end, or a torn tail.
 var errNoGroup = errors.New("journal: no group here")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Header is the header of a group. On disk, by place, append only: see doc.go.
-type Header struct {
+// header is the header of a group. On disk, by place, append only: see doc.go.
+type header struct {
 	Length     uint32 // bytes of the body
 	BodyCRC    uint32
 	PrevCRC    uint32 // header crc of the group before
@@ -36,7 +36,7 @@ type Header struct {
 }
 
 // put encodes the header into b[:headerSize] and returns the header crc.
-func (h Header) put(b []byte) uint32 {
+func (h header) put(b []byte) uint32 {
 	le := binary.LittleEndian
 	clear(b[:headerSize])
 	le.PutUint32(b, groupMagic)
@@ -52,30 +52,30 @@ func (h Header) put(b []byte) uint32 {
 }
 
 // decodeHeader decodes and checks a header alone.
-func decodeHeader(b []byte) (Header, error) {
+func decodeHeader(b []byte) (header, error) {
 	le := binary.LittleEndian
 	if len(b) < headerSize || le.Uint32(b) != groupMagic {
-		return Header{}, errNoGroup
+		return header{}, errNoGroup
 	}
-	h := Header{
+	h := header{
 		Length: le.Uint32(b[4:]), BodyCRC: le.Uint32(b[8:]), PrevCRC: le.Uint32(b[12:]),
 		Generation: le.Uint64(b[16:]), Group: le.Uint64(b[24:]), Synced: le.Uint64(b[32:]),
 		CRC: le.Uint32(b[44:]),
 	}
 	if got := crc32.Checksum(b[:44], castagnoli); got != h.CRC {
-		return Header{}, fmt.Errorf("%w: header checksum %08x, computed %08x", errNoGroup, h.CRC, got)
+		return header{}, fmt.Errorf("%w: header checksum %08x, computed %08x", errNoGroup, h.CRC, got)
 	}
 	if h.Synced >= h.Group {
-		return Header{}, fmt.Errorf("%w: impossible header", errNoGroup)
+		return header{}, fmt.Errorf("%w: impossible header", errNoGroup)
 	}
 	return h, nil
 }
 
 // DecodeGroup decodes the first group of b and checks it completely. The body aliases b; n is the
 // earliest place of the next group.
-func DecodeGroup(b []byte) (h Header, body []byte, n int, err error) {
+func DecodeGroup(b []byte) (h header, body []byte, n int, err error) {
 	if h, err = decodeHeader(b); err != nil {
-		return Header{}, nil, 0, err
+		return header{}, nil, 0, err
 	}
 	end := headerSize + int(h.Length)
 	if end > len(b) {

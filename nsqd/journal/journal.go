@@ -15,27 +15,15 @@ import (
 )
 
 const (
-	// keepBufferBytes bounds the group buffers kept between groups.
-	keepBufferBytes = 8 << 20
+	// reusedBufferBytes is the largest group buffer that is reused.
+	reusedBufferBytes = 8 << 20
 	// newBufferBytes is the first size of a group buffer: enough that the allocator gives it pages
 	// of its own, so that vfs.Aligned need not copy.
 	newBufferBytes = 64 << 10
 )
 
-// ErrClosed is the error of submissions after Close.
-var ErrClosed = errors.New("journal: closed")
-
-// Appender encodes a submission at the end of b.
-type Appender interface{ AppendTo(b []byte) []byte }
-
-// Durable reports that all submissions up to number N are durable, the last of them in Group, whose
-// header crc is CRC. Files is as in Mark.
-type Durable struct {
-	N     uint64
-	Group uint64
-	CRC   uint32
-	Files int
-}
+// errClosed is the error of submissions after Close.
+var errClosed = errors.New("journal: closed")
 
 // Options of a journal.
 type Options struct {
@@ -51,7 +39,7 @@ type Options struct {
 // Journal is an open journal. Start starts its goroutines, Close ends them.
 type Journal struct {
 	o       Options
-	durable func(Durable, error)
+	durable func(n uint64, at Mark, err error)
 	noSync  atomic.Bool // groups are not synced at present
 	mu      struct {
 		sync.Mutex
@@ -66,14 +54,14 @@ type Journal struct {
 		free     []*logFile // ready to be written
 		used     []*logFile // oldest first; the last is the writer's
 		created  uint64     // number for the next new file
-		begun    int        // number of files that ever held a group
+		begun    int        // number of files that ever had a group
 		mark     Mark       // the newest durable group
 		written  int64      // bytes written by this run
 		syncs    int64      // fdatasyncs of groups by this run
 	}
-	wake sync.Cond // on mu: something was submitted, closing, error
-	room sync.Cond // on mu: free files changed
-	done sync.WaitGroup
+	wake         sync.Cond // on mu: something was submitted, closing, error
+	filesChanged sync.Cond // on mu: free files changed
+	done         sync.WaitGroup
 
 	writing sync.Mutex // held by the goroutine that writes; taken before mu
 	// The fields below belong to the goroutine that holds writing.
@@ -93,7 +81,7 @@ type logFile struct {
 	vfs.File
 	name   string
 	direct bool   // written past the page cache
-	begun  bool   // it ever held a group
+	begun  bool   // it ever had a group
 	last   uint64 // highest group in it
 }
 
@@ -133,7 +121,7 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 	j.next = max(r.next, r.highest+1) + 1
 	j.synced = j.next - 1
 	j.mu.mark = Mark{Group: j.synced, CRC: j.crc, Synced: j.synced}
-	j.wake.L, j.room.L = &j.mu, &j.mu
+	j.wake.L, j.filesChanged.L = &j.mu, &j.mu
 	j.mu.buf, j.spare = newBuffer()[:headerSize], newBuffer()
 	for _, im := range images {
 		j.mu.created = max(j.mu.created, im.number+1)
@@ -146,11 +134,11 @@ func Open(o Options, from Mark, visit func(body []byte) error) (*Journal, Recove
 
 func newBuffer() []byte { return make([]byte, 0, newBufferBytes) }
 
-// adopt takes a file of an earlier run for reuse, unless its size differs.
+// adopt reuses a file of an earlier run, unless its size differs.
 func (j *Journal) adopt(im *image) error {
 	name := fileName(j.o.Dir, im.number)
 	if int64(len(im.data)) != j.o.FileBytes {
-		return nil // Start removes it; until then another recovery may need it
+		return nil // Start removes it; a recovery before that may need it
 	}
 	f, err := j.o.FS.Open(name)
 	if err != nil {
@@ -164,9 +152,10 @@ func (j *Journal) adopt(im *image) error {
 	return nil
 }
 
-// Start begins to write. durable is called from the journal's goroutine or by Flush, once at a
-// time, and must not block. Its error is final and is repeated for all later submissions.
-func (j *Journal) Start(durable func(Durable, error)) error {
+// Start begins to write. durable reports that all submissions up to number n are durable, and the mark
+// after them. It is called from the journal's goroutine or by Flush, once at a time, and must not block.
+// Its error is final and is repeated for all later submissions.
+func (j *Journal) Start(durable func(n uint64, at Mark, err error)) error {
 	j.durable = durable
 	if err := j.removeStrays(); err != nil {
 		return err
@@ -206,9 +195,9 @@ func (j *Journal) removeStrays() error {
 	return nil
 }
 
-// Submit adds a submission to the next group and returns its number. It never blocks: the caller
-// bounds the queued bytes. Flush must follow.
-func (j *Journal) Submit(a Appender) uint64 {
+// Submit adds a submission, which AppendTo encodes at the end of b, to the next group and returns its
+// number. It never blocks: the caller bounds the queued bytes. Flush must follow.
+func (j *Journal) Submit(a interface{ AppendTo(b []byte) []byte }) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.mu.buf = a.AppendTo(j.mu.buf)
@@ -268,7 +257,7 @@ func (j *Journal) Fail(err error) {
 		j.mu.err = err
 	}
 	j.wake.Signal() // the writer calls durable even if nothing is submitted
-	j.room.Broadcast()
+	j.filesChanged.Broadcast()
 }
 
 // Mark is the mark of the newest durable group. Right after Open it is the mark for the first
@@ -292,19 +281,18 @@ func (j *Journal) filesLocked() int {
 	return min(j.mu.begun, maxFree)
 }
 
-// Written is the number of bytes that this run has written.
-func (j *Journal) Written() int64 {
+// Written is the number of groups that this run has synced, and the bytes that it has written.
+func (j *Journal) Written() (syncs, bytes int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.mu.written
+	return j.mu.syncs, j.mu.written
 }
 
-// Syncs is the number of groups that this run has synced.
-func (j *Journal) Syncs() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.mu.syncs
-}
+// Busy is the time for which a group, or the acknowledgement record, has been on its way to the disk:
+// waiting for a file, being written, or being synced; 0 if neither is. It grows while the disk hangs,
+// with and without NoSync. It counts from the first call during the operation, so a watchdog calls it
+// regularly. It takes no lock, so the watchdog never waits for the disk. Any goroutine, after Start.
+func (j *Journal) Busy() time.Duration { return max(j.groups.Busy(), j.acked.watch.Busy()) }
 
 // Barrier returns after durable has returned for every group whose effects any goroutine could see
 // before the call. It may wait for the group in progress.
@@ -318,7 +306,7 @@ func (j *Journal) Close() error {
 	j.mu.Lock()
 	j.mu.closing = true
 	j.wake.Signal()
-	j.room.Broadcast()
+	j.filesChanged.Broadcast()
 	j.mu.Unlock()
 	j.done.Wait()
 	j.writing.Lock() // a Flush may still be writing
@@ -335,7 +323,7 @@ func (j *Journal) Close() error {
 	}
 	j.mu.free, j.mu.used = nil, nil
 	if j.mu.err == nil {
-		j.mu.err = ErrClosed
+		j.mu.err = errClosed
 	}
 	return err
 }
@@ -349,7 +337,10 @@ func (j *Journal) write() {
 		j.writeQueued()
 		j.writing.Unlock()
 	}
-	j.end()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.ended = true // no further file is needed
+	j.filesChanged.Broadcast()
 }
 
 // writeQueued writes the queued submissions as one group and calls durable.
@@ -358,22 +349,21 @@ func (j *Journal) writeQueued() {
 	if !ok {
 		return // another goroutine has written them
 	}
-	d := Durable{N: n}
 	if err == nil {
 		j.groups.Begin()
 		if err = j.writeGroup(buf); err != nil {
 			j.Fail(err)
 		}
 		j.groups.End()
-		d.Group, d.CRC, d.Files = j.next-1, j.crc, j.Mark().Files
 	}
-	if cap(buf) > keepBufferBytes {
+	at := j.Mark()
+	if cap(buf) > reusedBufferBytes {
 		buf = newBuffer()
 	}
 	j.spare = buf[:0]
-	j.durable(d, err)
+	j.durable(n, at, err)
 	if err == nil {
-		j.noteAcknowledged(d.Group)
+		j.noteAcknowledged(at.Group)
 	}
 }
 
@@ -386,14 +376,6 @@ func (j *Journal) noteAcknowledged(group uint64) {
 	if err := j.acked.note(group); err != nil {
 		j.Fail(err)
 	}
-}
-
-// end ends prepare: no further file is needed.
-func (j *Journal) end() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.ended = true
-	j.room.Broadcast()
 }
 
 // dueLocked reports whether there are submissions to write, or an error to report.
@@ -437,7 +419,7 @@ func (j *Journal) writeGroup(buf []byte) error {
 			return err
 		}
 	}
-	h := Header{
+	h := header{
 		Length: uint32(size - headerSize), BodyCRC: crc32.Checksum(buf[headerSize:], castagnoli),
 		PrevCRC: j.crc, Generation: j.gen, Group: j.next, Synced: j.synced,
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,11 +42,11 @@ func newOwner() *owner {
 	return o
 }
 
-func (o *owner) durable(d Durable, err error) {
+func (o *owner) durable(n uint64, at Mark, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.n, o.err = d.N, err; err == nil {
-		o.mark = Mark{Group: d.Group, CRC: d.CRC}
+	if o.n, o.err = n, err; err == nil {
+		o.mark = Mark{Group: at.Group, CRC: at.CRC}
 	}
 	o.cond.Broadcast()
 }
@@ -93,7 +94,7 @@ func fill(t *testing.T, fs vfs.FS, n int) (*Journal, *owner, []string) {
 }
 
 func TestReplay(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, _, want := fill(t, fs, 60)
 	require.NoError(t, j.Close())
 	_, got, r := open(t, fs, begin)
@@ -104,7 +105,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestOversizedGroup(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, o, want := fill(t, fs, 3)
 	big := strings.Repeat("y", 100<<10)
 	for _, s := range []string{big, "after"} {
@@ -118,7 +119,7 @@ func TestOversizedGroup(t *testing.T) {
 
 // TestReuseOfFiles: released files are reused, and their old groups never count as new ones.
 func TestReuseOfFiles(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, o, _ := fill(t, fs, 100)
 	mark := o.mark
 	require.NoError(t, j.Release(mark.Group))
@@ -138,11 +139,11 @@ func TestReuseOfFiles(t *testing.T) {
 
 // TestBreak: the meaning of a damaged group depends on the existence of a later one.
 func TestBreak(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, _, want := fill(t, fs, 3) // bodies smaller than a page: groups at 0, 512, 1024
 	mark := j.Mark()
 	require.NoError(t, j.Close())
-	clone := func() *vfs.Memory { return fs.CrashClone(rand.New(rand.NewPCG(1, 1))) }
+	clone := func() *vfstest.Memory { return fs.CrashClone(rand.New(rand.NewPCG(1, 1))) }
 	name := fileName("j", 0)
 
 	torn := clone()
@@ -153,32 +154,32 @@ func TestBreak(t *testing.T) {
 	require.NoError(t, r.Corrupt)
 
 	_, _, r = open(t, torn, Mark{Group: 1, Synced: mark.Group})
-	require.ErrorIs(t, r.Corrupt, ErrCorrupt, "the checkpoint proves that it was acknowledged")
+	require.ErrorIs(t, r.Corrupt, errCorrupt, "the checkpoint proves that it was acknowledged")
 
 	for _, at := range []int64{512, 512 + headerSize} {
 		corrupt := clone()
 		require.NoError(t, corrupt.Flip(name, at, 0))
 		_, got, r = open(t, corrupt, begin)
 		require.Equal(t, []string{want[0], want[2]}, got, "the later group is salvaged")
-		require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+		require.ErrorIs(t, r.Corrupt, errCorrupt)
 		require.Equal(t, 1, r.Salvaged)
 	}
 
 	lost := clone()
 	require.NoError(t, lost.Remove(name))
 	_, _, r = open(t, lost, Mark{Group: 1, Synced: mark.Group})
-	require.ErrorIs(t, r.Corrupt, ErrCorrupt)
+	require.ErrorIs(t, r.Corrupt, errCorrupt)
 }
 
 // TestForgedGroups: a message that looks like groups, as any client may publish one, stays a
 // message.
 func TestForgedGroups(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, o, want := fill(t, fs, 3)
 	forged := make([]byte, 0, 64<<10)
 	for i := uint64(1); len(forged)+headerSize < cap(forged); i++ {
 		b := make([]byte, headerSize)
-		Header{Generation: i, Group: 1<<40 + i, Synced: 1 << 40}.put(b)
+		header{Generation: i, Group: 1<<40 + i, Synced: 1 << 40}.put(b)
 		forged = append(forged, append(b, make([]byte, i%16)...)...)
 	}
 	for range 3 { // at every place where a group of 512 bytes may begin
@@ -194,10 +195,10 @@ func TestForgedGroups(t *testing.T) {
 
 // TestFailingSync: the first error is final and answers every submission, later ones included.
 func TestFailingSync(t *testing.T) {
-	for _, call := range []vfs.Call{vfs.CallSync, vfs.CallWrite} {
+	for _, call := range []vfstest.Call{vfstest.CallSync, vfstest.CallWrite} {
 		var broken bool
 		var mu sync.Mutex
-		fs := vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+		fs := vfstest.Wrap(vfstest.NewMemory(), func(op vfstest.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if broken && op.Call == call {
@@ -221,10 +222,10 @@ func TestFailingSync(t *testing.T) {
 // TestReplayIsDurable: the next start reads a group whose sync failed from the page cache. After
 // the replay a power cut does not lose it.
 func TestReplayIsDurable(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	var broken atomic.Bool
-	j, o, want := fill(t, vfs.Wrap(mem, func(op vfs.Op) error {
-		if broken.Load() && op.Call == vfs.CallSync {
+	j, o, want := fill(t, vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if broken.Load() && op.Call == vfstest.CallSync {
 			mem.DropWriteback(op.Name)
 			return syscall.EIO
 		}
@@ -242,7 +243,7 @@ func TestReplayIsDurable(t *testing.T) {
 }
 
 func TestReplayError(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	j, _, _ := fill(t, fs, 3)
 	require.NoError(t, j.Close())
 	stop := errors.New("stop")
@@ -254,7 +255,7 @@ func TestGolden(t *testing.T) {
 	body := "hello"
 	b := make([]byte, headerSize)
 	b = append(b, body...)
-	h := Header{Length: 5, BodyCRC: 0x9a71bb4c, PrevCRC: 0x01020304, Generation: 2, Group: 10, Synced: 9}
+	h := header{Length: 5, BodyCRC: 0x9a71bb4c, PrevCRC: 0x01020304, Generation: 2, Group: 10, Synced: 9}
 	h.put(b)
 	golden, err := os.ReadFile("testdata/group.hex")
 	require.NoError(t, err)
@@ -268,7 +269,7 @@ func TestGolden(t *testing.T) {
 
 func FuzzDecodeGroup(f *testing.F) {
 	b := append(make([]byte, headerSize), "hello"...)
-	Header{Length: 5, BodyCRC: 0x9a71bb4c, Generation: 2, Group: 10, Synced: 9}.put(b)
+	header{Length: 5, BodyCRC: 0x9a71bb4c, Generation: 2, Group: 10, Synced: 9}.put(b)
 	f.Add(b)
 	f.Add(b[:20])
 	f.Add([]byte{})
@@ -289,7 +290,7 @@ func FuzzDecodeGroup(f *testing.F) {
 // TestFlushWrites: without syncs, the submitting goroutine writes. The journal's goroutine takes
 // part if several submit or a file is full. Nothing is left unwritten, and the order is kept.
 func TestFlushWrites(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	o := newOwner()
 	var got []string
 	unsynced := Options{FS: fs, Dir: "j", FileBytes: 16 << 10, NoSync: true}
@@ -341,8 +342,8 @@ func TestFlushWrites(t *testing.T) {
 // TestFlushFails: an error of the write answers its submitter and all later ones.
 func TestFlushFails(t *testing.T) {
 	var broken atomic.Bool
-	fs := vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
-		if broken.Load() && op.Call == vfs.CallWrite {
+	fs := vfstest.Wrap(vfstest.NewMemory(), func(op vfstest.Op) error {
+		if broken.Load() && op.Call == vfstest.CallWrite {
 			return syscall.EIO
 		}
 		return nil
@@ -370,7 +371,7 @@ func TestFlushFails(t *testing.T) {
 // replay accepts.
 func TestHugeGroup(t *testing.T) {
 	var b [headerSize]byte
-	Header{Length: math.MaxUint32, Generation: 1, Group: 1}.put(b[:])
+	header{Length: math.MaxUint32, Generation: 1, Group: 1}.put(b[:])
 	h, err := decodeHeader(b[:])
 	require.NoError(t, err)
 	require.Equal(t, uint32(math.MaxUint32), h.Length)
@@ -381,7 +382,7 @@ func TestHugeGroup(t *testing.T) {
 func TestDecayBelowTheMark(t *testing.T) {
 	for _, at := range []int64{3, headerSize + 1} {
 		for group := range 2 {
-			fs := vfs.NewMemory()
+			fs := vfstest.NewMemory()
 			j, o, want := fill(t, fs, 2)
 			mark := o.mark
 			for _, s := range []string{"third", "fourth"} {
@@ -401,7 +402,7 @@ func TestDecayBelowTheMark(t *testing.T) {
 // TestReleaseKeepsUncheckpointedFiles: a file is reused only after all its groups are in a
 // checkpoint.
 func TestReleaseKeepsUncheckpointedFiles(t *testing.T) {
-	j, _, _ := fill(t, vfs.NewMemory(), 60)
+	j, _, _ := fill(t, vfstest.NewMemory(), 60)
 	oldest := func() *logFile {
 		j.mu.Lock()
 		defer j.mu.Unlock()
@@ -418,7 +419,7 @@ func TestReleaseKeepsUncheckpointedFiles(t *testing.T) {
 // TestFailureIsReportedAtOnce: also without a submission. Later errors follow from the first and
 // are ignored.
 func TestFailureIsReportedAtOnce(t *testing.T) {
-	j, o, _ := fill(t, vfs.NewMemory(), 3)
+	j, o, _ := fill(t, vfstest.NewMemory(), 3)
 	first := errors.New("the checkpoint failed")
 	j.Fail(first)
 	j.Fail(errors.New("and so did this"))

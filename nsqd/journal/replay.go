@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -19,8 +20,9 @@ type Mark struct {
 	Group  uint64
 	CRC    uint32 // header crc of Group; 0 if there was none
 	Synced uint64
-	// Files, if not 0, is the number of files of at least FileBytes that held groups at that time; a file once
-	// used always holds some. Nothing in the remaining files shows that a file was removed.
+	// Files, if not 0, is the number of files of at least FileBytes that had groups at that time. A
+	// file that was used once always has some, and the remaining files do not show that one was
+	// removed.
 	Files     int
 	FileBytes int64
 }
@@ -31,7 +33,7 @@ type Recovery struct {
 	Bytes  int64 // bytes of their bodies
 	Torn   bool  // an unacknowledged group was cut
 	// Corrupt is not nil if acknowledged groups cannot be read: the whole directory is then
-	// doubtful. It wraps ErrCorrupt.
+	// doubtful. It wraps errCorrupt.
 	Corrupt error
 	// Salvaged is the number of groups replayed after the unreadable ones. Groups includes them.
 	Salvaged int
@@ -47,10 +49,10 @@ func fileName(dir string, number uint64) string {
 type image struct {
 	number uint64
 	data   []byte
-	first  Header // header of the group at its beginning; zero if there is none
+	first  header // header of the group at its beginning; or zero
 }
 
-// begun reports whether the file ever held a group: it is not all zeros.
+// begun reports whether the file ever had a group: it is not all zeros.
 func (im *image) begun() bool {
 	return slices.ContainsFunc(im.data, func(b byte) bool { return b != 0 })
 }
@@ -67,7 +69,7 @@ func readImages(fs vfs.FS, dir string) ([]*image, error) {
 		if !ok || err != nil {
 			continue
 		}
-		data, err := readFile(fs, path.Join(dir, name))
+		data, err := vfs.ReadFile(fs, path.Join(dir, name))
 		if err != nil {
 			return nil, err
 		}
@@ -76,14 +78,6 @@ func readImages(fs vfs.FS, dir string) ([]*image, error) {
 	}
 	slices.SortFunc(images, func(a, b *image) int { return cmp.Compare(a.first.Group, b.first.Group) })
 	return images, nil
-}
-
-func readFile(fs vfs.FS, name string) ([]byte, error) {
-	b, err := vfs.ReadFile(fs, name)
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	return b, nil
 }
 
 // replayer walks the groups after a mark.
@@ -103,7 +97,9 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 		r.gen = max(r.gen, im.first.Generation)
 	}
 	for _, im := range images {
-		r.scanHeaders(im.data)
+		for _, h := range r.headers(im.data) {
+			r.synced, r.highest, r.gen = max(r.synced, h.Synced), max(r.highest, h.Group), max(r.gen, h.Generation)
+		}
 	}
 	if r.next == 1 {
 		r.newestRun(images)
@@ -122,12 +118,12 @@ func (r *replayer) replay(images []*image, visit func(body []byte) error) error 
 	if r.synced < r.next {
 		return nil
 	}
-	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", ErrCorrupt, r.next, r.synced)
+	r.Corrupt = fmt.Errorf("%w: group %d cannot be read, and group %d was acknowledged", errCorrupt, r.next, r.synced)
 	return r.salvage(images, visit)
 }
 
 // judgeFiles checks whether files that the mark counts are missing, empty or cut short: they may
-// have held the groups acknowledged last.
+// have contained the groups acknowledged last.
 func (r *replayer) judgeFiles(images []*image, from Mark) {
 	left := 0
 	for left < from.Files {
@@ -138,18 +134,18 @@ func (r *replayer) judgeFiles(images []*image, from Mark) {
 		left, images = left+1, images[at+1:]
 	}
 	if left < from.Files && r.Corrupt == nil {
-		r.Corrupt = fmt.Errorf("%w: %d of the %d files of the journal are left", ErrCorrupt, left, from.Files)
+		r.Corrupt = fmt.Errorf("%w: %d of the %d files of the journal are left", errCorrupt, left, from.Files)
 	}
 }
 
-// newestRun begins with the oldest group from which on none is missing. Groups after the lost mark
+// newestRun begins with the first group of the newest run without a gap. Groups after the lost mark
 // were never overwritten, so the run includes them all. It excludes older groups that a reused file
 // still contains.
 func (r *replayer) newestRun(images []*image) {
-	groups, newest := map[uint64]Header{}, uint64(0)
+	groups, newest := map[uint64]header{}, uint64(0)
 	for _, im := range images {
-		for at := 0; at+headerSize <= len(im.data); at += Align {
-			if h, _, _, err := DecodeGroup(im.data[at:]); err == nil && r.isOwn(h) {
+		for at, h := range r.headers(im.data) {
+			if _, _, _, err := DecodeGroup(im.data[at:]); err == nil {
 				groups[h.Group], newest = h, max(newest, h.Group)
 			}
 		}
@@ -166,8 +162,8 @@ func (r *replayer) newestRun(images []*image) {
 func (r *replayer) salvage(images []*image, visit func(body []byte) error) error {
 	bodies := map[uint64][]byte{}
 	for _, im := range images {
-		for at := 0; at+headerSize <= len(im.data); at += Align {
-			if h, body, _, err := DecodeGroup(im.data[at:]); err == nil && h.Group > r.next && r.isOwn(h) {
+		for at, h := range r.headers(im.data) {
+			if _, body, _, err := DecodeGroup(im.data[at:]); err == nil && h.Group > r.next {
 				bodies[h.Group] = body
 			}
 		}
@@ -186,9 +182,9 @@ func (r *replayer) salvage(images []*image, visit func(body []byte) error) error
 // generations is the greatest distance between the generations of the files.
 const generations = 1 << 16
 
-// isOwn distinguishes a group from a message body that looks like one: no publisher can know the
+// isOwn distinguishes a group from a message body that looks like a group: no publisher can know the
 // generation.
-func (r *replayer) isOwn(h Header) bool {
+func (r *replayer) isOwn(h header) bool {
 	return r.gen == 0 || h.Generation <= r.gen+generations && h.Generation+generations >= r.gen
 }
 
@@ -214,21 +210,57 @@ func (r *replayer) walk(im *image, visit func([]byte) error) error {
 
 // locate returns the place of the next group in a file, the file's end if it is not there.
 func (r *replayer) locate(data []byte) int {
-	for at := 0; at+headerSize <= len(data); at += Align {
-		if h, err := decodeHeader(data[at:]); err == nil && h.Group == r.next && h.PrevCRC == r.crc && r.isOwn(h) {
+	for at, h := range r.headers(data) {
+		if h.Group == r.next && h.PrevCRC == r.crc {
 			return at
 		}
 	}
 	return len(data)
 }
 
-// scanHeaders looks at every possible place of a header, to find the highest acknowledged group.
-func (r *replayer) scanHeaders(data []byte) {
-	for at := 0; at+headerSize <= len(data); at += Align {
-		if h, err := decodeHeader(data[at:]); err == nil && r.isOwn(h) {
-			r.synced = max(r.synced, h.Synced)
-			r.highest = max(r.highest, h.Group)
-			r.gen = max(r.gen, h.Generation)
+// headers yields every header of this journal in a file, with its place.
+func (r *replayer) headers(data []byte) iter.Seq2[int, header] {
+	return func(yield func(int, header) bool) {
+		for at := 0; at+headerSize <= len(data); at += Align {
+			if h, err := decodeHeader(data[at:]); err == nil && r.isOwn(h) && !yield(at, h) {
+				return
+			}
 		}
 	}
+}
+
+// rewriteUnsynced makes the replayed groups durable of which no header states that they are: the
+// last group. A process that was killed, or whose sync failed, left it in the page cache, perhaps
+// in clean pages. So it is written again, not only synced. The same bytes go to the same place; if
+// that write is torn, the group was still never acknowledged.
+func (r *replayer) rewriteUnsynced(fs vfs.FS, dir string, images []*image) error {
+	for _, im := range images {
+		var unsynced [][2]int // from, to
+		for at, h := range r.headers(im.data) {
+			if h.Group > r.synced {
+				unsynced = append(unsynced, [2]int{at, min(at+headerSize+int(h.Length), len(im.data))})
+			}
+		}
+		if len(unsynced) == 0 {
+			continue
+		}
+		if err := rewrite(fs, fileName(dir, im.number), im.data, unsynced); err != nil {
+			return fmt.Errorf("journal: rewrite the last group: %w", err)
+		}
+	}
+	return nil
+}
+
+func rewrite(fs vfs.FS, name string, data []byte, ranges [][2]int) error {
+	f, err := fs.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, r := range ranges {
+		if _, err := f.WriteAt(data[r[0]:r[1]], int64(r[0])); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
 }

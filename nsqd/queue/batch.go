@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 // HeaderSize is the length of a batch header in bytes.
 const HeaderSize = 80
 
-// MaxBatchBytes bounds one batch in bytes. It is well above the largest multi-put (--max-body-size,
-// 5 MiB by default) and bounds the decoder's allocations.
+// MaxBatchBytes bounds one batch, and so the decoder's allocations. It is well above the largest
+// multi-put (--max-body-size, 5 MiB by default).
 const MaxBatchBytes = 64 << 20
 
 const (
@@ -47,14 +48,14 @@ const (
 	// ControlMarker opens an epoch. The leader serves nothing of the epoch before the committed end
 	// has passed the marker.
 	ControlMarker uint8 = 1
-	// ControlRelocation holds copies of older messages, so that retention may remove the head of
-	// the log although the messages are not finished; see RelocationBuilder.
+	// ControlRelocation has copies of older messages, so that retention may remove the head of
+	// the log although the messages are not finished; see relocationBuilder.
 	ControlRelocation uint8 = 2
 )
 
 var (
-	// ErrTorn means that the bytes end before the batch does.
-	ErrTorn = errors.New("queue: batch is cut short")
+	// errTorn means that the bytes end before the batch does.
+	errTorn = errors.New("queue: batch is cut short")
 	// ErrCorrupt means that a checksum or a field is wrong.
 	ErrCorrupt = errors.New("queue: batch is corrupt")
 )
@@ -64,10 +65,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is the CRC-32C of b, as in batches and their headers.
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// Draft is one put, encoded and checksummed once by the goroutine that read it from the client. Its
-// first HeaderSize bytes are free for the header.
+// Draft is one put, encoded and checksummed once by the goroutine that read it from the client.
 type Draft struct {
-	Bytes      []byte // header room, then payload
+	Bytes      []byte // HeaderSize bytes for the header, then the payload
 	Count      uint32
 	PayloadCRC uint32
 	Request    ident.RequestID
@@ -95,15 +95,14 @@ type Batch struct {
 	Time    int64 // unix ns
 	Count   uint32
 	Control uint8
-	// Identified: some of the messages have an Identity.
-	Identified bool
+	Request ident.RequestID
+
+	Identified bool  // some of the messages have an Identity
 	Clock      Clock // with Identified; see Clock
-	Request    ident.RequestID
 }
 
-// Seal fills the header in place, in constant time: it does not touch the payload. The draft's
-// bytes belong to the batch afterwards. A caller that seals the same put again (a retry) seals a
-// Clone.
+// Seal fills in the header in constant time, without touching the payload. The draft's bytes belong to
+// the batch afterwards: a retry seals a Clone.
 func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS int64) Batch {
 	h := d.Bytes[:HeaderSize]
 	clear(h)
@@ -145,24 +144,23 @@ func (d *Draft) Seal(at ident.Position, e ident.Epoch, prevCRC uint32, timeNS in
 	}
 }
 
-// Clone copies the draft, so that a retry can be sealed while readers and peers still share the
-// bytes that were sealed before.
+// Clone copies the draft, so that a retry can be sealed while readers and peers still use the bytes
+// that were sealed before.
 func (d *Draft) Clone() Draft {
 	c := *d
-	c.Bytes = append([]byte(nil), d.Bytes...)
+	c.Bytes = bytes.Clone(d.Bytes)
 	return c
 }
 
-// Decode decodes the first batch of b and checks it completely. It returns the batch, whose Bytes
-// alias b, and its length in bytes. Errors: ErrTorn if b is too short, ErrCorrupt if the bytes are
-// not a batch.
+// Decode decodes and completely checks the first batch of b. It returns the batch, whose Bytes alias b,
+// and its length in bytes. Errors: errTorn if b is too short, ErrCorrupt if the bytes are no batch.
 func Decode(b []byte) (Batch, int, error) {
-	batch, n, err := DecodeHeader(b)
+	batch, n, err := decodeHeader(b)
 	if err != nil {
 		return Batch{}, 0, err
 	}
 	if len(b) < n {
-		return Batch{}, 0, ErrTorn
+		return Batch{}, 0, errTorn
 	}
 	want := binary.LittleEndian.Uint32(b[offPayload:])
 	if got := Checksum(b[HeaderSize:n]); got != want {
@@ -175,11 +173,11 @@ func Decode(b []byte) (Batch, int, error) {
 	return batch, n, nil
 }
 
-// DecodeHeader decodes and checks a header alone. The result has no Bytes. It also returns the
-// length of the whole batch in bytes. Errors: ErrTorn, ErrCorrupt.
-func DecodeHeader(b []byte) (Batch, int, error) {
+// decodeHeader decodes and checks a header only: the result has no Bytes. It also returns the length
+// of the whole batch in bytes. Errors: errTorn, ErrCorrupt.
+func decodeHeader(b []byte) (Batch, int, error) {
 	if len(b) < HeaderSize {
-		return Batch{}, 0, ErrTorn
+		return Batch{}, 0, errTorn
 	}
 	le := binary.LittleEndian
 	if le.Uint32(b) != magic || b[4] != version || b[7] != 0 || b[offFlags] != flagIdentified && le.Uint32(b[offClock:]) != 0 {

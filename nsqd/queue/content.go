@@ -21,11 +21,11 @@ const (
 )
 
 // IdentityOfContent is the identity of a message of a topic that recognises messages by their content. It
-// covers everything that decides whether a consumer receives the message: the body, the key that chooses the
-// partition (nil: that of the header), and the headers (the one channel, the tag and the names that filters
-// read, the time to live), in any order. Otherwise a message for another consumer would be taken for a
-// repeat, and be lost. The delay is not part of it: here it is an absolute
-// time, which differs between attempts. Nor is the trace, which names one attempt.
+// covers everything that decides whether a consumer receives the message: the body, the key that chooses
+// the partition (nil: the key in the header), and the headers (##only_channel, tags, all that filters
+// read, the time to live), in any order. Otherwise a message for another consumer would count as a repeat
+// and be lost. It covers neither the delay, which is an absolute time here and differs between attempts,
+// nor the trace, which names one attempt.
 func IdentityOfContent(key, header, body []byte) (x Identity) {
 	var head [9]byte // flags, and the lengths: no two messages have equal bytes
 	if fields, ok := fieldsOf(header); ok {
@@ -50,17 +50,17 @@ func IdentityOfContent(key, header, body []byte) (x Identity) {
 	return x
 }
 
-// Flags of a content: it has a key; its header cannot be read, and stands for itself.
+// Flags of a content.
 const (
-	contentKey    = 1
-	contentUnread = 2
+	contentKey    = 1 // it has a key
+	contentUnread = 2 // its header cannot be parsed, and counts byte by byte
 )
 
 // field is one name of a header with the text of its value.
 type field struct{ name, value []byte }
 
-// contentHeader is the key that a header names (nil: none), and a form of the rest that is equal for equal
-// fields in any order.
+// contentHeader returns the key in a header, or nil, and an encoding of the rest that does not depend on
+// the order of the fields.
 func contentHeader(fields []field) (key, rest []byte) {
 	slices.SortStableFunc(fields, func(a, b field) int { return bytes.Compare(a.name, b.name) })
 	for _, f := range fields {
@@ -87,76 +87,19 @@ func fieldsOf(header []byte) (fields []field, ok bool) {
 	if len(header) == 0 {
 		return nil, false
 	}
-	if fields, ok = flatFields(header); ok {
+	s, valid := ScanFields(header), true
+	for s.Next() {
+		fields = append(fields, field{s.Name, s.Value})
+		valid = valid && utf8.Valid(s.Name)
+	}
+	if s.Complete() && valid {
 		return fields, true
 	}
 	return anyFields(header)
 }
 
-// flatFields reads an object in its usual form without encoding/json, which takes ten times as long: names are
-// ASCII, and values are strings or scalars, all without escapes.
-func flatFields(b []byte) (fields []field, ok bool) {
-	space := func() {
-		for len(b) > 0 && (b[0] == ' ' || b[0] == '\t' || b[0] == '\n' || b[0] == '\r') {
-			b = b[1:]
-		}
-	}
-	take := func(c byte) bool {
-		if space(); len(b) == 0 || b[0] != c {
-			return false
-		}
-		b = b[1:]
-		return true
-	}
-	text := func() (t []byte, ok bool) { // behind its opening quote
-		n := bytes.IndexByte(b, '"')
-		if n < 0 || bytes.IndexByte(b[:n], '\\') >= 0 {
-			return nil, false
-		}
-		t, b = b[:n], b[n+1:]
-		return t, true
-	}
-	if !take('{') {
-		return nil, false
-	}
-	for !take('}') {
-		if len(fields) > 0 && !take(',') || !take('"') {
-			return nil, false
-		}
-		name, ok := text()
-		if !ok || !utf8.Valid(name) || !take(':') {
-			return nil, false
-		}
-		space()
-		value := b
-		if take('"') {
-			_, ok = text()
-		} else {
-			n := bytes.IndexAny(b, ",}")
-			ok = n > 0 && isScalar(b[:n])
-			b = b[max(n, 0):]
-		}
-		if !ok {
-			return nil, false
-		}
-		fields = append(fields, field{name, value[:len(value)-len(b)]})
-	}
-	space()
-	return fields, len(b) == 0
-}
-
-// isScalar reports whether the text is a number, true, false or null, for all that its letters say.
-func isScalar(b []byte) bool {
-	for _, c := range b {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-' && c != '+' && c != '.' && c != 'E' {
-			return false
-		}
-	}
-	return true
-}
-
-// anyFields reads any object. It rejects names that are not valid text: they have no canonical form, so two
-// different names could become equal.
+// anyFields parses any object. It rejects names that are not valid UTF-8, because the decoder could make
+// two different names equal.
 func anyFields(header []byte) (fields []field, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(header))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -1,9 +1,8 @@
 // Package queue contains the batch codec and the segment files of one partition.
 //
-// A batch is one put (a message or a multi-put) or one control record. The edge of the cluster
-// encodes its bytes once. The same bytes lie in the leader's journal and segments, travel on the
-// wire, and lie in every follower's files. The package has no topic names, no channels and no
-// network code. It starts no goroutine.
+// A batch is one put (a message or a multi-put) or one control record. The edge of the cluster encodes
+// it once. The same bytes are in the leader's journal and segments, on the wire, and in every
+// follower's files. The package knows no topic names, channels or network, and starts no goroutine.
 //
 // # Invariants
 //

@@ -11,9 +11,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Identity is the hash of the id that a producer gave a message. The leader of a partition recognises
-// by it a message that is published again (docs/adr/0012). It is the first half of a SHA-256: a client
-// must not be able to find two ids with the same one, for the second message would be taken for the first.
+// Identity is the hash of a message's id. The leader of a partition recognises by it a message that is
+// published again (docs/adr/0012). It is the first half of a SHA-256: a client must not be able to find
+// two ids with one hash, because the second message would count as a repeat of the first.
 type Identity [16]byte
 
 // The sources of identities. The identities of two sources are never equal.
@@ -28,36 +28,34 @@ const (
 // IdentityOf is the identity of a message with an id.
 func IdentityOf(id []byte) Identity { return identity(domainID, id) }
 
-// IdentityOfSequence is the identity of a message to which a producer gave a number (docs/adr/0014).
+// IdentityOfSequence is the identity of a message that a producer numbered (docs/adr/0014).
 func IdentityOfSequence(producer string, seq uint64) Identity {
 	return identity(domainSequence, append(binary.LittleEndian.AppendUint64(nil, seq), producer...))
 }
 
-// Part is the identity of message n of a put whose messages have one id together.
+// Part is the identity of message n of a put whose messages share one id.
 func (x Identity) Part(n int) Identity {
 	return identity(domainPart, binary.LittleEndian.AppendUint32(x[:len(x):len(x)], uint32(n)))
 }
 
-// ByContent is the put in which each message without an identity has that of its content (content.go). The
-// put has this key (nil: none). The bytes of a put that needs none are not copied.
+// ByContent returns the put with an identity by content (content.go) for each message that has none. The
+// put has this key, or nil. If all messages have one, the put is returned without a copy.
 func (d *Draft) ByContent(key []byte) Draft {
 	if !d.LacksIdentities() {
 		return *d
 	}
 	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes)+int(d.Count)*len(Identity{}))}
-	for p := d.Bytes[HeaderSize:]; len(p) > 0; {
-		size := 4 + binary.LittleEndian.Uint32(p)
-		m, _ := decodeMessage(p[4:size])
+	for _, encoded := range encodedMessages(d.Bytes[HeaderSize:]) {
+		m, _ := decodeMessage(encoded[4:])
 		if m.Identity == (Identity{}) {
 			m.Identity = IdentityOfContent(key, m.Header, m.Body)
 		}
-		_ = out.AddMessage(m) // its header fitted before
-		p = p[size:]
+		_ = out.AddMessage(m) // its header had a valid size before
 	}
 	return out.Draft(d.Request)
 }
 
-// LacksIdentities reports whether some message of the put has no identity, neither its own nor that of the put.
+// LacksIdentities reports whether the put has no identity, and some message has none of its own.
 func (d *Draft) LacksIdentities() bool {
 	if d.Control != 0 || d.HasPutIdentity() {
 		return false
@@ -76,20 +74,20 @@ type Source struct {
 	Topic     ident.TopicID
 	Partition uint16
 	Sequence  ident.Sequence
-	Channel   string // that the copy comes from, or is for; "": none
-	ChannelID uint64 // of the channel that the copy comes from; 0: none
-	TimeNS    int64  // when it was published, if the topic may have lost it and used its sequence again; 0: not said
+	Channel   string // from which, or for which, the message is copied; "": none
+	ChannelID uint64 // of the channel from which it is copied; 0: none
+	TimeNS    int64  // when it was published, if the topic may have lost it and reused its sequence; 0: unknown
 }
 
-// Why a message is published again. The names are part of the identities.
+// The reasons for which a message is published again. The texts are part of the identities.
 const (
 	CopyDeadLetter = "dead letter" // it failed too often in the channel
 	CopyRedrive    = "redrive"     // a dead letter, back to the channel
 	CopyOrigin     = "origin"      // import and mirror: the put that begins with it
 )
 
-// IdentityOfCopy is the identity of the copy of a message, so that a copy that was broken off before it
-// was noted is recognised when it is made again.
+// IdentityOfCopy is the identity of the copy of a message, so that a copy that was interrupted before it
+// was recorded is recognised when it is repeated.
 func IdentityOfCopy(why string, of Source) Identity {
 	b := append([]byte(why), 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(of.Topic))
@@ -111,20 +109,19 @@ func (d *Draft) HasPutIdentity() bool {
 }
 
 func identity(domain string, b []byte) Identity {
-	var room [len(domainPart) + MaxIDBytes]byte // of ids; a longer source takes an allocation
-	sum := sha256.Sum256(append(append(room[:0], domain...), b...))
+	var buffer [len(domainPart) + MaxIDBytes]byte // enough for ids; a longer source is allocated
+	sum := sha256.Sum256(append(append(buffer[:0], domain...), b...))
 	return Identity(sum[:len(Identity{})])
 }
 
-// Identities calls visit for each message of a batch, in order, with its number in the batch. It
-// calls it for no message of a batch that is not Identified.
+// Identities calls visit for each message of an Identified batch, in order, with its number.
 func (b *Batch) Identities(visit func(n int, x Identity)) {
 	if b.Identified {
 		identities(b.Bytes[HeaderSize:], visit)
 	}
 }
 
-// Identities is the same of a put. The bytes must come from a DraftBuilder, or be checked.
+// Identities does the same for a put. The bytes must come from a DraftBuilder, or be checked.
 func (d *Draft) Identities(visit func(n int, x Identity)) {
 	if d.Identified {
 		identities(d.Bytes[HeaderSize:], visit)
@@ -132,77 +129,53 @@ func (d *Draft) Identities(visit func(n int, x Identity)) {
 }
 
 func identities(p []byte, visit func(n int, x Identity)) {
-	for n := 0; len(p) > 0; n++ {
-		size := binary.LittleEndian.Uint32(p)
-		visit(n, identityIn(p[4:4+size]))
-		p = p[4+size:]
+	for n, encoded := range encodedMessages(p) {
+		m, _ := decodeMessage(encoded[4:])
+		visit(n, m.Identity)
 	}
 }
 
-// identityIn is the identity of an encoded message that was checked.
-func identityIn(p []byte) (x Identity) {
-	flags := p[0]
-	if flags&messageIdentity == 0 {
-		return x
-	}
-	at := 1
-	if flags&messageTrace != 0 {
-		at += 8
-	}
-	if flags&messageDeliverAt != 0 {
-		at += 8
-	}
-	if flags&messageHeader != 0 {
-		at += 2 + int(binary.LittleEndian.Uint16(p[at:]))
-	}
-	copy(x[:], p[at:])
-	return x
-}
-
-// Keep is the put with those messages for which keep is true, at least one. It has the request id of
-// the whole.
+// Keep returns the put with only the messages for which keep is true, at least one. It has the request
+// id of the whole put.
 func (d *Draft) Keep(keep func(n int) bool) Draft {
 	out := DraftBuilder{bytes: make([]byte, HeaderSize, len(d.Bytes))}
-	p := d.Bytes[HeaderSize:]
-	for n := 0; len(p) > 0; n++ {
-		size := 4 + binary.LittleEndian.Uint32(p)
+	for n, encoded := range encodedMessages(d.Bytes[HeaderSize:]) {
 		if keep(n) {
-			out.bytes = append(out.bytes, p[:size]...)
+			out.bytes = append(out.bytes, encoded...)
 			out.count++
-			out.identified = out.identified || p[4]&messageIdentity != 0
+			out.identified = out.identified || encoded[4]&messageIdentity != 0
 		}
-		p = p[size:]
 	}
 	return out.Draft(d.Request)
 }
 
-// First is the identity of the first message; false if it has none.
+// First is the identity of the first message; false without one.
 func (d *Draft) First() (x Identity, ok bool) {
 	if d.Identified {
-		p := d.Bytes[HeaderSize:]
-		x = identityIn(p[4 : 4+binary.LittleEndian.Uint32(p)])
+		m, _ := decodeMessage(firstOf(d.Bytes[HeaderSize:]))
+		x = m.Identity
 	}
 	return x, x != (Identity{})
 }
 
-// Clock is a time on the clock of a partition, in tenths of a second. The clock counts how long the
-// partition has had a leader since its first message with an identity. It is counted by the monotonic
-// clocks of the leaders, one after the other, and never by a wall clock. So the difference between the
-// clock now and that of a batch is a lower bound of the batch's age. 0: the batch has none.
+// Clock is a time on the clock of a partition, in tenths of a second; 0: none. The clock counts how long
+// the partition has had a leader since its first message with an identity, by the monotonic clocks of
+// its leaders and never by a wall clock. So the difference between the present clock and a batch's clock
+// is a lower bound of the batch's age.
 type Clock uint32
 
 // ClockTick is the unit of Clock in milliseconds.
 const ClockTick = 100
 
-// IdentityMark says which messages with identities a replica still recognises (the dedupe window). It is
-// derived from the log, and written now and then, so that a replica that starts derives the same again.
-// The zero value: the log has had no message with an identity.
+// IdentityMark describes the messages with identities that a replica still recognises (the dedupe
+// window). It is derived from the log and written periodically, so that a replica derives the same after
+// a start. The zero value: the log never had a message with an identity.
 type IdentityMark struct {
 	From    ident.Offset // the identities of the batches from here on are in the window
 	End     ident.Offset // the end of the log at the time of the mark, above 0
 	ClockMS int64        // the clock of the partition then, in milliseconds
-	// Forgotten is the clock of the newest message with an identity before From; 0 if there was none.
-	// ForgottenUnknown: it is not known.
+	// Forgotten is the clock of the newest message with an identity before From, 0 without one, or
+	// ForgottenUnknown.
 	Forgotten Clock
 }
 
@@ -217,7 +190,7 @@ func (m IdentityMark) Cut(o ident.Offset) IdentityMark {
 	return m
 }
 
-// IdentifiedPut is a batch whose messages have identities, as it was found in a log.
+// IdentifiedPut is a batch of the log whose messages have identities.
 type IdentifiedPut struct {
 	First      ident.Sequence
 	At, End    ident.Offset
@@ -237,15 +210,15 @@ func ValidID(id string) bool { return id != "" && len(id) <= MaxIDBytes && utf8.
 // HeaderSequence is the header with the number that the producer gave the message, in place of an id.
 const HeaderSequence = "##seq"
 
-// MaxSequence is the largest such number: JSON libraries that keep numbers as float64 round larger ones,
-// so that two could become one.
+// MaxSequence is the largest such number. JSON libraries that use float64 would round larger numbers, so
+// that two could become one.
 const MaxSequence = 1<<53 - 1
 
 // MaxProducerBytes bounds the name of a producer that numbers its messages.
 const MaxProducerBytes = 32
 
-// ValidProducer reports whether a client may name itself so: 1 to 32 bytes of UTF-8. U+FFFD is refused,
-// because a JSON decoder puts it in the place of what it cannot read, so that two names could become one.
+// ValidProducer reports whether a name is valid: 1 to 32 bytes of UTF-8. U+FFFD is refused, because JSON
+// decoders replace invalid bytes by it, so that two names could become one.
 func ValidProducer(name string) bool {
 	return name != "" && len(name) <= MaxProducerBytes && utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError)
 }

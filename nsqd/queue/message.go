@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -30,11 +31,11 @@ type Message struct {
 	Body      []byte
 	Attempts  uint16
 	Seq       ident.Sequence
-	// Identity recognises the message if it is published again; the zero value does not. A copy of
-	// a message has another one (IdentityOfCopy); in a relocation it has none.
+	// Identity, unless zero, recognises the message if it is published again. A copy of a message has
+	// another one (IdentityOfCopy); in a relocation it has none.
 	Identity Identity
-	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put. Its other
-	// messages have no identity, and the put is stored completely or not at all.
+	// IsPutIdentity, set on the first message of a put, means that Identity identifies the whole put.
+	// The other messages have no identity, and the put is stored completely or not at all.
 	IsPutIdentity bool
 }
 
@@ -51,14 +52,6 @@ type DraftBuilder struct {
 // NewDraft starts a put. sizeHint is the sum of the body sizes in bytes, 0 if unknown.
 func NewDraft(sizeHint int) *DraftBuilder {
 	return &DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+sizeHint+2*messageMinSize)}
-}
-
-// Add appends a message with a body only, as of a PUB.
-func (b *DraftBuilder) Add(body []byte) {
-	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(1+len(body)))
-	b.bytes = append(b.bytes, 0)
-	b.bytes = append(b.bytes, body...)
-	b.count++
 }
 
 // Grow appends a body-only message of n bytes and returns its body for the caller to fill, so that
@@ -120,8 +113,7 @@ func (b *DraftBuilder) Count() int { return int(b.count) }
 // Size is the length of the batch so far in bytes, header included.
 func (b *DraftBuilder) Size() int { return len(b.bytes) }
 
-// Draft completes the put: it computes the checksum of the payload. The builder must not be used
-// afterwards.
+// Draft completes the put with the checksum of the payload. The builder must not be used afterwards.
 func (b *DraftBuilder) Draft(r ident.RequestID) Draft {
 	return Draft{Bytes: b.bytes, Count: b.count, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Request: r, Identified: b.identified}
 }
@@ -131,10 +123,25 @@ func (d *Draft) FirstHeader() []byte {
 	if d.Control != 0 || len(d.Bytes) <= HeaderSize+4 || d.Bytes[HeaderSize+4]&messageHeader == 0 {
 		return nil
 	}
-	size := 4 + binary.LittleEndian.Uint32(d.Bytes[HeaderSize:])
-	m, _ := decodeMessage(d.Bytes[HeaderSize+4 : HeaderSize+size])
+	m, _ := decodeMessage(firstOf(d.Bytes[HeaderSize:]))
 	return m.Header
 }
+
+// encodedMessages yields the messages of a checked payload, with their lengths.
+func encodedMessages(p []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		for n := 0; len(p) > 0; n++ {
+			size := 4 + binary.LittleEndian.Uint32(p)
+			if !yield(n, p[:size]) {
+				return
+			}
+			p = p[size:]
+		}
+	}
+}
+
+// firstOf is the first message of a payload, without its length.
+func firstOf(p []byte) []byte { return p[4 : 4+binary.LittleEndian.Uint32(p)] }
 
 // BodyBytes is the sum of the body sizes in bytes, without the encoding around them.
 func (d *Draft) BodyBytes() int {

@@ -9,9 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/vfs"
 )
 
-// ReadAt reads whole batches from offset `from`, where a batch begins, up to limit: about max
-// bytes, and at least one batch. It checks every batch. A batch that fails its check ends the
-// result; if it is the first, the error is a *Damage. The result is empty at or beyond the end.
+// ReadAt reads whole batches from offset `from`, where a batch begins, up to limit: about max bytes,
+// and at least one batch. It checks every batch. A batch that fails its check ends the result; if it is
+// the first, the error is a *Damage. The result is empty at or beyond the end.
 func (s *Segments) ReadAt(from, limit ident.Offset, max int) ([]Batch, error) {
 	return s.read(from, limit, max, s.readBytes)
 }
@@ -34,14 +34,14 @@ func (s *Segments) read(from, limit ident.Offset, max int, bytes byteReader) ([]
 	}
 	end := min(g.end(), limit)
 	b, err := bytes(g, from, min(int64(max), int64(end-from)))
-	if err != nil || len(b) < HeaderSize { // an unreadable range must not hide the batches before it
+	if err != nil || len(b) < HeaderSize { // batches before an unreadable range must remain readable
 		b, err = bytes(g, from, min(HeaderSize, int64(end-from)))
 	}
 	if err != nil {
 		return nil, &Damage{From: from, To: end, Err: err}
 	}
 	batches, err := decodeRun(b, from)
-	if len(batches) == 0 && errors.Is(err, ErrTorn) {
+	if len(batches) == 0 && errors.Is(err, errTorn) {
 		if b, err = s.readFirst(g, b, from, end, bytes); err == nil {
 			batches, err = decodeRun(b, from)
 		}
@@ -54,7 +54,7 @@ func (s *Segments) read(from, limit ident.Offset, max int, bytes byteReader) ([]
 
 // readFirst reads one batch that is larger than the requested bytes.
 func (s *Segments) readFirst(g segment, head []byte, from, end ident.Offset, bytes byteReader) ([]byte, error) {
-	_, n, err := DecodeHeader(head)
+	_, n, err := decodeHeader(head)
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +69,15 @@ func (s *Segments) diskBytes(g segment, from ident.Offset, n int64) ([]byte, err
 }
 
 func (s *Segments) readBytes(g segment, from ident.Offset, n int64) ([]byte, error) {
-	h, err := s.files.Open(s.Name(g.base))
-	if err != nil {
-		return nil, err
-	}
-	defer h.Release()
 	b := make([]byte, n)
-	if read, err := h.ReadAt(b, int64(from-g.base)); err != nil && !(errors.Is(err, io.EOF) && read == len(b)) {
+	err := s.files.Use(s.Name(g.base), func(f vfs.File) error {
+		read, err := f.ReadAt(b, int64(from-g.base))
+		if errors.Is(err, io.EOF) && read == len(b) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -101,14 +103,14 @@ func decodeRun(b []byte, at ident.Offset) ([]Batch, error) {
 
 func (s *Segments) damage(b []byte, from, end ident.Offset, err error) error {
 	to := end
-	if head, _, headErr := DecodeHeader(b); headErr == nil && head.At.Offset == from {
+	if head, _, headErr := decodeHeader(b); headErr == nil && head.At.Offset == from {
 		to = min(head.End.Offset, end)
 	}
 	return &Damage{From: from, To: to, Err: err}
 }
 
 // hole is the damage of a range that no file covers, because the file before it was cut short. A
-// repair must fill it from its beginning.
+// repair must fill it from its start.
 func (s *Segments) hole(o ident.Offset) *Damage {
 	d := &Damage{From: o, To: s.End(), Err: fmt.Errorf("%w: no segment file covers this range", ErrCorrupt)}
 	for _, g := range s.segments() {
@@ -147,7 +149,7 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 			}
 			bufAt, at = from, 0
 		}
-		head, _, err := DecodeHeader(buf[at:])
+		head, _, err := decodeHeader(buf[at:])
 		if err == nil && (head.At.Offset != from || head.End.Offset > end) {
 			err = fmt.Errorf("%w: the header names offsets %d to %d", ErrCorrupt, head.At.Offset, head.End.Offset)
 		}
@@ -164,8 +166,8 @@ func (s *Segments) Headers(from, limit ident.Offset, visit func(Batch) bool) (id
 	return from, nil
 }
 
-// Base is the first offset of the file that covers o, false if none does. A batch begins there, so
-// a search without an index starts there.
+// Base is the first offset of the file that covers o; false without such a file. A batch begins there,
+// so a search without an index starts there.
 func (s *Segments) Base(o ident.Offset) (ident.Offset, bool) {
 	g, ok := s.covering(o)
 	return g.base, ok

@@ -7,41 +7,35 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// RelocationBuilder encodes a relocation batch. It copies messages that retention would remove and
+// relocationBuilder encodes a relocation batch. It copies messages that retention would remove and
 // some channel still needs to the end of the log, with their sequences and times. The batch itself
 // takes no sequence.
-type RelocationBuilder struct{ draft DraftBuilder }
+type relocationBuilder struct{ DraftBuilder }
 
 // relocationHeadSize is the size of the sequence and the time in front of each message.
 const relocationHeadSize = 16
 
 // NewRelocation starts a relocation batch.
-func NewRelocation() *RelocationBuilder {
-	return &RelocationBuilder{DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+4096)}}
+func NewRelocation() *relocationBuilder {
+	return &relocationBuilder{DraftBuilder{bytes: make([]byte, HeaderSize, HeaderSize+4096)}}
 }
 
 // Add appends a message as it was read. Errors as DraftBuilder.AddMessage.
-func (b *RelocationBuilder) Add(m Message) error {
-	at := len(b.draft.bytes)
-	m.Identity, m.IsPutIdentity = Identity{}, false // the batch that it was published in has it
-	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Seq))
-	b.draft.bytes = binary.LittleEndian.AppendUint64(b.draft.bytes, uint64(m.Time))
-	if err := b.draft.AddMessage(m); err != nil {
-		b.draft.bytes = b.draft.bytes[:at]
-		return err
+func (b *relocationBuilder) Add(m Message) error {
+	at := len(b.bytes)
+	m.Identity, m.IsPutIdentity = Identity{}, false // they stay with the original batch
+	b.bytes = binary.LittleEndian.AppendUint64(b.bytes, uint64(m.Seq))
+	b.bytes = binary.LittleEndian.AppendUint64(b.bytes, uint64(m.Time))
+	err := b.AddMessage(m)
+	if err != nil {
+		b.bytes = b.bytes[:at]
 	}
-	return nil
+	return err
 }
 
-// Count is the number of messages added so far.
-func (b *RelocationBuilder) Count() int { return b.draft.Count() }
-
-// Size is the length of the batch so far in bytes.
-func (b *RelocationBuilder) Size() int { return b.draft.Size() }
-
 // Draft completes the batch. The builder must not be used afterwards.
-func (b *RelocationBuilder) Draft() Draft {
-	return Draft{Bytes: b.draft.bytes, PayloadCRC: Checksum(b.draft.bytes[HeaderSize:]), Control: ControlRelocation}
+func (b *relocationBuilder) Draft() Draft {
+	return Draft{Bytes: b.bytes, PayloadCRC: Checksum(b.bytes[HeaderSize:]), Control: ControlRelocation}
 }
 
 // NewFile returns the batch at which every replica begins a new segment file: a relocation batch

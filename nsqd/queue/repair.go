@@ -31,13 +31,7 @@ func (s *Segments) rewrite(b *Batch) error {
 		return errNoPlace
 	}
 	g := list[i]
-	h, err := s.files.Open(s.Name(g.base))
-	if err != nil {
-		return err
-	}
-	defer h.Release()
-	s.unsynced[g.base] = struct{}{}
-	if _, err := h.WriteAt(b.Bytes, int64(b.At.Offset-g.base)); err != nil {
+	if err := s.writeAt(g, b.Bytes, b.At.Offset); err != nil {
 		return err
 	}
 	if b.End.Offset > g.end() {

@@ -17,17 +17,17 @@ import (
 // writeBufferBytes is the number of bytes of batches that one write gathers.
 const writeBufferBytes = 256 << 10
 
-// writeBuffers are shared, because thousands of partitions would otherwise keep one each.
+// writeBuffers are shared: thousands of partitions would otherwise have one each.
 var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const segmentSuffix = ".seg"
 
-// Segments are the files with a partition's batches, one after the other without gaps: file
-// %020d.seg begins at that offset.
+// Segments are the files with a partition's batches, without gaps: file %020d.seg begins at the offset
+// in its name.
 //
-// Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time. Readers may run
-// beside them. If a range is cut during a read, only the checksums protect the reader: the caller
-// keeps readers below ends that may be cut, or checks again after the read.
+// Write, Truncate, Reset, TrimHead, Repair and Sync run in one goroutine at a time, concurrently with
+// readers. If a range is cut during a read, only the checksums protect the reader: the caller reads below
+// ends that may be cut, or checks again after the read.
 type Segments struct {
 	fs       vfs.FS
 	files    *vfs.Cache
@@ -48,8 +48,8 @@ type segment struct {
 
 func (s segment) end() ident.Offset { return s.base + ident.Offset(s.size) }
 
-// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk
-// returns an error. No byte of it was served, and nothing was cut because of it.
+// Damage is a range of the log that cannot be read: its bytes fail their checksums, or the disk returns
+// an error. No byte of it was served, and nothing was cut because of it.
 type Damage struct {
 	From, To ident.Offset // To is an estimate unless the index has the batch
 	Err      error
@@ -60,7 +60,7 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("queue: offsets %d to %d are damaged: %v", d.From, d.To, d.Err)
 }
 
-// Unwrap returns the cause: ErrCorrupt, ErrTorn or an error of the disk.
+// Unwrap returns the cause: ErrCorrupt, errTorn or an error of the disk.
 func (d *Damage) Unwrap() error { return d.Err }
 
 // OpenSegments lists the segments in dir. A write begins a new file when the last one has maxBytes,
@@ -122,7 +122,7 @@ func (s *Segments) HeadEnd() (ident.Offset, bool) {
 	return list[0].end(), true
 }
 
-// End is the end of the last file, 0 if there is none.
+// End is the end of the last file, 0 without files.
 func (s *Segments) End() ident.Offset {
 	list := s.segments()
 	if len(list) == 0 {
@@ -179,20 +179,26 @@ func (s *Segments) writeSome(list []segment, batches []Batch) (int, error) {
 		}
 		*buf = b
 	}
-	h, err := s.files.Open(s.Name(last.base))
-	if err != nil {
-		return 0, fmt.Errorf("queue: %w", err)
-	}
-	defer h.Release()
-	s.unsynced[last.base] = struct{}{}
-	if _, err := h.WriteAt(b, last.size); err != nil {
+	if err := s.writeAt(last, b, last.end()); err != nil {
 		return 0, fmt.Errorf("queue: write %s: %w", s.Name(last.base), err)
 	}
-	h.StartWriteback(last.size, int64(len(b))) // leaves less for the sync of a checkpoint
 	list = slices.Clone(list)
 	list[len(list)-1].size += int64(len(b))
 	s.set(list)
 	return n, nil
+}
+
+// writeAt writes b into a file, at an offset of the log.
+func (s *Segments) writeAt(g segment, b []byte, at ident.Offset) error {
+	s.unsynced[g.base] = struct{}{}
+	return s.files.Use(s.Name(g.base), func(f vfs.File) error {
+		from := int64(at - g.base)
+		_, err := f.WriteAt(b, from)
+		if err == nil {
+			f.StartWriteback(from, int64(len(b))) // leaves less for the sync of a checkpoint
+		}
+		return err
+	})
 }
 
 // Truncate cuts the tail at end. The cut is durable after Sync. Until then a power cut may leave
@@ -201,7 +207,7 @@ func (s *Segments) Truncate(end ident.Offset) error {
 	list := slices.Clone(s.segments())
 	for n := len(list); n > 0 && list[n-1].base >= end; n-- {
 		if n == 1 && list[0].base == end {
-			break // an empty file marks the beginning of the log after retention has removed the rest
+			break // an empty file marks the start of the log after retention has removed the rest
 		}
 		base := list[len(list)-1].base
 		list = list[:len(list)-1]
@@ -213,14 +219,10 @@ func (s *Segments) Truncate(end ident.Offset) error {
 	if n := len(list); n > 0 && list[n-1].end() > end {
 		list[n-1].size = int64(end - list[n-1].base)
 		s.set(list)
-		h, err := s.files.Open(s.Name(list[n-1].base))
-		if err != nil {
-			return fmt.Errorf("queue: %w", err)
-		}
-		defer h.Release()
-		s.unsynced[list[n-1].base] = struct{}{}
-		if err := h.Truncate(list[n-1].size); err != nil {
-			return fmt.Errorf("queue: cut %s: %w", s.Name(list[n-1].base), err)
+		last := list[n-1]
+		s.unsynced[last.base] = struct{}{}
+		if err := s.files.Use(s.Name(last.base), func(f vfs.File) error { return f.Truncate(last.size) }); err != nil {
+			return fmt.Errorf("queue: cut %s: %w", s.Name(last.base), err)
 		}
 	}
 	return nil
@@ -229,9 +231,9 @@ func (s *Segments) Truncate(end ident.Offset) error {
 // Reset removes all files. The next Write may begin anywhere.
 func (s *Segments) Reset() error { return s.Truncate(-1) }
 
-// BeginAt removes all files and lets the log begin at an offset below the first one. It makes an
-// empty file for that offset durable before it removes the others, so a power cut leaves either the
-// new beginning or the old files.
+// BeginAt removes all files, so that the log begins at an offset below the first one. It makes an empty
+// file for that offset durable before it removes the others: a power cut leaves either the new start
+// or the old files.
 func (s *Segments) BeginAt(at ident.Offset) error {
 	if err := s.begin(at); err != nil {
 		return err
@@ -245,11 +247,9 @@ func (s *Segments) BeginAt(at ident.Offset) error {
 
 // begin creates an empty file.
 func (s *Segments) begin(at ident.Offset) error {
-	h, err := s.files.Create(s.Name(at))
-	if err != nil {
+	if err := s.files.Create(s.Name(at)); err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	h.Release()
 	s.dirUnsynced = true
 	return nil
 }
@@ -257,15 +257,13 @@ func (s *Segments) begin(at ident.Offset) error {
 func (s *Segments) remove(base ident.Offset) error {
 	delete(s.unsynced, base)
 	s.dirUnsynced = true
-	err := s.files.Remove(s.Name(base))
-	if err != nil && !errors.Is(err, vfs.ErrNotExist) {
+	if err := s.files.Remove(s.Name(base)); err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
 	return nil
 }
 
-// StartAfterTrim is the beginning of the log after TrimHead, false if TrimHead would remove
-// nothing.
+// StartAfterTrim is the start of the log after TrimHead, false if TrimHead would remove nothing.
 func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	list := s.segments()
 	n := 0
@@ -278,32 +276,30 @@ func (s *Segments) StartAfterTrim(below ident.Offset) (ident.Offset, bool) {
 	return list[n].base, true
 }
 
-// TrimHead removes the files that lie completely below an offset, except the last file. It reports
-// whether it removed any. It syncs the directory before and after each removal, so no power cut
-// leaves a gap, or the removal without the file that follows.
-func (s *Segments) TrimHead(below ident.Offset) (bool, error) {
-	trimmed := false
+// TrimHead removes the files that are completely below an offset, except the last file. It syncs the
+// directory before and after each removal, so no power cut leaves a gap, or the removal without the file
+// that follows.
+func (s *Segments) TrimHead(below ident.Offset) error {
 	for list := s.segments(); len(list) > 1 && list[0].end() <= below; list = s.segments() {
 		if err := s.syncDir(); err != nil {
-			return trimmed, err
+			return err
 		}
 		s.set(list[1:])
 		if err := s.remove(list[0].base); err != nil {
-			return trimmed, err
+			return err
 		}
 		if err := s.syncDir(); err != nil {
-			return trimmed, err
+			return err
 		}
-		trimmed = true
 	}
-	return trimmed, nil
+	return nil
 }
 
 // Sync makes all writes and cuts so far durable, directory included.
 func (s *Segments) Sync() error {
 	for base := range s.unsynced {
-		if err := s.syncFile(base); err != nil {
-			return err
+		if err := s.files.Use(s.Name(base), vfs.File.Sync); err != nil {
+			return fmt.Errorf("queue: sync %s: %w", s.Name(base), err)
 		}
 		delete(s.unsynced, base)
 	}
@@ -321,28 +317,15 @@ func (s *Segments) syncDir() error {
 	return nil
 }
 
-func (s *Segments) syncFile(base ident.Offset) error {
-	h, err := s.files.Open(s.Name(base))
-	if err != nil {
-		return fmt.Errorf("queue: %w", err)
-	}
-	defer h.Release()
-	if err := h.Sync(); err != nil {
-		return fmt.Errorf("queue: sync %s: %w", s.Name(base), err)
-	}
-	return nil
-}
-
 // Close closes the files.
-func (s *Segments) Close() error {
-	var err error
+func (s *Segments) Close() (err error) {
 	for _, g := range s.segments() {
 		err = errors.Join(err, s.files.Forget(s.Name(g.base)))
 	}
 	return err
 }
 
-// covering finds the file that holds offset o.
+// covering finds the file with offset o.
 func (s *Segments) covering(o ident.Offset) (segment, bool) {
 	list := s.segments()
 	i := sort.Search(len(list), func(i int) bool { return list[i].base > o }) - 1

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // golden returns a sealed batch with every field set.
@@ -62,14 +63,14 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 	for n := range b {
 		_, _, err := Decode(b[:n])
-		require.ErrorIs(t, err, ErrTorn)
+		require.ErrorIs(t, err, errTorn)
 	}
 }
 
 // TestNewFileBeginsAFile: it begins a file also within one write, but not where an empty file lies
 // already. No other control batch begins one.
 func TestNewFileBeginsAFile(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	require.NoError(t, fs.MkdirAll("p"))
 	s, err := OpenSegments(fs, vfs.NewCache(fs, 3), "p", 1<<20)
 	require.NoError(t, err)
@@ -89,7 +90,7 @@ func TestNewFileBeginsAFile(t *testing.T) {
 	require.NoError(t, s.Truncate(head))
 	require.NoError(t, s.Write(batches[4:]))
 	require.Len(t, s.segments(), 2)
-	_, err = s.TrimHead(head)
+	err = s.TrimHead(head)
 	require.NoError(t, err)
 	require.NoError(t, s.Truncate(head))
 	require.NoError(t, s.Write(batches[4:]))
@@ -99,7 +100,7 @@ func TestNewFileBeginsAFile(t *testing.T) {
 // TestSegmentsModel compares segments with a slice of batches.
 func TestSegmentsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fs := vfs.NewMemory()
+		fs := vfstest.NewMemory()
 		require.NoError(t, fs.MkdirAll("p"))
 		s, err := OpenSegments(fs, vfs.NewCache(fs, 3), "p", 1000)
 		require.NoError(t, err)
@@ -112,7 +113,7 @@ func TestSegmentsModel(t *testing.T) {
 			},
 			"trim": func(t *rapid.T) {
 				below := ident.Offset(rapid.Int64Range(0, int64(m.end().End.Offset)).Draw(t, "below"))
-				_, err := s.TrimHead(below)
+				err := s.TrimHead(below)
 				require.NoError(t, err)
 				start, _ := s.Start()
 				for len(m.log) > 0 && m.log[0].At.Offset < start {
@@ -199,3 +200,6 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, batch, again)
 	})
 }
+
+// Add appends a message with a body only.
+func (b *DraftBuilder) Add(body []byte) { copy(b.Grow(len(body)), body) }

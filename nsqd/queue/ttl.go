@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 )
 
-// HeaderTTL is the header by which a put limits the life of its message, in ms since the put. The
-// limit of the topic applies as well.
+// HeaderTTL is the header with the time to live of a message, in ms since the put. The limit of the topic
+// also applies.
 const HeaderTTL = "##ttl_ms"
 
-// MaxTTLMS is the longest life; it keeps nanoseconds within 63 bits.
+// MaxTTLMS is the longest time to live: its nanoseconds fit into 63 bits.
 const MaxTTLMS = 1 << 42
 
 var quotedTTL = []byte(`"` + HeaderTTL + `"`)

@@ -33,8 +33,8 @@ const (
 	// WriteCommitted records a committed end. It is a hint for recovery and never causes a sync of
 	// its own.
 	WriteCommitted WriteKind = 6
-	// WriteRestart restarts the log at At and forgets everything before (a replica that is
-	// behind the leader's first retained offset).
+	// WriteRestart restarts the log at At and forgets everything before (a replica that is behind the
+	// leader's first retained offset).
 	WriteRestart WriteKind = 7
 	// WriteIdentities records Identities. It never causes a sync of its own while puts arrive.
 	WriteIdentities WriteKind = 8
@@ -64,16 +64,12 @@ type Restored struct {
 	LastTimeNS     int64
 	Identities     IdentityMark
 	Identified     []IdentifiedPut // from Identities.From on, oldest first
-	// IdentitiesLost: some of them could not be read.
-	IdentitiesLost bool
+	IdentitiesLost bool            // some of them could not be read
 }
 
-const (
-	// RecentPuts is the number of puts of each producer whose repeats are recognised. It is twice
-	// the number of puts by which a producer may run ahead of an unanswered one, because the puts
-	// between may be repeated too.
-	RecentPuts = 4096
-)
+// RecentPuts is the number of puts of each producer whose repeats are recognised. It is twice the number
+// of puts that a producer may send after an unanswered one, because those may also be repeated.
+const RecentPuts = 4096
 
 // RecentPut is a request id in the log, by which a repeat is recognised.
 type RecentPut struct {

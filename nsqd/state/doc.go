@@ -1,19 +1,18 @@
-// Package state encodes the replicated state of the channels of a partition: deltas, which hold
-// changes, and snapshots, which hold everything. It is a codec only. Package nsqd decides which
-// changes there are, and applies them. A checksum is not part of the format: the journal records and
-// the frames that carry the bytes have one.
+// Package state encodes the replicated state of the channels of a partition: deltas with changes, and
+// snapshots of the whole state. Package nsqd decides on the changes and applies them. The format has no
+// checksum: the journal records and the frames with the bytes have one.
 //
 // # Invariants
 //
 //  1. One state has one encoding: a delta or snapshot that decodes encodes to the same bytes.
-//  2. A delta or snapshot that violates the format is refused whole, with ErrMalformed.
-//  3. A count in the bytes allocates at most the bytes that are there.
+//  2. A delta or snapshot that violates the format is refused whole, with errMalformed.
+//  3. A count allocates at most as many bytes as follow.
 //
-// The functions are safe on any goroutine: the package has no state of its own.
+// Any goroutine may call the functions.
 //
 // # Channel state: on disk and between brokers, by place, append only
 //
-// All integers are little-endian. Deltas and snapshots lie in journal records and in frames between
+// All integers are little-endian. Deltas and snapshots are in journal records and in frames between
 // brokers. A delta is a version byte and records:
 //
 //	offset size field

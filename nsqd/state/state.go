@@ -10,8 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
-// ErrMalformed means that a delta or snapshot violates the format in doc.go.
-var ErrMalformed = errors.New("nsqd: channel state is malformed")
+// errMalformed means that a delta or snapshot violates the format in doc.go.
+var errMalformed = errors.New("nsqd: channel state is malformed")
 
 const stateVersion = 1
 
@@ -163,7 +163,7 @@ func AppendSnapshot(b []byte, s Snapshot) []byte {
 }
 
 // DecodeDelta decodes a delta completely before any record of it is applied. Its error is
-// ErrMalformed.
+// errMalformed.
 func DecodeDelta(b []byte) ([]Record, error) {
 	d := decoder{b: b}
 	d.version()
@@ -194,7 +194,7 @@ func DecodeDelta(b []byte) ([]Record, error) {
 	return all, nil
 }
 
-// DecodeSnapshot decodes a snapshot. With an error, ErrMalformed, the value is not valid.
+// DecodeSnapshot decodes a snapshot. With an error, errMalformed, the value is not valid.
 func DecodeSnapshot(b []byte) (Snapshot, error) {
 	d := decoder{b: b}
 	d.version()
@@ -234,7 +234,7 @@ type decoder struct {
 
 func (d *decoder) fail(format string, args ...any) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+		d.err = fmt.Errorf("%w: "+format, append([]any{errMalformed}, args...)...)
 	}
 	d.b = nil
 }

@@ -103,10 +103,10 @@ func TestMalformedStateIsRefusedWhole(t *testing.T) {
 	}
 	for n := range full {
 		_, err := DecodeSnapshot(full[:n])
-		require.ErrorIs(t, err, ErrMalformed, "snapshot cut at %d", n)
+		require.ErrorIs(t, err, errMalformed, "snapshot cut at %d", n)
 	}
 	_, err := DecodeSnapshot(append(bytes.Clone(full), 0))
-	require.ErrorIs(t, err, ErrMalformed)
+	require.ErrorIs(t, err, errMalformed)
 }
 
 // TestACountAllocatesNoMoreThanItsBytes: a damaged count, which promises a million deferred messages,
@@ -119,7 +119,7 @@ func TestACountAllocatesNoMoreThanItsBytes(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err := DecodeDelta(delta)
 	runtime.ReadMemStats(&after)
-	require.ErrorIs(t, err, ErrMalformed)
+	require.ErrorIs(t, err, errMalformed)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }
 

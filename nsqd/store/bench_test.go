@@ -39,7 +39,7 @@ func BenchmarkSubmit(b *testing.B) {
 				w.slots <- uint64(n)
 			}
 			builder := queue.NewDraft(200)
-			builder.Add(make([]byte, 200))
+			_ = builder.AddMessage(queue.Message{Body: make([]byte, 200)})
 			draft := builder.Draft(ident.RequestID{Producer: 1, N: 1})
 			size := draft.Size()
 			arena := make([]byte, 0, 1<<20)

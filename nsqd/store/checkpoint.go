@@ -18,7 +18,7 @@ import (
 //	offset size field
 //	     0    4 magic "LKP1"
 //	     4    4 crc (CRC-32C of everything after it)
-//	     8   20 journal: group held, group synced, crc of the group
+//	     8   20 journal: group included, group synced, crc of the group
 //	    28    4 1: nothing is synced; else the journal's files that have groups in them:
 //	            their number × 2 + their pages of 4096 bytes × 32
 //	    32    4 number of entries
@@ -47,15 +47,13 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 type checkpoint struct {
-	mark    journal.Mark
-	bootID  string
-	noSync  bool             // later submissions were acknowledged from the page cache
-	clean   bool             // the store was closed after it
-	entries map[uint64]entry // by slot
-
-	versions map[uint64]version // of the channel snapshots, by slot
-
-	marks map[uint64]queue.IdentityMark // while it is decoded: of the entries that follow, by slot
+	mark     journal.Mark
+	bootID   string
+	noSync   bool                          // later submissions were acknowledged from the page cache
+	clean    bool                          // the store was closed after it
+	entries  map[uint64]entry              // by slot
+	versions map[uint64]version            // of the channel snapshots, by slot
+	marks    map[uint64]queue.IdentityMark // during decoding: of the entries that follow, by slot
 }
 
 // version names one version of a channel state.
@@ -214,18 +212,10 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 		err = fs.Rename(temporary, name)
 	}
 	if err == nil {
-		err = syncDir(fs, path.Dir(name))
+		err = syncDirs(fs, path.Dir(name))
 	}
 	if err != nil {
 		return fmt.Errorf("store: replace %s: %w", name, err)
 	}
 	return nil
-}
-
-func readFile(fs vfs.FS, name string) ([]byte, error) {
-	b, err := vfs.ReadFile(fs, name)
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	return b, nil
 }

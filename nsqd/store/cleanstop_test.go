@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -28,11 +29,11 @@ func unsynced(t *testing.T, fs vfs.FS) (Options, *Store, *model) {
 // TestCleanStopThenReboot: a store that acknowledges from the page cache was closed, so everything
 // is on the disk, and another boot of the machine loses nothing.
 func TestCleanStopThenReboot(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o, s, m := unsynced(t, mem)
 	m.put(t, s, 30, 1000)
 	require.NoError(t, s.Close())
-	for _, disk := range []*vfs.Memory{lostCache(mem), killed(mem)} {
+	for _, disk := range []*vfstest.Memory{lostCache(mem), killed(mem)} {
 		for _, noSync := range []bool{true, false} {
 			o := o
 			o.FS, o.BootID, o.NoSync = disk, "another", noSync
@@ -49,19 +50,19 @@ func TestCleanStopThenReboot(t *testing.T) {
 // TestCleanMarkGoesBeforeTheFirstWrite: a store that was closed and started again, and whose
 // machine then failed, does not count as closed.
 func TestCleanMarkGoesBeforeTheFirstWrite(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o, s, m := unsynced(t, mem)
 	m.put(t, s, 3, 100)
 	require.NoError(t, s.Close())
 	s = reopen(t, o)
 	m.p = s.Partitions()[0]
-	for _, disk := range []*vfs.Memory{lostCache(mem), killed(mem)} {
+	for _, disk := range []*vfstest.Memory{lostCache(mem), killed(mem)} {
 		c, err := readCheckpoint(disk, s.checkpointName())
 		require.NoError(t, err)
 		require.False(t, c.clean, "before anything can be submitted")
 	}
 	m.put(t, s, 1, 100)
-	for _, disk := range []*vfs.Memory{lostCache(mem), killed(mem)} {
+	for _, disk := range []*vfstest.Memory{lostCache(mem), killed(mem)} {
 		o := o
 		o.FS, o.BootID = disk, "another"
 		require.NotEqual(t, m.p.StoreID(), reopen(t, o).Partitions()[0].StoreID())
@@ -71,13 +72,13 @@ func TestCleanMarkGoesBeforeTheFirstWrite(t *testing.T) {
 // TestStartThatIsCutShortKeepsTheCleanMark: nothing is acknowledged before the first checkpoint of
 // a start.
 func TestStartThatIsCutShortKeepsTheCleanMark(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o, s, m := unsynced(t, mem)
 	m.put(t, s, 3, 100)
 	require.NoError(t, s.Close())
 	broken := o
-	broken.FS = vfs.Wrap(mem, func(op vfs.Op) error {
-		if strings.HasPrefix(op.Name, "data/checkpoint") && op.Call != vfs.CallOpen && op.Call != vfs.CallRead {
+	broken.FS = vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if strings.HasPrefix(op.Name, "data/checkpoint") && op.Call != vfstest.CallOpen && op.Call != vfstest.CallRead {
 			return errKilled
 		}
 		return nil
@@ -91,10 +92,10 @@ func TestStartThatIsCutShortKeepsTheCleanMark(t *testing.T) {
 // TestFailedCloseIsNotClean: writes whose last sync failed may be lost.
 func TestFailedCloseIsNotClean(t *testing.T) {
 	for _, kind := range []string{".seg", "checkpoint.tmp"} {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		var armed atomic.Bool
-		o, s, m := unsynced(t, vfs.Wrap(mem, func(op vfs.Op) error {
-			if armed.Load() && op.Call == vfs.CallSync && strings.HasSuffix(op.Name, kind) {
+		o, s, m := unsynced(t, vfstest.Wrap(mem, func(op vfstest.Op) error {
+			if armed.Load() && op.Call == vfstest.CallSync && strings.HasSuffix(op.Name, kind) {
 				return syscall.EIO
 			}
 			return nil
@@ -111,11 +112,11 @@ func TestFailedCloseIsNotClean(t *testing.T) {
 // cleared the mark, and shows the one before. The later groups show that groups before them are
 // missing.
 func TestCleanMarkContradictedByTheJournal(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o, s, m := unsynced(t, mem)
 	m.put(t, s, 3, 100)
 	require.NoError(t, s.Close())
-	clean, err := readFile(mem, s.checkpointName())
+	clean, err := vfs.ReadFile(mem, s.checkpointName())
 	require.NoError(t, err)
 	s = reopen(t, o)
 	m.p = s.Partitions()[0]
@@ -147,7 +148,7 @@ func TestStaleSnapshot(t *testing.T) {
 		}
 		writeState(1)
 		at := p.dir + "/" + snapshotName
-		old, err := readFile(mem, at)
+		old, err := vfs.ReadFile(mem, at)
 		require.NoError(t, err)
 		writeState(2)
 		writeState(3)

@@ -1,34 +1,28 @@
 package store
 
 import (
-	"sync"
 	"sync/atomic"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// concurrency is the number of partitions that are opened or synced at once. Each takes several
-// calls that wait for the disk, and the file system combines concurrent syncs.
-const concurrency = 32
+// atOnce is the number of partitions that are opened or synced at once. Each takes several calls that
+// wait for the disk, and the file system combines concurrent syncs.
+const atOnce = 32
 
-// forEach runs f for all numbers below n, up to concurrency at a time. It returns one of the
-// errors, and starts no further call after an error.
-func forEach(n int, f func(i int) error) error {
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	errs := make(chan error, concurrency)
-	for range min(n, concurrency) {
-		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				if err := f(int(i)); err != nil {
-					next.Store(int64(n))
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	workers.Wait()
-	close(errs)
-	return <-errs
+// forEach runs f for all numbers below n, up to atOnce at a time. It returns one of the errors, and
+// starts no further call after an error.
+func forEach(n int, f func(i int) error) (first error) {
+	var failed atomic.Bool
+	concurrency.Each(n, atOnce, func(i int) {
+		if failed.Load() {
+			return
+		}
+		if err := f(i); err != nil && failed.CompareAndSwap(false, true) {
+			first = err
+		}
+	})
+	return first
 }
 
 // forEachPaced runs f for all numbers below n, one at a time while it keeps up. Whenever behind
@@ -42,7 +36,7 @@ func forEachPaced(n int, behind func(done int) bool, f func(i int) error) error 
 			return err
 		}
 		if done += some; behind(done) {
-			width = min(2*width, concurrency)
+			width = min(2*width, atOnce)
 		} else {
 			width = max(width/2, 1)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // gauge counts its concurrent holders.
@@ -32,11 +32,11 @@ func TestCheckpointIsPaced(t *testing.T) { synctest.Test(t, testCheckpointIsPace
 func testCheckpointIsPaced(t *testing.T) {
 	var syncing gauge
 	var checkpoints atomic.Int32
-	o := testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
+	o := testOptions(vfstest.Wrap(vfstest.NewMemory(), func(op vfstest.Op) error {
 		switch {
-		case op.Call == vfs.CallRename && path.Base(op.Name) == "checkpoint.tmp":
+		case op.Call == vfstest.CallRename && path.Base(op.Name) == "checkpoint.tmp":
 			checkpoints.Add(1)
-		case op.Call == vfs.CallSync && strings.Contains(op.Name, "/topics/"):
+		case op.Call == vfstest.CallSync && strings.Contains(op.Name, "/topics/"):
 			syncing.hold(100 * time.Microsecond) // the duration of a disk's sync
 		}
 		return nil
@@ -95,7 +95,7 @@ func testForEachPaced(t *testing.T) {
 		return running.most.Load()
 	}
 	require.EqualValues(t, 1, run(func(int) bool { return false }))
-	require.Greater(t, run(func(done int) bool { return done > 100 && done < 300 }), int32(concurrency-1))
+	require.Greater(t, run(func(done int) bool { return done > 100 && done < 300 }), int32(atOnce-1))
 	ran := 0
 	require.ErrorIs(t, forEachPaced(10, func(int) bool { return false }, func(i int) error {
 		if ran++; i == 3 {

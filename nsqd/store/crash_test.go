@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // cut is a disk after a power cut, and the submissions acknowledged before it.
 type cut struct {
-	fs               *vfs.Memory
+	fs               *vfstest.Memory
 	acked, submitted int
 }
 
@@ -21,13 +21,13 @@ type cut struct {
 type cutter struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
-	mem  *vfs.Memory
+	mem  *vfstest.Memory
 	w    *world
 	cuts []cut
 }
 
-func (c *cutter) hook(op vfs.Op) error {
-	if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+func (c *cutter) hook(op vfstest.Op) error {
+	if op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir {
 		c.take()
 	}
 	return nil
@@ -58,8 +58,8 @@ func TestPowerCut(t *testing.T) {
 	for seed := range seeds(t, 5) {
 		histories++
 		t.Logf("seed %d", seed)
-		c := &cutter{mem: vfs.NewMemory(), rng: rand.New(rand.NewPCG(seed, 2))}
-		w, err := newWorld(t, seed, vfs.Wrap(c.mem, c.hook))
+		c := &cutter{mem: vfstest.NewMemory(), rng: rand.New(rand.NewPCG(seed, 2))}
+		w, err := newWorld(t, seed, vfstest.Wrap(c.mem, c.hook))
 		require.NoError(t, err)
 		c.arm(w)
 		for range 6 {
@@ -85,7 +85,7 @@ func TestPowerCut(t *testing.T) {
 func TestPowerCutInRecovery(t *testing.T) {
 	for seed := range seeds(t, 4) {
 		seed += 100
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		w, err := newWorld(t, seed, mem)
 		require.NoError(t, err)
 		require.NoError(t, w.run(25))
@@ -93,10 +93,10 @@ func TestPowerCutInRecovery(t *testing.T) {
 		left := mem.CrashClone(rng)
 		last := w.submitted()
 		require.NoError(t, w.store.Close())
-		var again []*vfs.Memory
+		var again []*vfstest.Memory
 		var mu sync.Mutex
-		fs := vfs.Wrap(left, func(op vfs.Op) error {
-			if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+		fs := vfstest.Wrap(left, func(op vfstest.Op) error {
+			if op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir {
 				mu.Lock()
 				defer mu.Unlock()
 				again = append(again, left.CrashClone(rng))
@@ -122,7 +122,7 @@ func storeIDs(w *world) []ident.StoreID {
 // TestModeChanged: a store writes without syncs, the power is cut, and it starts with syncs.
 // Acknowledged data that is lost must not be under the old store id.
 func TestModeChanged(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.NoSync = true
 	s := reopen(t, o)
@@ -146,7 +146,7 @@ func TestModeChanged(t *testing.T) {
 
 // TestNestedDir: two levels of the data path are new.
 func TestNestedDir(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.Dir = "var/lockstep/n1"
 	s := reopen(t, o)

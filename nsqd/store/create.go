@@ -48,7 +48,7 @@ func (s *Store) writeIdentity(p *Partition) error {
 }
 
 func (s *Store) readIdentity(p *Partition) error {
-	b, err := readFile(s.o.FS, path.Join(p.dir, identityName))
+	b, err := vfs.ReadFile(s.o.FS, path.Join(p.dir, identityName))
 	if err != nil {
 		return err
 	}
@@ -73,12 +73,12 @@ func (s *Store) newPartition(topic string, id ident.Partition) (*Partition, erro
 	return p, nil
 }
 
-// Create creates an empty partition with a new store id. It is durable on return. Create reuses a
-// folder that an interrupted Create left. Errors: ErrExists; ErrDiskFull, after which Create may be
-// called again; or another error of the disk, which stops the store.
+// Create creates an empty partition with a new store id, durably. It reuses a folder that an
+// interrupted Create left. Errors: errExists; ErrDiskFull, after which Create may be called again; or
+// another error of the disk, which stops the store.
 func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	if _, ok := s.Partition(id); ok {
-		return nil, fmt.Errorf("%w: %s", ErrExists, id)
+		return nil, fmt.Errorf("%w: %s", errExists, id)
 	}
 	if err := s.Err(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Store) Create(topic string, id ident.Partition) (*Partition, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.mu.partitions[id]; ok {
-		return nil, fmt.Errorf("%w: %s", ErrExists, id)
+		return nil, fmt.Errorf("%w: %s", errExists, id)
 	}
 	s.mu.partitions[id] = p
 	return p, nil
@@ -119,7 +119,7 @@ func (s *Store) create(topic string, id ident.Partition) (*Partition, error) {
 	return p, s.syncFolders(p)
 }
 
-// newSlot draws the number of a folder. The low numbers belong to the checkpoint.
+// newSlot returns a random number for a folder. The low numbers belong to the checkpoint.
 func newSlot() uint64 {
 	for {
 		if slot := uint64(ident.NewStoreID()); slot >= reservedSlots {
@@ -130,29 +130,26 @@ func newSlot() uint64 {
 
 // syncFolders makes a partition's folder durable, with all folders above it.
 func (s *Store) syncFolders(p *Partition) error {
-	for _, d := range []string{p.dir, path.Dir(p.dir), s.topicsDir()} {
-		if err := syncDir(s.o.FS, d); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-	}
-	return nil
+	return syncDirs(s.o.FS, p.dir, path.Dir(p.dir), s.topicsDir())
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // errFolder is a failed sync of a folder. It must not be repeated, not even after the disk was full:
 // the second one may succeed without the lost entries.
-var errFolder = errors.New("sync the folder")
+var errFolder = errors.New("store: sync the folder")
 
-func syncDir(fs vfs.FS, dir string) error {
-	if err := fs.SyncDir(dir); err != nil {
-		return fmt.Errorf("%w %s: %w", errFolder, dir, err)
+func syncDirs(fs vfs.FS, dirs ...string) error {
+	for _, dir := range dirs {
+		if err := fs.SyncDir(dir); err != nil {
+			return fmt.Errorf("%w %s: %w", errFolder, dir, err)
+		}
 	}
 	return nil
 }
 
 // Trash removes a partition: it renames the folder into the trash, durably. The caller submits
-// nothing more for the partition. Errors: ErrUnknown, or an error of the disk, which stops the
+// nothing more for the partition. Errors: errUnknown, or an error of the disk, which stops the
 // store.
 func (s *Store) Trash(id ident.Partition) error {
 	s.mu.Lock()
@@ -160,7 +157,7 @@ func (s *Store) Trash(id ident.Partition) error {
 	delete(s.mu.partitions, id)
 	s.mu.Unlock()
 	if !ok {
-		return fmt.Errorf("%w: %s", ErrUnknown, id)
+		return fmt.Errorf("%w: %s", errUnknown, id)
 	}
 	p.files.Lock()
 	defer p.files.Unlock()
@@ -185,13 +182,10 @@ func (s *Store) moveToTrash(p *Partition) error {
 	s.topicFolders.RLock()
 	defer s.topicFolders.RUnlock()
 	to := fmt.Sprintf("%s.%s.%d.%d", p.topic, p.id.Topic, p.id.Number, time.Now().UnixNano())
-	err := s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to))
-	for _, d := range []string{path.Dir(p.dir), s.trashDir()} {
-		if err == nil {
-			err = s.o.FS.SyncDir(d)
-		}
+	if err := s.o.FS.Rename(p.dir, path.Join(s.trashDir(), to)); err != nil {
+		return err
 	}
-	return err
+	return syncDirs(s.o.FS, path.Dir(p.dir), s.trashDir())
 }
 
 // EmptyTrash deletes the partitions that were removed longer ago than the grace time, and the
@@ -219,7 +213,7 @@ func (s *Store) EmptyTrash(olderThan time.Duration) error {
 	return nil
 }
 
-// dropTopicFolder removes the folder of a topic if it holds no partition. Otherwise every topic
+// dropTopicFolder removes the folder of a topic if it has no partition. Otherwise every topic
 // that ever existed would leave a folder. If a power cut undoes the removal, an empty folder stays,
 // which is harmless.
 func (s *Store) dropTopicFolder(name string) error {
@@ -236,7 +230,7 @@ func (s *Store) dropTopicFolder(name string) error {
 	return s.o.FS.Remove(dir)
 }
 
-// TrimHead removes the segments that lie completely below a position (retention). The newest
+// TrimHead removes the segments that are completely below a position (retention). The newest
 // segment always stays. While the segments lag behind a cut of the log, their bounds are not those
 // of the log, and TrimHead removes nothing.
 func (p *Partition) TrimHead(below ident.Position) error {
@@ -255,10 +249,10 @@ func (p *Partition) TrimHead(below ident.Position) error {
 		p.mu.Unlock()
 		return nil
 	}
-	p.mu.first = first // set before the files go: a reader from the old start would find nothing there
-	p.mu.quarantine.keep(first.Offset, p.mu.end.Offset)
+	p.mu.first = first // set before the files are removed: a reader from the old start would find nothing there
+	p.mu.quarantine.retain(first.Offset, p.mu.end.Offset)
 	p.mu.Unlock()
-	if _, err := p.segments.TrimHead(below.Offset); err != nil {
+	if err := p.segments.TrimHead(below.Offset); err != nil {
 		p.store.fail(err) // a failed sync of the folder must not be retried
 		return err
 	}
@@ -267,7 +261,7 @@ func (p *Partition) TrimHead(below ident.Position) error {
 }
 
 // HeadEnd is the end of the oldest segment; false while it is the only one, so that TrimHead could
-// remove nothing. Cheap.
+// remove nothing. It is cheap.
 func (p *Partition) HeadEnd() (ident.Offset, bool) { return p.segments.HeadEnd() }
 
 // firstOnDisk is the position at which the first segment begins, and the checksum from which its

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -44,7 +45,7 @@ func cutLog(t *testing.T, fs vfs.FS) (s *Store, p *Partition, kept queue.Batch) 
 // TestDamageBeforeACut: the header of the batch before a cut decays. Its checksum, which the next
 // batch must name, is known from the record of the cut.
 func TestDamageBeforeACut(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	_, p, kept := cutLog(t, mem)
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	require.NoError(t, disk.Flip(p.segments.Name(0), 8, 1))
@@ -57,10 +58,10 @@ func TestDamageBeforeACut(t *testing.T) {
 // TestReadFailsAfterACut: a checkpoint is made, and the disk fails to read the batch before the
 // cut. The checkpoint must not name the batch that was cut.
 func TestReadFailsAfterACut(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	var failing atomic.Bool
-	s, p, kept := cutLog(t, vfs.Wrap(mem, func(op vfs.Op) error {
-		if failing.Load() && op.Call == vfs.CallRead {
+	s, p, kept := cutLog(t, vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if failing.Load() && op.Call == vfstest.CallRead {
 			return syscall.EIO
 		}
 		return nil
@@ -78,10 +79,10 @@ func TestReadFailsAfterACut(t *testing.T) {
 func TestPowerCutAfterUnsyncedCut(t *testing.T) {
 	for name, dropped := range map[string]bool{"killed": false, "failed sync": true} {
 		t.Run(name, func(t *testing.T) {
-			mem := vfs.NewMemory()
+			mem := vfstest.NewMemory()
 			var broken atomic.Bool
-			s, p, batches := twoBatches(t, vfs.Wrap(mem, func(op vfs.Op) error {
-				if !broken.Load() || op.Call != vfs.CallSync {
+			s, p, batches := twoBatches(t, vfstest.Wrap(mem, func(op vfstest.Op) error {
+				if !broken.Load() || op.Call != vfstest.CallSync {
 					return nil
 				}
 				if dropped {
@@ -92,7 +93,7 @@ func TestPowerCutAfterUnsyncedCut(t *testing.T) {
 			broken.Store(true)
 			kept, old := batches[0], batches[1]
 			d := queue.NewDraft(0)
-			d.Add(make([]byte, 2*len(old.Bytes)))
+			_ = d.AddMessage(queue.Message{Body: make([]byte, 2*len(old.Bytes))})
 			draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
 			longer := draft.Seal(kept.End, 1, kept.CRC, kept.Time)
 			a := make(answer, 1)
@@ -115,13 +116,13 @@ func TestPowerCutAfterUnsyncedCut(t *testing.T) {
 }
 
 // cutsOfStart starts a store and returns the disks after power cuts at each of its syncs.
-func cutsOfStart(t *testing.T, mem *vfs.Memory) []*vfs.Memory {
+func cutsOfStart(t *testing.T, mem *vfstest.Memory) []*vfstest.Memory {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
 	var mu sync.Mutex
-	var cuts []*vfs.Memory
-	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir {
+	var cuts []*vfstest.Memory
+	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir {
 			mu.Lock()
 			defer mu.Unlock()
 			for range 8 {

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/journal"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -33,21 +34,21 @@ func seeds(t *testing.T, otherwise uint64) iter.Seq[uint64] {
 // TestRandomCallsFail is TestEveryCallFails with one call of each of many
 // histories. A short write ends in the middle of a sector.
 func TestRandomCallsFail(t *testing.T) {
-	faults := []error{syscall.EIO, syscall.ENOSPC, vfs.ErrShort}
+	faults := []error{syscall.EIO, syscall.ENOSPC, vfstest.ErrShort}
 	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		failOnce(t, 1000+seed, 10+rng.IntN(20), 1+rng.Int64N(400), faults[seed%3])
 	}
 }
 
-// decay is a fault of a directory that no process uses, without an error. vfs.Memory.CrashClone
+// decay is a fault of a directory that no process uses, without an error. vfstest.Memory.CrashClone
 // covers renames that a power cut loses.
-var decay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
-	"bit flip": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+var decay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory){
+	"bit flip": func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory) {
 		name, size := anyFile(t, rng, mem)
 		require.NoError(t, mem.Flip(name, rng.Int64N(size), uint8(rng.IntN(8))))
 	},
-	"torn sector": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+	"torn sector": func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory) {
 		name, size := anyFile(t, rng, mem)
 		f, err := mem.Open(name)
 		require.NoError(t, err)
@@ -55,7 +56,7 @@ var decay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
 		_, err = f.WriteAt(make([]byte, min(vfs.SectorBytes/2, size-at)), at)
 		require.NoError(t, err)
 	},
-	"truncated file": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+	"truncated file": func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory) {
 		name, size := anyFile(t, rng, mem)
 		if path.Dir(name) == "data/journal" {
 			return // see TestDecayOfAKilledStore
@@ -67,7 +68,7 @@ var decay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
 }
 
 // anyFile chooses a file that is not empty.
-func anyFile(t *testing.T, rng *rand.Rand, mem *vfs.Memory) (name string, size int64) {
+func anyFile(t *testing.T, rng *rand.Rand, mem *vfstest.Memory) (name string, size int64) {
 	t.Helper()
 	var files []string
 	var walk func(dir string)
@@ -92,23 +93,23 @@ func anyFile(t *testing.T, rng *rand.Rand, mem *vfs.Memory) (name string, size i
 }
 
 // journalDecay is a fault at the end of a journal whose acknowledgement record is intact.
-var journalDecay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfs.Memory){
+var journalDecay = map[string]func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory){
 	"bit flip":    decay["bit flip"],
 	"torn sector": decay["torn sector"],
-	"lost writes": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+	"lost writes": func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory) {
 		harmJournal(t, mem, func(f vfs.File, size int64) error {
 			at := rng.Int64N(size) / vfs.SectorBytes * vfs.SectorBytes
 			_, err := f.WriteAt(make([]byte, size-at), at)
 			return err
 		})
 	},
-	"truncated journal": func(t *testing.T, rng *rand.Rand, mem *vfs.Memory) {
+	"truncated journal": func(t *testing.T, rng *rand.Rand, mem *vfstest.Memory) {
 		harmJournal(t, mem, func(f vfs.File, size int64) error { return f.Truncate(rng.Int64N(size)) })
 	},
 }
 
 // harmJournal harms the newest file of the journal.
-func harmJournal(t *testing.T, mem *vfs.Memory, harm func(f vfs.File, size int64) error) {
+func harmJournal(t *testing.T, mem *vfstest.Memory, harm func(f vfs.File, size int64) error) {
 	name := newestJournalFile(t, mem)
 	if name == "" {
 		return // nothing was written yet
@@ -126,7 +127,7 @@ func TestDecayOfAKilledStore(t *testing.T) {
 	for what, harm := range journalDecay {
 		for seed := range seeds(t, 20) {
 			rng := rand.New(rand.NewPCG(seed, 13))
-			mem := vfs.NewMemory()
+			mem := vfstest.NewMemory()
 			w, err := newWorld(t, 7000+seed, mem)
 			require.NoError(t, err)
 			require.NoError(t, w.run(5+rng.IntN(30)))
@@ -158,7 +159,7 @@ func TestDecay(t *testing.T) {
 	for what, harm := range decay {
 		for seed := range seeds(t, 20) {
 			rng := rand.New(rand.NewPCG(seed, 12))
-			mem := vfs.NewMemory()
+			mem := vfstest.NewMemory()
 			w, err := newWorld(t, 5000+seed, mem)
 			require.NoError(t, err)
 			require.NoError(t, w.run(5+rng.IntN(30)))

@@ -15,7 +15,7 @@
 //  3. The end of a partition is the checkpoint's entry plus the replay, never the size of a file. A
 //     failed checksum cuts nothing: the range goes into quarantine, until Repair writes bytes there
 //     that the chain of checksums proves.
-//  4. A journal file is reused only after a durable checkpoint holds all its groups. After Open
+//  4. A journal file is reused only after a durable checkpoint includes all its groups. After Open
 //     nothing is acknowledged before the replayed tail was written again and synced, because pages
 //     after a failed sync may be in the cache only.
 //  5. A partition gets a new store id, durably, before it answers anything, if acknowledged bytes are
@@ -30,11 +30,11 @@
 //
 // # Locks
 //
-// SetSync holds Store.modes over its checkpoints; nothing else takes it. The others, in this order: Store.order → Partition.files → Store.mu → Partition.mu, and below them the locks
-// of journal, queue and commitlog. Store.order is held over Journal.Submit, and so is Store.mu: the
-// journal may answer before the submission is in the list of unsynced ones. Partition.files is held
-// over disk calls. No lock is held while a Sink is called, except the journal's own
-// (journal.writing), which guarantees the order of the calls.
+// Only SetSync takes Store.modes, over its checkpoints. The others, in this order: Store.order →
+// Partition.files → Store.mu → Partition.mu, and below them the locks of journal, queue and commitlog.
+// Store.order and Store.mu are held over Journal.Submit: the journal may answer before the submission
+// is in the list of unsynced ones. Partition.files is held over disk calls. No lock is held while a
+// Sink is called, except the journal's own (journal.writing), which guarantees the order of the calls.
 //
 // # Goroutines
 //
@@ -50,7 +50,7 @@
 //	DIR/topics/TOPIC.ID/N/%020d.seg    see package queue
 //	DIR/topics/TOPIC.ID/N/%020d.idx    see package commitlog
 //	DIR/topics/TOPIC.ID/N/channels.snap  see snapshot.go
-//	DIR/trash/TOPIC.ID.N.NANOSECONDS   removed partitions, kept for a grace time
+//	DIR/trash/TOPIC.ID.N.NANOSECONDS   removed partitions, until a grace time has passed
 //
 // # Journal record: on disk, by place, append only
 //
@@ -68,5 +68,5 @@
 //	    40    4 previous batch's checksum (restart, cut, reset)
 //	    44    4 zero
 //	    48      batches, the delta of the state version, or an identity mark: from, end, clock in ms,
-//	            clock of the newest that is forgotten (8 bytes each)
+//	            clock of the newest forgotten identity (8 bytes each)
 package store

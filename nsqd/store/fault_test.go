@@ -21,6 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/journal"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -32,7 +33,7 @@ import (
 func TestEveryCallFails(t *testing.T) {
 	const seed, steps = 5, 30
 	var calls atomic.Int64
-	count := vfs.Wrap(vfs.NewMemory(), func(vfs.Op) error { calls.Add(1); return nil })
+	count := vfstest.Wrap(vfstest.NewMemory(), func(vfstest.Op) error { calls.Add(1); return nil })
 	w, err := newWorld(t, seed, count)
 	require.NoError(t, err)
 	require.NoError(t, w.run(steps))
@@ -41,7 +42,7 @@ func TestEveryCallFails(t *testing.T) {
 	t.Logf("%d calls", total)
 	long := env.Number(t, "LOCKSTEP_SEQUENCES", 0) > 0
 	for n := int64(1); n <= total; n++ {
-		for i, fault := range []error{syscall.EIO, syscall.ENOSPC, vfs.ErrShort} {
+		for i, fault := range []error{syscall.EIO, syscall.ENOSPC, vfstest.ErrShort} {
 			if long || i == int(n)%3 {
 				failOnce(t, seed, steps, n, fault)
 			}
@@ -51,10 +52,10 @@ func TestEveryCallFails(t *testing.T) {
 
 func failOnce(t *testing.T, seed uint64, steps int, n int64, fault error) {
 	t.Helper()
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	var calls atomic.Int64
 	var failed atomic.Value
-	w, err := newWorld(t, seed, vfs.Wrap(mem, func(op vfs.Op) error {
+	w, err := newWorld(t, seed, vfstest.Wrap(mem, func(op vfstest.Op) error {
 		if calls.Add(1) == n {
 			failed.Store(op)
 			return fault
@@ -70,7 +71,7 @@ func failOnce(t *testing.T, seed uint64, steps int, n int64, fault error) {
 	power := mem.CrashClone(rand.New(rand.NewPCG(seed, uint64(n))))
 	closeErr := w.store.Close()
 	name := fmt.Sprintf("call %d: %+v: %v", n, failed.Load(), fault)
-	if op, ok := failed.Load().(vfs.Op); ok && op.Call != vfs.CallRead && op.Call != vfs.CallOpen {
+	if op, ok := failed.Load().(vfstest.Op); ok && op.Call != vfstest.CallRead && op.Call != vfstest.CallOpen {
 		require.Error(t, firstError(runErr, closeErr, w.store.Err()), name)
 	}
 	t.Run(name, func(t *testing.T) {
@@ -89,9 +90,9 @@ func firstError(errs ...error) error {
 }
 
 // filled runs a history, closes the store, and returns the disk and the ids.
-func filled(t *testing.T, steps int) (*vfs.Memory, *world) {
+func filled(t *testing.T, steps int) (*vfstest.Memory, *world) {
 	t.Helper()
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	w, err := newWorld(t, 77, mem)
 	require.NoError(t, err)
 	require.NoError(t, w.run(steps))
@@ -120,7 +121,7 @@ func requireIDs(t *testing.T, s *Store, ids []ident.StoreID, same bool) {
 // TestFlippedBitInJournal: an acknowledged group cannot be read, and a later one proves it: every
 // store id is renewed.
 func TestFlippedBitInJournal(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.JournalBytes = 1 << 20
 	s := reopen(t, o)
@@ -154,7 +155,7 @@ func TestFlippedBitInJournal(t *testing.T) {
 // TestSalvage: records after an unreadable group are kept as far as they continue the log. Here the
 // damage hits one of two partitions of a single replica: the other one loses nothing.
 func TestSalvage(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.JournalBytes = 1 << 20
 	s := reopen(t, o)
@@ -169,7 +170,7 @@ func TestSalvage(t *testing.T) {
 	w.note()
 	put := func(m *model, text string) {
 		d := queue.NewDraft(0)
-		d.Add([]byte(text))
+		_ = d.AddMessage(queue.Message{Body: []byte(text)})
 		m.requests++
 		w.note()
 		b := m.batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: m.requests}))
@@ -196,12 +197,12 @@ func TestSalvage(t *testing.T) {
 }
 
 // flipIn flips a bit of a text in the file of a folder that holds it.
-func flipIn(t *testing.T, disk *vfs.Memory, dir, text string) {
+func flipIn(t *testing.T, disk *vfstest.Memory, dir, text string) {
 	t.Helper()
 	names, err := disk.List(dir)
 	require.NoError(t, err)
 	for _, name := range names {
-		content, err := readFile(disk, dir+"/"+name)
+		content, err := vfs.ReadFile(disk, dir+"/"+name)
 		require.NoError(t, err)
 		if at := bytes.Index(content, []byte(text)); at >= 0 {
 			require.NoError(t, disk.Flip(dir+"/"+name, int64(at), 1))
@@ -271,7 +272,7 @@ func TestLostCheckpoint(t *testing.T) {
 // reused files.
 func TestKilledWithoutCheckpoint(t *testing.T) {
 	for seed := range seeds(t, 16) {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		w, err := newWorld(t, 300+seed, mem)
 		require.NoError(t, err)
 		require.NoError(t, w.run(80))
@@ -292,7 +293,7 @@ func TestKilledWithoutCheckpoint(t *testing.T) {
 // applied already. The batch before its first batch is not in the segments any more: the marker of
 // the new epoch has the same size as the old one.
 func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s := reopen(t, testOptions(mem))
 	first, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
@@ -333,7 +334,7 @@ func TestKilledWithoutCheckpointAfterACut(t *testing.T) {
 }
 
 // killed returns the disk after a kill of the process: all writes survive.
-func killed(mem *vfs.Memory) *vfs.Memory {
+func killed(mem *vfstest.Memory) *vfstest.Memory {
 	const everything = 1 // see CrashClone
 	for k := uint64(0); ; k++ {
 		if rand.New(rand.NewPCG(1, k)).IntN(4) == everything {
@@ -378,7 +379,7 @@ func TestLostIndex(t *testing.T) {
 func TestIndexOfALostCut(t *testing.T) {
 	tried := 0
 	for seed := range seeds(t, 20) {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		w, err := newWorld(t, 500+seed, mem)
 		require.NoError(t, err)
 		require.NoError(t, w.run(40))
@@ -407,7 +408,7 @@ func TestIndexOfALostCut(t *testing.T) {
 func TestIndexOfSectors(t *testing.T) {
 	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 12))
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		w, err := newWorld(t, 700+seed, mem)
 		require.NoError(t, err)
 		require.NoError(t, w.run(20))
@@ -458,7 +459,7 @@ func TestIndexOfSectors(t *testing.T) {
 // removal of the old index file.
 func TestIndexThatCameBack(t *testing.T) {
 	for _, kept := range []int{0, 1, 3} {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		s := reopen(t, testOptions(mem))
 		p, err := s.Create("t", ident.Partition{Topic: 1})
 		require.NoError(t, err)
@@ -506,7 +507,7 @@ func writeIndex(t *testing.T, f vfs.File, records []commitlog.Record) {
 }
 
 // indexFile returns the newest file of a partition's index, if there is one, and its records.
-func indexFile(t *testing.T, mem *vfs.Memory, dir string) (vfs.File, []commitlog.Record) {
+func indexFile(t *testing.T, mem *vfstest.Memory, dir string) (vfs.File, []commitlog.Record) {
 	names, err := mem.List(dir)
 	require.NoError(t, err)
 	var newest string
@@ -518,7 +519,7 @@ func indexFile(t *testing.T, mem *vfs.Memory, dir string) (vfs.File, []commitlog
 	if newest == "" {
 		return nil, nil
 	}
-	b, err := readFile(mem, newest)
+	b, err := vfs.ReadFile(mem, newest)
 	require.NoError(t, err)
 	var records []commitlog.Record
 	for ; len(b) > 0; b = b[commitlog.RecordSize:] {
@@ -550,7 +551,7 @@ func TestDecayedIdentity(t *testing.T) {
 	require.NoError(t, w.store.Close())
 	m := w.models[2]
 	name := m.p.dir + "/" + identityName
-	content, err := readFile(mem, name)
+	content, err := vfs.ReadFile(mem, name)
 	require.NoError(t, err)
 	at := bytes.Index(content, []byte(`"slot":"`)) + len(`"slot":"`)
 	at += bytes.IndexAny(content[at:], "0123456789")
@@ -563,7 +564,7 @@ func TestDecayedIdentity(t *testing.T) {
 // TestUnsyncedOperation: after a kill the page cache and so the ids survive; after a restart of the
 // machine they do not.
 func TestUnsyncedOperation(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.NoSync = true
 	s := reopen(t, o)
@@ -582,7 +583,7 @@ func TestUnsyncedOperation(t *testing.T) {
 // TestDeletedTopicsLeaveNoFolder: when the last partition of a topic leaves the trash, its folder
 // is removed, and not before.
 func TestDeletedTopicsLeaveNoFolder(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s := reopen(t, testOptions(mem))
 	ids := []ident.Partition{{Topic: 7, Number: 0}, {Topic: 7, Number: 1}}
 	for _, id := range ids {
@@ -606,12 +607,12 @@ func TestTrash(t *testing.T) {
 	mem, w := filled(t, 20)
 	id, old := w.models[0].p.ID(), w.models[0].p.StoreID()
 	require.NoError(t, w.store.Trash(id))
-	require.ErrorIs(t, w.store.Trash(id), ErrUnknown)
+	require.ErrorIs(t, w.store.Trash(id), errUnknown)
 	p, err := w.store.Create("t0", id)
 	require.NoError(t, err)
 	require.NotEqual(t, old, p.StoreID())
 	_, err = w.store.Create("t0", id)
-	require.ErrorIs(t, err, ErrExists)
+	require.ErrorIs(t, err, errExists)
 	disk := mem.CrashClone(rand.New(rand.NewPCG(1, 1)))
 	require.NoError(t, w.store.Close())
 	s := reopen(t, testOptions(disk))
@@ -633,8 +634,8 @@ func TestTrash(t *testing.T) {
 func TestTrashBeforeItIsWritten(t *testing.T) {
 	busy, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	o := testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
-		if op.Call == vfs.CallWrite && path.Ext(op.Name) == ".seg" {
+	o := testOptions(vfstest.Wrap(vfstest.NewMemory(), func(op vfstest.Op) error {
+		if op.Call == vfstest.CallWrite && path.Ext(op.Name) == ".seg" {
 			once.Do(func() {
 				close(busy)
 				<-goOn
@@ -668,7 +669,7 @@ func TestLostJournalFiles(t *testing.T) {
 		"zeroed":  func(fs vfs.FS, name string) error { return rewritten(fs, name, testOptions(fs).JournalBytes) },
 	} {
 		for _, files := range []int{1, 3} {
-			mem := vfs.NewMemory()
+			mem := vfstest.NewMemory()
 			s := reopen(t, testOptions(mem))
 			p, err := s.Create("t", ident.Partition{Topic: 1})
 			require.NoError(t, err)
@@ -707,7 +708,7 @@ func newestJournalFile(t *testing.T, fs vfs.FS) (newest string) {
 	require.NoError(t, err)
 	last := uint64(0)
 	for _, name := range names {
-		content, err := readFile(fs, path.Join("data/journal", name))
+		content, err := vfs.ReadFile(fs, path.Join("data/journal", name))
 		require.NoError(t, err)
 		for at := 0; at < len(content); at += journal.Align {
 			if h, _, _, err := journal.DecodeGroup(content[at:]); err == nil && h.Group > last {
@@ -736,10 +737,10 @@ func rewritten(fs vfs.FS, name string, size int64) error {
 func TestCreateOnAFullDisk(t *testing.T) {
 	goesOn, stops := 0, 0
 	for n := int64(1); ; n++ {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		var calls atomic.Int64
 		var full atomic.Bool
-		s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+		s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
 			if full.Load() && !strings.HasPrefix(op.Name, "data/journal") && calls.Add(1) >= n {
 				return syscall.ENOSPC
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // TestFailedSync fails one sync after the other, and the kernel drops the pages: they can be read,
@@ -25,12 +25,12 @@ func TestFailedSync(t *testing.T) {
 	const seed, steps = 21, 25
 	for _, kind := range []string{".log", ".seg", ".idx", ".tmp"} {
 		for n := int64(1); n <= 12; n++ {
-			mem := vfs.NewMemory()
+			mem := vfstest.NewMemory()
 			var armed, group atomic.Bool
 			var syncs, after atomic.Int64
 			var known sync.Map
-			w, err := newWorld(t, seed, vfs.Wrap(mem, func(op vfs.Op) error {
-				if op.Call != vfs.CallSync || !strings.HasSuffix(op.Name, kind) {
+			w, err := newWorld(t, seed, vfstest.Wrap(mem, func(op vfstest.Op) error {
+				if op.Call != vfstest.CallSync || !strings.HasSuffix(op.Name, kind) {
 					return nil
 				}
 				_, written := known.LoadOrStore(op.Name, true)
@@ -77,10 +77,10 @@ func TestFailedSync(t *testing.T) {
 // and writes it to the segments; the power is cut before its checkpoint. Nothing acknowledged is
 // missing.
 func TestPowerCutAfterFailedSync(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	var broken atomic.Bool
-	w, err := newWorld(t, 3, vfs.Wrap(mem, func(op vfs.Op) error {
-		if broken.Load() && op.Call == vfs.CallSync {
+	w, err := newWorld(t, 3, vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if broken.Load() && op.Call == vfstest.CallSync {
 			mem.DropWriteback(op.Name)
 			return syscall.EIO
 		}
@@ -104,15 +104,15 @@ func TestPowerCutAfterFailedSync(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	const seed, steps = 31, 25
 	for n := int64(1); ; n += 3 {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		var writes atomic.Int64
-		full := func(op vfs.Op) error {
-			if (op.Call == vfs.CallWrite || op.Call == vfs.CallCreate) && writes.Add(1) >= n {
+		full := func(op vfstest.Op) error {
+			if (op.Call == vfstest.CallWrite || op.Call == vfstest.CallCreate) && writes.Add(1) >= n {
 				return syscall.ENOSPC
 			}
 			return nil
 		}
-		w, err := newWorld(t, seed, vfs.Wrap(mem, full))
+		w, err := newWorld(t, seed, vfstest.Wrap(mem, full))
 		if err != nil {
 			require.ErrorIs(t, err, syscall.ENOSPC)
 			continue
@@ -123,7 +123,7 @@ func TestFullDisk(t *testing.T) {
 		if writes.Load() < n {
 			return
 		}
-		if s, err := Open(testOptions(vfs.Wrap(mem, full))); err == nil {
+		if s, err := Open(testOptions(vfstest.Wrap(mem, full))); err == nil {
 			_ = s.Close()
 		} else {
 			require.ErrorIs(t, err, syscall.ENOSPC)

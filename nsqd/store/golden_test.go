@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/journal"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -26,7 +27,7 @@ func goldenWrites() []queue.Write {
 	marker := queue.Marker()
 	m := marker.Seal(ident.Position{Offset: 100, Sequence: 7}, 3, 0x01020304, 5)
 	put := queue.NewDraft(0)
-	put.Add([]byte("body"))
+	_ = put.AddMessage(queue.Message{Body: []byte("body")})
 	draft := put.Draft(ident.RequestID{Producer: 8, N: 9})
 	b := draft.Seal(m.End, 3, m.CRC, 6)
 	at := ident.Position{Offset: 100, Sequence: 7}
@@ -77,11 +78,11 @@ func TestGoldenSnapshot(t *testing.T) {
 
 // TestGoldenIdentity pins the text of store.json.
 func TestGoldenIdentity(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	require.NoError(t, fs.MkdirAll("/p"))
 	s := &Store{o: Options{FS: fs}}
 	require.NoError(t, s.writeIdentity(&Partition{dir: "/p", storeID: 0x0123456789abcdef, slot: 0xfedcba9876543210}))
-	b, err := readFile(fs, "/p/"+identityName)
+	b, err := vfs.ReadFile(fs, "/p/"+identityName)
 	require.NoError(t, err)
 	require.Equal(t, `{"format":1,"store":"0123456789abcdef","slot":"fedcba9876543210","crc":3812223326}`+"\n", string(b))
 	p := &Partition{dir: "/p"}

@@ -10,7 +10,7 @@ import (
 // from the identity mark on. The replica's machine must not run yet.
 func (p *Partition) LoadIdentities(r *queue.Restored) {
 	if r.Identities == (queue.IdentityMark{}) {
-		return // the log has had none
+		return // the log never had any
 	}
 	var records []commitlog.Record
 	whole := p.index.Walk(max(r.Identities.From, p.Start().Offset), func(x commitlog.Record) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -17,7 +17,7 @@ import (
 // mark on, says if there are others that it cannot read, and keeps the mark in the journal and in the
 // checkpoint.
 func TestIdentitiesAreFoundAgain(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	id := ident.Partition{Topic: 1}
 	open := func() (*Store, *Partition, queue.Restored) {
 		s, err := Open(testOptions(fs))
@@ -104,11 +104,11 @@ func TestACutTakesTheMarkWithIt(t *testing.T) {
 	p := &Partition{}
 	p.durable.entry = entry{end: ident.Position{Offset: 900}, identities: m}
 	rec := newRecovery(p, p.durable.entry)
-	require.NoError(t, rec.apply(Record{Kind: queue.WriteTruncate, At: ident.Position{Offset: 300}}))
+	require.NoError(t, rec.apply(Record{Write: queue.Write{Kind: queue.WriteTruncate, At: ident.Position{Offset: 300}}}))
 	require.EqualValues(t, 300, p.durable.identities.From)
-	require.NoError(t, rec.apply(Record{Kind: queue.WriteRestart, At: ident.Position{Offset: 1000}}))
+	require.NoError(t, rec.apply(Record{Write: queue.Write{Kind: queue.WriteRestart, At: ident.Position{Offset: 1000}}}))
 	require.Empty(t, p.durable.identities, "the log was given up")
-	require.NoError(t, rec.apply(Record{Kind: queue.WriteIdentities, Identities: m}))
+	require.NoError(t, rec.apply(Record{Write: queue.Write{Kind: queue.WriteIdentities, Identities: m}}))
 	require.Equal(t, m, p.durable.identities)
 }
 
@@ -116,7 +116,7 @@ func TestACutTakesTheMarkWithIt(t *testing.T) {
 // earlier mark requires: they are lost, and not forgotten silently.
 func TestWhereTheMarkIsLost(t *testing.T) {
 	for _, trimmed := range []bool{false, true} {
-		fs := vfs.NewMemory()
+		fs := vfstest.NewMemory()
 		s, err := Open(testOptions(fs))
 		require.NoError(t, err)
 		p, err := s.Create("t", ident.Partition{Topic: 1})

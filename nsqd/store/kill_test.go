@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -30,7 +30,7 @@ func goOn(t *testing.T, s *Store) []border {
 	for _, p := range s.Partitions() {
 		r := p.Restored()
 		d := queue.NewDraft(0)
-		d.Add([]byte("after the kill"))
+		_ = d.AddMessage(queue.Message{Body: []byte("after the kill")})
 		draft := d.Draft(ident.RequestID{Producer: 8, N: 1})
 		b := draft.Seal(r.End, r.Epoch, r.LastCRC, r.LastTimeNS)
 		p.Index().Append(indexRecord(b))
@@ -49,9 +49,9 @@ func goOn(t *testing.T, s *Store) []border {
 func TestKillThenPower(t *testing.T) {
 	const seed, steps = 9, 14
 	for n := int64(1); ; n++ {
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		var calls atomic.Int64
-		w, err := newWorld(t, seed, vfs.Wrap(mem, func(vfs.Op) error {
+		w, err := newWorld(t, seed, vfstest.Wrap(mem, func(vfstest.Op) error {
 			if calls.Add(1) >= n {
 				return errKilled
 			}
@@ -69,7 +69,7 @@ func TestKillThenPower(t *testing.T) {
 	}
 }
 
-func powerAfterRestart(t *testing.T, mem *vfs.Memory, n int64) {
+func powerAfterRestart(t *testing.T, mem *vfstest.Memory, n int64) {
 	s, err := Open(testOptions(mem))
 	require.NoError(t, err)
 	ends := goOn(t, s)

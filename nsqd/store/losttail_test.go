@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/journal"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -23,7 +24,7 @@ func loseTail(t *testing.T, fs vfs.FS, keep int) {
 	require.NoError(t, err)
 	for _, name := range names {
 		name = path.Join("data/journal", name)
-		content, err := readFile(fs, name)
+		content, err := vfs.ReadFile(fs, name)
 		require.NoError(t, err)
 		for at := 0; at < len(content); {
 			_, body, n, err := journal.DecodeGroup(content[at:])
@@ -32,7 +33,7 @@ func loseTail(t *testing.T, fs vfs.FS, keep int) {
 			}
 			rec, _, err := DecodeRecord(body)
 			require.NoError(t, err)
-			if at += n; len(rec.Batches) > 0 {
+			if at += n; len(rec.Encoded) > 0 {
 				if keep--; keep < 0 {
 					f, err := fs.Open(name)
 					require.NoError(t, err)
@@ -49,7 +50,7 @@ func loseTail(t *testing.T, fs vfs.FS, keep int) {
 }
 
 // lostCache returns the disk after a power cut that no unsynced write survives.
-func lostCache(mem *vfs.Memory) *vfs.Memory {
+func lostCache(mem *vfstest.Memory) *vfstest.Memory {
 	const nothing = 0 // see CrashClone
 	for k := uint64(0); ; k++ {
 		if rand.New(rand.NewPCG(1, k)).IntN(4) == nothing {
@@ -64,7 +65,7 @@ func TestLostTail(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		for _, kept := range []int{0, 57, 99} {
 			t.Run(fmt.Sprintf("nosync-%t-%d", noSync, kept), func(t *testing.T) {
-				mem := vfs.NewMemory()
+				mem := vfstest.NewMemory()
 				o := testOptions(mem)
 				o.JournalBytes, o.CheckpointBytes, o.NoSync = 1<<20, 1<<30, noSync // a file that gets full is followed by a checkpoint, after which nothing would be lost
 				s := reopen(t, o)
@@ -134,7 +135,7 @@ func TestCutSegmentsProveNothing(t *testing.T) {
 	p.Index().Truncate(cut.at.Offset)
 	submit(t, s, p, queue.Write{Kind: queue.WriteTruncate, At: cut.at, PrevCRC: cut.crc})
 	for _, name := range []string{"journal/" + path.Base(newestJournalFile(t, mem)), "journal/acknowledged", "checkpoint"} {
-		b, err := readFile(mem, "data/"+name)
+		b, err := vfs.ReadFile(mem, "data/"+name)
 		require.NoError(t, err)
 		f, err := disk.Create("data/" + name)
 		require.NoError(t, err)

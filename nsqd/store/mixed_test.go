@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // mixed is a store with one partition whose durability may change.
@@ -37,7 +38,7 @@ func TestPowerCutAfterAChangeOfDurability(t *testing.T) {
 		{"and no longer again", []bool{false, true, false}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem := vfs.NewMemory()
+			mem := vfstest.NewMemory()
 			o, s, m := mixed(t, mem, 0)
 			m.put(t, s, 5, 1000)
 			for _, on := range c.changes {
@@ -62,14 +63,14 @@ func TestPowerCutAfterAChangeOfDurability(t *testing.T) {
 // acknowledged before it exists, or the store id is new.
 func TestPowerCutDuringAChangeOfDurability(t *testing.T) {
 	type cut struct {
-		disk         *vfs.Memory
+		disk         *vfstest.Memory
 		acknowledged ident.Offset
 	}
 	var acknowledged atomic.Int64
 	var mu sync.Mutex
 	var cuts []cut
-	mem := vfs.NewMemory()
-	o, s, m := mixed(t, vfs.Wrap(mem, func(vfs.Op) error {
+	mem := vfstest.NewMemory()
+	o, s, m := mixed(t, vfstest.Wrap(mem, func(vfstest.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if at := acknowledged.Load(); at > 0 {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -32,16 +33,14 @@ func Open(o Options) (*Store, error) {
 }
 
 func (o Options) withDefaults() Options {
-	o.SegmentBytes = orDefault(o.SegmentBytes, DefaultSegmentBytes)
-	o.JournalBytes = orDefault(o.JournalBytes, DefaultJournalBytes)
-	o.CheckpointBytes = orDefault(o.CheckpointBytes, DefaultCheckpointBytes)
-	o.TailBytes = int(orDefault(int64(o.TailBytes), DefaultTailBytes))
-	o.IndexRecords = int(orDefault(int64(o.IndexRecords), DefaultIndexRecords))
-	o.TailsBytes = orDefault(o.TailsBytes, DefaultTailsBytes)
-	o.OpenFiles = int(orDefault(int64(o.OpenFiles), DefaultOpenFiles))
-	if o.RepeatFor == 0 {
-		o.RepeatFor = DefaultRepeatFor
-	}
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegmentBytes)
+	o.JournalBytes = cmp.Or(o.JournalBytes, defaultJournalBytes)
+	o.CheckpointBytes = cmp.Or(o.CheckpointBytes, defaultCheckpointBytes)
+	o.TailBytes = cmp.Or(o.TailBytes, defaultTailBytes)
+	o.IndexRecords = cmp.Or(o.IndexRecords, defaultIndexRecords)
+	o.TailsBytes = cmp.Or(o.TailsBytes, defaultTailBytes)
+	o.OpenFiles = cmp.Or(o.OpenFiles, DefaultOpenFiles)
+	o.RepeatFor = cmp.Or(o.RepeatFor, defaultRepeatFor)
 	if o.FS == nil {
 		o.FS = vfs.OS{}
 	}
@@ -49,13 +48,6 @@ func (o Options) withDefaults() Options {
 		o.Log = logrus.StandardLogger()
 	}
 	return o
-}
-
-func orDefault(n, otherwise int64) int64 {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
 
 // open reads folders, checkpoint, partitions and journal. It writes everything again and makes a
@@ -69,8 +61,8 @@ func (s *Store) open() error {
 			return fmt.Errorf("store: %w", err)
 		}
 	}
-	if err := s.o.FS.SyncDir(s.o.Dir); err != nil {
-		return fmt.Errorf("store: %w", err)
+	if err := syncDirs(s.o.FS, s.o.Dir); err != nil {
+		return err
 	}
 	last, err := readCheckpoint(s.o.FS, s.checkpointName())
 	if err == nil && last == nil { // the first start, or an earlier one was killed: the directory itself may be new
@@ -100,7 +92,7 @@ func (s *Store) open() error {
 // storeRecovery is the recovery of all partitions.
 type storeRecovery struct {
 	s     *Store
-	last  *checkpoint // nil if there is none
+	last  *checkpoint // nil without a checkpoint
 	slots map[uint64]*recovery
 	order []*recovery
 	doubt error // reason why the whole directory is doubtful
@@ -155,7 +147,7 @@ func (r *storeRecovery) loadAll() error {
 	return err
 }
 
-// load opens one folder; nil if it holds no partition.
+// load opens one folder; nil if it has no partition.
 func (r *storeRecovery) load(f folder) (*recovery, error) {
 	p, doubtful, err := r.s.load(f.topic, f.id)
 	if p == nil || err != nil {
@@ -178,7 +170,7 @@ func (r *storeRecovery) load(f folder) (*recovery, error) {
 		d.start, d.startCRC = p.firstOnDisk()
 		end, last := scanChain(p)
 		rec = newRecovery(p, entry{start: d.start, startCRC: d.startCRC, end: end, committed: d.start, lastCRC: last.crc, lastTimeNS: last.time})
-		p.durable.identities.End = max(end.Offset, 1) // from the begin of the log, for no other record has the mark
+		p.durable.identities.End = max(end.Offset, 1) // from the start of the log: no other record has the mark
 		rec.touched, rec.overlap = true, true
 	}
 	if r.last != nil && newest(p.durable.history).less(r.last.versions[p.slot]) && !doubtful {
@@ -220,8 +212,8 @@ func (r *storeRecovery) adopt() (lost error) {
 	return lost
 }
 
-// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id; nil
-// if none is.
+// Doubt returns why acknowledged data may be missing since Open, so that replicas got a new store id;
+// nil if nothing is missing.
 func (s *Store) Doubt() error { return s.doubt }
 
 // judge decides whether the directory as a whole is doubtful. lost is the error of adopt.
@@ -247,8 +239,8 @@ func (r *storeRecovery) judge(found journal.Recovery, lost error) {
 	}
 }
 
-// checkMark corrects the identity mark where data was lost: the newest mark, or the first one, may be lost, too, and
-// retention may have removed what it did not require.
+// checkMark corrects the identity mark where data was lost: the newest mark, or the first one, may also
+// be lost, and retention may have removed identities that it did not cover.
 func (r *storeRecovery) checkMark(rec *recovery) {
 	d := &rec.p.durable
 	d.identities = d.identities.Cut(d.end.Offset)
@@ -256,7 +248,7 @@ func (r *storeRecovery) checkMark(rec *recovery) {
 		return
 	}
 	if d.identities == (queue.IdentityMark{}) && rec.p.identified() {
-		d.identities.End, d.dirty = max(d.end.Offset, 1), true // from the begin of the log
+		d.identities.End, d.dirty = max(d.end.Offset, 1), true // from the start of the log
 	}
 	if d.identities != (queue.IdentityMark{}) && d.start.Offset > d.identities.From {
 		d.identities.Forgotten, d.dirty = queue.ForgottenUnknown, true

@@ -89,8 +89,8 @@ func (p *Partition) ReleaseRestored() {
 	p.mu.states, p.mu.restored.Recent = nil, nil
 }
 
-// Index is the commit log. The replica's machine keeps it in step with its own end; the store reads
-// it and writes it to disk.
+// Index is the commit log. The replica's machine appends to it and cuts it together with its own log;
+// the store reads it and writes it to disk.
 func (p *Partition) Index() *commitlog.Log { return p.index }
 
 // DiskBytes is the size of the segments in bytes.
@@ -149,13 +149,13 @@ func (p *Partition) cutLocked(at ident.Position) {
 	for _, b := range p.mu.tail[i:] {
 		p.chargeLocked(-cost(&b))
 	}
-	p.mu.tail = slices.Clone(p.mu.tail[:i]) // readers may hold the old array
+	p.mu.tail = slices.Clone(p.mu.tail[:i]) // readers may use the old array
 	p.mu.end, p.mu.written = at, min(p.mu.written, at.Offset)
-	p.mu.quarantine.keep(0, at.Offset)
+	p.mu.quarantine.retain(0, at.Offset)
 }
 
-// wroteUpTo records that the segments hold everything below end, unless the log was cut since, and
-// drops the batches that the tail need not keep.
+// wroteUpTo records that the segments contain everything below end, unless the log was cut since, and
+// drops the batches above the tail's bound.
 func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +168,7 @@ func (p *Partition) wroteUpTo(end ident.Offset, cuts uint64) {
 		p.chargeLocked(-cost(&p.mu.tail[n]))
 		n++
 	}
-	// Readers may hold the array, so the entries before n stay until append allocates a new one: at
+	// Readers may use the array, so the entries before n stay until append allocates a new one: at
 	// most a quarter of the tail. A copy here, at each flush, took 7 % of all processor time.
 	p.mu.tail = p.mu.tail[n:]
 }

@@ -6,19 +6,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // TestReleaseRestored: the store does not keep data for the life of the process that the replica
 // has copied.
 func TestReleaseRestored(t *testing.T) {
-	o := testOptions(vfs.NewMemory())
+	o := testOptions(vfstest.NewMemory())
 	s := reopen(t, o)
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	d := queue.NewDraft(0)
-	d.Add([]byte("x"))
+	_ = d.AddMessage(queue.Message{Body: []byte("x")})
 	draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
 	b := draft.Seal(ident.Position{}, 1, 0, 1)
 	p.Index().Append(indexRecord(b))

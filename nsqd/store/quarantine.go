@@ -12,12 +12,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// maxQuarantine bounds the damaged ranges that are remembered of one partition. Reads meet the
-// others again after the first ones were repaired.
+// maxQuarantine bounds the damaged ranges that are remembered per partition. Reads find the others
+// after the first ones were repaired.
 const maxQuarantine = 1024
 
-// quarantine is the sorted list of ranges in which reads of a partition met damage, until Repair.
-// It is in memory only: after a restart, reads meet the damage again. Only Repair and the reports
+// quarantine is the sorted list of ranges in which reads of a partition found damage, until Repair.
+// It is in memory only: after a restart, reads find the damage again. Only Repair and the reports
 // for operators use it; in particular, reads do not.
 type quarantine []queue.Damage
 
@@ -31,8 +31,8 @@ func (q *quarantine) add(d queue.Damage) bool {
 	return true
 }
 
-// keep forgets the ranges that begin outside of [from, to).
-func (q *quarantine) keep(from, to ident.Offset) {
+// retain forgets the ranges that begin outside of [from, to).
+func (q *quarantine) retain(from, to ident.Offset) {
 	*q = slices.DeleteFunc(*q, func(d queue.Damage) bool { return d.From < from || d.From >= to })
 }
 

@@ -17,7 +17,7 @@ func TestQuarantine(t *testing.T) {
 		require.True(t, q.add(queue.Damage{From: 10 * i, To: 10*i + 10}))
 	}
 	require.False(t, q.add(queue.Damage{From: 5, To: 10}), "too many")
-	q.keep(20, 50)
+	q.retain(20, 50)
 	require.Len(t, q, 3)
 	require.False(t, q.add(queue.Damage{From: 30, To: 40}), "it is known")
 	q.release(30, 31)

@@ -15,6 +15,8 @@ const readAttempts = 8
 // ErrTrimmed means that retention has removed the range.
 var ErrTrimmed = errors.New("store: retention has removed this range")
 
+var errCutDuringRead = fmt.Errorf("store: the log was cut during each of %d reads", readAttempts)
+
 // ReadAt returns whole batches that begin at or after offset from: about max bytes, at least one
 // batch if there is any, from memory or from the segments. Errors: *queue.Damage for an unreadable
 // range, ErrTrimmed for one before the start. Any goroutine.
@@ -42,7 +44,7 @@ func (p *Partition) ReadAt(from ident.Offset, max int) ([]queue.Batch, error) {
 // checkpoint in progress. Any goroutine.
 func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) {
 	for range readAttempts {
-		if err := p.store.writer.flushPartition(p); err != nil {
+		if err := p.store.writer.ask(p); err != nil {
 			return nil, err
 		}
 		p.mu.RLock()
@@ -57,18 +59,14 @@ func (p *Partition) ReadDisk(from ident.Offset, max int) ([]queue.Batch, error) 
 		if ok {
 			b, err = p.segments.ReadDisk(at, limit, max)
 		}
-		if taken := err != nil && at < p.floor(); p.unchanged(cuts) && !taken {
+		if trimmed := err != nil && at < p.floor(); p.unchanged(cuts) && !trimmed {
 			return b, p.quarantineDamage(err)
 		}
 	}
-	return nil, p.cutMeanwhile()
+	return nil, fmt.Errorf("%w: %s", errCutDuringRead, p.id)
 }
 
-func (p *Partition) cutMeanwhile() error {
-	return fmt.Errorf("store: %s: the log was cut during each of %d reads", p.id, readAttempts)
-}
-
-// ReadSequence is ReadAt from the batch that holds message n, or from the start of the log if n is
+// ReadSequence is ReadAt from the batch with message n, or from the start of the log if n is
 // older.
 func (p *Partition) ReadSequence(n ident.Sequence, max int) ([]queue.Batch, error) {
 	b, err := p.readSequence(n, max)
@@ -97,8 +95,8 @@ func (p *Partition) readSequence(n ident.Sequence, max int) ([]queue.Batch, erro
 
 // read tries the memory: inTail, called under the lock, returns an offset, by which read decides
 // whether the tail covers the request, and an index into the tail. Otherwise it reads the segments
-// from the offset that border returns.
-func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func() (ident.Offset, bool)) ([]queue.Batch, error) {
+// from the offset that boundary returns.
+func (p *Partition) read(max int, inTail func() (ident.Offset, int), boundary func() (ident.Offset, bool)) ([]queue.Batch, error) {
 	for range readAttempts {
 		p.mu.RLock()
 		start, cuts := p.tailStartLocked(), p.mu.cuts
@@ -112,17 +110,17 @@ func (p *Partition) read(max int, inTail func() (ident.Offset, int), border func
 		p.mu.RUnlock()
 		var b []queue.Batch
 		var err error
-		from, ok := border()
+		from, ok := boundary()
 		if ok && from < start {
 			b, err = p.fromSegments(from, start, cuts, max)
 		} else if ok {
 			b, err = p.ReadAt(from, max)
 		}
-		if taken := err != nil && from < p.floor(); p.unchanged(cuts) && !taken {
+		if trimmed := err != nil && from < p.floor(); p.unchanged(cuts) && !trimmed {
 			return b, p.quarantineDamage(err)
 		}
 	}
-	return nil, p.cutMeanwhile()
+	return nil, fmt.Errorf("%w: %s", errCutDuringRead, p.id)
 }
 
 // fromSegments reads batches that are not in memory, from the read cache if they are there.
@@ -132,12 +130,12 @@ func (p *Partition) fromSegments(from, limit ident.Offset, cuts uint64, max int)
 	}
 	b, err := p.segments.ReadAt(from, limit, max)
 	if len(b) > 0 {
-		p.store.readCache.keep(run{p, cuts, b})
+		p.store.readCache.add(run{p, cuts, b})
 	}
 	return b, err
 }
 
-// floor is the beginning of the log for readers. Retention raises it before the first file goes.
+// floor is the start of the log for readers. Retention raises it before it removes the first file.
 func (p *Partition) floor() ident.Offset {
 	first, _ := p.segments.Start()
 	return max(first, p.Start().Offset)
@@ -175,7 +173,7 @@ func (p *Partition) boundaryAt(o ident.Offset) (ident.Offset, bool) {
 	return p.scan(o, func(b queue.Batch) bool { return b.At.Offset >= o })
 }
 
-// boundaryOf finds the offset of the batch that holds message n, or the beginning of the log if n
+// boundaryOf finds the offset of the batch with message n, or the start of the log if n
 // is older.
 func (p *Partition) boundaryOf(n ident.Sequence) (ident.Offset, bool) {
 	if start := p.Start(); n < start.Sequence {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -22,8 +22,8 @@ func TestSearchFails(t *testing.T) {
 	for n := int64(1); n <= 4; n++ {
 		var reads atomic.Int64
 		var armed atomic.Bool
-		s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-			if armed.Load() && op.Call == vfs.CallRead && reads.Add(1) == n {
+		s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+			if armed.Load() && op.Call == vfstest.CallRead && reads.Add(1) == n {
 				return syscall.EIO
 			}
 			return nil
@@ -45,7 +45,7 @@ func TestSearchFails(t *testing.T) {
 // TestReadersBesideWriter: readers read the whole committed log repeatedly while it grows, is cut
 // above the committed end, and moves to the segments. They see the chain without gaps.
 func TestReadersBesideWriter(t *testing.T) {
-	w, err := newWorld(t, 9, vfs.NewMemory())
+	w, err := newWorld(t, 9, vfstest.NewMemory())
 	require.NoError(t, err)
 	m := w.models[0]
 	var mu sync.Mutex

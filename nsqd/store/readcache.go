@@ -17,10 +17,10 @@ const (
 	minRunBytes = 16 << 10
 )
 
-// readCache holds the batches that were read from segments lately. Channels that drain the same log
-// are at about the same place. The first of them reads the file, checks and decodes it. The others
-// find the batches here, catch up with the first, and stay with it. Batches never change; a cut of
-// the log makes earlier runs invalid (cuts).
+// readCache has the batches that were last read from segments. Channels that drain the same log are at
+// about the same place. The first of them reads the file, checks and decodes it. The others find the
+// batches here, catch up with the first, and stay with it. Batches never change; a cut of the log makes
+// earlier runs invalid (cuts).
 type readCache struct {
 	mu struct {
 		sync.Mutex
@@ -29,7 +29,7 @@ type readCache struct {
 	}
 }
 
-// run is batches that follow each other.
+// run is a sequence of adjacent batches.
 type run struct {
 	p       *Partition
 	cuts    uint64 // Partition.mu.cuts before the read
@@ -41,8 +41,8 @@ func (r *run) bytes() int {
 	return max(int(r.batches[len(r.batches)-1].End.Offset-r.batches[0].At.Offset), minRunBytes)
 }
 
-// find returns batches from the one that begins at from: about max bytes, at least one; nil if they
-// are not here.
+// find returns about max bytes of batches, at least one, the first of which begins at from; nil if they
+// are not in the cache.
 func (r *readCache) find(p *Partition, cuts uint64, from ident.Offset, max int) []queue.Batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +65,8 @@ func part(b []queue.Batch, from ident.Offset, max int) []queue.Batch {
 	return upTo(max, b[i:])
 }
 
-// keep adds a run and drops the oldest ones.
-func (r *readCache) keep(x run) {
+// add adds a run and drops the oldest ones.
+func (r *readCache) add(x run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.runs = append(r.mu.runs, x)

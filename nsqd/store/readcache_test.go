@@ -8,18 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // TestReadsAreShared: a read of a range that was just read does not reach the disk.
 func TestReadsAreShared(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s, _, batches := twoBatches(t, mem)
 	require.NoError(t, s.Close())
 	var reads atomic.Int64
-	p := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if op.Call == vfs.CallRead {
+	p := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if op.Call == vfstest.CallRead {
 			reads.Add(1)
 		}
 		return nil
@@ -43,7 +43,7 @@ func TestReadsAreShared(t *testing.T) {
 
 // TestCutInvalidatesTheReadCache: batches behind a cut are not returned any more.
 func TestCutInvalidatesTheReadCache(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s, _, batches := twoBatches(t, mem)
 	require.NoError(t, s.Close())
 	s = reopen(t, testOptions(mem))
@@ -76,7 +76,7 @@ func TestReadCacheIsShort(t *testing.T) {
 	p := &Partition{}
 	for i := range 20_000 {
 		at := ident.Offset(i) * 200
-		r.keep(run{p: p, batches: []queue.Batch{{At: ident.Position{Offset: at}, End: ident.Position{Offset: at + 200}}}})
+		r.add(run{p: p, batches: []queue.Batch{{At: ident.Position{Offset: at}, End: ident.Position{Offset: at + 200}}}})
 	}
 	require.LessOrEqual(t, len(r.mu.runs), 256)
 }
@@ -89,11 +89,11 @@ func TestReadCacheIsBounded(t *testing.T) {
 		return queue.Batch{At: ident.Position{Offset: ident.Offset(i) * minRunBytes}, End: ident.Position{Offset: ident.Offset(i+1) * minRunBytes}}
 	}
 	for i := range 3 * readCacheBytes / minRunBytes {
-		r.keep(run{p: one, batches: []queue.Batch{at(i)}})
+		r.add(run{p: one, batches: []queue.Batch{at(i)}})
 	}
 	require.Len(t, r.mu.runs, readCacheBytes/minRunBytes)
 	require.Equal(t, readCacheBytes, r.mu.bytes)
-	r.keep(run{p: other, batches: []queue.Batch{at(0)}})
+	r.add(run{p: other, batches: []queue.Batch{at(0)}})
 	require.Len(t, r.mu.runs, readCacheBytes/minRunBytes)
 	last := 3*readCacheBytes/minRunBytes - 1
 	require.Nil(t, r.find(one, 0, at(0).At.Offset, 1))
@@ -111,11 +111,11 @@ func TestLargeBatchIsKept(t *testing.T) {
 	at := func(from, to ident.Offset) queue.Batch {
 		return queue.Batch{At: ident.Position{Offset: from}, End: ident.Position{Offset: to}}
 	}
-	r.keep(run{p: p, batches: []queue.Batch{at(0, 100)}})
-	r.keep(run{p: p, batches: []queue.Batch{at(100, 2*readCacheBytes)}})
+	r.add(run{p: p, batches: []queue.Batch{at(0, 100)}})
+	r.add(run{p: p, batches: []queue.Batch{at(100, 2*readCacheBytes)}})
 	require.NotNil(t, r.find(p, 0, 100, 1))
 	require.Len(t, r.mu.runs, 1)
-	r.keep(run{p: p, batches: []queue.Batch{at(2*readCacheBytes, 3*readCacheBytes)}})
+	r.add(run{p: p, batches: []queue.Batch{at(2*readCacheBytes, 3*readCacheBytes)}})
 	require.Nil(t, r.find(p, 0, 100, 1))
 	require.NotNil(t, r.find(p, 0, 2*readCacheBytes, 1))
 }

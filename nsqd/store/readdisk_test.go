@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -123,7 +123,7 @@ func (e *early) Synced(uint64, error) {
 func TestReadDiskIncludesDurableBatches(t *testing.T) {
 	_, _, s, p := alone(t, 1<<30)
 	d := queue.NewDraft(0)
-	d.Add([]byte("x"))
+	_ = d.AddMessage(queue.Message{Body: []byte("x")})
 	draft := d.Draft(ident.RequestID{})
 	b := draft.Seal(ident.Position{}, 1, 0, 1)
 	p.Index().Append(indexRecord(b))
@@ -137,9 +137,9 @@ func TestReadDiskIncludesDurableBatches(t *testing.T) {
 // TestReadDiskThatCannotSync: a failing sync stops the store.
 func TestReadDiskThatCannotSync(t *testing.T) {
 	var armed atomic.Bool
-	mem := vfs.NewMemory()
-	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if armed.Load() && op.Call == vfs.CallSync && strings.HasSuffix(op.Name, ".seg") {
+	mem := vfstest.NewMemory()
+	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if armed.Load() && op.Call == vfstest.CallSync && strings.HasSuffix(op.Name, ".seg") {
 			return syscall.EIO
 		}
 		return nil
@@ -157,5 +157,5 @@ func TestReadDiskThatCannotSync(t *testing.T) {
 	require.ErrorIs(t, s.Err(), syscall.EIO)
 	require.Error(t, s.Close())
 	_, err = p.ReadDisk(0, 1000)
-	require.True(t, errors.Is(err, ErrClosed), "%v", err)
+	require.True(t, errors.Is(err, errClosed), "%v", err)
 }

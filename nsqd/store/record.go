@@ -17,17 +17,11 @@ const (
 	flagFull         = 1
 )
 
-// Record is one write as it lies in the journal. On disk, by place, append only: see doc.go.
+// Record is one write in the journal. On disk, by place, append only: see doc.go.
 type Record struct {
+	queue.Write
 	Slot    uint64
-	Kind    queue.WriteKind
-	Epoch   ident.Epoch
-	At      ident.Position
-	PrevCRC uint32
-	State   queue.StateVersion
-	Batches []byte
-
-	Identities queue.IdentityMark
+	Encoded []byte // the write's batches; Write.Batches is empty
 }
 
 // appendRecord encodes a write at the end of b.
@@ -74,27 +68,25 @@ func DecodeRecord(b []byte) (Record, int, error) {
 	if n < recordHeaderSize || n > len(b) {
 		return Record{}, 0, fmt.Errorf("%w: record of %d bytes in %d", ErrCorrupt, n, len(b))
 	}
-	r := Record{
-		Slot: le.Uint64(b[8:]), Kind: queue.WriteKind(b[4]), Epoch: ident.Epoch(le.Uint64(b[16:])),
-		At:      ident.Position{Offset: ident.Offset(le.Uint64(b[24:])), Sequence: ident.Sequence(le.Uint64(b[32:]))},
-		PrevCRC: le.Uint32(b[40:]), Batches: b[recordHeaderSize:n:n],
-	}
+	r := Record{Slot: le.Uint64(b[8:]), Encoded: b[recordHeaderSize:n:n]}
+	r.Kind, r.Epoch, r.PrevCRC = queue.WriteKind(b[4]), ident.Epoch(le.Uint64(b[16:])), le.Uint32(b[40:])
+	r.At = position(le.Uint64(b[24:]), le.Uint64(b[32:]))
 	if r.Kind < queue.WriteAppend || r.Kind > queue.WriteIdentities || b[5]&^flagFull != 0 {
 		return Record{}, 0, fmt.Errorf("%w: record of kind %d", ErrCorrupt, r.Kind)
 	}
 	switch r.Kind {
 	case queue.WriteIdentities:
 		var numbers [identityNumbers]uint64
-		if len(r.Batches) != 8*len(numbers) {
-			return Record{}, 0, fmt.Errorf("%w: identity mark of %d bytes", ErrCorrupt, len(r.Batches))
+		if len(r.Encoded) != 8*len(numbers) {
+			return Record{}, 0, fmt.Errorf("%w: identity mark of %d bytes", ErrCorrupt, len(r.Encoded))
 		}
 		for i := range numbers {
-			numbers[i] = le.Uint64(r.Batches[8*i:])
+			numbers[i] = le.Uint64(r.Encoded[8*i:])
 		}
-		r.Identities, r.Batches = markOf(numbers), nil
+		r.Identities, r.Encoded = markOf(numbers), nil
 	case queue.WriteState:
-		r.State = queue.StateVersion{Epoch: r.Epoch, N: uint64(r.At.Sequence), Full: b[5] == flagFull, Delta: r.Batches}
-		r.Batches, r.At = nil, ident.Position{}
+		r.State = queue.StateVersion{Epoch: r.Epoch, N: uint64(r.At.Sequence), Full: b[5] == flagFull, Delta: r.Encoded}
+		r.Encoded, r.At = nil, ident.Position{}
 	}
 	return r, n, nil
 }

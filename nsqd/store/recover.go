@@ -16,47 +16,36 @@ import (
 // recovery rebuilds one partition from the segments below the lowest cut since the checkpoint, and
 // from the journal above it.
 type recovery struct {
-	p       *Partition
-	cut     ident.Position // the segments are valid up to here
-	chain   chainEnd       // the batch that ends at cut
-	keep    bool           // false: the log was restarted, and the segments are ignored
-	touched bool           // the journal has a record of the partition
-	batches []queue.Batch  // from cut on, without gaps
-	broken  error          // the first break of the chain; later batches are not applied
-	overlap bool           // the checkpoint is lost, and the journal begins before the end of the segments
-	wasCut  bool           // the journal has a cut, and the segments may still hold the cut batches
+	p         *Partition
+	cut       ident.Position // the segments are valid up to here
+	chain     chainEnd       // the batch that ends at cut
+	restarted bool           // the log was restarted, and the segments are ignored
+	touched   bool           // the journal has a record of the partition
+	batches   []queue.Batch  // from cut on, without gaps
+	broken    error          // the first break of the chain; later batches are not applied
+	overlap   bool           // the checkpoint is lost, and the journal begins before the end of the segments
+	wasCut    bool           // the journal has a cut, and the segments may still contain the cut batches
 
-	doubtful bool // the folder has lost data that the journal does not hold
+	doubtful bool // the folder has lost data that is not in the journal
 }
 
 // chainEnd is the end from which the chain of checksums continues.
 type chainEnd struct {
 	crc  uint32
-	time int64 // not less than that of the newest batch
+	time int64 // at least the time of the newest batch
 }
 
 func newRecovery(p *Partition, e entry) *recovery {
 	p.durable.entry = e
-	return &recovery{p: p, cut: e.end, keep: true, chain: chainEnd{crc: e.lastCRC, time: e.lastTimeNS}}
+	return &recovery{p: p, cut: e.end, chain: chainEnd{crc: e.lastCRC, time: e.lastTimeNS}}
 }
 
 // apply applies one record of the journal.
 func (r *recovery) apply(rec Record) error {
 	d := &r.p.durable
 	r.touched = true
-	switch rec.Kind {
-	case queue.WriteState:
-		rec.State.Delta = bytes.Clone(rec.State.Delta) // the original would keep a whole journal file in memory
-		d.history, d.historyDirty = addVersion(d.history, rec.State), true
-		return nil
-	case queue.WriteCommitted:
-		d.committed = rec.At
-		return nil
-	case queue.WriteIdentities:
-		d.identities = rec.Identities
-		return nil
-	}
-	d.epoch = max(d.epoch, rec.Epoch)
+	rec.State.Delta = bytes.Clone(rec.State.Delta) // the original would keep a whole journal file in memory
+	d.note(&rec.Write)
 	if r.broken != nil {
 		return nil
 	}
@@ -69,11 +58,11 @@ func (r *recovery) apply(rec Record) error {
 		r.restart(rec.At, rec.PrevCRC)
 		d.identities = queue.IdentityMark{}
 	}
-	return r.append(rec.Batches)
+	return r.append(rec.Encoded)
 }
 
 func (r *recovery) restart(at ident.Position, prevCRC uint32) {
-	r.keep, r.cut, r.batches, r.overlap = false, at, nil, false
+	r.restarted, r.cut, r.batches, r.overlap = true, at, nil, false
 	r.chain = chainEnd{crc: prevCRC}
 	d := &r.p.durable
 	d.start, d.end, d.committed, d.startCRC = at, at, at, prevCRC
@@ -135,11 +124,11 @@ func (r *recovery) append(b []byte) error {
 // names.
 func (r *recovery) fillFromSegments(to queue.Batch) {
 	d := &r.p.durable
-	if !r.keep || r.p.segments.End() < to.At.Offset { // after a restart the segments do not count
+	if r.restarted || r.p.segments.End() < to.At.Offset { // after a restart the segments do not count
 		return
 	}
 	at, last := d.end, r.last()
-	var held []queue.Batch
+	var missing []queue.Batch
 	for at.Offset < to.At.Offset {
 		batches, err := r.p.segments.ReadAt(at.Offset, to.At.Offset, writtenBytes)
 		if err != nil || len(batches) == 0 {
@@ -150,20 +139,20 @@ func (r *recovery) fillFromSegments(to queue.Batch) {
 				return
 			}
 			at, last = b.End, chainEnd{crc: b.CRC, time: b.Time}
-			held = append(held, b)
+			missing = append(missing, b)
 		}
 	}
 	if at != to.At || last.crc != to.PrevCRC {
 		return
 	}
-	r.batches = append(r.batches, held...)
+	r.batches = append(r.batches, missing...)
 	d.end = at
 }
 
 // adopt takes over batches in the segments beyond the journal's end, as far as the chain of
 // checksums proves them, and reports whether there were any. Only writes that are durable in the
 // journal reach the segments, and a torn group never does. So such batches show that the journal
-// has lost groups. After a cut adopt takes none, because the segments may still hold the cut
+// has lost groups. After a cut adopt takes none, because the segments may still contain the cut
 // batches.
 func (r *recovery) adopt() bool {
 	d := &r.p.durable
@@ -190,7 +179,7 @@ func (r *recovery) adopt() bool {
 const (
 	// writtenBytes is the number of bytes that fillFromSegments and adopt read at once.
 	writtenBytes = 1 << 20
-	// adoptBytes bounds the bytes that adopt holds in memory.
+	// adoptBytes bounds the memory of adopt.
 	adoptBytes = 256 << 20
 )
 
@@ -220,27 +209,26 @@ func (r *recovery) cutToJournal(b queue.Batch) bool {
 // acknowledged bytes are missing or doubtful, if any.
 func (r *recovery) finish() error {
 	p, d := r.p, &r.p.durable
-	if !r.touched && p.segments.End() == r.cut.Offset {
-		r.moveStart()
-		r.rebuildIndex() // nothing changed since the checkpoint synced it
-		return nil
+	if r.touched || p.segments.End() != r.cut.Offset { // something changed since the checkpoint synced it
+		d.dirty = true
+		if !r.restarted {
+			r.checkSegments()
+		}
+		if err := r.cutSegments(); err != nil {
+			return err
+		}
+		if err := p.segments.Write(r.batches); err != nil {
+			return err
+		}
+		if d.committed.Offset > d.end.Offset {
+			d.committed = d.end
+		}
+		last := r.last()
+		d.lastCRC, d.lastTimeNS = last.crc, last.time
 	}
-	d.dirty = true
-	if r.keep {
-		r.checkSegments()
+	if o, ok := p.segments.Start(); !ok || o > d.start.Offset { // retention ran after the checkpoint
+		d.start, d.startCRC = p.firstOnDisk()
 	}
-	if err := r.cutSegments(); err != nil {
-		return err
-	}
-	if err := p.segments.Write(r.batches); err != nil {
-		return err
-	}
-	if d.committed.Offset > d.end.Offset {
-		d.committed = d.end
-	}
-	last := r.last()
-	d.lastCRC, d.lastTimeNS = last.crc, last.time
-	r.moveStart()
 	r.rebuildIndex()
 	return nil
 }
@@ -248,7 +236,7 @@ func (r *recovery) finish() error {
 // cutSegments cuts the segments at the cut, or removes them all.
 func (r *recovery) cutSegments() error {
 	segments, cut := r.p.segments, r.cut.Offset
-	if !r.keep {
+	if r.restarted {
 		return segments.Reset()
 	}
 	if start, ok := segments.Start(); ok && start > cut { // retention has removed everything before the cut
@@ -258,14 +246,6 @@ func (r *recovery) cutSegments() error {
 		return err
 	}
 	return segments.Reset() // only batches before the start were left
-}
-
-// moveStart follows retention that ran after the checkpoint.
-func (r *recovery) moveStart() {
-	p, d := r.p, &r.p.durable
-	if o, ok := p.segments.Start(); !ok || o > d.start.Offset {
-		d.start, d.startCRC = p.firstOnDisk()
-	}
 }
 
 // checkSegments compares the segments at the cut with the chain. A header that cannot be read
@@ -317,7 +297,7 @@ func (r *recovery) rebuildIndex() {
 	p, d := r.p, &r.p.durable
 	p.index.TruncateAtGap(d.committed.Offset)
 	p.index.Truncate(r.cut.Offset)
-	if start := p.index.Start(); start.Offset > d.start.Offset || !r.keep || p.index.End().Offset < d.start.Offset {
+	if start := p.index.Start(); start.Offset > d.start.Offset || r.restarted || p.index.End().Offset < d.start.Offset {
 		p.index.Restart(d.start)
 	}
 	for step := ident.Offset(1); ; step *= 2 {
@@ -416,8 +396,7 @@ const (
 // retry, and in addition `any` puts of any age.
 func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	d := &p.durable
-	from := d.end.Offset
-	from = min(from, p.putSince(p.store.o.RepeatFor))
+	from := min(d.end.Offset, p.putSince(p.store.o.RepeatFor))
 	if r, ok := p.index.Newest(any); ok {
 		from = min(from, r.Offset)
 	}
@@ -437,13 +416,13 @@ func (p *Partition) recentPuts(any int) []queue.RecentPut {
 	return newestOfEach(puts)
 }
 
-// clockJumps is how many jumps ahead of a wall clock putSince bears within its time, each of a 30th of it.
-// Edges retry for at most a third of RepeatFor.
+// clockJumps is the number of forward jumps of a wall clock, each of a 30th of the duration, that
+// putSince tolerates. Edges retry for at most a third of RepeatFor.
 const clockJumps = 30
 
-// putSince is where the batches of the newest part of the log begin, of at least this duration, if the log is
-// as long. The times in the batches are wall clocks. They never decrease, but one that jumped ahead would make
-// all earlier batches old, so that two batches count as at most a 30th of the duration apart.
+// putSince returns the offset from which the log covers at least this duration, or its start. The times
+// in the batches are wall clocks. They never decrease, but a clock that jumped ahead would make all
+// earlier batches old, so two adjacent batches count as at most a 30th of the duration apart.
 func (p *Partition) putSince(duration time.Duration) ident.Offset {
 	wantMS, apartMS := duration.Milliseconds(), max(duration.Milliseconds()/clockJumps, 1)
 	end, start := p.durable.end.Offset, p.durable.start.Offset
@@ -466,29 +445,26 @@ func (p *Partition) putSince(duration time.Duration) ident.Offset {
 	}
 }
 
-// newestOfEach keeps the newest puts of each producer, in their order.
-func newestOfEach(puts []queue.RecentPut) []queue.RecentPut {
-	count, kept := map[uint64]int{}, []queue.RecentPut(nil)
+// newestOfEach returns the newest puts of each producer, in their order.
+func newestOfEach(puts []queue.RecentPut) (newest []queue.RecentPut) {
+	count := map[uint64]int{}
 	for _, p := range slices.Backward(puts) {
 		if count[p.Request.Producer]++; count[p.Request.Producer] <= queue.RecentPuts {
-			kept = append(kept, p)
+			newest = append(newest, p)
 		}
 	}
-	slices.Reverse(kept)
-	return kept
+	slices.Reverse(newest)
+	return newest
 }
 
 func readCheckpoint(fs vfs.FS, name string) (*checkpoint, error) {
-	b, err := readFile(fs, name)
+	b, err := vfs.ReadFile(fs, name)
 	if errors.Is(err, vfs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	c, err := decodeCheckpoint(b)
-	if errors.Is(err, ErrCorrupt) {
-		return nil, nil // counts as lost; the caller logs it
-	}
-	return c, err
+	c, _ := decodeCheckpoint(b) // a damaged one counts as lost; the caller logs it
+	return c, nil
 }

@@ -38,7 +38,7 @@ func TestSegmentsOfAnotherTime(t *testing.T) {
 	d := queue.NewDraft(0)
 	body := make([]byte, int(last.End.Offset-last.At.Offset)-queue.HeaderSize-5)
 	body[0] = 'x'
-	d.Add(body)
+	_ = d.AddMessage(queue.Message{Body: body})
 	forged := d.Draft(last.Request)
 	other := forged.Seal(last.At, last.Epoch, last.PrevCRC, last.Time)
 	require.Equal(t, last.End, other.End)
@@ -63,7 +63,7 @@ func TestJournalContinuesALostGroup(t *testing.T) {
 	m.borders = m.borders[:len(m.borders)-1]
 	p.Index().Truncate(cut.at.Offset)
 	d := queue.NewDraft(0)
-	d.Add([]byte("the bit that dwins"))
+	_ = d.AddMessage(queue.Message{Body: []byte("the bit that dwins")})
 	again := d.Draft(ident.RequestID{})
 	b := again.Seal(cut.at, 1, cut.crc, cut.time)
 	require.Equal(t, stays, b.End)
@@ -86,7 +86,7 @@ func TestRecentPutsAreRestored(t *testing.T) {
 	m := &model{p: p, borders: []border{{}}}
 	put := func(n uint64, second int64) {
 		d := queue.NewDraft(0)
-		d.Add([]byte("once"))
+		_ = d.AddMessage(queue.Message{Body: []byte("once")})
 		e := m.end()
 		draft := d.Draft(ident.RequestID{Producer: 7, N: n})
 		b := draft.Seal(e.at, 1, e.crc, second*1e9)
@@ -116,7 +116,7 @@ func TestRecentPutsWhateverTheClock(t *testing.T) {
 	var batches []queue.Batch
 	for n := range puts {
 		d := queue.NewDraft(0)
-		d.Add([]byte("once"))
+		_ = d.AddMessage(queue.Message{Body: []byte("once")})
 		draft := d.Draft(ident.RequestID{Producer: 1 + uint64(n%8), N: uint64(n)})
 		ms := int64(n)
 		if n >= jump {

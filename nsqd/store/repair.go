@@ -8,12 +8,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// ErrUnproven means that no record on this disk proves the offered bytes.
-var ErrUnproven = errors.New("store: the chain of checksums does not prove these bytes")
+// errUnproven means that no record on this disk proves the offered bytes.
+var errUnproven = errors.New("store: the chain of checksums does not prove these bytes")
 
 // Repair writes batches of another replica over the damaged range that begins at the first of them,
 // as far as the damage goes, and releases the range from quarantine. The bytes are durable on
-// return. repairedTo is the end of the repaired range. Errors: ErrUnknown, ErrUnproven, or an error of
+// return. repairedTo is the end of the repaired range. Errors: errUnknown, errUnproven, or an error of
 // the disk, which stops the store.
 //
 // The batches must be one chain, and this disk must still prove its end: by the commit log's
@@ -23,7 +23,7 @@ func (p *Partition) Repair(batches []queue.Batch) (repairedTo ident.Offset, err 
 	p.files.Lock()
 	defer p.files.Unlock()
 	if p.trashed {
-		return 0, ErrUnknown
+		return 0, errUnknown
 	}
 	if batches, err = p.proven(batches); err != nil {
 		return 0, err
@@ -58,11 +58,11 @@ func (p *Partition) proven(batches []queue.Batch) ([]queue.Batch, error) {
 		}
 	}
 	if n == 0 {
-		return nil, fmt.Errorf("%w: %d batches", ErrUnproven, len(batches))
+		return nil, fmt.Errorf("%w: %d batches", errUnproven, len(batches))
 	}
 	if before, ok := p.lastBefore(batches[0].At.Offset); ok && before.CRC != batches[0].PrevCRC {
 		return nil, fmt.Errorf("%w: offset %d follows a batch with checksum %08x here, %08x there",
-			ErrUnproven, batches[0].At.Offset, before.CRC, batches[0].PrevCRC)
+			errUnproven, batches[0].At.Offset, before.CRC, batches[0].PrevCRC)
 	}
 	return batches[:n], nil
 }
@@ -85,9 +85,9 @@ func (p *Partition) proves(b *queue.Batch) bool {
 	return proved
 }
 
-// intact reports whether the segments hold the batch completely. It reads past the page cache,
-// which may have bytes that the disk has lost.
+// intact reports whether the segments have the complete batch. It reads past the page cache, which may
+// have bytes that the disk has lost.
 func (p *Partition) intact(b *queue.Batch) bool {
-	held, err := p.segments.ReadDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
-	return err == nil && len(held) == 1 && held[0].CRC == b.CRC
+	found, err := p.segments.ReadDisk(b.At.Offset, b.End.Offset, len(b.Bytes))
+	return err == nil && len(found) == 1 && found[0].CRC == b.CRC
 }

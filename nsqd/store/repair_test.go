@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // longLog is a store with one partition whose segments are only on the disk, and its batches as a
 // replica would send them.
-func longLog(t *testing.T) (*vfs.Memory, *Partition, []queue.Batch) {
+func longLog(t *testing.T) (*vfstest.Memory, *Partition, []queue.Batch) {
 	t.Helper()
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s := reopen(t, testOptions(mem))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func longLog(t *testing.T) (*vfs.Memory, *Partition, []queue.Batch) {
 	var sent []queue.Batch
 	for p.segments.Bytes() < 4*testOptions(mem).SegmentBytes {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, 500+w.rng.IntN(1000)))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, 500+w.rng.IntN(1000))})
 		b := w.models[0].batch(w.rng, d.Draft(ident.RequestID{Producer: 7, N: uint64(len(sent) + 1)}))
 		sent = append(sent, b)
 		w.note()
@@ -79,27 +79,27 @@ func repairAll(t *testing.T, p *Partition, sent []queue.Batch) (times int) {
 // TestRepair: after any damage of old segments, another replica's batches restore them, and a
 // restart finds them restored.
 func TestRepair(t *testing.T) {
-	decay := map[string]func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch){
-		"header": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+	decay := map[string]func(t *testing.T, mem *vfstest.Memory, p *Partition, b queue.Batch){
+		"header": func(t *testing.T, mem *vfstest.Memory, p *Partition, b queue.Batch) {
 			name, at := p.fileOf(t, b)
 			require.NoError(t, mem.Flip(name, at+9, 3))
 		},
-		"payload": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+		"payload": func(t *testing.T, mem *vfstest.Memory, p *Partition, b queue.Batch) {
 			name, at := p.fileOf(t, b)
 			require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
 		},
-		"cut short": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+		"cut short": func(t *testing.T, mem *vfstest.Memory, p *Partition, b queue.Batch) {
 			name, at := p.fileOf(t, b)
 			f, err := mem.Open(name)
 			require.NoError(t, err)
 			require.NoError(t, f.Truncate(at+100))
 		},
-		"emptied": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+		"emptied": func(t *testing.T, mem *vfstest.Memory, p *Partition, b queue.Batch) {
 			name, _ := p.fileOf(t, b)
 			_, err := mem.Create(name)
 			require.NoError(t, err)
 		},
-		"removed": func(t *testing.T, mem *vfs.Memory, p *Partition, b queue.Batch) {
+		"removed": func(t *testing.T, mem *vfstest.Memory, p *Partition, b queue.Batch) {
 			name, _ := p.fileOf(t, b)
 			require.NoError(t, mem.Remove(name))
 		},
@@ -138,7 +138,7 @@ func TestUnprovenBytesAreRefused(t *testing.T) {
 	require.Error(t, err)
 	other := func(prev uint32) queue.Batch {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, len(sent[i].Bytes)-queue.HeaderSize-5))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, len(sent[i].Bytes)-queue.HeaderSize-5)})
 		draft := d.Draft(ident.RequestID{Producer: 1, N: 1})
 		return draft.Seal(sent[i].At, 1, prev, sent[i].Time)
 	}
@@ -148,13 +148,13 @@ func TestUnprovenBytesAreRefused(t *testing.T) {
 		{other(sent[i].PrevCRC), sent[i+1]},
 	} {
 		_, err = p.Repair(offered)
-		require.ErrorIs(t, err, ErrUnproven)
+		require.ErrorIs(t, err, errUnproven)
 	}
 	require.Len(t, p.Damaged(), 1)
 	// Without the commit log, the following batch is the proof.
 	p.index.Restart(p.Start())
 	_, err = p.Repair([]queue.Batch{other(sent[i].PrevCRC)})
-	require.ErrorIs(t, err, ErrUnproven)
+	require.ErrorIs(t, err, errUnproven)
 	_, err = p.Repair(sent[i : i+1])
 	require.NoError(t, err)
 	require.Empty(t, p.Damaged())
@@ -167,8 +167,8 @@ func TestRepairOnAFailingDisk(t *testing.T) {
 	name, at := p.fileOf(t, sent[3])
 	require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
 	var broken atomic.Bool
-	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if broken.Load() && op.Call == vfs.CallSync {
+	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if broken.Load() && op.Call == vfstest.CallSync {
 			return syscall.EIO
 		}
 		return nil
@@ -236,7 +236,7 @@ func TestRepairAtTheEnd(t *testing.T) {
 	name, at := p.fileOf(t, last)
 	require.NoError(t, mem.Flip(name, at+queue.HeaderSize+1, 3))
 	d := queue.NewDraft(0)
-	d.Add([]byte("newer"))
+	_ = d.AddMessage(queue.Message{Body: []byte("newer")})
 	draft := d.Draft(ident.RequestID{Producer: 7, N: 9999})
 	next := draft.Seal(last.End, last.Epoch, last.CRC, last.Time)
 	p.Index().Append(indexRecord(next))

@@ -11,12 +11,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // alone opens a store with one partition and one journal file.
-func alone(t *testing.T, checkpointBytes int64) (*vfs.Memory, Options, *Store, *Partition) {
-	mem := vfs.NewMemory()
+func alone(t *testing.T, checkpointBytes int64) (*vfstest.Memory, Options, *Store, *Partition) {
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.JournalBytes, o.CheckpointBytes = 1<<20, checkpointBytes
 	s := reopen(t, o)
@@ -40,7 +41,7 @@ func beginJournal(t *testing.T, s *Store, p *Partition) {
 // say publishes one message with that text.
 func (m *model) say(t *testing.T, s *Store, text string) {
 	d := queue.NewDraft(0)
-	d.Add([]byte(text))
+	_ = d.AddMessage(queue.Message{Body: []byte(text)})
 	m.append(t, s, d.Draft(ident.RequestID{}))
 }
 
@@ -162,18 +163,18 @@ func TestDamagedSnapshot(t *testing.T) {
 }
 
 func readOr(fs vfs.FS, name string) []byte {
-	b, _ := readFile(fs, name)
+	b, _ := vfs.ReadFile(fs, name)
 	return b
 }
 
 // TestDecayAfterTheCheckpoint: the newest group decays, and no later one names it as synced, but
 // a checkpoint made in between does.
 func TestDecayAfterTheCheckpoint(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	var armed atomic.Bool
 	var duringReplay func()
-	o := testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if op.Call == vfs.CallSync && path.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
+	o := testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if op.Call == vfstest.CallSync && path.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
 			duringReplay()
 		}
 		return nil

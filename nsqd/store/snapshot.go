@@ -11,9 +11,9 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// channels.snap: on disk, by place, append only; little-endian. Magic "LKC1" (4), crc of everything
-// after it (4), then versions of the channel state, the first of them full: epoch (8), number (8),
-// full (1), zero (3), length (4), the delta.
+// channels.snap: on disk, by place, append only; little-endian. Magic "LKC1" (4), crc of everything after
+// it (4), then versions of the channel state, beginning with a full one: epoch (8), number (8), full (1),
+// zero (3), length (4), the delta.
 const (
 	snapshotName       = "channels.snap"
 	snapshotMagic      = 0x31434b4c
@@ -60,7 +60,7 @@ func decodeSnapshot(b []byte) ([]queue.StateVersion, error) {
 }
 
 func readSnapshot(fs vfs.FS, dir string) ([]queue.StateVersion, error) {
-	b, err := readFile(fs, dir+"/"+snapshotName)
+	b, err := vfs.ReadFile(fs, dir+"/"+snapshotName)
 	if errors.Is(err, vfs.ErrNotExist) {
 		return nil, nil
 	}

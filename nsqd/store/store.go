@@ -1,9 +1,9 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -18,28 +18,29 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// The defaults of Options.
+// DefaultOpenFiles is the default of Options.OpenFiles.
+const DefaultOpenFiles = 4096
+
+// The other defaults of Options.
 const (
-	DefaultSegmentBytes    = 64 << 20
-	DefaultJournalBytes    = 16 << 20
-	DefaultCheckpointBytes = 64 << 20
-	DefaultTailBytes       = 2 << 20
-	DefaultTailsBytes      = 2 << 20
-	DefaultIndexRecords    = 512
-	DefaultOpenFiles       = 4096
-	DefaultRepeatFor       = 30 * time.Second
+	defaultSegmentBytes    = 64 << 20
+	defaultJournalBytes    = 16 << 20
+	defaultCheckpointBytes = 64 << 20
+	defaultTailBytes       = 2 << 20 // TailBytes and TailsBytes
+	defaultIndexRecords    = 512
+	defaultRepeatFor       = 30 * time.Second
 )
 
 // Errors of the store.
 var (
-	// ErrExists means that Create was called for a partition that exists.
-	ErrExists = errors.New("store: the partition exists")
-	// ErrUnknown means that the partition is not in this store.
-	ErrUnknown = errors.New("store: no such partition")
-	// ErrDiskFull means that Create found no space. Nothing was created, and the store keeps running.
+	// errExists means that Create was called for a partition that exists.
+	errExists = errors.New("store: the partition exists")
+	// errUnknown means that the partition is not in this store.
+	errUnknown = errors.New("store: no such partition")
+	// ErrDiskFull means that Create found no space. Nothing was created, and the store continues.
 	ErrDiskFull = errors.New("store: the disk is full")
-	// ErrClosed means that Close was called.
-	ErrClosed = errors.New("store: closed")
+	// errClosed means that Close was called.
+	errClosed = errors.New("store: closed")
 )
 
 // Options of a store. Zero sizes mean the defaults.
@@ -50,10 +51,10 @@ type Options struct {
 	SegmentBytes    int64         // size of one segment file
 	JournalBytes    int64         // size of one journal file
 	CheckpointBytes int64         // bytes of journal between checkpoints
-	TailBytes       int           // bytes of recent batches kept in memory, per partition
+	TailBytes       int           // bytes of recent batches in memory, per partition
 	TailsBytes      int64         // the same for all partitions together
 	IndexRecords    int           // records of a partition that collect before they are written
-	OpenFiles       int           // file handles kept open between uses
+	OpenFiles       int           // file handles that stay open between uses
 	NoSync          bool          // acknowledge from the page cache: --durability=replicated
 	Mixed           bool          // SetSync may be called: durability is the topics'
 	RepeatFor       time.Duration // time within which an edge may repeat a put
@@ -71,7 +72,7 @@ type Options struct {
 }
 
 // Sink receives the completion of submissions. It is called from the journal's goroutine, or with
-// NoSync from the goroutine that calls Submit, once at a time. It must not block. An error is
+// NoSync from the goroutine that calls Flush, once at a time. It must not block. An error is
 // final: the store has stopped.
 type Sink interface{ Synced(token uint64, err error) }
 
@@ -115,14 +116,7 @@ type Store struct {
 func (s *Store) Partitions() []*Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]*Partition, 0, len(s.mu.partitions))
-	for _, p := range s.mu.partitions {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b *Partition) int {
-		return cmp.Or(cmp.Compare(a.id.Topic, b.id.Topic), cmp.Compare(a.id.Number, b.id.Number))
-	})
-	return list
+	return slices.SortedFunc(maps.Values(s.mu.partitions), func(a, b *Partition) int { return a.id.Compare(b.id) })
 }
 
 // Partition finds a partition by its id.
@@ -133,13 +127,13 @@ func (s *Store) Partition(id ident.Partition) (*Partition, bool) {
 	return p, ok
 }
 
-// FreeBytes is the number of bytes that may still be written to the disk. The caller keeps a
-// reserve, and refuses puts before a write of the store would fail with ENOSPC.
+// FreeBytes is the number of bytes that may still be written to the disk. The caller refuses puts
+// before a write of the store would fail with ENOSPC.
 func (s *Store) FreeBytes() (uint64, error) { return s.o.FS.FreeBytes(s.o.Dir) }
 
 // Journalled returns the number of groups of submissions that this run has synced, and the bytes
 // that it has written to the journal.
-func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Syncs(), s.journal.Written() }
+func (s *Store) Journalled() (syncs, bytes int64) { return s.journal.Written() }
 
 // Synced reports whether all later writes are synced to the disk before they are
 // acknowledged.
@@ -173,7 +167,7 @@ func (s *Store) SetSync(on bool) error {
 	return s.Checkpoint()
 }
 
-// Busy is the time for which a group of submissions has been on its way to the disk, 0 if none is.
+// Busy is the time for which a group of submissions has been on its way to the disk; 0 without one.
 // Any goroutine may call it. It takes no lock that is held over a disk call, so it does not wait,
 // even if the disk hangs. With NoSync the call that hangs is Flush.
 func (s *Store) Busy() time.Duration { return s.journal.Busy() }
@@ -204,17 +198,17 @@ func (s *Store) fail(err error) {
 }
 
 // Checkpoint writes everything that is durable to the segments, syncs them, and lets the journal
-// reuse its files. The store also does it by itself, every CheckpointBytes. Errors: ErrClosed, or
+// reuse its files. The store also does it by itself, every CheckpointBytes. Errors: errClosed, or
 // the error that stopped the store.
-func (s *Store) Checkpoint() error { return s.writer.request() }
+func (s *Store) Checkpoint() error { return s.writer.ask(nil) }
 
 // Close answers all submissions, makes a checkpoint unless the store has stopped, and closes the
-// files. Error: ErrClosed if it was closed before.
+// files. Error: errClosed if it was closed before.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.mu.closed {
 		s.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	}
 	s.mu.closed = true
 	s.mu.Unlock()

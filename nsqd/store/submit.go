@@ -5,8 +5,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// pendingSubmit is one submission on its way: journal, sink, segments. They are reused. Nothing in
-// one aliases the caller's slices, which the caller's next step overwrites.
+// pendingSubmit is one submission on its way to the journal, the sink and the segments. The structs are
+// reused. Nothing in one aliases the caller's slices, which the caller's next step overwrites.
 type pendingSubmit struct {
 	sink    Sink
 	token   uint64
@@ -27,7 +27,7 @@ type pendingWrite struct {
 // encoder encodes a submission for the journal.
 type encoder struct{ subs []Submission }
 
-// AppendTo implements journal.Appender.
+// AppendTo encodes the submission (journal.Submit).
 func (e *encoder) AppendTo(b []byte) []byte {
 	for i := range e.subs {
 		for j := range e.subs[i].Writes {
@@ -37,15 +37,7 @@ func (e *encoder) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Submit submits writes: it is Queue and Flush. The caller holds no lock that sink.Synced takes, and
-// may wait for the disk.
-func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
-	if s.Queue(subs, sink, token) {
-		s.Flush()
-	}
-}
-
-// Queue submits writes without a disk call and keeps the order of the calls. Exactly one call of
+// Queue submits writes without a disk call, in the order of the calls. Exactly one call of
 // sink.Synced(token) follows, perhaps before Queue returns: when all submissions so far are durable,
 // or with the error that stopped the store. flush reports that a call of Flush must follow. Readers
 // see the batches at once. The caller may reuse the slices of subs on return, but must never change
@@ -55,14 +47,14 @@ func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
 // error.
 func (s *Store) Queue(subs []Submission, sink Sink, token uint64) (flush bool) {
 	if !s.queue(subs, sink, token) {
-		sink.Synced(token, ErrClosed)
+		sink.Synced(token, errClosed)
 		return false
 	}
 	return s.noSync.Load()
 }
 
 // Flush writes the queued submissions with Options.NoSync; otherwise it does nothing. It waits for
-// the page cache, and so for the disk if that hangs: the caller holds no lock that others wait for.
+// the page cache, and so for a disk that hangs: the caller holds no lock that others wait for.
 // Synced is called before Flush returns, unless another goroutine writes already.
 func (s *Store) Flush() { s.journal.Flush() }
 
@@ -100,10 +92,10 @@ func (w *pendingSubmit) add(p *Partition, write *queue.Write) {
 }
 
 // synced receives the completion of each group from the journal, once at a time.
-func (s *Store) synced(d journal.Durable, err error) {
+func (s *Store) synced(upTo uint64, mark journal.Mark, err error) {
 	s.mu.Lock()
 	n := 0
-	for n < len(s.mu.unsynced) && s.mu.unsynced[n].n <= d.N {
+	for n < len(s.mu.unsynced) && s.mu.unsynced[n].n <= upTo {
 		n++
 	}
 	done := append(s.writer.scratch[:0], s.mu.unsynced[:n]...)
@@ -119,7 +111,7 @@ func (s *Store) synced(d journal.Durable, err error) {
 		w.sink.Synced(w.token, err)
 	}
 	if err == nil {
-		s.writer.add(done, journal.Mark{Group: d.Group, CRC: d.CRC, Files: d.Files})
+		s.writer.add(done, mark)
 	}
 	clear(done)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -17,7 +17,7 @@ import (
 // acknowledged submission ended.
 func TestSubmissionsOfSeveralLoops(t *testing.T) {
 	const loops, submissions, bodyBytes = 4, 80, 8 << 10
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	o := testOptions(mem)
 	o.CheckpointBytes, o.JournalBytes = 1<<30, 1<<20 // no checkpoint: the journal alone is synced
 	s := reopen(t, o)
@@ -34,7 +34,7 @@ func TestSubmissionsOfSeveralLoops(t *testing.T) {
 			synced := make(answer, submissions)
 			for range submissions {
 				d := queue.NewDraft(bodyBytes)
-				d.Add(make([]byte, bodyBytes))
+				_ = d.AddMessage(queue.Message{Body: make([]byte, bodyBytes)})
 				w := queue.Write{Kind: queue.WriteAppend, Batches: []queue.Batch{m.batch(rng, d.Draft(ident.RequestID{}))}}
 				s.Submit([]Submission{{m.p, []queue.Write{w}}}, synced, 1)
 			}

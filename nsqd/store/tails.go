@@ -52,7 +52,7 @@ func (s *Store) trimTails() error {
 	return nil
 }
 
-// releaseTail writes the durable part of the tail to the segments and releases it.
+// releaseTail writes the durable part of the tail to the segments and drops it from memory.
 func (p *Partition) releaseTail() error {
 	return p.afterFlush(func() error {
 		p.mu.Lock()
@@ -69,5 +69,5 @@ func (p *Partition) dropTailLocked(end ident.Offset) {
 		p.chargeLocked(-cost(&p.mu.tail[n]))
 		n++
 	}
-	p.mu.tail = append([]queue.Batch(nil), p.mu.tail[n:]...) // readers may hold the old array
+	p.mu.tail = append([]queue.Batch(nil), p.mu.tail[n:]...) // readers may use the old array
 }

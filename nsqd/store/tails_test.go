@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -64,7 +64,7 @@ type tailsWorld struct {
 }
 
 func newTailsWorld(t *testing.T, partitions int, bound int64) *tailsWorld {
-	o := testOptions(vfs.NewMemory())
+	o := testOptions(vfstest.NewMemory())
 	o.TailBytes, o.TailsBytes = 1<<20, bound
 	s, err := Open(o)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func newTailsWorld(t *testing.T, partitions int, bound int64) *tailsWorld {
 // put submits one batch and waits until it is durable.
 func (w *tailsWorld) put(i, size int) {
 	d := queue.NewDraft(size)
-	d.Add(make([]byte, size))
+	_ = d.AddMessage(queue.Message{Body: make([]byte, size)})
 	draft := d.Draft(ident.RequestID{})
 	batch := draft.Seal(w.ends[i], 1, w.crcs[i], 1)
 	w.ends[i], w.crcs[i] = batch.End, batch.CRC

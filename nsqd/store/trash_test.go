@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // TestTrashIsKeptForItsGrace: until the grace time of a trashed folder has passed, an operator can
@@ -16,7 +16,7 @@ import (
 func TestTrashIsKeptForItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grace = time.Hour
-		mem := vfs.NewMemory()
+		mem := vfstest.NewMemory()
 		s := reopen(t, testOptions(mem))
 		trashed := func() int {
 			require.NoError(t, s.EmptyTrash(grace))

@@ -12,13 +12,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // TestTrimBehindACut: a log is cut and grows again, durably, but the segments still hold the cut
 // batches. Retention must not take the bounds of their files for those of the log.
 func TestTrimBehindACut(t *testing.T) {
-	s := reopen(t, testOptions(vfs.NewMemory()))
+	s := reopen(t, testOptions(vfstest.NewMemory()))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
 	m := &model{p: p, borders: []border{{}}}
@@ -88,7 +89,7 @@ func TestRestartMakesRoomAtOnce(t *testing.T) {
 // is cut before the next checkpoint. Then the log is empty and begins at its end, with the sequence
 // of that place and no older one.
 func TestStartAtAnEmptySegment(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s := reopen(t, testOptions(mem))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
@@ -118,8 +119,8 @@ func TestStartAtAnEmptySegment(t *testing.T) {
 func TestStartWhileTrimming(t *testing.T) {
 	var p *Partition
 	removed := 0
-	s := reopen(t, testOptions(vfs.Wrap(vfs.NewMemory(), func(op vfs.Op) error {
-		if p == nil || op.Call != vfs.CallRemove && op.Call != vfs.CallSyncDir {
+	s := reopen(t, testOptions(vfstest.Wrap(vfstest.NewMemory(), func(op vfstest.Op) error {
+		if p == nil || op.Call != vfstest.CallRemove && op.Call != vfstest.CallSyncDir {
 			return nil
 		}
 		removed++
@@ -161,9 +162,9 @@ func submit(t *testing.T, s *Store, p *Partition, w queue.Write) {
 func TestTrimThenPowerCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var mu sync.Mutex // of rng and cuts; the journal syncs its acknowledgement record by itself
-	var cuts []*vfs.Memory
+	var cuts []*vfstest.Memory
 	var armed atomic.Bool
-	take := func(mem *vfs.Memory, clones int) []*vfs.Memory { // the cuts so far, and more of mem
+	take := func(mem *vfstest.Memory, clones int) []*vfstest.Memory { // the cuts so far, and more of mem
 		mu.Lock()
 		defer mu.Unlock()
 		taken := cuts
@@ -173,17 +174,17 @@ func TestTrimThenPowerCut(t *testing.T) {
 		}
 		return taken
 	}
-	cutting := func(mem *vfs.Memory, clones int) vfs.FS {
-		return vfs.Wrap(mem, func(op vfs.Op) error {
+	cutting := func(mem *vfstest.Memory, clones int) vfs.FS {
+		return vfstest.Wrap(mem, func(op vfstest.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
-			for i := 0; armed.Load() && i < clones && (op.Call == vfs.CallSync || op.Call == vfs.CallSyncDir); i++ {
+			for i := 0; armed.Load() && i < clones && (op.Call == vfstest.CallSync || op.Call == vfstest.CallSyncDir); i++ {
 				cuts = append(cuts, mem.CrashClone(rng))
 			}
 			return nil
 		})
 	}
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	s := reopen(t, testOptions(cutting(mem, 40)))
 	p, err := s.Create("t", ident.Partition{Topic: 1})
 	require.NoError(t, err)
@@ -229,7 +230,7 @@ func (m *model) put(t *testing.T, s *Store, n, size int) {
 	drafts := make([]queue.Draft, n)
 	for i := range drafts {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, size))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, size)})
 		drafts[i] = d.Draft(ident.RequestID{})
 	}
 	m.append(t, s, drafts...)
@@ -241,18 +242,18 @@ func (m *model) put(t *testing.T, s *Store, n, size int) {
 func TestIndexOfACutThatWasLost(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	var mu sync.Mutex // the journal syncs its acknowledgement record by itself
-	var cuts []*vfs.Memory
+	var cuts []*vfstest.Memory
 	armed := false
 	arm := func(is bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		armed = is
 	}
-	mem := vfs.NewMemory()
-	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
+	mem := vfstest.NewMemory()
+	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
-		for i := 0; armed && i < 50 && op.Call == vfs.CallSync; i++ {
+		for i := 0; armed && i < 50 && op.Call == vfstest.CallSync; i++ {
 			cuts = append(cuts, mem.CrashClone(rng))
 		}
 		return nil
@@ -269,7 +270,7 @@ func TestIndexOfACutThatWasLost(t *testing.T) {
 	p.Index().Truncate(other.end().at.Offset)
 	for range 80 {
 		d := queue.NewDraft(0)
-		d.Add(make([]byte, 90))
+		_ = d.AddMessage(queue.Message{Body: make([]byte, 90)})
 		other.batch(rng, d.Draft(ident.RequestID{}))
 	}
 	arm(true)
@@ -310,7 +311,7 @@ func (g *gate) SyncDir(dir string) error {
 // TestTrimWhoseSyncFails: retention's sync of the folder fails. The next checkpoint must not count
 // a repetition of that sync as a success.
 func TestTrimWhoseSyncFails(t *testing.T) {
-	mem := vfs.NewMemory()
+	mem := vfstest.NewMemory()
 	g := &gate{FS: mem}
 	o := testOptions(g)
 	o.CheckpointBytes, o.JournalBytes = 1<<30, 1<<20
@@ -352,9 +353,9 @@ func TestTrimWhoseSyncFails(t *testing.T) {
 // TestRestartBesideTrim: a log is restarted while retention looks for its boundary.
 func TestRestartBesideTrim(t *testing.T) {
 	var hook atomic.Pointer[func()]
-	mem := vfs.NewMemory()
-	s := reopen(t, testOptions(vfs.Wrap(mem, func(op vfs.Op) error {
-		if op.Call == vfs.CallRead {
+	mem := vfstest.NewMemory()
+	s := reopen(t, testOptions(vfstest.Wrap(mem, func(op vfstest.Op) error {
+		if op.Call == vfstest.CallRead {
 			if f := hook.Swap(nil); f != nil {
 				(*f)()
 			}

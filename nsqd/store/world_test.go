@@ -167,7 +167,7 @@ func (m *model) draft(rng *rand.Rand) queue.Draft {
 		for i := range body {
 			body[i] = byte(rng.Uint32())
 		}
-		d.Add(body)
+		_ = d.AddMessage(queue.Message{Body: body})
 	}
 	m.requests++
 	return d.Draft(ident.RequestID{Producer: 7, N: m.requests})
@@ -373,5 +373,12 @@ func checkLog(t *testing.T, p *Partition, e expected) {
 		epochs := p.Index().Epochs()
 		require.Equal(t, at, epochs[len(epochs)-1].End)
 		require.Equal(t, p.Start(), epochs[0].Start)
+	}
+}
+
+// Submit is Queue and Flush.
+func (s *Store) Submit(subs []Submission, sink Sink, token uint64) {
+	if s.Queue(subs, sink, token) {
+		s.Flush()
 	}
 }

@@ -16,7 +16,7 @@ const (
 	// segments.
 	gatherBytes = 64 << 10
 	// gatherWorks is the number of submissions after which the writer processes them even if they
-	// are small. A wake-up for each one cost a thread switch per group.
+	// are small. Waking it for each submission cost a thread switch per group.
 	gatherWorks = 256
 	// compactBytes and compactDeltas: a checkpoint compacts the deltas of a partition when they
 	// take this much more than the full version, or are this many.
@@ -35,8 +35,7 @@ type writer struct {
 		urgent   bool         // a batch in queue begins a file, or a restart empties the log: the files before are to be removed
 		mark     journal.Mark // mark of the newest submission in queue or applied
 		begun    bool         // the journal has its first file, which no checkpoint records yet
-		requests []chan error // waiters for a checkpoint
-		flushes  []flushRequest
+		requests []request
 		closing  bool
 	}
 	wake    sync.Cond
@@ -52,7 +51,7 @@ func (w *writer) start(s *Store, mark journal.Mark) {
 }
 
 // add takes durable submissions; mark is the journal's mark after them. It wakes the goroutine only
-// when enough has collected, because the memory tail and the journal hold everything until then.
+// when enough has collected, because the memory tail and the journal have everything until then.
 func (w *writer) add(works []*pendingSubmit, mark journal.Mark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,42 +76,29 @@ func (w *writer) gatheredLocked() bool {
 	return w.mu.bytes >= gatherBytes || len(w.mu.queue) >= gatherWorks || w.mu.urgent || w.mu.begun
 }
 
-// request requests a checkpoint and waits for it.
-func (w *writer) request() error {
-	return w.ask(func(answer chan error) { w.mu.requests = append(w.mu.requests, answer) })
+// request asks the writer to write the durable batches of a partition to its segments and to sync them
+// there, or for a checkpoint (p is nil).
+type request struct {
+	p      *Partition
+	answer chan error
 }
 
-// ask lets add put a request into the writer's lists, under its lock, and waits for the answer.
-func (w *writer) ask(add func(answer chan error)) error {
+// ask sends a request and waits for the answer.
+func (w *writer) ask(p *Partition) error {
 	w.s.journal.Barrier() // the sinks are called for a group before the writer gets it
 	answer := make(chan error, 1)
 	w.mu.Lock()
 	if w.mu.closing {
 		w.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	}
-	add(answer)
+	w.mu.requests = append(w.mu.requests, request{p, answer})
 	w.wake.Signal()
 	w.mu.Unlock()
 	return <-answer
 }
 
-// flushRequest requests that the durable batches of a partition be written to its segments and
-// synced there.
-type flushRequest struct {
-	p      *Partition
-	answer chan error
-}
-
-// flushPartition sends a flushRequest and waits for it.
-func (w *writer) flushPartition(p *Partition) error {
-	return w.ask(func(answer chan error) { w.mu.flushes = append(w.mu.flushes, flushRequest{p, answer}) })
-}
-
-// flushAndSync executes a flushRequest.
-func (p *Partition) flushAndSync() error {
-	return p.afterFlush(func() error { return p.segments.Sync() })
-}
+func forCheckpoint(r request) bool { return r.p == nil }
 
 // afterFlush flushes a partition that is not trashed, and calls then with its files locked.
 func (p *Partition) afterFlush(then func() error) error {
@@ -134,10 +120,7 @@ func (w *writer) close() error {
 	w.wake.Signal()
 	w.mu.Unlock()
 	w.done.Wait()
-	if err := w.s.Err(); err != nil {
-		return err
-	}
-	return nil
+	return w.s.Err()
 }
 
 // awaited reports whether a caller has requested a checkpoint or the close since run last took
@@ -145,7 +128,7 @@ func (w *writer) close() error {
 func (w *writer) awaited() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.closing || len(w.mu.requests) > 0
+	return w.mu.closing || slices.ContainsFunc(w.mu.requests, forCheckpoint)
 }
 
 // run applies submissions and makes checkpoints until close. Started by Store.Open, waited for by
@@ -155,13 +138,11 @@ func (w *writer) run() {
 	var spare []*pendingSubmit
 	for {
 		w.mu.Lock()
-		for !w.gatheredLocked() && len(w.mu.requests) == 0 && len(w.mu.flushes) == 0 && !w.mu.closing {
+		for !w.gatheredLocked() && len(w.mu.requests) == 0 && !w.mu.closing {
 			w.wake.Wait()
 		}
 		works, mark, begun, requests, closing := w.mu.queue, w.mu.mark, w.mu.begun, w.mu.requests, w.mu.closing
-		flushes := w.mu.flushes
 		w.mu.queue, w.mu.bytes, w.mu.urgent, w.mu.begun, w.mu.requests = spare[:0], 0, false, false, nil
-		w.mu.flushes = nil
 		w.mu.Unlock()
 		err := w.s.Err()
 		for _, work := range works {
@@ -170,26 +151,32 @@ func (w *writer) run() {
 			}
 			w.s.recycle(work)
 		}
-		for _, b := range flushes {
-			if err == nil {
-				err = b.p.flushAndSync()
+		for _, r := range requests {
+			if forCheckpoint(r) {
+				continue
 			}
-			b.answer <- err
+			if err == nil {
+				err = r.p.afterFlush(r.p.segments.Sync)
+			}
+			r.answer <- err
 		}
 		if err == nil {
 			err = w.s.trimTails()
 		}
 		clear(works)
 		spare = works
-		due := begun || w.s.journal.Written()-w.written >= w.s.o.CheckpointBytes
-		if err == nil && (due || closing || len(requests) > 0) {
-			err = w.checkpoint(mark, reason(closing, len(requests) > 0))
+		_, written := w.s.journal.Written()
+		due := begun || written-w.written >= w.s.o.CheckpointBytes
+		if asked := slices.ContainsFunc(requests, forCheckpoint); err == nil && (due || closing || asked) {
+			err = w.checkpoint(mark, reason(closing, asked))
 		}
 		if err != nil && w.s.Err() == nil {
 			w.s.fail(err)
 		}
 		for _, r := range requests {
-			r <- err
+			if forCheckpoint(r) {
+				r.answer <- err
+			}
 		}
 		if closing {
 			return
@@ -217,22 +204,13 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 	d := &p.durable
 	d.dirty = true
 	w := &o.write
+	d.note(w)
 	switch w.Kind {
-	case queue.WriteEpoch:
-		d.epoch = max(d.epoch, w.Epoch)
-	case queue.WriteState:
-		d.history, d.historyDirty = addVersion(d.history, w.State), true
-	case queue.WriteCommitted:
-		d.committed = w.At
-	case queue.WriteIdentities:
-		d.identities = w.Identities
 	case queue.WriteTruncate, queue.WriteReset:
-		d.epoch = max(d.epoch, w.Epoch)
 		if err := p.truncate(w.At, w.PrevCRC); err != nil {
 			return err
 		}
 	case queue.WriteRestart:
-		d.epoch = max(d.epoch, w.Epoch)
 		if err := p.restart(w.At, w.PrevCRC); err != nil {
 			return err
 		}
@@ -247,6 +225,20 @@ func (p *Partition) apply(o *pendingWrite, batches []queue.Batch) error {
 		return p.flush()
 	}
 	return nil
+}
+
+// note records the part of a write that is not in the segments.
+func (d *durableState) note(w *queue.Write) {
+	switch w.Kind {
+	case queue.WriteState:
+		d.history, d.historyDirty = addVersion(d.history, w.State), true
+	case queue.WriteCommitted:
+		d.committed = w.At
+	case queue.WriteIdentities:
+		d.identities = w.Identities
+	default:
+		d.epoch = max(d.epoch, w.Epoch)
+	}
 }
 
 func (d *durableState) add(b queue.Batch) {
@@ -325,7 +317,8 @@ func reason(close, requested bool) occasion {
 // syncs more at once as needed to end before the journal has grown by half of CheckpointBytes.
 func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	s := w.s
-	began, written := time.Now(), s.journal.Written()
+	began := time.Now()
+	_, written := s.journal.Written()
 	c := &checkpoint{
 		mark: mark, bootID: s.o.BootID, noSync: s.noSync.Load(), clean: why == closing,
 		entries: map[uint64]entry{}, versions: map[uint64]version{},
@@ -333,7 +326,8 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 	partitions := s.Partitions()
 	synced := make([]syncedState, len(partitions))
 	behind := func(done int) bool {
-		more := float64(s.journal.Written()-written) / float64(s.o.CheckpointBytes/2)
+		_, present := s.journal.Written()
+		more := float64(present-written) / float64(s.o.CheckpointBytes/2)
 		return why != grown || w.awaited() || more > float64(done)/float64(len(partitions))
 	}
 	err := forEachPaced(len(partitions), behind, func(i int) (err error) {
@@ -374,7 +368,7 @@ func (w *writer) checkpoint(mark journal.Mark, why occasion) error {
 // syncedState is the state of a partition that is durable outside the journal.
 type syncedState struct {
 	entry
-	channels version // version in the snapshot; zero if there is none
+	channels version // version in the snapshot; zero without a snapshot
 	gone     bool    // the partition is in the trash
 }
 

@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
 // TestCompact: a long history of deltas becomes one full version.
 func TestCompact(t *testing.T) {
-	o := testOptions(vfs.NewMemory())
+	o := testOptions(vfstest.NewMemory())
 	folded := 0
 	o.Compact = func(topic string, _ ident.Partition, versions []queue.StateVersion) ([]byte, bool) {
 		folded++

@@ -1,6 +1,9 @@
 package calls
 
-import "github.com/lockstepmq/lockstep/internal/ident"
+import (
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
+)
 
 // The calls about brokers.
 const (
@@ -15,30 +18,28 @@ const (
 	Busy Method[None, BusyReply] = "broker.busy"
 	// Reaches reports whether a broker is connected to a run of another one.
 	Reaches Method[ReachesRequest, ReachesReply] = "broker.reaches"
+	// Console has a broker answer a part of a question of the console (package internal/frontend/console).
+	Console Method[ConsoleJSON, ConsoleJSON] = "console.read"
 )
 
-// SpaceNotice reports whether a broker is below its disk reserve.
-// On the wire, by place: append only.
-type SpaceNotice struct {
-	Node string
-	Low  bool
-}
-
-// BusyReply is the longest of them; 0 if none is under way.
-// On the wire, by place: append only.
-type BusyReply struct{ Milliseconds int64 }
-
-// HideNotice names a topic and a node ("broadcast_address:http_port").
-// On the wire, by place: append only.
-type HideNotice struct{ Topic, Node string }
-
-// ReachesRequest names a run of a broker.
-// On the wire, by place: append only.
-type ReachesRequest struct {
-	Node        ident.Node
-	Incarnation ident.Incarnation
-}
-
-// ReachesReply reports whether the callee is connected to that run.
-// On the wire, by place: append only.
-type ReachesReply struct{ Reaches bool }
+// The requests and answers. On the wire, by place: append only.
+type (
+	// SpaceNotice reports whether a broker is below its disk reserve.
+	SpaceNotice struct {
+		Node ident.Node
+		Low  bool
+	}
+	// BusyReply is the longer of the two times, or 0.
+	BusyReply struct{ Milliseconds int64 }
+	// HideNotice names a topic and a node ("broadcast_address:http_port").
+	HideNotice struct{ Topic, Node string }
+	// ReachesRequest names a run of a broker.
+	ReachesRequest struct {
+		Node        ident.Node
+		Incarnation ident.Incarnation
+	}
+	// ReachesReply reports whether the callee is connected to that run.
+	ReachesReply struct{ Reaches bool }
+	// ConsoleJSON is a question of the console, or its answer, as JSON.
+	ConsoleJSON struct{ JSON rpc.Bytes }
+)

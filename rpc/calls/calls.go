@@ -8,16 +8,18 @@
 //
 //  1. The name of a method and the places of the fields of its structs are wire format
 //     (package rpc encodes fields by place): brokers of two versions call each other. A new
-//     field goes to the end, and may be missing. Golden bytes in the test hold that.
+//     field goes to the end, and may be missing. Golden bytes in the test check that.
 //  2. Each method is idempotent: a caller that gets no answer calls again.
-//  3. A method carries structs of this package alone. Those of internal/api are the
-//     clients' and change with the HTTP API; the conversions are here.
+//  3. A method carries structs of this package, or JSON: a value of internal/api, which changes
+//     with the HTTP API by the rules of that API.
 package calls
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/rpc"
 )
 
 // Caller asks a broker, this one included, and decodes the answer into resp.
@@ -39,7 +41,36 @@ func (m Method[Req, Resp]) Ask(ctx context.Context, c Caller, n ident.Node, req 
 // On the wire, by place: append only.
 type None struct{}
 
-// partition is the place of a partition in a request or an answer.
-func partition(topic uint64, number uint16) ident.Partition {
-	return ident.Partition{Topic: ident.TopicID(topic), Number: number}
+// JSON carries a value of internal/api as JSON.
+type JSON[T any] struct{ Value T }
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (j JSON[T]) MarshalBinary() ([]byte, error) { return json.Marshal(j.Value) }
+
+// UnmarshalBinary implements encoding.BinaryUnmarshaler.
+func (j *JSON[T]) UnmarshalBinary(b []byte) error { return json.Unmarshal(b, &j.Value) }
+
+const (
+	// requestBytes is enough for the request of any method but those below.
+	requestBytes = 1 << 20
+	// cancelBytes is enough for the sequences in the largest body that the HTTP API accepts by
+	// default. Decoded they take up to eight times as much.
+	cancelBytes = 4 << 20
+	// responseBytes is enough for the ends of 400,000 partitions.
+	responseBytes = 16 << 20
+)
+
+// Limits returns the limits of a method. They bound the memory that another broker can make
+// this one take: a decoded request or response is a multiple of the encoded one.
+func Limits(method string) rpc.CallLimits {
+	l := rpc.CallLimits{Request: requestBytes, Response: responseBytes}
+	switch method {
+	case string(Deferred):
+		l.Request = cancelBytes
+	case string(Batches), string(Peek): // bytes of messages, which do not grow when decoded
+		l.Response = rpc.MaxPayload
+	case string(Digest), string(Positions), string(Console):
+		l.Response = 4 * responseBytes
+	}
+	return l
 }

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -11,13 +12,15 @@ const (
 	Prepare Method[PrepareRequest, Prepared] = "replica.prepare"
 	// Release removes them if the topic was not created.
 	Release Method[PrepareRequest, None] = "replica.release"
-	// Ends reports how far the partitions led by a broker have come, and which places of its
-	// replicas are damaged.
+	// Ends reports the ends of the partitions led by a broker, and the damaged places of its replicas.
 	Ends Method[None, EndsReply] = "partition.ends"
+	// Idle reports how long the partitions that a broker leads, and the channels in them, have been
+	// unused, where their topic deletes unused ones.
+	Idle Method[IdleRequest, IdleReply] = "partition.idle"
 	// Digest reads the checksums of a replica.
-	Digest Method[DigestRequest, DigestReply] = "partition.digest"
+	Digest Method[JSON[api.DigestRequest], JSON[api.Digest]] = "partition.digest"
 	// Peek reads messages of a replica.
-	Peek Method[PeekRequest, PeekReply] = "partition.peek"
+	Peek Method[JSON[api.PeekRequest], JSON[api.Peeked]] = "partition.peek"
 	// Discard has a broker remove its replica of a partition, and copy it again.
 	Discard Method[DiscardRequest, None] = "replica.discard"
 	// Batches reads committed batches of a replica.
@@ -26,107 +29,79 @@ const (
 	Transfer Method[TransferRequest, None] = "partition.handover"
 )
 
-// PrepareRequest names partitions of a topic.
-// On the wire, by place: append only.
-type PrepareRequest struct {
-	Name       string
-	Topic      uint64
-	Partitions []uint16
-	Durability string // of the topic
-}
-
-// DiscardRequest names a replica by its broker's store of it.
-// On the wire, by place: append only.
-type DiscardRequest struct {
-	Topic  uint64
-	Number uint16
-	Store  uint64
-}
-
-// Partition names the partition.
-func (r DiscardRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
-}
-
-// Prepared has one store id for each partition of the request.
-// On the wire, by place: append only.
-type Prepared struct{ Stores []uint64 }
-
-// EndsReply is the state of the partitions on one broker.
-// On the wire, by place: append only.
-type EndsReply struct {
-	Partitions []PartitionEnd
-	Damaged    []DamagedPlace
-	Starts     []PartitionStart // of the same partitions
-}
-
-// PartitionStart is where the log of a partition begins, at its leader.
-// On the wire, by place: append only.
-type PartitionStart struct {
-	Topic         uint64
-	Number        uint16
-	StartOffset   int64
-	StartSequence uint64
-}
-
-// PartitionEnd is how far a partition has come at its leader.
-// On the wire, by place: append only.
-type PartitionEnd struct {
-	Topic             uint64
-	Number            uint16
-	CommittedOffset   int64
-	CommittedSequence uint64
-	EndOffset         int64
-}
-
-// Partition names the partition.
-func (s PartitionStart) Partition() ident.Partition { return partition(s.Topic, s.Number) }
-
-// Partition names the partition.
-func (e PartitionEnd) Partition() ident.Partition {
-	return partition(e.Topic, e.Number)
-}
-
-// DamagedPlace is a place in quarantine.
-// On the wire, by place: append only.
-type DamagedPlace struct {
-	Topic                      uint64
-	Number                     uint16
-	From, To                   int64
-	FirstSequence, EndSequence uint64
-}
-
-// Partition names the partition.
-func (d DamagedPlace) Partition() ident.Partition {
-	return partition(d.Topic, d.Number)
-}
-
-// BatchesRequest asks for committed batches, the first of which begins at From.
-// On the wire, by place: append only.
-type BatchesRequest struct {
-	Topic  uint64
-	Number uint16
-	From   int64
-}
-
-// Partition names the partition.
-func (r BatchesRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
-}
-
-// BatchesReply has the batches one after the other, as they lie in the log.
-// On the wire, by place: append only.
-type BatchesReply struct{ Batches rpc.Bytes }
-
-// TransferRequest names a partition and the member that is to lead it.
-// On the wire, by place: append only.
-type TransferRequest struct {
-	Topic  uint64
-	Number uint16
-	To     string
-}
-
-// Partition names the partition.
-func (r TransferRequest) Partition() ident.Partition {
-	return partition(r.Topic, r.Number)
-}
+// The requests and answers. On the wire, by place: append only.
+type (
+	// PrepareRequest names partitions of a topic.
+	PrepareRequest struct {
+		Name       string
+		Topic      ident.TopicID
+		Partitions []uint16
+		Durability string // of the topic
+	}
+	// DiscardRequest names a replica by its broker's store of it.
+	DiscardRequest struct {
+		ident.Partition
+		Store ident.StoreID
+	}
+	// Prepared has one store id for each partition of the request.
+	Prepared struct{ Stores []ident.StoreID }
+	// EndsReply is the state of the partitions on one broker.
+	EndsReply struct {
+		Partitions []PartitionEnd
+		Damaged    []DamagedPlace
+		Starts     []PartitionStart // of the same partitions
+	}
+	// PartitionStart is where the log of a partition begins, at its leader.
+	PartitionStart struct {
+		ident.Partition
+		StartOffset   ident.Offset
+		StartSequence ident.Sequence
+	}
+	// PartitionEnd is the committed end and the end of a partition's log, at its leader.
+	PartitionEnd struct {
+		ident.Partition
+		CommittedOffset   ident.Offset
+		CommittedSequence ident.Sequence
+		EndOffset         ident.Offset
+	}
+	// DamagedPlace is a range in quarantine.
+	DamagedPlace struct {
+		ident.Partition
+		From, To                   ident.Offset
+		FirstSequence, EndSequence ident.Sequence
+	}
+	// BatchesRequest asks for committed batches, the first of which begins at From.
+	BatchesRequest struct {
+		ident.Partition
+		From ident.Offset
+	}
+	// BatchesReply has the batches one after the other, as in the log.
+	BatchesReply struct{ Batches rpc.Bytes }
+	// TransferRequest names a partition and the member that is to lead it.
+	TransferRequest struct {
+		ident.Partition
+		To ident.Node
+	}
+	// IdleRequest names a topic; 0 = all.
+	IdleRequest struct{ Topic ident.TopicID }
+	// IdleReply has the partitions that are not in use.
+	IdleReply struct {
+		Partitions []IdlePartition
+		Channels   []IdleChannel // unused for the time of their topic, or longer
+	}
+	// IdlePartition is a partition that has been unused for a time, as the leader of this epoch observed it.
+	IdlePartition struct {
+		ident.Partition
+		Epoch  ident.Epoch
+		IdleMS int64
+	}
+	// IdleChannel is a channel that has been unused for a time in a partition, as the leader of this epoch
+	// observed it.
+	IdleChannel struct {
+		ident.Partition
+		Epoch   ident.Epoch
+		Channel string
+		ID      uint64 // in the channel's key
+		IdleMS  int64
+	}
+)

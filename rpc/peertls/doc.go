@@ -1,24 +1,21 @@
-// Package peertls guards the ports of a broker that only other brokers may use: RPC, and the
-// client and peer ports of the embedded etcd. It has the broker's certificate, which is
-// renewed while it is in use (Identity), the check that a certificate belongs to a broker
-// (Names), a limit of the connections of a port (Gate), and a log that a flood cannot fill
-// (Refusals).
+// Package peertls protects the ports of a broker that only other brokers may use: RPC, and the client
+// and peer ports of the embedded etcd. It has the broker's certificate, which is renewed while it is in
+// use (Identity), the check that a certificate belongs to a broker (Names), a limit of the connections
+// of a port (Gate), and a log that a flood cannot fill (Refusals).
 //
 // It accepts no connection and speaks no protocol; rpc and coordinator/metadata/etcd do. It knows no
-// cluster token: without TLS every connection that a port's own protocol accepts counts as a
+// cluster token: without TLS every connection that the port's own protocol accepts counts as a
 // broker's.
 //
 // # Invariants
 //
-//  1. A certificate without a broker's name, or that is not valid for both ends of a
-//     connection, is refused, whichever authority has signed it.
-//  2. Each handshake uses the files as they were at most a quarter of a second before. Files
-//     that cannot be used leave the earlier ones in use, and are logged once.
-//  3. A port has never more connections than the limits of its Gate. A connection that has
-//     not been admitted never displaces one that has.
-//  4. Refusals logs at most five lines a second, and the number of those that it omits.
+//  1. A certificate without a broker's name, or that is not valid for both ends of a connection, is
+//     refused, even if a trusted authority has signed it.
+//  2. Each handshake uses the files as they were at most a quarter of a second before. If changed
+//     files cannot be used, the earlier ones stay in use, and one line is logged.
+//  3. A port never has more connections than the limits of its Gate. A connection that has not been
+//     admitted never displaces an admitted one.
+//  4. Refusals logs at most five lines a second, and the number of omitted lines, by a timer.
 //
-// # Goroutines
-//
-// None of its own; the line with the number of omitted ones comes from a timer.
+// The package has no goroutines.
 package peertls

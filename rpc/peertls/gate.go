@@ -8,12 +8,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
-// Limits are those of one port.
+// Limits bound the connections of one port.
 type Limits struct {
 	// Admitted bounds the connections of brokers; further ones are refused.
 	Admitted int
-	// Waiting bounds the connections whose other side has not proved that it is a broker. A
-	// further one displaces one of them (see package crowd): a broker proves it within milliseconds, a flood never.
+	// Waiting bounds the connections whose other side has not proved that it is a broker. A further
+	// one displaces one of them (limits.Crowd): a broker proves it within milliseconds, a flood never.
 	Waiting int
 }
 
@@ -42,8 +42,8 @@ type Seat struct {
 	admitted bool
 }
 
-// Enter gives a new connection a seat. If there are too many waiting ones, it closes the oldest one of the network
-// that has the most.
+// Enter gives a new connection a seat. If too many connections wait, it closes the oldest one of the
+// network that has the most.
 func (g *Gate) Enter(c net.Conn) *Seat {
 	s := &Seat{gate: g, conn: c}
 	g.mu.Lock()
@@ -51,14 +51,14 @@ func (g *Gate) Enter(c net.Conn) *Seat {
 	s.at = g.mu.waiting.Add(limits.Network(c), s)
 	if g.mu.waiting.Len() > g.limits.Waiting {
 		out := g.mu.waiting.Next().Value
-		out.standUpLocked()
+		out.stopWaitingLocked()
 		g.displaced.Add(1)
 		_ = out.conn.Close() // its goroutine notices and leaves
 	}
 	return s
 }
 
-func (s *Seat) standUpLocked() {
+func (s *Seat) stopWaitingLocked() {
 	if s.at != nil {
 		s.gate.mu.waiting.Remove(s.at)
 		s.at = nil
@@ -80,7 +80,7 @@ func (s *Seat) Admit() bool {
 		g.refused.Add(1)
 		return false
 	}
-	s.standUpLocked()
+	s.stopWaitingLocked()
 	s.admitted = true
 	g.mu.admitted++
 	return true
@@ -91,14 +91,14 @@ func (s *Seat) Leave() {
 	g := s.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.standUpLocked()
+	s.stopWaitingLocked()
 	if s.admitted {
 		s.admitted = false
 		g.mu.admitted--
 	}
 }
 
-// Counts are those of a gate.
+// Counts are the counters of a gate.
 type Counts struct {
 	Admitted, Waiting  int   // connections now
 	Displaced, Refused int64 // since the start
@@ -111,17 +111,17 @@ func (g *Gate) Counts() Counts {
 	return Counts{Admitted: g.mu.admitted, Waiting: g.mu.waiting.Len(), Displaced: g.displaced.Load(), Refused: g.refused.Load()}
 }
 
-// Listener gives each accepted connection a seat. The connection leaves it with its Close.
-type Listener struct {
+// listener gives each accepted connection a seat, until its Close.
+type listener struct {
 	net.Listener
 	gate *Gate
 }
 
 // NewListener puts a gate in front of a listener.
-func NewListener(l net.Listener, g *Gate) *Listener { return &Listener{Listener: l, gate: g} }
+func NewListener(l net.Listener, g *Gate) net.Listener { return &listener{Listener: l, gate: g} }
 
 // Accept implements net.Listener; the connection is a *Conn.
-func (l *Listener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err

@@ -8,22 +8,23 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 )
 
-// readEvery is the least time between two reads of the files: a flood of handshakes does not
-// become one of reads.
+// readEvery is the least time between two reads of the files, so that a flood of handshakes does not
+// cause a flood of reads.
 const readEvery = 250 * time.Millisecond
 
-// Files name a certificate with its key, and the authority of the other side. Cert and Key go
+// Files name a certificate with its key, and the authority of the other side. Cert and Key are used
 // together; without CA the other side is verified by the system's authorities.
 type Files struct{ Cert, Key, CA string }
 
-// Identity is a certificate and the authority of the other side's. It follows changes of the
-// files.
+// Identity is a certificate, and the authority of the other side's certificate. It follows changes of
+// the files.
 type Identity struct {
 	files Files
 	names *Names
@@ -38,16 +39,14 @@ type Identity struct {
 	}
 }
 
-// Load reads the files; nil without files. names may be nil: then Check and CheckAny accept
-// every certificate of the authority.
+// Load reads the files; nil without files. With names nil, Check and CheckAny accept every certificate
+// of the authority. log may be nil.
 func Load(files Files, names *Names, log logrus.FieldLogger) (*Identity, error) {
 	if files == (Files{}) {
 		return nil, nil
 	}
 	if log == nil {
-		quiet := logrus.New()
-		quiet.SetOutput(io.Discard)
-		log = quiet
+		log = &logrus.Logger{Out: io.Discard}
 	}
 	i := &Identity{files: files, names: names, log: log}
 	contents, err := files.read()
@@ -75,7 +74,7 @@ func (i *Identity) Config() *tls.Config {
 func (i *Identity) refreshLocked() {
 	i.mu.read = time.Now()
 	contents, err := i.files.read()
-	if err == nil && same(contents, i.mu.contents) {
+	if err == nil && slices.EqualFunc(contents[:], i.mu.contents[:], bytes.Equal) {
 		return
 	}
 	var config *tls.Config
@@ -91,15 +90,6 @@ func (i *Identity) refreshLocked() {
 		i.mu.failed = true
 		i.log.WithError(err).Error("cannot use the changed certificate, key or authority for connections between brokers: the earlier ones remain in use")
 	}
-}
-
-func same(a, b [3][]byte) bool {
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // Check returns ErrName unless the certificate belongs to the node.
@@ -118,7 +108,7 @@ func (i *Identity) CheckAny(cert *x509.Certificate) error {
 	return i.names.CheckAny(cert)
 }
 
-// Leaf returns the certificate in use; nil if there is none.
+// Leaf returns the certificate in use, or nil.
 func (i *Identity) Leaf() *x509.Certificate {
 	c := i.Config()
 	if len(c.Certificates) == 0 {

@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// anyNode stands for the node name in the pattern of names.
+// anyNode represents the node name in the pattern of names.
 const anyNode = "*"
 
-// ErrName means that a certificate of the right authority does not belong to a broker, or to
-// another one.
+// ErrName means that a certificate of the right authority does not belong to a broker, or belongs to
+// another broker.
 var ErrName = errors.New("not the certificate of the broker")
 
-// NotAdmitted is an ErrName about a certificate that is a broker's in all but its name.
+// NotAdmitted is an ErrName about a certificate that would be a broker's if its name were known.
 type NotAdmitted struct {
 	text   string
-	Advice string // for the broker with this certificate: the reason, and what admits it
+	Advice string // for the broker with this certificate: the reason, and how to have it admitted
 }
 
 // Error names the certificate.
@@ -28,7 +28,7 @@ func (e *NotAdmitted) Error() string { return ErrName.Error() + ": " + e.text }
 // Is makes errors.Is find ErrName.
 func (e *NotAdmitted) Is(target error) bool { return target == ErrName }
 
-// Names holds the names in the certificates of brokers.
+// Names are the names in the certificates of brokers.
 type Names struct {
 	prefix, suffix string
 	mu             struct {
@@ -39,9 +39,8 @@ type Names struct {
 	}
 }
 
-// NewNames returns the names of a pattern in which * stands for the node name; "" is "*". The
-// nodes are those that may reach the embedded etcd if the pattern alone does not distinguish
-// brokers from other holders of a certificate.
+// NewNames returns the names of a pattern in which * represents the node name; "" is "*". The nodes may
+// reach the embedded etcd if the pattern alone does not distinguish brokers from other certificates.
 func NewNames(pattern string, nodes ...string) (*Names, error) {
 	if pattern == "" {
 		pattern = anyNode
@@ -49,7 +48,7 @@ func NewNames(pattern string, nodes ...string) (*Names, error) {
 	n := &Names{}
 	var found bool
 	if n.prefix, n.suffix, found = strings.Cut(pattern, anyNode); !found || strings.Contains(n.suffix, anyNode) {
-		return nil, fmt.Errorf("%q must contain one *, which stands for the node name", pattern)
+		return nil, fmt.Errorf("%q must contain one *, which represents the node name", pattern)
 	}
 	n.SetNodes(nodes)
 	return n, nil
@@ -76,8 +75,8 @@ func (n *Names) SetInvited(f func() []string) {
 	n.mu.invited = f
 }
 
-// AdmitsByPattern reports whether the pattern alone distinguishes brokers: then every broker with a certificate
-// is admitted, and SetNodes, SetMembers and SetInvited have no effect.
+// AdmitsByPattern reports whether the pattern alone distinguishes brokers: then every broker with a
+// certificate is admitted, and SetNodes, SetMembers and SetInvited have no effect.
 func (n *Names) AdmitsByPattern() bool { return n.prefix+n.suffix != "" }
 
 // Of returns the DNS name in the certificate of a node.
@@ -91,14 +90,14 @@ func (n *Names) Check(cert *x509.Certificate, node string) error {
 	return bothEnds(cert)
 }
 
-// isAll reports whether the certificate belongs to all brokers: it has the pattern itself as a
-// wildcard name.
+// isAll reports whether the certificate belongs to all brokers: its name is the pattern itself, as a
+// wildcard.
 func (n *Names) isAll(cert *x509.Certificate) bool {
 	return n.prefix == "" && strings.HasPrefix(n.suffix, ".") && slices.Contains(cert.DNSNames, n.Of(anyNode))
 }
 
-// CheckAny returns ErrName unless the certificate belongs to a broker, whichever that is. A *NotAdmitted has the
-// reason for the other side.
+// CheckAny returns ErrName unless the certificate belongs to some broker. A *NotAdmitted has the reason
+// for the other side.
 func (n *Names) CheckAny(cert *x509.Certificate) error {
 	if n.AdmitsByPattern() {
 		for _, name := range cert.DNSNames {
@@ -116,11 +115,11 @@ func (n *Names) CheckAny(cert *x509.Certificate) error {
 		}
 	}
 	return notAdmitted(cert, fmt.Sprintf("%s names none of the known brokers %q", describe(cert), known),
-		fmt.Sprintf("no broker with a name of its certificate, %s, is a member or invited: run nsqctl cluster invite NODE-NAME at the cluster that runs", shown(cert)))
+		fmt.Sprintf("no broker with a name of its certificate, %s, is a member or invited: run nsqctl cluster invite NODE-NAME at the cluster that runs", shown("%q", cert.DNSNames)))
 }
 
-// notAdmitted refuses a certificate for its names. Only one that is valid for both ends of a connection is told why: it was
-// issued for a broker.
+// notAdmitted refuses a certificate because of its names. The other side learns the reason only if the
+// certificate is valid for both ends of a connection, and so was issued for a broker.
 func notAdmitted(cert *x509.Certificate, text, advice string) error {
 	if bothEnds(cert) != nil {
 		return fmt.Errorf("%w: %s", ErrName, text)
@@ -128,9 +127,9 @@ func notAdmitted(cert *x509.Certificate, text, advice string) error {
 	return &NotAdmitted{text: text, Advice: advice}
 }
 
-// shown returns the names of a certificate for a log line.
-func shown(cert *x509.Certificate) string {
-	text := fmt.Sprintf("%q", cert.DNSNames)
+// shown shortens a text about a certificate for a log line.
+func shown(format string, args ...any) string {
+	text := fmt.Sprintf(format, args...)
 	if len(text) > maxShown {
 		text = text[:maxShown] + "…"
 	}
@@ -151,9 +150,8 @@ func (n *Names) known() []string {
 	return slices.Compact(nodes)
 }
 
-// bothEnds refuses a certificate that is issued for one end of a connection only. A broker is
-// client and server of its peers, and the certificate of a client says in most installations
-// that it is none of a server.
+// bothEnds refuses a certificate that is issued for one end of a connection only. A broker is client
+// and server of its peers, while in most installations a client's certificate is not valid for a server.
 func bothEnds(cert *x509.Certificate) error {
 	if len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) == 0 || slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
 		return nil
@@ -171,9 +169,5 @@ const maxShown = 256
 
 // describe names a certificate in a log line.
 func describe(cert *x509.Certificate) string {
-	text := fmt.Sprintf("certificate %q with DNS names %q", cert.Subject.String(), cert.DNSNames)
-	if len(text) > maxShown {
-		text = text[:maxShown] + "…"
-	}
-	return fmt.Sprintf("%s (serial %s)", text, cert.SerialNumber)
+	return fmt.Sprintf("%s (serial %s)", shown("certificate %q with DNS names %q", cert.Subject.String(), cert.DNSNames), cert.SerialNumber)
 }

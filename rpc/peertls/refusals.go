@@ -10,7 +10,7 @@ import (
 const (
 	// linesPerSecond bounds what a flood writes to the log.
 	linesPerSecond = 5
-	// shownAgain is after which time the same reason is logged again.
+	// shownAgain is the time after which the same reason is logged again.
 	shownAgain = 30 * time.Second
 	// maxReasons bounds the reasons that are remembered.
 	maxReasons = 256
@@ -37,8 +37,8 @@ func NewRefusals(log logrus.FieldLogger) *Refusals {
 	return r
 }
 
-// Warn logs a refusal. A reason that was logged lately, and a line beyond five in a second, are
-// counted instead.
+// Warn logs a refusal. It only counts a reason that was logged recently, and a line beyond five in a
+// second.
 func (r *Refusals) Warn(reason string, fields logrus.Fields, text string) {
 	if r.due(reason) {
 		r.log.WithFields(fields).Warn(text)
@@ -52,7 +52,7 @@ func (r *Refusals) due(reason string) bool {
 	if r.mu.closed {
 		return false
 	}
-	if at, again := r.mu.shown[reason]; again && now.Sub(at) < shownAgain || !r.roomLocked(now) {
+	if at, again := r.mu.shown[reason]; again && now.Sub(at) < shownAgain || !r.allowsLocked(now) {
 		if r.mu.omitted++; r.mu.timer == nil {
 			r.mu.timer = time.AfterFunc(shownAgain/3, r.report)
 		}
@@ -65,7 +65,7 @@ func (r *Refusals) due(reason string) bool {
 	return true
 }
 
-func (r *Refusals) roomLocked(now time.Time) bool {
+func (r *Refusals) allowsLocked(now time.Time) bool {
 	if now.Sub(r.mu.second) >= time.Second {
 		r.mu.second, r.mu.lines = now, 0
 	}

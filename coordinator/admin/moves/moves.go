@@ -17,20 +17,13 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// transactions is how many of one operation are under way at once: etcd writes
-// those that come together with one sync.
+// transactions is how many transactions of one operation run at once: etcd writes them with one sync.
 const transactions = 16
 
-// Moves says where replicas are to lie. The controller brings each partition there, one
-// step at a time.
-type Moves struct {
-	o       Options
-	store   metadata.Store
-	keys    metadata.Keys
-	catalog *catalog.Catalog
-}
+// Moves decides the placement of replicas. The controller carries it out, step by step.
+type Moves struct{ o Options }
 
-// Options are all required but Low.
+// Options are all required, except Low.
 type Options struct {
 	Store   metadata.Store
 	Keys    metadata.Keys
@@ -46,13 +39,29 @@ func New(o Options) *Moves {
 	if o.Low == nil {
 		o.Low = func(ident.Node) bool { return false }
 	}
-	return &Moves{o: o, store: o.Store, keys: o.Keys, catalog: o.Catalog}
+	return &Moves{o: o}
 }
 
-// Move asks for a replica of one partition on another broker than now, at the same place in the
-// list. It returns when that is written. The controller then adds the new replica, waits until it is
-// in sync, transfers the leadership if the old one has it, and drops the old one.
-func (m *Moves) Move(ctx context.Context, op api.MoveReplica) error {
+// Do carries out an operation on the placement; api.ErrInvalid: it is none. A decommissioned broker may be stopped
+// permanently once it appears in no partition; then the cluster forgets it.
+func (m *Moves) Do(ctx context.Context, op api.Operation) error {
+	switch op := op.(type) {
+	case api.MoveReplica:
+		return m.move(ctx, op)
+	case api.Balance:
+		return m.balance(ctx)
+	case api.Decommission:
+		return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
+	case api.Drain:
+		return m.drain(ctx, op)
+	}
+	return fmt.Errorf("%w: operation %T", api.ErrInvalid, op)
+}
+
+// move replaces a replica of one partition by one on another broker, at the same position in the list. It returns when
+// that is written. The controller then adds the new replica, waits until it is in sync, transfers the leadership if
+// necessary, and drops the old one.
+func (m *Moves) move(ctx context.Context, op api.MoveReplica) error {
 	id, change, err := m.moved(op)
 	if err != nil {
 		return err
@@ -62,7 +71,7 @@ func (m *Moves) Move(ctx context.Context, op api.MoveReplica) error {
 
 // moved checks a move, and returns its partition and the change of its replicas.
 func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now []ident.Node) ([]ident.Node, error), err error) {
-	t, ok := m.catalog.Topic(op.Topic)
+	t, ok := m.o.Catalog.Topic(op.Topic)
 	if !ok {
 		return id, nil, api.ErrTopicNotFound
 	}
@@ -72,7 +81,7 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	if err := m.mayReceive(op.To); err != nil {
 		return id, nil, err
 	}
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == op.From }) {
+	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == op.From }) {
 		return id, nil, fmt.Errorf("%w: %q", api.ErrBrokerNotFound, op.From)
 	}
 	return ident.Partition{Topic: t.ID, Number: uint16(op.Partition)}, func(now []ident.Node) ([]ident.Node, error) {
@@ -91,19 +100,19 @@ func (m *Moves) moved(op api.MoveReplica) (id ident.Partition, change func(now [
 	}, nil
 }
 
-// mayReceive reports whether replicas may be put on a broker.
+// mayReceive returns the reason why a broker gets no replicas; nil: it may.
 func (m *Moves) mayReceive(n ident.Node) error {
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
+	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 	}
-	r, live := m.catalog.LiveNode(n)
+	r, live := m.o.Catalog.LiveNode(n)
 	if !live || r.Transferring {
 		return fmt.Errorf("%w: broker %q does not run", api.ErrInvalid, n)
 	}
-	if m.catalog.Leaving(n) {
+	if m.o.Catalog.Leaving(n) {
 		return fmt.Errorf("%w: broker %q is being decommissioned", api.ErrInvalid, n)
 	}
-	if m.catalog.Drain(n) != "" {
+	if m.o.Catalog.Drain(n) != "" {
 		return fmt.Errorf("%w: broker %q is drained: it gets no replica before `nsqctl broker undrain %s`", api.ErrInvalid, n, n)
 	}
 	if m.o.Low(n) {
@@ -112,9 +121,9 @@ func (m *Moves) mayReceive(n ident.Node) error {
 	return nil
 }
 
-// Balance spreads the replicas of all topics, and their preferred leaders, over
-// the brokers that run. A partition that is on its way already keeps its target.
-func (m *Moves) Balance(ctx context.Context) error {
+// balance spreads the replicas of all topics, and their preferred leaders, over the running brokers. A partition that
+// is being moved already has its target.
+func (m *Moves) balance(ctx context.Context) error {
 	aims := m.balanced()
 	ids := slices.SortedFunc(maps.Keys(aims), func(a, b ident.Partition) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
@@ -135,19 +144,19 @@ func (m *Moves) Balance(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// aim is where a partition's replicas are to lie, and where they are to lie after a change.
+// aim is the replicas that a partition is to have, before and after a change.
 type aim struct{ before, after []ident.Node }
 
-// balanced gives the partitions that a balance moves.
+// balanced returns the partitions that a balance changes.
 func (m *Moves) balanced() map[ident.Partition]aim {
 	var ids []ident.Partition
 	var before [][]ident.Node
-	for _, p := range m.catalog.Partitions() {
-		if s, ok := m.catalog.Partition(p); ok {
+	for _, p := range m.o.Catalog.Partitions() {
+		if s, ok := m.o.Catalog.Partition(p); ok {
 			ids, before = append(ids, p), append(before, aimed(s))
 		}
 	}
-	after := plan.Balance(slices.DeleteFunc(m.catalog.Candidates(0, m.o.Low), func(c plan.Broker) bool {
+	after := plan.Balance(slices.DeleteFunc(m.o.Catalog.Candidates(0, m.o.Low), func(c plan.Broker) bool {
 		return m.mayReceive(c.Node) != nil
 	}), before)
 	out := map[ident.Partition]aim{}
@@ -167,25 +176,24 @@ func aimed(s metadata.PartitionState) []ident.Node {
 	return s.Replicas
 }
 
-// aim writes down which replicas a partition is to have, and returns when this
-// broker has it. change is asked again when another writer was faster; a target that it
-// leaves as it was is not written.
+// aim writes the replicas that a partition is to have, and returns when this broker's catalog has them. change is
+// called again when another writer was faster. An unchanged target is not written.
 func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []ident.Node) ([]ident.Node, error)) error {
-	key := m.keys.Partition(p)
-	s, _ := m.catalog.Partition(p)
+	key := m.o.Keys.Partition(p)
+	s, _ := m.o.Catalog.Partition(p)
 	for {
 		target, err := change(aimed(s))
 		if err != nil || slices.Equal(target, aimed(s)) {
 			return err
 		}
 		s.V, s.Target = metadata.Version, target
-		ok, rev, err := txn.Try(ctx, m.store, []metadata.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(s)}})
+		ok, rev, err := txn.Try(ctx, m.o.Store, []metadata.Compare{{Key: key, Create: -1, Mod: s.Revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(s)}})
 		if err == nil && ok {
-			return m.catalog.Await(ctx, func() bool { now, there := m.catalog.Partition(p); return !there || now.Revision >= rev })
+			return m.o.Catalog.Await(ctx, func() bool { now, there := m.o.Catalog.Partition(p); return !there || now.Revision >= rev })
 		}
 		var e metadata.Entry
 		if err == nil {
-			e, err = m.store.Get(ctx, key)
+			e, err = m.o.Store.Get(ctx, key)
 		}
 		if err == nil {
 			s, err = metadata.DecodePartition(e)
@@ -196,23 +204,9 @@ func (m *Moves) aim(ctx context.Context, p ident.Partition, change func(now []id
 	}
 }
 
-// Decommission marks a broker as leaving, or as staying after all. The controller moves
-// its replicas to the others, one step of a partition at a time. The broker may be stopped
-// permanently once it appears in no partition; then the cluster forgets it.
-func (m *Moves) Decommission(ctx context.Context, op api.Decommission) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
-	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Leaving = !op.Cancel }, nil)
-}
-
-// Drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if
-// requested, moves its replicas; the request is in the broker's key, so it outlives a crash of
-// any broker. The broker stays a member of the cluster.
-func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
+// drain keeps work from a broker, or ends that. The controller transfers its leaderships and, if requested, moves its
+// replicas. The request is in the broker's key, so it survives a crash of any broker.
+func (m *Moves) drain(ctx context.Context, op api.Drain) error {
 	drain := metadata.DrainLeaders
 	if op.Replicas {
 		drain = metadata.DrainReplicas
@@ -223,11 +217,11 @@ func (m *Moves) Drain(ctx context.Context, op api.Drain) error {
 	return m.editNode(ctx, op.Node, func(s *metadata.NodeState) { s.Drain = drain }, m.otherLeader)
 }
 
-// otherLeader refuses to drain the last broker that may lead. The keys decide, not the catalog:
-// another drain may have been requested a moment ago. The compare holds while a broker that may lead
-// stays one: of two drains at the same time that would leave none, one fails.
+// otherLeader refuses to drain the last broker that may lead. It reads the keys, because the catalog may lag behind
+// another drain. The compare fails once the other broker may not lead: of two concurrent drains that would leave none,
+// one fails.
 func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metadata.Compare, err error) {
-	entries, _, err := m.store.List(ctx, m.keys.Nodes())
+	entries, _, err := m.o.Store.List(ctx, m.o.Keys.Nodes())
 	if err != nil {
 		return compare, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
@@ -236,19 +230,19 @@ func (m *Moves) otherLeader(ctx context.Context, than ident.Node) (compare metad
 		if err != nil {
 			return compare, err
 		}
-		if _, runs := m.catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
+		if _, runs := m.o.Catalog.LiveNode(s.Name); runs && s.Name != than && !s.Leaving && s.Drain == "" {
 			return metadata.Compare{Key: e.Key, Create: -1, Mod: e.Mod}, nil
 		}
 	}
 	return compare, fmt.Errorf("%w: no other broker runs that is neither drained nor being decommissioned: none could take the leaderships of %q", api.ErrInvalid, than)
 }
 
-// editNode changes the permanent key of a broker, and returns when it is written. requires, if not
-// nil, gives a condition of the change, or refuses it.
+// editNode changes the permanent key of a broker, and returns when it is written. requires, unless nil, adds a
+// condition to the change, or refuses it.
 func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.NodeState), requires func(context.Context, ident.Node) (metadata.Compare, error)) error {
-	key := m.keys.Node(n)
+	key := m.o.Keys.Node(n)
 	for {
-		e, err := m.store.Get(ctx, key)
+		e, err := m.o.Store.Get(ctx, key)
 		if errors.Is(err, metadata.ErrNotFound) {
 			return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 		}
@@ -273,7 +267,7 @@ func (m *Moves) editNode(ctx context.Context, n ident.Node, edit func(*metadata.
 			}
 			compares = append(compares, c)
 		}
-		if _, _, err = txn.Try(ctx, m.store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
+		if _, _, err = txn.Try(ctx, m.o.Store, compares, []metadata.Put{{Key: key, Value: metadata.Encode(s)}}); err != nil {
 			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -18,11 +19,11 @@ import (
 // the store.
 type rig struct {
 	*Moves
-	store *metadata.Memory
+	store *metadatatest.Memory
 }
 
 func newRig(t *testing.T) *rig {
-	m := metadata.NewMemory()
+	m := metadatatest.NewMemory()
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	keys := metadata.Keys{Cluster: "test"}
 	r := &rig{store: m, Moves: New(Options{
@@ -44,17 +45,17 @@ func newRig(t *testing.T) *rig {
 	go func() {
 		defer close(followed)
 		for ch := range m.Watch(ctx, keys.Root()) {
-			r.catalog.Apply(ch)
-			r.catalog.Notify()
+			r.o.Catalog.Apply(ch)
+			r.o.Catalog.Notify()
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-followed })
-	require.NoError(t, r.catalog.Await(t.Context(), func() bool { _, ok := r.catalog.Partition(ident.Partition{Topic: 7}); return ok }))
+	require.NoError(t, r.o.Catalog.Await(t.Context(), func() bool { _, ok := r.o.Catalog.Partition(ident.Partition{Topic: 7}); return ok }))
 	return r
 }
 
 func (r *rig) target(t *testing.T) []ident.Node {
-	e, err := r.store.Get(t.Context(), r.keys.Partition(ident.Partition{Topic: 7}))
+	e, err := r.o.Store.Get(t.Context(), r.o.Keys.Partition(ident.Partition{Topic: 7}))
 	require.NoError(t, err)
 	s, err := metadata.DecodePartition(e)
 	require.NoError(t, err)
@@ -66,36 +67,36 @@ func TestAMoveIsATarget(t *testing.T) {
 	r := newRig(t)
 	move := api.MoveReplica{Topic: "orders", From: "n2", To: "n3"}
 	for range 2 {
-		require.NoError(t, r.Move(t.Context(), move))
+		require.NoError(t, r.Do(t.Context(), move))
 		require.Equal(t, []ident.Node{"n1", "n3"}, r.target(t))
 	}
-	require.ErrorContains(t, r.Move(t.Context(), api.MoveReplica{Topic: "orders", From: "n1", To: "n3"}), `"n3" has a replica of it already`)
-	require.ErrorContains(t, r.Move(t.Context(), api.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `broker not found: "n9"`)
-	require.ErrorContains(t, r.Move(t.Context(), api.MoveReplica{Topic: "orders", Partition: 1, From: "n1", To: "n2"}), "partition must be 0 to 0")
-	require.ErrorIs(t, r.Move(t.Context(), api.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), api.ErrTopicNotFound)
+	require.ErrorContains(t, r.Do(t.Context(), api.MoveReplica{Topic: "orders", From: "n1", To: "n3"}), `"n3" has a replica of it already`)
+	require.ErrorContains(t, r.Do(t.Context(), api.MoveReplica{Topic: "orders", From: "n9", To: "n2"}), `broker not found: "n9"`)
+	require.ErrorContains(t, r.Do(t.Context(), api.MoveReplica{Topic: "orders", Partition: 1, From: "n1", To: "n2"}), "partition must be 0 to 0")
+	require.ErrorIs(t, r.Do(t.Context(), api.MoveReplica{Topic: "absent", From: "n1", To: "n2"}), api.ErrTopicNotFound)
 }
 
 // TestABrokerThatLeavesGetsNoReplica: nor one that is drained.
 func TestABrokerThatLeavesGetsNoReplica(t *testing.T) {
 	r := newRig(t)
 	move := api.MoveReplica{Topic: "orders", From: "n2", To: "n3"}
-	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n3"}))
-	require.NoError(t, r.catalog.Await(t.Context(), func() bool { return r.catalog.Drain("n3") != "" }))
-	require.ErrorContains(t, r.Move(t.Context(), move), "is drained")
-	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n3", Cancel: true}))
-	require.NoError(t, r.Decommission(t.Context(), api.Decommission{Node: "n3"}))
-	require.NoError(t, r.catalog.Await(t.Context(), func() bool { return r.catalog.Leaving("n3") }))
-	require.ErrorContains(t, r.Move(t.Context(), move), "is being decommissioned")
+	require.NoError(t, r.Do(t.Context(), api.Drain{Node: "n3"}))
+	require.NoError(t, r.o.Catalog.Await(t.Context(), func() bool { return r.o.Catalog.Drain("n3") != "" }))
+	require.ErrorContains(t, r.Do(t.Context(), move), "is drained")
+	require.NoError(t, r.Do(t.Context(), api.Drain{Node: "n3", Cancel: true}))
+	require.NoError(t, r.Do(t.Context(), api.Decommission{Node: "n3"}))
+	require.NoError(t, r.o.Catalog.Await(t.Context(), func() bool { return r.o.Catalog.Leaving("n3") }))
+	require.ErrorContains(t, r.Do(t.Context(), move), "is being decommissioned")
 	require.Empty(t, r.target(t))
-	require.ErrorContains(t, r.Decommission(t.Context(), api.Decommission{Node: "n9"}), `broker not found: "n9"`)
+	require.ErrorContains(t, r.Do(t.Context(), api.Decommission{Node: "n9"}), `broker not found: "n9"`)
 }
 
 // TestTheLastBrokerIsNotDrained: somebody must lead.
 func TestTheLastBrokerIsNotDrained(t *testing.T) {
 	r := newRig(t)
-	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n1"}))
-	require.NoError(t, r.Drain(t.Context(), api.Drain{Node: "n2", Replicas: true}))
-	require.ErrorContains(t, r.Drain(t.Context(), api.Drain{Node: "n3"}), "none could take the leaderships")
+	require.NoError(t, r.Do(t.Context(), api.Drain{Node: "n1"}))
+	require.NoError(t, r.Do(t.Context(), api.Drain{Node: "n2", Replicas: true}))
+	require.ErrorContains(t, r.Do(t.Context(), api.Drain{Node: "n3"}), "none could take the leaderships")
 	_, err := r.Plan(t.Context(), api.Drain{Node: "n3"})
 	require.ErrorContains(t, err, "none could take the leaderships")
 }

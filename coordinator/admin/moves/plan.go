@@ -11,11 +11,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Plan reports the changes that an operation on the placement would make, and makes none
-// (api.Planner). The controller's own rules give the answer, for the cluster as this broker
-// sees it now; it leaves out the changes that are under way already.
+// Plan reports the changes that an operation on the placement would make, and makes none (api.Planner). It applies the
+// controller's rules to the cluster as this broker sees it, and leaves out the changes that are in progress already.
 func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
-	if err := op.Validate(); err != nil {
+	if err := api.Validate(op); err != nil {
 		return api.Plan{}, err
 	}
 	now := m.o.Snapshot()
@@ -26,14 +25,14 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 	without, with := plan.Foresee(now), plan.Foresee(then.Snapshot)
 	p := api.Plan{Steps: []api.PlanStep{}, Blocked: []string{}}
 	loads := map[ident.Node]*api.PlanBroker{}
-	for _, n := range m.catalog.Nodes() {
+	for _, n := range m.o.Catalog.Nodes() {
 		loads[n.Name] = &api.PlanBroker{Broker: n.Name}
 	}
 	for i, x := range now.Partitions {
 		was, will := without[i].State, with[i].State
 		count(loads, x.State, func(b *api.PlanBroker) (replicas, leads *int) { return &b.Replicas, &b.Leads })
 		count(loads, will, func(b *api.PlanBroker) (replicas, leads *int) { return &b.ReplicasAfter, &b.LeadsAfter })
-		name, _ := m.catalog.Name(x.ID.Topic)
+		name, _ := m.o.Catalog.Name(x.ID.Topic)
 		if blocked := then.keeps(will); blocked != "" {
 			p.Blocked = append(p.Blocked, fmt.Sprintf("%s/%d %s", name, x.ID.Number, blocked))
 		}
@@ -45,7 +44,7 @@ func (m *Moves) Plan(ctx context.Context, op api.Operation) (api.Plan, error) {
 			Leader: x.State.Leader, LeaderAfter: will.Leader,
 		})
 	}
-	for _, n := range m.catalog.Nodes() {
+	for _, n := range m.o.Catalog.Nodes() {
 		p.Brokers = append(p.Brokers, *loads[n.Name])
 	}
 	slices.SortFunc(p.Steps, func(a, b api.PlanStep) int { return a.Compare(b) })
@@ -67,14 +66,13 @@ func count(loads map[ident.Node]*api.PlanBroker, s metadata.PartitionState, of f
 	}
 }
 
-// wish is the cluster with an operation carried out, and the brokers that it is to free.
+// wish is the cluster after an operation, and the brokers that the operation is to free.
 type wish struct {
 	plan.Snapshot
 	free, relieve ident.Node
 }
 
-// keeps gives the reason why a partition stays on a broker that the operation is to free; "" if it does
-// not.
+// keeps returns the reason why a partition stays on a broker that the operation is to free; "": it does not.
 func (w wish) keeps(s metadata.PartitionState) string {
 	switch {
 	case w.free != "" && slices.Contains(s.Replicas, w.free):
@@ -85,7 +83,7 @@ func (w wish) keeps(s metadata.PartitionState) string {
 	return ""
 }
 
-// wished is the cluster with the operation carried out.
+// wished is the cluster after the operation.
 func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (wish, error) {
 	w := wish{Snapshot: s}
 	w.Partitions = slices.Clone(s.Partitions)
@@ -123,9 +121,9 @@ func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (
 	return w, fmt.Errorf("%w: operation %T has no plan", api.ErrInvalid, op)
 }
 
-// without keeps a broker out of the candidates, and frees it.
+// without removes a broker from the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
-	if !slices.ContainsFunc(m.catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
+	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
 		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
 	}
 	runs := slices.ContainsFunc(w.Live, func(b plan.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)

@@ -13,24 +13,22 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd"
 )
 
-// Limits bound what the cluster holds; 0 = no limit. Every broker has the same.
+// Limits bound the cluster; 0: no limit. Every broker has the same.
 type Limits struct {
 	Topics, Partitions int
 	// Channels of one topic: the durable ones, and at each leader as many ephemeral ones.
 	Channels int
 }
 
-// Quotas refuses creations beyond the limits of the cluster and the quota of the requester's
-// user. It counts the watched metadata and the creations that are under way on this broker.
-// Creations on several brokers at the same moment do not see each other: the limits may be
-// exceeded by those.
+// Quotas refuses creations beyond the limits of the cluster and the quota of the requester's user. It counts the
+// watched metadata and the creations in progress on this broker.
 type Quotas struct {
 	limits  Limits
 	catalog *catalog.Catalog
 	note    func(who api.Requester, detail string, err error)
 	mu      struct {
 		sync.Mutex
-		paces    map[string]*rate.Limiter // of the users who created topics lately
+		paces    map[string]*rate.Limiter // of the users who created topics recently
 		topics   map[string]pendingTopic
 		channels map[pendingKey]pendingOwner
 	}
@@ -44,13 +42,13 @@ type pendingTopic struct {
 
 type pendingKey struct{ topic, channel string }
 
-// pendingOwner is a channel that is being created here, by several callers perhaps.
+// pendingOwner is a channel that is being created here, perhaps by several callers.
 type pendingOwner struct {
 	owner   string
 	callers int
 }
 
-// New makes the quotas of a broker. note records what a client creates, or is refused (err); nil: it is not recorded.
+// New returns the quotas of a broker. note records what a client creates, or is refused (err); nil: it is not recorded.
 func New(l Limits, c *catalog.Catalog, note func(api.Requester, string, error)) *Quotas {
 	if note == nil {
 		note = func(api.Requester, string, error) {}
@@ -69,14 +67,14 @@ func over(there, n, limit int, of, whose string) error {
 	return fmt.Errorf("%w: %s has %d of %d %s", api.ErrQuota, whose, there, limit, of)
 }
 
-// Usage is what a user created and the metadata has; creations that are under way are left out.
+// Usage counts what a user created, without the creations in progress.
 func (q *Quotas) Usage(user string) api.Usage {
 	_, own := q.catalog.Usage(user, nothing)
 	return api.Usage(own)
 }
 
-// View has the limits of the cluster beside their use.
-func (q *Quotas) View() api.LimitsView {
+// Limits has the limits of the cluster beside their use.
+func (q *Quotas) Limits() api.LimitsView {
 	all, _ := q.catalog.Usage("", nothing)
 	v := api.LimitsView{
 		Topics:     api.LimitView{Used: all.Topics, Limit: q.limits.Topics},
@@ -91,21 +89,20 @@ func (q *Quotas) View() api.LimitsView {
 	return v
 }
 
-// nothing is under way (catalog.Usage).
+// nothing is pending (catalog.Usage).
 func nothing(string, string) bool { return false }
 
-// Topic admits a new topic until done is called, or gives the quota that refuses it. One
-// caller at a time creates a topic of a name (Topics.locks).
+// Topic admits a new topic until done is called, or returns the quota that refuses it. One caller at a time creates a
+// topic of a name (Topics.locks).
 func (q *Quotas) Topic(ctx context.Context, name string, partitions int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	if err := q.addTopic(who, name, partitions); err != nil {
-		q.refused(who, "create topic "+name, err)
+		q.record(who, "create topic "+name, err)
 		return nil, err
 	}
 	return func() { q.doneTopic(name) }, nil
 }
 
-// addTopic counts a new topic, unless a quota refuses it.
 func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -129,8 +126,7 @@ func (q *Quotas) addTopic(who api.Requester, name string, partitions int) error 
 	return nil
 }
 
-// The topics that a user with a quota of topics may create at this broker: at once, and a second afterwards. Each topic costs
-// files and metadata on several brokers.
+// The topics that a user with a quota of topics may create at this broker: at once, and a second afterwards.
 const (
 	createBurst = 100
 	createRate  = 5
@@ -150,8 +146,8 @@ func (q *Quotas) paceLocked(user string) *rate.Limiter {
 	return p
 }
 
-// Partitions admits that a topic with this owner grows to a number of partitions, until done is called, or
-// gives the quota that refuses it. One caller at a time changes a topic of a name (Topics.locks).
+// Partitions admits the growth of a topic with this owner until done is called, or returns the quota that refuses it.
+// One caller at a time changes a topic of a name (Topics.locks).
 func (q *Quotas) Partitions(ctx context.Context, name, owner string, from, to int) (done func(), err error) {
 	who := api.RequesterOf(ctx)
 	q.mu.Lock()
@@ -168,7 +164,7 @@ func (q *Quotas) Partitions(ctx context.Context, name, owner string, from, to in
 	return func() { q.doneTopic(name) }, nil
 }
 
-// usageLocked counts what is there, and what is under way here, in the cluster and of a user.
+// usageLocked counts what exists, and what is pending here, in the cluster and of a user.
 func (q *Quotas) usageLocked(user string) (all, own catalog.Usage) {
 	all, own = q.catalog.Usage(user, q.pendingLocked)
 	for _, p := range q.mu.topics {
@@ -186,25 +182,24 @@ func (q *Quotas) doneTopic(name string) {
 	delete(q.mu.topics, name)
 }
 
-// Channel admits a durable channel until done is called, or gives the quota that refuses it.
-// first: no other caller here creates it. A channel that is there is admitted always.
+// Channel admits a durable channel until done is called, or returns the quota that refuses it. first: no other caller
+// here creates it. A channel that exists is always admitted.
 func (q *Quotas) Channel(ctx context.Context, topic, channel string) (done func(), first bool, err error) {
 	t, ok := q.catalog.Topic(topic)
 	if !ok {
-		return func() {}, false, nil // the caller finds that out
+		return func() {}, false, nil // the caller finds out
 	}
 	if _, there := q.catalog.Channels(t.ID)[channel]; there {
 		return func() {}, false, nil
 	}
 	who, key := api.RequesterOf(ctx), pendingKey{topic, channel}
 	if first, err = q.addChannel(who, key, t); err != nil {
-		q.refused(who, "create channel "+topic+"/"+channel, err)
+		q.record(who, "create channel "+topic+"/"+channel, err)
 		return nil, false, err
 	}
 	return func() { q.doneChannel(key) }, first, nil
 }
 
-// addChannel counts a new channel, unless a quota refuses it.
 func (q *Quotas) addChannel(who api.Requester, key pendingKey, t metadata.TopicState) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -231,8 +226,8 @@ func (q *Quotas) doneChannel(key pendingKey) {
 	delete(q.mu.channels, key)
 }
 
-// pendingLocked reports whether a topic, or a channel of it, is counted as being created here. It
-// leaves that only when the metadata shows it, so each is counted once.
+// pendingLocked reports whether a topic, or a channel of it, is counted as pending here. It is pending until the
+// metadata has it, so each is counted once.
 func (q *Quotas) pendingLocked(topic, channel string) bool {
 	if channel == "" {
 		_, pending := q.mu.topics[topic]
@@ -242,7 +237,7 @@ func (q *Quotas) pendingLocked(topic, channel string) bool {
 	return pending
 }
 
-// roomLocked is the quota that refuses one channel more of a topic.
+// roomLocked is the quota that refuses one more channel of a topic.
 func (q *Quotas) roomLocked(who api.Requester, topic string, t metadata.TopicState) error {
 	of, own := 0, 0
 	for channel := range q.catalog.Channels(t.ID) {
@@ -268,7 +263,7 @@ func (q *Quotas) roomLocked(who api.Requester, topic string, t metadata.TopicSta
 	return over(own, 1, who.Channels, "channels", "user "+who.User)
 }
 
-// Ephemeral admits an ephemeral channel beside those that a partition has.
+// Ephemeral admits an ephemeral channel of a partition that has these channels.
 func (q *Quotas) Ephemeral(channels []string, channel string) error {
 	n := 0
 	for _, name := range channels {
@@ -282,17 +277,15 @@ func (q *Quotas) Ephemeral(channels []string, channel string) error {
 	return over(n, 1, q.limits.Channels, "ephemeral channels (--max-channels)", "the topic")
 }
 
-// refused records a refusal, unless the request is audited as such.
-func (q *Quotas) refused(who api.Requester, what string, err error) {
+// record records a change or a refusal (err), unless the request itself is audited.
+func (q *Quotas) record(who api.Requester, what string, err error) {
 	if who.Identity != "" && !who.Audited {
 		q.note(who, what, err)
 	}
 }
 
-// Implied records a change that no request named: a put or a subscription created something, or an
-// idle topic was deleted.
+// Implied records a change that no request asked for by name: a put or a subscription created something, or an unused
+// topic was deleted.
 func (q *Quotas) Implied(ctx context.Context, what string) {
-	if who := api.RequesterOf(ctx); who.Identity != "" && !who.Audited {
-		q.note(who, what, nil)
-	}
+	q.record(api.RequesterOf(ctx), what, nil)
 }

@@ -148,7 +148,7 @@ func TestAGrowthCountsOnce(t *testing.T) {
 	grown()
 	_, err = r.Topic(ctx, "c", 2)
 	require.EqualError(t, err, "quota reached, nothing stored: user ann has 8 of 9 partitions", "its new partitions are there")
-	require.Equal(t, 8, r.View().Partitions.Used)
+	require.Equal(t, 8, r.Limits().Partitions.Used)
 	_, err = r.Topic(ctx, "c", 1)
 	require.NoError(t, err)
 }

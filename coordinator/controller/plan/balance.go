@@ -7,11 +7,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Balance spreads replicas that are placed already, and then their preferred
-// leaders, evenly over the brokers: for each partition the replicas that it
-// should have. It moves no more than that takes, nothing to a zone that has a
-// replica while there are others, and nothing that lies on other brokers. The
-// load that brokers report does not count.
+// Balance distributes existing replicas, and then their preferred leaders, evenly over the brokers, and returns the replicas
+// of each partition. It moves as few as possible, nothing to a zone that has a replica while there are others, and nothing
+// from brokers that are not listed. It ignores Broker's load.
 func Balance(brokers []Broker, partitions [][]ident.Node) [][]ident.Node {
 	b := balance{zones: map[ident.Node]string{}, out: make([][]ident.Node, len(partitions))}
 	for _, x := range brokers {
@@ -33,9 +31,8 @@ type balance struct {
 	out   [][]ident.Node // by partition, preferred leader first
 }
 
-// spreadOut gives partitions from brokers with a greater load to ones with a load
-// that is less by two or more, one at a time and the greatest difference first,
-// until nothing can be given. of names the brokers whose load a partition is.
+// spreadOut moves partitions from brokers with a greater load to ones with a load that is less by two or more, one at a time
+// and the greatest difference first. of returns the brokers that a partition loads.
 func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(partition int, from, to ident.Node) bool) {
 	s := spreading{load: map[ident.Node][]int{}, give: give, stuck: map[pair]int{}, touched: map[ident.Node]int{}, changed: make([]int, len(b.out))}
 	for p := range b.out {
@@ -56,21 +53,20 @@ func (b *balance) spreadOut(of func(partition int) []ident.Node, give func(parti
 	}
 }
 
-// spreading remembers the pairs of brokers without a possible move. With a hundred
-// brokers most pairs have none, and a search of all partitions for each pair at each
-// step would take hours.
+// spreading remembers the pairs of brokers without a possible move. With a hundred brokers most pairs have none, and a search
+// of all partitions for each pair at each step would take hours.
 type spreading struct {
 	load    map[ident.Node][]int // partitions, ascending
 	give    func(partition int, from, to ident.Node) bool
-	turn    int                // steps, counted
-	stuck   map[pair]int       // the turn at which nothing could be given
+	turn    int                // number of steps
+	stuck   map[pair]int       // the turn at which nothing could be moved
 	touched map[ident.Node]int // the turn at which one of its partitions changed last
 	changed []int              // the turn at which a partition changed last
 }
 
 type pair struct{ from, to ident.Node }
 
-// step gives one partition.
+// step moves one partition.
 func (s *spreading) step(order []ident.Node) (partition int, ok bool) {
 	slices.SortStableFunc(order, func(x, y ident.Node) int { return cmp.Compare(len(s.load[x]), len(s.load[y])) })
 	for _, from := range slices.Backward(order) {
@@ -86,8 +82,7 @@ func (s *spreading) step(order []ident.Node) (partition int, ok bool) {
 	return 0, false
 }
 
-// try gives the first partition that can be given, and looks only at those that
-// have changed since it found none.
+// try moves the first partition that can be moved, among those that have changed since it found none.
 func (s *spreading) try(x pair) (partition int, ok bool) {
 	since, before := s.stuck[x]
 	if before && s.touched[x.from] <= since {
@@ -121,7 +116,7 @@ func (b *balance) move(p int, from, to ident.Node) bool {
 	return true
 }
 
-// spread is the number of zones that a partition's replicas lie in.
+// spread is the number of zones of a partition's replicas.
 func (b *balance) spread(replicas []ident.Node) int {
 	zones := map[string]bool{}
 	for _, n := range replicas {

@@ -1,18 +1,5 @@
 package plan
 
-// Place decides which brokers hold the replicas of a partition.
-//
-// It is pure: brokers and the present load in, names out. It reads no metadata,
-// moves nothing, and never looks at which brokers are alive – its caller passes
-// the candidates.
-//
-// Invariants
-//
-//  1. The same input gives the same answer, in any order of its lists.
-//  2. No broker holds two replicas of one partition.
-//  3. Replicas lie in as many zones as there are, before a zone gets a second.
-//  4. The first replica is the preferred leader; these are dealt evenly.
-
 import (
 	"cmp"
 	"errors"
@@ -22,11 +9,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// ErrTooFewBrokers means that there are fewer candidates than replicas wanted.
+// ErrTooFewBrokers means that there are fewer candidates than replicas.
 var ErrTooFewBrokers = errors.New("placement: fewer brokers than replicas")
 
-// Broker is a candidate with the load it has already: numbers of replicas and
-// of preferred leaderships.
+// Broker is a candidate with its present load: numbers of replicas and of preferred leaderships.
 type Broker struct {
 	Node     ident.Node
 	Zone     string
@@ -34,11 +20,16 @@ type Broker struct {
 	Leads    int
 }
 
-// Placement asks for places for so many partitions with so many replicas each.
+// Placement is a number of partitions with a number of replicas each.
 type Placement struct{ Partitions, Replicas int }
 
-// Place gives the replicas of each partition, preferred leader first. The error
+// Place chooses the brokers of each partition's replicas, preferred leader first; its caller chooses the candidates. The error
 // wraps ErrTooFewBrokers.
+//
+//  1. The same input gives the same answer, in any order of its lists.
+//  2. No broker has two replicas of one partition.
+//  3. A zone gets a second replica only when all others have one.
+//  4. The preferred leaderships are distributed evenly.
 func Place(brokers []Broker, t Placement) ([][]ident.Node, error) {
 	if len(brokers) < t.Replicas {
 		return nil, fmt.Errorf("%w: %d of %d", ErrTooFewBrokers, len(brokers), t.Replicas)
@@ -71,8 +62,7 @@ func placeOne(load []Broker, replicas int) []ident.Node {
 	return nodes
 }
 
-// best is the candidate in the least used zone, then with the fewest replicas,
-// then with the fewest leaderships, then by name.
+// best is the candidate in the least used zone, then with the fewest replicas, then leaderships, then by name.
 func best(load []Broker, chosen []int) int {
 	zones := map[string]int{}
 	for _, i := range chosen {

@@ -2,18 +2,18 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// planner plans one partition after the other. Replicas that it has given to a broker
-// count for the partitions that follow.
+// planner plans one partition after the other. Replicas that it has planned count as load for the following partitions.
 type planner struct {
 	Snapshot
 	copies int
-	busy   map[ident.Node]int // replicas that a broker fills or is filled by
+	busy   map[ident.Node]int // copies from or to a broker
 }
 
 func newPlanner(s Snapshot, o Options) *planner {
@@ -21,10 +21,10 @@ func newPlanner(s Snapshot, o Options) *planner {
 	p.Live = slices.Clone(s.Live)
 	for _, x := range s.Partitions {
 		if !s.runs(x.State.Leader) {
-			continue // no leader fills these
+			continue // nobody copies these
 		}
 		for _, n := range x.State.Replicas {
-			if !inSync(x.State, n) && (s.live(n) || s.drained(n)) {
+			if !ident.HasMember(x.State.ISR, n) && (s.live(n) || s.drained(n)) {
 				p.busy[n]++
 				p.busy[x.State.Leader]++
 			}
@@ -33,8 +33,7 @@ func newPlanner(s Snapshot, o Options) *planner {
 	return p
 }
 
-// plan gives the next step of a partition, nil if it is as it should be or has
-// to wait.
+// plan returns the next action of a partition; nil if it needs none or has to wait.
 func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	s := x.State
 	if m := t.MinInSync; m < s.MinInSync || m > s.MinInSync && len(s.ISR) >= m {
@@ -49,7 +48,7 @@ func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	switch {
 	case missing(wanted, s.Replicas):
 		return p.fill(x, wanted)
-	case len(wanted) < t.ReplicationFactor: // no replica goes before its successor is chosen
+	case len(wanted) < t.ReplicationFactor: // remove no replica before its successor is chosen
 		return p.prefer(x)
 	case missing(s.Replicas, wanted):
 		return p.free(x, wanted)
@@ -59,9 +58,8 @@ func (p *planner) plan(x Partition, t metadata.TopicState) Action {
 	return p.prefer(x)
 }
 
-// wanted lists the replicas that a partition should have: those of its target, or without one those
-// that it has, and none on a broker that leaves. Replicas are dropped or added until they are as many
-// as the topic requires, as far as there are brokers for them.
+// wanted lists the replicas that a partition should have: its target's, or without one its present ones, but none on a leaving
+// broker. Replicas are dropped or added to match the replication factor, as far as there are brokers.
 func (p *planner) wanted(s metadata.PartitionState, factor int) []ident.Node {
 	base := s.Replicas
 	if len(s.Target) > 0 {
@@ -81,24 +79,21 @@ func (p *planner) wanted(s metadata.PartitionState, factor int) []ident.Node {
 	return wanted
 }
 
-// fewer drops so many replicas: those that are not in sync before the others,
-// then those that are preferred least.
+// fewer drops the given number of replicas: those that are not in sync first, then the least preferred.
 func fewer(nodes []ident.Node, s metadata.PartitionState, over int) []ident.Node {
 	last := slices.Clone(nodes)
-	slices.SortStableFunc(last, func(a, b ident.Node) int { return cmp.Compare(rank(s, a), rank(s, b)) })
+	rank := func(n ident.Node) int {
+		if ident.HasMember(s.ISR, n) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(last, func(a, b ident.Node) int { return cmp.Compare(rank(a), rank(b)) })
 	drop := last[len(last)-over:]
 	return slices.DeleteFunc(nodes, func(n ident.Node) bool { return slices.Contains(drop, n) })
 }
 
-func rank(s metadata.PartitionState, n ident.Node) int {
-	if inSync(s, n) {
-		return 0
-	}
-	return 1
-}
-
-// place chooses a broker for one more replica as placement does. A broker that has a
-// replica already, and was not wanted, is taken only if there is no other one.
+// place chooses a broker for one more replica. One that has an unwanted replica is the last choice.
 func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
 	var fresh, known []Broker
 	zones := map[string]bool{}
@@ -126,9 +121,8 @@ func (p *planner) place(wanted, has []ident.Node) (ident.Node, bool) {
 	return chosen[0][0], true
 }
 
-// fill names the replicas that are missing, if the brokers that it would load are not
-// too busy already. It writes the choice as a target: the next plan must not choose
-// others.
+// fill adds the missing replicas, unless one of the brokers is too busy. It writes the choice as a target, so that the next
+// plan does not choose others.
 func (p *planner) fill(x Partition, wanted []ident.Node) Action {
 	next := x.State.Clone()
 	for _, n := range wanted {
@@ -155,12 +149,11 @@ func (p *planner) fill(x Partition, wanted []ident.Node) Action {
 	return Rewrite{Partition: x.ID, State: next}
 }
 
-// free takes the replicas away that are not wanted: first the leadership goes,
-// then, in one transaction, their places among the replicas and in the in-sync
-// set. Before that those that stay must all be in sync.
+// free removes unwanted replicas when all others are in sync: first it transfers the leadership away, then it removes them
+// from the replicas and from the in-sync set in one transaction.
 func (p *planner) free(x Partition, wanted []ident.Node) Action {
 	s := x.State
-	if slices.ContainsFunc(wanted, func(n ident.Node) bool { return !inSync(s, n) }) || len(wanted) < s.MinInSync {
+	if slices.ContainsFunc(wanted, func(n ident.Node) bool { return !ident.HasMember(s.ISR, n) }) || len(wanted) < s.MinInSync {
 		return nil
 	}
 	if !slices.Contains(wanted, s.Leader) {
@@ -181,21 +174,21 @@ func replace(x Partition, wanted []ident.Node) Action {
 	return Rewrite{Partition: x.ID, State: next}
 }
 
-// relieve takes the leadership from a drained broker, if another in-sync replica lives.
+// relieve takes the leadership from a drained broker, if another in-sync replica is live.
 func (p *planner) relieve(x Partition) Action {
 	s := x.State
 	if !p.drained(s.Leader) {
 		return nil
 	}
 	for _, n := range s.Replicas {
-		if inSync(s, n) && p.live(n) {
+		if ident.HasMember(s.ISR, n) && p.live(n) {
 			return TransferLeadership{Partition: x.ID, From: s.Leader, To: n}
 		}
 	}
 	return nil
 }
 
-// prefer gives the leadership back to the preferred replica: the first that is not drained.
+// prefer returns the leadership to the preferred replica: the first that is not drained.
 func (p *planner) prefer(x Partition) Action {
 	s := x.State
 	at := slices.IndexFunc(s.Replicas, func(n ident.Node) bool { return !p.drained(n) })
@@ -203,7 +196,7 @@ func (p *planner) prefer(x Partition) Action {
 		return nil
 	}
 	preferred := s.Replicas[at]
-	if s.Leader != preferred && inSync(s, preferred) && p.live(preferred) && p.live(s.Leader) {
+	if s.Leader != preferred && ident.HasMember(s.ISR, preferred) && p.live(preferred) && p.live(s.Leader) {
 		return TransferLeadership{Partition: x.ID, From: s.Leader, To: preferred}
 	}
 	return nil
@@ -212,4 +205,44 @@ func (p *planner) prefer(x Partition) Action {
 // missing reports whether some of a are not in b.
 func missing(a, b []ident.Node) bool {
 	return slices.ContainsFunc(a, func(n ident.Node) bool { return !slices.Contains(b, n) })
+}
+
+// foreseeRounds bounds Foresee: a partition takes about four steps to any target.
+const foreseeRounds = 16
+
+// Foresee returns the partitions as they are when no action is left, if every replica on a running broker catches up and
+// nothing else changes.
+func Foresee(s Snapshot) []Partition {
+	at := make(map[ident.Partition]int, len(s.Partitions))
+	end := make([]Partition, len(s.Partitions))
+	for i, p := range s.Partitions {
+		at[p.ID], end[i] = i, Partition{ID: p.ID, State: s.caughtUp(p.State)}
+	}
+	s.Partitions = end
+	for range foreseeRounds {
+		changed := false
+		for _, a := range Plan(s, Options{Copies: math.MaxInt, Actions: math.MaxInt}) {
+			switch a := a.(type) {
+			case Rewrite:
+				end[at[a.Partition]].State, changed = s.caughtUp(a.State), true
+			case TransferLeadership:
+				end[at[a.Partition]].State.Leader, changed = a.To, true
+			}
+		}
+		if !changed {
+			break
+		}
+	}
+	return end
+}
+
+// caughtUp is a partition's key when its replicas on brokers that run are in sync.
+func (s Snapshot) caughtUp(p metadata.PartitionState) metadata.PartitionState {
+	p = p.Clone()
+	for _, n := range p.Replicas {
+		if !ident.HasMember(p.ISR, n) && s.runs(n) {
+			p.ISR = append(p.ISR, ident.Member{Node: n})
+		}
+	}
+	return p
 }

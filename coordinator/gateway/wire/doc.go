@@ -1,10 +1,9 @@
-// Package wire encodes the messages between the gateways of two brokers: forwarded puts and
-// their answers (ClassForward of package rpc), and the streams of relayed subscriptions
-// (ClassRelay).
+// Package wire encodes the messages between the gateways of two brokers: forwarded puts and their answers (ClassForward
+// of package rpc), and the streams of relayed subscriptions (ClassRelay).
 //
-// It has values and bytes only. It sends nothing, keeps no state, starts no goroutine, and
-// does not judge a message: the gateway checks that a put, a partition or a stream of a
-// peer exists. All functions may be called from any goroutine.
+// It has values and bytes only. It sends nothing, keeps no state, starts no goroutine, and does not judge a message:
+// the gateway checks that a put, a partition or a stream of a peer exists. All functions may be called from any
+// goroutine.
 //
 // # Invariants
 //
@@ -18,12 +17,11 @@
 //
 // # Frames
 //
-// The header of a frame is Forward or Relay. The payload begins with a
-// table of Count fixed records. The bytes that the records describe follow in the same
-// order. All integers are little-endian.
+// The header of a frame is a Header. The payload begins with a table of Count fixed records. The bytes that the
+// records describe follow in the same order. All integers are little-endian.
 //
-// ClassForward, puts: 52 bytes a record; then for each put 80 zero bytes (room
-// for the batch header, so that the leader seals in place) and its payload.
+// ClassForward, puts: 52 bytes a record; then for each put 80 zero bytes (room for the batch header, so that the leader
+// seals in place) and its payload.
 //
 //	offset size field
 //	     0    8 request id: producer
@@ -63,8 +61,7 @@
 //	    50    6 zero
 //	    56    8 number of the delivery
 //
-// ClassRelay, verbs (and the list of held deliveries in an opening): 40 bytes a
-// record.
+// ClassRelay, verbs (and the list of held deliveries in an opening): 40 bytes a record.
 //
 //	offset size field
 //	     0    8 stream

@@ -31,63 +31,62 @@ const (
 	MaxName  = 128     // length of a topic's or channel's name in an opening
 )
 
-// FrameKind is the kind of the records in the payload's table. The numbers are on the wire.
-type FrameKind uint8
+// frameKind is the kind of the records in the payload's table. The numbers are on the wire.
+type frameKind uint8
 
 // FramePuts and FrameReplies are kinds of ClassForward, the others of ClassRelay.
 const (
-	FramePuts    FrameKind = 1
-	FrameReplies FrameKind = 2
-	FrameOpen    FrameKind = 3
-	FrameDeliver FrameKind = 4
-	FrameVerbs   FrameKind = 5
+	FramePuts    frameKind = 1
+	FrameReplies frameKind = 2
+	FrameOpen    frameKind = 3
+	FrameDeliver frameKind = 4
+	FrameVerbs   frameKind = 5
 )
 
-// Forward is the header of ClassForward; hints come with replies.
+// Header is the header of a frame. Its beginning is the kind as a byte and the count as uvarint; Hints or Open follow as
+// msgpack.
 // On the wire, by place: append only.
-type Forward struct {
-	Kind  FrameKind
+type Header struct {
+	Kind  frameKind
 	Count int
-	Hints []Hint
+	Hints []Hint   // only with FrameReplies
+	Open  *Opening // only with FrameOpen; the table lists the messages that the client holds
 }
 
 // AppendBinary implements encoding.BinaryAppender.
-func (h Forward) AppendBinary(b []byte) ([]byte, error) {
-	b = appendHeader(b, h.Kind, h.Count)
-	if len(h.Hints) == 0 {
-		return b, nil
+func (h Header) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.AppendUvarint(append(b, byte(h.Kind)), uint64(h.Count))
+	var more []byte
+	var err error
+	switch {
+	case h.Open != nil:
+		more, err = rpc.Marshal(h.Open)
+	case len(h.Hints) > 0:
+		more, err = rpc.Marshal(h.Hints)
 	}
-	more, err := rpc.Marshal(h.Hints)
 	return append(b, more...), err
 }
 
 // Decode reads a header that a peer has sent.
-func (h *Forward) Decode(b []byte) (err error) {
-	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
-		err = rpc.Unmarshal(b, &h.Hints)
-	}
-	return err
-}
-
-// appendHeader encodes the beginning of every header: the kind as a byte, the count as
-// uvarint. A struct that few frames need follows as msgpack.
-func appendHeader(b []byte, k FrameKind, count int) []byte {
-	return binary.AppendUvarint(append(b, byte(k)), uint64(count))
-}
-
-func cutHeader(b []byte) (k FrameKind, count int, rest []byte, err error) {
+func (h *Header) Decode(b []byte) error {
 	if len(b) == 0 {
-		return 0, 0, nil, fmt.Errorf("%w: no header", ErrFrame)
+		return fmt.Errorf("%w: no header", ErrFrame)
 	}
 	n, size := binary.Uvarint(b[1:])
 	if size <= 0 || n > math.MaxInt32 {
-		return 0, 0, nil, fmt.Errorf("%w: count of kind %d", ErrFrame, b[0])
+		return fmt.Errorf("%w: count of kind %d", ErrFrame, b[0])
 	}
-	return FrameKind(b[0]), int(n), b[1+size:], nil
+	h.Kind, h.Count = frameKind(b[0]), int(n)
+	switch b = b[1+size:]; {
+	case len(b) == 0:
+		return nil
+	case h.Kind == FrameOpen:
+		return rpc.Unmarshal(b, &h.Open)
+	}
+	return rpc.Unmarshal(b, &h.Hints)
 }
 
-// Hint is the leadership of a partition that the sender of a NotLeader has.
-// On the wire, by place: append only.
+// Hint is the leadership of a partition that the sender of a NotLeader has. On the wire, by place: append only.
 type Hint struct {
 	Topic       uint64
 	Partition   uint16
@@ -96,35 +95,7 @@ type Hint struct {
 	Epoch       uint64
 }
 
-// Relay is the header of ClassRelay. Open is set with FrameOpen; the
-// table then lists the messages that the subscription holds.
-// On the wire, by place: append only.
-type Relay struct {
-	Kind  FrameKind
-	Count int
-	Open  *Opening
-}
-
-// AppendBinary implements encoding.BinaryAppender.
-func (h Relay) AppendBinary(b []byte) ([]byte, error) {
-	b = appendHeader(b, h.Kind, h.Count)
-	if h.Open == nil {
-		return b, nil
-	}
-	more, err := rpc.Marshal(h.Open)
-	return append(b, more...), err
-}
-
-// Decode reads a header that a peer has sent.
-func (h *Relay) Decode(b []byte) (err error) {
-	if h.Kind, h.Count, b, err = cutHeader(b); err == nil && len(b) > 0 {
-		err = rpc.Unmarshal(b, &h.Open)
-	}
-	return err
-}
-
-// Opening asks a leader for a stream.
-// On the wire, by place: append only.
+// Opening asks a leader for a stream. On the wire, by place: append only.
 type Opening struct {
 	Stream       uint64
 	Replaces     uint64 // the stream that it replaces; 0 = none
@@ -135,13 +106,12 @@ type Opening struct {
 	MsgTimeoutMS int64
 	SampleRate   int32
 	Credit       int
-	Client       ClientStats
-	Ordered      bool // if the channel has to be made
-	Partial      bool // the client is subscribed to this partition alone
+	Client       rpc.Bytes // an api.ClientStats, the connection behind the stream, as JSON
+	Ordered      bool      // if the channel has to be made
+	Partial      bool      // the client is subscribed to this partition alone
 }
 
-// Put is one forwarded put.
-// On the wire, by place: append only.
+// Put is one forwarded put. On the wire, by place: append only.
 type Put struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -192,8 +162,7 @@ func DecodePut(b []byte) Put {
 	}
 }
 
-// Reply is the answer to one forwarded put.
-// On the wire, by place: append only.
+// Reply is the answer to one forwarded put. On the wire, by place: append only.
 type Reply struct {
 	Request   ident.RequestID
 	Partition ident.Partition
@@ -205,8 +174,8 @@ type Reply struct {
 // shortageBits is where the minimum lies in the result of "not enough replicas".
 const shortageBits = 32
 
-// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of
-// "not enough replicas" the two numbers, the minimum in the upper half.
+// ResultOf is the result of a reply beside the outcome: the sequence of a stored put, or of "not enough replicas" the
+// two numbers, the minimum in the upper half.
 func ResultOf(c replica.Completion) ident.Sequence {
 	if c.Outcome == replica.NotEnoughReplicas {
 		return ident.Sequence(uint64(c.Minimum)<<shortageBits | uint64(uint32(c.InSync)))
@@ -247,8 +216,7 @@ func DecodeReply(b []byte) Reply {
 	}
 }
 
-// VerbKind is the kind of a statement about one stream or one delivery. The numbers
-// are on the wire.
+// VerbKind is the kind of a statement about one stream or one delivery. The numbers are on the wire.
 type VerbKind uint8
 
 // The verbs, each with its direction and its argument.
@@ -267,8 +235,8 @@ const (
 	VerbRefused VerbKind = 16
 )
 
-// Unseen is the argument of a requeue of a message that was not sent to the client: the
-// delivery does not count as an attempt.
+// Unseen is the argument of a requeue of a message that was not sent to the client: the delivery does not count as an
+// attempt.
 const Unseen = -1
 
 // Left is the argument of a requeue of a message whose client has left.
@@ -290,8 +258,8 @@ func (k VerbKind) String() string {
 	return fmt.Sprintf("verb(%d)", uint8(k))
 }
 
-// Leaving is the fate of the messages that a stream has in flight when it ends. The
-// numbers are arguments of VerbClose on the wire.
+// Leaving is the fate of the messages that a stream has in flight when it ends. The numbers are arguments of VerbClose
+// on the wire.
 type Leaving int64
 
 // The ends of a stream.
@@ -301,8 +269,7 @@ const (
 	LeaveWithdrawn Leaving = 2 // as before, but the client is not the cause: no attempt is counted
 )
 
-// Verb is one statement about a stream.
-// On the wire, by place: append only.
+// Verb is one statement about a stream. On the wire, by place: append only.
 type Verb struct {
 	Kind     VerbKind
 	Stream   uint64
@@ -330,8 +297,8 @@ func AppendVerb(b []byte, v Verb) []byte {
 	return le.AppendUint64(b, v.Number)
 }
 
-// DecodeVerb reads a record of VerbSize bytes.
-func DecodeVerb(b []byte) Verb {
+// decodeVerb reads a record of VerbSize bytes.
+func decodeVerb(b []byte) Verb {
 	le := binary.LittleEndian
 	return Verb{
 		Stream:   le.Uint64(b),
@@ -344,8 +311,7 @@ func DecodeVerb(b []byte) Verb {
 	}
 }
 
-// AppendDelivery appends a record of DeliverySize bytes. The caller sends the header and
-// the body of the message.
+// AppendDelivery appends a record of DeliverySize bytes. The caller sends the header and the body of the message.
 func AppendDelivery(b []byte, stream uint64, d *api.Delivery) []byte {
 	le, m := binary.LittleEndian, &d.Message
 	b = le.AppendUint64(b, stream)
@@ -360,8 +326,8 @@ func AppendDelivery(b []byte, stream uint64, d *api.Delivery) []byte {
 	return le.AppendUint64(b, d.Number)
 }
 
-// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The
-// stream fills in the partition and the id.
+// DecodeDelivery reads one record and cuts the message's bytes off the front of rest. The stream fills in the partition
+// and the id.
 func DecodeDelivery(b, rest []byte) (stream uint64, d api.Delivery, after []byte, err error) {
 	le := binary.LittleEndian
 	header, body := uint64(le.Uint32(b[40:])), uint64(le.Uint32(b[44:]))
@@ -402,7 +368,7 @@ func DecodeVerbs(payload []byte, count int) ([]Verb, error) {
 	}
 	out := make([]Verb, 0, count)
 	for ; len(records) > 0; records = records[VerbSize:] {
-		out = append(out, DecodeVerb(records))
+		out = append(out, decodeVerb(records))
 	}
 	return out, nil
 }

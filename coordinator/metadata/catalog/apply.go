@@ -14,15 +14,15 @@ type Touched struct {
 	Partitions []ident.Partition
 	Live       []ident.Node
 	Topics     []string
-	Trash      []ident.TopicID // topics that came into the trash, or left it
+	Trash      []ident.TopicID // topics that entered or left the trash
 	Nodes      bool            // the permanent key of some broker
-	Channels   []ident.TopicID // topics whose channels' keys changed, perhaps several times each
+	Channels   []ident.TopicID // topics whose channels' keys changed; may repeat
 
-	copied map[ident.TopicID]bool // topics whose map of channels no reader has yet
+	copied map[ident.TopicID]bool // topics whose map of channels is new, and not yet shared with readers
 }
 
-// Apply takes one change of the watch and returns the touched entries. After a reset
-// these are all old entries and all new ones. It does not notify.
+// Apply applies one change of the watch and returns the touched entries; after a reset all old and all new ones. It does not
+// notify.
 func (c *Catalog) Apply(ch metadata.Change) Touched {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,83 +48,68 @@ func (c *Catalog) Apply(ch metadata.Change) Touched {
 
 func (c *Catalog) putLocked(e metadata.Entry, out *Touched) error {
 	if p, ok := c.keys.ParsePartition(e.Key); ok {
-		s, err := metadata.DecodePartition(e)
-		if err != nil {
-			return err
-		}
-		c.mu.partitions[p] = s
-		out.Partitions = append(out.Partitions, p)
-		return nil
+		return set(c.mu.partitions, p, e, metadata.DecodePartition, &out.Partitions)
 	}
 	if n, ok := c.keys.ParseLive(e.Key); ok {
-		s, err := metadata.DecodeNode(e)
-		if err != nil {
-			return err
-		}
-		c.mu.live[n] = Registration{NodeState: s, Incarnation: metadata.IncarnationOf(e), Mod: e.Mod}
-		out.Live = append(out.Live, n)
-		return nil
+		return set(c.mu.live, n, e, registration, &out.Live)
 	}
-	if name, ok := c.keys.ParseTopic(e.Key); ok {
-		s, err := metadata.DecodeTopic(e)
-		if err != nil {
-			return err
-		}
-		c.setTopicLocked(name, s)
-		out.Topics = append(out.Topics, name)
-		return nil
-	}
-	if id, name, ok := c.keys.ParseChannel(e.Key); ok {
-		s, err := metadata.DecodeChannel(e)
-		if err != nil {
-			return err
-		}
-		c.setChannelLocked(id, name, &s, out)
-		out.Channels = append(out.Channels, id)
-		return nil
-	}
-	return c.putNodeLocked(e, out)
-}
-
-func (c *Catalog) putNodeLocked(e metadata.Entry, out *Touched) error {
 	if n, ok := c.keys.ParseNode(e.Key); ok {
-		s, err := metadata.DecodeNode(e)
-		if err != nil {
-			return err
-		}
-		c.mu.nodes[n] = s
 		out.Nodes = true
-	}
-	if e.Key == c.keys.Controller() {
-		c.mu.controller = ident.Node(e.Value)
+		return set(c.mu.nodes, n, e, metadata.DecodeNode, nil)
 	}
 	if id, ok := c.keys.ParseTrash(e.Key); ok {
-		s, err := metadata.DecodeTrash(e)
-		if err != nil {
-			return err
-		}
-		c.mu.trash[id] = s
-		out.Trash = append(out.Trash, id)
+		return set(c.mu.trash, id, e, metadata.DecodeTrash, &out.Trash)
 	}
-	if e.Key == c.keys.Clock() {
-		s, err := metadata.DecodeClock(e)
-		if err != nil {
-			return err
+	var err error
+	if name, ok := c.keys.ParseTopic(e.Key); ok {
+		var s metadata.TopicState
+		if s, err = metadata.DecodeTopic(e); err == nil {
+			c.setTopicLocked(name, s)
+			out.Topics = append(out.Topics, name)
 		}
-		c.mu.clockMS = s.ElapsedMS
+	} else if id, name, ok := c.keys.ParseChannel(e.Key); ok {
+		var s metadata.ChannelState
+		if s, err = metadata.DecodeChannel(e); err == nil {
+			c.setChannelLocked(id, name, &s, out)
+			out.Channels = append(out.Channels, id)
+		}
 	}
-	if e.Key == c.keys.Config() {
-		s, err := metadata.DecodeCluster(e)
-		if err != nil {
-			return err
+	switch e.Key {
+	case c.keys.Controller():
+		c.mu.controller = ident.Node(e.Value)
+	case c.keys.Clock():
+		var s metadata.ClockState
+		if s, err = metadata.DecodeClock(e); err == nil {
+			c.mu.clockMS = s.ElapsedMS
 		}
-		c.mu.cluster = s
+	case c.keys.Config():
+		var s metadata.ClusterState
+		if s, err = metadata.DecodeCluster(e); err == nil {
+			c.mu.cluster = s
+		}
+	}
+	return err
+}
+
+// set decodes a value into the state, and notes its key as touched.
+func set[K comparable, S any](state map[K]S, key K, e metadata.Entry, decode func(metadata.Entry) (S, error), touched *[]K) error {
+	s, err := decode(e)
+	if err != nil {
+		return err
+	}
+	state[key] = s
+	if touched != nil {
+		*touched = append(*touched, key)
 	}
 	return nil
 }
 
-// setTopicLocked replaces a topic's record. A name that has another id than before
-// takes nothing of the topic that had it.
+func registration(e metadata.Entry) (Registration, error) {
+	s, err := metadata.DecodeNode(e)
+	return Registration{NodeState: s, Incarnation: ident.Incarnation(e.Create), Mod: e.Mod}, err
+}
+
+// setTopicLocked replaces a topic's record. A new topic with the name of an earlier one inherits nothing.
 func (c *Catalog) setTopicLocked(name string, s metadata.TopicState) {
 	old, known := c.mu.topics[name]
 	if known && old.ID != s.ID {
@@ -171,8 +156,8 @@ func (c *Catalog) deleteLocked(key string, out *Touched) {
 	}
 }
 
-// setChannelLocked sets a channel in a copy of its topic's map, because readers keep
-// the old one. Each change copies a map once, however many channels the topic has.
+// setChannelLocked sets a channel in a copy of its topic's map, because readers share the old one. Each change copies a map
+// once.
 func (c *Catalog) setChannelLocked(id ident.TopicID, name string, s *metadata.ChannelState, out *Touched) {
 	of := c.mu.channels[id]
 	if !out.copied[id] {

@@ -9,10 +9,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Candidates are the brokers to place replicas on, with their load. These are the live ones.
-// If they are fewer than the replicas, the drained ones and those below their disk reserve (low) are added, and then all that ever
-// registered. The replication factor never shrinks to the brokers that happen to be up: the
-// replica of a dead broker joins the in-sync set when the broker is back.
+// Candidates are the brokers to place replicas on, with their load: the live ones and, if they are fewer than the replicas,
+// drained ones and those below their disk reserve (low), then all that ever registered. The replication factor never shrinks
+// to the brokers that happen to be up: the replica of a dead broker joins the in-sync set when the broker is back.
 func (c *Catalog) Candidates(replicas int, low func(ident.Node) bool) []plan.Broker {
 	var live, away []plan.Broker
 	for _, b := range c.loads() {
@@ -31,11 +30,11 @@ func (c *Catalog) Candidates(replicas int, low func(ident.Node) bool) []plan.Bro
 	slices.SortFunc(away, func(x, y plan.Broker) int {
 		return cmp.Or(cmp.Compare(rank(x.Node), rank(y.Node)), cmp.Compare(x.Replicas, y.Replicas), cmp.Compare(x.Node, y.Node))
 	})
-	missing := max(replicas-len(live), 0) // all that run, and no more of the others than are missing
+	missing := max(replicas-len(live), 0) // all live ones, and as many others as are missing
 	return append(live, away[:min(missing, len(away))]...)
 }
 
-// runs reports whether a broker is registered and does not stop.
+// runs reports whether a broker is registered and not stopping.
 func (c *Catalog) runs(n ident.Node) bool {
 	r, ok := c.LiveNode(n)
 	return ok && !r.Transferring
@@ -68,7 +67,7 @@ func (c *Catalog) Leaving(n ident.Node) bool {
 	return slices.ContainsFunc(c.Nodes(), func(s metadata.NodeState) bool { return s.Name == n && s.Leaving })
 }
 
-// Drain is the work that an operator keeps from a broker.
+// Drain is what an operator drains from a broker.
 func (c *Catalog) Drain(n ident.Node) metadata.Drain {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -83,8 +82,8 @@ func (c *Catalog) Decommissioned(n ident.Node) bool {
 	})
 }
 
-// Addresses gives the brokers that n connects to: every other one that ever registered,
-// at the address of its present registration if it has one.
+// Addresses are the brokers that n connects to: every other one that ever registered, at the address of its present
+// registration if it has one.
 func (c *Catalog) Addresses(n ident.Node) map[ident.Node]string {
 	book := map[ident.Node]string{}
 	for _, s := range c.Nodes() {

@@ -27,8 +27,7 @@ type Leadership struct {
 	Epoch       ident.Epoch
 }
 
-// Catalog is the state of the watched metadata. Make it with New, end its waits with
-// Close.
+// Catalog is the state of the watched metadata.
 type Catalog struct {
 	keys    metadata.Keys
 	log     logrus.FieldLogger
@@ -61,12 +60,11 @@ type goneChannel struct {
 	channel string
 }
 
-// maxGone bounds the memory of channels whose keys have gone. Beyond it all of them are
-// forgotten.
+// maxGone limits the number of remembered deletions of channels. Beyond it all of them are forgotten.
 const maxGone = 1 << 12
 
-// deletion is the time that stands in a topic's key, by the clock of the broker that
-// deleted the topic, and when this broker saw it; zero: before this broker watched.
+// deletion is the time in a topic's key, by the clock of the broker that deleted the topic, and when this broker saw it; zero:
+// before it watched.
 type deletion struct {
 	atMS int64
 	seen time.Time
@@ -93,8 +91,8 @@ func emptyState() state {
 	}
 }
 
-// Changed is closed at the next Notify: the metadata, the leadership of a partition
-// here, or the set of brokers that answer has changed. Ask for it before looking.
+// Changed is closed at the next Notify: the metadata, the leadership of a partition here, or the set of brokers that answer
+// has changed. Get it before reading the state.
 func (c *Catalog) Changed() <-chan struct{} { return c.changes.Changed() }
 
 // Notify wakes all goroutines that wait for a change.
@@ -103,8 +101,7 @@ func (c *Catalog) Notify() { c.changes.Notify() }
 // Close ends all waits, present and later.
 func (c *Catalog) Close() { c.changes.Close() }
 
-// Await waits until ok, which is asked again after each change. api.ErrUnavailable: ctx
-// ended first, or the broker stops.
+// Await waits until ok returns true, and calls it after each change. api.ErrUnavailable: ctx ended first, or the broker stops.
 func (c *Catalog) Await(ctx context.Context, ok func() bool) error {
 	err := c.changes.Await(ctx, ok)
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd"
 )
 
 // Topic finds a topic that is not deleted.
@@ -16,7 +17,7 @@ func (c *Catalog) Topic(name string) (metadata.TopicState, bool) {
 	return s, ok && !s.Deleted
 }
 
-// Record finds a topic's record, that of a deleted topic too.
+// Record finds a topic's record, also of a deleted topic.
 func (c *Catalog) Record(name string) (metadata.TopicState, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -24,8 +25,7 @@ func (c *Catalog) Record(name string) (metadata.TopicState, bool) {
 	return s, ok
 }
 
-// Name is the name of a topic id, also of a deleted topic while its record is there, and of one in
-// the trash.
+// Name is the name of a topic by its id, also of a deleted topic with a record, and of one in the trash.
 func (c *Catalog) Name(id ident.TopicID) (string, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -44,22 +44,21 @@ func (c *Catalog) Trashed(id ident.TopicID) (metadata.TrashState, bool) {
 	return t, ok
 }
 
-// Trash lists the topics in the trash, the one that was deleted first first.
+// Trash lists the topics in the trash, oldest deletion first.
 func (c *Catalog) Trash() []metadata.TrashState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return slices.SortedFunc(maps.Values(c.mu.trash), func(a, b metadata.TrashState) int { return cmp.Compare(a.Created, b.Created) })
 }
 
-// ClockMS is what the cluster's clock had counted when it was last written.
+// ClockMS is the last written time of the cluster's clock.
 func (c *Catalog) ClockMS() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.clockMS
 }
 
-// Hosted finds a topic whose replicas brokers hold, by id: one that is not deleted, or lies in the
-// trash.
+// Hosted finds a topic that has replicas, by id: one that is not deleted, or is in the trash.
 func (c *Catalog) Hosted(id ident.TopicID) (metadata.TopicState, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -85,7 +84,7 @@ func (c *Catalog) Topics() []string {
 	return out
 }
 
-// Records lists the names of all records, those of deleted topics too, sorted.
+// Records lists the names of all topics, deleted ones included, sorted.
 func (c *Catalog) Records() []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -107,8 +106,7 @@ func (c *Catalog) Partitions() []ident.Partition {
 	return slices.SortedFunc(maps.Keys(c.mu.partitions), ident.Partition.Compare)
 }
 
-// Channels is the map of a topic's channels by name. It is shared: it must not be
-// changed.
+// Channels is the map of a topic's channels by name. It is shared: the caller must not change it.
 func (c *Catalog) Channels(id ident.TopicID) map[string]metadata.ChannelState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -118,10 +116,9 @@ func (c *Catalog) Channels(id ident.TopicID) map[string]metadata.ChannelState {
 // Usage is what quotas count.
 type Usage struct{ Topics, Partitions, Channels int }
 
-// Usage counts what is there in the cluster, without channels, and what the user created, but
-// the topics and channels that the caller counts itself (pending; channel "" is the topic). The
-// partitions of topics in the trash count, for brokers host them. Its time grows with the number of
-// topics, and for a user with that of channels.
+// Usage counts the topics and partitions of the cluster, and what a user created. It omits the topics and channels that the
+// caller counts itself (pending; channel "" means the topic). The partitions of topics in the trash count: they have replicas.
+// Its time grows with the number of topics and, for a user, of channels.
 func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (all, own Usage) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -153,7 +150,7 @@ func (c *Catalog) Usage(user string, pending func(topic, channel string) bool) (
 	return all, own
 }
 
-// HadChannel reports whether a topic has a channel, or had it less than lately ago.
+// HadChannel reports whether a topic has a channel, or lost it less than lately ago.
 func (c *Catalog) HadChannel(id ident.TopicID, name string, lately time.Duration) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -161,9 +158,8 @@ func (c *Catalog) HadChannel(id ident.TopicID, name string, lately time.Duration
 	return has || time.Since(c.mu.gone[goneChannel{id, name}]) < lately
 }
 
-// DeletedLately reports whether this broker saw the deletion that stands in a topic's
-// key less than lately ago, or has not seen it yet. It goes by the clock here, because
-// the time in the key may be years away. atMS is 0 in the key of a topic that was
+// DeletedLately reports whether this broker saw the deletion in a topic's key less than lately ago, or has not seen it yet. It
+// uses this broker's clock, because the time in the key may be wrong by years. atMS is 0 in the key of a topic that was
 // created explicitly: it was not deleted lately.
 func (c *Catalog) DeletedLately(name string, atMS int64, lately time.Duration) bool {
 	c.mu.RLock()
@@ -187,7 +183,7 @@ func (c *Catalog) LiveNodes() []Registration {
 	return slices.SortedFunc(maps.Values(c.mu.live), func(a, b Registration) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// Nodes lists all brokers that ever registered and were not forgotten, sorted by name.
+// Nodes lists all brokers that ever registered and were not removed, sorted by name.
 func (c *Catalog) Nodes() []metadata.NodeState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -201,9 +197,47 @@ func (c *Catalog) Controller() ident.Node {
 	return c.mu.controller
 }
 
-// Cluster is the state that holds for the whole cluster.
+// Cluster is the state of the config key.
 func (c *Catalog) Cluster() metadata.ClusterState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.cluster
+}
+
+// Census counts the brokers and partitions of the cluster.
+type Census struct {
+	Brokers, Registered int
+	Partitions          int
+	Leaderless          int // partitions whose leader's registration has ended
+	UnderReplicated     int // partitions with a replica that is not in the in-sync set
+}
+
+// Census counts at one moment.
+func (c *Catalog) Census() Census {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := Census{Brokers: len(c.mu.nodes), Registered: len(c.mu.live), Partitions: len(c.mu.partitions)}
+	for _, s := range c.mu.partitions {
+		if r, live := c.mu.live[s.Leader]; !live || r.Incarnation != s.LeaderIncarnation {
+			n.Leaderless++
+		}
+		if s.UnderReplicated() {
+			n.UnderReplicated++
+		}
+	}
+	return n
+}
+
+// Policy is the policy in a channel's key, for its queue.
+func (c *Catalog) Policy(t ident.TopicID, channel string) nsqd.Policy {
+	s := c.Channels(t)[channel]
+	p := s.Policy
+	return nsqd.Policy{
+		MaxAttempts: p.MaxAttempts,
+		DeadLetters: p.DeadLetterTopic != "",
+		Backoff:     p.Backoff,
+		Filter:      p.Filter,
+		Revision:    s.Revision,
+		Channel:     s.ID,
+	}
 }

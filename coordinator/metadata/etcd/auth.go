@@ -16,11 +16,9 @@ const root = "root"
 var ErrLogin = errors.New("etcdserver: this directory asks for log-ins already, with another user or password; " +
 	"change it with etcdctl, or take an empty directory")
 
-// RequireLogin makes the cluster refuse every client that does not log in as this user, which
-// has all permissions. In a cluster that already has the user it adds the missing parts. A
-// cluster that already requires log-ins, as after a restart, must accept this user (ErrLogin).
-// It is for a member that brokers use as an external etcd; TLS protects the etcd that brokers
-// embed.
+// RequireLogin makes the cluster refuse every client that does not log in as this user, who has all permissions. A cluster
+// that already requires log-ins, as after a restart, must accept this user (ErrLogin). It is for a member that brokers use as
+// an external etcd; TLS protects the embedded one.
 func (s *Server) RequireLogin(ctx context.Context, user, password string) error {
 	if known := s.etcd.Server.AuthStore(); known.IsAuthEnabled() {
 		if _, err := known.CheckPassword(user, password); err != nil {

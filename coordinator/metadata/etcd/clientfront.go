@@ -18,22 +18,15 @@ import (
 )
 
 const (
-	// firstBytes bounds the time of a connection at the client port until its handshake is over
-	// and the head of its first request has come.
-	firstBytes = 5 * time.Second
-	// silentConnection is the time without a byte in either direction after which a
-	// connection at the client port ends.
-	silentConnection = 10 * time.Minute
-	// acceptPause is the pause after a failed accept: no file is left, most likely.
-	acceptPause = 100 * time.Millisecond
-	// relayBytes is the buffer of one direction.
-	relayBytes = 16 << 10
+	firstBytes       = 5 * time.Second        // for the handshake and the head of the first request of a connection
+	silentConnection = 10 * time.Minute       // without a byte in either direction end a connection
+	acceptPause      = 100 * time.Millisecond // after a failed accept: probably no file descriptor is left
+	relayBytes       = 16 << 10               // of the buffer of one direction
 )
 
-// clientFront is the member's client port. It ends TLS, and passes the bytes of each broker's
-// connection to etcd, which listens on a Unix socket: etcd itself would read the authority
-// once, would limit connections only by the files of the process, and would wait without a
-// limit for silent ones when it stops.
+// clientFront is the member's client port. It terminates TLS, and passes the bytes of each broker's connection to etcd, which
+// listens on a Unix socket: etcd itself would read the authority only once, would not limit connections, and would wait
+// forever for silent ones when it stops.
 type clientFront struct {
 	listener net.Listener
 	security *tls.Config // nil for plain text
@@ -90,9 +83,8 @@ func (c *clientFront) accept(ctx context.Context) {
 	}
 }
 
-// serve passes the bytes of one connection. It admits the connection, and connects to etcd, only
-// when a request has begun: a silent connection takes one file, not three, and one with a few
-// bytes no broker's seat.
+// serve passes the bytes of one connection. It admits the connection, and connects to etcd, only when a request has begun: a
+// silent connection takes one file descriptor, not three, and no broker's seat.
 func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Seat) {
 	if raw.SetDeadline(time.Now().Add(firstBytes)) != nil {
 		return
@@ -108,7 +100,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Sea
 	}
 	etcd, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
 	if err != nil {
-		return // etcd does not run yet, or no longer
+		return // etcd does not run
 	}
 	defer func() { _ = etcd.Close() }()
 	if _, err := etcd.Write(first[:n]); err != nil {
@@ -128,7 +120,7 @@ func (c *clientFront) serve(ctx context.Context, raw net.Conn, seat *peertls.Sea
 	<-done
 }
 
-// readHead reads until the buffer has the head of a request: HTTP/2's preface has its form, too.
+// readHead reads until the buffer has the head of a request, or HTTP/2's preface, which ends in the same way.
 func readHead(conn net.Conn, into []byte) (n int, err error) {
 	for {
 		m, err := conn.Read(into[n:])
@@ -144,7 +136,7 @@ func readHead(conn net.Conn, into []byte) (n int, err error) {
 	}
 }
 
-// errLongHead ends a connection that begins with no request.
+// errLongHead ends a connection that does not begin with a request.
 var errLongHead = errors.New("etcdserver: no head of a request in the first bytes")
 
 // relay copies until a side ends, or both directions are silent.

@@ -18,9 +18,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 )
 
-// The database is a bbolt file. Its first two pages are copies of the same record, written
-// alternately, in the machine's byte order. Offsets in bytes: 16 magic, 24 page size, 56
-// number of pages.
+// The database is a bbolt file. Its first two pages are copies of the same record, written alternately, in the machine's byte
+// order. Offsets in bytes: 16 magic, 24 page size, 56 number of pages.
 const (
 	boltMagic     = 0xED0CDAED
 	boltMetaBytes = 64
@@ -30,8 +29,7 @@ const (
 // lockTimeout bounds the wait for another process that has the database open.
 const lockTimeout = time.Second
 
-// checkFiles looks for damage to the member's directory that would crash etcd, or that etcd
-// would not notice.
+// checkFiles finds damage to the member's directory that would crash etcd, or that etcd would not notice.
 func checkFiles(dir string) error {
 	db := filepath.Join(dir, memberDir, "snap", "db")
 	short, err := cutShort(db)
@@ -43,15 +41,14 @@ func checkFiles(dir string) error {
 	}
 	applied := appliedIndex(db)
 	if !Exists(dir) && applied > 0 {
-		// etcd would begin a new log, and discard all entries until the log is as long as the
-		// old one was.
+		// etcd would begin a new log, and discard all entries until it is as long as the old one.
 		return fmt.Errorf("%w: the log beside %s is gone", ErrDamaged, db)
 	}
 	if !Exists(dir) {
 		return nil
 	}
-	// etcd repairs a log that ends within a record, as after a power cut. But an entry in the
-	// database was synced in the log before.
+	// etcd repairs a log that ends within a record, as after a power cut. But an entry in the database was synced in the log
+	// before.
 	last, err := lastIndex(logDir(dir))
 	if err == nil && last < applied {
 		err = fmt.Errorf("%w: the log in %s ends at entry %d, the database has entry %d: its end is gone", ErrDamaged, logDir(dir), last, applied)
@@ -59,8 +56,8 @@ func checkFiles(dir string) error {
 	return err
 }
 
-// lastIndex returns the index of a log's last entry, or of the snapshot at its beginning. It
-// reads only the last file: the name of a file has the index of its first entry.
+// lastIndex returns the index of a log's last entry, or of the snapshot at its beginning. It reads only the last file: the
+// name of a file has the index of its first entry.
 func lastIndex(dir string) (last uint64, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil || len(names) == 0 {
@@ -121,8 +118,8 @@ func cutShort(db string) (bool, error) {
 	return info.Size()/int64(max(pageSize, 1)) < int64(max(pages, boltMinPages)), nil
 }
 
-// appliedIndex returns the index of the last entry that is applied to a database. It returns 0
-// if there is none, or if the database cannot be read, which etcd reports itself.
+// appliedIndex returns the index of the last entry that is applied to a database; 0 if there is none, or if the database
+// cannot be read, which etcd reports itself.
 func appliedIndex(path string) (index uint64) {
 	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	if err != nil {

@@ -1,29 +1,22 @@
-// Package etcd runs an etcd member inside the broker's process: the metadata store of a
-// cluster without an external etcd.
+// Package etcd runs an etcd member inside the broker's process: the metadata store of a cluster without an external etcd.
 //
-// It does not interpret the stored keys (coordinator/metadata does) and is no client. Package
-// lifecycle decides how a member starts, from the content of its disk and the reports of the
-// other members (Open). It changes the membership only for a member that must not vote with
-// its disk, or whose disk has moved to another address (PublishAddress).
+// It does not interpret the stored keys (coordinator/metadata does) and is no client. Package lifecycle decides how a member
+// starts, from the content of its disk and the reports of the other members (Open). It changes the membership only for a
+// member that must not vote with its disk, or whose disk has moved to another address (PublishAddress).
 //
 // # Invariants
 //
-//  1. A directory that holds a member is restarted as that member. The initial cluster in
-//     Options then only lists the other members; it is not applied again.
+//  1. A directory with a member is restarted as that member. The initial cluster in Options then only lists the other members.
 //  2. Stop returns only when the member's files are closed.
-//  3. A fatal error ends the member: Err returns it once, and the broker ends
-//     (for the others, a broker without its etcd is dead). If the log or the database fails,
-//     the process ends at once, with an explanation in the log (giveUp).
+//  3. A fatal error ends the member: Err returns it once, and the broker ends (for the others, a broker without its etcd is
+//     dead). If the log or the database fails, the process ends at once, with an explanation in the log (giveUp).
 //  4. Only ForceNewCluster, at an operator's request, makes a cluster of a minority.
-//  5. A cluster is founded once, by all its members together. A member never votes with a
-//     disk that may be older than its promises (lifecycle).
-//  6. A member that joins runs only under the identity with which it was added. It
-//     requests that identity from a majority.
-//  7. The peer port is open as long as Open or its server runs; etcd itself listens on a
-//     Unix socket behind it (front). So it does behind the client port (clientFront). The two
-//     check the certificates, and limit the connections.
-//  8. This broker reaches its own member through the socket (Local): no flood at a port, and
-//     no certificate, comes between the two.
+//  5. A cluster is founded once, by all its members together. A member never votes with a disk that may be older than its
+//     promises (lifecycle).
+//  6. A member that joins runs only under the identity with which it was added, which it requests from a majority.
+//  7. The peer port is open while Open or its server runs. etcd itself listens on Unix sockets behind the peer port (front)
+//     and the client port (clientFront), which check the certificates and limit the connections.
+//  8. This broker reaches its own member through the socket (Local), independently of floods at the ports and of certificates.
 package etcd
 
 import (
@@ -45,8 +38,7 @@ import (
 	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
 
-// privateDir is the mode of the directory: values may contain addresses and, with
-// authentication, hashes.
+// privateDir is the mode of the directory: values may contain addresses and, with authentication, hashes.
 const privateDir = 0o700
 
 // ErrStopped means that the member ended before it was ready.
@@ -68,43 +60,37 @@ type Options struct {
 	PeerAddress   string // likewise, for the other members
 	// AdvertiseClientAddress is the client address for the other brokers; "" = ClientAddress.
 	AdvertiseClientAddress string
-	// InitialCluster lists all members, including this one: n1=http://host:port,…. "" = only
-	// this one. This member advertises its own entry.
+	// InitialCluster lists all members, including this one: n1=http://host:port,…. "": only this one. This member advertises
+	// its own entry.
 	InitialCluster string
 	ClusterToken   string // separates clusters that reach each other by mistake
 	TLS            TLS
-	// Names are those in the certificates of brokers; nil: every certificate of the authority
-	// opens both ports.
-	Names *peertls.Names
-	// Connections bounds those of either port; 0 = 64 of brokers and 64 others.
-	Connections peertls.Limits
-	// Node is the broker's node file, beside Dir. Open requires it.
-	Node *nodefile.File
-	// Absent names members without which an operator allows a new cluster to be founded.
-	Absent []string
-	// NameTaken returns ErrOptions if another live broker of the running cluster has this
-	// name; nil: no check. c is a client of the cluster.
+	Names          *peertls.Names // in the certificates of brokers; nil: every certificate of the authority is accepted
+	Connections    peertls.Limits // of each port; 64 of brokers and 64 others
+	Node           *nodefile.File // of the broker, beside Dir; required by Open
+	Absent         []string       // members without which an operator allows a new cluster to be founded
+	// NameTaken returns ErrOptions if another live broker of the running cluster has this name; nil: no check. c is a client
+	// of the cluster.
 	NameTaken func(ctx context.Context, c *clientv3.Client) error
-	// Waiting receives the reason why Open or Wait waits, repeatedly, from one goroutine at a
-	// time. nil: the reasons of Open are logged.
-	Waiting    func(why string)
-	identity   *peertls.Identity // nil for plain text
-	front      *front            // the peer port, by Open
-	cluster    string            // the cluster's name in members' reports, by Open
-	forceNew   bool              // discard the other members; set by ForceNewCluster
-	Heartbeat  time.Duration     // 0 = 30 ms
-	Election   time.Duration     // 0 = 300 ms; at least 5 × Heartbeat
-	MaxTxnOps  uint              // of one transaction; 0 = 2048
-	quota      int64             // bytes of the database; 0 = 512 MiB
-	quotaEvery time.Duration     // 0 = 5 s
-	// answerTimeout bounds one query of one member; 0 = 2 s. promptAnswer bounds it for a member that may vote with
-	// its disk; 0 = 500 ms.
-	answerTimeout, promptAnswer time.Duration
-	Log                         logrus.FieldLogger
+	// Waiting receives the reasons why Open or Wait waits, repeatedly, from one goroutine at a time. nil: those of Open are
+	// logged.
+	Waiting   func(why string)
+	Heartbeat time.Duration // 30 ms
+	Election  time.Duration // 300 ms; at least 5 × Heartbeat
+	MaxTxnOps uint          // of one transaction; 2048
+	Log       logrus.FieldLogger
+
+	identity      *peertls.Identity // nil for plain text
+	front         *front            // the peer port, by Open
+	cluster       string            // the cluster's name in members' reports, by Open
+	forceNew      bool              // discard the other members; set by ForceNewCluster
+	quota         int64             // bytes of the database; 512 MiB
+	quotaEvery    time.Duration     // 5 s
+	answerTimeout time.Duration     // of one query of one member; 2 s
+	promptAnswer  time.Duration     // likewise, for a member that may vote with its disk; 500 ms
 }
 
-// TLS names the files for both ports; all empty means plain text. Members authenticate each
-// other by CA; clients must present a certificate of it too.
+// TLS names the files for both ports; all empty: plain text. Members and clients must present a certificate of CA.
 type TLS struct{ Cert, Key, CA string }
 
 // Server is a running member.
@@ -123,12 +109,10 @@ type Server struct {
 	quotaDone   chan struct{} // closed when watchQuota ends
 }
 
-// Exists reports whether dir holds a member. A directory without the log holds none: its
-// promises are lost.
+// Exists reports whether dir has a member. One without the log has none: its promises are lost.
 func Exists(dir string) bool { return wal.Exist(logDir(dir)) }
 
-// Start starts the member and returns without waiting for the others: a cluster is ready when
-// a majority runs (Wait).
+// Start starts the member and returns without waiting for the others: a cluster is ready when a majority runs (Wait).
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -169,8 +153,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// startMember starts the member. For files that it cannot read etcd panics or ends the
-// process; startMember returns an error that an operator understands.
+// startMember starts the member. For unreadable files etcd panics or ends the process; startMember returns an error that an
+// operator understands.
 func (o Options) startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 	g := &giveUp{log: o.Log}
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(g.logger())
@@ -194,8 +178,7 @@ func (o Options) startMember(cfg *embed.Config) (e *embed.Etcd, err error) {
 	return e, nil
 }
 
-// watch turns the end of the member into an error. Started by Start, ends with the member or
-// Stop; owns failed.
+// watch turns the end of the member into an error. Started by Start, ends with the member or Stop; owns failed.
 func (s *Server) watch() {
 	defer close(s.done)
 	var err error
@@ -229,19 +212,17 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 // Err returns the channel of the one fatal error after which the broker has to end.
 func (s *Server) Err() <-chan error { return s.failed }
 
-// Wait blocks until the member is ready and accepts writes. It returns ErrStopped or
-// ErrRemoved if the member ends before. Until then Options.Waiting receives the reasons.
+// Wait waits until the member is ready and accepts writes; Options.Waiting receives the reasons. It returns ErrStopped or
+// ErrRemoved if the member ends before.
 func (s *Server) Wait(ctx context.Context) error {
+	var meanwhile sync.WaitGroup
+	defer meanwhile.Wait()
+	until, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if s.options.Waiting != nil {
-		explaining, cancel := context.WithCancel(ctx)
-		explained := make(chan struct{})
-		go func() { s.notifyMissing(explaining); close(explained) }() // ends with Wait
-		defer func() { cancel(); <-explained }()
+		meanwhile.Go(func() { s.notifyMissing(until) })
 	}
-	requesting, cancel := context.WithCancel(ctx)
-	requested := make(chan struct{})
-	go func() { s.requestEntries(requesting); close(requested) }() // ends with Wait
-	defer func() { cancel(); <-requested }()
+	meanwhile.Go(func() { s.requestEntries(until) })
 	select {
 	case <-s.Ready():
 		s.awaitSpace(ctx)
@@ -264,8 +245,7 @@ func (s *Server) Local() string {
 	return "unix://" + s.port.socket
 }
 
-// Connections returns the numbers of connections at the client port and at the peer port of a
-// member that Open has started.
+// Connections returns the numbers of connections at the client and peer ports of a member that Open has started.
 func (s *Server) Connections() (clients, peers peertls.Counts) {
 	if s.port == nil {
 		return clients, peers
@@ -273,8 +253,8 @@ func (s *Server) Connections() (clients, peers peertls.Counts) {
 	return s.port.gate.Counts(), s.options.front.gate.Counts()
 }
 
-// MemberID returns this member's id for membership requests.
-func (s *Server) MemberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
+// memberID returns this member's id for membership requests.
+func (s *Server) memberID() uint64 { return uint64(s.etcd.Server.MemberID()) }
 
 // Leads reports whether this member is the leader of the metadata cluster.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
@@ -297,10 +277,9 @@ func (s *Server) Status() Status {
 	return st
 }
 
-// TransferLeadership transfers the leadership of the metadata cluster to another member, if
-// this one is the leader and there is another. It returns when the other one leads, or after
-// two election timeouts. Only the first call in a member's life has an effect. Requests in
-// progress may be lost: a broker that stops calls it before it sends any.
+// TransferLeadership transfers the leadership of the metadata cluster to another member, if this one is the leader. It returns
+// when the other one leads, or after two election timeouts. Only the first call has an effect. Requests in progress may be
+// lost: a stopping broker calls it before it sends any.
 func (s *Server) TransferLeadership() error {
 	select {
 	case <-s.etcd.Server.StopNotify():
@@ -312,8 +291,8 @@ func (s *Server) TransferLeadership() error {
 	return err
 }
 
-// transfer waits longer than raft, which gives up after one election timeout, and less than
-// etcd, which waits 5 s for a member that stops at the same time.
+// transfer waits longer than raft, which gives up after one election timeout, and less than etcd, which waits 5 s for a member
+// that stops at the same time.
 func (s *Server) transfer() error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // ends with the member at the latest
@@ -328,8 +307,7 @@ func (s *Server) transfer() error {
 	return nil
 }
 
-// Stop transfers the leadership, ends the member and waits until its files are closed. A
-// second call waits for the first.
+// Stop transfers the leadership, ends the member and waits until its files are closed. A second call waits for the first.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.stopped)
@@ -338,7 +316,7 @@ func (s *Server) Stop() {
 			s.log.WithError(err).Info("cannot transfer the leadership of the metadata: its members elect a leader")
 		}
 		s.etcd.Server.HardStop()
-		// The ports first: gRPC's stop would wait for connections without a word.
+		// The ports first: gRPC's stop would wait for connections.
 		if s.options.front != nil {
 			s.options.front.close()
 		}
@@ -349,8 +327,7 @@ func (s *Server) Stop() {
 	})
 }
 
-// closeTimeout bounds the end of etcd's own goroutines for connections. The files of the
-// member are closed before they end.
+// closeTimeout bounds the wait for etcd's goroutines for connections; the member's files are closed before.
 const closeTimeout = 5 * time.Second
 
 // closeEtcd ends what is left of etcd after its server has stopped.

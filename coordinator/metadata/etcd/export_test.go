@@ -51,3 +51,6 @@ var RetryChange = retryChange
 
 // FreeSpace makes room in the member's database, as its watch does when half of the quota is used.
 func (s *Server) FreeSpace(ctx context.Context) error { return s.freeSpace(ctx) }
+
+// MemberID is this member's id.
+func (s *Server) MemberID() uint64 { return s.memberID() }

@@ -18,8 +18,7 @@ import (
 // errSpeaksTLS means that a member requires TLS and received plain text.
 var errSpeaksTLS = errors.New("it uses TLS, this broker does not (--rpc-tls-cert)")
 
-// fault returns a short reason why a member does not answer. The text has no local port: the
-// same fault has the same text each time.
+// fault returns a short reason why a member does not answer, without the local port: a repeated fault has the same text.
 func fault(err error) string {
 	if about, is := tlsFault(err); is {
 		return about
@@ -67,8 +66,7 @@ func tlsFault(err error) (about string, is bool) {
 	return "", false
 }
 
-// refusal returns why a certificate is refused, without Go's guesses, and with the setting to
-// check.
+// refusal returns why a certificate is refused, without Go's guesses, and with the setting to check.
 func refusal(err error) string {
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return "x509: certificate signed by unknown authority (--rpc-tls-ca)"

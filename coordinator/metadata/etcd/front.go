@@ -21,30 +21,22 @@ import (
 )
 
 const (
-	// reportPath is the path of this member's report.
-	reportPath = "/lockstep/member"
-	// headerTimeout bounds the head of a request at the peer port.
-	headerTimeout = 5 * time.Second
-	// idleTimeout ends a connection without a request; the other member dials again.
-	idleTimeout = time.Minute
-	// maxHeaderBytes bounds the head of a request.
-	maxHeaderBytes = 16 << 10
-	// maxSocketPath is a length of a Unix socket's path that every system accepts.
-	maxSocketPath = 100
-	// raftPath takes one message of raft each, from members to which there is no stream at present.
+	reportPath      = "/lockstep/member" // of this member's report
+	headerTimeout   = 5 * time.Second    // of the head of a request
+	idleTimeout     = time.Minute        // ends a connection without a request; the other member dials again
+	maxHeaderBytes  = 16 << 10
+	maxSocketPath   = 100 // a length of a Unix socket's path that every system accepts
+	etcdConnections = 16  // that stay open between the port and etcd
+	// raftPath takes single raft messages, from members to which there is no stream.
 	raftPath = "/raft"
-	// raftTimeout bounds etcd's answer to such a message. etcd holds a forwarded proposal back until
-	// there is a leader, and the sender has four connections for votes and proposals together: held
-	// proposals would keep the votes back that make a leader.
+	// raftTimeout bounds etcd's answer to such a message. etcd delays a forwarded proposal until there is a leader, and the
+	// sender has only four connections for votes and proposals: the proposals would delay the votes for a leader.
 	raftTimeout = 500 * time.Millisecond
-	// etcdConnections is how many connections stay open between the port and etcd.
-	etcdConnections = 16
 )
 
-// front is the member's peer port. It opens before the decision how the member starts and
-// closes after etcd has stopped, so that starting members can query each other in every state.
-// It forwards all requests except reports to etcd, which listens on a Unix socket; while etcd
-// does not run, the port answers that there are no members.
+// front is the member's peer port. It opens before the decision how the member starts, and closes after etcd has stopped, so
+// that starting members can query each other in every state. It forwards all requests except reports to etcd, which listens on
+// a Unix socket; while etcd does not run, it answers that there are no members.
 type front struct {
 	server *http.Server
 	report func(from string) reportMessage
@@ -83,8 +75,8 @@ func (o Options) listenPeers(report func(from string) reportMessage) (*front, er
 	return f, nil
 }
 
-// placeSocket chooses the path of a socket of etcd: in the member's directory, unless the path
-// would be too long. Then it makes a directory, which the caller removes.
+// placeSocket chooses the path of a socket of etcd: in the member's directory or, if the path would be too long, in a new
+// directory, which the caller removes.
 func placeSocket(member, name string) (socket, dir string, err error) {
 	member, err = filepath.Abs(member)
 	if err != nil {
@@ -113,9 +105,8 @@ func withSeat(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// admitting admits a connection at its first request: its handshake is over then. It refuses every request of a broker that
-// is not admitted, with the reason, and ends the connection, which never has a broker's seat. It looks at each request,
-// because an invitation ends.
+// admitting admits a connection at its first request, after the handshake. It refuses requests of a broker that is not
+// admitted, with the reason, and ends the connection without admitting it. It checks each request, because invitations expire.
 func (o Options) admitting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
@@ -167,7 +158,7 @@ func (f *front) forward(w http.ResponseWriter, r *http.Request) {
 		}
 		etcd.ServeHTTP(w, r)
 	case r.URL.Path == membersPath:
-		_, _ = w.Write([]byte("[]")) // builds without reports take this as: no directory yet
+		_, _ = w.Write([]byte("[]")) // members that know no reports take this as: no directory yet
 	default:
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

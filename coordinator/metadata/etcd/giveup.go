@@ -23,10 +23,9 @@ var ErrDiskFull = errors.New("the disk is full; make room, then start again (not
 // ErrFiles means that the operating system refuses the member access to its files.
 var ErrFiles = errors.New("the operating system refuses access to its files")
 
-// giveUp handles the end of etcd after a fatal error: etcd logs the error, and its logger has
-// to end the process or the goroutine. While a call of guard runs, the goroutine ends and
-// guard returns the cause. Later the process ends: a member whose log or database failed must
-// not be trusted any more, and etcd has no caller to return an error to.
+// giveUp handles the end of etcd after a fatal error: etcd logs the error, and expects its logger to end the process or the
+// goroutine. During a call of guard the goroutine ends, and guard returns the cause. Later the process ends: a member whose
+// log or database failed can no longer be trusted, and etcd has no caller to return an error to.
 type giveUp struct {
 	log logrus.FieldLogger
 	mu  struct {
@@ -36,8 +35,7 @@ type giveUp struct {
 	}
 }
 
-// guard runs a part of etcd that may give up, in its own goroutine, and returns the cause. f
-// uses the logger of g.
+// guard runs a part of etcd that may give up, in its own goroutine, and returns the cause. f uses the logger of g.
 func (g *giveUp) guard(f func() error) (err error) {
 	g.set(true)
 	done := make(chan struct{})
@@ -97,14 +95,14 @@ func (g *giveUp) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	os.Exit(1)
 }
 
-// explained reports whether an operator can act on a cause: all other causes are bugs.
+// explained reports whether an operator can act on a cause; other causes are bugs.
 func explained(cause error) bool {
 	var errno syscall.Errno
 	return errors.As(cause, &errno) || damaged(cause)
 }
 
-// explainEnd adds the operator's next step to the cause of etcd's end. A cause that does not
-// come from the operating system is in the files: etcd gives up for no other reason.
+// explainEnd adds the operator's next step to the cause of etcd's end. Unless the operating system reports the cause, it is in
+// the files: etcd gives up for no other reason.
 func explainEnd(cause error) error {
 	verdict := verdictOn(cause)
 	var errno syscall.Errno
@@ -154,8 +152,8 @@ func damaged(err error) bool {
 	if err == nil {
 		return false
 	}
-	// raft and the bootstrap return only texts. The first one means that the other members
-	// rely on entries that this log has lost.
+	// raft and the bootstrap return only texts. The first one means that the other members rely on entries that this log has
+	// lost.
 	text := err.Error()
 	return strings.Contains(text, "Was the raft log corrupted, truncated, or lost?") ||
 		strings.Contains(text, " state.commit ") || strings.Contains(text, "does not match with snapshot")

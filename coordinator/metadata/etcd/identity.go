@@ -25,8 +25,8 @@ func (o *Options) loadIdentity() (err error) {
 	return nil
 }
 
-// clientTLS returns the configuration of the next connection to another member; nil for plain
-// text. The other side must be a broker, at the dialled address.
+// clientTLS is the configuration of the next connection to another member; nil: plain text. The other side must be a broker,
+// at the dialled address.
 func (o Options) clientTLS() *tls.Config {
 	if o.identity == nil {
 		return nil
@@ -36,8 +36,8 @@ func (o Options) clientTLS() *tls.Config {
 	return c
 }
 
-// serverTLS returns the configuration of a port. Each handshake uses the files of its time. With explains, the handshake of
-// a broker that is not admitted succeeds: the port refuses its requests, and says why, which TLS cannot.
+// serverTLS is the configuration of a port. Each handshake uses the present files. With explains, the handshake of a broker
+// that is not admitted succeeds: the port refuses its requests, with a reason that TLS cannot give.
 func (o Options) serverTLS(refusals *peertls.Refusals, port string, explains bool, protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -6,9 +6,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// listeners collects the gRPC servers of etcd's client port. etcd stops them gracefully, which
-// takes until every remote watch has ended or five seconds have passed; the stop of a broker
-// must not take that long.
+// listeners collects the gRPC servers of etcd's client port. etcd would stop them gracefully, which takes until every remote
+// watch has ended, or five seconds: too long for the stop of a broker.
 type listeners struct {
 	mu struct {
 		sync.Mutex

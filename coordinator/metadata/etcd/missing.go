@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -17,12 +16,11 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// explainEvery is the pause between two explanations why there is no majority. A normal start
-// is over before the first one.
+// explainEvery is the pause between two explanations why there is no majority. A normal start ends before the first one.
 const explainEvery = time.Second
 
-// Missing explains why the metadata does not answer: which members do not run, and which
-// faults prevent this one from reaching them. It queries all others, within Options.answerTimeout.
+// Missing explains why the metadata does not answer: which members do not run, and why this one cannot reach them. It queries
+// all others, within Options.answerTimeout.
 func (s *Server) Missing(ctx context.Context) string {
 	voters := slices.DeleteFunc(s.etcd.Server.Cluster().Members(), func(m *membership.Member) bool { return m.IsLearner })
 	slices.SortFunc(voters, func(a, b *membership.Member) int { return cmp.Compare(nameOf(a), nameOf(b)) })
@@ -49,7 +47,7 @@ func (s *Server) Missing(ctx context.Context) string {
 	return sentence(silent, fmt.Sprintf("%d of %d members of the metadata run, %d are needed", running, len(voters), needed), why)
 }
 
-// leaderAmong is the name of the leader that this member follows, or is; "" if it has none, or one that does not answer.
+// leaderAmong is the name of this member's leader; "" if it has none, or the leader does not answer.
 func (s *Server) leaderAmong(voters []*membership.Member, faults []string) string {
 	for i, m := range voters {
 		if m.ID == s.etcd.Server.Leader() && faults[i] == "" {
@@ -62,9 +60,8 @@ func (s *Server) leaderAmong(voters []*membership.Member, faults []string) strin
 // askVoters returns for each voter why it does not contribute to a majority; "" if it does.
 func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (faults []string) {
 	faults = make([]string, len(voters))
-	transport := &http.Transport{TLSClientConfig: s.options.clientTLS()}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: s.options.answerTimeout}
+	client, done := s.options.client(s.options.answerTimeout)
+	defer done()
 	var queries sync.WaitGroup
 	for i, m := range voters {
 		if m.ID == s.etcd.Server.MemberID() || len(m.PeerURLs) == 0 {
@@ -91,13 +88,12 @@ func (s *Server) askVoters(ctx context.Context, voters []*membership.Member) (fa
 	return faults
 }
 
-// saw compares the state of this member's disk that the other member saw with its present state.
+// saw compares the state of this member's disk that another member saw with the present one.
 func (s *Server) saw(r reportMessage, compare func(seen, now lifecycle.DiskState) bool) bool {
 	return s.options.Node != nil && compare(r.SeenYou, s.options.Node.Record().State())
 }
 
-// notifyMissing passes the reason why there is no majority to o.Waiting, repeatedly, until ctx
-// ends.
+// notifyMissing passes the reason why there is no majority to Options.Waiting, repeatedly, until ctx ends.
 func (s *Server) notifyMissing(ctx context.Context) {
 	for concurrency.Sleep(ctx, explainEvery) {
 		if why := s.Missing(ctx); ctx.Err() == nil {

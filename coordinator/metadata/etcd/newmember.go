@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -21,22 +20,15 @@ import (
 )
 
 const (
-	// askTimeout bounds one query of one member.
-	askTimeout = 2 * time.Second
-	// changeTimeout bounds one attempt to change the membership.
-	changeTimeout = 2 * time.Second
-	// membershipRetry is the pause between two attempts at a change that etcd refuses for now
-	// (a member was just added or removed, or the learner is still behind).
+	askTimeout    = 2 * time.Second // of one query of one member
+	changeTimeout = 2 * time.Second // of one attempt to change the membership
+	// membershipRetry is the pause after a change that etcd refuses for now: a member was just added or removed, or the
+	// learner is still behind.
 	membershipRetry = 200 * time.Millisecond
-	// appliedPoll is the pause between two reads of this member's own state, whose changes
-	// etcd does not announce.
-	appliedPoll = 10 * time.Millisecond
-	// entryEvery is the pause between two entries for a member that is not ready.
-	entryEvery = time.Second
-	// noSuchKey is a key that nobody writes.
-	noSuchKey = "/lockstep/no-such-key"
-	// maxMembersReply bounds the bytes that are read of another process's answer.
-	maxMembersReply = 1 << 20
+	appliedPoll     = 10 * time.Millisecond   // of this member's own state, whose changes etcd does not announce
+	entryEvery      = time.Second             // for a member that is not ready
+	noSuchKey       = "/lockstep/no-such-key" // is never written
+	maxMembersReply = 1 << 20                 // bytes that are read of another process's answer
 )
 
 // member is one entry of etcd's answer to /members at a peer address.
@@ -47,19 +39,16 @@ type member struct {
 	ClientURLs []string `json:"clientURLs"` // empty until it has run once
 }
 
-// rejoining is a member without a log whose cluster runs. All its queries and changes go
-// through a majority: the list of a single member may be as old as the cluster.
+// rejoining is a member without a log whose cluster runs. All its queries and changes require a majority: the list of a single
+// member may be as old as the cluster.
 type rejoining struct {
-	client        *clientv3.Client
-	name, peerURL string
-	security      *tls.Config
-	answerTimeout time.Duration
-	log           logrus.FieldLogger
+	Options
+	client  *clientv3.Client
+	peerURL string
 }
 
-// newIdentity removes the member of this name, and the one at this address, and adds a learner
-// there. It never uses an existing identity: the member with it may have voted, even if it has never
-// published itself.
+// newIdentity removes the member of this name, and the one at this address, and adds a learner there. It never uses an
+// existing identity: the member with it may have voted, even if it has never published itself.
 func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err error) {
 	if err := r.removeMoved(ctx); err != nil {
 		return 0, 0, err
@@ -69,12 +58,11 @@ func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err er
 		return 0, 0, err
 	}
 	if old != nil {
-		err = retryChange(ctx, r.log, func(ctx context.Context) error { _, err := r.client.MemberRemove(ctx, old.ID); return err })
-		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+		if err := r.remove(ctx, old.ID); err != nil {
 			return 0, 0, fmt.Errorf("etcdserver: remove the member that lost its directory: %w", err)
 		}
 	}
-	err = retryChange(ctx, r.log, func(ctx context.Context) error {
+	err = retryChange(ctx, r.Log, func(ctx context.Context) error {
 		_, err := r.client.MemberAddAsLearner(ctx, []string{r.peerURL})
 		return err
 	})
@@ -91,40 +79,42 @@ func (r *rejoining) newIdentity(ctx context.Context) (cluster, id uint64, err er
 	return cluster, added.ID, nil
 }
 
+// remove removes a member that may already be gone.
+func (r *rejoining) remove(ctx context.Context, id uint64) error {
+	err := retryChange(ctx, r.Log, func(ctx context.Context) error { _, err := r.client.MemberRemove(ctx, id); return err })
+	if errors.Is(err, rpctypes.ErrMemberNotFound) {
+		return nil
+	}
+	return err
+}
+
 // dial returns a client of members of the cluster.
 func dial(endpoints []string, security *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: security, DialTimeout: askTimeout, Logger: zap.NewNop()})
 }
 
-// dial is the function dial with the server's own certificates.
-func (s *Server) dial(endpoints []string) (*clientv3.Client, error) {
-	return dial(endpoints, s.options.clientTLS())
-}
-
-// removeMoved removes the member of this name at another address, if no process answers there.
-// A dead entry would prevent etcd from adding a member, and raise the number needed for a
-// majority. If a process answers, two brokers have the same name.
+// removeMoved removes the member of this name at another address, unless a process answers there: then two brokers have the
+// same name. A dead entry would prevent etcd from adding a member, and raise the number needed for a majority.
 func (r *rejoining) removeMoved(ctx context.Context) error {
 	list, err := r.members(ctx)
 	if err != nil {
 		return err
 	}
 	for _, m := range list.Members {
-		if m.Name != r.name || slices.Contains(m.PeerURLs, r.peerURL) {
+		if m.Name != r.Name || slices.Contains(m.PeerURLs, r.peerURL) {
 			continue
 		}
-		transport := &http.Transport{TLSClientConfig: r.security}
+		client, done := r.Options.client(r.answerTimeout)
 		for _, address := range m.PeerURLs {
-			if _, err = askMembers(ctx, &http.Client{Transport: transport, Timeout: r.answerTimeout}, address); err == nil {
+			if _, err = askMembers(ctx, client, address); err == nil {
 				break
 			}
 		}
-		transport.CloseIdleConnections()
+		done()
 		if err == nil && len(m.PeerURLs) > 0 {
-			return fmt.Errorf("%w: %s runs at %v already: this broker needs a --node-name of its own", ErrOptions, r.name, m.PeerURLs)
+			return fmt.Errorf("%w: %s runs at %v already: this broker needs a --node-name of its own", ErrOptions, r.Name, m.PeerURLs)
 		}
-		err = retryChange(ctx, r.log, func(ctx context.Context) error { _, err := r.client.MemberRemove(ctx, m.ID); return err })
-		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+		if err := r.remove(ctx, m.ID); err != nil {
 			return fmt.Errorf("etcdserver: remove the member that was at %v: %w", m.PeerURLs, err)
 		}
 	}
@@ -132,7 +122,7 @@ func (r *rejoining) removeMoved(ctx context.Context) error {
 }
 
 func (r *rejoining) members(ctx context.Context) (list *clientv3.MemberListResponse, err error) {
-	err = retryChange(ctx, r.log, func(ctx context.Context) (err error) { list, err = r.client.MemberList(ctx); return err })
+	err = retryChange(ctx, r.Log, func(ctx context.Context) (err error) { list, err = r.client.MemberList(ctx); return err })
 	if err != nil {
 		return nil, fmt.Errorf("etcdserver: read the members: %w", err)
 	}
@@ -151,35 +141,24 @@ func (r *rejoining) listed(ctx context.Context) (cluster uint64, m *etcdserverpb
 	return list.Header.ClusterId, m, nil
 }
 
-// clientURLs returns the client URLs of members, except of the one at a peer URL.
-func clientURLs(members []member, except string) (urls []string) {
-	for _, m := range members {
-		if !slices.Contains(m.PeerURLs, except) {
-			urls = append(urls, m.ClientURLs...)
-		}
-	}
-	return urls
-}
-
-// Promote makes a learner that has caught up a voter, and waits until it is one. For a voter
-// it does nothing.
+// Promote makes a learner that has caught up a voter, and waits until it is one. For a voter it does nothing.
 func (s *Server) Promote(ctx context.Context) error {
 	if !s.etcd.Server.IsLearner() {
 		return nil
 	}
-	c, err := s.dial(s.otherClientURLs())
+	c, err := dial(s.otherClientURLs(), s.options.clientTLS())
 	if err != nil {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
 	defer c.Close()
-	err = retryChange(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberPromote(ctx, s.MemberID()); return err })
+	err = retryChange(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberPromote(ctx, s.memberID()); return err })
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotLearner) {
 		return fmt.Errorf("etcdserver: promote: %w", err)
 	}
 	return s.untilVoter(ctx)
 }
 
-// otherClientURLs are those of all members but this one, as far as it knows them.
+// otherClientURLs are the known client URLs of all other members.
 func (s *Server) otherClientURLs() (urls []string) {
 	for _, m := range s.etcd.Server.Cluster().Members() {
 		if m.ID != s.etcd.Server.MemberID() {
@@ -189,30 +168,29 @@ func (s *Server) otherClientURLs() (urls []string) {
 	return urls
 }
 
-// requestEntries has the others commit an entry without effect each second, until ctx ends. A member that has
-// received a snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000
-// entries ahead, etcd refuses the member's proposals till then, that of its own name too, without which it is not
-// ready; in an idle cluster that took up to a minute.
+// requestEntries has the others commit an entry without effect each second, until ctx ends. A member that has received a
+// snapshot counts what it has applied only from the next entry on. If the snapshot is more than 5,000 entries ahead, etcd
+// refuses the member's proposals until then, including its own name, without which it is not ready; in an idle cluster that
+// took up to a minute.
 func (s *Server) requestEntries(ctx context.Context) {
 	for concurrency.Sleep(ctx, entryEvery) {
 		others := s.otherClientURLs()
 		if len(others) == 0 {
 			continue // alone, or nothing received yet
 		}
-		c, err := s.dial(others)
+		c, err := dial(others, s.options.clientTLS())
 		if err != nil {
 			continue // Wait has the reason why there is no majority
 		}
 		try, cancel := context.WithTimeout(ctx, changeTimeout)
-		_, _ = c.Delete(try, noSuchKey) // in vain without a majority
+		_, _ = c.Delete(try, noSuchKey) // fails without a majority
 		cancel()
 		_ = c.Close()
 	}
 }
 
-// PublishAddress sends this member's address to the others, if its directory has moved to
-// another address. Without it they would send it no snapshot, and take the process at the old
-// address for it.
+// PublishAddress sends this member's address to the others, if its directory has moved to another address. Otherwise they
+// would send it no snapshot, and take the process at the old address for it.
 func (s *Server) PublishAddress(ctx context.Context) error {
 	_, peer, err := s.options.urls()
 	if err != nil {
@@ -231,15 +209,14 @@ func (s *Server) PublishAddress(ctx context.Context) error {
 		return fmt.Errorf("etcdserver: publish the address: %w", err)
 	}
 	defer c.Close()
-	err = retryChange(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberUpdate(ctx, s.MemberID(), here); return err })
+	err = retryChange(ctx, s.log, func(ctx context.Context) error { _, err := c.MemberUpdate(ctx, s.memberID(), here); return err })
 	if err != nil {
 		return fmt.Errorf("etcdserver: publish that this member is at %s: %w", here[0], err)
 	}
 	return nil
 }
 
-// untilVoter waits until this member has applied its own promotion; before that it refuses
-// clients.
+// untilVoter waits until this member has applied its own promotion; before that it refuses clients.
 func (s *Server) untilVoter(ctx context.Context) error {
 	tick := time.NewTicker(appliedPoll)
 	defer tick.Stop()
@@ -255,9 +232,9 @@ func (s *Server) untilVoter(ctx context.Context) error {
 	return nil
 }
 
-// retryChange repeats a membership change while etcd refuses it for now, or does not answer:
-// etcd waits for ever for a change that was lost with its leader, so each attempt has a limit.
-// If an attempt without an answer has succeeded, the next one finds the change done.
+// retryChange repeats a membership change while etcd refuses it for now, or does not answer: etcd waits forever for a change
+// that was lost with its leader, so each attempt has a timeout. If an attempt without an answer has succeeded, the next one
+// finds the change done.
 func retryChange(ctx context.Context, log logrus.FieldLogger, change func(context.Context) error) error {
 	said := ""
 	for {
@@ -292,7 +269,7 @@ func notNow(err error) bool {
 	return unreachable(err)
 }
 
-// unreachable reports whether a request reached no member: there may be no majority for now.
+// unreachable reports whether a request reached no member; there may be no majority for now.
 func unreachable(err error) bool {
 	if known, is := errors.AsType[rpctypes.EtcdError](err); is {
 		return known.Code() == codes.Unavailable

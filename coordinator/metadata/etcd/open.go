@@ -19,19 +19,13 @@ import (
 )
 
 const (
-	// askEvery is the pause between rounds of queries to the other members.
-	askEvery = 100 * time.Millisecond
-	// promptAnswer is the time within which a running member answers.
-	promptAnswer = 500 * time.Millisecond
-	// lateMembers is how long a member whose disk was moved waits for members that may only
-	// be late (lifecycle.DoubtMoved).
-	lateMembers = 10 * time.Second
-	// joinTimeout bounds one attempt to join; the others are queried again after it.
-	joinTimeout = 20 * time.Second
+	askEvery     = 100 * time.Millisecond // between rounds of queries to the other members
+	promptAnswer = 500 * time.Millisecond // within which a running member answers
+	lateMembers  = 10 * time.Second       // for which a member with a moved disk waits (lifecycle.DoubtMoved)
+	joinTimeout  = 20 * time.Second       // of one attempt to join; then the others are queried again
 )
 
-// ErrRefused means that the member must not start; the text says what an operator has to
-// repair.
+// ErrRefused means that the member must not start; the text says what an operator has to repair.
 var ErrRefused = errors.New("etcdserver: this member does not start")
 
 // starter starts one member. The peer port answers with its report until the member stops.
@@ -45,11 +39,9 @@ type starter struct {
 	said    string                 // last reason to wait
 }
 
-// Open starts the member of a broker's data path in the way that the life cycle allows
-// (package lifecycle): it founds a cluster with the others, votes with its log, or joins as a
-// new member. It queries the others until one of these is possible, or ctx ends. o.Waiting
-// receives the reason of a wait. A member that joined is a learner until Promote. Options.Node
-// is required.
+// Open starts the member of a broker's data path as package lifecycle decides: it founds a cluster with the others, votes with
+// its log, or joins as a new member. It queries the others until one is possible, or ctx ends; o.Waiting receives the reason
+// of a wait. A member that joined is a learner until Promote.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	o.setDefaults()
 	if err := o.loadIdentity(); err != nil {
@@ -173,16 +165,14 @@ func (s *starter) say(d lifecycle.Decision, r round) {
 	}
 }
 
-// join makes this disk that of a new member of the running cluster. It first moves the
-// member's old files away.
+// join makes this member a new one of the running cluster. It first moves the member's old files away.
 func (s *starter) join(ctx context.Context, r round) error {
 	if err := s.moveAside(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	security := s.o.clientTLS()
-	c, err := dial(r.clientURLs, security)
+	c, err := dial(r.clientURLs, s.o.clientTLS())
 	if err != nil {
 		return err
 	}
@@ -196,7 +186,7 @@ func (s *starter) join(ctx context.Context, r round) error {
 			return err
 		}
 	}
-	j := rejoining{client: c, name: s.o.Name, peerURL: own.String(), security: security, answerTimeout: s.o.answerTimeout, log: s.o.Log}
+	j := rejoining{Options: s.o, client: c, peerURL: own.String()}
 	cluster, id, err := j.newIdentity(ctx)
 	if err != nil {
 		return err
@@ -221,8 +211,7 @@ func (s *starter) moveAside() error {
 	})
 }
 
-// start starts etcd with the content of the disk; foundation is for a founder, whose disk is
-// empty.
+// start starts etcd with the content of the disk; foundation is for a founder, whose disk is empty.
 func (s *starter) start(ctx context.Context, peers *front, foundation *lifecycle.Foundation) (*Server, error) {
 	o := s.o
 	o.front, o.cluster = peers, s.o.ClusterToken
@@ -242,8 +231,8 @@ func (s *starter) start(ctx context.Context, peers *front, foundation *lifecycle
 	return server, nil
 }
 
-// members returns the configured members, including this one. Without a configured cluster
-// they are the members in its directory, or only this one.
+// members returns the configured members, including this one. Without a configured cluster they are the members in its
+// directory, or only this one.
 func (o Options) members() (lifecycle.Members, error) {
 	members := lifecycle.Members{}
 	for item := range strings.SplitSeq(o.InitialCluster, ",") {
@@ -275,8 +264,8 @@ func (s *starter) memberNames() (names []string) {
 	return names
 }
 
-// storedMembers returns the members in the member's database, while etcd does not run. It
-// returns none if the database cannot be read, which etcd reports itself.
+// storedMembers returns the members in the database, while etcd does not run; none if the database cannot be read, which etcd
+// reports itself.
 func (o Options) storedMembers() lifecycle.Members {
 	members := lifecycle.Members{}
 	path := filepath.Join(o.Dir, memberDir, "snap", "db")

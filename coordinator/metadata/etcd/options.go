@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -16,29 +17,19 @@ import (
 )
 
 const (
-	defaultHeartbeat = 30 * time.Millisecond
-	defaultElection  = 300 * time.Millisecond
-
-	// maxTxnOps lets one transaction change the leaders of many partitions; it equals
-	// coordinator/metadata's EmbeddedMaxTxn.
-	maxTxnOps = 2048
-	// defaultConnections is a limit of each port. A member has some eight connections to
-	// another one.
-	defaultConnections = 64
-	// quotaBytes bounds the database; 10,000 partitions take some 10 MB. The reserve of the
-	// disk has to cover it.
-	quotaBytes = 512 << 20
-	// historyKept is how long a slow watch can catch up without reading all keys again.
-	historyKept = "10m"
-	// entriesKept is after how many transactions etcd's log is compacted; half as many remain
-	// for a member that lags. All of them are in memory, and one that moves 125 partitions has
-	// 50 kB.
+	defaultHeartbeat   = 30 * time.Millisecond
+	defaultElection    = 300 * time.Millisecond
+	maxTxnOps          = 2048      // coordinator/metadata's EmbeddedMaxTxn: one transaction changes the leaders of many partitions
+	defaultConnections = 64        // of each port; a member has about eight to another one
+	quotaBytes         = 512 << 20 // of the database, which the disk reserve has to cover; 10,000 partitions take about 10 MB
+	historyKept        = "10m"     // for which a slow watch can catch up without reading all keys again
+	// entriesKept is the number of transactions after which etcd's log is compacted; half as many remain for a slow member.
+	// All of them are in memory, and one that moves 125 partitions has 50 kB.
 	entriesKept = 2000
-	// bcryptCost is the lowest possible: only members for development and tests require
-	// passwords (RequireLogin), and every reconnection logs in.
+	// bcryptCost is the lowest possible: only members for development and tests require passwords (RequireLogin), and every
+	// reconnection logs in.
 	bcryptCost = 4
-	// minPing is the least interval at which brokers may ping; etcd closes the connections of
-	// clients that ping more often than its default (5 s).
+	// minPing is the least interval at which brokers may ping; etcd would close their connections below 5 s.
 	minPing = 500 * time.Millisecond
 )
 
@@ -72,33 +63,11 @@ func (o Options) embedConfig() (*embed.Config, error) {
 }
 
 func (o *Options) setDefaults() {
-	if o.Heartbeat <= 0 {
-		o.Heartbeat = defaultHeartbeat
-	}
-	if o.Election <= 0 {
-		o.Election = defaultElection
-	}
-	if o.MaxTxnOps == 0 {
-		o.MaxTxnOps = maxTxnOps
-	}
-	if o.quota == 0 {
-		o.quota = quotaBytes
-	}
-	if o.Connections == (peertls.Limits{}) {
-		o.Connections = peertls.Limits{Admitted: defaultConnections, Waiting: defaultConnections}
-	}
-	if o.answerTimeout == 0 {
-		o.answerTimeout = askTimeout
-	}
-	if o.promptAnswer == 0 {
-		o.promptAnswer = promptAnswer
-	}
-	if o.quotaEvery == 0 {
-		o.quotaEvery = quotaEvery
-	}
-	if o.ClusterToken == "" {
-		o.ClusterToken = "lockstep"
-	}
+	o.Heartbeat, o.Election = cmp.Or(max(o.Heartbeat, 0), defaultHeartbeat), cmp.Or(max(o.Election, 0), defaultElection)
+	o.MaxTxnOps, o.quota, o.quotaEvery = cmp.Or(o.MaxTxnOps, maxTxnOps), cmp.Or(o.quota, quotaBytes), cmp.Or(o.quotaEvery, quotaEvery)
+	o.answerTimeout, o.promptAnswer = cmp.Or(o.answerTimeout, askTimeout), cmp.Or(o.promptAnswer, promptAnswer)
+	o.Connections = cmp.Or(o.Connections, peertls.Limits{Admitted: defaultConnections, Waiting: defaultConnections})
+	o.ClusterToken = cmp.Or(o.ClusterToken, "lockstep")
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
 	}

@@ -16,11 +16,10 @@ import (
 // errOtherEtcd means that this version of etcd keeps its transports in other fields.
 var errOtherEtcd = errors.New("etcdserver: the transports of this version of etcd are unknown")
 
-// followFiles makes each further connection of the member to another one use the files of its
-// time, and check that the other side is a broker. etcd itself reads the authority once, and has
-// no setting for either. Its transports are reached by reflection, which only reads fields that
-// never change; the change itself is http.Transport.RegisterProtocol, which may be called while
-// requests run. Connections of the first milliseconds use the files as etcd has just read them.
+// followFiles makes each further connection of the member to another one use the present files, and check that the other side
+// is a broker. etcd itself reads the authority once, and has no setting for either. Reflection finds its transports, in fields
+// that never change; http.Transport.RegisterProtocol changes them, which is allowed while requests run. Connections of the
+// first milliseconds use the files as etcd has just read them.
 func (o Options) followFiles(server *etcd.EtcdServer) error {
 	if o.identity == nil {
 		return nil
@@ -36,8 +35,7 @@ func (o Options) followFiles(server *etcd.EtcdServer) error {
 	return nil
 }
 
-// transportsOf returns those of raft's streams, of raft's single messages and snapshots, and of
-// requests to other members.
+// transportsOf returns the transports of raft's streams, of single messages and snapshots, and of requests to other members.
 func transportsOf(server *etcd.EtcdServer) (all []*http.Transport, err error) {
 	defer func() {
 		if p := recover(); p != nil { // reflection panics for a field that is missing

@@ -9,16 +9,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// NotifyDeath notifies this member that the process of another one is dead. If that one was
-// the leader, its followers need not wait for the election timeout. All of them drop their
-// leader, so that requests wait for the next one instead of being sent to the dead process,
-// and the first of them by id stands for election. If two stood at the same time, each would
-// get one vote, and an election timeout would be lost. If the first is dead too, or lacks
-// entries of another one, the election timeout passes as usual.
+// NotifyDeath notifies this member that the process of another one is dead. If it was the leader, its followers need not wait
+// for the election timeout. All of them drop their leader, so that requests wait for the next one instead of being sent to the
+// dead process, and the first of them by id stands for election: two at the same time would split the votes, and lose an
+// election timeout. If the first is dead too, or lacks entries, the election timeout passes as usual.
 //
-// A wrong notification costs the live leader its leadership and nothing else: raft elects
-// safely whichever member stands at whatever time. The messages are raft's own, for a leader
-// that transfers its leadership and for one whose death is detected elsewhere.
+// A wrong notification only costs the live leader its leadership: raft elects safely at any time. The messages are raft's own,
+// for a leader that transfers its leadership and for one whose death is detected elsewhere.
 func (s *Server) NotifyDeath(ctx context.Context, name string) error {
 	dead, first := s.successor(name)
 	if dead == raft.None || dead != uint64(s.etcd.Server.Leader()) {
@@ -30,8 +27,7 @@ func (s *Server) NotifyDeath(ctx context.Context, name string) error {
 	return s.step(ctx, dead, raftpb.MsgTimeoutNow)
 }
 
-// successor returns a member's id, raft.None if there is no such member, and whether this
-// member is the first of its possible successors.
+// successor returns a member's id, or raft.None, and whether this member is the first of its possible successors.
 func (s *Server) successor(name string) (dead uint64, first bool) {
 	var next *membership.Member
 	for _, m := range s.etcd.Server.Cluster().Members() { // sorted by id
@@ -45,8 +41,7 @@ func (s *Server) successor(name string) (dead uint64, first bool) {
 	return dead, next != nil && next.ID == s.etcd.Server.MemberID()
 }
 
-// step passes a message to this member's raft as if the dead leader had sent it. The message
-// has no term: it is valid in every term.
+// step passes a message to this member's raft as if the dead leader had sent it, without a term: it is valid in every term.
 func (s *Server) step(ctx context.Context, dead uint64, what raftpb.MessageType) error {
 	self := uint64(s.etcd.Server.MemberID())
 	if err := s.etcd.Server.Process(ctx, &raftpb.Message{Type: &what, From: &dead, To: &self}); err != nil {

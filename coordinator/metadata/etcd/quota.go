@@ -14,18 +14,15 @@ import (
 )
 
 const (
-	// quotaEvery is how often the size of the database is checked.
-	quotaEvery = 5 * time.Second
-	// quotaTimeout bounds requests that need the agreement of the other members.
-	quotaTimeout = 5 * time.Second
-	// startQuotaTimeout is how long a starting member waits until it and the others have room.
-	startQuotaTimeout = 2*quotaEvery + quotaTimeout
+	quotaEvery        = 5 * time.Second             // between checks of the size of the database
+	quotaTimeout      = 5 * time.Second             // of requests that need a majority
+	startQuotaTimeout = 2*quotaEvery + quotaTimeout // of a starting member's wait for space
 	roomPause         = 100 * time.Millisecond
 )
 
-// watchQuota keeps history from filling the database. At its quota etcd refuses every write,
-// including a broker's registration, until a client compacts and defragments it and disarms
-// the alarm. Started by Start, ends with the member or Stop.
+// watchQuota prevents history from filling the database. At its quota etcd refuses every write, including a broker's
+// registration, until a client compacts and defragments it and disarms the alarm. Started by Start, ends with the member or
+// Stop.
 func (s *Server) watchQuota() {
 	defer close(s.quotaDone)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -69,10 +66,10 @@ func (s *Server) awaitSpace(ctx context.Context) {
 	}
 }
 
-// freeSpace compacts all history when the database has reached half of its quota, and returns
-// free pages to the file system. It fails if the database still refuses writes.
+// freeSpace compacts all history when the database has reached half of its quota, and returns free pages to the file system.
+// It fails if the database still refuses writes.
 func (s *Server) freeSpace(ctx context.Context) error {
-	e, refuses := s.etcd.Server, slices.Contains(s.full(), s.MemberID())
+	e, refuses := s.etcd.Server, slices.Contains(s.full(), s.memberID())
 	if e.Backend().Size() < s.options.quota/2 && !refuses {
 		return nil
 	}
@@ -94,12 +91,11 @@ func (s *Server) freeSpace(ctx context.Context) error {
 	if size := e.Backend().Size(); size >= s.options.quota {
 		return fmt.Errorf("etcdserver: the database has %d bytes, its quota is %d", size, s.options.quota)
 	}
-	return s.disarm(ctx, s.MemberID())
+	return s.disarm(ctx, s.memberID())
 }
 
-// defragment returns free pages of the database to the file system, unless the member ends. As
-// one of etcd's own goroutines it is awaited before the database closes, also when the member
-// was removed; a database that closes at the same time would end the process.
+// defragment returns free pages of the database to the file system, unless the member ends. It runs in one of etcd's own
+// goroutines, so that etcd waits for it before it closes the database: a concurrent close would end the process.
 func (s *Server) defragment() error {
 	e, result := s.etcd.Server, make(chan error, 1)
 	e.GoAttach(func() { result <- e.Backend().Defrag() })
@@ -111,9 +107,8 @@ func (s *Server) defragment() error {
 	}
 }
 
-// disarmOthers disarms the alarms that other members have left: a running member has had the
-// time to make room and disarm its own, and a dead or removed member never will. All members
-// have the same data: if this one has room, so have they.
+// disarmOthers disarms the alarms that other members have left: a running member has had the time to free space and disarm its
+// own, and a dead or removed member never will. All members have the same data: if this one has space, so have they.
 func (s *Server) disarmOthers(ctx context.Context, before []uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
 	defer cancel()

@@ -23,24 +23,14 @@ const membersPath = "/members"
 
 // reportMessage is the answer of a member at reportPath, as JSON. Fields are only added.
 type reportMessage struct {
-	Cluster    string                  `json:"cluster"` // Options.ClusterToken
-	Name       string                  `json:"name"`
-	Run        string                  `json:"run"` // random, of this process
-	Disk       lifecycle.DiskID        `json:"disk"`
-	Boot       int64                   `json:"boot"`
-	Starts     []lifecycle.StartRecord `json:"starts,omitempty"`
-	Foundation *lifecycle.Foundation   `json:"foundation,omitempty"`
-	Started    bool                    `json:"started"`
-	Votes      bool                    `json:"votes"`
-	Running    bool                    `json:"running"`
-	Members    lifecycle.Members       `json:"members"`
-	SeenYou    lifecycle.DiskState     `json:"seen_you"`
-	// Seen are the newest states of all others, SeenYou included. Older builds leave it out.
-	Seen       map[ident.Node]lifecycle.DiskState `json:"seen,omitempty"`
-	ClientURLs []string                           `json:"client_urls,omitempty"` // of the known members that have run
+	Cluster string `json:"cluster"` // Options.ClusterToken
+	Name    string `json:"name"`
+	Run     string `json:"run"` // random, of this process
+	lifecycle.Report
+	ClientURLs []string `json:"client_urls,omitempty"` // of the known members that have run
 }
 
-// errNoReport means that etcd answers, but of a build without reports.
+// errNoReport means that etcd answers, but serves no report.
 var errNoReport = errors.New("etcdserver: the member sends no report")
 
 // maxAdvice bounds the reason of another member in this one's log.
@@ -49,12 +39,12 @@ const maxAdvice = 1 << 10
 // notAdmittedError means that a member does not admit this broker, and why.
 type notAdmittedError struct{ advice string }
 
-// Error says what the other member says.
+// Error has the other member's reason.
 func (e *notAdmittedError) Error() string {
 	return "it refuses this broker: " + cmp.Or(e.advice, "it does not say why")
 }
 
-// printable replaces what does not belong into a line of the log.
+// printable replaces characters that do not belong into a line of the log.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -64,14 +54,24 @@ func printable(text string) string {
 	}, text)
 }
 
+// client returns a client for the peer ports of other members, and a function that closes its connections.
+func (o Options) client(timeout time.Duration) (c *http.Client, done func()) {
+	transport := &http.Transport{TLSClientConfig: o.clientTLS()}
+	return &http.Client{Transport: transport, Timeout: timeout}, transport.CloseIdleConnections
+}
+
+func get(ctx context.Context, client *http.Client, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(req)
+}
+
 // askReport requests the report of the member at a peer URL.
 func askReport(ctx context.Context, client *http.Client, peerURL, from string) (m reportMessage, err error) {
 	target := strings.TrimSuffix(peerURL, "/") + reportPath + "?from=" + url.QueryEscape(from)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		return m, err
-	}
-	resp, err := client.Do(req)
+	resp, err := get(ctx, client, target)
 	if err != nil {
 		return m, err
 	}
@@ -103,9 +103,8 @@ type round struct {
 	twin          string                // address of this member at which another process answers
 }
 
-// askLimit bounds a round of queries. A member that may vote with its disk waits no longer
-// than a running member needs to answer: beside a dead host, the restart of a broker must not
-// take seconds more.
+// askLimit bounds a round of queries. A member that may vote with its disk waits no longer than a running member needs to
+// answer: a dead host must not delay the restart of a broker by seconds.
 func (s *starter) askLimit() time.Duration {
 	if s.doubt == lifecycle.DoubtNone && s.hadLog {
 		return s.o.promptAnswer
@@ -113,12 +112,10 @@ func (s *starter) askLimit() time.Duration {
 	return s.o.answerTimeout
 }
 
-// ask queries all members, and this member's own address, in parallel. A member that does not
-// answer within askLimit is omitted.
+// ask queries all members, and this member's own address, in parallel. It omits a member that does not answer within askLimit.
 func (s *starter) ask(ctx context.Context) round {
-	transport := &http.Transport{TLSClientConfig: s.o.clientTLS()}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: s.askLimit()}
+	client, done := s.o.client(s.askLimit())
+	defer done()
 	r := round{reports: map[string]lifecycle.Report{}, faults: map[string]string{}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -153,11 +150,6 @@ func (s *starter) ask(ctx context.Context) round {
 	return r
 }
 
-// state is the state of the disk of the member that answered.
-func (m reportMessage) state() lifecycle.DiskState {
-	return lifecycle.DiskState{Disk: m.Disk, Boot: m.Boot, Starts: m.Starts}
-}
-
 func byName(seen map[ident.Node]lifecycle.DiskState) map[string]lifecycle.DiskState {
 	m := make(map[string]lifecycle.DiskState, len(seen))
 	for n, state := range seen {
@@ -167,8 +159,7 @@ func byName(seen map[ident.Node]lifecycle.DiskState) map[string]lifecycle.DiskSt
 }
 
 func (r *round) add(name string, m reportMessage) {
-	r.reports[name] = lifecycle.Report{State: m.state(), Foundation: m.Foundation, Started: m.Started,
-		Votes: m.Votes, Running: m.Running, Members: m.Members, SeenYou: m.SeenYou, Seen: byName(m.Seen)}
+	r.reports[name] = m.Report
 	if m.Running {
 		r.clientURLs = append(r.clientURLs, m.ClientURLs...)
 		if m.Foundation != nil {
@@ -177,14 +168,16 @@ func (r *round) add(name string, m reportMessage) {
 	}
 }
 
-// addLegacy adds the answer of a member that sends no report: the list of its cluster's
-// members. The cluster runs if one of them has run; an empty list means that the member has no
-// directory yet.
+// addLegacy adds the answer of a member without a report: the list of its cluster's members. The cluster runs if one of them
+// has run; an empty list means that the member has no directory yet.
 func (r *round) addLegacy(name string, list []member) {
 	if len(list) == 0 {
 		return
 	}
-	urls := clientURLs(list, "")
+	var urls []string
+	for _, m := range list {
+		urls = append(urls, m.ClientURLs...)
+	}
 	r.reports[name] = lifecycle.Report{Legacy: true, Votes: true, Running: len(urls) > 0}
 	r.clientURLs = append(r.clientURLs, urls...)
 }
@@ -193,8 +186,11 @@ func (r *round) addLegacy(name string, list []member) {
 func (s *starter) report(to string) reportMessage {
 	node := s.o.Node.Record()
 	m := reportMessage{
-		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run, Disk: node.Disk, Boot: node.Boot, Starts: node.Starts, Foundation: node.Foundation,
-		Started: node.Started || s.hadLog, Members: s.members, SeenYou: node.Seen[ident.Node(to)], Seen: node.Seen,
+		Cluster: s.o.ClusterToken, Name: s.o.Name, Run: s.run,
+		Report: lifecycle.Report{
+			DiskState: node.State(), Foundation: node.Foundation, Started: node.Started || s.hadLog, Members: s.members,
+			SeenYou: node.Seen[ident.Node(to)], Seen: byName(node.Seen),
+		},
 	}
 	if server := s.server.Load(); server != nil {
 		m.Started, m.Votes, m.Running = true, true, server.running()
@@ -217,11 +213,7 @@ func (s *Server) running() bool {
 
 // askMembers returns the list of members of the etcd at a peer URL.
 func askMembers(ctx context.Context, client *http.Client, peerURL string) ([]member, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(peerURL, "/")+membersPath, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
+	resp, err := get(ctx, client, strings.TrimSuffix(peerURL, "/")+membersPath)
 	if err != nil {
 		return nil, err
 	}

@@ -8,19 +8,16 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger writes etcd's messages to the broker's log, one level lower than etcd's: etcd
-// warns about every slow disk and every peer that does not run yet, which the broker reports
-// once itself, and logs errors from which it recovers.
+// zapLogger writes etcd's messages to the broker's log, one level lower: etcd warns about every slow disk and every peer that
+// does not run yet, which the broker reports once itself, and logs errors from which it recovers.
 func zapLogger(log logrus.FieldLogger) *zap.Logger {
 	return zap.New(logrusCore{log: log.WithField("component", "etcd")})
 }
 
-// listenerEnded is etcd's message for each listener at a stop. If a listener fails by itself,
-// Err returns that too.
-const listenerEnded = "setting up serving from embedded etcd failed."
-
-// storageVersion is etcd's message at its first start: it tries again.
-const storageVersion = "failed to update storage version"
+const (
+	listenerEnded  = "setting up serving from embedded etcd failed." // for each listener at a stop; Err returns a failure
+	storageVersion = "failed to update storage version"              // at the first start; etcd retries it
+)
 
 // logrusCore is a zapcore.Core on a logrus logger.
 type logrusCore struct{ log logrus.FieldLogger }
@@ -41,8 +38,8 @@ func (c logrusCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 	return ce
 }
 
-// Write implements zapcore.Core. giveUp logs the explanation of an entry after which etcd
-// cannot continue. A text with a formatting error is followed by one with the same content.
+// Write implements zapcore.Core. giveUp logs the explanation of a fatal entry. A text with a formatting error is followed by
+// one with the same content.
 func (c logrusCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(logrusFields(fields))
 	switch {

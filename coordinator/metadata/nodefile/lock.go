@@ -1,14 +1,5 @@
 package nodefile
 
-// Lock reserves a data path for one process at a time: its broker, or the command that
-// repairs it. The package does not read the files there.
-//
-// Invariants
-//
-//  1. The lock ends with the process that holds it, however the process ends. The file stays.
-//  2. The lock file belongs to the directory. If an operator removes or replaces the directory, the
-//     next process locks another file, and both run. Holding.Check detects that.
-
 import (
 	"errors"
 	"fmt"
@@ -36,8 +27,8 @@ func Lock(dir string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// ErrReplaced means that the data path does not contain the files any more that this process has
-// open. All that the process writes is lost with them.
+// ErrReplaced means that the data path no longer contains the files that this process has open. All that it writes is lost
+// with them.
 var ErrReplaced = errors.New("the data path was removed, or another one put in its place, while this process used it")
 
 // Holding is the set of files and folders that a process has open at its locked data path.

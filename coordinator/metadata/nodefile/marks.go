@@ -12,9 +12,8 @@ import (
 // markName is the file whose place on the disk distinguishes a data path from a copy.
 const markName = "node.mark"
 
-// Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them,
-// and each start compares them. A property that the system does not report is zero and is not
-// compared. On disk, by name (JSON): append only.
+// Marks are properties of DIR/node.mark that no copy of the file shares. node.json records them, and each start compares them.
+// One that the system does not report is zero and ignored. On disk, by name (JSON): append only.
 type Marks struct {
 	Inode   uint64 `json:"inode,omitempty"`
 	Born    int64  `json:"born,omitempty"`    // Unix time in ns
@@ -22,25 +21,23 @@ type Marks struct {
 	Machine string `json:"machine,omitempty"` // /etc/machine-id
 }
 
-// Mark creates DIR/node.mark if it does not exist, and returns its properties. dir is on the
-// machine's own file system.
+// Mark creates DIR/node.mark if it does not exist, and returns its properties.
 func Mark(dir string) (Marks, error) {
 	at := filepath.Join(dir, markName)
 	f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return Marks{}, fmt.Errorf("mark the data path: %w", err)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	if err != nil {
 		return Marks{}, fmt.Errorf("mark the data path: %w", err)
 	}
 	return readMarks(at)
 }
 
-// CheckMarks compares a data path with its recorded marks. hasLog: the path holds the log of an
-// etcd member.
+// CheckMarks compares a data path with its recorded marks. hasLog: the path has the log of an etcd member.
 func CheckMarks(dir string, r Record, hasLog bool) (lifecycle.Doubt, error) {
 	switch {
-	case r.Doubted, hasLog && r.Boot == 0: // every build counts its starts, so the record was lost
+	case r.Doubted, hasLog && r.Boot == 0: // every start is counted, so the record was lost
 		return lifecycle.DoubtCopied, nil
 	case r.Marks == Marks{}: // a new data path
 		return lifecycle.DoubtNone, nil

@@ -1,16 +1,17 @@
-// Package nodefile keeps DIR/node.json: the name of the broker and the cluster that the data path
-// belongs to, its boot counter, and the properties that distinguish it from an older copy of
-// itself.
+// Package nodefile has DIR/node.json: the name of the broker and of its cluster, the boot counter, and the properties that
+// distinguish the data path from an older copy of itself. It also locks the data path for one process.
 //
-// It decides nothing. coordinator/metadata/etcd/lifecycle decides whether a member may vote, and
-// coordinator decides whether replicas count as in sync.
+// It decides nothing: coordinator/metadata/etcd/lifecycle decides whether a member may vote, and coordinator whether replicas
+// count as in sync.
 //
 // # Invariants
 //
 //  1. The file is replaced as a whole and durably. Update returns after that.
-//  2. The boot counter is raised here before any other broker receives it, and never falls below a
-//     value that another broker received. So if another broker has seen a higher counter than the
-//     one here, or another start at the same counter, the data path is older than it was.
+//  2. The boot counter is raised here before any other broker receives it, and never falls below a value that another broker
+//     received. If another broker has seen a higher counter than the one here, or another start at the same counter, the data
+//     path is older than it was.
+//  3. The lock ends with its process. It belongs to the directory: if an operator replaces the directory, the next process
+//     locks another file, and both run. Holding.Check detects that.
 //
 // # Locks
 //
@@ -39,18 +40,16 @@ type Record struct {
 	V       int        `json:"v"`
 	Cluster string     `json:"cluster,omitempty"`
 	Node    ident.Node `json:"node"`
-	Boot    int64      `json:"boot"` // the boot counter: raised at each start, and regularly while the broker runs
-	// Starts are the newest starts on this disk. A start that the disk has not lived is never among them.
+	Boot    int64      `json:"boot"` // the boot counter, raised at each start, and regularly while the broker runs
+	// Starts are the latest starts on this disk.
 	Starts []lifecycle.StartRecord `json:"starts,omitempty"`
 	// Clean means that the last run ended as planned, with all data on the disk.
 	Clean bool `json:"clean,omitempty"`
 	// Disk is the id of this data path's copy of the embedded etcd member.
 	Disk lifecycle.DiskID `json:"disk,omitempty"`
-	// Marks are the properties of DIR/node.mark at the last start, or when an operator last vouched
-	// for the data path.
+	// Marks are the properties of DIR/node.mark at the last start, or when an operator last vouched for the data path.
 	Marks Marks `json:"marks,omitzero"`
-	// Doubted means that the data path is a copy, and that the start that detected it did not
-	// complete.
+	// Doubted means that the data path is a copy, and that the start that detected it did not complete.
 	Doubted bool `json:"doubted,omitempty"`
 	// Foundation is the founding of the cluster that this disk has accepted.
 	Foundation *lifecycle.Foundation `json:"foundation,omitempty"`
@@ -78,10 +77,9 @@ type File struct {
 	}
 }
 
-// Open reads the node file of a data path. Without a file it returns an empty record with boot
-// counter 0, which the first Update writes. It refuses the path of another broker, because two
-// brokers with one name, or one broker with two, would lose data. It also refuses the path of
-// another cluster, unless cluster is "".
+// Open reads the node file of a data path. Without a file it returns an empty record with boot counter 0, which the first
+// Update writes. It refuses the path of another broker, because two brokers with one name, or one broker with two, would lose
+// data; and of another cluster, unless cluster is "".
 func Open(fs vfs.FS, dir, cluster string, self ident.Node) (*File, error) {
 	f := &File{fs: fs, dir: dir}
 	r, err := f.read()
@@ -110,8 +108,8 @@ func (f *File) Record() Record {
 	return f.mu.record
 }
 
-// Update changes the content and returns when it is durable. After an error the old content stays.
-// change must replace maps and pointers, not write into them.
+// Update changes the content and returns when it is durable. After an error the old content stays. change must replace maps
+// and pointers, not write into them.
 func (f *File) Update(change func(r *Record)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,8 +122,7 @@ func (f *File) Update(change func(r *Record)) error {
 	return nil
 }
 
-// Observe records the newest states of the other brokers, which they may ask for when they start
-// again. It writes only if something is new.
+// Observe records the latest states of the other brokers, which they may ask for when they restart. It writes only changes.
 func (f *File) Observe(states map[ident.Node]lifecycle.DiskState) error {
 	if reflect.DeepEqual(f.Record().Seen, states) {
 		return nil

@@ -12,10 +12,11 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 func TestDataPathBelongsToOneBroker(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	open := func(cluster string, node ident.Node) (*nodefile.File, error) {
 		return nodefile.Open(fs, "/data", cluster, node)
 	}
@@ -37,7 +38,7 @@ func TestDataPathBelongsToOneBroker(t *testing.T) {
 // TestFailedUpdateChangesNothing: content that could not be written does not count.
 func TestFailedUpdateChangesNothing(t *testing.T) {
 	var fail error
-	f, err := nodefile.Open(vfs.Wrap(vfs.NewMemory(), func(vfs.Op) error { return fail }), "/data", "", "n1")
+	f, err := nodefile.Open(vfstest.Wrap(vfstest.NewMemory(), func(vfstest.Op) error { return fail }), "/data", "", "n1")
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(r *nodefile.Record) { r.Boot = 1 }))
 	fail = os.ErrPermission
@@ -47,7 +48,7 @@ func TestFailedUpdateChangesNothing(t *testing.T) {
 
 // TestUpdateIsDurable: after a power cut the file has the content of the last Update.
 func TestUpdateIsDurable(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	require.NoError(t, vfs.MakeDir(fs, "/data"))
 	f, err := nodefile.Open(fs, "/data", "", "n1")
 	require.NoError(t, err)
@@ -59,7 +60,7 @@ func TestUpdateIsDurable(t *testing.T) {
 
 // TestGoldenNodeFile pins the text of node.json with every field set.
 func TestGoldenNodeFile(t *testing.T) {
-	fs := vfs.NewMemory()
+	fs := vfstest.NewMemory()
 	f, err := nodefile.Open(fs, "/data", "orders", "n1")
 	require.NoError(t, err)
 	record := nodefile.Record{
@@ -85,8 +86,8 @@ func TestGoldenNodeFile(t *testing.T) {
 // TestObserve: a broker that only began another start is news, and what is known is not written again.
 func TestObserve(t *testing.T) {
 	writes := 0
-	f, err := nodefile.Open(vfs.Wrap(vfs.NewMemory(), func(o vfs.Op) error {
-		if o.Call == vfs.CallRename {
+	f, err := nodefile.Open(vfstest.Wrap(vfstest.NewMemory(), func(o vfstest.Op) error {
+		if o.Call == vfstest.CallRename {
 			writes++
 		}
 		return nil

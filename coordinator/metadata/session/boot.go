@@ -10,12 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 )
 
-// boot is the boot counter, as the data path has it.
-func (s *Session) boot() int64 { return s.o.File.Record().Boot }
-
-// Restored reports whether the data path is older than the cluster's knowledge of this
-// broker, or may be: it is a copy, and not one of a broker that had stopped as planned. A
-// copy that holds the only metadata, too, is as old as these.
+// Restored reports whether the data path is older than what the cluster has of this broker, or may be: it is a copy, and not
+// of a broker that had stopped as planned. A copy that also has the only metadata is as old as the metadata.
 func (s *Session) Restored(ctx context.Context) (bool, error) {
 	known, _, err := s.known(ctx)
 	r := s.o.File.Record()
@@ -23,14 +19,14 @@ func (s *Session) Restored(ctx context.Context) (bool, error) {
 	return s.ownState(known).LaterThan(r.State()) || copied && known.Boot > 0, err
 }
 
-// ownState is what the metadata has of this broker's data path. The id of the disk is that of the path: a path whose
-// member of the embedded etcd joined as a new one, or was emptied, has another id, and is compared all the same.
+// ownState is the state of this data path in the metadata. It has the disk id of the path, so that a path whose member of the
+// embedded etcd joined as a new one, or was emptied, is compared in spite of its new id.
 func (s *Session) ownState(known metadata.NodeState) lifecycle.DiskState {
 	return lifecycle.DiskState{Disk: s.o.File.Record().Disk, Boot: known.Boot, Starts: known.Starts}
 }
 
-// Announce writes the permanent key and raises the boot counter in it. From then on the
-// data path is the one that the cluster has on record, and not a copy.
+// Announce writes the permanent key and raises the boot counter in it. From then on the cluster takes this data path for the
+// broker's, and others for copies.
 func (s *Session) Announce(ctx context.Context) error {
 	key := s.o.Keys.Node(s.node.Name)
 	var marks nodefile.Marks
@@ -71,8 +67,8 @@ func (s *Session) Announce(ctx context.Context) error {
 	}
 }
 
-// recount raises the boot counter of a broker that runs, so that a copy of its data
-// path that was taken in between, such as a snapshot of its disk, is known as one.
+// recount raises the boot counter of a running broker, so that an earlier copy of its data path, such as a snapshot of its
+// disk, is recognised as one.
 func (s *Session) recount(ctx context.Context) error {
 	known, revision, err := s.known(ctx)
 	own := s.o.File.Record().State()
@@ -88,12 +84,12 @@ func (s *Session) recount(ctx context.Context) error {
 	key := s.o.Keys.Node(s.node.Name)
 	ok, _, err := s.o.Store.Txn(ctx, []metadata.Compare{{Key: key, Create: -1, Mod: revision}}, []metadata.Put{{Key: key, Value: metadata.Encode(known)}})
 	if err == nil && !ok {
-		return raise(before) // or it would be that of a later run, too
+		return raise(before) // a later run may use this value
 	}
 	return err
 }
 
-// NoteCleanStop notes on the data path that the broker stopped as planned.
+// NoteCleanStop records on the data path that the broker stopped as planned.
 func (s *Session) NoteCleanStop() error {
 	return s.o.File.Update(func(r *nodefile.Record) { r.Clean = true })
 }

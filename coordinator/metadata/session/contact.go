@@ -12,39 +12,36 @@ import (
 )
 
 const (
-	// probeEvery is how often the metadata is asked while a leader depends on it,
-	// idleProbe how often else.
+	// probeEvery is the pause between two requests while a leader depends on the metadata, idleProbe otherwise.
 	probeEvery, idleProbe = 200 * time.Millisecond, time.Second
-	// answerTimeout bounds one question: half of the time for which a leader serves after an
-	// answer of the metadata.
+	// answerTimeout bounds one request: half of the time for which a leader serves after an answer of the metadata.
 	answerTimeout = 500 * time.Millisecond
 )
 
-// Contact asks the metadata store for this broker's registration, and remembers when it
-// answered. Everything continues without the store until a leader is lost; a leader that does not
-// reach its replicas serves only while the store names its registration.
+// Contact reads this broker's registration regularly, and remembers when the metadata store answered. Everything continues
+// without the store until a leader is lost; a leader that does not reach its replicas serves only while the store has its
+// registration.
 type Contact struct {
 	session *Session
 	began   time.Time
-	// Times since began, in ns, which no setting of the clock changes: when a leader last
-	// depended on the store, when a question was asked that the store answered, and one
-	// whose answer named this broker's registration.
+	// Monotonic times since began, in ns: when a leader last depended on the store, when the last request that the store
+	// answered was sent, and the last one that returned this broker's registration.
 	sought, answered, named atomic.Int64
 }
 
-// NewContact begins now: the store has answered until here.
+// NewContact begins now, as if the store had just answered.
 func NewContact(s *Session) *Contact { return &Contact{session: s, began: time.Now()} }
 
-// Named is when the store last named this broker's registration, as far as it was asked
-// before now. Keep asks more often for a while.
+// Named is when the store last returned this broker's registration, as far as it was asked before now. Run then asks more
+// often for a while.
 func (c *Contact) Named(now time.Time) time.Time {
 	age := now.Sub(c.began)
 	c.sought.Store(int64(age))
 	return now.Add(time.Duration(c.named.Load()) - age)
 }
 
-// Unheard is how long the store has not answered, 0 if for less than a registration
-// lives: an election among its members takes a moment, too.
+// Unheard is how long the store has not answered; 0 for less than the TTL of a registration: an election among its members
+// takes a moment.
 func (c *Contact) Unheard() time.Duration {
 	d := time.Since(c.began) - time.Duration(c.answered.Load())
 	if d < c.session.o.TTL {
@@ -53,8 +50,7 @@ func (c *Contact) Unheard() time.Duration {
 	return d
 }
 
-// Run asks, more often while a leader depends on the answer, and logs when the store
-// does not answer and when it answers again. It returns when ctx ends.
+// Run asks the store regularly, and logs when it stops answering and when it answers again. It returns when ctx ends.
 func (c *Contact) Run(ctx context.Context) {
 	var last time.Duration
 	var logged bool
@@ -77,7 +73,7 @@ func (c *Contact) Run(ctx context.Context) {
 	})
 }
 
-// ask asks once. The time of the question counts, not that of the answer.
+// ask asks once. now is when the request was sent: the answer may be that old.
 func (c *Contact) ask(ctx context.Context, now time.Duration) error {
 	s := c.session
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)

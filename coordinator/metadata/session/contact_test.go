@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/stretchr/testify/require"
 )
 
 // TestContactIsWhenItWasAsked: the answer may be late, and the registration gone since.
 func TestContactIsWhenItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &slowMeta{Store: metadata.NewMemory()}
+		m := &slowMeta{Store: metadatatest.NewMemory()}
 		defer m.Close()
 		s := newSession(t, m)
 		require.NoError(t, s.register(t.Context()))
@@ -45,7 +46,7 @@ func (m *slowMeta) Get(ctx context.Context, key string) (metadata.Entry, error) 
 // depends on it, and the age of its last answer counts from the question.
 func TestLeaderLivesOnTheAnswersOfTheMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := metadata.NewMemory()
+		m := metadatatest.NewMemory()
 		defer m.Close()
 		s := newSession(t, m)
 		require.NoError(t, s.register(t.Context()))

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// recountPause gathers changes of many partitions into one recount.
+	// recountPause collects changes of many partitions for one recount.
 	recountPause = 200 * time.Millisecond
-	// idleRecounts is after how many idle intervals the boot counter is raised anyway.
+	// idleRecounts is the number of idle intervals after which the boot counter is raised anyway.
 	idleRecounts = 12
-	// observePause gathers changes of many brokers into one write.
+	// observePause collects changes of many brokers for one write.
 	observePause = 100 * time.Millisecond
 )
 
-// Counting is the part of the broker that RunCounting looks at.
+// Counting is the state of the broker that RunCounting depends on.
 type Counting struct {
 	Every    time.Duration
 	Changed  concurrency.Edge // the metadata of a partition here has changed
@@ -30,9 +30,8 @@ type Counting struct {
 	WentBack func(error) // the metadata is older than it was: the broker cannot continue
 }
 
-// RunCounting raises the boot counter: soon after the metadata of a partition here has
-// changed, at each interval in which the journal was written to, and now and then in any
-// case. It returns when ctx ends.
+// RunCounting raises the boot counter: soon after a change of the metadata of a partition here, after each interval with
+// writes to the journal, and after idleRecounts intervals without. It returns when ctx ends.
 func (s *Session) RunCounting(ctx context.Context, c Counting) {
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
@@ -71,9 +70,8 @@ func (s *Session) count(ctx context.Context, c Counting) {
 	}
 }
 
-// RunObserving writes the boot counters and starts of the other brokers to the node file after each
-// change, so that this broker can notify them when they start on an older disk. It returns
-// when ctx ends.
+// RunObserving writes the boot counters and starts of the other brokers to the node file after each change, so that this
+// broker can tell them if they start on an older disk. It returns when ctx ends.
 func (s *Session) RunObserving(ctx context.Context, changed concurrency.Edge, nodes func() []metadata.NodeState) {
 	for {
 		select {

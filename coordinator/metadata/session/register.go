@@ -11,12 +11,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// errReplaced means that another process was started as this broker, later than
-// this one, when this one was not registered.
+// errReplaced means that another process was started as this broker while this one was not registered.
 var errReplaced = errors.New("coordinator: another process was started under this broker's name")
 
-// Register tries until this broker is registered, cannot be (a later run was started, the
-// cluster went back), or ctx ends.
+// Register retries until this broker is registered, cannot be (a later run was started, the metadata went back), or ctx ends.
 func (s *Session) Register(ctx context.Context) error {
 	retry := time.NewTicker(registerRetry)
 	defer retry.Stop()
@@ -34,9 +32,9 @@ func (s *Session) Register(ctx context.Context) error {
 	}
 }
 
-// register takes a lease and writes the live key under it. A registration of an earlier
-// run of this broker is revoked first: its process is gone, this one holds the data path
-// (AwaitName has seen to that). That of a later run is left alone (errReplaced).
+// register takes a lease and writes the live key under it. It first revokes the registration of an earlier run, whose process
+// is gone: this one has locked the data path, and AwaitName has excluded others. It spares the registration of a later run
+// (errReplaced).
 func (s *Session) register(ctx context.Context) error {
 	if err := s.checkReplaced(ctx); err != nil {
 		return err
@@ -53,12 +51,9 @@ func (s *Session) register(ctx context.Context) error {
 	key := s.o.Keys.Live(state.Name)
 	try, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
 	defer cancel()
-	ok, rev, err := s.o.Store.Txn(try, []metadata.Compare{{Key: key}}, []metadata.Put{{Key: key, Value: metadata.Encode(state), Lease: lease}})
-	if err == nil && !ok {
-		err = txn.ErrCompare
-	}
+	rev, err := txn.Write(try, s.o.Store, []metadata.Compare{{Key: key}}, metadata.Put{Key: key, Value: metadata.Encode(state), Lease: lease})
 	if err != nil {
-		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // it would be renewed for ever
+		undo, cancel := context.WithTimeout(ctx, txn.RequestTimeout) // or it would be renewed forever
 		defer cancel()
 		_ = s.o.Store.Revoke(undo, lease)
 		return fmt.Errorf("write %s: %w", key, err)
@@ -71,7 +66,7 @@ func (s *Session) register(ctx context.Context) error {
 	return nil
 }
 
-// checkReplaced asks whether a later run of this broker was started.
+// checkReplaced returns errReplaced if a later run of this broker was started.
 func (s *Session) checkReplaced(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, txn.RequestTimeout)
 	defer cancel()
@@ -115,14 +110,14 @@ func (s *Session) PublishUnreachable(ctx context.Context, nodes []ident.Node) er
 	return s.publish(ctx, func(n *notice) { n.unreachable = nodes })
 }
 
-// notice is what a broker publishes of itself beside its registration.
+// notice is the part of a registration that changes while it lasts.
 type notice struct {
 	transferring bool
 	unreachable  []ident.Node
 }
 
-// publish changes the notice and rewrites the registration with it; its incarnation stays. Two
-// changes at a time would write over each other, so the lock is held until the write is answered.
+// publish changes the notice and rewrites the registration with it; its incarnation stays. Concurrent changes would overwrite
+// each other, so the lock is held until the write is answered.
 func (s *Session) publish(ctx context.Context, change func(*notice)) error {
 	s.notice.Lock()
 	defer s.notice.Unlock()

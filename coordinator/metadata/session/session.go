@@ -14,26 +14,26 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// registerRetry is the pause between two looks at a name, or two tries to register.
+// registerRetry is the pause between two checks of a name, or two attempts to register.
 const registerRetry = 100 * time.Millisecond
 
 // Options of a session. All but Mark must be given.
 type Options struct {
 	Store metadata.Store
 	Keys  metadata.Keys
-	// Node is the broker as it is to be registered; Lease, Boot and Disk are filled in.
+	// Node is the broker's registration; Lease, Boot and Disk are filled in.
 	Node metadata.NodeState
 	File *nodefile.File // of the data path
 	TTL  time.Duration  // of the lease; rounded up to whole seconds
-	// OnlyMember: the metadata lies on this data path and nowhere else.
+	// OnlyMember: this data path has the only copy of the metadata.
 	OnlyMember bool
-	// Mark gives the marks that distinguish the data path from a copy; nil: it has none.
+	// Mark returns the marks that distinguish the data path from a copy; nil: it has none.
 	Mark func() (nodefile.Marks, error)
 	Log  logrus.FieldLogger
 }
 
-// Session is this broker's registration: the lease, the live key under it, and the
-// incarnation, which is the key's CreateRevision.
+// Session is this broker's registration: the lease, the live key under it, and the incarnation, which is the key's
+// CreateRevision.
 type Session struct {
 	o    Options
 	node metadata.NodeState // Options.Node with what Announce has filled in
@@ -57,10 +57,10 @@ func New(o Options) *Session {
 	return &Session{o: o, node: o.Node, ttl: max(1, int64((o.TTL+time.Second-1)/time.Second))}
 }
 
-// Incarnation is that of the present registration, 0 while there is none.
+// Incarnation is the present registration's, 0 while there is none.
 func (s *Session) Incarnation() ident.Incarnation { return ident.Incarnation(s.current.Load()) }
 
-// Newest is the incarnation of the newest registration, also after that was lost.
+// Newest is the incarnation of the newest registration, even if it was lost.
 func (s *Session) Newest() ident.Incarnation { return ident.Incarnation(s.newest.Load()) }
 
 // LeaseID is the lease of the present registration.
@@ -70,15 +70,14 @@ func (s *Session) LeaseID() int64 {
 	return s.mu.lease
 }
 
-// Lost is closed when the store says that the lease is gone.
+// Lost is closed when the store reports that the lease is gone.
 func (s *Session) Lost() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.lost
 }
 
-// Drop ends the registration for this broker: Incarnation is 0 from now on. The key stays
-// until its lease ends.
+// Drop ends the registration for this broker: Incarnation is 0 from now on. The key stays until its lease expires.
 func (s *Session) Drop() { s.current.Store(0) }
 
 // known reads this broker's permanent key; the zero value if there is none.

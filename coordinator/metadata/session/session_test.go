@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/nodefile"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newSession(t *testing.T, store metadata.Store) *Session {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	file, err := nodefile.Open(vfs.NewMemory(), "/data", "test", "n1")
+	file, err := nodefile.Open(vfstest.NewMemory(), "/data", "test", "n1")
 	require.NoError(t, err)
 	return New(Options{Store: store, Keys: metadata.Keys{Cluster: "test"}, Node: metadata.NodeState{Name: "n1"}, File: file, TTL: 3 * time.Second, Log: log})
 }
@@ -39,7 +40,7 @@ func (s *Session) onPath(t *testing.T, of *Session, boot int64) {
 
 func TestBootCounterTellsARestoredPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := context.Background()
 		s := newSession(t, store)
@@ -75,10 +76,10 @@ func TestBootCounterTellsARestoredPath(t *testing.T) {
 // TestStartsTellARestoredPath: the boot counter of a copy that lived on has passed that of the metadata.
 func TestStartsTellARestoredPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
-		s, elsewhere := newSession(t, store), metadata.NewMemory()
+		s, elsewhere := newSession(t, store), metadatatest.NewMemory()
 		defer elsewhere.Close()
 		require.NoError(t, s.Announce(ctx))
 		snapshot := newSession(t, elsewhere)
@@ -117,7 +118,7 @@ func TestStartsTellARestoredPath(t *testing.T) {
 // has none.
 func TestStartsInTheMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		s := newSession(t, store)
@@ -155,7 +156,7 @@ func TestStartsInTheMetadata(t *testing.T) {
 // the copy older all the same; not if it was taken after a planned stop.
 func TestCopiedPathIsNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		s := newSession(t, store)
@@ -184,7 +185,7 @@ func TestCopiedPathIsNotTrusted(t *testing.T) {
 // TestNameOfALivingBrokerIsTaken: the later process is refused, and changes nothing.
 func TestNameOfALivingBrokerIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		living, second := newSession(t, store.Session()), newSession(t, store.Session())
@@ -227,7 +228,7 @@ func (s standing) Get(ctx context.Context, key string) (metadata.Entry, error) {
 // taken by a registration that outlives its time.
 func TestARegistrationOfADeadBrokerMayStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		dead := newSession(t, store.Session())
 		second := newSession(t, standing{store.Session(), time.Now().Add(20 * time.Second)})
@@ -246,7 +247,7 @@ func TestARegistrationOfADeadBrokerMayStay(t *testing.T) {
 // answer, or did not hold.
 func TestBootCounterTellsACopyOfARunningBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := context.Background()
 		s := newSession(t, store)
@@ -274,14 +275,14 @@ func TestBootCounterTellsACopyOfARunningBroker(t *testing.T) {
 // TestRecountThatIsNotOnTheDiskIsNotTold: the disk is full.
 func TestRecountThatIsNotOnTheDiskIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		s := newSession(t, store)
 		full := errors.New("full")
 		var fail error
 		var err error
-		s.o.File, err = nodefile.Open(vfs.Wrap(vfs.NewMemory(), func(vfs.Op) error { return fail }), "/data", "test", "n1")
+		s.o.File, err = nodefile.Open(vfstest.Wrap(vfstest.NewMemory(), func(vfstest.Op) error { return fail }), "/data", "test", "n1")
 		require.NoError(t, err)
 		require.NoError(t, s.Announce(ctx))
 		require.NoError(t, s.register(ctx))
@@ -309,7 +310,7 @@ func (o *overtaken) Txn(ctx context.Context, cmp []metadata.Compare, puts []meta
 // earlier one raises the boot counter.
 func TestLaterProcessStaysBesideARecount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		seen := &overtaken{Store: store}
@@ -327,7 +328,7 @@ func TestLaterProcessStaysBesideARecount(t *testing.T) {
 
 func TestRegistrationReplacesThatOfAnEarlierRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := context.Background()
 		first, second := newSession(t, store.Session()), newSession(t, store.Session())
@@ -337,7 +338,7 @@ func TestRegistrationReplacesThatOfAnEarlierRun(t *testing.T) {
 		<-first.Lost()
 		e, err := store.Get(ctx, second.o.Keys.Live("n1"))
 		require.NoError(t, err)
-		require.Equal(t, second.Incarnation(), metadata.IncarnationOf(e))
+		require.Equal(t, second.Incarnation(), ident.Incarnation(e.Create))
 		n, err := metadata.DecodeNode(e)
 		require.NoError(t, err)
 		require.Equal(t, e.Lease, n.Lease, "a peer can revoke it")
@@ -380,7 +381,7 @@ func (s slowStore) Revoke(ctx context.Context, id int64) error {
 
 func TestRegistrationAtASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -394,7 +395,7 @@ func TestRegistrationAtASlowStore(t *testing.T) {
 // start writes again, also when another write comes in between.
 func TestRestartKeepsThatABrokerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		seen := &overtaken{Store: store}
@@ -422,7 +423,7 @@ func TestRestartKeepsThatABrokerLeaves(t *testing.T) {
 // come back into the cluster by counting.
 func TestRecountKnowsNoForgottenBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		s := newSession(t, store)
@@ -439,7 +440,7 @@ func TestRecountKnowsNoForgottenBroker(t *testing.T) {
 // TestRegistrationInVainLeavesNoLease: it would be renewed for ever.
 func TestRegistrationInVainLeavesNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		seen := &leased{overtaken: overtaken{Store: store}}
@@ -475,7 +476,7 @@ func (l *leased) Revoke(ctx context.Context, id int64) error {
 // TestRegistrationIsNotBesideAnEarlierOne: while that cannot be ended there is no other.
 func TestRegistrationIsNotBesideAnEarlierOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		seen := &leased{overtaken: overtaken{Store: store}}
 		s := newSession(t, seen)
@@ -489,7 +490,7 @@ func TestRegistrationIsNotBesideAnEarlierOne(t *testing.T) {
 // TestNoticesStandBesideEachOther: that a broker stops, and which brokers it cannot reach.
 func TestNoticesStandBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		s := newSession(t, store)
 		require.NoError(t, s.register(t.Context()))
@@ -514,7 +515,7 @@ func TestNoticesStandBesideEachOther(t *testing.T) {
 // another registration.
 func TestPublicationEndsWithItsRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		ctx := t.Context()
 		first, second := newSession(t, store), newSession(t, store)
@@ -540,7 +541,7 @@ func TestPublicationEndsWithItsRegistration(t *testing.T) {
 // TestRegistrationEndsWithAClusterThatWentBack: there is no other cluster to be in.
 func TestRegistrationEndsWithAClusterThatWentBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		require.ErrorIs(t, newSession(t, wentBack{store}).Register(t.Context()), metadata.ErrWentBack)
 	})
@@ -551,3 +552,5 @@ type wentBack struct{ metadata.Store }
 func (wentBack) Lease(context.Context, int64) (int64, <-chan struct{}, error) {
 	return 0, nil, metadata.ErrWentBack
 }
+
+func (s *Session) boot() int64 { return s.o.File.Record().Boot }

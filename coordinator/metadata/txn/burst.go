@@ -10,9 +10,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// carryOut tries a burst in one transaction. If a compare fails, the proposals whose
-// keys have moved are answered, and the others are tried again: one must not hold up
-// the rest.
+// carryOut tries a burst in one transaction. If a compare fails, it answers the proposals whose keys have changed, and tries
+// the others again, so that one does not block the rest.
 func (p *Proposer) carryOut(burst []proposal) {
 	for len(burst) > 0 {
 		err := p.try(burst)
@@ -20,7 +19,11 @@ func (p *Proposer) carryOut(burst []proposal) {
 			p.answer(burst, err)
 			return
 		}
-		states, _ := p.read(partitionsOf(burst)) // empty if that fails: the watch brings them
+		ids := make([]ident.Partition, len(burst))
+		for i, b := range burst {
+			ids[i] = b.id
+		}
+		states, _ := p.read(ids) // empty if that fails: the watch brings them
 		refuse := func(b proposal) {
 			p.o.Post(b.id, replica.CASDone{Token: b.cas.Token, State: states[b.id]})
 		}
@@ -32,21 +35,13 @@ func (p *Proposer) carryOut(burst []proposal) {
 			}
 			return moved
 		})
-		if len(burst) == all { // a condition that they share did not hold
+		if len(burst) == all { // a shared condition failed
 			for _, b := range burst {
 				refuse(b)
 			}
 			return
 		}
 	}
-}
-
-func partitionsOf(burst []proposal) []ident.Partition {
-	ids := make([]ident.Partition, len(burst))
-	for i, b := range burst {
-		ids[i] = b.id
-	}
-	return ids
 }
 
 // try runs one transaction and fills in the revisions on success.
@@ -64,12 +59,9 @@ func (p *Proposer) try(burst []proposal) error {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, Timeout)
 	defer cancel()
-	ok, rev, err := p.o.Store.Txn(ctx, cmp, puts)
+	rev, err := Write(ctx, p.o.Store, cmp, puts...)
 	if err != nil {
 		return err
-	}
-	if !ok {
-		return ErrCompare
 	}
 	if p.o.Wrote != nil {
 		p.o.Wrote(rev)
@@ -80,7 +72,7 @@ func (p *Proposer) try(burst []proposal) error {
 	return nil
 }
 
-// preconditions are the compares that do not concern the partition's own key.
+// preconditions are the compares of registrations.
 func (p *Proposer) preconditions(c *replica.CAS) ([]metadata.Compare, error) {
 	inc := p.o.Incarnation()
 	if inc == 0 { // and a compare with 0 would mean "not registered"
@@ -97,11 +89,10 @@ func (p *Proposer) preconditions(c *replica.CAS) ([]metadata.Compare, error) {
 	return append(out, gone), err
 }
 
-// leaderGone pins the old leader's registration to the state that is known here: absent,
-// of another run, handing over, or out of reach of its replicas. It fails if that run is
-// alive and stays.
+// leaderGone compares the old leader's registration with its known state: absent, of another incarnation, transferring its
+// leaderships, or unable to reach its replicas. It fails if that incarnation is alive and stays.
 func (p *Proposer) leaderGone(old replica.Peer) (metadata.Compare, error) {
-	r, ok := p.o.Registrations.LiveNode(old.Node)
+	r, ok := p.o.Catalog.LiveNode(old.Node)
 	key := p.o.Keys.Live(old.Node)
 	switch {
 	case !ok:

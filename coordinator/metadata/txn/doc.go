@@ -1,17 +1,15 @@
-// Package txn carries out compare-and-swap transactions on the metadata: those of the
-// replication machines (Proposer), one attempt at a change of keys that were read (Try),
-// and what keeps the changes of one broker apart (KeyedLock).
+// Package txn performs compare-and-swap transactions on the metadata: those of the replication machines (Proposer), and single
+// attempts to change keys that were read (Try). KeyedLock serialises the changes of one broker.
 //
-// It decides nothing about replication: a machine says what is to be written, the
-// proposer says under which compares. It keeps no copy of the metadata.
+// It decides nothing about replication: a machine provides the new value, the proposer adds the compares. It has no copy of
+// the metadata.
 //
 // # Invariants
 //
-//  1. A transaction of the proposer compares each partition's ModRevision and the
-//     proposer's own incarnation. Without a registration it writes nothing.
-//  2. An answer that was lost is never taken for "no": the machine gets Unknown, and the
-//     key is read again until the store answers. A revision that did not move proves
-//     nothing; the machine accounts for that.
+//  1. A transaction of the proposer compares each partition's ModRevision and the proposer's own incarnation. Without a
+//     registration it writes nothing.
+//  2. A lost answer never means "no": the machine receives Unknown, and the key is read until the store answers. An unchanged
+//     revision proves nothing; the machine accounts for that.
 //  3. Each proposal is answered by one replica.CASDone, unless the proposer is stopped.
 //
 // # Goroutines
@@ -26,11 +24,10 @@ import (
 )
 
 const (
-	// Timeout bounds one transaction. It is short because etcd forgets what was under way
-	// when its leader died: etcd is back after 0.3 to 0.4 s, and an answer that has not
-	// come by then never comes. The watch reports what lands later.
+	// Timeout bounds one transaction. It is short because etcd drops the requests in progress when its leader dies: it is back
+	// after 0.3 to 0.4 s, and later answers never come. The watch reports late effects.
 	Timeout = 200 * time.Millisecond
-	// RequestTimeout bounds one request that is not repeated so soon.
+	// RequestTimeout bounds a request that is not repeated at once.
 	RequestTimeout = 2 * time.Second
 	// Retry is the pause before a transaction, or a call, is tried again.
 	Retry = 50 * time.Millisecond

@@ -5,9 +5,7 @@ import (
 	"sync"
 )
 
-// KeyedLock is one lock for each name. The callers that wait get it one by one, and check
-// for themselves whether there is anything left to do.
-// Make it with NewKeyedLock.
+// KeyedLock is a lock for each name. Make it with NewKeyedLock.
 type KeyedLock struct {
 	mu   sync.Mutex
 	held map[string]*lock
@@ -19,11 +17,10 @@ type lock struct {
 	callers int           // that hold it or wait for it
 }
 
-// NewKeyedLock makes a lock of which no name is held.
+// NewKeyedLock makes a lock with no name locked.
 func NewKeyedLock() *KeyedLock { return &KeyedLock{held: map[string]*lock{}} }
 
-// Lock waits until no other caller holds the name. unlock must be called if err is nil;
-// else err is that of ctx.
+// Lock waits for the lock of a name; err is the error of ctx if it ends before.
 func (k *KeyedLock) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	k.mu.Lock()
 	l := k.held[name]
@@ -42,7 +39,7 @@ func (k *KeyedLock) Lock(ctx context.Context, name string) (unlock func(), err e
 	}
 }
 
-// leave forgets a name that no caller holds or waits for any more.
+// leave removes the lock of a name that no caller has or waits for.
 func (k *KeyedLock) leave(name string, l *lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

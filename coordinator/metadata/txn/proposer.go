@@ -13,30 +13,23 @@ import (
 )
 
 const (
-	// proposers is how many transactions are under way at once: etcd writes those
-	// that come together with one sync.
+	// proposers is the number of concurrent transactions: etcd syncs those that arrive together once.
 	proposers = 16
-	// partitionsPerTxn is how many partitions one transaction changes: each takes a put
-	// and a compare, three are shared.
+	// partitionsPerTxn is the number of partitions in one transaction: each takes a put and a compare, and three compares are
+	// shared.
 	partitionsPerTxn = metadata.MaxTxn - 3
 )
 
-// Registrations are the present runs of the brokers; *catalog.Catalog has them.
-type Registrations interface {
-	LiveNode(n ident.Node) (catalog.Registration, bool)
-}
-
-// ProposerOptions are all required.
+// ProposerOptions are all required but Wrote.
 type ProposerOptions struct {
-	// Wrote, if not nil, receives the revision of each change that was made. It must not block.
-	Wrote         func(revision int64)
-	Store         metadata.Store
-	Keys          metadata.Keys
-	Self          ident.Node
-	Incarnation   func() ident.Incarnation // of the present registration; 0 = none
-	Registrations Registrations
-	Post          func(ident.Partition, replica.Event) // must not block
-	Log           logrus.FieldLogger
+	Store       metadata.Store
+	Keys        metadata.Keys
+	Catalog     *catalog.Catalog
+	Self        ident.Node
+	Incarnation func() ident.Incarnation             // of the present registration; 0: none
+	Post        func(ident.Partition, replica.Event) // must not block
+	Wrote       func(revision int64)                 // receives the revision of each successful change; must not block
+	Log         logrus.FieldLogger
 }
 
 // proposal is one machine's compare-and-swap.
@@ -45,11 +38,9 @@ type proposal struct {
 	cas replica.CAS
 }
 
-// Proposer carries out compare-and-swaps on partition keys and answers the machines. A
-// transaction compares the partitions' ModRevisions, the proposer's own registration,
-// and the registrations of the old leader and of the transfer target that the machines
-// named. Proposals that wait and name the same registrations go together: when a broker
-// of ten thousand partitions dies, all of them change.
+// Proposer performs compare-and-swaps on partition keys and answers the machines. A transaction compares the partitions'
+// ModRevisions, the proposer's own registration, and those of the old leader and of the transfer target. Queued proposals with
+// the same registrations share a transaction: when a broker with ten thousand partitions dies, all of them change.
 type Proposer struct {
 	o ProposerOptions
 
@@ -105,9 +96,8 @@ func (p *Proposer) run() {
 	}
 }
 
-// take gives the proposals of the next transaction: an election before all else, because its
-// partition serves no client, or the oldest proposal. Proposals that can share its compares
-// go with it.
+// take returns the proposals of the next transaction: the first election, because its partition serves no client, else the
+// oldest proposal; and all proposals that can share its compares.
 func (p *Proposer) take() []proposal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,18 +122,13 @@ func (p *Proposer) take() []proposal {
 	return burst
 }
 
-// sameConditions reports whether two proposals say the same of the old leader and of
-// the transfer target.
+// sameConditions reports whether two proposals have the same old leader and transfer target.
 func sameConditions(a, b replica.CAS) bool {
-	if (a.LeaderGone == nil) != (b.LeaderGone == nil) || a.LeaderGone != nil && *a.LeaderGone != *b.LeaderGone {
-		return false
+	run := func(p *replica.Peer) (r replica.Peer) { // without the store, which differs by partition
+		if p != nil {
+			r.Node, r.Incarnation = p.Node, p.Incarnation
+		}
+		return r
 	}
-	return sameRun(a.TransferTarget, b.TransferTarget)
-}
-
-func sameRun(a, b *replica.Peer) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Node == b.Node && a.Incarnation == b.Incarnation
+	return run(a.LeaderGone) == run(b.LeaderGone) && run(a.TransferTarget) == run(b.TransferTarget)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bench is a proposer on a memory store, with registrations of n1 and n2.
 type bench struct {
 	t       *testing.T
-	store   *metadata.Memory
+	store   *metadatatest.Memory
 	faulty  *lossy
 	keys    metadata.Keys
 	catalog *catalog.Catalog
@@ -75,14 +76,14 @@ func (l *lossy) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata
 func newBench(t *testing.T) *bench {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	b := &bench{t: t, store: metadata.NewMemory(), keys: metadata.Keys{Cluster: "test"}, events: make(chan posted, 256)}
+	b := &bench{t: t, store: metadatatest.NewMemory(), keys: metadata.Keys{Cluster: "test"}, events: make(chan posted, 256)}
 	b.faulty = &lossy{Store: b.store}
 	b.catalog = catalog.New(b.keys, log)
 	b.run.Store(int64(b.register("n1")))
 	b.register("n2")
 	b.p = NewProposer(ProposerOptions{
 		Store: b.faulty, Keys: b.keys, Self: "n1", Incarnation: func() ident.Incarnation { return ident.Incarnation(b.run.Load()) },
-		Registrations: b.catalog, Log: log,
+		Catalog: b.catalog, Log: log,
 		Post: func(id ident.Partition, ev replica.Event) { b.events <- posted{id, ev} },
 	})
 	t.Cleanup(func() {

@@ -3,15 +3,15 @@ package txn
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// Try is one attempt at a transaction on keys as they were read. Its time is short (see
-// Timeout). Not ok: the keys have moved, or no answer came, then rev is 0; the caller
-// reads the keys again.
+// Try is one short attempt (Timeout) at a transaction on keys as they were read. If it is not ok, the keys have changed, or no
+// answer came (rev is 0); the caller reads the keys again.
 func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (ok bool, rev int64, err error) {
 	short, cancel := context.WithTimeout(ctx, LargeTimeout(len(puts)))
 	defer cancel()
@@ -22,8 +22,16 @@ func Try(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []m
 	return ok, rev, err
 }
 
-// Apply is Try for a caller that gives up or starts over: ErrCompare if the keys have moved, or no
-// answer came.
+// Write is a transaction of which a failed compare is an error: ErrCompare.
+func Write(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts ...metadata.Put) (rev int64, err error) {
+	ok, rev, err := s.Txn(ctx, cmp, puts)
+	if err == nil && !ok {
+		err = ErrCompare
+	}
+	return rev, err
+}
+
+// Apply is Try, with ErrCompare if the keys have changed or no answer came.
 func Apply(ctx context.Context, s metadata.Store, cmp []metadata.Compare, puts []metadata.Put) (rev int64, err error) {
 	ok, rev, err := Try(ctx, s, cmp, puts)
 	if err == nil && !ok {
@@ -50,30 +58,26 @@ func ReadUntil(ctx context.Context, s metadata.Store, key string) (metadata.Entr
 	}
 }
 
-// Absent reads a key linearizably, and reports whether the store said that it is not
-// there. An error is not absence.
+// Absent reports whether a linearizable read proves that a key does not exist. An error proves nothing.
 func Absent(ctx context.Context, s metadata.Store, key string) bool {
 	_, err := s.Get(ctx, key)
 	return errors.Is(err, metadata.ErrNotFound)
 }
 
-// DeleteAll removes all keys that begin with a prefix, as many in one transaction as the
-// store takes.
+// DeleteAll removes all keys with a prefix, in transactions of the largest size.
 func DeleteAll(ctx context.Context, s metadata.Store, prefix string) error {
 	entries, _, err := s.List(ctx, prefix)
 	if err != nil {
 		return err
 	}
-	for len(entries) > 0 {
-		n := min(len(entries), metadata.MaxTxn)
+	for some := range slices.Chunk(entries, metadata.MaxTxn) {
 		var puts []metadata.Put
-		for _, e := range entries[:n] {
+		for _, e := range some {
 			puts = append(puts, metadata.Put{Key: e.Key, Delete: true})
 		}
 		if _, _, err := s.Txn(ctx, nil, puts); err != nil {
 			return err
 		}
-		entries = entries[n:]
 	}
 	return nil
 }

@@ -16,10 +16,8 @@ const (
 	rereadEvery = 100 * time.Millisecond
 )
 
-// unresolved are the partitions whose keys have to be read because the answer of a
-// transaction was lost. One goroutine reads them, many at a time: a read for each of ten
-// thousand partitions, repeated until it is answered, is a load under which no etcd
-// answers any more.
+// unresolved are the partitions whose keys have to be read because the answer of a transaction was lost. One goroutine reads
+// many at a time: no etcd would answer a repeated read for each of ten thousand partitions.
 type unresolved struct {
 	wake concurrency.Edge
 	mu   struct {
@@ -55,8 +53,7 @@ func (u *unresolved) take() (some []ident.Partition) {
 	return some
 }
 
-// resolve reads the unresolved keys, each until the store answers, and posts their
-// states to the machines.
+// resolve reads the unresolved keys until the store answers, and posts their states to the machines.
 func (p *Proposer) resolve() {
 	retry := time.NewTicker(rereadEvery)
 	defer retry.Stop()

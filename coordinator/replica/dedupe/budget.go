@@ -2,16 +2,16 @@ package dedupe
 
 import "sync/atomic"
 
-// Budget counts the identities of all windows of one broker, so that they are bounded together. Any goroutine
-// may use it. A nil one bounds nothing.
+// Budget counts the identities of all windows of one broker, so that they are bounded together. Any goroutine may use
+// it. A nil one bounds nothing.
 type Budget struct {
 	most int64
 	used atomic.Int64
 }
 
-// budgetSlack: a broker keeps so many times its budget before it drops identities that are in their window.
-// The leaders refuse more than the budget, but those of the partitions that it follows are other brokers, whose
-// own budgets may have room.
+// budgetSlack: a broker keeps so many times its budget before it drops identities that are in their window. The leaders
+// refuse more than the budget, but those of the partitions that it follows are other brokers, whose own budgets may
+// have room.
 const budgetSlack = 2
 
 // NewBudget makes a budget of this many identities.

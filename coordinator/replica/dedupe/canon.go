@@ -6,21 +6,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// A CanonicalWriter writes the canonical form of a state machine: bytes that are equal for two states that do the
-// same for ever. The model (internal/test/verify/model) tells visited states apart by them.
-//
-// A CanonicalWriter appends numbers, flags, positions and ages. Which fields a form has is decided by the type that
-// they belong to: coordinator/replica and its repeats.
-//
-// Invariants
-//
-//  1. A moment is written as its age only, so that the same state at another time has the same form.
-//  2. Ages beyond the deadline that is compared with them are equal.
-//  3. A form that was appended never changes.
-//
-// It has no goroutines and no state but the bytes.
-
-// CanonicalWriter appends the canonical form to B.
+// CanonicalWriter appends the canonical form of a state machine to B: bytes that are equal for two states that behave
+// alike from then on. The model (internal/test/verify/model) distinguishes visited states by them. A moment is written
+// as its age, and ages beyond the deadline that is compared with them are equal.
 type CanonicalWriter struct {
 	B     []byte
 	NowMS int64 // ages are counted up to here
@@ -57,8 +45,8 @@ func (w *CanonicalWriter) Node(n ident.Node) {
 	w.B = append(w.B, n...)
 }
 
-// Age writes how long ago a moment was, up to the deadline that is compared with it; a
-// moment in the future has a negative age.
+// Age writes how long ago a moment was, up to the deadline that is compared with it; a moment in the future has a
+// negative age.
 func (w *CanonicalWriter) Age(ms, deadlineMS int64) {
 	w.B = binary.AppendVarint(w.B, min(w.NowMS-ms, deadlineMS+1))
 }

@@ -14,7 +14,7 @@ func TestCloneKnowsEveryField(t *testing.T) {
 		reflect.TypeFor[Requests]():   "producers windowMS restored",
 		reflect.TypeFor[producer]():   "order gone maxN",
 		reflect.TypeFor[numbered]():   "n first end atMS count",
-		reflect.TypeFor[Window]():     "windowMS bound budget entries clockMS sinceMS ticked below forgotten",
+		reflect.TypeFor[Window]():     "LengthMS bound budget entries clockMS sinceMS ticked below forgotten",
 		reflect.TypeFor[identities](): "first next blocks spare index",
 		reflect.TypeFor[index]():      "tables",
 		reflect.TypeFor[table]():      "slots used",

@@ -1,10 +1,10 @@
-// Package dedupe recognises what a log has already: puts that an edge sends again because it lost the
-// answer, by their request ids (Requests, AC-7), and messages that a producer publishes again, by their
-// identities (Window, the dedupe window: DW-1 to DW-5).
+// Package dedupe recognises repeats: puts that an edge sends again because it lost the answer, by their request ids
+// (Requests, AC-7), and messages that a producer publishes again, by their identities (Window, the dedupe window: DW-1
+// to DW-5).
 //
-// Both are derived from the log, on leader and follower alike, so that the next leader recognises them too.
-// They do not decide how a repeat is answered (coordinator/replica does), and read no log: the store finds
-// the newest entries at a start, and each appended batch brings its own.
+// Both are derived from the log, on leader and follower alike, so that the next leader recognises them too. They do not
+// decide how a repeat is answered (coordinator/replica does), and read no log: the store finds the newest entries at a
+// start, and each appended batch brings its own.
 //
 // # Invariants
 //
@@ -13,7 +13,7 @@
 //     after a start; that of an identity by the clock of the partition (queue.Clock). No wall clock counts.
 //  3. No identity within its window is forgotten silently: where one had to be, ReachesBack says so until its
 //     window has passed.
-//  4. A clone shares nothing, not even the broker's Budget; equal canonical forms recognise the same for ever.
+//  4. A clone shares nothing, not even the broker's Budget; equal canonical forms recognise the same.
 //
 // It has no goroutines and no locks: the machine of a partition owns both, and Step alone changes them.
 package dedupe

@@ -18,9 +18,9 @@ type identified struct {
 // blockSize is the number of entries in a block.
 const blockSize = 128
 
-// identities is a queue of entries in the order of the log, with an index of the newest entry of each
-// identity. It moves no entry: a growing slice would be copied as a whole, which stops the partition for
-// milliseconds. An empty one has no memory.
+// identities is a queue of entries in the order of the log, with an index of the newest entry of each identity. It
+// moves no entry: a growing slice would be copied as a whole, which stops the partition for milliseconds. An empty one
+// has no memory.
 type identities struct {
 	first, next uint64         // the numbers of the oldest entry and of the next one
 	blocks      [][]identified // entry n is number n%blockSize of block n/blockSize - first/blockSize
@@ -39,7 +39,7 @@ func (s *identities) oldest() *identified { return s.at(s.first) }
 
 func (s *identities) newest() *identified { return s.at(s.next - 1) }
 
-// push adds the newest entry. An entry with the same identity is not found any more.
+// push adds the newest entry. An older entry with its identity is no longer found.
 func (s *identities) push(e identified) {
 	switch {
 	case len(s.blocks) == 0:
@@ -79,7 +79,7 @@ func (s *identities) popNewest() {
 	s.freeEmpty()
 }
 
-// freeEmpty gives the memory of an empty queue back. Its next entry begins a block.
+// freeEmpty releases the memory of an empty queue. Its next entry begins a block.
 func (s *identities) freeEmpty() {
 	if s.len() == 0 {
 		n := (s.next + blockSize - 1) / blockSize * blockSize
@@ -87,7 +87,7 @@ func (s *identities) freeEmpty() {
 	}
 }
 
-// find gives the newest entry with an identity; nil if there is none.
+// find returns the newest entry with an identity; nil if there is none.
 func (s *identities) find(x queue.Identity) *identified { return s.index.find(s, x) }
 
 func (s *identities) clone() identities {

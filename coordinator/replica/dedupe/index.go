@@ -9,8 +9,8 @@ import (
 
 const (
 	smallTable = 8
-	// fanOut is the number of tables of an index that has outgrown one table of largeTable slots. So no
-	// entry waits until an index of a million others has grown: a table grows alone.
+	// fanOut is the number of tables of an index that has outgrown one table of largeTable slots. So no entry waits
+	// until an index of a million others has grown: a table grows alone.
 	fanOut     = 256
 	largeTable = 2048
 )
@@ -18,9 +18,8 @@ const (
 // seed keeps producers from choosing ids whose slots collide.
 var seed = maphash.MakeSeed()
 
-// index finds entries by their identity: hash tables with linear probing. A slot has the number of an entry
-// and not its identity, so that most look-ups of new identities read one line of memory. A map of Go takes
-// twice the time.
+// index finds entries by their identity: hash tables with linear probing. A slot has the number of an entry and not its
+// identity, so that most look-ups of new identities read one line of memory. A map of Go takes twice the time.
 type index struct {
 	tables []table // none, one, or fanOut
 }
@@ -31,8 +30,8 @@ type table struct {
 	used  int
 }
 
-// slot is the low half of an entry's number, below a tag, the low half of its identity's hash with the lowest
-// bit set; 0: unused. A window has fewer than 2^32 entries.
+// slot is the low half of an entry's number, below a tag, the low half of its identity's hash with the lowest bit set;
+// 0: unused. A window has fewer than 2^32 entries.
 type slot uint64
 
 func slotOf(hash, n uint64) slot { return slot((hash|1)<<32 | n&(1<<32-1)) }
@@ -57,7 +56,7 @@ func (t *table) home(tag uint32) int { return int(tag>>1) & (len(t.slots) - 1) }
 
 func (t *table) after(i int) int { return (i + 1) & (len(t.slots) - 1) }
 
-// find gives the entry with an identity; nil if there is none.
+// find returns the entry with an identity; nil if there is none.
 func (x *index) find(of *identities, identity queue.Identity) *identified {
 	if len(x.tables) == 0 {
 		return nil

@@ -8,33 +8,32 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Requests recognises repeated puts (AC-7). It is derived from the log: batches enter it
-// when they are appended, on leader and follower alike, and leave it when the log is
-// truncated, so the next leader recognises them too.
+// Requests recognises repeated puts (AC-7). It is derived from the log: batches enter it when they are appended, on
+// leader and follower alike, and leave it when the log is truncated, so the next leader recognises them too.
 //
-// Each producer has its own table. In one table for all, any number of other producers'
-// puts between a put and its repeat would push the put out.
+// Each producer has its own table. In one table for all, any number of other producers' puts between a put and its
+// repeat would push the put out.
 //
-// A put is forgotten when the window has passed since this machine
-// appended it, by the machine's own clock. The times in the batches would not do: they are
-// the leader's wall clock, and a clock that jumps ahead would make a second of puts old.
+// A put is forgotten when the window has passed since this machine appended it, by the machine's own clock. The times
+// in the batches would not do: they are the leader's wall clock, and a clock that jumps ahead would make a second of
+// puts old.
 type Requests struct {
 	producers map[uint64]*producer
 	windowMS  int64
 	restored  bool // some were found by the store; their window begins with the first Tick
 }
 
-// producer is the newest puts of one run of an edge. An edge numbers its puts upwards,
-// so a number above all in the table is new; any other is searched from the newest
-// backwards. A map instead of the slice cost a follower 7 % of its CPU.
+// producer is the newest puts of one run of an edge. An edge numbers its puts upwards, so a number above all in the
+// table is new; any other is searched from the newest backwards. A map instead of the slice cost a follower 7 % of its
+// CPU.
 type producer struct {
 	order []numbered // oldest first; the first `gone` are forgotten
 	gone  int
 	maxN  uint64 // no number in order is above
 }
 
-// numbered is a RecentPut without the producer and the end's sequence, which follow
-// from its place: a partition with few puts keeps hundreds of them for long.
+// numbered is a RecentPut without the producer and the end's sequence, which follow from its place: a partition with
+// few puts keeps hundreds of them for long.
 type numbered struct {
 	n     uint64
 	first ident.Sequence
@@ -61,8 +60,8 @@ func (r *Requests) Tick(nowMS int64) {
 	}
 }
 
-// began lets the window of the restored puts begin: how long the process was away is not
-// known, nor whether the edges that repeat them were.
+// began starts the window of the restored puts: it is unknown how long the process was away, and whether the edges that
+// repeat them were.
 func (r *Requests) began(nowMS int64) {
 	for _, of := range r.producers {
 		for i := range of.order {
@@ -88,8 +87,7 @@ func (r *Requests) push(p queue.RecentPut, nowMS int64) {
 	of.push(p, nowMS, nowMS-r.windowMS)
 }
 
-// begin makes the table of a new producer, and forgets the producers whose newest put is
-// older than the window.
+// begin makes the table of a new producer, and forgets the producers whose newest put is older than the window.
 func (r *Requests) begin(id uint64, nowMS int64) *producer {
 	if r.producers == nil {
 		r.producers = make(map[uint64]*producer)
@@ -108,7 +106,7 @@ func (r *Requests) Truncate(o ident.Offset) {
 	})
 }
 
-// Find gives the newest put with a request id.
+// Find returns the newest put with a request id.
 func (r *Requests) Find(id ident.RequestID) (queue.RecentPut, bool) {
 	of := r.producers[id.Producer]
 	if of == nil || id.IsZero() || id.N > of.maxN {
@@ -139,7 +137,7 @@ func (r *Requests) Canonical(w *CanonicalWriter) {
 	}
 }
 
-// Clone gives a copy that shares nothing.
+// Clone returns a copy that shares nothing.
 func (r *Requests) Clone() Requests {
 	c := Requests{producers: make(map[uint64]*producer, len(r.producers)), windowMS: r.windowMS, restored: r.restored}
 	for id, of := range r.producers {

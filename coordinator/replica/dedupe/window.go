@@ -9,23 +9,24 @@ import (
 const (
 	// DefaultMS is the dedupe window of a topic that names none.
 	DefaultMS = option.DefaultDedupeWindowMS
-	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and
-	// an eighth more, because the clock of the partition stands still while it has no leader.
+	// DefaultIdentities bounds the identities of a partition: 8,700 a second for the default window (ADR 12), and an
+	// eighth more, because the clock of the partition stands still while it has no leader.
 	DefaultIdentities = 9 << 17
 	// DefaultBudget bounds those of a broker: four such partitions.
 	DefaultBudget = 4 * DefaultIdentities
-	// identitySlack: a replica keeps so many times the bound before it drops one that is within its
-	// window. A follower refuses none, and its clock of the partition may be behind the leader's.
+	// identitySlack: a replica keeps so many times the bound before it drops one that is within its window. A follower
+	// refuses none, and its clock of the partition may be behind the leader's.
 	identitySlack = 4
 )
 
-// Window is the dedupe window: the identities of the newest messages, by which a message that is
-// published again is recognised (DW-1). It is derived from the log, as Requests is. An identity enters
-// it when its batch is appended, on leader and follower alike. The identity leaves it when the batch is
-// truncated, or when the window has passed since the leader appended the batch, by the clock of the
-// partition (queue.Clock, DW-2).
+// Window is the dedupe window: the identities of the newest messages, by which a message that is published again is
+// recognised (DW-1). It is derived from the log, as Requests is. An identity enters it when its batch is appended, on
+// leader and follower alike. The identity leaves it when the batch is truncated, or when the window has passed since
+// the leader appended the batch, by the clock of the partition (queue.Clock, DW-2).
 type Window struct {
-	windowMS  int64
+	// LengthMS may be changed at any time. A longer window applies to the identities that are still here. The identities
+	// that a shorter one forgot before are in doubt until the longer one has passed.
+	LengthMS  int64
 	bound     int
 	budget    *Budget // of the broker
 	entries   identities
@@ -36,20 +37,20 @@ type Window struct {
 	forgotten queue.Clock  // of the newest batch with identities before that; 0: none was forgotten
 }
 
-// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of
-// the broker is used up.
+// NewWindow makes the window of a log without identities. It is full with bound of them, or if the budget of the broker
+// is used up.
 func NewWindow(windowMS int64, bound int, b *Budget) Window {
-	return Window{windowMS: windowMS, bound: bound, budget: b}
+	return Window{LengthMS: windowMS, bound: bound, budget: b}
 }
 
-// Release gives the budget back, at the end of the machine.
+// Release returns the budget. It is the last call.
 func (d *Window) Release() {
 	d.budget.add(-d.Len())
 	d.budget = nil
 }
 
-// Load takes what the store has found. The time for which the process was away does not count. After the
-// mark the log may have batches of a leader whose clock was behind the mark's: then theirs counts.
+// Load takes what the store has found. The time for which the process was away does not count. After the mark the log
+// may have batches of a leader whose clock was behind the mark's: then theirs counts.
 func (d *Window) Load(r *queue.Restored) {
 	mark, later := r.Identities, false
 	d.below, d.forgotten = mark.From, mark.Forgotten
@@ -75,8 +76,8 @@ func (d *Window) Load(r *queue.Restored) {
 	}
 }
 
-// Tick moves the time, and forgets the identities whose window has passed. The clock of the partition
-// begins to run with the first one.
+// Tick moves the time, and forgets the identities whose window has passed. The clock of the partition begins to run
+// with the first one.
 func (d *Window) Tick(nowMS int64) {
 	if !d.ticked {
 		d.sinceMS, d.ticked = nowMS, true
@@ -92,8 +93,8 @@ func (d *Window) Clock(nowMS int64) int64 {
 	return d.clockMS + max(nowMS-d.sinceMS, 0)
 }
 
-// stampAt is the clock of a batch that is appended now. It is above the clock now by one to two ticks, so
-// that the batch looks younger than it is, and never older.
+// stampAt is the clock of a batch that is appended now. It is above the clock now by one to two ticks, so that the
+// batch looks younger than it is, and never older.
 func stampAt(clockMS int64) queue.Clock {
 	return queue.Clock(min(clockMS/queue.ClockTick+2, int64(queue.ForgottenUnknown)-1))
 }
@@ -101,8 +102,8 @@ func stampAt(clockMS int64) queue.Clock {
 // startOf is the clock at the time of the append of a batch, or at most two ticks less.
 func startOf(c queue.Clock) int64 { return max(int64(c)-2, 0) * queue.ClockTick }
 
-// Stamp is the clock of a batch with identities that the leader appends now. The clock of the partition
-// begins to run with the first one. No batch has a clock below that of an earlier one.
+// Stamp is the clock of a batch with identities that the leader appends now. The clock of the partition begins to run
+// with the first one. No batch has a clock below that of an earlier one.
 func (d *Window) Stamp(nowMS int64) queue.Clock {
 	if d.clockMS == 0 {
 		d.setClock(1, nowMS)
@@ -120,8 +121,8 @@ func (d *Window) newest() queue.Clock {
 
 func (d *Window) setClock(clockMS, nowMS int64) { d.clockMS, d.sinceMS = clockMS, nowMS }
 
-// Follow takes the clock of the leader, whether it is before or behind the one here (0: the leader has
-// none). It is at most the age of each batch of the leader's log, and so of each one here.
+// Follow takes the clock of the leader, whether it is before or behind the one here (0: the leader has none). It is at
+// most the age of each batch of the leader's log, and so of each one here.
 func (d *Window) Follow(clockMS, nowMS int64) {
 	if clockMS > 0 {
 		d.setClock(max(clockMS, startOf(d.newest())), nowMS)
@@ -162,8 +163,8 @@ func (d *Window) push(e identified) {
 // Len is the number of messages with identities.
 func (d *Window) Len() int { return d.entries.len() }
 
-// Full reports whether so many further messages with identities are more than the bound, or than the budget of
-// the broker.
+// Full reports whether so many further messages with identities are more than the bound, or than the budget of the
+// broker.
 func (d *Window) Full(fresh int) bool { return d.Len()+fresh > d.bound || d.budget.full(fresh) }
 
 // Oldest is where the batch of the oldest message begins; false if there is none.
@@ -191,7 +192,7 @@ func (d *Window) forget(nowMS int64) {
 
 // passed reports whether the window has passed since the append of a batch with this clock.
 func (d *Window) passed(c queue.Clock, nowMS int64) bool {
-	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.windowMS
+	return d.Clock(nowMS)-int64(c)*queue.ClockTick > d.LengthMS
 }
 
 // Mark is what a start has to know beside the log, which ends at end (DW-3). The zero value: nothing.
@@ -209,9 +210,6 @@ func (d *Window) Mark(end ident.Offset, nowMS int64) queue.IdentityMark {
 // Forgotten is the clock of the newest message whose identity was forgotten; 0: none was.
 func (d *Window) Forgotten() queue.Clock { return d.forgotten }
 
-// Length is the length of the window in milliseconds.
-func (d *Window) Length() int64 { return d.windowMS }
-
 func (d *Window) popNewest() {
 	d.entries.popNewest()
 	d.budget.add(-1)
@@ -225,8 +223,8 @@ func (d *Window) Truncate(o ident.Offset) {
 	d.below = min(d.below, o)
 }
 
-// Restart begins afresh with a log whose head was removed at o. The leader has forgotten the identities
-// before, of which the newest has this clock.
+// Restart begins afresh with a log whose head was removed at o. The leader has forgotten the identities before, of
+// which the newest has this clock.
 func (d *Window) Restart(o ident.Offset, forgotten queue.Clock) {
 	for d.Len() > 0 {
 		d.popNewest()
@@ -242,7 +240,7 @@ func (d *Window) ReachesBack(nowMS int64) bool {
 // Canonical writes the canonical form.
 func (d *Window) Canonical(w *CanonicalWriter) {
 	w.Flags(d.ticked)
-	w.Num(uint64(d.windowMS), uint64(d.Clock(w.NowMS)), uint64(d.forgotten), uint64(d.below), uint64(d.Len()))
+	w.Num(uint64(d.LengthMS), uint64(d.Clock(w.NowMS)), uint64(d.forgotten), uint64(d.below), uint64(d.Len()))
 	for n := d.entries.first; n < d.entries.next; n++ {
 		e := d.entries.at(n)
 		w.B = append(w.B, e.identity[:]...)
@@ -250,7 +248,7 @@ func (d *Window) Canonical(w *CanonicalWriter) {
 	}
 }
 
-// Clone gives a copy that shares nothing, and is in no budget.
+// Clone returns a copy that shares nothing, and is in no budget.
 func (d *Window) Clone() Window {
 	c := *d
 	c.budget = nil
@@ -307,7 +305,3 @@ func (d *Window) Recognise(draft *queue.Draft) (r Recognition) {
 	}
 	return r
 }
-
-// Resize takes another length of the window. A longer one holds for the identities that are still here.
-// The identities that a shorter one forgot before are in doubt until the longer one has passed.
-func (d *Window) Resize(windowMS int64) { d.windowMS = windowMS }

@@ -162,16 +162,16 @@ func restarted(windowMS int64, mark queue.IdentityMark, puts ...*queue.Batch) *W
 func TestALongerWindowDoesNotReachBackAtOnce(t *testing.T) {
 	d := NewWindow(31_000, 10, nil)
 	d.Tick(1000)
-	d.Resize(60_000)
+	d.LengthMS = 60_000
 	require.True(t, d.ReachesBack(1000), "nothing was forgotten")
-	d.Resize(40_000)
+	d.LengthMS = 40_000
 	stamp := d.Stamp(1000)
 	d.Add(putAt("a", 0, stamp), 1000)
 	d.Tick(50_000)
 	require.Zero(t, d.Len())
 	mark := d.Mark(500, 50_000)
 	require.Equal(t, queue.IdentityMark{From: 500, End: 500, ClockMS: 49_001, Forgotten: stamp}, mark)
-	d.Resize(50_000)
+	d.LengthMS = 50_000
 	require.False(t, d.ReachesBack(50_999))
 	require.True(t, d.ReachesBack(51_201), "and two ticks")
 

@@ -1,6 +1,5 @@
-// Package msgstream is the format in which messages leave a cluster and come into one: the stream of
-// `nsqctl export`, and the body of POST /v1/topic/append. docs/reference/export-format.md describes
-// it byte by byte.
+// Package msgstream is the format in which messages leave a cluster and come into one: the stream of `nsqctl export`,
+// and the body of POST /v1/topic/append. docs/reference/export-format.md describes it byte by byte.
 //
 // It reads and writes streams. It asks no broker and opens no file.
 //

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // Magic begins a stream.
@@ -15,21 +16,21 @@ const Magic = "LOCKSTEP-EXPORT 1\n"
 // ContentType is that of the body of POST /v1/topic/append.
 const ContentType = "application/x-lockstep-messages"
 
-// HeaderOrigin is the field of a message's header that names the message of another cluster of which
-// it is a copy: Origin.String.
-const HeaderOrigin = "##origin"
+// headerOrigin is the field of a message's header that names the message of another cluster of which it is a copy:
+// Origin.String.
+const headerOrigin = "##origin"
 
-// HeaderOriginTime is the field with Origin.TimeNS.
-const HeaderOriginTime = "##origin_time"
+// headerOriginTime is the field with Origin.TimeNS.
+const headerOriginTime = "##origin_time"
 
-// Kind numbers the records of a stream. The numbers are in files: append only.
-type Kind uint8
+// recordKind numbers the records of a stream. The numbers are in files: append only.
+type recordKind uint8
 
 const (
-	KindInfo    Kind = 1 // JSON: Info; the first record
-	KindChannel Kind = 2 // JSON: Channel; between Info and the messages
-	KindMessage Kind = 3 // Message
-	KindEnd     Kind = 4 // JSON: End; the last record
+	kindInfo    recordKind = 1 // JSON: Info; the first record
+	kindChannel recordKind = 2 // JSON: Channel; between Info and the messages
+	kindMessage recordKind = 3 // Message
+	kindEnd     recordKind = 4 // JSON: End; the last record
 )
 
 // MessageOverhead is the size of a message record beside its header and body.
@@ -65,26 +66,14 @@ type PartitionInfo struct {
 
 // Channel is a channel of the topic when the export began.
 type Channel struct {
-	Name      string     `json:"channel"`
-	Ordered   bool       `json:"ordered,omitempty"`
-	Paused    bool       `json:"paused,omitempty"`
-	Policy    *Policy    `json:"policy,omitempty"`
-	Positions []Position `json:"positions"`
+	Name      string             `json:"channel"`
+	Ordered   bool               `json:"ordered,omitempty"`
+	Paused    bool               `json:"paused,omitempty"`
+	Policy    *option.PolicyView `json:"policy,omitempty"` // without its owner
+	Positions []Position         `json:"positions"`
 }
 
-// Policy is the treatment of messages that fail, with the names and units of GET /v1/channel/policy.
-type Policy struct {
-	MaxAttempts     uint16  `json:"max_attempts"`
-	DeadLetterTopic string  `json:"dead_letter_topic"`
-	BackoffMS       int64   `json:"retry_backoff_ms"`
-	BackoffFactor   float64 `json:"retry_backoff_factor"`
-	BackoffMaxMS    int64   `json:"retry_backoff_max_ms"`
-	BackoffJitter   float64 `json:"retry_backoff_jitter"`
-	Filter          string  `json:"filter,omitempty"`
-}
-
-// Position is how far a channel was in one partition: every message below Confirmed was finished,
-// or is in Deferred.
+// Position is how far a channel was in one partition: every message below Confirmed was finished, or is in Deferred.
 type Position struct {
 	Partition int        `json:"partition"`
 	Confirmed uint64     `json:"confirmed"`
@@ -109,8 +98,8 @@ type Deferred struct {
 
 // Message is one message with its place in the source.
 type Message struct {
-	// DeferredOnly: the log of the topic did not have the message any more. It is in the stream
-	// because a channel had deferred it.
+	// DeferredOnly: the log of the topic did not have the message any more. It is in the stream because a channel had
+	// deferred it.
 	DeferredOnly bool
 	Partition    uint16
 	Sequence     uint64
@@ -128,10 +117,9 @@ type End struct {
 	Partitions []PartitionEnd `json:"partitions"`
 }
 
-// PartitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the
-// length of the body (8 bytes, big-endian) and the body, in the order of the stream. Messages that are
-// DeferredOnly, and copies for one channel (Origin), count for neither: the digest of an imported
-// topic is that of the stream.
+// PartitionEnd is the content of one partition. Digest is the SHA-256 of its messages: of each the length of the body
+// (8 bytes, big-endian) and the body, in the order of the stream. Messages that are DeferredOnly, and copies for one
+// channel (Origin), count for neither: the digest of an imported topic is that of the stream.
 type PartitionEnd struct {
 	Partition int    `json:"partition"`
 	Messages  int64  `json:"messages"`
@@ -147,18 +135,16 @@ func sum(before uint32, head, payload []byte) uint32 {
 	return crc32.Update(crc, castagnoli, payload)
 }
 
-// errTooBig means that a message does not fit a record.
 var errTooBig = errors.New("msgstream: the message is too big for a stream")
 
-// AppendMessage appends a message as one record, after a record with the checksum `before`, and
-// returns its checksum.
+// AppendMessage appends a message as one record, after a record with the checksum `before`, and returns its checksum.
 func AppendMessage(b []byte, before uint32, m *Message) ([]byte, uint32, error) {
 	length := messageHead + len(m.Header) + len(m.Body)
 	if len(m.Header) > 0xffff || length > maxRecord {
 		return b, before, errTooBig
 	}
 	at := len(b)
-	b = append(b, byte(KindMessage))
+	b = append(b, byte(kindMessage))
 	b = binary.BigEndian.AppendUint32(b, uint32(length))
 	var flags byte
 	if m.DeferredOnly {
@@ -177,7 +163,7 @@ func AppendMessage(b []byte, before uint32, m *Message) ([]byte, uint32, error) 
 	return binary.BigEndian.AppendUint32(b, crc), crc, nil
 }
 
-// decodeMessage decodes the payload of a message, which stays part of it.
+// decodeMessage decodes the payload of a message, and shares its memory.
 func decodeMessage(p []byte) (m Message, err error) {
 	if len(p) < messageHead {
 		return m, fmt.Errorf("a message of %d bytes", len(p))

@@ -10,9 +10,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Origin names a message of another cluster. Channel is the one channel that the copy is for; "" =
-// all channels. TimeNS is when it was published, unix ns, and 0 if that is not known: of two messages with one
-// sequence, as a log has them that was restored from a backup, it tells which one is meant.
+// Origin names a message of another cluster. Channel is the one channel that the copy is for; "" = all channels. TimeNS
+// is when it was published, unix ns, and 0 if that is not known: of two messages with one sequence, as a log has them
+// that was restored from a backup, it tells which one is meant.
 type Origin struct {
 	Cluster   string // for people: the topic id alone tells topics apart
 	TopicID   ident.TopicID
@@ -22,8 +22,8 @@ type Origin struct {
 	TimeNS    int64
 }
 
-// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time
-// is a field of its own (HeaderOriginTime).
+// String is CLUSTER:TOPIC-ID:PARTITION:SEQUENCE, the id in hex, with @CHANNEL behind it for one channel. The time is a
+// field of its own (headerOriginTime).
 func (o Origin) String() string {
 	text := fmt.Sprintf("%s:%016x:%d:%d", o.Cluster, uint64(o.TopicID), o.Partition, o.Sequence)
 	if o.Channel != "" {
@@ -32,8 +32,8 @@ func (o Origin) String() string {
 	return text
 }
 
-// ParseOrigin reads what String has written. The name of a cluster may have colons.
-func ParseOrigin(text string) (o Origin, ok bool) {
+// parseOrigin reads what String has written. The name of a cluster may have colons.
+func parseOrigin(text string) (o Origin, ok bool) {
 	rest, tail, ok := cutLast(text)
 	if !ok {
 		return Origin{}, false
@@ -64,27 +64,27 @@ func cutLast(text string) (before, after string, found bool) {
 
 // OriginOf reads the origin from the header of a message.
 func OriginOf(header []byte) (Origin, bool) {
-	if !bytes.Contains(header, []byte(HeaderOrigin)) {
+	if !bytes.Contains(header, []byte(headerOrigin)) {
 		return Origin{}, false
 	}
 	fields := map[string]json.RawMessage{}
 	var text string
-	if json.Unmarshal(header, &fields) != nil || json.Unmarshal(fields[HeaderOrigin], &text) != nil {
+	if json.Unmarshal(header, &fields) != nil || json.Unmarshal(fields[headerOrigin], &text) != nil {
 		return Origin{}, false
 	}
-	o, ok := ParseOrigin(text)
-	if _, there := fields[HeaderOriginTime]; ok && there && json.Unmarshal(fields[HeaderOriginTime], &text) == nil {
+	o, ok := parseOrigin(text)
+	if _, there := fields[headerOriginTime]; ok && there && json.Unmarshal(fields[headerOriginTime], &text) == nil {
 		o.TimeNS, _ = strconv.ParseInt(text, 10, 64) // 0: not known
 	}
 	return o, ok
 }
 
-// WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel.
-// The other fields stay as they are, byte by byte. A header that is no JSON object is replaced.
+// WithOrigin returns a header with an origin, and with ##only_channel if the origin names a channel. The other fields
+// stay as they are, byte by byte. A header that is no JSON object is replaced.
 func WithOrigin(header []byte, o Origin) []byte {
-	added := []string{HeaderOrigin, o.String()}
+	added := []string{headerOrigin, o.String()}
 	if o.TimeNS != 0 {
-		added = append(added, HeaderOriginTime, strconv.FormatInt(o.TimeNS, 10))
+		added = append(added, headerOriginTime, strconv.FormatInt(o.TimeNS, 10))
 	}
 	if o.Channel != "" {
 		added = append(added, headerOnlyChannel, o.Channel)

@@ -22,8 +22,7 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("the stream is damaged at byte %d (record %d): %s", d.Offset, d.Record, d.Reason)
 }
 
-// Record is one record of a stream. Exactly one field is set, and it is valid until the next call
-// of Next.
+// Record is one record of a stream. Exactly one field is set, and it is valid until the next call of Next.
 type Record struct {
 	Info    *Info
 	Channel *Channel
@@ -38,7 +37,7 @@ type Reader struct {
 	record  int64 // its number
 	crc     uint32
 	payload bytes.Buffer
-	last    Kind
+	last    recordKind
 	info    Info
 	next    map[uint16]uint64 // the least sequence of the next message of a partition
 	seen    digests
@@ -48,14 +47,11 @@ type Reader struct {
 // NewReader returns the reader of a stream.
 func NewReader(in io.Reader) *Reader { return &Reader{in: in, next: map[uint16]uint64{}} }
 
-// NewMessageReader returns the reader of message records alone, as AppendMessage makes them, the
-// first one after the checksum 0. Next returns io.EOF behind the last one.
+// NewMessageReader returns the reader of message records alone, as AppendMessage makes them, the first one after the
+// checksum 0. Next returns io.EOF behind the last one.
 func NewMessageReader(in io.Reader) *Reader {
 	return &Reader{in: in, record: 1, bare: true, next: map[uint16]uint64{}}
 }
-
-// Offset is the place of the next record in bytes.
-func (r *Reader) Offset() int64 { return r.offset }
 
 func (r *Reader) damage(format string, args ...any) error {
 	return &Damage{Offset: r.offset, Record: r.record, Reason: fmt.Sprintf(format, args...)}
@@ -95,17 +91,17 @@ func (r *Reader) magic() error {
 }
 
 // raw reads the bytes of a record and verifies its checksum.
-func (r *Reader) raw() (kind Kind, size int64, err error) {
+func (r *Reader) raw() (kind recordKind, size int64, err error) {
 	var head [headSize]byte
 	n, err := io.ReadFull(r.in, head[:])
 	switch {
-	case errors.Is(err, io.EOF) && (r.last == KindEnd || r.bare):
+	case errors.Is(err, io.EOF) && (r.last == kindEnd || r.bare):
 		return 0, 0, io.EOF
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return 0, 0, r.damage("the stream ends after %d bytes of a record: it is torn", n)
 	case err != nil:
 		return 0, 0, err
-	case r.last == KindEnd:
+	case r.last == kindEnd:
 		return 0, 0, r.damage("bytes follow the end record")
 	}
 	length := int64(binary.BigEndian.Uint32(head[1:]))
@@ -127,31 +123,31 @@ func (r *Reader) raw() (kind Kind, size int64, err error) {
 	}
 	r.crc = want
 	r.payload.Truncate(int(length))
-	return Kind(head[0]), headSize + length + sumSize, nil
+	return recordKind(head[0]), headSize + length + sumSize, nil
 }
 
 // decode decodes the payload, and checks the order of the records.
-func (r *Reader) decode(kind Kind) (x Record, err error) {
+func (r *Reader) decode(kind recordKind) (x Record, err error) {
 	payload := r.payload.Bytes()
 	switch {
-	case r.bare && kind != KindMessage:
+	case r.bare && kind != kindMessage:
 		return x, r.damage("a record of kind %d among messages", kind)
-	case !r.bare && (kind == KindInfo) != (r.last == 0), kind < r.last, kind > KindEnd:
+	case !r.bare && (kind == kindInfo) != (r.last == 0), kind < r.last, kind > kindEnd:
 		return x, r.damage("a record of kind %d after one of kind %d", kind, r.last)
 	}
 	switch kind {
-	case KindInfo:
+	case kindInfo:
 		x.Info = &Info{}
 		if err = json.Unmarshal(payload, x.Info); err == nil && len(x.Info.Partitions) == 0 {
 			err = errors.New("a topic without partitions")
 		}
 		r.info = *x.Info
-	case KindChannel:
+	case kindChannel:
 		x.Channel = &Channel{}
 		err = json.Unmarshal(payload, x.Channel)
-	case KindMessage:
+	case kindMessage:
 		x.Message, err = r.message(payload)
-	case KindEnd:
+	case kindEnd:
 		x.End = &End{}
 		if err = json.Unmarshal(payload, x.End); err == nil && !reflect.DeepEqual(*x.End, r.seen.end()) {
 			err = errors.New("its counts or digests are not those of the messages before it")

@@ -69,11 +69,11 @@ func (w *Writer) Info(i Info) error {
 	if _, err := io.WriteString(w.w, Magic); err != nil {
 		return err
 	}
-	return w.json(KindInfo, i)
+	return w.json(kindInfo, i)
 }
 
 // Channel writes a channel.
-func (w *Writer) Channel(c Channel) error { return w.json(KindChannel, c) }
+func (w *Writer) Channel(c Channel) error { return w.json(kindChannel, c) }
 
 // Message writes a message.
 func (w *Writer) Message(m *Message) (err error) {
@@ -88,10 +88,10 @@ func (w *Writer) Message(m *Message) (err error) {
 // End ends the stream.
 func (w *Writer) End() (End, error) {
 	e := w.seen.end()
-	return e, w.json(KindEnd, e)
+	return e, w.json(kindEnd, e)
 }
 
-func (w *Writer) json(k Kind, v any) error {
+func (w *Writer) json(k recordKind, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err

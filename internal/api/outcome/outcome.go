@@ -4,11 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to
-// forwarded puts. 0 means none.
+// Outcome is the answer to a proposed put. The numbers are on the wire, in the answers to forwarded puts. 0 means none.
 type Outcome uint8
+
+// Completion answers one put, or one change of the state of channels.
+type Completion struct {
+	Ticket  uint64         // number of the put or change in its machine
+	First   ident.Sequence // of a put; valid with Committed, Duplicate and Repeated
+	Outcome Outcome
+	// With NotEnoughReplicas: the in-sync replicas that answer, this one included, and how many of them a put
+	// requires. 0 of 0: there are enough, and puts waited for something else.
+	InSync, Minimum int
+}
+
+// Completer receives the outcome of one put or change, exactly once. Complete runs under a run lock: it must not block.
+type Completer interface{ Complete(c Completion) }
 
 // Code is the stable number of an error in the calls between brokers. 0 means none.
 type Code uint16
@@ -43,8 +57,8 @@ func (c Class) String() string {
 	return [...]string{"retry here", "retry elsewhere", "leave isr", "definite", "in doubt", "rolled back"}[c-1]
 }
 
-// Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge
-// that has an earlier attempt in doubt takes a definite outcome for Again.
+// Effect is the consequence of an Outcome for the edge whose attempt of a put ended so. An edge that has an earlier
+// attempt in doubt takes a definite outcome for Again.
 type Effect uint8
 
 // The effects of an Outcome.
@@ -116,8 +130,8 @@ func (o Outcome) Row() Row {
 	return byOutcome[o]
 }
 
-// Find returns the row of an error among those of some uses: the first whose sentinel the
-// error wraps; false if there is none.
+// Find returns the row of an error among those of some uses: the first whose sentinel the error wraps; false if there
+// is none.
 func Find(err error, uses Uses) (Row, bool) {
 	for _, r := range rows {
 		if r.Err != nil && r.Uses&uses != 0 && errors.Is(err, r.Err) {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
@@ -21,11 +22,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var keys = metadata.Keys{Cluster: "c"}
 
 // registry watches a store in memory until the test ends.
-func registry(t testing.TB, o access.Options) (*access.Registry, *metadata.Memory) {
+func registry(t testing.TB, o access.Options) (*access.Registry, *metadatatest.Memory) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	o.Keys, o.Log = keys, log
-	store, r := metadata.NewMemory(), access.NewRegistry(o)
+	store, r := metadatatest.NewMemory(), access.NewRegistry(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { r.Watch(ctx, store) })

@@ -1,47 +1,41 @@
-// Package access decides what an identity may do, and keeps the users and their
-// rights in the cluster's metadata.
+// Package access decides what an identity may do, and stores the users and their rights in the cluster's metadata.
 //
-// The decision (Policy.Allow) is pure: an immutable policy, an identity, a right and
-// a topic give yes or no. Registry keeps the present policy: it watches the keys of
-// the users, and writes them for nsqctl. The package knows no socket, no HTTP and no
-// auth service; internal/auth/guard asks it at each door.
+// The decision (Policy.Allow) is pure: a function of an immutable policy, an identity, a right and a topic. Registry has the
+// current policy: it watches the users' keys, and writes them for nsqctl. The package has no sockets, no HTTP and no auth
+// service; internal/auth/guard asks it for every port.
 //
 // # Identities
 //
-//	anonymous   a client without credentials; its rights are those of the user "anonymous"
-//	user        a named user, known by its token or by the name in its certificate
-//	peer        another broker of the cluster, on the port for brokers alone; it may do everything
+//	anonymous   a client without credentials; it has the rights of the user "anonymous"
+//	user        a named user, identified by its token or by the name in its certificate
+//	peer        another broker of the cluster, only on the port for brokers; it may do everything
 //
 // # Patterns
 //
-// A right on topics is granted to a pattern. `*` stands for any number of characters,
-// none included, `?` for exactly one; every other character stands for itself. The
-// whole name must match, with its suffix: "logs.*" matches "logs.a#ephemeral", "logs"
-// does not match "logs.a". Case counts.
+// A right on topics is granted for a pattern. `*` matches any number of characters, including none, and `?` exactly one; every
+// other character matches itself. The whole name must match, with its suffix: "logs.*" matches "logs.a#ephemeral", "logs" does
+// not match "logs.a". Patterns are case-sensitive.
 //
 // # Tokens
 //
-// A token is <user>.<43 characters>: 256 random bits in base64url. The metadata keeps a
-// SHA-256 hash of it. A slow hash would protect nothing, because random bits cannot be guessed, and
-// strangers could occupy the brokers with it. So a valid token is recognised at once, by every broker, whatever
-// other clients do.
+// A token is <user>.<43 characters>: 256 random bits in base64url. The metadata has its SHA-256 hash. A slow hash would protect
+// nothing, because random bits cannot be guessed, and would let strangers occupy the brokers. So every broker recognises a valid
+// token at once, whatever other clients do.
 //
 // # The first administrator
 //
-// While no user administers the cluster, only the secret in a broker's data path makes one (FirstFile), or the token of
-// --bootstrap-admin-token-file. No address is trusted for it: a proxy on the broker's machine has a loopback address too.
+// While no user administers the cluster, only the secret in a broker's data path (FirstFile) or the token of
+// --bootstrap-admin-token-file makes one. No address is trusted for it: a proxy on the broker's machine has a loopback address
+// too.
 //
 // # Invariants
 //
 //  1. Before the first answer of the metadata there is no policy, and nothing is allowed.
 //  2. A user that cannot be read has no rights, and still switches enforcement on.
-//  3. A token holds only as long as the user has the token id that it was issued with:
-//     a rotation or a deletion ends the sessions of the old token.
-//  4. The rights on topics do not imply each other. The right to administer the cluster
-//     implies all rights.
+//  3. A token is valid only while the user has the token id that it was issued with: a rotation or a deletion ends the sessions
+//     of the old token.
+//  4. The rights on topics do not imply each other. The right to administer the cluster implies all rights.
 //  5. While users exist, at least one of them administers the cluster.
 //
-// # Goroutines
-//
-// None: the caller runs Registry.Watch.
+// The package starts no goroutine: the caller runs Registry.Watch.
 package access

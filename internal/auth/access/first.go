@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// FirstFile is the name of the file with the secret that makes the first administrator, in a broker's data path. The
-// secret opens nothing else, and nothing at all while there is an administrator.
+// FirstFile is the name of the file in a broker's data path with the secret that makes the first administrator. The secret grants
+// nothing else, and nothing at all while there is an administrator.
 const FirstFile = "first-admin.token"
 
 // firstPrefix begins the secret.
 const firstPrefix = "first-admin."
 
-// OpenFirst reads the secret for the first administrator in a directory, and makes it if there is none. Only the owner can
-// read the file.
+// OpenFirst reads the secret for the first administrator in a directory, and makes it if it is missing. Only the owner can read
+// the file.
 func OpenFirst(dir string) (secret []byte, file string, err error) {
 	if file, err = filepath.Abs(filepath.Join(dir, FirstFile)); err != nil {
 		return nil, "", err

@@ -1,5 +1,7 @@
 package access
 
+import "slices"
+
 // Kind says how an identity is known.
 type Kind uint8
 
@@ -53,9 +55,9 @@ type User struct {
 	Revision    int64 // of its key
 }
 
-// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and
-// channels are those that the user created and that are there, in the whole cluster. The
-// rates hold at each broker. In User.Quota, 0 is the default (defaultQuota), and noLimit none.
+// Quota bounds what a user creates and publishes; 0 = no limit. Topics, partitions and channels count if the user created them
+// and they still exist, in the whole cluster. The rates apply at each broker. In User.Quota, 0 is the default (defaultQuota), and
+// noLimit none.
 type Quota struct {
 	Topics       int   `json:"topics,omitempty"`
 	Partitions   int   `json:"partitions,omitempty"`
@@ -67,11 +69,11 @@ type Quota struct {
 // noLimit is the value of User.Quota that lifts a default.
 const noLimit = -1
 
-// defaultQuota is the quota of a user of whom nothing else was set. It is far above the need of an application, and a part of the
-// limits of the cluster (--max-topics, --max-partitions): one credential does not use them up.
+// defaultQuota applies to a user without a quota. It is far above the need of an application, and a fraction of the cluster's
+// limits (--max-topics, --max-partitions): one credential does not use them up.
 var defaultQuota = Quota{Topics: 1000, Partitions: 10_000, Channels: 10_000}
 
-// EffectiveQuota is the quota with the defaults, which a user that administers the cluster does not have.
+// EffectiveQuota is the quota with the defaults, which do not apply to administrators of the cluster.
 func (u *User) EffectiveQuota() Quota {
 	q := u.Quota
 	for _, n := range [...]struct {
@@ -95,13 +97,7 @@ func (u *User) allows(r Right, topic string) bool {
 	case r == Discover && u.Cluster&Observe != 0:
 		return true
 	}
-	for i := range u.Grants {
-		g := &u.Grants[i]
-		if (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(u.Grants, func(g Grant) bool { return (g.Rights&r != 0 || r == Discover) && g.Topic.Match(topic) })
 }
 
 // Policy is all users at one revision of the metadata. It is immutable.
@@ -110,30 +106,28 @@ type Policy struct {
 	enforced bool
 }
 
-// Enforced reports whether rights are checked. They are not while there is no user,
-// unless the broker is configured so.
+// Enforced reports whether rights are checked: not without users, unless the broker is configured so.
 func (p *Policy) Enforced() bool { return p.enforced }
 
 // Administered reports whether a user of the metadata administers the cluster.
-func (p *Policy) Administered() bool {
+func (p *Policy) Administered() bool { return p.administrator("") != nil }
+
+// administrator is a user of the metadata, other than the named one, that administers the cluster, or nil.
+func (p *Policy) administrator(but string) *User {
 	for _, u := range p.users {
-		if u.Cluster&AdministerCluster != 0 && u.Name != BootstrapUser {
-			return true
+		if u.Name != but && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {
+			return u
 		}
 	}
-	return false
+	return nil
 }
 
-// User gives a user by its name, nil if there is none.
+// User finds a user by its name, or returns nil.
 func (p *Policy) User(name string) *User { return p.users[name] }
 
-// Allow reports whether an identity has the right: on the topic, if it is a right on
-// topics. It allocates nothing.
+// Allow reports whether an identity has the right: on the topic, if it is a right on topics. It allocates nothing.
 func (p *Policy) Allow(id Identity, r Right, topic string) bool {
-	if !p.enforced || r == Open || id.Kind == Peer {
-		return true
-	}
-	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
+	if r == Open || id.Kind == Peer || p.everybody(r, topic) {
 		return true
 	}
 	if id.Kind != Named {
@@ -143,21 +137,20 @@ func (p *Policy) Allow(id Identity, r Right, topic string) bool {
 	return u != nil && u.holds(id) && u.allows(r, topic)
 }
 
-// AllowUser is Allow for something that is done later on behalf of a user, without its credentials. The user
-// of the bootstrap token has the rights of its operator.
+// AllowUser is Allow for an operation that is done later on behalf of a user, without its credentials. The user of the bootstrap
+// token has the rights of its operator.
 func (p *Policy) AllowUser(name string, r Right, topic string) bool {
-	if !p.enforced || name == BootstrapUser {
-		return true
-	}
-	if anonymous := p.users[AnonymousUser]; anonymous != nil && anonymous.allows(r, topic) {
-		return true
-	}
 	u := p.users[name]
-	return u != nil && u.allows(r, topic)
+	return name == BootstrapUser || p.everybody(r, topic) || u != nil && u.allows(r, topic)
 }
 
-// Quota is that of an identity: of its user, or of the user "anonymous". It allocates
-// nothing.
+// everybody reports whether every client has the right.
+func (p *Policy) everybody(r Right, topic string) bool {
+	anonymous := p.users[AnonymousUser]
+	return !p.enforced || anonymous != nil && anonymous.allows(r, topic)
+}
+
+// Quota is the quota of the identity's user, or of the user "anonymous". It allocates nothing.
 func (p *Policy) Quota(id Identity) Quota {
 	if u := p.users[id.user()]; u != nil && p.enforced {
 		return u.EffectiveQuota()
@@ -165,7 +158,7 @@ func (p *Policy) Quota(id Identity) Quota {
 	return Quota{}
 }
 
-// user is the name of the user whose record an identity has.
+// user is the name of the user whose rights an identity has.
 func (i Identity) user() string {
 	if i.Kind == Anonymous {
 		return AnonymousUser
@@ -173,7 +166,7 @@ func (i Identity) user() string {
 	return i.Name
 }
 
-// Holds reports whether the credentials of an identity are still those of its user.
+// Holds reports whether the credentials of an identity are still valid.
 func (p *Policy) Holds(id Identity) bool {
 	if id.Kind != Named {
 		return true
@@ -202,8 +195,8 @@ func (p *Policy) Permissions(id Identity) int {
 	return n
 }
 
-// ByCertificate gives the identity of a verified certificate's common name: that user's,
-// if it logs in so, else anonymous.
+// ByCertificate is the identity of a verified certificate's common name: that user's, if it logs in with certificates, else
+// anonymous.
 func (p *Policy) ByCertificate(commonName string) Identity {
 	if u := p.users[commonName]; u != nil && u.Certificate {
 		return Identity{Kind: Named, Name: commonName}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ var (
 	// ErrNotReady means that the users have not been read yet.
 	ErrNotReady = errors.New("access: the users have not been read yet")
 	// ErrExists means that there is a user of this name.
-	ErrExists = errors.New("access: there is a user of this name")
+	ErrExists = errors.New("access: a user with this name exists")
 	// ErrNoUser means that there is no user of this name.
 	ErrNoUser = errors.New("access: no such user")
 	// ErrLastAdministrator means that the cluster would have no administrator.
@@ -41,20 +42,17 @@ var (
 // Options of a Registry.
 type Options struct {
 	Keys metadata.Keys
-	// Bootstrap is the token of --bootstrap-admin-token-file; nil = none. With it rights
-	// are enforced also while there is no user.
+	// Bootstrap is the token of --bootstrap-admin-token-file, or nil. With it rights are enforced even without users.
 	Bootstrap []byte
-	// First is the secret that makes the first administrator, and FirstFile the file that has it; nil = Bootstrap does.
+	// First is the secret that makes the first administrator, and FirstFile its file; nil if Bootstrap does.
 	First     []byte
 	FirstFile string
-	// Enforce: rights are enforced also while there is no user, because an auth service is
-	// configured.
+	// Enforce: rights are enforced even without users, because an auth service is configured.
 	Enforce bool
 	Log     logrus.FieldLogger
 }
 
-// Registry keeps the present policy, and changes it. Its methods may be called by any
-// goroutine.
+// Registry has the current policy, and changes it. Its methods may be called by any goroutine.
 type Registry struct {
 	o       Options
 	policy  atomic.Pointer[Policy] // nil until the metadata has answered
@@ -124,16 +122,16 @@ func (r *Registry) publishLocked() {
 	r.policy.Store(p)
 }
 
-// Always reports whether rights are enforced also while there is no user.
+// Always reports whether rights are enforced even without users.
 func (r *Registry) Always() bool { return r.o.Enforce || r.o.Bootstrap != nil }
 
-// Policy is the present policy; nil until the metadata has answered.
+// Policy is the current policy; nil until the metadata has answered.
 func (r *Registry) Policy() *Policy { return r.policy.Load() }
 
 // Changed is closed with the next change of the policy.
 func (r *Registry) Changed() <-chan struct{} { return r.changed.Changed() }
 
-// Verify gives the identity of a token: ErrBadToken or ErrNotReady. It costs one fast hash.
+// Verify identifies the user of a token by one fast hash: ErrBadToken or ErrNotReady.
 func (r *Registry) Verify(token string) (Identity, error) {
 	p := r.Policy()
 	if p == nil {
@@ -145,13 +143,14 @@ func (r *Registry) Verify(token string) (Identity, error) {
 	return p.verify(token)
 }
 
-// Begins reports whether a token may make the first administrator: it is the secret for that, and there is no administrator.
+// Begins reports whether a token may make the first administrator: it is the secret for that, and the cluster has no
+// administrator.
 func (r *Registry) Begins(token string) bool {
 	p := r.Policy()
 	return p != nil && !p.Administered() && bootstrapped(r.o.First, token)
 }
 
-// FirstFile is the file with the secret that makes the first administrator; "" = there is none.
+// FirstFile is the file with the secret that makes the first administrator, or "".
 func (r *Registry) FirstFile() string { return r.o.FirstFile }
 
 // Users lists all users by name, without the user of the bootstrap token.
@@ -160,12 +159,7 @@ func (r *Registry) Users() ([]*User, error) {
 	if p == nil {
 		return nil, ErrNotReady
 	}
-	users := slices.SortedFunc(maps.Values(p.users), func(a, b *User) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	users := slices.SortedFunc(maps.Values(p.users), func(a, b *User) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.DeleteFunc(users, func(u *User) bool { return u.Name == BootstrapUser }), nil
 }
 
@@ -176,8 +170,8 @@ type NewUser struct {
 	Certificate bool // logs in with a certificate of this common name, and has no token
 }
 
-// Create makes a user and gives its token, which is kept nowhere: "" for one that logs in
-// with a certificate, and for "anonymous". The first user must be an administrator.
+// Create makes a user and returns its token, which is stored nowhere; "" for a user that logs in with a certificate, and for
+// "anonymous". The first user must be an administrator.
 func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err error) {
 	p := r.Policy()
 	if p == nil {
@@ -193,9 +187,9 @@ func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err err
 	case p.users[n.Name] != nil:
 		return "", ErrExists
 	case len(p.users) >= maxUsers:
-		return "", fmt.Errorf("%w: there are %d users, the most that a cluster has", ErrInvalid, maxUsers)
+		return "", fmt.Errorf("%w: the cluster has the maximum of %d users", ErrInvalid, maxUsers)
 	case !n.Admin && !p.Administered():
-		return "", fmt.Errorf("%w: make an administrator first", ErrLastAdministrator)
+		return "", fmt.Errorf("%w: create an administrator first", ErrLastAdministrator)
 	}
 	if n.Admin {
 		u.Cluster = AdministerCluster
@@ -203,10 +197,11 @@ func (r *Registry) Create(ctx context.Context, n NewUser) (token string, err err
 	if n.Name != AnonymousUser && !n.Certificate {
 		token, u.TokenID, u.Hash = issue(n.Name)
 	}
-	return token, r.write(ctx, u, ErrExists)
+	key := r.o.Keys.User(u.Name)
+	return token, r.commit(ctx, []metadata.Compare{{Key: key}}, metadata.Put{Key: key, Value: u.encode()}, ErrExists)
 }
 
-// Rotate gives a user a new token; the old one is invalid from now on.
+// Rotate issues a new token for a user; the old one is invalid from now on.
 func (r *Registry) Rotate(ctx context.Context, name string) (token string, err error) {
 	err = r.change(ctx, name, func(u *User) error {
 		if u.TokenID == "" {
@@ -224,25 +219,17 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	compare := []metadata.Compare{{Key: r.o.Keys.User(name), Create: -1, Mod: u.Revision}}
-	if u.Cluster&AdministerCluster != 0 {
-		other, err := r.otherAdministrator(name)
-		if err != nil {
-			return err
-		}
-		compare = append(compare, other)
-	}
-	return r.commit(ctx, compare, metadata.Put{Key: r.o.Keys.User(name), Delete: true}, ErrConflict)
+	return r.replace(ctx, u, 0, metadata.Put{Key: r.o.Keys.User(name), Delete: true})
 }
 
-// GrantTopic gives rights on the topics of a pattern.
+// GrantTopic adds rights on the topics of a pattern.
 func (r *Registry) GrantTopic(ctx context.Context, name string, topic Pattern, rights Right) error {
 	if !topic.Valid() {
 		return fmt.Errorf("%w: pattern %q", ErrInvalid, topic)
 	}
 	return r.change(ctx, name, func(u *User) error {
 		if u.Grants = u.granted(topic, rights); len(u.Grants) > maxGrants {
-			return fmt.Errorf("%w: %s has %d patterns, the most that a user has", ErrInvalid, name, maxGrants)
+			return fmt.Errorf("%w: %s has the maximum of %d patterns", ErrInvalid, name, maxGrants)
 		}
 		return nil
 	})
@@ -256,7 +243,7 @@ func (r *Registry) RevokeTopic(ctx context.Context, name string, topic Pattern, 
 	})
 }
 
-// GrantCluster gives rights on the cluster.
+// GrantCluster adds rights on the cluster.
 func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) error {
 	if name == AnonymousUser && rights&AdministerCluster != 0 {
 		return fmt.Errorf("%w: %s is every client without credentials", ErrInvalid, name)
@@ -267,8 +254,7 @@ func (r *Registry) GrantCluster(ctx context.Context, name string, rights Right) 
 	})
 }
 
-// RevokeCluster removes rights on the cluster. The last administrator keeps the right to
-// administer.
+// RevokeCluster removes rights on the cluster. The last administrator stays one.
 func (r *Registry) RevokeCluster(ctx context.Context, name string, rights Right) error {
 	return r.change(ctx, name, func(u *User) error {
 		u.Cluster &^= rights
@@ -285,20 +271,21 @@ type QuotaChange struct {
 // SetQuota changes the quota of a user, for later creations and puts.
 func (r *Registry) SetQuota(ctx context.Context, name string, c QuotaChange) error {
 	return r.change(ctx, name, func(u *User) error {
-		for to, value := range map[*int]*int{&u.Quota.Topics: c.Topics, &u.Quota.Partitions: c.Partitions, &u.Quota.Channels: c.Channels} {
-			if value != nil && *value == 0 {
-				*to = noLimit
-			} else if value != nil {
-				*to = *value
-			}
-		}
-		for to, value := range map[*int64]*int64{&u.Quota.PutRate: c.PutRate, &u.Quota.PutBytesRate: c.PutBytesRate} {
-			if value != nil {
-				*to = *value
-			}
-		}
+		q := &u.Quota
+		set(&q.Topics, c.Topics, noLimit)
+		set(&q.Partitions, c.Partitions, noLimit)
+		set(&q.Channels, c.Channels, noLimit)
+		set(&q.PutRate, c.PutRate, 0)
+		set(&q.PutBytesRate, c.PutBytesRate, 0)
 		return nil
 	})
+}
+
+// set changes a value, if it is to change; zero stands for 0.
+func set[T int | int64](to, value *T, zero T) {
+	if value != nil {
+		*to = cmp.Or(*value, zero)
+	}
 }
 
 func (r *Registry) find(name string) (*User, error) {
@@ -312,17 +299,6 @@ func (r *Registry) find(name string) (*User, error) {
 	return nil, ErrNoUser
 }
 
-// otherAdministrator is the condition that the record of another administrator has not
-// changed.
-func (r *Registry) otherAdministrator(than string) (metadata.Compare, error) {
-	for _, u := range r.Policy().users {
-		if u.Name != than && u.Name != BootstrapUser && u.Cluster&AdministerCluster != 0 {
-			return metadata.Compare{Key: r.o.Keys.User(u.Name), Create: -1, Mod: u.Revision}, nil
-		}
-	}
-	return metadata.Compare{}, fmt.Errorf("%w: %s is the last one", ErrLastAdministrator, than)
-}
-
 // change writes a changed copy of a user.
 func (r *Registry) change(ctx context.Context, name string, by func(*User) error) error {
 	u, err := r.find(name)
@@ -333,21 +309,21 @@ func (r *Registry) change(ctx context.Context, name string, by func(*User) error
 	if err := by(&next); err != nil {
 		return err
 	}
-	compare := []metadata.Compare{{Key: r.o.Keys.User(name), Create: -1, Mod: u.Revision}}
-	if u.Cluster&^next.Cluster&AdministerCluster != 0 {
-		other, err := r.otherAdministrator(name)
-		if err != nil {
-			return err
-		}
-		compare = append(compare, other)
-	}
-	return r.commit(ctx, compare, metadata.Put{Key: r.o.Keys.User(name), Value: next.encode()}, ErrConflict)
+	return r.replace(ctx, u, next.Cluster, metadata.Put{Key: r.o.Keys.User(name), Value: next.encode()})
 }
 
-// write creates the key of a new user.
-func (r *Registry) write(ctx context.Context, u *User, taken error) error {
-	key := r.o.Keys.User(u.Name)
-	return r.commit(ctx, []metadata.Compare{{Key: key, Create: 0, Mod: 0}}, metadata.Put{Key: key, Value: u.encode()}, taken)
+// replace writes the key of a user, unless the key has changed, or the cluster would have no administrator: the key of another
+// administrator must not have changed either.
+func (r *Registry) replace(ctx context.Context, u *User, rights Right, put metadata.Put) error {
+	compare := []metadata.Compare{{Key: put.Key, Create: -1, Mod: u.Revision}}
+	if u.Cluster&^rights&AdministerCluster != 0 {
+		other := r.Policy().administrator(u.Name)
+		if other == nil {
+			return fmt.Errorf("%w: %s is the last one", ErrLastAdministrator, u.Name)
+		}
+		compare = append(compare, metadata.Compare{Key: r.o.Keys.User(other.Name), Create: -1, Mod: other.Revision})
+	}
+	return r.commit(ctx, compare, put, ErrConflict)
 }
 
 // commit writes one key, and returns when this broker's policy has the change.

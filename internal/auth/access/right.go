@@ -8,8 +8,7 @@ import (
 // Right is one thing that an identity may do.
 type Right uint8
 
-// The rights. Publish, Consume and Administer are granted for patterns of topics,
-// Observe and AdministerCluster for the cluster.
+// The rights. Publish, Consume and Administer are granted for patterns of topics, Observe and AdministerCluster for the cluster.
 const (
 	// Open needs no right: probes of supervisors.
 	Open Right = 0
@@ -32,8 +31,7 @@ const (
 	clusterRights = Observe | AdministerCluster
 )
 
-// names are the words of `nsqctl acl`. "administer" means Administer for a topic, and
-// AdministerCluster for the cluster.
+// names are the words of `nsqctl acl`. "administer" means Administer for a topic, and AdministerCluster for the cluster.
 var names = []struct {
 	right Right
 	name  string
@@ -49,16 +47,13 @@ func (r Right) String() string {
 	case Discover:
 		return "any right on the topic"
 	}
-	return strings.Join(r.words(), ",")
-}
-
-func (r Right) words() (words []string) {
+	var words []string
 	for _, n := range names {
 		if r&n.right != 0 {
 			words = append(words, n.name)
 		}
 	}
-	return words
+	return strings.Join(words, ",")
 }
 
 // ParseTopicRights reads words such as publish,consume.
@@ -101,15 +96,11 @@ func (p Pattern) Valid() bool {
 }
 
 func notInPattern(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-		return false
-	}
-	return !strings.ContainsRune("._-#*?", r)
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	return !letter && !strings.ContainsRune("._-#*?", r)
 }
 
-// Match reports whether the whole name matches. It allocates nothing; its time is
-// bounded by the product of the two lengths.
+// Match reports whether the whole name matches. It allocates nothing; its time is bounded by the product of the two lengths.
 func (p Pattern) Match(name string) bool {
 	at, star, mark := 0, -1, 0
 	for i := 0; i < len(name); {

@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// state is the value of a user's key (version 1). Rights are words, so that an operator
-// can read them.
+// state is the value of a user's key (version 1). Rights are words, so that an operator can read them.
 type state struct {
 	V           int          `json:"v"`
 	Certificate bool         `json:"certificate,omitempty"`
@@ -42,8 +42,7 @@ func (u *User) encode() []byte {
 	return metadata.Encode(s)
 }
 
-// decodeUser reads the value of a user's key. Of a value that it cannot read it gives the
-// error, and a user without rights or credentials (invariant 2).
+// decodeUser reads the value of a user's key. With an error it returns a user without rights or credentials (invariant 2).
 func decodeUser(name string, e metadata.Entry) (*User, error) {
 	var s state
 	nobody := &User{Name: name, Revision: e.Mod}
@@ -67,33 +66,28 @@ func decodeUser(name string, e metadata.Entry) (*User, error) {
 	return u, nil
 }
 
-// validName checks the name of a user that is made.
+// validName checks the name of a new user.
 func validName(name string) error {
 	switch {
 	case !api.ValidName(name) || strings.ContainsRune(name, '#'):
-		return fmt.Errorf("%w: a user's name has up to 64 letters, digits, dots, - and _, not %q", ErrInvalid, name)
+		return fmt.Errorf("%w: a user name must have 1 to 64 letters, digits, dots, - and _, not %q", ErrInvalid, name)
 	case name == BootstrapUser:
-		return fmt.Errorf("%w: the name %s is that of --bootstrap-admin-token-file", ErrInvalid, name)
+		return fmt.Errorf("%w: the name %s is reserved for --bootstrap-admin-token-file", ErrInvalid, name)
 	}
 	return nil
 }
 
-// granted gives the grants with some rights more on a pattern.
+// granted returns the grants with some rights more on a pattern.
 func (u *User) granted(topic Pattern, rights Right) []Grant {
-	grants, found := append([]Grant(nil), u.Grants...), false
-	for i := range grants {
-		if grants[i].Topic == topic {
-			grants[i].Rights |= rights
-			found = true
-		}
+	grants := slices.Clone(u.Grants)
+	if i := slices.IndexFunc(grants, func(g Grant) bool { return g.Topic == topic }); i >= 0 {
+		grants[i].Rights |= rights
+		return grants
 	}
-	if !found {
-		grants = append(grants, Grant{Topic: topic, Rights: rights})
-	}
-	return grants
+	return append(grants, Grant{Topic: topic, Rights: rights})
 }
 
-// revoked gives the grants with some rights less on exactly this pattern.
+// revoked returns the grants without some rights on exactly this pattern.
 func (u *User) revoked(topic Pattern, rights Right) (grants []Grant) {
 	for _, g := range u.Grants {
 		if g.Topic == topic {

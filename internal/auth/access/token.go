@@ -16,7 +16,7 @@ const secretBytes = 32
 // hashScheme begins the hash of a token in the metadata.
 const hashScheme = "sha256:"
 
-// noUser is compared with the tokens of unknown users: their time must not reveal which names exist.
+// noUser is compared with the tokens of unknown users: the time of a check must not reveal which names exist.
 var noUser = hashOf("", "")
 
 // ErrBadToken means that no user has this token.
@@ -31,14 +31,14 @@ func issue(name string) (token, id, hash string) {
 	return name + "." + text, hex.EncodeToString(number), hashOf(name, text)
 }
 
-// hashOf is the hash of a token. It is fast, because a slow one protects only secrets that can be guessed: nobody
-// finds 256 random bits by trying, and a slow hash would let strangers occupy the brokers.
+// hashOf is fast: a slow hash protects only secrets that can be guessed, not 256 random bits, and would let strangers occupy the
+// brokers.
 func hashOf(name, secret string) string {
 	sum := sha256.Sum256([]byte("lockstep token\x00" + name + "\x00" + secret))
 	return hashScheme + hex.EncodeToString(sum[:])
 }
 
-// verify gives the identity of a token: ErrBadToken.
+// verify returns the identity of a token: ErrBadToken.
 func (p *Policy) verify(token string) (Identity, error) {
 	u, secret := p.owner(token)
 	if secret == "" {
@@ -54,8 +54,7 @@ func (p *Policy) verify(token string) (Identity, error) {
 	return Identity{Kind: Named, Name: u.Name, TokenID: u.TokenID}, nil
 }
 
-// owner gives the user that a token names, nil if there is none with a token, and the secret in
-// it, "" if it has not the form of a token.
+// owner returns the user that a token names, or nil, and its secret, "" if it has not the form of a token.
 func (p *Policy) owner(token string) (*User, string) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// MaxTime bounds an invitation: a forgotten one must not stay for ever.
+	// MaxTime bounds an invitation: a forgotten one must expire.
 	MaxTime = 7 * 24 * time.Hour
 	// maxInvited bounds the invitations of a cluster, so that a transaction can remove all of them.
 	maxInvited = 100
@@ -33,7 +33,7 @@ var (
 	// ErrNotReady means that the metadata has not answered yet.
 	ErrNotReady = errors.New("admission: the metadata has not answered yet")
 	// ErrUnknown means that the metadata did not answer in time: the change may have been made, or may yet be.
-	ErrUnknown = errors.New("admission: the metadata did not answer in time: the change may have been made; it can be repeated")
+	ErrUnknown = errors.New("admission: the metadata did not answer in time: the change may have been made, and is safe to repeat")
 )
 
 // Options of a Registry.
@@ -91,7 +91,7 @@ func (r *Registry) apply(c metadata.Change) {
 		delete(r.mu.until, name)
 		var read record
 		if err := json.Unmarshal(e.Value, &read); err != nil {
-			r.o.Log.WithError(err).WithField("node", name).Error("an invitation cannot be read; it admits no broker")
+			r.o.Log.WithError(err).WithField("node", name).Error("cannot read an invitation, it admits no broker")
 			continue
 		}
 		r.mu.until[name] = time.UnixMilli(read.UntilMS)
@@ -106,7 +106,7 @@ func (r *Registry) apply(c metadata.Change) {
 // Invited returns the names of the brokers that may join now.
 func (r *Registry) Invited() []string { return slices.Collect(maps.Keys(r.Open())) }
 
-// Open returns the invitations that have not ended: the name of the broker, and the end.
+// Open returns the valid invitations: the name of the broker, and the expiry time.
 func (r *Registry) Open() map[string]time.Time {
 	now := time.Now()
 	r.mu.Lock()
@@ -121,17 +121,15 @@ func (r *Registry) Invite(ctx context.Context, node string, length time.Duration
 	switch {
 	case r.o.NotNeeded != "":
 		return until, fmt.Errorf("%w: %s", ErrInvalid, r.o.NotNeeded)
-	case !validName(node):
-		return until, fmt.Errorf("%w: %q is not the --node-name of a broker", ErrInvalid, node)
 	case length <= 0 || length > MaxTime:
-		return until, fmt.Errorf("%w: an invitation lasts for more than 0 and at most %v, not for %v", ErrInvalid, MaxTime, length)
+		return until, fmt.Errorf("%w: an invitation must last for more than 0 and at most %v, not %v", ErrInvalid, MaxTime, length)
 	}
-	store, ended, others := r.look(node)
-	switch {
-	case store == nil:
-		return until, ErrNotReady
-	case others >= maxInvited:
-		return until, fmt.Errorf("%w: %d brokers are invited, the most at one time", ErrInvalid, others)
+	store, expired, others, err := r.others(node)
+	if err != nil {
+		return until, err
+	}
+	if others >= maxInvited {
+		return until, fmt.Errorf("%w: %d brokers are invited, the maximum", ErrInvalid, others)
 	}
 	until = time.Now().Add(length).Truncate(time.Millisecond)
 	value, err := json.Marshal(record{V: 1, UntilMS: until.UnixMilli()})
@@ -139,37 +137,40 @@ func (r *Registry) Invite(ctx context.Context, node string, length time.Duration
 		return until, err
 	}
 	puts := []metadata.Put{{Key: r.o.Keys.Invitation(node), Value: value}}
-	for _, name := range ended[:min(len(ended), maxInvited)] {
+	for _, name := range expired[:min(len(expired), maxInvited)] {
 		puts = append(puts, metadata.Put{Key: r.o.Keys.Invitation(name), Delete: true})
 	}
 	return until, write(ctx, store, puts)
 }
 
-// look returns the names of the other invitations that have ended, and the number of those that have not.
-func (r *Registry) look(node string) (store metadata.Store, ended []string, others int) {
+// others returns the names of the other invitations that have expired, and the number of those that have not.
+func (r *Registry) others(node string) (store metadata.Store, expired []string, valid int, err error) {
+	if !validName(node) {
+		return nil, nil, 0, fmt.Errorf("%w: %q is not the --node-name of a broker", ErrInvalid, node)
+	}
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.mu.store == nil {
+		return nil, nil, 0, ErrNotReady
+	}
 	for name, until := range r.mu.until {
 		switch {
 		case name == node:
 		case now.Before(until):
-			others++
+			valid++
 		default:
-			ended = append(ended, name)
+			expired = append(expired, name)
 		}
 	}
-	return r.mu.store, ended, others
+	return r.mu.store, expired, valid, nil
 }
 
-// Withdraw ends an invitation. It is no error if there is none.
+// Withdraw ends an invitation, if there is one.
 func (r *Registry) Withdraw(ctx context.Context, node string) error {
-	if !validName(node) {
-		return fmt.Errorf("%w: %q is not the --node-name of a broker", ErrInvalid, node)
-	}
-	store, _, _ := r.look(node)
-	if store == nil {
-		return ErrNotReady
+	store, _, _, err := r.others(node)
+	if err != nil {
+		return err
 	}
 	return write(ctx, store, []metadata.Put{{Key: r.o.Keys.Invitation(node), Delete: true}})
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 )
 
 var keys = metadata.Keys{Cluster: "c"}
 
 // bubble runs a test in virtual time, with two brokers that follow one store.
-func bubble(t *testing.T, test func(t *testing.T, store *metadata.Memory, one, other *admission.Registry)) {
+func bubble(t *testing.T, test func(t *testing.T, store *metadatatest.Memory, one, other *admission.Registry)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		log := logrus.New()
 		log.SetOutput(io.Discard)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -44,7 +45,7 @@ func bubble(t *testing.T, test func(t *testing.T, store *metadata.Memory, one, o
 
 // TestAnInvitationEnds: every broker admits the name, for the time of the invitation.
 func TestAnInvitationEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *metadata.Memory, one, other *admission.Registry) {
+	bubble(t, func(t *testing.T, _ *metadatatest.Memory, one, other *admission.Registry) {
 		require.Empty(t, other.Invited())
 		until, err := one.Invite(t.Context(), "n4.example", time.Hour)
 		require.NoError(t, err)
@@ -63,7 +64,7 @@ func TestAnInvitationEnds(t *testing.T) {
 
 // TestAnInvitationIsForOneBroker: the broker that has joined removes its invitation, and no other one.
 func TestAnInvitationIsForOneBroker(t *testing.T) {
-	bubble(t, func(t *testing.T, store *metadata.Memory, one, other *admission.Registry) {
+	bubble(t, func(t *testing.T, store *metadatatest.Memory, one, other *admission.Registry) {
 		for _, name := range []string{"n4", "n5"} {
 			_, err := one.Invite(t.Context(), name, time.Hour)
 			require.NoError(t, err)
@@ -85,7 +86,7 @@ func TestAnInvitationIsForOneBroker(t *testing.T) {
 
 // TestEndedInvitationsAreRemoved: by the next one. So their number is bounded.
 func TestEndedInvitationsAreRemoved(t *testing.T) {
-	bubble(t, func(t *testing.T, store *metadata.Memory, one, _ *admission.Registry) {
+	bubble(t, func(t *testing.T, store *metadatatest.Memory, one, _ *admission.Registry) {
 		for i := range 100 {
 			_, err := one.Invite(t.Context(), fmt.Sprint("n", i), time.Hour)
 			require.NoError(t, err)
@@ -109,7 +110,7 @@ func TestEndedInvitationsAreRemoved(t *testing.T) {
 
 // TestWhatInvitesNobody: names that no broker can have, times without an end, and values that cannot be read.
 func TestWhatInvitesNobody(t *testing.T) {
-	bubble(t, func(t *testing.T, store *metadata.Memory, one, other *admission.Registry) {
+	bubble(t, func(t *testing.T, store *metadatatest.Memory, one, other *admission.Registry) {
 		for _, name := range []string{"", "a/b", "a=b", "a,b", "a b", "a\nb", "a\x00b", string(make([]byte, 300))} {
 			_, err := one.Invite(t.Context(), name, time.Hour)
 			require.ErrorIs(t, err, admission.ErrInvalid, "%q", name)

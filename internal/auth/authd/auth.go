@@ -1,12 +1,11 @@
 // Package authd queries an NSQ auth service for the permissions of a client.
 //
-// It does not decide when to query (internal/auth/guard does) and has no cache: a State has its
-// own expiry.
+// It does not decide when to query (internal/auth/guard does) and has no cache: a State has its own expiry.
 //
 // # Invariants
 //
-//  1. An answer with an unknown permission, an invalid pattern or no lifetime is an
-//     error: it allows nothing, and it denies nothing.
+//  1. An answer with an unknown permission, an invalid pattern or no lifetime is an error: it allows nothing, and it denies
+//     nothing.
 //  2. Every configured address is tried once, from a random start, before a query fails.
 //  3. No error contains the secret, although the URL of a GET request does.
 package authd
@@ -16,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -23,8 +23,8 @@ import (
 const maxTTL = 365 * 24 * 3600
 
 var (
-	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or
-	// a body that is not an answer. It says nothing about the client.
+	// ErrInvalidAnswer means that the answer of an auth service is unusable: another status than 200, 401 and 403, or a body that
+	// is not an answer. It says nothing about the client.
 	ErrInvalidAnswer = errors.New("auth: invalid answer of the auth service")
 	// ErrDenied means that an auth service has answered that the client has no permissions, with the status 401 or 403.
 	ErrDenied = errors.New("auth: the auth service denies the client")
@@ -38,8 +38,7 @@ type Request struct {
 	Secret     string
 }
 
-// Authorization allows permissions on the topics and channels that match. Patterns are not
-// anchored.
+// Authorization allows permissions on the topics and channels that match. Patterns are not anchored.
 type Authorization struct {
 	Topic       string   `json:"topic"`
 	Channels    []string `json:"channels"`
@@ -60,50 +59,26 @@ type State struct {
 }
 
 // Expired reports whether the auth service must be queried again.
-func (s *State) Expired(now time.Time) bool { return !now.Before(s.expires) }
+func (s *State) Expired(now time.Time) bool { return s.ExpiredFor(now) >= 0 }
 
-// ExpiredFor is the time since the auth service had to be queried again; below 0 before that.
+// ExpiredFor is the time since the auth service had to be queried again; negative before that.
 func (s *State) ExpiredFor(now time.Time) time.Duration { return now.Sub(s.expires) }
 
-// Allows reports whether the client may use the topic: to publish if channel is empty, else to
-// subscribe to that channel.
+// Allows reports whether the client may use the topic: to publish if channel is empty, else to subscribe to that channel.
 func (s *State) Allows(topic, channel string) bool {
 	permission := "subscribe"
 	if channel == "" {
 		permission = "publish"
 	}
-	for i := range s.Authorizations {
-		if s.Authorizations[i].allows(topic, channel, permission) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Authorizations, func(a Authorization) bool {
+		return slices.Contains(a.Permissions, permission) && a.topic.MatchString(topic) &&
+			slices.ContainsFunc(a.channels, func(c *regexp.Regexp) bool { return c.MatchString(channel) })
+	})
 }
 
 // Knows reports whether the client may do anything at all with the topic.
 func (s *State) Knows(topic string) bool {
-	for i := range s.Authorizations {
-		if a := &s.Authorizations[i]; len(a.Permissions) > 0 && a.topic.MatchString(topic) {
-			return true
-		}
-	}
-	return false
-}
-
-func (a *Authorization) allows(topic, channel, permission string) bool {
-	granted := false
-	for _, p := range a.Permissions {
-		granted = granted || p == permission
-	}
-	if !granted || !a.topic.MatchString(topic) {
-		return false
-	}
-	for _, c := range a.channels {
-		if c.MatchString(channel) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Authorizations, func(a Authorization) bool { return len(a.Permissions) > 0 && a.topic.MatchString(topic) })
 }
 
 // Parse reads the body of an answer that arrives now: ErrInvalidAnswer.
@@ -112,24 +87,16 @@ func Parse(body []byte, now time.Time) (*State, error) {
 	if err := json.Unmarshal(body, s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidAnswer, err)
 	}
-	if err := s.compile(now); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// compile checks the answer and prepares it for use.
-func (s *State) compile(now time.Time) error {
 	if s.TTL <= 0 {
-		return fmt.Errorf("%w: ttl %d", ErrInvalidAnswer, s.TTL)
+		return nil, fmt.Errorf("%w: ttl %d", ErrInvalidAnswer, s.TTL)
 	}
 	for i := range s.Authorizations {
 		if err := s.Authorizations[i].compile(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	s.expires = now.Add(time.Duration(min(s.TTL, maxTTL)) * time.Second)
-	return nil
+	return s, nil
 }
 
 func (a *Authorization) compile() error {

@@ -1,7 +1,6 @@
 package authd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"go.uber.org/goleak"
 )
@@ -25,14 +25,13 @@ const answer = `{"ttl":10,"identity":"me","authorizations":[` +
 	`{"topic":"odd","channels":["x"],"permissions":["publish"]}]}`
 
 func client(method string, addresses ...string) *Client {
-	return New(Options{Addresses: addresses, Method: method, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})
+	return New(config.AuthService{AuthHTTPAddress: addresses, AuthHTTPMethod: method, HTTPConnectTimeout: wait.Limit, HTTPRequestTimeout: wait.Limit}, nil)
 }
 
 func TestAllows(t *testing.T) {
-	s := &State{}
-	require.NoError(t, json.Unmarshal([]byte(answer), s))
 	now := time.Now()
-	require.NoError(t, s.compile(now))
+	s, err := Parse([]byte(answer), now)
+	require.NoError(t, err)
 	for _, row := range []struct {
 		topic, channel string
 		want           bool

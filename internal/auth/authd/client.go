@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
 
@@ -25,28 +27,19 @@ const maxAnswer = 4 << 20
 // maxRedirects bounds the redirects of a query.
 const maxRedirects = 10
 
-// Options configure the queries.
-type Options struct {
-	// Addresses are host:port (queried at /auth) or whole URLs.
-	Addresses []string
-	Method    string // "get" (default) or "post"
-	// ConnectTimeout and RequestTimeout hold for each address; 2 s and 5 s in stock NSQ.
-	ConnectTimeout, RequestTimeout time.Duration
-	TLS                            *tls.Config // of https addresses; nil = Go's defaults
-}
-
 // Client queries auth services.
 type Client struct {
-	opts Options
+	o    config.AuthService
 	http *http.Client
 }
 
-// New makes a client.
-func New(o Options) *Client {
-	dialer := &net.Dialer{Timeout: o.ConnectTimeout}
-	return &Client{opts: o, http: &http.Client{
-		Timeout:   o.RequestTimeout,
-		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: o.TLS, DisableKeepAlives: true},
+// New makes a client. Each address is host:port (queried at /auth) or a whole URL, and has the timeouts for itself. tls is
+// for https addresses; nil = Go's defaults.
+func New(o config.AuthService, tls *tls.Config) *Client {
+	dialer := &net.Dialer{Timeout: o.HTTPConnectTimeout}
+	return &Client{o: o, http: &http.Client{
+		Timeout:   o.HTTPRequestTimeout,
+		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: tls, DisableKeepAlives: true},
 		// Redirects are followed, as stock nsqd does. net/http would give the target the URL with the secret as Referer.
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			req.Header.Del("Referer")
@@ -58,17 +51,17 @@ func New(o Options) *Client {
 	}}
 }
 
-// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them
-// has denied the client.
+// Query tries the addresses from a random one on until one answers with permissions. The error is ErrDenied if one of them has
+// denied the client.
 func (c *Client) Query(ctx context.Context, r Request) (*State, error) {
-	n := len(c.opts.Addresses)
+	n := len(c.o.AuthHTTPAddress)
 	if n == 0 {
 		return nil, errors.New("auth: no address is configured")
 	}
 	var failed error
 	start := rand.IntN(n)
 	for i := range n {
-		address := c.opts.Addresses[(start+i)%n]
+		address := c.o.AuthHTTPAddress[(start+i)%n]
 		s, err := c.ask(ctx, address, r)
 		if err == nil {
 			return s, nil
@@ -102,8 +95,7 @@ func (c *Client) ask(ctx context.Context, address string, r Request) (*State, er
 	return nil, fmt.Errorf("%w: status %d", ErrInvalidAnswer, resp.StatusCode)
 }
 
-// withoutURL is the cause of a failed request: the URL that net/http puts before it has the
-// secret in its query.
+// withoutURL is the cause of a failed request: the URL that net/http puts before it has the secret in its query.
 func withoutURL(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
@@ -124,11 +116,9 @@ func (c *Client) request(ctx context.Context, address string, r Request) (*http.
 		"remote_ip": {r.RemoteIP}, "tls": {strconv.FormatBool(r.TLS)},
 		"secret": {r.Secret}, "common_name": {r.CommonName},
 	}
-	if !strings.EqualFold(c.opts.Method, http.MethodPost) {
+	if !strings.EqualFold(c.o.AuthHTTPMethod, http.MethodPost) {
 		query := u.Query()
-		for k, v := range values {
-			query[k] = v
-		}
+		maps.Copy(query, values)
 		u.RawQuery = query.Encode()
 		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	}

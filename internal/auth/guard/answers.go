@@ -18,27 +18,28 @@ import (
 const (
 	// maxAnswers bounds the answers of the auth service that are kept.
 	maxAnswers = 4096
-	// AnswerHolds is how long the last answer about a client holds after its end, while the auth service gives no usable
+	// AnswerHolds is how long the last answer about a client stays valid after its expiry, while the auth service gives no usable
 	// one. Only a denial ends it before.
 	AnswerHolds = time.Hour
-	// firstRetry is the time after a question without a usable answer until the client is asked about again. It doubles,
-	// up to longestRetry.
+	// firstRetry is the time from a query without a usable answer to the next one about the client. It doubles, up to
+	// longestRetry.
 	firstRetry, longestRetry = 5 * time.Second, time.Minute
-	// denialHolds is how long a denial is not asked about again.
+	// denialHolds is how long a denial is not queried again.
 	denialHolds = 5 * time.Second
-	// askTime bounds a question, and retryTime one after a question without a usable answer, while the last answer holds: a
-	// put waits for it.
+	// askTime bounds a query, and retryTime one after a query without a usable answer while the last answer is still valid: a put
+	// waits for it.
 	askTime, retryTime = 10 * time.Second, time.Second
-	// troubleTime is how long no other client, whose last answer holds, is asked about after such a question.
+	// troubleTime is how long after such a query no other client with a valid last answer is queried.
 	troubleTime = time.Second
-	// outageEnds is the time after the last question without a usable answer when the outage counts as over, because there are no queries.
+	// outageEnds is how long after the last query without a usable answer the outage counts as over, because there are no
+	// queries.
 	outageEnds = 5 * time.Minute
 	// outageLine is the least time between two log lines about an outage.
 	outageLine = 10 * time.Second
 )
 
-// answers has the last answers of the auth service. All connections and requests with the same credentials
-// share one, so that they cost one query in its lifetime.
+// answers has the last answers of the auth service. All connections and requests with the same credentials share one, so that
+// they cost one query in its lifetime.
 type answers struct {
 	log      logrus.FieldLogger
 	external Querier
@@ -58,7 +59,7 @@ type answer struct {
 	denied error         // the service has denied the client since; nil: it has not
 	next   time.Time     // the service is not asked before
 	pause  time.Duration // until the next question; 0: the last one had a usable answer
-	asking chan struct{} // closed at the end of the present question; nil if there is none
+	asking chan struct{} // closed at the end of the current question, or nil
 }
 
 func newAnswers(external Querier, log logrus.FieldLogger) *answers {
@@ -67,7 +68,7 @@ func newAnswers(external Querier, log logrus.FieldLogger) *answers {
 	return a
 }
 
-// sum names a request without keeping its secret.
+// sum identifies a request without storing its secret.
 func (a *answers) sum(r authd.Request) (sum [sha256.Size]byte) {
 	m := hmac.New(sha256.New, a.key[:])
 	_, _ = fmt.Fprintf(m, "%q %t %q %q", r.RemoteIP, r.TLS, r.CommonName, r.Secret) // a hash takes everything
@@ -75,28 +76,24 @@ func (a *answers) sum(r authd.Request) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// find gives the answer about a client, nil if the auth service has not known it, or has denied it since.
+// find returns the answer about a client, nil if the auth service has not known it, or has denied it since.
 func (a *answers) find(r authd.Request) *answer {
-	if known := a.kept(r); known != nil && !known.isDenied() {
-		return known
-	}
-	return nil
-}
-
-func (a *answers) kept(r authd.Request) *answer {
 	sum := a.sum(r)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.of[sum]
+	known := a.of[sum]
+	a.mu.Unlock()
+	if known == nil {
+		return nil
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if known.denied != nil {
+		return nil
+	}
+	return known
 }
 
-func (of *answer) isDenied() bool {
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	return of.denied != nil
-}
-
-// ask asks about a client that is not known. Errors are those of query.
+// ask queries the auth service about a client that is not known. Errors are those of query.
 func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
 	if known := a.find(r); known != nil { // another login with the same credentials was quicker
 		return known, nil
@@ -113,7 +110,7 @@ func (a *answers) ask(ctx context.Context, r authd.Request) (*answer, error) {
 	return known, nil
 }
 
-// keep gives the answer about a client that has one now.
+// keep finds or adds the answer about a client.
 func (a *answers) keep(r authd.Request) *answer {
 	sum := a.sum(r)
 	a.mu.Lock()
@@ -130,7 +127,7 @@ func (a *answers) keep(r authd.Request) *answer {
 	return known
 }
 
-// query asks the auth service. Errors wrap ErrBadLogin, ErrNoAuthorizations and ErrAuthService; the first two are denials.
+// query asks the auth service. Errors wrap ErrBadLogin or ErrNoAuthorizations, which are denials, or ErrAuthService.
 func (a *answers) query(ctx context.Context, r authd.Request) (*authd.State, error) {
 	state, err := a.external.Query(ctx, r)
 	switch {
@@ -148,43 +145,36 @@ func denial(err error) bool {
 	return errors.Is(err, ErrBadLogin) || errors.Is(err, ErrNoAuthorizations)
 }
 
-// note keeps the state of the auth service after a question, and logs its changes. If the client has gone, the service has
-// not answered in the time that it had.
+// note records the state of the auth service after a query, and logs changes. A query that its client abandoned says nothing about it.
 func (a *answers) note(ctx context.Context, err error) {
 	usable := err == nil || denial(err)
 	if !usable && errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	switch lasted, due := a.noteState(time.Now(), usable); {
-	case !due:
+	now, o := time.Now(), &a.outage
+	a.mu.Lock()
+	began, due := o.since, now.Sub(o.logged) >= outageLine
+	switch {
 	case usable:
-		a.log.WithField("for", lasted.Round(time.Second)).Info("the authorization service answers again")
-	default:
+		o.since = time.Time{}
+	case began.IsZero():
+		o.since = now
+	}
+	if !usable {
+		if o.last = now; due {
+			o.logged = now
+		}
+	}
+	a.mu.Unlock()
+	switch {
+	case usable && due && !began.IsZero():
+		a.log.WithField("for", now.Sub(began).Round(time.Second)).Info("the authorization service answers again")
+	case !usable && due:
 		a.log.WithError(err).Warnf("authorization query failed, refusing new clients; known clients keep their rights until %s after their last answer expires", AnswerHolds)
 	}
 }
 
-// noteState returns for how long there has been an outage, and whether it, or its end, is logged.
-func (a *answers) noteState(now time.Time, usable bool) (lasted time.Duration, due bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	o := &a.outage
-	due = now.Sub(o.logged) >= outageLine
-	if usable {
-		lasted, due = now.Sub(o.since), due && !o.since.IsZero()
-		o.since = time.Time{}
-		return lasted, due
-	}
-	if o.since.IsZero() {
-		o.since = now
-	}
-	if o.last = now; due {
-		o.logged = now
-	}
-	return now.Sub(o.since), due
-}
-
-// unanswered is for how long the auth service has given no usable answer; 0: it does, or there were no queries.
+// unanswered is how long the auth service has given no usable answer; 0: it answers, or there were no queries.
 func (a *answers) unanswered(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,9 +190,9 @@ func (a *answers) inTrouble(now time.Time) bool {
 	return now.Before(a.outage.trouble)
 }
 
-// current gives the answer about a client as it is now: the last one while it is valid, else that to a new question. If
-// the auth service gives no usable one, the last one holds on for AnswerHolds. Errors wrap
-// ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService together, or are that of ctx.
+// current is the present answer about a client: the last one while it is valid, else that to a new query. Without a usable answer
+// the last one stays valid for AnswerHolds. Errors wrap ErrBadLogin, ErrNoAuthorizations, ErrUnanswered and ErrAuthService
+// together, or are that of ctx.
 func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*authd.State, error) {
 	for {
 		now, trouble := time.Now(), a.inTrouble(time.Now())
@@ -244,7 +234,7 @@ func (a *answers) current(ctx context.Context, of *answer, r authd.Request) (*au
 
 var errUnanswered = fmt.Errorf("%w: %w", ErrUnanswered, ErrAuthService)
 
-// settle keeps the result of a question.
+// settle records the result of a query.
 func (a *answers) settle(ctx context.Context, of *answer, next *authd.State, err error) (*authd.State, error) {
 	now := time.Now()
 	of.mu.Lock()

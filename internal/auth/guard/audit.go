@@ -14,10 +14,10 @@ import (
 const (
 	// auditKept is how many actions /v1/audit shows.
 	auditKept = 1000
-	// refusalsPerSecond bounds the entries of all refused attempts together: an attacker
-	// must neither fill the disk with log lines nor push the actions out of the list.
+	// refusalsPerSecond bounds the entries of all refused attempts: an attacker must neither fill the disk with log lines nor
+	// displace the actions.
 	refusalsPerSecond = 10
-	// maxText bounds each text of an entry in bytes: a stranger chooses a part of them.
+	// maxText bounds each text of an entry in bytes: strangers choose parts of them.
 	maxText = 512
 )
 
@@ -43,7 +43,7 @@ const (
 	ResultFailed  = "failed"
 )
 
-// Audit keeps the last actions of this broker, logs each, and appends it to a file.
+// Audit has the last actions of this broker, logs each, and appends it to a file.
 type Audit struct {
 	log  logrus.FieldLogger
 	file *AuditFile // nil = none
@@ -60,7 +60,7 @@ type Audit struct {
 
 func newAudit(log logrus.FieldLogger, file *AuditFile) *Audit { return &Audit{log: log, file: file} }
 
-// Note keeps and logs an action. Refused ones beyond the limit of a second are counted.
+// Note records and logs an action. Refused ones beyond the limit of a second are only counted.
 func (a *Audit) Note(e Entry) {
 	e.Identity, e.Action, e.Detail = clip(e.Identity), clip(e.Action), clip(e.Detail)
 	e.Time = e.Time.UTC()
@@ -75,9 +75,8 @@ func (a *Audit) Note(e Entry) {
 	a.save(line)
 }
 
-// save appends a line to the file. A file that cannot be written stops no action: the log has
-// the entry too. The first failure is an error in the log, and the first success after it a
-// warning with the number of missing lines.
+// save appends a line to the file. A file that cannot be written stops no action: the log has the entry too. The first failure is
+// logged as an error, and the first success after it as a warning with the number of missing lines.
 func (a *Audit) save(line []byte) {
 	if a.file == nil {
 		return
@@ -121,16 +120,20 @@ func (a *Audit) keep(e *Entry) bool {
 		}
 	}
 	e.Omitted, a.mu.omitted = a.mu.omitted, 0
+	a.addLocked(e)
+	return true
+}
+
+func (a *Audit) addLocked(e *Entry) {
 	if e.Implied {
 		a.mu.implied.add(e)
 	} else {
 		a.mu.actions.add(e)
 	}
-	return true
 }
 
-// Entries lists the kept actions, and as many implied ones at most, oldest first. They are
-// kept apart: a client that creates topics by puts must not push the actions out.
+// Entries lists the last actions, and at most as many implied ones, oldest first. They are stored separately: topics created by
+// puts must not displace the actions.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	all := append(a.mu.actions.list(), a.mu.implied.list()...)
@@ -139,24 +142,18 @@ func (a *Audit) Entries() []Entry {
 	return all
 }
 
-// Restore adds entries that an earlier process of the broker has kept, the oldest first. They are in its log already.
+// Restore adds entries of an earlier process of the broker, oldest first. They are in its log already.
 func (a *Audit) Restore(past []Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	actions, implied := a.mu.actions.list(), a.mu.implied.list()
 	a.mu.actions, a.mu.implied = ring{}, ring{}
-	for _, list := range [][]Entry{past, actions, implied} {
-		for i := range list {
-			if list[i].Implied {
-				a.mu.implied.add(&list[i])
-			} else {
-				a.mu.actions.add(&list[i])
-			}
-		}
+	for _, e := range slices.Concat(past, actions, implied) {
+		a.addLocked(&e)
 	}
 }
 
-// ring keeps the last auditKept entries.
+// ring has the last auditKept entries.
 type ring struct {
 	entries []Entry
 	next    int
@@ -172,5 +169,5 @@ func (r *ring) add(e *Entry) {
 }
 
 func (r *ring) list() []Entry {
-	return append(append([]Entry{}, r.entries[r.next:]...), r.entries[:r.next]...)
+	return append(append([]Entry{}, r.entries[r.next:]...), r.entries[:r.next]...) // never nil: JSON has [] and not null
 }

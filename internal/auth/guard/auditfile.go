@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// AuditFile appends JSON lines to a file that only the broker's user may read. If the file
-// was renamed or removed, the next entry makes a new one: logrotate needs neither a signal
-// nor copytruncate.
+// AuditFile appends JSON lines to a file that only the broker's user may read. If the file was renamed or removed, the next entry
+// creates it again: logrotate needs neither a signal nor copytruncate.
 type AuditFile struct {
 	path string
 	mu   struct {
@@ -28,7 +27,7 @@ func OpenAuditFile(path string) (*AuditFile, error) {
 	return a, a.openLocked()
 }
 
-// Write appends one line. The lines before it are not changed by an error.
+// Write appends one line. An error does not change the lines before it.
 func (a *AuditFile) Write(line []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +40,7 @@ func (a *AuditFile) Write(line []byte) error {
 	return nil
 }
 
-// followLocked opens the file again if another one, or none, has its name.
+// followLocked reopens the file if its name belongs to another file, or to none.
 func (a *AuditFile) followLocked() error {
 	if a.mu.file == nil {
 		return a.openLocked()

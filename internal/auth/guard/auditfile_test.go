@@ -119,7 +119,7 @@ func TestEveryActionIsAudited(t *testing.T) {
 	_, r, columns := identities(t)
 	root := columns[len(columns)-1].token
 	audited := 0
-	for port, rules := range map[string][]httpapi.Rule{"http": httpapi.NSQDRules(), "lookup": httpapi.LookupRules()} {
+	for port, rules := range map[string][]httpapi.Route{"http": httpapi.Routes(), "lookup": httpapi.LookupRoutes()} {
 		for _, rule := range rules {
 			name := rule.Method + " " + rule.Path
 			administers := rule.Right == access.Administer || rule.Right == access.AdministerCluster

@@ -9,16 +9,14 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// Browsers keeps pages of other origins out. A browser sends the requests of any page:
-// a form of a foreign page would delete topics, and a host name that its owner points at
-// this broker (DNS rebinding) would let a page read.
+// Browsers keeps pages of other origins out. A browser sends any page's requests: a form of a foreign page could delete topics,
+// and a host name that its owner points at this broker (DNS rebinding) would let a page read.
 type Browsers struct {
 	names []string
 	cross *http.CrossOriginProtection
 }
 
-// NewBrowsers takes the names that this broker goes by, and those of --http-allowed-host:
-// a name, *.suffix, or * for any.
+// NewBrowsers takes this broker's own names, and those of --http-allowed-host: a name, *.suffix, or * for any.
 func NewBrowsers(names ...string) *Browsers {
 	b := &Browsers{cross: http.NewCrossOriginProtection()}
 	for _, n := range names {
@@ -29,7 +27,7 @@ func NewBrowsers(names ...string) *Browsers {
 	return b
 }
 
-// Refusal is the code for a request that a foreign page may have made; "" = it may pass.
+// Refusal is the error code for a request that a foreign page may have made, "" if it is allowed.
 func (b *Browsers) Refusal(r *http.Request) string {
 	if !b.knows(r) {
 		return "HOST_NOT_ALLOWED"
@@ -40,16 +38,16 @@ func (b *Browsers) Refusal(r *http.Request) string {
 	return ""
 }
 
-// foreignRead reports whether a foreign page embeds an answer, also in a frame, without going
-// there. It could not read it, but a profile costs processor time.
+// foreignRead reports whether a foreign page embeds an answer, also in a frame, without navigating there. It could not read it,
+// but a profile costs processor time.
 func foreignRead(r *http.Request) bool {
 	site, mode, destination := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
 	linked := mode == "navigate" && (destination == "document" || destination == "")
 	return (site == "cross-site" || site == "same-site") && !linked
 }
 
-// knows reports whether the request names this broker in a way that the owner of a foreign
-// name cannot arrange: by an address, by a name without dots, or by one of the allowed names.
+// knows reports whether the request names this broker in a way that the owner of a foreign name cannot arrange: by an address, by
+// a name without dots, or by one of the allowed names.
 func (b *Browsers) knows(r *http.Request) bool {
 	if api.IsProbe(r.URL.Path) {
 		return true

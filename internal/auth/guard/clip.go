@@ -7,8 +7,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// clip makes a text of a stranger short, and harmless for a terminal. The copy lets go of the
-// request's bytes.
+// clip makes a stranger's text short, and harmless for a terminal. The copy does not reference the request's bytes.
 func clip(text string) string {
 	return api.Printable(strings.Clone(text[:min(len(text), maxText)]))
 }
@@ -16,9 +15,8 @@ func clip(text string) string {
 // maxArgument bounds each argument of a long query in the audit, in bytes.
 const maxArgument = 128
 
-// Query is a query string as the audit shows it. In a long query the arguments in names come
-// first, and each is truncated separately. If the query were cut off as a whole, a client could hide the topic
-// behind other arguments.
+// Query is a query string for the audit. In a long one the arguments in names come first, and each is truncated separately: a
+// client could hide the topic behind other arguments otherwise.
 func Query(raw string, names []string) string {
 	if len(raw) <= maxText {
 		return raw

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,8 +22,8 @@ const (
 // ErrNoSignIn means that a cookie is not that of a sign-in, or that this has ended.
 var ErrNoSignIn = errors.New("guard: the sign-in has ended")
 
-// cookies are the sign-ins of browsers at this broker. A cookie is kept as its hash: a copy of the
-// memory opens nothing.
+// cookies are the sign-ins of browsers at this broker. They are stored by the hash of the cookie: a copy of the memory grants
+// nothing.
 type cookies struct {
 	mu sync.Mutex // a leaf
 	of map[[sha256.Size]byte]*signedIn
@@ -35,7 +36,7 @@ type signedIn struct {
 	over    chan struct{} // closed when the browser has signed out, or other sign-ins took its place
 }
 
-// ended reports whether the sign-in does not hold any more. No sign-in (nil) has no end.
+// ended reports whether the sign-in is no longer valid. A nil sign-in does not end.
 func (in *signedIn) ended() bool {
 	select {
 	case <-in.dropped():
@@ -45,7 +46,7 @@ func (in *signedIn) ended() bool {
 	}
 }
 
-// dropped is closed when the sign-in ends before it expires; nil, for ever silent, without a sign-in.
+// dropped is closed when the sign-in ends before it expires. It is nil without a sign-in.
 func (in *signedIn) dropped() <-chan struct{} {
 	if in == nil {
 		return nil
@@ -53,7 +54,7 @@ func (in *signedIn) dropped() <-chan struct{} {
 	return in.over
 }
 
-// dropLocked ends a sign-in: requests that it began, such as streams, lose their rights with it.
+// dropLocked ends a sign-in, and with it the rights of its requests, such as streams.
 func (c *cookies) dropLocked(key [sha256.Size]byte) (there bool) {
 	in, there := c.of[key]
 	if there {
@@ -65,8 +66,8 @@ func (c *cookies) dropLocked(key [sha256.Size]byte) (there bool) {
 
 func newCookies() *cookies { return &cookies{of: map[[sha256.Size]byte]*signedIn{}} }
 
-// SignIn is Login for a browser: the cookie stands for the credentials until it expires, until
-// SignOut, and until the user loses its credentials. Errors as Login.
+// SignIn is Login for a browser: the cookie stands for the credentials until it expires, until SignOut, and until the user loses
+// its credentials. Errors are those of Login.
 func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie string, expires time.Time, err error) {
 	if s, err = g.Login(ctx, c); err != nil {
 		return nil, "", expires, err
@@ -79,40 +80,33 @@ func (g *Guard) SignIn(ctx context.Context, c Credentials) (s *Session, cookie s
 	return s, cookie, expires, nil
 }
 
-// keep adds a sign-in. Where there are too many, the oldest ones end: those of the user first.
+// keep adds a sign-in. If there are too many, the oldest ends: of the user first.
 func (c *cookies) keep(key [sha256.Size]byte, in *signedIn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name, of := in.session.Identity(), 0
-	var own, any [sha256.Size]byte
-	var ownAt, anyAt time.Time
+	var own, all [][sha256.Size]byte
 	for k, x := range c.of {
 		if x.ended() {
 			c.dropLocked(k)
 			continue
 		}
-		if anyAt.IsZero() || x.expires.Before(anyAt) {
-			any, anyAt = k, x.expires
-		}
-		if x.session.Identity() != name {
-			continue
-		}
-		if of++; ownAt.IsZero() || x.expires.Before(ownAt) {
-			own, ownAt = k, x.expires
+		if all = append(all, k); x.session.Identity() == in.session.Identity() {
+			own = append(own, k)
 		}
 	}
+	older := func(a, b [sha256.Size]byte) int { return c.of[a].expires.Compare(c.of[b].expires) }
 	switch {
-	case of >= maxUserCookies:
-		c.dropLocked(own)
-	case len(c.of) >= maxCookies:
-		c.dropLocked(any)
+	case len(own) >= maxUserCookies:
+		c.dropLocked(slices.MinFunc(own, older))
+	case len(all) >= maxCookies:
+		c.dropLocked(slices.MinFunc(all, older))
 	}
 	c.of[key] = in
 }
 
-// ByCookie gives the session of a browser that has signed in, for a request with the credentials of its connection. A cookie opens
-// nothing from another network than that of the sign-in, and nothing without TLS, or without the client certificate, if the sign-in
-// had it: ErrNoSignIn. The sign-in stays then.
+// ByCookie returns the session of a signed-in browser, for a request with the credentials of its connection. A cookie is not
+// valid from another network than that of the sign-in, nor without the TLS or the client certificate that the sign-in had:
+// ErrNoSignIn. The sign-in itself stays.
 func (g *Guard) ByCookie(cookie string, from Credentials) (*Session, time.Time, error) {
 	key := sha256.Sum256([]byte(cookie))
 	g.cookies.mu.Lock()

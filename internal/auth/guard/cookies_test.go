@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -81,7 +82,7 @@ func TestSignInsAreBounded(t *testing.T) {
 // A request that a browser began before it signed out, such as a stream, loses its rights then, and when the sign-in expires.
 func TestASignOutEndsWhatItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		defer store.Close()
 		r := access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: quiet(), Bootstrap: []byte(strings.Repeat("b", 32))})
 		ctx, stop := context.WithCancel(t.Context())

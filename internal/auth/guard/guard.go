@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,15 +24,14 @@ var (
 	ErrBadLogin = errors.New("guard: no user has these credentials")
 	// ErrDenied means that the identity does not have the right.
 	ErrDenied = errors.New("guard: the right is not granted")
-	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not asked.
+	// ErrTooManyFailures means that too many logins of this address wait for the auth service; it was not queried.
 	ErrTooManyFailures = errors.New("guard: too many logins of this address wait for the auth service")
 	// ErrAuthService means that the auth service gave no usable answer: it cannot be reached, or its answer says nothing about
 	// the client.
 	ErrAuthService = errors.New("guard: the auth service gave no usable answer")
-	// ErrUnanswered means that the last answer about a client does not hold any more: its end is longer ago than AnswerHolds.
+	// ErrUnanswered means that the last answer about a client expired longer ago than AnswerHolds.
 	ErrUnanswered = errors.New("guard: the auth service has given no usable answer for too long")
-	// ErrNoAuthorizations means that the auth service recognised the client and grants it
-	// nothing.
+	// ErrNoAuthorizations means that the auth service recognised the client and grants it nothing.
 	ErrNoAuthorizations = errors.New("guard: the auth service grants nothing")
 	// ErrDisabled means that there is neither a user nor an auth service.
 	ErrDisabled = errors.New("guard: there are no users, and no auth service")
@@ -47,9 +47,9 @@ const maxSecret = 8 << 10
 
 // Options of a Guard.
 type Options struct {
-	Users    *access.Registry // nil if there are none
+	Users    *access.Registry // nil without any
 	External Querier          // nil = no auth service
-	// NotReady gives the reason why the users are not read yet; nil = the reason of Users.
+	// NotReady returns the reason why the users are not read yet; nil = the reason of Users.
 	NotReady func() string
 	// Answered counts a put that a user's publish rate refuses; nil = none is counted.
 	Answered func(err error)
@@ -58,8 +58,7 @@ type Options struct {
 	Log       logrus.FieldLogger
 }
 
-// Guard checks logins and rights for all client ports of a broker. Its methods may be
-// called by any goroutine.
+// Guard checks logins and rights for all client ports of a broker. Its methods may be called by any goroutine.
 type Guard struct {
 	o       Options
 	turns   *turns
@@ -107,17 +106,17 @@ type Session struct {
 	answer *answer                     // nil unless the auth service knows the client; the same for all with its credentials
 }
 
-// Enforced reports whether rights are enforced. While the users are not read yet, it is true
-// only if rights are enforced also without users. Allow does not use it.
+// Enforced reports whether rights are enforced. Before the users are read, it is true only if rights are enforced even without
+// users. Allow does not use it.
 func (g *Guard) Enforced() bool {
 	p, _ := g.policy()
 	return p != nil && p.Enforced() || g.o.External != nil || g.o.Users != nil && g.o.Users.Always()
 }
 
-// Open reports whether every client may do everything. It is false while the users are not read yet.
+// Open reports whether every client may do everything. It is false before the users are read.
 func (g *Guard) Open() bool { return g.Ready() == nil && !g.Enforced() }
 
-// Begun reports whether somebody can log in: there is an administrator, a bootstrap token or an auth service.
+// Begun reports whether a client can log in: there is an administrator, a bootstrap token or an auth service.
 func (g *Guard) Begun() bool {
 	p, _ := g.policy()
 	return p != nil && (p.Administered() || p.User(access.BootstrapUser) != nil) || g.o.External != nil
@@ -141,25 +140,18 @@ func (g *Guard) policy() (*access.Policy, error) {
 	if g.o.NotReady != nil {
 		why = g.o.NotReady()
 	}
-	return nil, &notReadyError{why}
+	return nil, fmt.Errorf("%w: %s", api.ErrNotReady, why)
 }
-
-// notReadyError is the reason why the users are not read yet.
-type notReadyError struct{ why string }
-
-func (e *notReadyError) Error() string { return api.ErrNotReady.Error() + ": " + e.why }
-
-func (e *notReadyError) Unwrap() error { return api.ErrNotReady }
 
 // NotStored is the error of a put that was not admitted because the users are not read yet.
 func NotStored(err error) error {
-	if waiting, ok := errors.AsType[*notReadyError](err); ok {
-		return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, waiting.why)
+	if !errors.Is(err, api.ErrNotReady) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, strings.TrimPrefix(err.Error(), api.ErrNotReady.Error()+": "))
 }
 
-// Changed is closed when rights may have changed; nil, for ever silent, without users.
+// Changed is closed when rights may have changed. It is nil without users.
 func (g *Guard) Changed() <-chan struct{} {
 	if g.o.Users == nil {
 		return nil
@@ -167,8 +159,7 @@ func (g *Guard) Changed() <-chan struct{} {
 	return g.o.Users.Changed()
 }
 
-// Begin gives the session of a client that has sent no secret: anonymous, or the user
-// that its verified certificate names.
+// Begin returns the session of a client that has sent no secret: anonymous, or the user that its verified certificate names.
 func (g *Guard) Begin(c Credentials) *Session {
 	s := &Session{guard: g, creds: c}
 	p, err := g.policy()
@@ -178,13 +169,12 @@ func (g *Guard) Begin(c Credentials) *Session {
 	return s
 }
 
-// Early reports whether the users were not read yet when the session began: the client is anonymous in it, whatever its
-// certificate. Begin knows more when Ready is nil.
+// Early reports whether the session began before the users were read: the client is anonymous in it, whatever its certificate.
 func (s *Session) Early() bool { return s.early }
 
-// Login gives the session of a client that has sent a secret. The token of a user is verified at once. Any other secret may wait
-// until the auth service has been asked. Errors wrap ErrBadLogin,
-// ErrTooManyFailures, ErrAuthService, ErrDisabled or are that of Ready or of ctx; ErrNoAuthorizations.
+// Login returns the session of a client that has sent a secret. A user's token is verified at once. Any other secret may wait for
+// a query to the auth service. Errors wrap ErrBadLogin, ErrTooManyFailures, ErrAuthService, ErrDisabled or ErrNoAuthorizations,
+// or are that of Ready or of ctx.
 func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	p, err := g.policy()
 	switch {
@@ -216,8 +206,7 @@ func (g *Guard) Login(ctx context.Context, c Credentials) (*Session, error) {
 	return s, nil
 }
 
-// introduce asks the auth service about a client that logs in. A client that it knew before does not wait for
-// its turn.
+// introduce queries the auth service about a client that logs in. A known client does not wait for its turn.
 func (s *Session) introduce(ctx context.Context) error {
 	g, r := s.guard, s.creds.request()
 	if s.answer = g.answers.find(r); s.answer == nil {
@@ -235,7 +224,7 @@ func (s *Session) introduce(ctx context.Context) error {
 	return err
 }
 
-// ask gives the present answer of the auth service about the client; see answers.current.
+// ask returns the current answer of the auth service about the client; see answers.current.
 func (s *Session) ask(ctx context.Context) (*authd.State, error) {
 	state, err := s.guard.answers.current(ctx, s.answer, s.creds.request())
 	if err == nil {
@@ -244,10 +233,10 @@ func (s *Session) ask(ctx context.Context) (*authd.State, error) {
 	return state, err
 }
 
-// Unanswered is for how long the auth service has given no usable answer; 0: it does, or there is none.
+// Unanswered is how long the auth service has given no usable answer; 0: it answers, or there is none.
 func (g *Guard) Unanswered() time.Duration { return g.answers.unanswered(time.Now()) }
 
-// External is the auth service's answer about the client; nil without a query.
+// External is the auth service's answer about the client, nil without a query.
 func (s *Session) External() *authd.State { return s.state.Load() }
 
 // Identity is the name of the client in the audit and in /stats.
@@ -280,8 +269,8 @@ type Need struct {
 	Channel string
 }
 
-// user is the user of the cluster whose quota counts for the client; "" = none: rights are
-// not enforced, or an auth service knows the client.
+// user is the user of the cluster whose quota counts for the client, "" if rights are not enforced, or an auth service knows the
+// client.
 func (s *Session) user() (string, access.Quota) {
 	p, err := s.guard.policy()
 	if err != nil || p == nil || !p.Enforced() || s.state.Load() != nil {
@@ -299,9 +288,8 @@ func (s *Session) Requester(action string) api.Requester {
 	}
 }
 
-// AllowPut is nil if the publish rate of the client's user admits a put now, else
-// api.ErrRateLimited. It is called once for each put. Without a rate it neither locks nor
-// allocates.
+// AllowPut is nil if the publish rate of the client's user admits a put now, else api.ErrRateLimited. It is called once for each
+// put. Without a rate it neither locks nor allocates.
 func (s *Session) AllowPut(messages, bytes int) error {
 	name, quota := s.user()
 	if s.guard.rates.Allow(name, limits.Rate{Messages: quota.PutRate, Bytes: quota.PutBytesRate}, messages, bytes) {
@@ -313,10 +301,9 @@ func (s *Session) AllowPut(messages, bytes int) error {
 	return api.ErrRateLimited
 }
 
-// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied,
-// ErrAuthService, or that of Ready. It asks the auth service again when its answer is too
-// old; otherwise it neither waits nor allocates. Only a denial of the service takes rights away; without a usable answer the
-// last one holds for AnswerHolds, and then the error wraps ErrUnanswered.
+// Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied, ErrAuthService, or that of Ready. It queries the
+// auth service when its answer has expired; otherwise it neither waits nor allocates. Only a denial of the service takes rights
+// away: without a usable answer the last one stays valid for AnswerHolds, and then the error wraps ErrUnanswered.
 func (s *Session) Allow(ctx context.Context, n Need) error {
 	p, err := s.guard.policy()
 	switch {

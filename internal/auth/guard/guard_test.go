@@ -19,10 +19,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -36,7 +38,7 @@ func quiet() *logrus.Logger {
 
 // users watches a store in memory until the test ends; its administrator is root.
 func users(t *testing.T) (r *access.Registry, root string) {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	r = access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: quiet()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
@@ -60,7 +62,7 @@ func from(host, secret string) guard.Credentials {
 // the broker's own machine.
 func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		token := strings.Repeat("t", 32)
 		r := access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Bootstrap: []byte(token), Log: quiet()})
 		g := guard.New(guard.Options{Users: r, Log: quiet()})
@@ -91,7 +93,7 @@ func TestAServiceThatIsDownSlowsNobodyDown(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()
 	logger.SetOutput(&log)
-	g := guard.New(guard.Options{Log: logger, External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Log: logger, External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	for range 50 {
 		_, err := g.Login(t.Context(), from("192.0.2.1", "s3cret-of-a-client"))
 		require.ErrorIs(t, err, guard.ErrAuthService)
@@ -106,7 +108,7 @@ func TestALongSecretIsNotLookedAt(t *testing.T) {
 	var queries atomic.Int32
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { queries.Add(1) }))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Log: quiet(), External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	_, err := g.Login(t.Context(), from("192.0.2.1", strings.Repeat("x", 5<<20)))
 	require.ErrorIs(t, err, guard.ErrBadLogin)
 	require.Zero(t, queries.Load())
@@ -142,7 +144,7 @@ func TestAnAuthServiceOpensNoAdministrativeDoor(t *testing.T) {
 		_, _ = io.WriteString(w, `{"ttl":60,"identity":"me","authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish","subscribe"]}]}`)
 	}))
 	defer service.Close()
-	g := guard.New(guard.Options{Log: quiet(), External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Log: quiet(), External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	s, err := g.Login(t.Context(), from("192.0.2.1", "s"))
 	require.NoError(t, err)
 	for right, want := range map[access.Right]error{

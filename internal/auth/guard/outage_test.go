@@ -16,6 +16,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 )
@@ -116,7 +117,7 @@ func TestAnOutageOverHTTP(t *testing.T) {
 		m := &moody{}
 		cluster := edgetest.New()
 		defer cluster.Close()
-		h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 1 << 10, MaxBodySize: 1 << 10}, httpapi.Backend{
+		h := httpapi.NSQD(httpapi.Options{Messages: config.Messages{MaxMsgSize: 1 << 10, MaxBodySize: 1 << 10}}, httpapi.Backend{
 			Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 			Guard: guard.New(guard.Options{External: m, Log: quiet()}),
 		})

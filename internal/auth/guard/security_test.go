@@ -23,12 +23,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
-	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write docs/reference/rights.md")
@@ -108,7 +108,7 @@ func identities(t *testing.T) (*guard.Guard, *access.Registry, []identity) {
 		columns = append(columns, identity{u.name, token})
 	}
 	columns = append(columns, identity{"administrator", root})
-	g := guard.New(guard.Options{Users: r, Log: quiet(), External: authd.New(authd.Options{Addresses: []string{service.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})})
+	g := guard.New(guard.Options{Users: r, Log: quiet(), External: authd.New(config.AuthService{AuthHTTPAddress: []string{service.URL}}, nil)})
 	return g, r, columns
 }
 
@@ -130,7 +130,7 @@ func (nowhere) View() api.ClusterView { return api.ClusterView{} }
 func (nowhere) Members() api.ClusterView { return api.ClusterView{} }
 
 // table tries every route with every identity.
-func table(t *testing.T, h http.Handler, rules []httpapi.Rule, columns []identity) string {
+func table(t *testing.T, h http.Handler, rules []httpapi.Route, columns []identity) string {
 	var all rows
 	for _, rule := range rules {
 		var b strings.Builder
@@ -179,7 +179,7 @@ func right(r access.Right) string {
 // commands asks for every command with every identity.
 func commands(t *testing.T, g *guard.Guard, columns []identity) string {
 	var all rows
-	for _, rule := range tcp.Rules() {
+	for _, rule := range tcp.Commands() {
 		var b strings.Builder
 		for _, c := range columns {
 			s := g.Begin(from("192.0.2.1", ""))
@@ -198,7 +198,7 @@ func commands(t *testing.T, g *guard.Guard, columns []identity) string {
 				b.WriteString(" no |")
 			}
 		}
-		all.add(right(rule.Right), b.String(), "`"+rule.Command+"`")
+		all.add(right(rule.Right), b.String(), "`"+rule.Name+"`")
 	}
 	return all.table(columns)
 }
@@ -233,13 +233,13 @@ func TestTables(t *testing.T) {
 	b := httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(),
 		Channels: everything{}, Inspector: everything{}, Recovery: everything{}, Planner: everything{}, Tracer: everything{}, Metrics: http.NotFoundHandler(), Admission: admission.New(admission.Options{}),
-		Routes: routesOf("/ui", "/ui/app.js", "/ui/app.css", "/ui/icon.svg", "/ui/licences"),
-		Users:  r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: consume.New(consume.Options{}, cluster, nil),
+		Page:  http.NotFoundHandler(),
+		Users: r, Guard: g, Console: console.New(console.Options{Cluster: nowhere{}}), Consumers: consume.New(consume.Options{}, cluster, nil),
 	}
 	defer b.Consumers.Stop()
-	o := httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}
-	text := preface + "## HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.NSQDRules(), columns) +
-		"\n## The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRules(), columns) +
+	o := httpapi.Options{Messages: config.Messages{MaxMsgSize: 100, MaxBodySize: 100}}
+	text := preface + "## HTTP and HTTPS\n\n" + table(t, httpapi.NSQD(o, b), httpapi.Routes(), columns) +
+		"\n## The separate lookup port\n\n" + table(t, httpapi.Lookup(o, b), httpapi.LookupRoutes(), columns) +
 		"\n## TCP\n\n" + commands(t, g, columns)
 
 	if *rewrite {
@@ -287,7 +287,7 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 	cluster := edgetest.New()
 	defer cluster.Close()
 	require.NoError(t, cluster.Do(t.Context(), api.CreateTopic{Topic: "t"}))
-	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour},
+	h := httpapi.NSQD(httpapi.Options{Messages: config.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour}},
 		httpapi.Backend{Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Log: quiet(), Guard: g})
 	send := func(column, header string, delay time.Duration) int {
 		m := msgstream.Message{Header: []byte(header), Body: []byte("b")}
@@ -321,12 +321,4 @@ func TestReservedHeadersTakeMoreThanPublishing(t *testing.T) {
 	require.NoError(t, users.GrantTopic(t.Context(), access.AnonymousUser, "t", access.Publish))
 	require.Equal(t, http.StatusOK, status("anonymous", `{"k":"v"}`))
 	require.Equal(t, http.StatusUnauthorized, status("anonymous", `{"##only_channel":"c"}`), "with a login it may")
-}
-
-// routesOf are routes of other packages.
-func routesOf(paths ...string) (routes []httpapi.Route) {
-	for _, path := range paths {
-		routes = append(routes, httpapi.Route{Method: "GET", Path: path, Handler: http.NotFoundHandler()})
-	}
-	return routes
 }

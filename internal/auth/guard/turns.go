@@ -5,33 +5,33 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
-	// maxAsking bounds the questions to the auth service that run at the same time, and
-	// maxAskingOfAddress those for one address.
+	// maxAsking bounds the concurrent queries to the auth service, and maxAskingOfAddress those for one address.
 	maxAsking          = 64
 	maxAskingOfAddress = 8
-	// maxWaiting bounds the logins of an address that wait for their turn, and maxWaitingPaced those of an
-	// address whose questions are paced: 5 s of them.
+	// maxWaiting bounds the waiting logins of an address, and maxWaitingPaced those of an address whose queries are paced: 5 s of
+	// them.
 	maxWaiting      = 1024
 	maxWaitingPaced = 256
-	// freeFailures is how many logins of an address the auth service may refuse before the questions for that
-	// address are paced.
+	// freeFailures is how many logins of an address the auth service may refuse before the queries for that address are paced.
 	freeFailures = 5
-	// pace is the time between two questions for an address whose logins were refused.
+	// pace is the time between two queries for an address whose logins were refused.
 	pace = 20 * time.Millisecond
-	// forgetAfter is the time after the last refusal when the questions for an address are not paced any more.
+	// forgetAfter is how long after the last refusal the queries for an address are paced.
 	forgetAfter = 5 * time.Minute
 	// maxAddresses bounds the addresses whose refusals are remembered.
 	maxAddresses = 16_384
 )
 
-// turns bounds the questions to the auth service about secrets that this broker does not know. Logins of one
-// address wait in a line of their own. An address has few seats among the running questions, so that the lines
-// of all addresses move, however long one of them is. After some refusals the questions for an address are paced.
-// A login waits, and is refused only if its line is too long: a stranger at a shared address does
-// not lock the other clients of it out.
+// turns bounds the queries to the auth service about secrets that this broker does not know. The logins of one address wait in
+// their own line, and have few of the concurrent queries, so that the lines of all addresses move, however long one is. After
+// some refusals the queries for an address are paced. A login waits, and is refused only if its line is too long: a stranger at a
+// shared address does not lock the other clients of it out.
 type turns struct {
 	asking chan struct{} // a seat for each question that runs
 	mu     sync.Mutex
@@ -55,48 +55,44 @@ func (l *line) paced(now time.Time) bool {
 	return l.refusals >= freeFailures && now.Sub(l.last) <= forgetAfter
 }
 
-// take waits until the auth service may be asked for a client of this address. done must follow, with whether
-// the service refused the client. Errors are ErrTooManyFailures and that of ctx.
+// take waits until the auth service may be queried for a client of this address. done must follow, with whether the service
+// refused the client. Errors are ErrTooManyFailures and that of ctx.
 func (t *turns) take(ctx context.Context, host string) (done func(refused bool), err error) {
 	l := t.join(host)
 	if l == nil {
 		return nil, ErrTooManyFailures
 	}
-	leave := func(seats int, refused bool) {
-		if seats > 1 {
-			<-t.asking
-		}
-		if seats > 0 {
-			<-l.asking
-		}
+	if err = acquire(ctx, l.asking); err != nil {
+		t.leave(l, false)
+		return nil, err
+	}
+	if concurrency.Sleep(ctx, t.pause(l)); ctx.Err() == nil {
+		err = acquire(ctx, t.asking)
+	} else {
+		err = ctx.Err()
+	}
+	if err != nil {
+		<-l.asking
+		t.leave(l, false)
+		return nil, err
+	}
+	return func(refused bool) {
+		<-t.asking
+		<-l.asking
 		t.leave(l, refused)
-	}
-	select {
-	case l.asking <- struct{}{}:
-	case <-ctx.Done():
-		leave(0, false)
-		return nil, ctx.Err()
-	}
-	if wait := t.pause(l); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			leave(1, false)
-			return nil, ctx.Err()
-		}
-	}
-	select {
-	case t.asking <- struct{}{}:
-	case <-ctx.Done():
-		leave(1, false)
-		return nil, ctx.Err()
-	}
-	return func(refused bool) { leave(2, refused) }, nil
+	}, nil
 }
 
-// join gives the line of an address, nil if it is too long.
+func acquire(ctx context.Context, seats chan struct{}) error {
+	select {
+	case seats <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// join returns the line of an address, nil if it is too long.
 func (t *turns) join(host string) *line {
 	key, now := Network(host), time.Now()
 	t.mu.Lock()
@@ -120,7 +116,7 @@ func (t *turns) join(host string) *line {
 	return l
 }
 
-// pause gives the time until the question of a login may begin.
+// pause is the time until the query of a login may begin.
 func (t *turns) pause(l *line) time.Duration {
 	now := time.Now()
 	t.mu.Lock()
@@ -150,8 +146,8 @@ func (t *turns) leave(l *line, refused bool) {
 	l.refusals, l.last = l.refusals+1, now
 }
 
-// makeRoomLocked drops the lines that nobody waits in and that are not paced. If they are too few, it drops all
-// that nobody waits in: an attacker with more addresses than the limit is not paced by address.
+// makeRoomLocked drops the lines without logins that are not paced, and if that is not enough, all lines without logins: an
+// attacker with more addresses than the limit is not paced by address.
 func (t *turns) makeRoomLocked(now time.Time) {
 	for _, all := range []bool{false, true} {
 		for key, l := range t.of {
@@ -165,16 +161,11 @@ func (t *turns) makeRoomLocked(now time.Time) {
 	}
 }
 
-// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
-// customer has as a whole. The host is an address without a port; any other text stays.
+// Network is the unit of limits per address, of a host without a port; any other text stays.
 func Network(host string) string {
 	ip, err := netip.ParseAddr(host)
-	if err != nil || ip.Unmap().Is4() {
-		return host
-	}
-	prefix, err := ip.WithZone("").Prefix(64)
 	if err != nil {
 		return host
 	}
-	return prefix.String()
+	return limits.NetworkOf(ip).String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -26,7 +27,7 @@ func TestARevocationEndsWaitingRequests(t *testing.T) {
 		defer cluster.Close()
 		sessions := consume.New(consume.Options{}, cluster, nil)
 		defer sessions.Stop()
-		h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
+		h := httpapi.NSQD(httpapi.Options{Connection: config.Connection{MaxRdyCount: 10}, Messages: config.Messages{MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}}, httpapi.Backend{
 			Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Consumers: sessions, Log: quiet(),
 			Guard: guard.New(guard.Options{Users: r, Log: quiet()}),
 		})

@@ -6,19 +6,17 @@ import (
 	"time"
 )
 
-// recheckEvery separates the checks of While where no change of the users calls for one: an answer of an
-// auth service runs out.
+// recheckEvery is the time between the checks of While if the users do not change: an auth service's answer expires.
 const recheckEvery = 5 * time.Second
 
-// IsLoss reports whether an error of Allow says that the client does not have the right. Other errors say
-// that it is not known.
+// IsLoss reports whether an error of Allow says that the client does not have the right. Other errors say that this is unknown.
 func IsLoss(err error) bool {
 	return errors.Is(err, ErrLogin) || errors.Is(err, ErrDenied) || denial(err) || errors.Is(err, ErrUnanswered)
 }
 
-// While returns a context that ends when the client loses the right: at once when the users change or
-// its browser signs out, and within recheckEvery of the end of an auth service's answer. Its cause is the error of Allow. An auth
-// service that gives no usable answer ends it only when its last answer does not hold any more (AnswerHolds). No session (nil) has no right to lose. The caller calls end.
+// While returns a context that ends when the client loses the right: at once when the users change or its browser signs out, and
+// within recheckEvery of the expiry of an auth service's answer. Its cause is the error of Allow. A nil session has no right to
+// lose. The caller calls end.
 func (s *Session) While(ctx context.Context, n Need) (_ context.Context, end func()) {
 	if s == nil {
 		return ctx, func() {}

@@ -14,8 +14,7 @@ const Free = 64 << 10
 // MaxWait bounds the wait for a reservation.
 const MaxWait = 10 * time.Second
 
-// Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any
-// goroutine.
+// Budget is a number of bytes. A nil *Budget has no limit. Its methods may be called by any goroutine.
 type Budget struct {
 	size int64
 	mu   struct {
@@ -70,7 +69,7 @@ func (b *Budget) Held(u Use) int64 {
 	return b.mu.uses[u]
 }
 
-// Share is the part of a budget that one client may hold. The zero value has no limit. Its methods may be called by any
+// Share is the part of a budget that one client may have. The zero value has no limit. Its methods may be called by any
 // goroutine.
 type Share struct {
 	b     *Budget
@@ -100,9 +99,9 @@ func (s Share) Watch() (Share, *atomic.Bool) {
 	return s, s.short
 }
 
-// Reserve reserves the bytes of one body. It waits until the client, or others, hold less, for MaxWait
-// or until ctx ends, and reports false then. After true the caller calls Release with the same
-// numbers. A body of at most Free bytes reserves nothing; more than the whole budget is the whole budget.
+// Reserve reserves the bytes of one body. It waits until the client, or others, have less, for MaxWait or until ctx ends, and
+// reports false then. After true the caller calls Release with the same numbers. A body of at most Free bytes reserves nothing;
+// more than the whole budget counts as the whole budget.
 func (s Share) Reserve(ctx context.Context, u Use, bytes int) bool {
 	b := s.b
 	if b == nil {
@@ -127,14 +126,14 @@ func (s Share) Try(u Use, bytes int) bool {
 	return s.b == nil || bytes <= Free || s.b.try(s.owner, u, int64(bytes), true)
 }
 
-// Release gives the bytes of a body back.
+// Release returns the bytes of a body.
 func (s Share) Release(u Use, bytes int) {
 	if s.b != nil && bytes > Free {
 		s.b.give(s.owner, u, int64(bytes))
 	}
 }
 
-// fitsLocked reports whether an owner may have that many bytes more.
+// fitsLocked reports whether an owner may have bytes more.
 func (b *Budget) fitsLocked(o *owner, bytes int64) bool {
 	free := b.size - b.mu.used
 	return bytes <= free && (o == nil || o.used == 0 || o.used+bytes <= (free-bytes)/2)
@@ -161,7 +160,7 @@ func (b *Budget) forgetLocked(o *owner) {
 	}
 }
 
-// try reserves at once. inOrder: not before a claim of the same owner that waits.
+// try reserves at once. inOrder: not before a waiting claim of the same owner.
 func (b *Budget) try(name string, u Use, bytes int64, inOrder bool) bool {
 	bytes = min(bytes, b.size)
 	b.mu.Lock()
@@ -184,7 +183,7 @@ func (b *Budget) give(name string, u Use, bytes int64) {
 	b.forgetLocked(o)
 }
 
-// claim waits for bytes, behind the other claims of the owner.
+// claim waits for bytes, behind the owner's other claims.
 func (b *Budget) claim(name string, u Use, bytes int64) (*claim, *list.Element) {
 	c := &claim{use: u, bytes: min(bytes, b.size), granted: make(chan struct{})}
 	b.mu.Lock()
@@ -218,7 +217,7 @@ func (b *Budget) leave(name string, c *claim, place *list.Element) bool {
 	return false
 }
 
-// restLocked takes an owner without claims out of the queue.
+// restLocked removes an owner without claims from the queue.
 func (b *Budget) restLocked(o *owner) {
 	if o.claims.Len() == 0 && o.waits() {
 		b.mu.queue.Remove(o.place)
@@ -226,8 +225,7 @@ func (b *Budget) restLocked(o *owner) {
 	}
 }
 
-// grantLocked grants the claims that fit. A claim that does not fit keeps the later ones of its owner waiting, and
-// nobody else's.
+// grantLocked grants the claims that fit. A claim that does not fit delays only the later ones of its owner.
 func (b *Budget) grantLocked() {
 	for at := b.mu.queue.Front(); at != nil; {
 		o := at.Value.(*owner)
@@ -245,14 +243,14 @@ func (b *Budget) grantLocked() {
 	}
 }
 
-// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a
-// second. Otherwise a client that sends a byte now and then keeps memory from others.
+// Grace and MinRate are the pace of a body that has reserved memory: after Grace, its average is at least MinRate bytes a second.
+// Otherwise a client that sends a byte now and then keeps memory from others.
 const (
 	Grace   = 10 * time.Second
 	MinRate = 16 << 10
 )
 
-// Due is when the next byte of a body must have arrived, of which so many bytes have since it began.
+// Due is when the next byte of a body must have arrived, of which so many bytes arrived since it began.
 func Due(began time.Time, read int64) time.Time {
 	return began.Add(Grace + time.Duration(read)*time.Second/MinRate)
 }

@@ -1,24 +1,15 @@
 package limits
 
-// A Crowd keeps the connections of a port whose other side has not shown yet who it is, and says which of them
-// goes when there are too many: the oldest one of the network that has the most. So a flood displaces its own
-// connections, from however many networks it comes, as long as they are fewer than the seats. Beyond that the oldest
-// of all goes, and a client that is quick gets in.
-//
-// Invariants
-//
-//  1. Each operation takes constant time, however many connections there are.
-//  2. A connection of a network with fewer connections than another one never goes before the other's.
-//
-// The package has no lock: the caller has one.
-
 import (
 	"container/list"
 	"net"
 	"net/netip"
 )
 
-// Crowd is a set of members. The zero value is empty.
+// Crowd has the connections of a port before their login, and chooses the one to close when there are too many: the oldest of the
+// network that has the most. So a flood displaces its own connections, from however many networks it comes, as long as they are fewer
+// than the seats. Beyond that the oldest of all is closed, and a quick client gets in. Each operation takes constant time. The zero
+// value is empty; the caller has a lock.
 type Crowd[T any] struct {
 	members int
 	of      map[netip.Prefix]*network[T]
@@ -90,7 +81,7 @@ func (c *Crowd[T]) enterRank(n *network[T]) {
 	n.place = c.ranks[n.members.Len()].PushBack(n)
 }
 
-// Next is the member that goes when there are too many; nil if there is none.
+// Next is the member that is removed when there are too many, or nil.
 func (c *Crowd[T]) Next() *Member[T] {
 	if c.members == 0 {
 		return nil
@@ -98,7 +89,7 @@ func (c *Crowd[T]) Next() *Member[T] {
 	return c.ranks[len(c.ranks)-1].Front().Value.(*network[T]).oldest()
 }
 
-// Oldest is the oldest member of a network; nil if there is none.
+// Oldest is the oldest member of a network, or nil.
 func (c *Crowd[T]) Oldest(from netip.Prefix) *Member[T] {
 	if n := c.of[from]; n != nil {
 		return n.oldest()
@@ -108,21 +99,18 @@ func (c *Crowd[T]) Oldest(from netip.Prefix) *Member[T] {
 
 func (n *network[T]) oldest() *Member[T] { return n.members.Front().Value.(*Member[T]) }
 
-// Network is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one
-// customer has as a whole. It is not valid for a unix socket.
+// Network is the network of a connection's other side. It is not valid for a unix socket.
 func Network(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, err := ip.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
+	return NetworkOf(tcp.AddrPort().Addr())
+}
+
+// NetworkOf is the unit of limits per address: an IPv4 address, or an IPv6 /64, which one customer has as a whole.
+func NetworkOf(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap().WithZone("")
+	prefix, _ := ip.Prefix(min(ip.BitLen(), 64)) // invalid for an invalid address
 	return prefix
 }

@@ -7,26 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rates bound the publish rate of users and topics at one broker.
-//
-// A rate is a number of messages and a number of bytes a second; 0 is no limit. Each has a
-// token bucket that holds one second's worth, and at least one message. A put takes its
-// tokens from both buckets, or none from either.
-//
-// Limits
-//
-// The rates hold for the clients of one broker. Brokers do not add their rates up.
-//
-// Invariants
-//
-//  1. A put that is larger than a bucket passes when the bucket is full, and leaves a debt:
-//     no put is refused for ever, and the mean rate holds.
-//  2. Without a limit, Allow takes no lock and allocates nothing.
-//  3. The map of a Set is bounded. If it overflows, all buckets start full again.
-//
-// The package starts no goroutine. Its methods may be called by any goroutine.
-
-// Rate is a publish rate per second; 0 = no limit.
+// Rate is a publish rate per second at one broker; 0 = no limit.
 type Rate struct{ Messages, Bytes int64 }
 
 // maxBurst bounds a bucket, so that it fits an int on every platform.
@@ -37,8 +18,6 @@ type limiter struct {
 	limit           Rate
 	messages, bytes *rate.Limiter // nil = no limit
 }
-
-func newLimiter(l Rate) *limiter { return &limiter{l, bucket(l.Messages), bucket(l.Bytes)} }
 
 // bucket holds one second's worth.
 func bucket(perSecond int64) *rate.Limiter {
@@ -59,8 +38,7 @@ func (l *limiter) allow(now time.Time, messages, bytes int) bool {
 	return ok
 }
 
-// take takes n tokens if they are there, and leaves a debt if n is more than the bucket
-// holds. undo gives the tokens back.
+// take takes n tokens if they are there, and leaves a debt if n is more than the bucket has. undo returns the tokens.
 func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 	if b == nil || n <= 0 {
 		return func() {}, true
@@ -85,14 +63,17 @@ func take(b *rate.Limiter, now time.Time, n int) (undo func(), ok bool) {
 // maxEntries bounds a Set.
 const maxEntries = 1 << 16
 
-// Rates has the buckets of many users or topics. The zero Set is ready for use.
+// Rates limits the publish rates of users or topics. A rate has two token buckets, each with one second's worth and at least one
+// message. A put takes its tokens from both, or none from either. A put that is larger than a bucket passes when the bucket is full,
+// and leaves a debt: no put is refused forever, and the mean rate holds. The map is bounded; if it overflows, all buckets start full
+// again. The zero value is ready for use, and any goroutine may use it.
 type Rates[K comparable] struct {
 	mu sync.RWMutex
 	of map[K]*limiter
 }
 
-// Allow reports whether a put may pass now under the limit of its key, and takes its tokens
-// then. A key whose limit has changed starts with full buckets.
+// Allow reports whether a put may pass now under the limit of its key, and takes its tokens then. A key whose limit has changed
+// starts with full buckets.
 func (s *Rates[K]) Allow(key K, l Rate, messages, bytes int) bool {
 	if l == (Rate{}) {
 		return true
@@ -115,7 +96,7 @@ func (s *Rates[K]) make(key K, l Rate) *limiter {
 	if s.of == nil || len(s.of) >= maxEntries {
 		s.of = map[K]*limiter{}
 	}
-	made := newLimiter(l)
+	made := &limiter{l, bucket(l.Messages), bucket(l.Bytes)}
 	s.of[key] = made
 	return made
 }

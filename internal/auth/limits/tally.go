@@ -3,8 +3,8 @@ package limits
 // step is how much a tally reserves at once, so that most changes take no lock of the budget.
 const step = 64 << 10
 
-// Tally is what one connection holds for one use. Its first Free bytes reserve nothing. The zero value counts, without a
-// limit. It has no lock: its owner has one.
+// Tally is what one connection has for one use. Its first Free bytes reserve nothing. The zero value counts, without a limit. Its
+// owner has a lock for it.
 type Tally struct {
 	share    Share
 	use      Use
@@ -27,7 +27,7 @@ func (t *Tally) Take(bytes int) bool {
 	return true
 }
 
-// Force counts bytes more, with a reservation or without. It is for the first thing that a connection holds.
+// Force counts bytes more without a reservation: for the first thing that a connection has.
 func (t *Tally) Force(bytes int) { t.held += bytes }
 
 func (t *Tally) reserve(need int) bool {
@@ -54,8 +54,8 @@ func (t *Tally) Give(bytes int) {
 	}
 }
 
-// Move makes later reservations those of the share of another tally, unless this one holds something: memory that is reserved
-// stays with the share that it was reserved for.
+// Move changes the share of later reservations to that of another tally, unless this one is not empty: reserved memory stays with
+// its share.
 func (t *Tally) Move(to Tally) {
 	if t.reserved == 0 && t.held == 0 {
 		*t = to

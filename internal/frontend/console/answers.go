@@ -12,26 +12,32 @@ type Unreachable struct {
 	Reason string     `json:"reason"` // "dead": it is not registered, or does not answer this broker; else the error
 }
 
-// Worst is the largest value of all brokers, with the broker that has it.
-type Worst struct {
+// worst is the largest value of all brokers, with the broker that has it.
+type worst struct {
 	Broker ident.Node `json:"broker"`
 	Value  float64    `json:"value"`
 }
 
-// Alarm is an alarm of package health, with at most maxWhere places.
-type Alarm struct {
+// alarm is an alarm of package health, with at most maxWhere places.
+type alarm struct {
 	health.Alarm
 	WhereCount int    `json:"where_count"`
 	SinceMS    *int64 `json:"since_ms"` // as this broker noticed it; null = within the last step
 }
 
+// Traffic has rates a second; null before the second sample.
+type Traffic struct {
+	Puts       *float64 `json:"puts"`
+	PutBytes   *float64 `json:"put_bytes"`
+	Deliveries *float64 `json:"deliveries"`
+	Finishes   *float64 `json:"finishes"`
+	Refusals   *float64 `json:"refusals"` // puts that were not answered OK
+}
+
 // Live is a broker's report on itself.
 type Live struct {
-	StartedMS     int64    `json:"started_ms"`
-	Puts          *float64 `json:"puts"` // rates a second; null before the second sample
-	PutBytes      *float64 `json:"put_bytes"`
-	Deliveries    *float64 `json:"deliveries"`
-	Finishes      *float64 `json:"finishes"`
+	StartedMS int64 `json:"started_ms"`
+	Traffic
 	PutP99MS      *float64 `json:"put_p99_ms"` // null without a put in the last step
 	SyncP99MS     *float64 `json:"sync_p99_ms"`
 	Connections   int      `json:"connections"`
@@ -40,43 +46,26 @@ type Live struct {
 	DiskFreeBytes *int64   `json:"disk_free_bytes"`
 	DiskDataBytes int64    `json:"disk_data_bytes"`
 	Etcd          string   `json:"etcd"` // leader, member or none
-	Refusals      *float64 `json:"refusals"`
-	// Refused counts the puts of its clients that were not answered OK since it started, by the answer
-	// (the label of lockstep_puts_total). An answer that no client got is missing.
+	// Refused counts the puts of its clients that were not answered OK since it started, by the answer (the label of
+	// lockstep_puts_total). An answer that no client got is missing.
 	Refused map[string]float64 `json:"refused"`
-	// Owes is, by broker, the longest time in seconds for which a replica there owed an
-	// acknowledgement to this broker, its leader, during the last step and since.
+	// Owes is, by broker, the longest time in seconds for which a replica there owed an acknowledgement to this broker, its
+	// leader, during the last step and since.
 	Owes map[ident.Node]float64 `json:"owes"`
 	health.Own
 }
 
 // Broker is one broker: the metadata about it, and its own report if it has answered.
 type Broker struct {
-	Name        ident.Node `json:"name"`
-	Alive       bool       `json:"alive"`
-	Self        bool       `json:"self"`
-	Controller  bool       `json:"controller"`
-	Leaving     bool       `json:"leaving"`
-	LowSpace    bool       `json:"low_space"`
-	Hangs       bool       `json:"hangs,omitempty"`       // it reported that its disk or a core loop is stuck, or that its store has failed
-	Unreachable bool       `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
-	Silent      bool       `json:"silent,omitempty"`      // it is not registered, and neither answers nor refuses connections
-	Drain       string     `json:"drain,omitempty"`       // leaders or replicas; missing: it is not being drained
-	Zone        string     `json:"zone"`
-	Version     string     `json:"version"`                    // of NSQ, which it speaks
-	Build       string     `json:"lockstep_version,omitempty"` // of the product
-	Level       int        `json:"feature_level"`
-	TCPAddress  string     `json:"tcp_address"`
-	HTTPAddress string     `json:"http_address"`
-	RPCAddress  string     `json:"rpc_address"`
-	// HTTPSAddress is for browsers that have the page over TLS; "" = the broker has none.
-	HTTPSAddress string `json:"https_address,omitempty"`
-	Leads        int    `json:"leads"`
-	Replicas     int    `json:"replicas"`
-	Answered     bool   `json:"answered"`
-	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to
-	// other leaders. If a replica was in sync, puts waited for it that long. null: the broker follows
-	// no leader that answers.
+	api.BrokerView
+	Self        bool `json:"self"`
+	Controller  bool `json:"controller"`
+	Unreachable bool `json:"unreachable,omitempty"` // it is registered, and does not answer the broker that was asked
+	Leads       int  `json:"leads"`
+	Replicas    int  `json:"replicas"`
+	Answered    bool `json:"answered"`
+	// BehindSeconds is the longest time for which the broker's replicas owed an acknowledgement to other leaders. If a replica
+	// was in sync, publishes waited for it that long. null: the broker follows no leader that answers.
 	BehindSeconds *float64 `json:"behind_seconds"`
 	*Live
 }
@@ -87,8 +76,8 @@ type Brokers struct {
 	Brokers     []Broker      `json:"brokers"`
 }
 
-// Publishing says whether clients can publish through the broker that answers.
-type Publishing struct {
+// publishing says whether clients can publish through the broker that answers.
+type publishing struct {
 	State health.State `json:"state"`
 	Text  string       `json:"text"`
 }
@@ -103,8 +92,8 @@ type Overview struct {
 	Summary         string        `json:"summary"`
 	Cause           string        `json:"cause"`
 	Reported        string        `json:"reported,omitempty"` // a broker's report of its own fault, if that explains an alarm
-	Publishing      Publishing    `json:"publishing"`
-	Alarms          []Alarm       `json:"alarms"`
+	Publishing      publishing    `json:"publishing"`
+	Alarms          []alarm       `json:"alarms"`
 	Unreachable     []Unreachable `json:"unreachable"`
 	Brokers         []Broker      `json:"brokers"`
 	Topics          int           `json:"topics"`
@@ -113,19 +102,15 @@ type Overview struct {
 	UnderReplicated int           `json:"under_replicated"`
 	Leaderless      int           `json:"leaderless"`
 	BelowMinimum    int           `json:"below_minimum"`
-	Puts            *float64      `json:"puts"`
-	PutBytes        *float64      `json:"put_bytes"`
-	Deliveries      *float64      `json:"deliveries"`
-	Finishes        *float64      `json:"finishes"`
-	Refusals        *float64      `json:"refusals"` // puts that were not answered OK
-	PutP99MS        *Worst        `json:"put_p99_ms"`
-	SyncP99MS       *Worst        `json:"sync_p99_ms"`
-	Depth           int64         `json:"depth"`
-	InFlight        int64         `json:"in_flight"`
-	Deferred        int64         `json:"deferred"`
-	Connections     int           `json:"connections"`
-	Behind          []Behind      `json:"behind"`
-	Changes         []Event       `json:"changes"`
+	Traffic
+	PutP99MS    *worst   `json:"put_p99_ms"`
+	SyncP99MS   *worst   `json:"sync_p99_ms"`
+	Depth       int64    `json:"depth"`
+	InFlight    int64    `json:"in_flight"`
+	Deferred    int64    `json:"deferred"`
+	Connections int      `json:"connections"`
+	Behind      []Behind `json:"behind"`
+	Changes     []Event  `json:"changes"`
 }
 
 // Topic is a row of the topics.
@@ -169,37 +154,33 @@ type Behind struct {
 	Why string `json:"why"`
 }
 
-// Topics is one page of the topics.
-type Topics struct {
+// Listed says which rows are in one page of a list.
+type Listed struct {
 	Total       int           `json:"total"`
 	Matched     int           `json:"matched"`
 	Offset      int           `json:"offset"`
 	Unreachable []Unreachable `json:"unreachable"`
-	Topics      []Topic       `json:"topics"`
+}
+
+// Topics is one page of the topics.
+type Topics struct {
+	Listed
+	Topics []Topic `json:"topics"`
 }
 
 // Channels is one page of the channels.
 type Channels struct {
-	Total       int           `json:"total"`
-	Matched     int           `json:"matched"`
-	Offset      int           `json:"offset"`
-	Unreachable []Unreachable `json:"unreachable"`
-	Channels    []Channel     `json:"channels"`
+	Listed
+	Channels []Channel `json:"channels"`
 }
 
 // Partition is one partition by the metadata; the ends are its leader's, null without an answer.
 type Partition struct {
-	Partition         int              `json:"partition"`
-	Leader            ident.Node       `json:"leader"`
-	Epoch             ident.Epoch      `json:"epoch"`
-	Replicas          []ident.Node     `json:"replicas"`
-	InSync            []ident.Node     `json:"in_sync"`
-	Target            []ident.Node     `json:"target,omitempty"`
-	MinInSync         int              `json:"min_in_sync"`
-	CommittedSequence *ident.Sequence  `json:"committed_sequence"`
-	EndOffset         *ident.Offset    `json:"end_offset"`
-	Damaged           []api.DamageView `json:"damaged,omitempty"` // of all brokers that answered for the last table
-	Fault             string           `json:"fault"`
+	api.PartitionView
+	CommittedOffset   *ident.Offset   `json:"committed_offset"`
+	CommittedSequence *ident.Sequence `json:"committed_sequence"`
+	EndOffset         *ident.Offset   `json:"end_offset"`
+	Fault             string          `json:"fault"` // the code of its alarm, "" without one
 }
 
 // TopicDetail is one topic.
@@ -219,45 +200,16 @@ type Oldest struct {
 	LagSeconds float64        `json:"lag_seconds"`
 }
 
-// ChannelPart is a channel in one partition.
-type ChannelPart struct {
-	Partition         int            `json:"partition"`
-	Leader            ident.Node     `json:"leader"`
-	Depth             int64          `json:"depth"`
-	InFlight          int64          `json:"in_flight"`
-	Deferred          int64          `json:"deferred"`
-	LagSeconds        float64        `json:"lag_seconds"`
-	ConfirmedSequence ident.Sequence `json:"confirmed_sequence"`
-	EndSequence       ident.Sequence `json:"end_sequence"`
+// channelPart is a channel in one partition.
+type channelPart struct {
+	Leader ident.Node `json:"leader"`
+	api.ChannelPartition
 }
 
 // Connection is a client of a channel, at the broker to which it is connected.
 type Connection struct {
-	Broker         ident.Node `json:"broker"`
-	Address        string     `json:"address"`
-	ClientID       string     `json:"client_id"`
-	Hostname       string     `json:"hostname"`
-	UserAgent      string     `json:"user_agent"`
-	User           string     `json:"user"`
-	Ready          int64      `json:"ready"`
-	InFlight       int64      `json:"in_flight"`
-	Messages       uint64     `json:"messages"`
-	Finishes       uint64     `json:"finishes"`
-	Requeues       uint64     `json:"requeues"`
-	ConnectedMS    int64      `json:"connected_ms"`
-	LastActivityMS int64      `json:"last_activity_ms"`
-	TLS            bool       `json:"tls"`
-	Protocol       string     `json:"protocol"` // tcp or http
-	// Oldest is the message that the client has held longest; null: it holds none.
-	Oldest *HeldMessage `json:"oldest"`
-}
-
-// HeldMessage is a message that a client holds: delivered, and not finished.
-type HeldMessage struct {
-	ID        string `json:"id"`
-	Partition int    `json:"partition"`
-	Attempts  int    `json:"attempts"` // this delivery included
-	SinceMS   int64  `json:"since_ms"` // when it was delivered
+	Broker ident.Node `json:"broker"`
+	api.ConsumerStats
 }
 
 // ChannelDetail is one channel.
@@ -268,12 +220,12 @@ type ChannelDetail struct {
 	DeadLetterTopic string            `json:"dead_letter_topic"`
 	DeadLetters     *int64            `json:"dead_letters"` // in that topic, of all channels that use it; those that were moved back do not count
 	Oldest          *Oldest           `json:"oldest"`
-	Partitions      []ChannelPart     `json:"partitions"`
+	Partitions      []channelPart     `json:"partitions"`
 	Connections     []Connection      `json:"connections"`
 }
 
-// Place names a partition.
-type Place struct {
+// place names a partition.
+type place struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
 }
@@ -284,22 +236,20 @@ type BrokerDetail struct {
 	Unreachable []Unreachable `json:"unreachable"`
 	SafeToStop  bool          `json:"safe_to_stop"`
 	Reasons     []string      `json:"reasons"` // against stopping it
-	Leads       []Place       `json:"leads"`
-	Follows     []Place       `json:"follows"`
+	Leads       []place       `json:"leads"`
+	Follows     []place       `json:"follows"`
 	Events      []Event       `json:"events"`
 }
 
-// Member is one replica of a partition. A value that neither the broker nor the leader gave is null.
+// Member is one replica of a partition. Without an answer from its broker it has no sample; a lag that the leader did not report
+// is null.
 type Member struct {
-	Broker          ident.Node      `json:"broker"`
-	Role            string          `json:"role"`
-	InSync          bool            `json:"in_sync"`
-	Alive           bool            `json:"alive"`
-	CommittedOffset *ident.Offset   `json:"committed_offset"`
-	EndOffset       *ident.Offset   `json:"end_offset"`
-	EndSequence     *ident.Sequence `json:"end_sequence"`
-	LagBytes        *int64          `json:"lag_bytes"`
-	LagSeconds      *float64        `json:"lag_seconds"`
+	Broker ident.Node `json:"broker"`
+	InSync bool       `json:"in_sync"`
+	Alive  bool       `json:"alive"`
+	*api.ReplicaSample
+	LagBytes   *int64   `json:"lag_bytes"`
+	LagSeconds *float64 `json:"lag_seconds"`
 }
 
 // PartitionDetail is one partition.

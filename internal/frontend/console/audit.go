@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
-// deed is an audited action in words: its verb in the past, the verb itself, and the object. {name} is the argument name
-// of the request. A part in brackets is left out if its argument is missing.
+// deed is an audited action in words: its verb in the past, the verb itself, and the object. {name} is the argument name of the
+// request. A part in brackets is left out if its argument is missing.
 type deed struct{ past, verb, object string }
 
 // deeds are the audited routes. A key with ?cancel or ?withdraw is the route with that argument set to true.
@@ -39,7 +39,7 @@ var deeds = map[string]deed{
 	"POST /v1/topic/set":         {"changed", "change", "settings of the topic {topic}"},
 	"POST /v1/topic/partitions":  {"raised", "raise", "the partitions of the topic {topic} to {partitions}"},
 	"POST /v1/topic/replication": {"changed", "change", "the replication of the topic {topic}"},
-	"GET /v1/topic/recover":      {"looked at", "look at", "the replicas of the lost partition {topic}[/{partition}]"},
+	"GET /v1/topic/recover":      {"inspected", "inspect", "the replicas of the lost partition {topic}[/{partition}]"},
 	"POST /v1/topic/recover":     {"recovered", "recover", "the lost partition {topic}[/{partition}][ from the replica on {from}][ without the replica on {discard}]"},
 
 	"POST /channel/create":             {"created", "create", "the channel {topic}/{channel}"},
@@ -58,7 +58,7 @@ var deeds = map[string]deed{
 	"POST /v1/cluster/invite?withdraw":    {"withdrew", "withdraw", "the invitation of the broker {node}"},
 	"POST /v1/cluster/balance":            {"balanced", "balance", "the cluster"},
 	"POST /v1/broker/decommission":        {"began", "begin", "to decommission the broker {node}"},
-	"POST /v1/broker/decommission?cancel": {"ended", "end", "the decommission of the broker {node}"},
+	"POST /v1/broker/decommission?cancel": {"cancelled", "cancel", "the decommission of the broker {node}"},
 	"POST /v1/broker/drain":               {"began", "begin", "to drain the broker {node}"},
 	"POST /v1/broker/drain?cancel":        {"ended", "end", "the drain of the broker {node}"},
 	"POST /debug/freememory":              {"freed", "free", "memory of the broker"},
@@ -127,8 +127,8 @@ func outcomeOf(e *guard.Entry) string {
 // argument is an argument in an object, with its brackets if it has any.
 var argument = regexp.MustCompile(`\[([^{\]]*)\{(\w+)\}([^\]]*)\]|\{(\w+)\}`)
 
-// fill replaces {name} by the argument, and leaves out the brackets whose argument is missing. It removes the arguments
-// that it has used.
+// fill replaces {name} by the argument, and leaves out the brackets whose argument is missing. It removes the arguments that it
+// has used.
 func fill(object string, about url.Values) string {
 	values := maps.Clone(about)
 	return argument.ReplaceAllStringFunc(object, func(match string) string {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,16 +20,16 @@ import (
 )
 
 const (
-	// DefaultStep is the distance of two points of a series.
+	// DefaultStep is the time between two points of a series.
 	DefaultStep = 10 * time.Second
 	// askTimeout bounds the wait for one broker.
 	askTimeout = time.Second
-	// tableFor is how long a table of all topics serves at least: the pages of many viewers share it. A table, and a
-	// broker's part of it, serve for timesCost times the time that they took, so that open pages take a twentieth of a
-	// processor at most. A part serves for at most tableFor, a table for at most tableForMost.
+	// tableFor is how long a table of all topics is used at least: the pages of many viewers share it. A table, and a broker's
+	// part of it, is used for timesCost times the time that it took, so that open pages take at most a twentieth of a processor.
+	// A part is used for at most tableFor, a table for at most tableForMost.
 	tableFor, tableForMost = time.Second, 5 * time.Second
 	timesCost              = 20
-	// keepTableFor is how long it is in memory after the last question.
+	// keepTableFor is how long it stays in memory after the last question.
 	keepTableFor = 10 * time.Second
 )
 
@@ -39,9 +40,9 @@ var (
 	ErrPartitionNotFound = errors.New("console: the topic has no such partition")
 )
 
-// Cluster is the serving broker; *coordinator.Broker is one.
+// Cluster is the serving broker; coordinator.Broker.Console is one.
 type Cluster interface {
-	// View is the cluster by the metadata. It asks no other broker and waits for nothing. Its topics are shared.
+	// View is the cluster in the metadata. It asks no other broker and does not wait. Its topics are shared.
 	View() api.ClusterView
 	// Members is View without the topics, and TopicView is one of them.
 	Members() api.ClusterView
@@ -54,8 +55,8 @@ type Cluster interface {
 	Faults() api.FaultSample
 	// Damage lists the damaged places of the replicas here.
 	Damage() []api.PlacedDamage
-	// Owed is for how long replicas on each other broker have owed this broker, which leads them, an
-	// acknowledgement: the longest of its partitions.
+	// Owed is how long replicas on each other broker have owed an acknowledgement to this broker, which leads them: the longest
+	// of its partitions.
 	Owed() map[ident.Node]time.Duration
 	// AskConsole puts a question to a broker, whose Console answers it (Console.Answer).
 	AskConsole(ctx context.Context, n ident.Node, question []byte) ([]byte, error)
@@ -70,19 +71,18 @@ type Options struct {
 	Metrics *metrics.Recorder
 	Events  *events.Recorder
 	Audit   *guard.Audit // nil = none
-	// Connections counts the clients' connections; Clients says what they do. nil if there are none.
+	// Connections counts the clients' connections, and Clients what they do; both may be nil.
 	Connections func() (tcp, http int)
 	Clients     func() (consumers, producers, idle int)
 	Consumers   func(topic, channel string) []api.ConsumerStats
 	Etcd        func() Etcd // nil = none
-	// AuthUnanswered is for how long the authorization service has given no usable answer; nil if there is none.
+	// AuthUnanswered is how long the authorization service has given no usable answer; nil without one.
 	AuthUnanswered func() time.Duration
-	// Certificates are the ends of validity, and the reasons why files cannot be used, by the use of the certificate;
-	// nil if there are none.
+	// Certificates are the expiry times, and the reasons why files cannot be used, by the use of the certificate; may be nil.
 	Certificates func() (ends map[string]time.Time, faults map[string]string)
 	Started      time.Time
 	Step         time.Duration // 0 = DefaultStep
-	// File keeps the last hour, the events and the audit over a restart; "" = nothing does. Log is required with it.
+	// File has the last hour, the events and the audit over a restart; "" = they are lost. Log is required with it.
 	File string
 	Log  logrus.FieldLogger
 }
@@ -93,24 +93,47 @@ type Console struct {
 	self ident.Node
 	mu   sync.Mutex // a leaf
 	kept sampled    // guarded by mu
-	// connected is the time since which the metadata has answered every poll of this broker, which then has all changes in
-	// it. Zero: it does not answer, or there was no look yet. Guarded by mu.
+	// connected is the time since which the metadata has answered every check, so that this broker has all changes since. Zero:
+	// it does not answer, or was not checked yet. Guarded by mu.
 	connected time.Time
 	alarms    alarms
-	saving    chan struct{} // capacity 1: has an element while the file is written
-	unsaved   bool          // the last write of the file has failed, and that is logged; guarded by saving
-	shared    struct {
-		sync.Mutex // held while the brokers are asked: concurrent requests share the answer
-		table      *table
-		at         time.Time
-		serves     time.Duration
+	saving    chan struct{}    // capacity 1: has an element while the file is written
+	unsaved   bool             // the last write of the file has failed, and that is logged; guarded by saving
+	shared    cache[*table]    // its lock is held while the brokers are asked: concurrent requests share the answer
+	given     cache[givenPart] // its lock is held while the part is built
+}
+
+// givenPart is a broker's part of the table.
+type givenPart struct {
+	part part
+	raw  []byte // as JSON, with short rows; nil until another broker asks for it
+}
+
+// cache has a value for as long as it is used.
+type cache[T any] struct {
+	sync.Mutex
+	value  T
+	at     time.Time // zero: there is no value
+	serves time.Duration
+}
+
+func (c *cache[T]) freshLocked(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < c.serves }
+
+// setLocked sets a value that was made since a time, and is used for timesCost times that long, within bounds.
+func (c *cache[T]) setLocked(value T, began time.Time, least, most time.Duration) {
+	c.value, c.at = value, time.Now()
+	c.serves = min(max(timesCost*c.at.Sub(began), least), most)
+}
+
+// forget drops a value that was not used for some time, unless it is asked for now.
+func (c *cache[T]) forget() {
+	if !c.TryLock() {
+		return
 	}
-	given struct {
-		sync.Mutex // held while the part is built: concurrent requests share it
-		part       part
-		raw        []byte    // as JSON, with short rows; nil until another broker asks for it
-		at         time.Time // zero: there is no part
-		serves     time.Duration
+	defer c.Unlock()
+	if time.Since(c.at) > keepTableFor {
+		var none T
+		c.value, c.at = none, time.Time{}
 	}
 }
 
@@ -128,7 +151,7 @@ func New(o Options) *Console {
 	}
 	c := &Console{o: o, self: o.Cluster.Members().Self}
 	c.kept = newSampled()
-	c.alarms.since = map[string]time.Time{}
+	c.alarms.of = map[string]*standing{}
 	c.saving = make(chan struct{}, 1)
 	if o.File != "" {
 		if err := c.restore(); err != nil {
@@ -150,20 +173,14 @@ const (
 
 // question is sent by one broker's console to another's. Fields may be added.
 type question struct {
-	What      string   `json:"what"`
-	Topic     string   `json:"topic,omitempty"`
-	Channel   string   `json:"channel,omitempty"`
-	Partition uint16   `json:"partition,omitempty"`
-	SinceMS   int64    `json:"since_ms,omitempty"`
-	Kinds     []string `json:"kinds,omitempty"`
-	Broker    string   `json:"broker,omitempty"`
-	Audit     bool     `json:"audit,omitempty"`
-	// Without the events in the metadata from this time on, which the asking broker has itself. 0: with all.
+	What string `json:"what"`
+	EventsOf
+	Channel string `json:"channel,omitempty"`
+	// WithoutClusterMS: without the events of the metadata from this time on, which the asking broker has itself. 0: with all.
 	WithoutClusterMS int64 `json:"without_cluster_ms,omitempty"`
-	OnePart          bool  `json:"one_partition,omitempty"`
 }
 
-// Answer answers a question of another broker's console, or of this one.
+// Answer answers a question of another broker's console.
 func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(raw, &q); err != nil {
@@ -189,7 +206,7 @@ func (c *Console) answer(q question) (any, error) {
 	case askReplica:
 		return c.ownReplica(q.Topic, q.Partition), nil
 	case askTopic:
-		return c.ownEnds(q.Topic), nil
+		return c.ownLeaders(q.Topic), nil
 	case askEvents:
 		return c.ownEvents(q), nil
 	case askSeries:
@@ -204,8 +221,7 @@ type answerOf[A any] struct {
 	answer A
 }
 
-// askAll puts a question to all brokers of a view at once; only, if not "", to one of them. The
-// answers come in the order of the names.
+// askAll puts a question to all brokers of a view at once, or to only one of them. The answers come in the order of the names.
 func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q question, only ident.Node) (answers []answerOf[A], missing []Unreachable) {
 	raw, err := json.Marshal(q)
 	missing = []Unreachable{}
@@ -238,12 +254,12 @@ func askAll[A any](ctx context.Context, c *Console, v api.ClusterView, q questio
 		}
 	}
 	asked.Wait()
-	slices.SortFunc(answers, func(a, b answerOf[A]) int { return compare(a.broker, b.broker) })
-	slices.SortFunc(missing, func(a, b Unreachable) int { return compare(a.Broker, b.Broker) })
+	slices.SortFunc(answers, func(a, b answerOf[A]) int { return cmp.Compare(a.broker, b.broker) })
+	slices.SortFunc(missing, func(a, b Unreachable) int { return cmp.Compare(a.Broker, b.Broker) })
 	return answers, missing
 }
 
-// ask puts a question, whose JSON is raw, to one broker. This broker's own answer takes no detour.
+// ask puts a question, whose JSON is raw, to one broker.
 func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw []byte, to *A) error {
 	if n == c.self {
 		q.WithoutClusterMS = 0
@@ -258,16 +274,6 @@ func ask[A any](ctx context.Context, c *Console, n ident.Node, q question, raw [
 		return err
 	}
 	return json.Unmarshal(out, to)
-}
-
-func compare(a, b ident.Node) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // first returns the first n of a list, never nil: JSON has [] and not null.

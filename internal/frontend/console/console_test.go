@@ -155,11 +155,11 @@ func TestConsumersOverHTTP(t *testing.T) {
 		d, err := w.consoles["n1"].Channel(t.Context(), "orders", "billing")
 		require.NoError(t, err)
 		require.Len(t, d.Connections, 2)
-		require.Equal(t, "tcp", d.Connections[0].Protocol)
+		require.NotEqual(t, api.OverHTTP, d.Connections[0].Version)
 		require.Nil(t, d.Connections[0].Oldest)
-		require.Equal(t, "http", d.Connections[1].Protocol)
-		require.EqualValues(t, 4, d.Connections[1].InFlight)
-		require.Equal(t, &console.HeldMessage{ID: "0123456789abcdef", Partition: 3, Attempts: 2, SinceMS: time.Now().Add(-90 * time.Second).UnixMilli()}, d.Connections[1].Oldest)
+		require.Equal(t, api.OverHTTP, d.Connections[1].Version)
+		require.EqualValues(t, 4, d.Connections[1].InFlightCount)
+		require.Equal(t, &api.HeldMessage{ID: [16]byte([]byte("0123456789abcdef")), Partition: 3, Attempts: 2, For: 90 * time.Second}, d.Connections[1].Oldest)
 	})
 }
 
@@ -429,7 +429,7 @@ func TestEventsOfManyPartitionsAreOne(t *testing.T) {
 		require.Equal(t, "start it", alarm.Do)
 		require.Equal(t, 300, election.Count)
 		require.Len(t, election.Where, 20)
-		require.Equal(t, "300 partitions have the leader n1, before it n2", election.Text)
+		require.Equal(t, "300 partitions: leader n2 → n1", election.Text)
 		require.Equal(t, []ident.Node{"n1", "n3"}, election.ReportedBy)
 		require.Equal(t, "n3 rolled back the uncommitted end of orders/4", rollback.Text)
 		require.Equal(t, 4, rollback.Partition)
@@ -534,7 +534,7 @@ func TestTheThreeFurthestBehind(t *testing.T) {
 		require.Equal(t, "the channel has no consumers", o.Behind[0].Why)
 		require.Equal(t, "stuck", o.Behind[1].Channel.Channel)
 		require.Equal(t, "the channel is paused", o.Behind[2].Why)
-		require.Equal(t, health.Well, o.State)
+		require.Equal(t, health.Healthy, o.State)
 		require.Empty(t, o.Cause)
 	})
 }

@@ -3,8 +3,8 @@ package console
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -35,26 +35,21 @@ func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	slices.SortStableFunc(channels, func(a, b Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
 	d.Channels = first(channels, MaxPage)
 	v := c.present(t, name)
-	answers, _ := askAll[[]end](ctx, c, v, question{What: askTopic, Topic: name}, "")
-	ends := map[int]end{}
+	answers, _ := askAll[map[int]*api.ReplicaSample](ctx, c, v, question{What: askTopic, EventsOf: EventsOf{Topic: name}}, "")
+	leaders := map[int]*api.ReplicaSample{}
 	for _, a := range answers {
-		for _, e := range a.answer {
-			ends[e.Partition] = e
-		}
+		maps.Copy(leaders, a.answer)
 	}
+	alive := health.Living(v)
 	for _, p := range partitionsOf(v, name) {
-		row := partitionRow(v, p)
-		if e, ok := ends[p.Partition]; ok {
-			row.CommittedSequence, row.EndOffset = &e.Committed, &e.End
-		}
-		d.Partitions = append(d.Partitions, row)
+		d.Partitions = append(d.Partitions, partitionRow(p, alive, leaders[p.Partition]))
 	}
 	d.Partitions = first(d.Partitions, maxListed)
 	return d, nil
 }
 
-// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the
-// table may be of before the topic was made.
+// present is the cluster as it is now with one of its topics, and the damaged places of all brokers: the table may be older than
+// the topic.
 func (c *Console) present(t *table, topic string) api.ClusterView {
 	v := c.o.Cluster.Members()
 	if x, ok := c.o.Cluster.TopicView(topic); ok {
@@ -64,23 +59,16 @@ func (c *Console) present(t *table, topic string) api.ClusterView {
 	return v
 }
 
-// end is how far a partition has come at its leader.
-type end struct {
-	Partition int            `json:"partition"`
-	Committed ident.Sequence `json:"committed"`
-	End       ident.Offset   `json:"end"`
-}
-
-// ownEnds are the ends of the partitions of a topic that this broker leads.
-func (c *Console) ownEnds(topic string) []end {
-	out := []end{}
+// ownLeaders are the replicas of a topic's partitions that this broker leads.
+func (c *Console) ownLeaders(topic string) map[int]*api.ReplicaSample {
+	out := map[int]*api.ReplicaSample{}
 	t, _ := c.o.Cluster.TopicView(topic)
 	for _, p := range t.Partitions {
 		if p.Leader != c.self {
 			continue
 		}
 		if r, ok := c.o.Cluster.Replica(topic, uint16(p.Partition)); ok {
-			out = append(out, end{p.Partition, r.CommittedSequence, r.End})
+			out[p.Partition] = &r
 		}
 	}
 	return out
@@ -95,11 +83,15 @@ func partitionsOf(v api.ClusterView, topic string) []api.PartitionView {
 	return nil
 }
 
-func partitionRow(v api.ClusterView, p api.PartitionView) Partition {
-	return Partition{
-		Partition: p.Partition, Leader: p.Leader, Epoch: p.Epoch, Replicas: first(p.Replicas, maxListed), InSync: first(p.ISR, maxListed),
-		Target: p.Target, MinInSync: p.MinInSync, Damaged: first(p.Damaged, maxListed), Fault: health.Fault(p, health.Living(v)),
+// partitionRow is a partition with the ends of its leader, nil without an answer.
+func partitionRow(p api.PartitionView, alive map[ident.Node]bool, leader *api.ReplicaSample) Partition {
+	row := Partition{PartitionView: p, Fault: health.Fault(&p, alive)}
+	row.Replicas, row.ISR, row.EndsUnknown = first(p.Replicas, maxListed), first(p.ISR, maxListed), false
+	row.Damaged = row.Damaged[:min(len(p.Damaged), maxListed)]
+	if leader != nil {
+		row.CommittedOffset, row.CommittedSequence, row.EndOffset = &leader.CommittedOffset, &leader.CommittedSequence, &leader.End
 	}
+	return row
 }
 
 // held is one broker's part of a channel.
@@ -120,23 +112,10 @@ func (c *Console) ownChannel(topic, channel string) held {
 	c.mu.Lock()
 	h.Finishes = c.kept.rates[topic+"/"+channel].finishes
 	c.mu.Unlock()
-	if c.o.Consumers == nil {
-		return h
-	}
-	now := time.Now()
-	for _, x := range c.o.Consumers(topic, channel) {
-		k := Connection{
-			Broker: c.self, Address: x.RemoteAddress, ClientID: x.ClientID, Hostname: x.Hostname, UserAgent: x.UserAgent, User: x.AuthIdentity,
-			Ready: x.ReadyCount, InFlight: x.InFlightCount, Messages: x.MessageCount, Finishes: x.FinishCount, Requeues: x.RequeueCount,
-			ConnectedMS: x.ConnectTime * 1000, LastActivityMS: x.LastActivity.UnixMilli(), TLS: x.TLS, Protocol: "tcp",
+	if c.o.Consumers != nil {
+		for _, x := range c.o.Consumers(topic, channel) {
+			h.Connections = append(h.Connections, Connection{c.self, x})
 		}
-		if x.Version == api.OverHTTP {
-			k.Protocol = "http"
-		}
-		if m := x.Oldest; m != nil {
-			k.Oldest = &HeldMessage{ID: string(m.ID[:]), Partition: int(m.Partition), Attempts: int(m.Attempts), SinceMS: now.Add(-m.For).UnixMilli()}
-		}
-		h.Connections = append(h.Connections, k)
 	}
 	return h
 }
@@ -146,8 +125,8 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
 		return ChannelDetail{}, api.ErrTopicNotFound
 	}
-	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, Topic: topic, Channel: channel}, "")
-	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []ChannelPart{}, Connections: []Connection{}}
+	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, EventsOf: EventsOf{Topic: topic}, Channel: channel}, "")
+	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []channelPart{}, Connections: []Connection{}}
 	found := slices.Contains(c.o.Cluster.Channels(topic), channel)
 	for _, a := range answers {
 		d.Connections = append(d.Connections, a.answer.Connections...)
@@ -161,7 +140,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 	if !found {
 		return d, api.ErrChannelNotFound
 	}
-	slices.SortFunc(d.Partitions, func(a, b ChannelPart) int { return cmp.Compare(a.Partition, b.Partition) })
+	slices.SortFunc(d.Partitions, func(a, b channelPart) int { return cmp.Compare(a.Partition, b.Partition) })
 	if policy, err := c.o.Cluster.Policy(topic, channel); err == nil { // an ephemeral channel has none
 		d.Policy, d.DeadLetterTopic = policy, policy.DeadLetterTopic
 	}
@@ -173,18 +152,15 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 
 func (d *ChannelDetail) addParts(leader ident.Node, parts []api.ChannelPartition) {
 	for _, p := range parts {
-		d.Partitions = append(d.Partitions, ChannelPart{
-			Partition: int(p.Partition), Leader: leader, Depth: p.Depth, InFlight: p.InFlight, Deferred: p.Deferred,
-			LagSeconds: seconds(p.Lag), ConfirmedSequence: p.Oldest, EndSequence: p.End,
-		})
+		d.Partitions = append(d.Partitions, channelPart{leader, p})
 		if p.Lags && p.OldestMS != 0 && (d.Oldest == nil || p.OldestMS < d.Oldest.TimeMS) {
-			d.Oldest = &Oldest{int(p.Partition), p.Oldest, p.OldestMS, seconds(p.Lag)}
+			d.Oldest = &Oldest{int(p.Partition), p.Oldest, p.OldestMS, p.LagSeconds}
 		}
 	}
 }
 
-// letters is the number of dead letters in a topic that were not moved back; nil = a leader of the topic gave no answer,
-// or there is no such topic.
+// letters is the number of dead letters in a topic that were not moved back; nil if a leader of the topic gave no answer, or the
+// topic does not exist.
 func (c *Console) letters(ctx context.Context, topic string) *int64 {
 	t := c.table(ctx)
 	partitions := partitionsOf(t.view, topic)
@@ -212,7 +188,7 @@ func has(v api.ClusterView, n ident.Node) bool {
 // Broker is one broker. ErrBrokerNotFound.
 func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error) {
 	t := c.table(ctx)
-	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []Place{}, Follows: []Place{}}
+	d := BrokerDetail{Unreachable: t.missing, Reasons: []string{}, Leads: []place{}, Follows: []place{}}
 	reasons, err := health.SafeToStop(t.view, n)
 	if err != nil {
 		return d, ErrBrokerNotFound
@@ -225,11 +201,11 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 	}
 	for i := range t.view.Topics {
 		for _, p := range t.view.Topics[i].Partitions {
-			switch place := (Place{t.view.Topics[i].Topic, p.Partition}); {
+			switch at := (place{t.view.Topics[i].Topic, p.Partition}); {
 			case p.Leader == n:
-				d.Leads = append(d.Leads, place)
+				d.Leads = append(d.Leads, at)
 			case slices.Contains(p.Replicas, n):
-				d.Follows = append(d.Follows, place)
+				d.Follows = append(d.Follows, at)
 			}
 		}
 	}
@@ -238,9 +214,12 @@ func (c *Console) Broker(ctx context.Context, n ident.Node) (BrokerDetail, error
 	return d, nil
 }
 
-// ownReplica is the replica of a partition here; nil if there is none.
-func (c *Console) ownReplica(topic string, partition uint16) *api.ReplicaSample {
-	if r, ok := c.o.Cluster.Replica(topic, partition); ok {
+// ownReplica is the replica of a partition here, or nil.
+func (c *Console) ownReplica(topic string, partition *uint16) *api.ReplicaSample {
+	if partition == nil {
+		return nil
+	}
+	if r, ok := c.o.Cluster.Replica(topic, *partition); ok {
 		return &r
 	}
 	return nil
@@ -257,22 +236,15 @@ func (c *Console) Partition(ctx context.Context, topic string, number uint16) (P
 		return PartitionDetail{}, ErrPartitionNotFound
 	}
 	p := partitionsOf(v, topic)[at]
-	answers, missing := askAll[*api.ReplicaSample](ctx, c, v, question{What: askReplica, Topic: topic, Partition: number}, "")
-	d := PartitionDetail{Partition: partitionRow(v, p), Topic: topic, Unreachable: missing, Members: []Member{}}
+	answers, missing := askAll[*api.ReplicaSample](ctx, c, v, question{What: askReplica, EventsOf: EventsOf{Topic: topic, Partition: &number}}, "")
 	replicas := map[ident.Node]*api.ReplicaSample{}
 	for _, a := range answers {
 		replicas[a.broker] = a.answer
 	}
-	leader := replicas[p.Leader]
-	if leader != nil {
-		d.Partition.CommittedSequence, d.Partition.EndOffset = &leader.CommittedSequence, &leader.End
-	}
-	alive := health.Living(v)
+	leader, alive := replicas[p.Leader], health.Living(v)
+	d := PartitionDetail{Partition: partitionRow(p, alive, leader), Topic: topic, Unreachable: missing, Members: []Member{}}
 	for _, n := range p.Replicas {
-		m := Member{Broker: n, InSync: slices.Contains(p.ISR, n), Alive: alive[n]}
-		if r := replicas[n]; r != nil {
-			m.Role, m.CommittedOffset, m.EndOffset, m.EndSequence = r.Role, &r.CommittedOffset, &r.End, &r.EndSequence
-		}
+		m := Member{Broker: n, InSync: slices.Contains(p.ISR, n), Alive: alive[n], ReplicaSample: replicas[n]}
 		m.lag(n == p.Leader, leader)
 		d.Members = append(d.Members, m)
 	}

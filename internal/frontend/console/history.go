@@ -12,28 +12,29 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
 const (
 	// MaxEvents bounds the events of one answer.
 	MaxEvents = 1000
-	// askedEvents bounds the events that one broker sends. Equal events of many partitions become one.
+	// askedEvents bounds the events that one broker sends. Equal events of several partitions become one.
 	askedEvents = 5000
-	// sameChange is how far changes of several partitions may be apart to be one event.
+	// sameChange is how far apart changes of several partitions may be to count as one event.
 	sameChange = 2 * time.Second
-	// sameAlarm is how far the times may be apart at which brokers notice one fault.
+	// sameAlarm is how far apart the times may be at which brokers notice one fault.
 	sameAlarm = 30 * time.Second
 )
 
 // EventsOf selects events.
 type EventsOf struct {
-	SinceMS   int64
-	Kinds     []string // none = all
-	Topic     string
-	Partition *uint16 // of the topic; its elections and changes of its in-sync set
-	Broker    ident.Node
-	Limit     int
-	Audit     bool // administrative actions too
+	SinceMS   int64      `json:"since_ms,omitempty"`
+	Kinds     []string   `json:"kinds,omitempty"` // none = all
+	Topic     string     `json:"topic,omitempty"`
+	Partition *uint16    `json:"partition,omitempty"` // of the topic; its elections and changes of its in-sync set
+	Broker    ident.Node `json:"broker,omitempty"`
+	Limit     int        `json:"-"`
+	Audit     bool       `json:"audit,omitempty"` // administrative actions too
 }
 
 // noted is one broker's part of the events.
@@ -52,28 +53,23 @@ func (c *Console) ownEvents(q question) noted {
 		switch {
 		case q.WithoutClusterMS != 0 && e.OfCluster && e.At.UnixMilli() >= q.WithoutClusterMS:
 			return false
-		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !concerns(e, ident.Node(q.Broker)):
+		case !wanted(e.Kind), q.Topic != "" && e.Topic != q.Topic, q.Broker != "" && !slices.Contains(subjects(e), q.Broker):
 			return false
-		case q.OnePart && (!e.OfPartition() || e.ID.Number != q.Partition):
+		case q.Partition != nil && (!e.OfPartition() || e.ID.Number != *q.Partition):
 			return false
 		}
 		return true
 	})
-	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.OnePart {
+	if !q.Audit || c.o.Audit == nil || !wanted(events.Audit) || q.Partition != nil {
 		return n
 	}
 	for _, e := range c.o.Audit.Entries() {
 		about, _ := url.ParseQuery(e.Detail) // of a command: nothing
-		if e.Time.After(since) && (q.Topic == "" || about.Get("topic") == q.Topic) && (q.Broker == "" || about.Get("node") == q.Broker) {
+		if e.Time.After(since) && (q.Topic == "" || about.Get("topic") == q.Topic) && (q.Broker == "" || about.Get("node") == string(q.Broker)) {
 			n.Audit = append(n.Audit, e)
 		}
 	}
 	return n
-}
-
-// concerns reports whether an event is about a broker.
-func concerns(e *events.Event, n ident.Node) bool {
-	return slices.Contains(subjects(e), n)
 }
 
 // subjects are the brokers that an event is about.
@@ -95,13 +91,8 @@ func without(nodes ...ident.Node) []ident.Node {
 
 // Events joins the events of all brokers, the newest first.
 func (c *Console) Events(ctx context.Context, of EventsOf) Events {
-	q := question{What: askEvents, SinceMS: of.SinceMS, Kinds: of.Kinds, Topic: of.Topic, Broker: string(of.Broker), Audit: of.Audit}
 	v := c.o.Cluster.Members()
-	q.WithoutClusterMS = c.hasClusterEventsFrom(v)
-	if of.Partition != nil {
-		q.Partition, q.OnePart = *of.Partition, true
-	}
-	answers, missing := askAll[noted](ctx, c, v, q, "")
+	answers, missing := askAll[noted](ctx, c, v, question{What: askEvents, EventsOf: of, WithoutClusterMS: c.hasClusterEventsFrom(v)}, "")
 	out := Events{Unreachable: missing, Complete: true}
 	list := []*joined{}
 	seen := map[string]*joined{}
@@ -140,13 +131,13 @@ func (c *Console) Events(ctx context.Context, of EventsOf) Events {
 	return out
 }
 
-// clocksDiffer is by how much the clocks of two brokers may differ, so that no event is left out that happened before
-// this broker had the metadata.
+// clocksDiffer is how far the clocks of two brokers may differ, so that no event is left out that happened before this broker had
+// the metadata.
 const clocksDiffer = time.Minute
 
-// hasClusterEventsFrom is the time in milliseconds since which this broker has all events in the metadata: the
-// other brokers need not send theirs, which are the most after the death of a broker with many leaders. 0:
-// it asks for all, because the metadata does not answer.
+// hasClusterEventsFrom is the time in milliseconds since which this broker has all events of the metadata. The other brokers need
+// not send theirs, which are the most after the death of a broker with many leaders. 0: it asks for all, because the metadata
+// does not answer.
 func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +147,8 @@ func (c *Console) hasClusterEventsFrom(v api.ClusterView) int64 {
 	return c.connected.Add(clocksDiffer).UnixMilli()
 }
 
-// noteHeard notes whether the metadata answers at a look.
-func (c *Console) noteHeard(v api.ClusterView, now time.Time) {
+// noteContact notes whether the metadata answers now.
+func (c *Console) noteContact(v api.ClusterView, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -176,8 +167,8 @@ type joined struct {
 	where []string
 }
 
-// fold makes one event of the same change of several partitions at one time, and of one fault that
-// several brokers noticed. The events come in the order of their times.
+// fold joins the same change of several partitions at one time, and one fault that several brokers noticed. The events come in
+// the order of their times.
 func fold(list []*joined) (out []*joined) {
 	open := map[string]*joined{}
 	for _, x := range list {
@@ -195,7 +186,7 @@ func fold(list []*joined) (out []*joined) {
 	return out
 }
 
-// group is the same for events that may become one; "" = it stays alone.
+// group is the same for events that may become one, "" for an event that does not.
 func (x *joined) group() (group string, within time.Duration) {
 	switch x.e.Kind {
 	case events.Election:
@@ -251,9 +242,9 @@ func (x *joined) event() Event {
 
 // auditEvent is an administrative action at a broker.
 func auditEvent(n ident.Node, a *guard.Entry) Event {
-	state := "well"
+	state := health.Healthy
 	if a.Result != guard.ResultOK {
-		state = "degraded"
+		state = health.Degraded
 	}
 	text := AuditSentence(a)
 	if a.Omitted > 0 {
@@ -261,7 +252,7 @@ func auditEvent(n ident.Node, a *guard.Entry) Event {
 	}
 	about, _ := url.ParseQuery(a.Detail)
 	return Event{
-		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state, Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
+		Topic: about.Get("topic"), TimeMS: a.Time.UnixMilli(), Kind: events.Audit, Text: text, State: state.String(), Brokers: []ident.Node{n}, ReportedBy: []ident.Node{n},
 		Partition: -1, Count: 1, Identity: a.Identity, Action: strings.TrimSpace(a.Action + " " + a.Detail), Remote: a.Remote, Result: a.Result,
 	}
 }

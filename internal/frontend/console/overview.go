@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,69 +19,64 @@ import (
 const (
 	// maxWhere bounds the places of an alarm or an event.
 	maxWhere = 20
-	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without
-	// consumers.
+	// maxBehind is how many channels an overview names, each at least behindFrom behind, or without consumers.
 	maxBehind  = 3
 	behindFrom = 1.0
 	// maxChanges bounds the events of an overview.
 	maxChanges = 20
-	// alarmsFor is how many looks in a row must find a fault that is not unsafe before it is an event.
+	// alarmsFor is how many checks in a row must find a fault that is not unsafe before it is an event.
 	alarmsFor = 2
 )
 
-// alarms are the faults that this broker sees.
+// alarms are the faults that this broker sees, by code.
 type alarms struct {
-	mu    sync.Mutex
-	since map[string]time.Time // by code; of the first look that found it
-	seen  map[string]int       // looks in a row
-	last  map[string]health.Alarm
+	mu sync.Mutex
+	of map[string]*standing
 }
 
-// lookForAlarms judges the cluster, and keeps as events what has begun and what has ended.
-func (c *Console) lookForAlarms(now time.Time) {
+type standing struct {
+	health.Alarm
+	since  time.Time // the first check that found it
+	checks int       // in a row
+	noted  bool      // it is an event
+}
+
+// checkAlarms assesses the cluster, and records the beginning and the end of each fault as events.
+func (c *Console) checkAlarms(now time.Time) {
 	v := c.o.Cluster.View()
-	c.noteHeard(v, now)
+	c.noteContact(v, now)
 	report := health.Assess(v, nil, map[ident.Node]health.Own{c.self: c.own(c.o.Metrics.Totals(), now)})
 	c.alarms.mu.Lock()
 	defer c.alarms.mu.Unlock()
-	a := &c.alarms
-	if a.seen == nil {
-		a.seen, a.last = map[string]int{}, map[string]health.Alarm{}
-	}
 	present := map[string]bool{}
-	for _, alarm := range report.Alarms {
-		present[alarm.Code] = true
-		if _, known := a.since[alarm.Code]; !known {
-			a.since[alarm.Code] = now
+	for _, a := range report.Alarms {
+		present[a.Code] = true
+		x := c.alarms.of[a.Code]
+		if x == nil {
+			x = &standing{since: now}
+			c.alarms.of[a.Code] = x
 		}
-		a.seen[alarm.Code]++
-		before, noted := a.last[alarm.Code]
-		switch {
-		case noted:
-			alarm.State = max(alarm.State, before.State)
-			a.last[alarm.Code] = alarm
-		case alarm.State == health.Unsafe || a.seen[alarm.Code] >= alarmsFor:
-			a.last[alarm.Code] = alarm
+		if x.checks++; x.noted {
+			a.State = max(a.State, x.State)
+		} else if x.noted = a.State == health.Unsafe || x.checks >= alarmsFor; x.noted {
 			c.o.Events.Add(events.Event{
-				At: a.since[alarm.Code], Kind: events.Alarm, Code: alarm.Code, State: alarm.State.String(), Text: alarm.Text, Do: alarm.Do,
-				Broker: c.self, Where: slices.Clone(first(alarm.Where, maxWhere)),
+				At: x.since, Kind: events.Alarm, Code: a.Code, State: a.State.String(), Text: a.Text, Do: a.Do, Broker: c.self,
+				Where: slices.Clone(first(a.Where, maxWhere)),
 			})
 		}
+		x.Alarm = a
 	}
-	for code, since := range a.since {
+	for code, x := range c.alarms.of {
 		if present[code] {
 			continue
 		}
-		if alarm, noted := a.last[code]; noted {
-			lasted := now.Sub(since)
+		delete(c.alarms.of, code)
+		if lasted := now.Sub(x.since); x.noted {
 			c.o.Events.Add(events.Event{
-				At: now, Kind: events.AlarmEnded, Code: code, State: health.Well.String(), Broker: c.self, Lasted: lasted,
-				Text: fmt.Sprintf("over after %s: %s", lasted.Round(time.Second), alarm.Text),
+				At: now, Kind: events.AlarmEnded, Code: code, State: health.Healthy.String(), Broker: c.self, Lasted: lasted,
+				Text: fmt.Sprintf("over after %s: %s", lasted.Round(time.Second), x.Text),
 			})
 		}
-		delete(a.since, code)
-		delete(a.seen, code)
-		delete(a.last, code)
 	}
 }
 
@@ -90,16 +86,16 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	report := health.Assess(t.view, silent(t.missing), t.own())
 	o := Overview{
 		Cluster: t.view.Cluster, Self: c.self, Controller: t.view.Controller, TimeMS: time.Now().UnixMilli(),
-		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []Alarm{},
+		State: report.State, Summary: report.Summary, Cause: cause(t.view, report, health.Full(t.own())), Alarms: []alarm{},
 		Unreachable: t.missing, Brokers: t.brokers(c.self), Topics: len(t.topics), Channels: len(t.channels), Behind: behind(t.channels),
 	}
 	o.Publishing.State, o.Publishing.Text = health.Publishing(t.view)
 	c.alarms.mu.Lock()
 	for _, a := range report.Alarms {
-		x := Alarm{Alarm: a, WhereCount: len(a.Where)}
+		x := alarm{Alarm: a, WhereCount: len(a.Where)}
 		x.Where = first(a.Where, maxWhere)
-		if since, ok := c.alarms.since[a.Code]; ok {
-			ms := since.UnixMilli()
+		if known := c.alarms.of[a.Code]; known != nil {
+			ms := known.since.UnixMilli()
 			x.SinceMS = &ms
 		}
 		o.Alarms = append(o.Alarms, x)
@@ -114,7 +110,7 @@ func (c *Console) Overview(ctx context.Context) Overview {
 	return o
 }
 
-// silent are the live brokers that gave no answer, as package health takes them.
+// silent are the live brokers that gave no answer, in the form of package health.
 func silent(missing []Unreachable) (out []string) {
 	for _, m := range missing {
 		if m.Reason != "dead" {
@@ -128,7 +124,8 @@ func (o *Overview) count(v api.ClusterView) {
 	alive := health.Living(v)
 	for i := range v.Topics {
 		o.Partitions += len(v.Topics[i].Partitions)
-		for _, p := range v.Topics[i].Partitions {
+		for j := range v.Topics[i].Partitions {
+			p := &v.Topics[i].Partitions[j]
 			if p.UnderReplicated {
 				o.UnderReplicated++
 			}
@@ -153,38 +150,32 @@ func (o *Overview) sum(t *table) {
 			continue
 		}
 		o.Connections += b.Connections
-		o.Puts, o.PutBytes = plus(o.Puts, b.Puts), plus(o.PutBytes, b.PutBytes)
-		o.Refusals = plus(o.Refusals, b.Refusals)
-		o.Deliveries, o.Finishes = plus(o.Deliveries, b.Deliveries), plus(o.Finishes, b.Finishes)
+		o.Traffic.add(&b.Traffic)
 		o.PutP99MS, o.SyncP99MS = worse(o.PutP99MS, b.Name, b.PutP99MS), worse(o.SyncP99MS, b.Name, b.SyncP99MS)
 	}
 }
 
-func worse(w *Worst, n ident.Node, v *float64) *Worst {
+func worse(w *worst, n ident.Node, v *float64) *worst {
 	if v == nil || w != nil && w.Value >= *v {
 		return w
 	}
-	return &Worst{n, *v}
+	return &worst{n, *v}
 }
 
 // behind are the channels with the largest lags.
 func behind(channels []Channel) []Behind {
-	late := []*Channel{}
+	late := []Behind{}
 	for i := range channels {
 		c := &channels[i]
 		if c.LagSeconds >= behindFrom || c.Depth > 0 && c.Clients == 0 { // messages that came back have no lag
-			late = append(late, c)
+			late = append(late, Behind{*c, why(c)})
 		}
 	}
-	slices.SortStableFunc(late, func(a, b *Channel) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
-	out := []Behind{}
-	for _, ch := range first(late, maxBehind) {
-		out = append(out, Behind{*ch, why(ch)})
-	}
-	return out
+	slices.SortStableFunc(late, func(a, b Behind) int { return cmp.Compare(b.LagSeconds, a.LagSeconds) })
+	return first(late, maxBehind)
 }
 
-// why gives the likely reason for a channel's lag.
+// why returns the likely reason for a channel's lag.
 func why(ch *Channel) string {
 	switch {
 	case ch.Paused:
@@ -199,12 +190,12 @@ func why(ch *Channel) string {
 	return "its consumers are slower than its producers were"
 }
 
-// reportedFor is how long the report of a broker about its own fault explains alarms: a fault that
-// persists is reported every minute.
+// reportedFor is how long the report of a broker about its own fault explains alarms: a persistent fault is reported every
+// minute.
 const reportedFor = 2 * time.Minute
 
-// reported is what a broker said lately of its own fault, if that explains an alarm: a replica that
-// refuses its leader does not catch up, and a broker whose disk hangs need not be started. "" if none did.
+// reported is the latest report of a broker about its own fault that explains an alarm, or "": a replica that refuses its leader
+// does not catch up, and a broker whose disk hangs need not be started.
 func reported(changes []Event, report health.Report, now time.Time) string {
 	explains := map[string]string{health.UnderReplicated: events.ReplicaAlarm, health.BrokerHangs: events.StoreFailed}
 	for _, a := range report.Alarms {
@@ -220,16 +211,14 @@ func reported(changes []Event, report health.Report, now time.Time) string {
 
 // roots are the codes of alarms that explain others, the first before the next.
 var roots = []string{
-	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerUnreachable, health.BrokerDead, health.LowSpace, health.Damaged, health.StatisticsSilent, health.LeavingStuck, health.NoController,
+	health.NoBrokers, health.MetadataSilent, health.BrokerHangs, health.BrokerUnreachable, health.BrokerDead, health.LowSpace, health.Damaged,
+	health.StatisticsSilent, health.LeavingStuck, health.NoController,
 }
 
-// behindBecause is said of replicas whose broker reports no fault.
-const behindBecause = "the broker catches up, or its disk or its network is slow"
-
-// cause is the fault that explains the others; "" if the cluster is well. full: etcd refuses all writes,
-// so that registrations end and no broker gets a new one.
+// cause is the fault that explains the others, "" if the cluster is healthy. full: etcd refuses all writes, so that registrations
+// end and no broker gets a new one.
 func cause(v api.ClusterView, report health.Report, full bool) string {
-	if report.State == health.Well {
+	if report.State == health.Healthy {
 		return ""
 	}
 	order := roots
@@ -237,16 +226,16 @@ func cause(v api.ClusterView, report health.Report, full bool) string {
 		order = slices.Concat([]string{health.MetadataFull}, roots)
 	}
 	for _, code := range order {
-		for _, a := range report.Alarms {
-			if a.Code != code {
-				continue
-			}
-			named := len(a.Where) > 0 && strings.Contains(a.Text, a.Where[0])
-			if !named && (code == health.BrokerDead || code == health.BrokerHangs || code == health.BrokerUnreachable) {
-				return a.Text + ": " + strings.Join(a.Where, ", ")
-			}
-			return a.Text
+		i := slices.IndexFunc(report.Alarms, func(a health.Alarm) bool { return a.Code == code })
+		if i < 0 {
+			continue
 		}
+		a := report.Alarms[i]
+		named := len(a.Where) > 0 && strings.Contains(a.Text, a.Where[0])
+		if !named && (code == health.BrokerDead || code == health.BrokerHangs || code == health.BrokerUnreachable) {
+			return a.Text + ": " + strings.Join(a.Where, ", ")
+		}
+		return a.Text
 	}
 	missing := map[ident.Node]int{}
 	for i := range v.Topics {
@@ -258,17 +247,13 @@ func cause(v api.ClusterView, report health.Report, full bool) string {
 			}
 		}
 	}
-	worst := ident.Node("")
-	for n, count := range missing {
-		if worst == "" || count > missing[worst] || count == missing[worst] && n < worst {
-			worst = n
-		}
-	}
-	if worst == "" {
+	if len(missing) == 0 {
 		return report.Alarms[0].Text
 	}
-	if missing[worst] == 1 {
-		return fmt.Sprintf("1 replica on %s is not in sync: %s", worst, behindBecause)
+	most := slices.MinFunc(slices.Sorted(maps.Keys(missing)), func(a, b ident.Node) int { return cmp.Compare(missing[b], missing[a]) })
+	replicas := "1 replica on %[2]s is"
+	if missing[most] > 1 {
+		replicas = "%[1]d replicas on %[2]s are"
 	}
-	return fmt.Sprintf("%d replicas on %s are not in sync: %s", missing[worst], worst, behindBecause)
+	return fmt.Sprintf(replicas+" not in sync: the broker is catching up, or its disk or its network is slow", missing[most], most)
 }

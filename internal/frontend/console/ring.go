@@ -34,21 +34,10 @@ func (p Points) MarshalJSON() ([]byte, error) {
 
 var noValue = float32(math.NaN())
 
-// track is the rings of one object: for each of its series the last ringPoints values. The value of
-// slot s stands at s % ringPoints.
+// track is the rings of one object: for each of its series the last ringPoints values. The value of slot s is at s % ringPoints.
 type track struct {
 	points [][ringPoints]float32
 	last   int64 // slot of the last value that is not 0: the least recent gives way
-}
-
-func newTrack(series int) *track {
-	t := &track{points: make([][ringPoints]float32, series)}
-	for i := range t.points {
-		for j := range t.points[i] {
-			t.points[i][j] = noValue
-		}
-	}
-	return t
 }
 
 // set writes the values of a slot.
@@ -59,13 +48,6 @@ func (t *track) set(slot int64, values []float32) {
 		if v == v && v != 0 {
 			t.last = slot
 		}
-	}
-}
-
-// clear removes the values of a slot.
-func (t *track) clear(slot int64) {
-	for i := range t.points {
-		t.points[i][slot%ringPoints] = noValue
 	}
 }
 
@@ -88,8 +70,8 @@ func newTracks(limit, series int) *tracks {
 	return &tracks{limit: limit, series: series, of: map[string]*track{}}
 }
 
-// get returns the track of an object. An object without one gets one only if it is active; when all
-// are taken, it replaces the track that has been inactive longest, if that is more than an hour.
+// get returns the track of an object. An object without one gets one only if it is active; when all are taken, it replaces the
+// track that has been inactive longest, if that is more than an hour.
 func (t *tracks) get(name string, slot int64, active bool) *track {
 	if x := t.of[name]; x != nil || !active {
 		return x
@@ -97,7 +79,12 @@ func (t *tracks) get(name string, slot int64, active bool) *track {
 	if len(t.of) >= t.limit && !t.makeRoom(slot) {
 		return nil
 	}
-	x := newTrack(t.series)
+	x := &track{points: make([][ringPoints]float32, t.series)}
+	for i := range x.points {
+		for j := range x.points[i] {
+			x.points[i][j] = noValue
+		}
+	}
 	t.of[name] = x
 	return x
 }
@@ -116,6 +103,8 @@ func (t *tracks) makeRoom(slot int64) bool {
 // clear removes the values of a slot of all objects.
 func (t *tracks) clear(slot int64) {
 	for _, x := range t.of {
-		x.clear(slot)
+		for i := range x.points {
+			x.points[i][slot%ringPoints] = noValue
+		}
 	}
 }

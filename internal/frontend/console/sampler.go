@@ -18,12 +18,8 @@ var (
 	channelSeries = []string{"depth", "in_flight", "deferred", "lag_seconds", "finishes"}
 )
 
-// largest are the series that are joined by the largest value of all brokers; all others are
-// summed.
+// largest are the series that are joined by the largest value of all brokers; all others are summed.
 var largest = map[string]bool{"put_p99_ms": true, "sync_p99_ms": true, "lag_seconds": true}
-
-// p99 is the quantile of the latencies.
-const p99 = 0.99
 
 // rates are those of the last step; nil = unknown.
 type rates struct{ puts, putBytes, finishes *float64 }
@@ -38,29 +34,28 @@ type sampled struct {
 	rates    map[string]rates             // by topic, and by topic/channel
 	live     Live                         // the rates and latencies of the last step
 	owed     map[ident.Node]time.Duration // the longest since the last sample
-	broker   *track
-	ofTopic  *tracks
-	ofChan   *tracks
+	rings    map[trackKind]*tracks
 	firstRun int64 // slot of the first sample
 }
 
 func newSampled() sampled {
 	return sampled{
-		broker:  newTrack(len(brokerSeries)),
-		ofTopic: newTracks(maxTopics, len(topicSeries)),
-		ofChan:  newTracks(maxChannels, len(channelSeries)),
-		rates:   map[string]rates{},
-		rises:   rises{},
+		rings: map[trackKind]*tracks{
+			ofBroker:  newTracks(1, len(brokerSeries)),
+			ofTopic:   newTracks(maxTopics, len(topicSeries)),
+			ofChannel: newTracks(maxChannels, len(channelSeries)),
+		},
+		rates: map[string]rates{}, rises: rises{},
 	}
 }
 
-// Keep samples this broker until ctx ends, and then saves the samples. If a check of the alarms takes long, the next one comes
-// later, so that the checks take at most a fiftieth of a processor in a large cluster.
+// Keep samples this broker until ctx ends, and then saves the samples. If a check of the alarms takes long, the next one is
+// delayed, so that in a large cluster the checks take at most a fiftieth of a processor.
 func (c *Console) Keep(ctx context.Context) {
 	step := time.NewTicker(c.o.Step)
 	defer step.Stop()
-	look := time.NewTimer(0)
-	defer look.Stop()
+	check := time.NewTimer(0)
+	defer check.Stop()
 	save := time.NewTicker(saveEvery)
 	defer save.Stop()
 	c.sample(time.Now())
@@ -73,19 +68,19 @@ func (c *Console) Keep(ctx context.Context) {
 			c.startSave()
 		case now := <-step.C:
 			c.sample(now)
-		case now := <-look.C:
-			c.lookForAlarms(now)
-			c.lookAtFollowers()
-			c.forget()
-			look.Reset(max(c.o.Step/5, 50*time.Since(now)))
+		case now := <-check.C:
+			c.checkAlarms(now)
+			c.noteOwed()
+			c.shared.forget() // it has a row for each topic
+			c.given.forget()
+			check.Reset(max(c.o.Step/5, 50*time.Since(now)))
 		}
 	}
 }
 
-// lookAtFollowers keeps the longest time that each other broker owed an acknowledgement since the
-// last sample. Several checks in a step notice a broker that stalls now and then; one check would
-// seldom do.
-func (c *Console) lookAtFollowers() {
+// noteOwed records the longest time that each other broker owed an acknowledgement since the last sample. Several checks in a
+// step notice a broker that stalls now and then, which one check would seldom do.
+func (c *Console) noteOwed() {
 	owed := c.o.Cluster.Owed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +92,7 @@ func (c *Console) lookAtFollowers() {
 	}
 }
 
-// owesOf returns the durations in seconds, including those of the previous step.
+// owesOf returns the durations in seconds, with those of the previous step.
 func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) map[ident.Node]float64 {
 	out := maps.Clone(before)
 	if out == nil {
@@ -113,7 +108,7 @@ func owesOf(owed map[ident.Node]time.Duration, before map[ident.Node]float64) ma
 func (c *Console) sample(now time.Time) {
 	topics, totals := c.o.Cluster.Samples("", ""), c.o.Metrics.Totals()
 	live := c.liveNow(totals)
-	c.lookAtFollowers()
+	c.noteOwed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept
@@ -122,15 +117,15 @@ func (c *Console) sample(now time.Time) {
 		k.firstRun = slot
 	}
 	k.clearUpTo(slot)
-	elapsed := now.Sub(k.at).Seconds()
-	if k.at.IsZero() || elapsed <= 0 {
-		elapsed = 0
+	elapsed := 0.0
+	if !k.at.IsZero() {
+		elapsed = max(now.Sub(k.at).Seconds(), 0)
 	}
 	sums := k.sampleTopics(slot, topics, elapsed)
 	k.rateBroker(&live, totals, elapsed, sums)
-	k.broker.set(slot, []float32{
+	k.rings[ofBroker].get("", slot, true).set(slot, []float32{
 		point(live.Puts), point(live.PutBytes), point(live.Deliveries), point(live.Finishes), point(live.PutP99MS), point(live.SyncP99MS),
-		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), pointOf(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
+		float32(sums.depth), float32(sums.lag.Seconds()), float32(live.Connections), point(live.DiskFreeBytes), float32(live.DiskDataBytes), point(live.Refusals),
 	})
 	live.Owes, k.owed = owesOf(k.owed, nil), nil
 	k.slot, k.at, k.totals, k.live = slot, now, totals, live
@@ -139,20 +134,20 @@ func (c *Console) sample(now time.Time) {
 // clearUpTo removes the values of the slots after the last sample: they are an hour old.
 func (k *sampled) clearUpTo(slot int64) {
 	for s := max(k.slot+1, slot-ringPoints+1); s <= slot; s++ {
-		k.broker.clear(s)
-		k.ofTopic.clear(s)
-		k.ofChan.clear(s)
+		for _, r := range k.rings {
+			r.clear(s)
+		}
 	}
 }
 
-// sums are the sums over all topics of a sample.
+// sums are over all topics of a sample.
 type sums struct {
 	depth    int64
 	lag      time.Duration
 	finishes float64
 }
 
-// sampleTopics sets the rates and the rings of the topics. elapsed 0 = there is no sample before.
+// sampleTopics sets the rates and the rings of the topics. elapsed is 0 for the first sample.
 func (k *sampled) sampleTopics(slot int64, topics []api.TopicSample, elapsed float64) (all sums) {
 	before := k.topics
 	k.topics, k.rates = make(map[string]*api.TopicSample, len(topics)), make(map[string]rates, len(k.rates))
@@ -177,14 +172,14 @@ func (k *sampled) sampleTopics(slot int64, topics []api.TopicSample, elapsed flo
 		}
 		all.lag = max(all.lag, lag)
 		active := depth > 0 || lag > 0 || r.puts != nil && *r.puts > 0
-		if x := k.ofTopic.get(t.Topic, slot, active); x != nil {
+		if x := k.rings[ofTopic].get(t.Topic, slot, active); x != nil {
 			x.set(slot, []float32{point(r.puts), point(r.putBytes), float32(depth), float32(lag.Seconds()), float32(t.KeptBytes)})
 		}
 	}
 	return all
 }
 
-// sampleChannel returns how many messages a second the channel has passed; 0 if that is unknown.
+// sampleChannel returns how many messages a second the channel finished, 0 if that is unknown.
 func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample, before *api.TopicSample, elapsed float64) float64 {
 	name, r := topic+"/"+ch.Channel, rates{}
 	if before != nil {
@@ -197,7 +192,7 @@ func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample,
 		}
 	}
 	active := ch.Depth+ch.InFlight+ch.Deferred > 0 || r.finishes != nil && *r.finishes > 0
-	if x := k.ofChan.get(name, slot, active); x != nil {
+	if x := k.rings[ofChannel].get(name, slot, active); x != nil {
 		x.set(slot, []float32{float32(ch.Depth), float32(ch.InFlight), float32(ch.Deferred), float32(ch.Lag.Seconds()), point(r.finishes)})
 	}
 	if r.finishes == nil {
@@ -206,7 +201,7 @@ func (k *sampled) sampleChannel(slot int64, topic string, ch *api.ChannelSample,
 	return *r.finishes
 }
 
-// rateBroker fills in the rates and the latencies since the sample before.
+// rateBroker fills in the rates and the latencies since the previous sample.
 func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64, s sums) {
 	if elapsed == 0 {
 		return
@@ -224,14 +219,17 @@ func (k *sampled) rateBroker(live *Live, totals metrics.Totals, elapsed float64,
 		return sum
 	}
 	live.Refusals = per(refused(totals), refused(k.totals))
-	if v, ok := totals.Put.Quantile(k.totals.Put, p99); ok {
-		v *= 1000
-		live.PutP99MS = &v
+	live.PutP99MS, live.SyncP99MS = p99(totals.Put, k.totals.Put), p99(totals.Sync, k.totals.Sync)
+}
+
+// p99 is the quantile of the latencies since the previous sample, in milliseconds; nil without any.
+func p99(now, before metrics.Distribution) *float64 {
+	v, ok := now.Quantile(before, 0.99)
+	if !ok {
+		return nil
 	}
-	if v, ok := totals.Sync.Quantile(k.totals.Sync, p99); ok {
-		v *= 1000
-		live.SyncP99MS = &v
-	}
+	v *= 1000
+	return &v
 }
 
 // rate is nil if the count has fallen, because it then counts something else.
@@ -243,14 +241,7 @@ func rate(now, before uint64, elapsed float64) *float64 {
 	return &v
 }
 
-func point(v *float64) float32 {
-	if v == nil {
-		return noValue
-	}
-	return float32(*v)
-}
-
-func pointOf(v *int64) float32 {
+func point[T float64 | int64](v *T) float32 {
 	if v == nil {
 		return noValue
 	}
@@ -282,8 +273,8 @@ func (c *Console) liveNow(totals metrics.Totals) Live {
 func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	f := c.o.Cluster.Faults()
 	own := health.Own{JournalBusySeconds: seconds(f.JournalBusy), LoopBusySeconds: seconds(f.LoopBusy)}
-	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxIdleChannels)], len(f.IdleChannels)
-	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxHeldPolicies)], len(f.HeldPolicies)
+	own.IdleChannels, own.IdleChannelCount = f.IdleChannels[:min(len(f.IdleChannels), health.MaxListed)], len(f.IdleChannels)
+	own.HeldPolicies, own.HeldPolicyCount = f.HeldPolicies[:min(len(f.HeldPolicies), health.MaxListed)], len(f.HeldPolicies)
 	if c.o.Certificates != nil {
 		own.CertificateSeconds = map[string]float64{}
 		var ends map[string]time.Time
@@ -316,7 +307,7 @@ func (c *Console) own(totals metrics.Totals, now time.Time) health.Own {
 	return own
 }
 
-// rises has the last look at which each counter had grown.
+// rises has the last check at which each counter had grown.
 type rises map[string]rise
 
 type rise struct {
@@ -324,7 +315,7 @@ type rise struct {
 	at    time.Time
 }
 
-// since notes a counter, and returns for how long it has not grown; false if it is 0.
+// since records a counter, and returns for how long it has not grown; false if it is 0.
 func (r rises) since(counter string, count float64, now time.Time) (time.Duration, bool) {
 	last := r[counter]
 	if count > last.count {
@@ -340,7 +331,6 @@ func (c *Console) live() Live {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := &c.kept.live
-	l.Puts, l.PutBytes, l.Deliveries, l.Finishes, l.PutP99MS, l.SyncP99MS = k.Puts, k.PutBytes, k.Deliveries, k.Finishes, k.PutP99MS, k.SyncP99MS
-	l.Refusals, l.Owes = k.Refusals, owesOf(c.kept.owed, k.Owes)
+	l.Traffic, l.PutP99MS, l.SyncP99MS, l.Owes = k.Traffic, k.PutP99MS, k.SyncP99MS, owesOf(c.kept.owed, k.Owes)
 	return l
 }

@@ -23,14 +23,14 @@ const (
 	HistoryFile = "console.history"
 	// maxSaved bounds the file; partsFrom is the size from which no part is added. A part is smaller than the rest.
 	maxSaved, partsFrom = 1 << 20, maxSaved - 64<<10
-	// The sizes up to which are added, one after the other: the audit, the events that are no changes of partitions, and
-	// these changes, which may be very many.
+	// The sizes up to which the audit, then the events that are no changes of partitions, and then those changes, which may be
+	// very many, are added.
 	maxSavedAudit, maxSavedOthers, maxSavedEvents = partsFrom / 4, 3 * partsFrom / 8, partsFrom / 2
-	// partEntries is how many events, or entries of the audit, are in a part.
+	// partEntries is the number of events, or audit entries, in a part.
 	partEntries = 32
 	// maxRead bounds the parts of a file in memory.
 	maxRead = 64 << 20
-	// saveEvery is how often the file is written, and lost with a broker that is killed.
+	// saveEvery is how often the file is written. A broker that is killed loses that much.
 	saveEvery = time.Minute
 	// saveWait is how long the end of Keep waits for a disk.
 	saveWait = 2 * time.Second
@@ -38,7 +38,7 @@ const (
 	savedFormat = 1
 )
 
-// saved is a part of the file, which is a compressed list of them. The first one has Format.
+// saved is a part of the file, which is a compressed list of parts. The first one has Format.
 type saved struct {
 	Format int
 	Node   ident.Node
@@ -65,7 +65,7 @@ const (
 	ofChannel
 )
 
-// startSave writes the file in a goroutine of its own: a disk may hang. It does nothing while the write before is under way.
+// startSave writes the file in its own goroutine, because a disk may hang. It does nothing while the previous write is under way.
 func (c *Console) startSave() {
 	if c.o.File == "" {
 		return
@@ -103,7 +103,7 @@ func (c *Console) saveAndFree() {
 	c.unsaved = err != nil
 }
 
-// save writes the file. It keeps no lock while it waits for the disk.
+// save writes the file. It holds no lock while it waits for the disk.
 func (c *Console) save() error {
 	var out bytes.Buffer
 	gz, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
@@ -166,25 +166,26 @@ type namedTrack struct {
 	last int64
 }
 
-// tracks lists the tracks, those that were active last first.
+// tracks lists the tracks: the broker's, and then the most recently active first.
 func (c *Console) tracks() (list []namedTrack) {
 	c.mu.Lock()
-	for n, t := range c.kept.ofTopic.of {
-		list = append(list, namedTrack{ofTopic, n, t.last})
-	}
-	for n, t := range c.kept.ofChan.of {
-		list = append(list, namedTrack{ofChannel, n, t.last})
+	for kind, r := range c.kept.rings {
+		for name, t := range r.of {
+			list = append(list, namedTrack{kind, name, t.last})
+		}
 	}
 	c.mu.Unlock()
-	slices.SortFunc(list, func(a, b namedTrack) int { return cmp.Or(cmp.Compare(b.last, a.last), cmp.Compare(a.name, b.name)) })
-	return append([]namedTrack{{kind: ofBroker}}, list...)
+	slices.SortFunc(list, func(a, b namedTrack) int {
+		return cmp.Or(cmp.Compare(min(a.kind, ofTopic), min(b.kind, ofTopic)), cmp.Compare(b.last, a.last), cmp.Compare(a.name, b.name))
+	})
+	return list
 }
 
-// trackOf copies a track. Without one of the name the part is empty.
+// trackOf copies a track. The part is empty if the track is gone.
 func (c *Console) trackOf(kind trackKind, name string) *saved {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.kept.track(kind, name)
+	t := c.kept.rings[kind].of[name]
 	if t == nil {
 		return &saved{}
 	}
@@ -195,20 +196,7 @@ func (c *Console) trackOf(kind trackKind, name string) *saved {
 	return s
 }
 
-// track is a track by its name; nil if there is none.
-func (k *sampled) track(kind trackKind, name string) *track {
-	switch kind {
-	case ofBroker:
-		return k.broker
-	case ofTopic:
-		return k.ofTopic.of[name]
-	case ofChannel:
-		return k.ofChan.of[name]
-	}
-	return nil
-}
-
-// restore takes what an earlier process of this broker has saved. The caller has started nothing yet.
+// restore reads what an earlier process of this broker saved. The caller has started nothing yet.
 func (c *Console) restore() error {
 	raw, err := os.ReadFile(c.o.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -231,7 +219,7 @@ func (c *Console) restore() error {
 		return err
 	}
 	if head.Format != savedFormat || head.Node != c.self {
-		return fmt.Errorf("it is of format %d and broker %s", head.Format, head.Node)
+		return fmt.Errorf("it has format %d and belongs to broker %s", head.Format, head.Node)
 	}
 	sameStep := head.StepMS == c.o.Step.Milliseconds()
 	if sameStep {
@@ -264,18 +252,14 @@ func (c *Console) restore() error {
 
 // take adds a track that was saved.
 func (k *sampled) take(s *saved) {
-	t := k.broker
-	switch s.Kind {
-	case ofTopic:
-		t = k.ofTopic.get(s.Name, s.Last, true)
-	case ofChannel:
-		t = k.ofChan.get(s.Name, s.Last, true)
-	}
-	if t == nil || len(s.Points) != len(t.points) {
+	r := k.rings[s.Kind]
+	if r == nil || len(s.Points) != r.series {
 		return // of a build with other series
 	}
-	t.last = s.Last
-	for i := range t.points {
-		copy(t.points[i][:], s.Points[i])
+	if t := r.get(s.Name, s.Last, true); t != nil {
+		t.last = s.Last
+		for i := range t.points {
+			copy(t.points[i][:], s.Points[i])
+		}
 	}
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -46,13 +47,8 @@ func (c *Console) ownSeries(q question) line {
 	to := k.slot
 	from := max(to-ringPoints+1, k.firstRun)
 	l := line{From: from, StepMS: c.o.Step.Milliseconds(), Series: map[string]Points{}}
-	t, names := k.broker, brokerSeries
-	switch {
-	case q.Channel != "":
-		t, names = k.ofChan.of[q.Topic+"/"+q.Channel], channelSeries
-	case q.Topic != "":
-		t, names = k.ofTopic.of[q.Topic], topicSeries
-	}
+	kind, name, names := seriesOf(q.Topic, q.Channel)
+	t := k.rings[kind].of[name]
 	if t == nil || k.at.IsZero() {
 		return l
 	}
@@ -63,30 +59,35 @@ func (c *Console) ownSeries(q question) line {
 	return l
 }
 
+// seriesOf is the track of a channel, a topic, or the broker, with the names of its series.
+func seriesOf(topic, channel string) (kind trackKind, name string, names []string) {
+	switch {
+	case channel != "":
+		return ofChannel, topic + "/" + channel, channelSeries
+	case topic != "":
+		return ofTopic, topic, topicSeries
+	}
+	return ofBroker, "", brokerSeries
+}
+
 // Series joins the parts of all brokers. ErrBrokerNotFound.
 func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 	v := c.o.Cluster.Members()
 	if of.Broker != "" && !has(v, of.Broker) {
 		return Series{}, ErrBrokerNotFound
 	}
-	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, Topic: of.Topic, Channel: of.Channel}, of.Broker)
+	parts, missing := askAll[line](ctx, c, v, question{What: askSeries, EventsOf: EventsOf{Topic: of.Topic}, Channel: of.Channel}, of.Broker)
 	step := c.o.Step.Milliseconds()
-	to := time.Now().UnixMilli()/step - 1 // the present slot may have no sample yet
+	to := time.Now().UnixMilli()/step - 1 // the current slot may have no sample yet
 	c.mu.Lock()
 	to = max(to, c.kept.slot)
 	c.mu.Unlock()
 	points := int64(of.Minutes) * time.Minute.Milliseconds() / step
 	from := to - min(points, ringPoints) + 1
 	s := Series{StepSeconds: int(step / 1000), FromMS: from * step, ToMS: to * step, Unreachable: missing, Series: map[string]Points{}}
-	names := brokerSeries
-	switch {
-	case of.Channel != "":
-		names = channelSeries
-	case of.Topic != "":
-		names = topicSeries
-	}
+	_, _, names := seriesOf(of.Topic, of.Channel)
 	for _, name := range names {
-		s.Series[name] = nothing(int(to - from + 1))
+		s.Series[name] = slices.Repeat(Points{noValue}, int(to-from+1))
 	}
 	for i := range parts {
 		l := &parts[i].answer
@@ -99,14 +100,6 @@ func (c *Console) Series(ctx context.Context, of SeriesOf) (Series, error) {
 		}
 	}
 	return s, nil
-}
-
-func nothing(n int) Points {
-	p := make(Points, n)
-	for i := range p {
-		p[i] = noValue
-	}
-	return p
 }
 
 // join adds the points of a broker: their sum, or the largest. p begins at the slot from.

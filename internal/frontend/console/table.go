@@ -56,36 +56,32 @@ func (c *Console) ownPart() part {
 	c.given.Lock()
 	defer c.given.Unlock()
 	c.givePartLocked()
-	return c.given.part
+	return c.given.value.part
 }
 
-// ownRows is this broker's part as JSON with short rows, for the consoles of the others.
+// ownRows is this broker's part as JSON with short rows, for the other consoles.
 func (c *Console) ownRows() ([]byte, error) {
 	o := &c.given
 	o.Lock()
 	defer o.Unlock()
 	c.givePartLocked()
-	if o.raw == nil {
+	if o.value.raw == nil {
 		began := time.Now()
-		raw, err := json.Marshal(o.part.compact())
+		raw, err := json.Marshal(o.value.part.compact())
 		if err != nil {
 			return nil, err
 		}
-		o.raw = raw
+		o.value.raw = raw
 		o.serves = min(o.serves+timesCost*time.Since(began), tableFor)
 	}
-	return o.raw, nil
+	return o.value.raw, nil
 }
 
 // givePartLocked rebuilds the part, unless the last one is still valid.
 func (c *Console) givePartLocked() {
-	o := &c.given
-	began := time.Now()
-	if !o.at.IsZero() && began.Sub(o.at) < o.serves {
-		return
+	if began := time.Now(); !c.given.freshLocked(began) {
+		c.given.setLocked(givenPart{part: c.ownTable()}, began, 0, tableFor)
 	}
-	o.part, o.raw, o.at = c.ownTable(), nil, time.Now()
-	o.serves = min(timesCost*o.at.Sub(began), tableFor)
 }
 
 // ownTable is this broker's present part, with the rates of the last step.
@@ -119,14 +115,13 @@ func channelRow(topic string, ch *api.ChannelSample, finishes *float64) Channel 
 // seconds rounds to milliseconds: an answer has thousands of them.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// table asks all brokers for their parts, or returns the last table while it serves. The caller
-// must not change the table.
+// table asks all brokers for their parts, or returns the last table while it is used. The caller must not change it.
 func (c *Console) table(ctx context.Context) *table {
 	c.shared.Lock()
 	defer c.shared.Unlock()
 	began := time.Now()
-	if c.shared.table != nil && began.Sub(c.shared.at) < c.shared.serves {
-		return c.shared.table
+	if c.shared.freshLocked(began) {
+		return c.shared.value
 	}
 	// The request that asks may end before the answer; requests that wait for the lock share it.
 	ctx = context.WithoutCancel(ctx)
@@ -141,28 +136,11 @@ func (c *Console) table(ctx context.Context) *table {
 		parts[i].answer.expand()
 	}
 	t.join(v, parts)
-	c.shared.table, c.shared.at = t, time.Now()
-	c.shared.serves = min(max(timesCost*c.shared.at.Sub(began), tableFor), tableForMost)
+	c.shared.setLocked(t, began, tableFor, tableForMost)
 	return t
 }
 
-// forget drops the table when no page has asked for some time: it has a row for each topic.
-func (c *Console) forget() {
-	if c.given.TryLock() { // else it is asked for
-		if time.Since(c.given.at) > keepTableFor {
-			c.given.part, c.given.raw, c.given.at = part{}, nil, time.Time{}
-		}
-		c.given.Unlock()
-	}
-	if c.shared.TryLock() {
-		if time.Since(c.shared.at) > keepTableFor {
-			c.shared.table = nil
-		}
-		c.shared.Unlock()
-	}
-}
-
-// join adds up the parts. A topic without a leader is in the table, too.
+// join adds up the parts. The table also has topics without a leader.
 func (t *table) join(v api.ClusterView, parts []answerOf[part]) {
 	for i := range parts {
 		t.live[parts[i].broker] = &parts[i].answer.Live
@@ -202,7 +180,7 @@ func (t *table) listTopics(v api.ClusterView) (at map[string]int) {
 	return at
 }
 
-// addParts adds the brokers' parts to the rows of the topics, and makes those of the channels.
+// addParts adds the brokers' parts to the rows of the topics, and makes the rows of the channels.
 func (t *table) addParts(at map[string]int, parts []answerOf[part]) {
 	rows := 0
 	for i := range parts {
@@ -283,8 +261,12 @@ func (c *Channel) add(o *Channel) {
 	c.Finishes = plus(c.Finishes, o.Finishes)
 }
 
-// plus adds two values. An unknown value counts as 0; the sum of two unknown values is
-// unknown.
+func (t *Traffic) add(o *Traffic) {
+	t.Puts, t.PutBytes, t.Deliveries = plus(t.Puts, o.Puts), plus(t.PutBytes, o.PutBytes), plus(t.Deliveries, o.Deliveries)
+	t.Finishes, t.Refusals = plus(t.Finishes, o.Finishes), plus(t.Refusals, o.Refusals)
+}
+
+// plus adds two values. An unknown value counts as 0; the sum of two unknown values is unknown.
 func plus(a, b *float64) *float64 {
 	switch {
 	case a == nil:
@@ -300,8 +282,11 @@ func plus(a, b *float64) *float64 {
 func (c *Console) Topics(ctx context.Context, p Page) Topics {
 	t := c.table(ctx)
 	list := matching(t.topics, p.Search, func(x *Topic) string { return x.Topic })
-	order(list, p, func(x *Topic) key { return key{x.Depth, x.LagSeconds, x.Puts, x.KeptBytes} })
-	return Topics{Total: len(t.topics), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Topics: cut(list, p)}
+	order(list, p.Desc, map[string]func(*Topic) float64{
+		"depth": func(x *Topic) float64 { return float64(x.Depth) }, "lag": func(x *Topic) float64 { return x.LagSeconds },
+		"rate": func(x *Topic) float64 { return orNegative(x.Puts) }, "disk": func(x *Topic) float64 { return orNegative(x.KeptBytes) },
+	}[p.Sort])
+	return Topics{Listed{len(t.topics), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
 // Channels is one page of the channels, of one topic if it is named.
@@ -312,8 +297,11 @@ func (c *Console) Channels(ctx context.Context, topic string, p Page) Channels {
 		all = t.of(topic)
 	}
 	list := matching(all, p.Search, func(x *Channel) string { return x.Topic + "/" + x.Channel })
-	order(list, p, func(x *Channel) key { return key{x.Depth, x.LagSeconds, x.Finishes, nil} })
-	return Channels{Total: len(all), Matched: len(list), Offset: p.Offset, Unreachable: t.missing, Channels: cut(list, p)}
+	order(list, p.Desc, map[string]func(*Channel) float64{
+		"depth": func(x *Channel) float64 { return float64(x.Depth) }, "lag": func(x *Channel) float64 { return x.LagSeconds },
+		"rate": func(x *Channel) float64 { return orNegative(x.Finishes) }, "disk": func(*Channel) float64 { return 0 },
+	}[p.Sort])
+	return Channels{Listed{len(all), len(list), p.Offset, t.missing}, cut(list, p)}
 }
 
 // of are the channels of a topic.
@@ -338,45 +326,29 @@ func matching[Row any](rows []Row, text string, name func(*Row) string) []*Row {
 	return out
 }
 
-// key has the values by which rows are sorted, but for their names.
-type key struct {
-	depth int64
-	lag   float64
-	rate  *float64
-	disk  *float64
-}
-
-// order sorts rows that are sorted by name; rows with equal keys stay in that order.
-func order[Row any](rows []*Row, p Page, of func(*Row) key) {
-	type place struct {
-		key
-		row *Row
-		at  int
+// order sorts rows that are sorted by name by a value, if there is one; rows with equal values stay in that order.
+func order[Row any](rows []*Row, desc bool, value func(*Row) float64) {
+	type ranked struct {
+		value float64
+		row   *Row
+		at    int
 	}
-	by := map[string]func(a, b key) int{
-		"depth": func(a, b key) int { return cmp.Compare(a.depth, b.depth) },
-		"lag":   func(a, b key) int { return cmp.Compare(a.lag, b.lag) },
-		"rate":  func(a, b key) int { return cmp.Compare(orNegative(a.rate), orNegative(b.rate)) },
-		"disk":  func(a, b key) int { return cmp.Compare(orNegative(a.disk), orNegative(b.disk)) },
-	}[p.Sort]
-	switch {
-	case by == nil && p.Desc:
-		slices.Reverse(rows)
-	case by == nil:
-	default:
-		places := make([]place, len(rows))
-		for i, r := range rows {
-			places[i] = place{of(r), r, i}
+	if value == nil {
+		if desc {
+			slices.Reverse(rows)
 		}
-		slices.SortFunc(places, func(a, b place) int { // the place keeps equal keys in order
-			if p.Desc {
-				return cmp.Or(by(b.key, a.key), a.at-b.at)
-			}
-			return cmp.Or(by(a.key, b.key), a.at-b.at)
-		})
-		for i := range places {
-			rows[i] = places[i].row
+		return
+	}
+	all := make([]ranked, len(rows))
+	for i, r := range rows {
+		all[i] = ranked{value(r), r, i}
+		if desc {
+			all[i].value = -all[i].value
 		}
+	}
+	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.value, b.value), a.at-b.at) })
+	for i := range all {
+		rows[i] = all[i].row
 	}
 }
 
@@ -425,16 +397,14 @@ func (t *table) brokers(self ident.Node) []Broker {
 			b.Hangs = true // other brokers do not report it while they cannot take over from this one
 		}
 		out = append(out, Broker{
-			BehindSeconds: t.behind(b.Name),
-			Name:          b.Name, Alive: b.Alive, Self: b.Name == self, Controller: b.Name == t.view.Controller, Leaving: b.Leaving, LowSpace: b.LowSpace, Hangs: b.Hangs, Unreachable: health.Unreachable(b), Silent: b.Silent, Drain: b.Drain,
-			Zone: b.Zone, Version: b.Version, Build: b.Build, Level: b.Level, TCPAddress: b.TCPAddress, HTTPAddress: b.HTTPAddress, HTTPSAddress: b.HTTPSAddress, RPCAddress: b.RPCAddress,
-			Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
+			BrokerView: b, Self: b.Name == self, Controller: b.Name == t.view.Controller, Unreachable: health.Unreachable(&b),
+			BehindSeconds: t.behind(b.Name), Leads: leads[b.Name], Replicas: replicas[b.Name], Answered: live != nil, Live: live,
 		})
 	}
 	return out
 }
 
-// behind is the longest time for which leaders waited for the replicas on a broker.
+// behind is the longest time that leaders waited for the replicas on a broker.
 func (t *table) behind(n ident.Node) (longest *float64) {
 	for _, live := range t.live {
 		if d, ok := live.Owes[n]; ok && (longest == nil || d > *longest) {

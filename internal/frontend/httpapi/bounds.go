@@ -3,90 +3,104 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// Body and Answer keep HTTP requests within the memory of their client (package budget): their bodies until they are
-// answered, and their answers until they are read.
-//
-// It knows no route and no user: internal/frontend/httpapi gives the share of a request, and writes the refusals.
+// The memory of a client (package limits) bounds the bodies of its requests until they are answered, and its answers
+// until they are read.
 //
 // Invariants
 //
-//  1. A large answer is written only with memory reserved for it. If there is none, the client gets the reason, as long as the
-//     answer has not begun.
-//  2. A status is not sent before it is known that there is memory for the first bytes behind it.
-//
-// Goroutines
-//
-// None.
+//  1. A large answer is written only with memory reserved for it. If there is none, the client gets the reason, as long
+//     as the answer has not begun.
+//  2. A status is not sent before there is memory for the first bytes after it.
 
-// Body reserves memory for the body of a request, whose size is at most limit. It waits as limits.Share does. After true
-// the caller calls release when the request is answered.
-func Body(r *http.Request, share limits.Share, limit int64) (release func(), ok bool) {
-	size := int(r.ContentLength)
+// shareOf returns the client's share of the memory. It belongs to the user, or to the address before a login.
+func (a *endpoints) shareOf(r *http.Request) limits.Share {
+	if s := identityOf(r); s != nil && s.LoggedIn() {
+		return a.b.Memory.Share(s.Identity())
+	}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr) // a unix socket has none
+	return a.b.Memory.Share(guard.Network(host))
+}
+
+// reserve reserves memory for a body, whose size is at most limit. It waits as limits.Share does. The caller calls
+// release when the request is answered.
+func (a *endpoints) reserve(r *http.Request, limit int64) (release func(), err error) {
+	share, size := a.shareOf(r), int(r.ContentLength)
 	if size < 0 {
 		size = int(limit) // the client does not say
 	}
 	if !share.Reserve(r.Context(), limits.Bodies, size) {
-		return nil, false
+		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
+		a.b.Recorder.Answered(api.ErrBusy)
+		return nil, putFailure(api.ErrBusy)
 	}
-	r.Body = &notedBody{ReadCloser: r.Body}
-	return func() { share.Release(limits.Bodies, size) }, true
+	r.Body = &timedBody{ReadCloser: r.Body}
+	return func() { share.Release(limits.Bodies, size) }, nil
 }
 
-// TooSlow reports whether the body of a request, for which there was Body, did not arrive in time.
-func TooSlow(r *http.Request) bool {
-	b, ok := r.Body.(*notedBody)
-	return ok && b.late
+// bodyFailed is the answer to a body that could not be read to its end: byDefault, unless it was too slow.
+func (a *endpoints) bodyFailed(r *http.Request, byDefault error) error {
+	if b, ok := r.Body.(*timedBody); !ok || !b.late {
+		return byDefault
+	}
+	a.b.Recorder.Refused(metrics.RefusedHTTPSlow)
+	return fail(http.StatusRequestTimeout, fmt.Sprintf("the body arrives too slowly, nothing is stored: "+
+		"above %d KiB, %d bytes a second are required after %v", limits.Free>>10, limits.MinRate, limits.Grace))
 }
 
-// notedBody notes whether the body of a request was too slow.
-type notedBody struct {
+// timedBody notes whether the body of a request was too slow.
+type timedBody struct {
 	io.ReadCloser
 	late bool
 }
 
-func (b *notedBody) Read(p []byte) (int, error) {
+func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.late = b.late || errors.Is(err, os.ErrDeadlineExceeded)
 	return n, err
 }
 
-// Answer serves a request. Its large writes reserve memory of the share until they are written, so a client that does not
-// read cannot hold more. refuse answers that there is no memory; it is not called once the answer has begun.
-func Answer(h http.Handler, w http.ResponseWriter, r *http.Request, share limits.Share, refuse func(http.ResponseWriter)) {
-	b := &writer{ResponseWriter: w, r: r, share: share, refuse: refuse}
-	h.ServeHTTP(b, r)
-	b.begin()
-}
+// errMemory is the reason why an answer is not written.
+var errMemory = errors.New("the memory for answers that this client has not read is used up: read the other answers to their end")
 
-// ErrMemory is the reason why an answer is not written.
-var ErrMemory = errors.New("the memory for answers that this client has not read is used up: read the other answers to their end")
-
-// writer holds the status back until there is memory for what follows.
-type writer struct {
+// boundedWriter reserves memory for large writes until they are done, so a client that does not read cannot occupy more.
+// It delays the status until there is memory for the body.
+type boundedWriter struct {
 	http.ResponseWriter
 	r      *http.Request
 	share  limits.Share
-	refuse func(http.ResponseWriter)
-	status int   // that waits; 0 = none
-	begun  bool  // the status is written
-	err    error // of the writes from now on
+	refuse func(http.ResponseWriter) // answers that there is no memory; not called once the answer has begun
+	status int                       // that waits; 0 = none
+	begun  bool                      // the status is written
+	err    error                     // of the writes from now on
+}
+
+func (a *endpoints) bounded(w http.ResponseWriter, r *http.Request) *boundedWriter {
+	return &boundedWriter{ResponseWriter: w, r: r, share: a.shareOf(r), refuse: func(w http.ResponseWriter) {
+		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
+		a.refuse(w, r, unavailable(errMemory.Error()))
+	}}
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *writer) WriteHeader(status int) {
+func (w *boundedWriter) WriteHeader(status int) {
 	if !w.begun && w.status == 0 {
 		w.status = status
 	}
 }
 
-func (w *writer) begin() {
+func (w *boundedWriter) begin() {
 	if w.begun {
 		return
 	}
@@ -97,7 +111,7 @@ func (w *writer) begin() {
 }
 
 // Write implements http.ResponseWriter.
-func (w *writer) Write(p []byte) (int, error) {
+func (w *boundedWriter) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
 	}
@@ -112,9 +126,9 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// reserve reserves memory for a part of the answer. An answer that has not begun is in memory as a whole, so it does not
-// wait: any number of them could.
-func (w *writer) reserve(bytes int) bool {
+// reserve reserves memory for a part of the answer. An answer that has not begun does not wait: it is in memory as a
+// whole, and any number of them could wait.
+func (w *boundedWriter) reserve(bytes int) bool {
 	if !w.begun {
 		return w.share.Try(limits.Replies, bytes)
 	}
@@ -122,11 +136,11 @@ func (w *writer) reserve(bytes int) bool {
 }
 
 // giveUp answers that there is no memory for the answer. A large answer that has begun breaks off.
-func (w *writer) giveUp() {
+func (w *boundedWriter) giveUp() {
 	if w.err = context.Cause(w.r.Context()); w.err != nil {
 		return // the client has left
 	}
-	w.err = ErrMemory
+	w.err = errMemory
 	if !w.begun {
 		w.begun = true
 		w.Header().Del("Content-Length")
@@ -135,10 +149,10 @@ func (w *writer) giveUp() {
 }
 
 // FlushError is for http.ResponseController.
-func (w *writer) FlushError() error {
+func (w *boundedWriter) FlushError() error {
 	w.begin()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Unwrap is for http.ResponseController.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *boundedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -2,8 +2,8 @@ package httpapi
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,171 +11,245 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
-// defaultListed is how many deferred messages are listed, and how many dead letters are
-// redriven, without ?limit=.
+// defaultListed is how many deferred messages are listed, and how many dead letters are redriven, without ?limit=.
 const defaultListed = 1000
 
-// channelsOnly adds the endpoints of /v1/channel/, which NSQ does not have, and one of its
-// replicated fork.
-func (a *endpoints) channelsOnly(get, post func(path string, e endpoint)) {
-	post("/v1/channel/policy", a.channelOp(readPolicy))
-	post("/channel/setorder", a.channelOp(readOrder))
-	if a.b.Channels == nil {
-		return
+var (
+	argsNewChannel = []Argument{
+		argTopicName, argChannel,
+		textArg("from", "the beginning of a new channel, as to= of /v1/channel/seek: "+api.Places),
+		boolArg("ordered", "one message of a partition is in flight at a time"),
+		textArg("filter", option.FilterHelp),
 	}
-	post("/v1/channel/seek", a.seek)
-	post("/v1/channel/finish", a.finishElsewhere)
-	get("/v1/topic/channels", a.channelViews)
-	get("/v1/topic/positions", a.positions)
-	get("/v1/channel/policy", a.policy)
-	get("/v1/channel/deferred", a.deferred)
-	post("/v1/channel/deferred/cancel", a.cancelDeferred)
-	post("/v1/channel/redrive", a.redrive)
+	argListed = numberArg("limit", "at most this many (1000)").between(1, 0).orElse("INVALID_ARG_LIMIT")
+	argsSeek  = []Argument{
+		argTopicName, argChannel, textArg("to", api.Places).must(), numberArg("partition", "only this partition"),
+		boolArg("dry_run", "move nothing, and answer with what the move would skip and repeat"),
+	}
+	argsFinish = []Argument{
+		argTopicName, argTopicID.must(), argChannel, argPartition,
+		{Name: "span", Kind: kindText, Help: "FROM-END: the sequences FROM to END-1", Required: true, Repeats: true},
+	}
+	argsPolicy   = append([]Argument{argTopicName, argChannel}, argsOptions(option.Policies)...)
+	argsMessages = []Argument{argTopicName, argChannel, argMessageID.repeated()}
+)
+
+// channelRoutes are the operations on channels, and what is known of them.
+var channelRoutes = slices.Concat([]Route{
+	post("/channel/create", access.Administer, do(readCreateChannel),
+		"Create a channel. It receives the messages that are published from now on; the first channel of a topic receives "+
+			"all. The lookup port creates the topic, too.", argsNewChannel...).
+		atLookup((*endpoints).lookupCreateChannel),
+	post("/channel/delete", access.Administer, do(readDeleteChannel),
+		"Delete a channel. The lookup port deletes nothing.", argTopicName, argChannel).lenient().atLookup((*endpoints).lookupDeleteChannel),
+	post("/channel/empty", access.Administer, do(readEmptyChannel),
+		"Drop the messages of a channel.", argTopicName, argChannel).lenient(),
+	post("/channel/pause", access.Administer, do(pauseChannel(true)),
+		"Stop the deliveries of a channel.", argTopicName, argChannel).lenient(),
+	post("/channel/unpause", access.Administer, do(pauseChannel(false)),
+		"Resume the deliveries.", argTopicName, argChannel).lenient(),
+	post("/channel/setorder", access.Administer, do(readOrder), "Make a channel ordered, or unordered.", argTopicName, argChannel,
+		boolArg("order", "true: one message of a partition is in flight at a time").must()),
+	alsoNeeds(deadLetters, post("/v1/channel/policy", access.Administer, do(readPolicy),
+		"Change the treatment of messages that fail, and "+
+			"the filter. A missing part stays, an empty one is cleared.", argsPolicy...)),
+}, ifHas(func(b *Backend) bool { return b.Channels != nil },
+	get("/v1/channel/policy", access.Discover, (*endpoints).policy,
+		"The treatment of messages that fail, and the filter.", argTopicName, argChannel).replies(api.ChannelPolicy{}),
+	get("/v1/topic/channels", access.Discover, (*endpoints).channelViews, "The channels of a topic, with their order and state. "+
+		"Ephemeral channels are only in /stats.", argTopic).replies(viewsReply{}),
+	get("/v1/topic/positions", access.Discover, (*endpoints).positions,
+		"The position of each durable channel of a topic in each partition.",
+		argTopic).replies(positionsReply{}),
+	post("/v1/channel/seek", access.Administer, (*endpoints).seek,
+		"Move a channel, so that it delivers messages again or skips them. A sequence beyond the end of a partition, or a "+
+			"time in the future, is refused: nothing is moved in any partition.",
+		argsSeek...).replies(api.SeekResult{}),
+	post("/v1/channel/finish", access.Administer, (*endpoints).finishElsewhere,
+		"Finish messages of one partition for a channel without consumers, because another channel has finished their "+
+			"originals; nsqctl mirror and import use it. The channel never moves back. Messages that it has delivered or "+
+			"deferred stay.", argsFinish...).replies(api.FinishedElsewhere{}),
+	get("/v1/channel/deferred", access.Administer, (*endpoints).deferred, "Deferred messages, by deadline.",
+		argTopicName, argChannel, argListed).replies(deferredReply{}),
+	post("/v1/channel/deferred/cancel", access.Administer, (*endpoints).cancelDeferred,
+		"Finish deferred messages.", argsMessages...).
+		replies(cancelledReply{}),
+	post("/v1/channel/redrive", access.Administer, (*endpoints).redrive,
+		"Move messages back from the dead-letter topic to the channel.",
+		argTopicName, argChannel, argListed).replies(redrivenReply{}),
+))
+
+// alsoNeeds returns a route that requires further rights.
+func alsoNeeds(also func(url.Values) []guard.Need, r Route) Route { r.also = also; return r }
+
+// deadLetters: messages of a channel go to the topic that its policy names, so the client that sets it needs the right
+// to publish there.
+func deadLetters(values url.Values) []guard.Need {
+	if topic := values.Get("dead_letter_topic"); topic != "" {
+		return []guard.Need{{Right: access.Publish, Topic: topic}}
+	}
+	return nil
 }
 
-// channelViews: GET /v1/topic/channels?topic=.
-func (a *endpoints) channelViews(r *http.Request) (any, error) {
-	topic, _, err := topicOf(r)
-	if err != nil {
-		return nil, err
+type (
+	viewsReply struct {
+		Channels []api.ChannelView `json:"channels"`
 	}
-	views, err := a.b.Channels.ChannelViews(topic)
-	if err != nil {
-		return nil, err
+	positionsReply struct {
+		Positions []api.ChannelPosition `json:"positions"`
 	}
-	return viewsReply{list(views)}, nil
+	deferredReply struct {
+		Messages []api.DeferredMessage `json:"messages"`
+	}
+	cancelledReply struct {
+		Cancelled int `json:"cancelled"`
+	}
+	redrivenReply struct {
+		Redriven int `json:"redriven"`
+	}
+)
+
+func readCreateChannel(q *request) api.Operation {
+	return api.CreateChannel{
+		Topic: q.topic(), Channel: q.channel(), From: q.text("from"), Filter: q.text("filter"), Ordered: q.choice("ordered"),
+	}
 }
 
-// seek: POST /v1/channel/seek?topic=&channel=&to=[&partition=][&idle=][&dry_run=].
-func (a *endpoints) seek(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
-	}
-	return a.b.Channels.Seek(r.Context(), readSeek(n))
+func readDeleteChannel(q *request) api.Operation {
+	return api.DeleteChannel{Topic: q.topic(), Channel: q.channel()}
 }
 
-// finishElsewhere: POST /v1/channel/finish?topic=&topic_id=&channel=&partition=&span=; span may be repeated.
-func (a *endpoints) finishElsewhere(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
+func readEmptyChannel(q *request) api.Operation {
+	return api.EmptyChannel{Topic: q.topic(), Channel: q.channel()}
+}
+
+func pauseChannel(paused bool) func(*request) api.Operation {
+	return func(q *request) api.Operation {
+		return api.PauseChannel{Topic: q.topic(), Channel: q.channel(), Paused: paused}
 	}
-	op := api.FinishElsewhere{Topic: n.topic, Channel: n.channel}
-	partition, err := strconv.ParseUint(n.values.Get("partition"), 10, 16)
-	if err != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
+}
+
+func readOrder(q *request) api.Operation {
+	ordered := q.choice("order")
+	if ordered == nil {
+		q.reject("order", "must be true or false")
+		return nil
 	}
-	op.Partition = int(partition)
-	if op.TopicID.UnmarshalText([]byte(n.values.Get("topic_id"))) != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_ARG_TOPIC_ID")
+	return api.OrderChannel{Topic: q.topic(), Channel: q.channel(), Ordered: *ordered}
+}
+
+// readPolicy reads a change of a policy. An empty argument clears its part.
+func readPolicy(q *request) api.Operation {
+	o := api.SetPolicy{Topic: q.topic(), Channel: q.channel()}
+	for i := range option.Policies {
+		if r := &option.Policies[i]; q.has(r.Name) {
+			if err := o.Policy.Read(r, q.text(r.Name)); err != nil {
+				q.reject(r.Name, err.Error())
+			}
+		}
 	}
-	for _, text := range n.values["span"] {
+	return o
+}
+
+func (a *endpoints) policy(q *request) (any, error) {
+	return a.b.Channels.Policy(q.topic(), q.channel())
+}
+
+func (a *endpoints) channelViews(q *request) (any, error) {
+	views, err := a.b.Channels.ChannelViews(q.topic())
+	return viewsReply{list(views)}, err
+}
+
+func (a *endpoints) positions(q *request) (any, error) {
+	all, err := a.b.Channels.Positions(q.Context(), q.topic())
+	return positionsReply{list(all)}, err
+}
+
+func (a *endpoints) seek(q *request) (any, error) {
+	op := api.SeekChannel{Topic: q.topic(), Channel: q.channel(), To: q.text("to")}
+	if op.To == "" {
+		q.reject("to", "must be earliest, latest, a time or a sequence")
+	}
+	op.Partition, op.DryRun = q.partition(), q.boolean("dry_run")
+	if q.err != nil {
+		return nil, q.err
+	}
+	return a.b.Channels.Seek(q.Context(), op)
+}
+
+func (a *endpoints) finishElsewhere(q *request) (any, error) {
+	op := api.FinishElsewhere{Topic: q.topic(), Channel: q.channel(), Partition: q.partition(), TopicID: q.topicID("topic_id")}
+	for _, text := range q.values["span"] {
 		first, end, _ := strings.Cut(text, "-")
 		from, err := strconv.ParseUint(first, 10, 63)
 		to, err2 := strconv.ParseUint(end, 10, 63)
 		if err != nil || err2 != nil || from >= to {
-			return nil, fmt.Errorf("%w: span must be FROM-END, the first sequence and the one behind the last", api.ErrInvalid)
+			q.reject("span", "must be FROM-END, the first sequence and the one behind the last")
 		}
 		op.Spans = append(op.Spans, api.SequenceSpan{From: ident.Sequence(from), To: ident.Sequence(to)})
 	}
 	if len(op.Spans) == 0 {
-		return nil, fmt.Errorf("%w: span must be FROM-END, and is missing", api.ErrInvalid)
+		q.reject("span", "must be FROM-END, and is missing")
 	}
-	return a.b.Channels.FinishElsewhere(r.Context(), op)
+	if q.err != nil {
+		return nil, q.err
+	}
+	return a.b.Channels.FinishElsewhere(q.Context(), op)
 }
 
-// positions: GET /v1/topic/positions?topic=.
-func (a *endpoints) positions(r *http.Request) (any, error) {
-	topic, _, err := topicOf(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) deferred(q *request) (any, error) {
+	limit := q.number("limit", defaultListed)
+	if q.err != nil {
+		return nil, q.err
 	}
-	all, err := a.b.Channels.Positions(r.Context(), topic)
-	if err != nil {
-		return nil, err
-	}
-	return positionsReply{list(all)}, nil
+	all, err := a.b.Channels.Deferred(q.Context(), q.topic(), q.channel(), limit)
+	return deferredReply{all}, err
 }
 
-// policy: GET /v1/channel/policy?topic=&channel=.
-func (a *endpoints) policy(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) cancelDeferred(q *request) (any, error) {
+	ids := q.messageIDs("id")
+	if q.err != nil {
+		return nil, q.err
 	}
-	return a.b.Channels.Policy(n.topic, n.channel)
+	cancelled, err := a.b.Channels.CancelDeferred(q.Context(), q.topic(), q.channel(), ids)
+	return cancelledReply{cancelled}, err
 }
 
-// deferred: GET /v1/channel/deferred?topic=&channel=&limit=.
-func (a *endpoints) deferred(r *http.Request) (any, error) {
-	n, limit, err := limitedNames(r)
-	if err != nil {
-		return nil, err
+// redrive answers with the number of redriven messages, also after an error.
+func (a *endpoints) redrive(q *request) (any, error) {
+	limit := q.number("limit", defaultListed)
+	if q.err != nil {
+		return nil, q.err
 	}
-	all, err := a.b.Channels.Deferred(r.Context(), n.topic, n.channel, limit)
-	if err != nil {
-		return nil, err
-	}
-	return deferredReply{all}, nil
-}
-
-// cancelDeferred: POST /v1/channel/deferred/cancel?topic=&channel=&id=; id may be repeated.
-func (a *endpoints) cancelDeferred(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]api.MessageID, len(n.values["id"]))
-	if len(ids) == 0 {
-		return nil, fail(http.StatusBadRequest, "MISSING_ARG_ID")
-	}
-	for i, text := range n.values["id"] {
-		if len(text) != len(ids[i]) {
-			return nil, fail(http.StatusBadRequest, "INVALID_ARG_ID")
-		}
-		copy(ids[i][:], text)
-	}
-	cancelled, err := a.b.Channels.CancelDeferred(r.Context(), n.topic, n.channel, ids)
-	if err != nil {
-		return nil, err
-	}
-	return cancelledReply{cancelled}, nil
-}
-
-// redrive: POST /v1/channel/redrive?topic=&channel=&limit=. The answer has the number of
-// redriven messages, also after an error.
-func (a *endpoints) redrive(r *http.Request) (any, error) {
-	n, limit, err := limitedNames(r)
-	if err != nil {
-		return nil, err
-	}
-	ctx, end := identityOf(r).While(r.Context(), guard.Need{Right: access.Administer, Topic: n.topic}) // it may take long
+	need := guard.Need{Right: access.Administer, Topic: q.topic()}
+	ctx, end := identityOf(q.Request).While(q.Context(), need) // it may take long
 	defer end()
-	moved, err := a.b.Channels.Redrive(ctx, n.topic, n.channel, limit)
+	moved, err := a.b.Channels.Redrive(ctx, q.topic(), q.channel(), limit)
 	if err = guard.Lost(ctx, err); err != nil && moved > 0 {
-		return nil, &failure{status: http.StatusServiceUnavailable, message: fmt.Sprintf("%d were redriven, then: %s", moved, err), retryAfter: true}
+		return nil, unavailable(fmt.Sprintf("%d were redriven, then: %s", moved, err))
 	}
 	return redrivenReply{moved}, err
 }
 
-// limitedNames reads the channel and the largest number of messages.
-func limitedNames(r *http.Request) (n names, limit int, err error) {
-	if n, err = channelNames(r); err == nil {
-		limit, err = limitOf(n.values)
+// lookupCreateChannel creates the topic, too, as nsqlookupd does.
+func (a *endpoints) lookupCreateChannel(q *request) (any, error) {
+	op := readCreateChannel(q)
+	if q.err != nil {
+		return nil, q.err
 	}
-	return n, limit, err
+	if err := a.b.Admin.Do(q.Context(), api.CreateTopic{Topic: q.topic()}); err != nil {
+		return nil, err
+	}
+	return nil, a.b.Admin.Do(q.Context(), op)
 }
 
-func limitOf(values url.Values) (int, error) {
-	if !values.Has("limit") {
-		return defaultListed, nil
+// lookupDeleteChannel deletes nothing; see the package comment.
+func (a *endpoints) lookupDeleteChannel(q *request) (any, error) {
+	if !slices.Contains(a.b.Directory.Channels(q.topic()), q.channel()) {
+		return nil, api.ErrChannelNotFound
 	}
-	n, err := strconv.Atoi(values.Get("limit"))
-	if err != nil || n < 1 {
-		return 0, fail(http.StatusBadRequest, "INVALID_ARG_LIMIT")
-	}
-	return n, nil
+	return nil, nil
 }

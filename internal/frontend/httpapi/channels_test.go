@@ -30,7 +30,7 @@ func (a *askedChannels) Seek(_ context.Context, op api.SeekChannel) (api.SeekRes
 	if op.To == "lost" {
 		r.Skips, r.Repeats, r.Partitions = nil, nil, []api.SeekMove{{}}
 	}
-	return r, op.Validate()
+	return r, api.Validate(op)
 }
 
 func (a *askedChannels) ChannelViews(topic string) ([]api.ChannelView, error) {
@@ -201,7 +201,7 @@ func TestSeekIsReadAndAnswered(t *testing.T) {
 	require.JSONEq(t, `{"dry_run":false,"skips":null,"repeats":null,"partitions":[{"partition":0,"from":null,"to":null,"skips":null,"repeats":null}]}`,
 		text(t, do(h, "POST", where+"&to=lost", "")), "unknown is not 0")
 	for request, want := range map[string]string{
-		where + "&partition=x":          "to must be earliest, latest, a time or a sequence",
+		where:                           "to must be earliest, latest, a time or a sequence",
 		where + "&to=7&partition=x":     "partition must be a number",
 		where + "&to=7&partition=65536": "partition must be a number",
 		where + "&to=7&dry_run=maybe":   "dry_run",

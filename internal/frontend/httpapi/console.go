@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,204 +21,158 @@ const (
 	defaultMinutes = 60
 )
 
-// consoleRules are the routes of the page for operators. Of the events those of the audit come to
-// administrators of the cluster alone.
-var consoleRules = []Rule{
-	{Method: "GET", Path: "/v1/console/overview", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/brokers", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/broker", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/topics", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/topic", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/channels", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/channel", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/partition", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/events", Right: access.Observe},
-	{Method: "GET", Path: "/v1/console/series", Right: access.Observe},
-}
-
-// consoleOnly adds the endpoints of /v1/console/.
-func (a *endpoints) consoleOnly(get func(string, endpoint)) {
-	c := a.b.Console
-	if c == nil {
-		return
+var (
+	argsPage = []Argument{
+		textArg("search", "a part of the name; case is ignored"),
+		textArg("sort", "name (default), depth, lag, rate, or disk (topics)"),
+		textArg("order", "asc or desc; default: asc for names, otherwise desc"),
+		numberArg("offset", "skip this many rows").between(0, 1<<30),
+		numberArg("limit", "at most this many rows, 1 to 500 (50)").between(1, console.MaxPage),
 	}
-	get("/v1/console/overview", func(r *http.Request) (any, error) { return c.Overview(r.Context()), nil })
-	get("/v1/console/brokers", func(r *http.Request) (any, error) { return c.Brokers(r.Context()), nil })
-	get("/v1/console/broker", a.consoleBroker)
-	get("/v1/console/topics", a.consoleTopics)
-	get("/v1/console/topic", a.consoleTopic)
-	get("/v1/console/channels", a.consoleChannels)
-	get("/v1/console/channel", a.consoleChannel)
-	get("/v1/console/partition", a.consolePartition)
-	get("/v1/console/events", a.consoleEvents)
-	get("/v1/console/series", a.consoleSeries)
-}
+	argsEvents = []Argument{
+		numberArg("since_ms", "only events after this time, unix ms"), textArg("kind", "only these kinds, separated by commas"),
+		textArg("topic", "only events of this topic"), textArg("broker", "only events about this broker"),
+		numberArg("limit", "at most this many, 1 to 1000 (200)").between(1, console.MaxEvents),
+	}
+)
 
-// found gives the errors of names that do not exist their answers.
+// consoleRoutes serve the page for operators.
+var consoleRoutes = ifHas(func(b *Backend) bool { return b.Console != nil },
+	get("/v1/console/overview", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return a.b.Console.Overview(q.Context()), nil
+	}, "The whole cluster in one answer: is it safe, which broker is the cause, which channels are behind, the changes of the "+
+		"last hour. Any broker answers the requests below /v1/console/ for the cluster, and names the brokers that did not respond.").
+		replies(console.Overview{}).local(),
+	get("/v1/console/brokers", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return a.b.Console.Brokers(q.Context()), nil
+	}, "All brokers, with their rates, latencies, disks and connections.").replies(console.Brokers{}).local(),
+	get("/v1/console/broker", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return found(a.b.Console.Broker(q.Context(), ident.Node(q.text("broker"))))
+	}, "A broker: its partitions, its events, and whether it may be stopped now.",
+		textArg("broker", "the broker").orMissing("MISSING_ARG_BROKER")).
+		replies(console.BrokerDetail{}).local(),
+	get("/v1/console/topics", access.Observe, (*endpoints).consoleTopics,
+		"Topics, in pages.", argsPage...).replies(console.Topics{}),
+	get("/v1/console/topic", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return found(a.b.Console.Topic(q.Context(), q.topic()))
+	}, "A topic with its channels and partitions.", argTopic).replies(console.TopicDetail{}),
+	get("/v1/console/channels", access.Observe, (*endpoints).consoleChannels, "Channels, in pages.",
+		append([]Argument{textArg("topic", "only channels of this topic")}, argsPage...)...).replies(console.Channels{}),
+	get("/v1/console/channel", access.Observe, func(a *endpoints, q *request) (any, error) {
+		return found(a.b.Console.Channel(q.Context(), q.topic(), q.channel()))
+	},
+		"A channel: its clients, its oldest message, and its state in each partition.",
+		argTopicName, argChannel).replies(console.ChannelDetail{}),
+	get("/v1/console/partition", access.Observe, (*endpoints).consolePartition,
+		"A partition: its replicas with their ends and lags, and its history.",
+		argTopic, argPartition).replies(console.PartitionDetail{}),
+	get("/v1/console/events", access.Observe, (*endpoints).consoleEvents,
+		"The events of the last 24 hours, newest first: elections, changes of in-sync sets, alarms, brokers that join or "+
+			"leave; for administrators of the cluster also the audit.", argsEvents...).
+		replies(console.Events{}),
+	get("/v1/console/series", access.Observe, (*endpoints).consoleSeries,
+		"The last hour in steps of ten seconds: of the cluster, a broker, a topic or a channel. null is a point without a "+
+			"value.", textArg("topic", "a topic"), textArg("channel", "a channel of the topic"),
+		textArg("broker", "a broker"), numberArg("minutes", "the last minutes, 1 to 60 (60)").between(1, defaultMinutes)).
+		replies(console.Series{}),
+)
+
+// found replaces the errors of brokers and partitions that do not exist.
 func found(reply any, err error) (any, error) {
 	switch {
 	case errors.Is(err, console.ErrBrokerNotFound):
-		return nil, fail(http.StatusNotFound, "BROKER_NOT_FOUND")
+		err = fail(http.StatusNotFound, "BROKER_NOT_FOUND")
 	case errors.Is(err, console.ErrPartitionNotFound):
-		return nil, fail(http.StatusNotFound, "PARTITION_NOT_FOUND")
-	case err != nil:
-		return nil, err
+		err = fail(http.StatusNotFound, "PARTITION_NOT_FOUND")
 	}
-	return reply, nil
+	return reply, err
 }
 
-// consoleBroker: GET /v1/console/broker?broker=.
-func (a *endpoints) consoleBroker(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) consoleTopics(q *request) (any, error) {
+	page := q.page()
+	if q.err != nil {
+		return nil, q.err
 	}
-	name, err := required(values, "broker", "MISSING_ARG_BROKER")
-	if err != nil {
-		return nil, err
-	}
-	return found(a.b.Console.Broker(r.Context(), ident.Node(name)))
+	return a.b.Console.Topics(q.Context(), page), nil
 }
 
-// consoleTopics: GET /v1/console/topics?search=&sort=&order=&offset=&limit=.
-func (a *endpoints) consoleTopics(r *http.Request) (any, error) {
-	_, page, err := pageOf(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) consoleChannels(q *request) (any, error) {
+	page := q.page()
+	if q.err != nil {
+		return nil, q.err
 	}
-	return a.b.Console.Topics(r.Context(), page), nil
+	return a.b.Console.Channels(q.Context(), q.topic(), page), nil
 }
 
-// consoleTopic: GET /v1/console/topic?topic=.
-func (a *endpoints) consoleTopic(r *http.Request) (any, error) {
-	topic, _, err := topicOf(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) consolePartition(q *request) (any, error) {
+	partition := q.partition()
+	if q.err != nil {
+		return nil, q.err
 	}
-	return found(a.b.Console.Topic(r.Context(), topic))
+	return found(a.b.Console.Partition(q.Context(), q.topic(), uint16(partition)))
 }
 
-// consoleChannels: GET /v1/console/channels?topic=&search=&sort=&order=&offset=&limit=.
-func (a *endpoints) consoleChannels(r *http.Request) (any, error) {
-	values, page, err := pageOf(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) consoleEvents(q *request) (any, error) {
+	of := console.EventsOf{
+		Topic: q.topic(), Broker: ident.Node(q.text("broker")), Audit: a.administers(q), Limit: q.number("limit", defaultEvents),
 	}
-	return a.b.Console.Channels(r.Context(), values.Get("topic"), page), nil
-}
-
-// consoleChannel: GET /v1/console/channel?topic=&channel=.
-func (a *endpoints) consoleChannel(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
-	}
-	return found(a.b.Console.Channel(r.Context(), n.topic, n.channel))
-}
-
-// consolePartition: GET /v1/console/partition?topic=&partition=.
-func (a *endpoints) consolePartition(r *http.Request) (any, error) {
-	topic, values, err := topicOf(r)
-	if err != nil {
-		return nil, err
-	}
-	number, err := strconv.ParseUint(values.Get("partition"), 10, 16)
-	if err != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
-	}
-	return found(a.b.Console.Partition(r.Context(), topic, uint16(number)))
-}
-
-// consoleEvents: GET /v1/console/events?since_ms=&kind=&topic=&broker=&limit=.
-func (a *endpoints) consoleEvents(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	of := console.EventsOf{Topic: values.Get("topic"), Broker: ident.Node(values.Get("broker")), Audit: a.administers(r)}
-	args := arguments{Values: values}
-	of.Limit = args.between("limit", 1, console.MaxEvents, defaultEvents)
-	if text := values.Get("since_ms"); text != "" {
+	if text := q.text("since_ms"); text != "" {
+		var err error
 		if of.SinceMS, err = strconv.ParseInt(text, 10, 64); err != nil {
-			args.fail("since_ms must be a time in milliseconds")
+			q.reject("since_ms", "must be a time in milliseconds")
 		}
 	}
-	if text := values.Get("kind"); text != "" {
+	if text := q.text("kind"); text != "" {
 		of.Kinds = strings.Split(text, ",")
 		for _, kind := range of.Kinds {
 			if !slices.Contains(events.Kinds(), kind) {
-				args.fail("there is no kind %q, but: %s", kind, strings.Join(events.Kinds(), ", "))
+				q.fail("there is no kind %q, but: %s", kind, strings.Join(events.Kinds(), ", "))
 			}
 		}
 	}
-	if args.err != nil {
-		return nil, args.err
+	if q.err != nil {
+		return nil, q.err
 	}
-	return a.b.Console.Events(r.Context(), of), nil
+	return a.b.Console.Events(q.Context(), of), nil
 }
 
 // administers reports whether the client of a request administers the cluster.
-func (a *endpoints) administers(r *http.Request) bool {
+func (a *endpoints) administers(q *request) bool {
 	if a.b.Guard == nil {
 		return true
 	}
-	s := identityOf(r)
-	return s != nil && s.Allow(r.Context(), guard.Need{Right: access.AdministerCluster}) == nil
+	s := identityOf(q.Request)
+	return s != nil && s.Allow(q.Context(), guard.Need{Right: access.AdministerCluster}) == nil
 }
 
-// consoleSeries: GET /v1/console/series?topic=&channel=&broker=&minutes=.
-func (a *endpoints) consoleSeries(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	args := arguments{Values: values}
+func (a *endpoints) consoleSeries(q *request) (any, error) {
 	of := console.SeriesOf{
-		Topic: values.Get("topic"), Channel: values.Get("channel"), Broker: ident.Node(values.Get("broker")),
-		Minutes: args.between("minutes", 1, defaultMinutes, defaultMinutes),
+		Topic: q.topic(), Channel: q.channel(), Broker: ident.Node(q.text("broker")), Minutes: q.number("minutes", defaultMinutes),
 	}
 	if of.Channel != "" && of.Topic == "" {
-		args.fail("channel requires topic")
+		q.fail("channel requires topic")
 	}
-	if args.err != nil {
-		return nil, args.err
+	if q.err != nil {
+		return nil, q.err
 	}
-	return found(a.b.Console.Series(r.Context(), of))
+	return found(a.b.Console.Series(q.Context(), of))
 }
 
-// pageOf reads which rows of a list are asked for.
-func pageOf(r *http.Request) (values url.Values, p console.Page, err error) {
-	if values, err = query(r); err != nil {
-		return nil, p, err
-	}
-	args := arguments{Values: values}
-	p.Search, p.Sort = values.Get("search"), cmp.Or(values.Get("sort"), "name")
+// page reads which rows of a list are requested.
+func (q *request) page() console.Page {
+	p := console.Page{Search: q.text("search"), Sort: cmp.Or(q.text("sort"), "name")}
 	if !slices.Contains(console.Sorts(), p.Sort) {
-		args.fail("sort must be one of %s", strings.Join(console.Sorts(), ", "))
+		q.reject("sort", "must be one of "+strings.Join(console.Sorts(), ", "))
 	}
-	switch values.Get("order") {
+	switch q.text("order") {
 	case "":
 		p.Desc = p.Sort != "name"
 	case "asc":
 	case "desc":
 		p.Desc = true
 	default:
-		args.fail("order must be asc or desc")
+		q.reject("order", "must be asc or desc")
 	}
-	p.Limit = args.between("limit", 1, console.MaxPage, defaultPage)
-	p.Offset = args.between("offset", 0, 1<<30, 0)
-	return values, p, args.err
-}
-
-// between reads a number within bounds.
-func (a *arguments) between(name string, least, most, byDefault int) int {
-	text := a.Get(name)
-	if text == "" {
-		return byDefault
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		a.fail("%s must be a number from %d to %d", name, least, most)
-	}
-	return n
+	p.Limit, p.Offset = q.number("limit", defaultPage), q.number("offset", 0)
+	return p
 }

@@ -10,8 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,16 +30,52 @@ const (
 	maxReceiptBytes = 1 << 20
 )
 
-// consumersOnly adds the endpoints of clients that consume by HTTP requests.
-func (a *endpoints) consumersOnly(d *door) {
-	if a.b.Consumers == nil {
-		return
+const helpReceipts = "a receipt a line, or a JSON list of receipts"
+
+var (
+	argsConsume = []Argument{
+		argTopicName, argChannel, numberArg("max", "the most messages of the answer (1)"),
+		durationArg("wait", "how long the request waits for a first message"),
+		numberArg("max_in_flight", "the most messages in flight of this client (--max-rdy-count)"),
+		durationArg("msg_timeout", "the message timeout (--msg-timeout)"),
+		textArg("client", "a name that distinguishes clients of one address"), textArg("encoding", "base64: also bodies that are text"),
 	}
-	d.HandlerFunc(http.MethodPost, "/v1/consume", a.consume)
-	d.HandlerFunc(http.MethodPost, "/v1/finish", a.settle(api.VerbFinish, func(n int) any { return finishedReply{n} }))
-	d.HandlerFunc(http.MethodPost, "/v1/requeue", a.settle(api.VerbRequeue, func(n int) any { return requeuedReply{n} }))
-	d.HandlerFunc(http.MethodPost, "/v1/touch", a.settle(api.VerbTouch, func(n int) any { return touchedReply{n} }))
-}
+	argsReceipts = []Argument{argTopicName, argChannel, {
+		Name: "receipt", Kind: kindText, Help: "of a message, from /v1/consume; otherwise receipts are in the body", Repeats: true,
+		invalid: "INVALID_ARG_RECEIPT",
+	}}
+)
+
+// consumerRoutes serve clients that consume by HTTP requests.
+var consumerRoutes = ifHas(func(b *Backend) bool { return b.Consumers != nil },
+	post("/v1/consume", access.Consume, (*endpoints).consume,
+		"Take messages from a channel, each with a receipt. Accept: application/json, multipart/mixed, or text/event-stream "+
+			"for a stream. Guide: docs/guide/consume-with-curl.md.", argsConsume...).
+		replies(messagesReply{}).fails("BODY_NOT_EMPTY"),
+	post("/v1/finish", access.Consume, settle(api.VerbFinish, func(n int) any { return finishedReply{n} }),
+		"Finish messages by their receipts, at any broker. 409 names the receipts that are refused; the others are done.",
+		argsReceipts...).
+		reads(helpReceipts).replies(finishedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
+	post("/v1/requeue", access.Consume, settle(api.VerbRequeue, func(n int) any { return requeuedReply{n} }),
+		"Requeue messages by their receipts. Answers as /v1/finish.",
+		append(slices.Clone(argsReceipts), durationArg("delay", "they are delivered again after this time"))...).
+		reads(helpReceipts).replies(requeuedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
+	post("/v1/touch", access.Consume, settle(api.VerbTouch, func(n int) any { return touchedReply{n} }),
+		"Restart the timeouts of messages by their receipts. Answers as /v1/finish.", argsReceipts...).
+		reads(helpReceipts).replies(touchedReply{}).fails("MISSING_ARG_RECEIPT", "BAD_BODY"),
+)
+
+type (
+	finishedReply struct {
+		Finished int `json:"finished"`
+	}
+	requeuedReply struct {
+		Requeued int `json:"requeued"`
+	}
+	touchedReply struct {
+		Touched int `json:"touched"`
+	}
+)
 
 // consumption is a request for messages.
 type consumption struct {
@@ -51,82 +86,79 @@ type consumption struct {
 	base64    bool // also for bodies that are text
 }
 
-// consume: POST /v1/consume?topic=&channel=&max=&wait=&max_in_flight=&msg_timeout=&client=&encoding=.
-func (a *endpoints) consume(w http.ResponseWriter, r *http.Request) {
-	c, err := a.readConsumption(r)
+func (a *endpoints) consume(q *request) (any, error) {
+	c, err := a.readConsumption(q)
 	if err != nil {
-		a.refuse(w, r, err)
-		return
+		return nil, err
 	}
-	if c.mediaType == Events {
-		a.stream(w, r, c)
-		return
+	if c.mediaType == mediaEvents {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.stream(w, r, c) }), nil
 	}
-	ctx, end := identityOf(r).While(r.Context(), needOf(c))
+	ctx, end := identityOf(q.Request).While(q.Context(), needOf(c))
 	b, err := a.b.Consumers.Poll(ctx, c.Request, c.most, c.wait)
 	if err == nil {
-		err = a.stillAllowed(r, c)
+		err = a.stillAllowed(q.Request, c)
 	}
 	err = guard.Lost(ctx, err)
 	end()
-	if err != nil {
-		if b != nil {
-			b.Close(false)
-		}
-		a.refuseConsumer(w, r, err)
-		return
+	if err != nil && b != nil {
+		b.Close(false)
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err != nil {
+			a.refuseConsumer(w, r, err)
+		} else {
+			answerBatch(w, r, c, b)
+		}
+	}), nil
+}
+
+// answerBatch writes the messages, and requeues them if that fails.
+func answerBatch(w http.ResponseWriter, r *http.Request, c consumption, b *consume.Batch) {
+	var err error
 	h := w.Header()
 	h.Set("X-NSQ-Content-Type", "nsq; version=1.0")
 	h.Set("Cache-Control", "no-store")
 	out := bufio.NewWriterSize(w, 16<<10)
-	if c.mediaType == Mixed {
-		err = WriteParts(h, out, b)
+	if c.mediaType == mediaMixed {
+		err = writeParts(h, out, b)
 	} else {
-		h.Set("Content-Type", JSON+"; charset=utf-8")
-		err = WriteList(out, b, c.base64)
+		h.Set("Content-Type", mediaJSON+"; charset=utf-8")
+		err = writeList(out, b, c.base64)
 	}
 	b.Close(errors.Join(err, out.Flush(), r.Context().Err()) == nil)
 }
 
 // readConsumption reads the arguments.
-func (a *endpoints) readConsumption(r *http.Request) (c consumption, err error) {
-	n, err := channelNames(r)
-	if err == nil {
-		err = emptyBody(r)
-	}
-	if err == nil {
-		var ok bool
-		if c.mediaType, ok = Accepted(r.Header); !ok {
-			err = fail(http.StatusNotAcceptable, "NOT_ACCEPTABLE")
-		}
-	}
-	if err != nil {
+func (a *endpoints) readConsumption(q *request) (c consumption, err error) {
+	if err := emptyBody(q.Request); err != nil {
 		return c, err
 	}
-	o := &a.opts
-	v := reader{Values: n.values}
-	c.Topic, c.Channel = n.topic, n.channel
-	c.MaxInFlight = v.number("max_in_flight", o.MaxInFlight, o.MaxInFlight)
-	c.most = v.number("max", 1, o.MaxInFlight)
-	c.wait = v.duration("wait", 0, 0, maxPollWait)
-	c.MsgTimeout = v.duration("msg_timeout", o.MsgTimeout, time.Millisecond, o.MaxMsgTimeout)
-	c.Client.Name = v.Get("client")
-	if c.Client.Name != "" && !api.ValidName(c.Client.Name) {
-		v.fail("client must have 1 to 64 letters, digits, dots, underscores and hyphens")
+	var ok bool
+	if c.mediaType, ok = accepted(q.Header); !ok {
+		return c, fail(http.StatusNotAcceptable, "NOT_ACCEPTABLE")
 	}
-	switch v.Get("encoding") {
+	o := &a.opts
+	c.Topic, c.Channel, c.Client.Name = q.topic(), q.channel(), q.text("client")
+	c.MaxInFlight = q.between("max_in_flight", int(o.MaxRdyCount), 1, int(o.MaxRdyCount))
+	c.most = q.between("max", 1, 1, int(o.MaxRdyCount))
+	c.wait = q.duration("wait", 0, 0, maxPollWait)
+	c.MsgTimeout = q.duration("msg_timeout", o.MsgTimeout, time.Millisecond, o.MaxMsgTimeout)
+	if c.Client.Name != "" && !api.ValidName(c.Client.Name) {
+		q.reject("client", "must have 1 to 64 letters, digits, dots, underscores and hyphens")
+	}
+	switch q.text("encoding") {
 	case "":
 	case "base64":
 		c.base64 = true
 	default:
-		v.fail("encoding must be base64, or missing")
+		q.reject("encoding", "must be base64, or missing")
 	}
-	if c.mediaType == Events && (v.Has("max") || v.Has("wait")) {
-		v.fail("a stream has neither max nor wait, but max_in_flight")
+	if c.mediaType == mediaEvents && (q.has("max") || q.has("wait")) {
+		q.fail("a stream has neither max nor wait, but max_in_flight")
 	}
-	a.describe(r, &c)
-	return c, v.err
+	a.describe(q.Request, &c)
+	return c, q.err
 }
 
 // describe sets the identity of the client, for its session and for /stats.
@@ -157,55 +189,13 @@ func emptyBody(r *http.Request) error {
 	return nil
 }
 
-// reader reads arguments and keeps the first error.
-type reader struct {
-	url.Values
-	err error
-}
-
-func (v *reader) fail(format string, args ...any) {
-	if v.err == nil {
-		v.err = fmt.Errorf("%w: "+format, append([]any{api.ErrInvalid}, args...)...)
-	}
-}
-
-// number reads a number from 1 to most.
-func (v *reader) number(name string, byDefault, most int) int {
-	if !v.Has(name) {
-		return byDefault
-	}
-	n, err := strconv.Atoi(v.Get(name))
-	if err != nil || n < 1 || n > most {
-		v.fail("%s must be a number from 1 to %d", name, most)
-		return byDefault
-	}
-	return n
-}
-
-// duration reads a duration: 20s, or a number of milliseconds as in ?defer=.
-func (v *reader) duration(name string, byDefault, least, most time.Duration) time.Duration {
-	if !v.Has(name) {
-		return byDefault
-	}
-	d, ok := span(v.Get(name))
-	if !ok || d < least || d > most {
-		v.fail("%s must be a duration such as 20s, or a number of milliseconds, from %v to %v", name, least, most)
-		return byDefault
-	}
-	return d
-}
-
 func needOf(c consumption) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: c.Topic, Channel: c.Channel}
 }
 
 // stillAllowed asks for the right again after a wait.
 func (a *endpoints) stillAllowed(r *http.Request, c consumption) error {
-	s := identityOf(r)
-	if s == nil {
-		return nil
-	}
-	return s.Allow(r.Context(), needOf(c))
+	return allow(r, needOf(c))
 }
 
 // refuseConsumer answers a request for messages that failed.
@@ -216,7 +206,7 @@ func (a *endpoints) refuseConsumer(w http.ResponseWriter, r *http.Request, err e
 	case errors.Is(err, api.ErrTooManyClients):
 		err = &failure{status: http.StatusTooManyRequests, message: err.Error(), retryAfter: true}
 	case errors.Is(err, consume.ErrBusy), errors.Is(err, api.ErrNotReady):
-		err = &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
+		err = unavailable(err.Error())
 	}
 	a.refuse(w, r, err)
 }
@@ -231,7 +221,7 @@ func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption
 			begun = true
 			h := w.Header()
 			h.Set("X-NSQ-Content-Type", "nsq; version=1.0")
-			h.Set("Content-Type", Events)
+			h.Set("Content-Type", mediaEvents)
 			h.Set("Cache-Control", "no-store")
 			h.Set("X-Accel-Buffering", "no") // of a reverse proxy
 			w.WriteHeader(http.StatusOK)
@@ -244,7 +234,7 @@ func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption
 			return err
 		}
 		begin()
-		if err := WriteEvents(out, b, c.base64); err != nil {
+		if err := writeEvents(out, b, c.base64); err != nil {
 			return err
 		}
 		return errors.Join(out.Flush(), conn.Flush())
@@ -255,49 +245,43 @@ func (a *endpoints) stream(w http.ResponseWriter, r *http.Request, c consumption
 		return
 	}
 	if r.Context().Err() == nil { // the client learns the reason of the end
-		_ = WriteEnd(out, err.Error()) // the client may have left
+		_ = writeEnd(out, err.Error()) // the client may have left
 		_ = out.Flush()
 	}
 }
 
-// settle: POST /v1/finish?topic=&channel=&receipt=, and likewise requeue (with ?delay=) and touch. ?receipt= may be
-// repeated; otherwise the body has the receipts, one a line or as a JSON array.
-func (a *endpoints) settle(verb api.Verb, reply func(done int) any) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		n, err := channelNames(r)
-		v := reader{Values: n.values}
-		do := api.Settlement{Verb: verb, DelayMS: v.duration("delay", 0, 0, a.opts.MaxReqTimeout).Milliseconds()}
-		if err == nil {
-			err = v.err
+// settle finishes, requeues or touches the messages whose receipts are in ?receipt= or in the body.
+func settle(verb api.Verb, reply func(done int) any) endpoint {
+	return func(a *endpoints, q *request) (any, error) {
+		do := api.Settlement{Verb: verb, DelayMS: q.duration("delay", 0, 0, a.opts.MaxReqTimeout).Milliseconds()}
+		if q.err != nil {
+			return nil, q.err
 		}
-		var texts []string
-		if err == nil {
-			texts, err = a.receiptTexts(r, n.values)
-		}
-		var list []consume.Receipt
-		if err == nil {
-			list, err = parseReceipts(texts)
-		}
+		texts, err := a.receiptTexts(q)
 		if err != nil {
-			a.refuse(w, r, err)
-			return
+			return nil, err
 		}
-		errs := a.b.Consumers.Settle(r.Context(), n.topic, n.channel, do, list)
-		answerSettled(w, reply, texts, errs)
+		receipts, err := parseReceipts(texts)
+		if err != nil {
+			return nil, err
+		}
+		errs := a.b.Consumers.Settle(q.Context(), q.topic(), q.channel(), do, receipts)
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerSettled(w, reply, texts, errs) }), nil
 	}
 }
 
-// answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does not
-// help, 503 if it may.
+// answerSettled answers 200 if every receipt is settled. Otherwise the answer names the others: 409 if a repeat does
+// not help, 503 if it may.
 func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []string, errs []error) {
-	var refused []Refusal
+	var refused []refusal
 	status := http.StatusOK
+	final := []error{api.ErrNotInFlight, api.ErrNotOwner, api.ErrTopicNotFound, api.ErrChannelNotFound}
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
-		refused = append(refused, Refusal{Receipt: texts[i], Message: err.Error()})
-		if errors.Is(err, api.ErrNotInFlight) || errors.Is(err, api.ErrNotOwner) || errors.Is(err, api.ErrTopicNotFound) || errors.Is(err, api.ErrChannelNotFound) {
+		refused = append(refused, refusal{Receipt: texts[i], Message: err.Error()})
+		if slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			status = max(status, http.StatusConflict)
 		} else {
 			status = http.StatusServiceUnavailable
@@ -317,20 +301,20 @@ func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []stri
 }
 
 // receiptTexts reads the receipts from the arguments and the body.
-func (a *endpoints) receiptTexts(r *http.Request, values url.Values) ([]string, error) {
-	release, err := a.reserve(r, maxReceiptBytes)
+func (a *endpoints) receiptTexts(q *request) ([]string, error) {
+	release, err := a.reserve(q.Request, maxReceiptBytes)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	body, err := readUpTo(r, maxReceiptBytes+1)
+	body, err := readUpTo(q.Request, maxReceiptBytes+1)
 	switch {
 	case err != nil:
-		return nil, a.bodyFailed(r, fail(http.StatusBadRequest, "BAD_BODY"))
+		return nil, a.bodyFailed(q.Request, fail(http.StatusBadRequest, "BAD_BODY"))
 	case len(body) > maxReceiptBytes:
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	texts := values["receipt"]
+	texts := q.values["receipt"]
 	if body = bytes.TrimSpace(body); len(body) > 0 && len(texts) > 0 {
 		return nil, fmt.Errorf("%w: receipts are in the query or in the body, not in both", api.ErrInvalid)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -45,8 +46,8 @@ func newPolled(t *testing.T, o consume.Options) *polled {
 	sessions := consume.New(o, cluster, nil)
 	t.Cleanup(sessions.Stop)
 	options := httpapi.Options{
-		Version: "1.3.0", MaxMsgSize: 1000, MaxBodySize: 10000, StartTime: time.Unix(1700000000, 0),
-		MsgTimeout: time.Minute, MaxMsgTimeout: 15 * time.Minute, MaxReqTimeout: time.Hour, MaxInFlight: 2500,
+		Version: "1.3.0", StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 2500},
+		Messages: settings.Messages{MaxMsgSize: 1000, MaxBodySize: 10000, MsgTimeout: time.Minute, MaxMsgTimeout: 15 * time.Minute, MaxReqTimeout: time.Hour},
 	}
 	return &polled{t, cluster, httpapi.NSQD(options, httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Consumers: sessions, Log: log,
@@ -347,7 +348,7 @@ type judge struct {
 func judgeOf(t *testing.T, answer string) *judge {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
 	defer s.Close()
-	state, err := authd.New(authd.Options{Addresses: []string{s.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit}).Query(t.Context(), authd.Request{})
+	state, err := authd.New(settings.AuthService{AuthHTTPAddress: []string{s.URL}}, nil).Query(t.Context(), authd.Request{})
 	require.NoError(t, err)
 	return &judge{state: &authd.State{Identity: state.Identity, Authorizations: state.Authorizations}} // it has expired
 }
@@ -372,7 +373,7 @@ func (j *judge) allowsOneChannel(t *testing.T) {
 	defer cluster.Close()
 	sessions := consume.New(consume.Options{}, cluster, nil)
 	defer sessions.Stop()
-	h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
+	h := httpapi.NSQD(httpapi.Options{Connection: settings.Connection{MaxRdyCount: 10}, Messages: settings.Messages{MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}}, httpapi.Backend{
 		Publisher: cluster, Stats: cluster, Admin: cluster, Directory: cluster.Directory(), Consumers: sessions, Log: log,
 		Guard: guard.New(guard.Options{Log: log, External: j}),
 	})
@@ -403,7 +404,7 @@ func (j *judge) endsPolls(t *testing.T) {
 	p := newPolled(t, consume.Options{})
 	sessions := consume.New(consume.Options{RequeueOnDisconnect: true}, p.cluster, nil)
 	defer sessions.Stop()
-	h := httpapi.NSQD(httpapi.Options{MaxInFlight: 10, MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}, httpapi.Backend{
+	h := httpapi.NSQD(httpapi.Options{Connection: settings.Connection{MaxRdyCount: 10}, Messages: settings.Messages{MsgTimeout: time.Minute, MaxMsgTimeout: time.Minute}}, httpapi.Backend{
 		Publisher: p.cluster, Stats: p.cluster, Admin: p.cluster, Directory: p.cluster.Directory(), Consumers: sessions, Log: log,
 		Guard: guard.New(guard.Options{Log: log, External: j}),
 	})

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -18,47 +19,41 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// The answers of POST /v1/consume: a JSON object, a body of several parts, or server-sent
-// events.
-//
-// It chooses the form by the header Accept and writes batches. It takes no messages and settles none: the batch and
-// its fate belong to the caller (internal/frontend/httpapi).
-//
-// Invariants: each message has its id, receipt, attempts, place and the whole of its body, as text only if it is
-// valid UTF-8 and no base64 is requested; an error of the writer ends the answer and is returned, so that the
-// caller gives the messages back.
-//
-// It has no state and no goroutines.
-
-// The media types of the answers to POST /v1/consume.
+// The media types of the answers to POST /v1/consume: a JSON object, a body of several parts, or server-sent events. In
+// each form a message has its whole body, as text only if that is valid UTF-8 and base64 is not requested.
 const (
-	JSON   = "application/json"
-	Mixed  = "multipart/mixed"
-	Events = "text/event-stream"
+	mediaJSON   = "application/json"
+	mediaMixed  = "multipart/mixed"
+	mediaEvents = "text/event-stream"
 )
 
-// Accepted chooses the media type of the answer: the first one of Accept that there is, without a look at weights.
-// False if there is none.
-func Accepted(h http.Header) (mediaType string, ok bool) {
+// accepted returns the first media type of Accept that the answer can have; weights are ignored. False: there is none.
+func accepted(h http.Header) (mediaType string, ok bool) {
 	header := strings.Join(h.Values("Accept"), ",")
 	if header == "" {
-		return JSON, true
+		return mediaJSON, true
 	}
 	for kind := range strings.SplitSeq(header, ",") {
 		switch kind, _, _ := mime.ParseMediaType(kind); kind {
-		case "*/*", "application/*", JSON:
-			return JSON, true
-		case Mixed, "multipart/*":
-			return Mixed, true
-		case Events:
-			return Events, true
+		case "*/*", "application/*", mediaJSON:
+			return mediaJSON, true
+		case mediaMixed, "multipart/*":
+			return mediaMixed, true
+		case mediaEvents:
+			return mediaEvents, true
 		}
 	}
 	return "", false
 }
 
-// Received is a message in an answer. Body is set if it is text, else Bytes (base64 in JSON).
-type Received struct {
+// messagesReply is the answer in JSON.
+type messagesReply struct {
+	Messages []received `json:"messages"`
+	Refused  []refusal  `json:"refused,omitempty"` // after their 200
+}
+
+// received is a message in an answer. Body is set if it is text, else Bytes (base64 in JSON).
+type received struct {
 	ID        string          `json:"id"`
 	Receipt   string          `json:"receipt"`
 	Attempts  uint16          `json:"attempts"`
@@ -70,9 +65,9 @@ type Received struct {
 	Bytes     []byte          `json:"body_base64,omitempty"`
 }
 
-func view(b *consume.Batch, i int, base64 bool) Received {
+func view(b *consume.Batch, i int, base64 bool) received {
 	d := &b.Deliveries[i]
-	m := Received{
+	m := received{
 		ID: string(d.ID[:]), Receipt: b.Receipt(i).String(), Attempts: d.Message.Attempts, Time: d.Message.Time,
 		Partition: d.Partition.Number, Sequence: d.Message.Seq,
 	}
@@ -88,58 +83,50 @@ func view(b *consume.Batch, i int, base64 bool) Received {
 	return m
 }
 
-// Refusal is a receipt that was refused.
-type Refusal struct {
+// refusal is a receipt that was refused.
+type refusal struct {
 	Receipt string `json:"receipt,omitempty"`
 	ID      string `json:"id,omitempty"` // of a late refusal, with its verb
 	Verb    string `json:"verb,omitempty"`
 	Message string `json:"message"`
 }
 
-func lateRefusals(list []api.Refusal) (out []Refusal) {
+func lateRefusals(list []api.Refusal) (out []refusal) {
 	verbs := map[string]api.Verb{"FIN": api.VerbFinish, "REQ": api.VerbRequeue, "TOUCH": api.VerbTouch}
 	for _, r := range list {
-		out = append(out, Refusal{ID: string(r.ID[:]), Verb: string(verbs[r.Verb]), Message: r.Err.Error()})
+		out = append(out, refusal{ID: string(r.ID[:]), Verb: string(verbs[r.Verb]), Message: r.Err.Error()})
 	}
 	return out
 }
 
-// WriteList writes one JSON object, with a line for each message.
-func WriteList(w io.Writer, b *consume.Batch, base64 bool) error {
+// writeList writes one JSON object, with a line for each message. An error of w is returned by Flush.
+func writeList(w *bufio.Writer, b *consume.Batch, base64 bool) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	if _, err := io.WriteString(w, `{"messages":[`); err != nil {
-		return err
-	}
+	_, _ = w.WriteString(`{"messages":[`)
 	separator := "\n"
 	for i := range b.Deliveries {
-		if _, err := io.WriteString(w, separator); err != nil {
-			return err
-		}
+		_, _ = w.WriteString(separator)
 		if err := e.Encode(view(b, i, base64)); err != nil {
 			return err
 		}
 		separator = ","
 	}
-	if _, err := io.WriteString(w, `]`); err != nil {
-		return err
-	}
+	_, _ = w.WriteString(`]`)
 	if len(b.Refused) > 0 {
-		if _, err := io.WriteString(w, `,"refused":`); err != nil {
-			return err
-		}
+		_, _ = w.WriteString(`,"refused":`)
 		if err := e.Encode(lateRefusals(b.Refused)); err != nil {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, "}\n")
-	return err
+	_, _ = w.WriteString("}\n")
+	return w.Flush()
 }
 
-// WriteParts writes one part for each message, with its body as it is.
-func WriteParts(h http.Header, w io.Writer, b *consume.Batch) error {
+// writeParts writes one part for each message, with its body as it is.
+func writeParts(h http.Header, w io.Writer, b *consume.Batch) error {
 	parts := multipart.NewWriter(w)
-	h.Set("Content-Type", Mixed+"; boundary="+parts.Boundary())
+	h.Set("Content-Type", mediaMixed+"; boundary="+parts.Boundary())
 	for i := range b.Deliveries {
 		d := &b.Deliveries[i]
 		head := textproto.MIMEHeader{
@@ -163,7 +150,7 @@ func WriteParts(h http.Header, w io.Writer, b *consume.Batch) error {
 		}
 	}
 	if len(b.Refused) > 0 {
-		part, err := parts.CreatePart(textproto.MIMEHeader{"Content-Type": {JSON}, "X-Nsq-Refused": {strconv.Itoa(len(b.Refused))}})
+		part, err := parts.CreatePart(textproto.MIMEHeader{"Content-Type": {mediaJSON}, "X-Nsq-Refused": {strconv.Itoa(len(b.Refused))}})
 		if err != nil {
 			return err
 		}
@@ -183,8 +170,8 @@ func oneLine(header []byte) string {
 	return line.String()
 }
 
-// WriteEvents writes an event for each message; nil is a comment.
-func WriteEvents(w io.Writer, b *consume.Batch, base64 bool) error {
+// writeEvents writes an event for each message; nil is a comment.
+func writeEvents(w io.Writer, b *consume.Batch, base64 bool) error {
 	if b == nil {
 		_, err := io.WriteString(w, ": alive\n\n")
 		return err
@@ -203,8 +190,8 @@ func WriteEvents(w io.Writer, b *consume.Batch, base64 bool) error {
 	return nil
 }
 
-// WriteEnd writes the event with the reason of the end.
-func WriteEnd(w io.Writer, reason string) error {
+// writeEnd writes the event with the reason of the end.
+func writeEnd(w io.Writer, reason string) error {
 	return writeEvent(w, "end", "", struct {
 		Message string `json:"message"`
 	}{reason})

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -23,14 +24,14 @@ import (
 // TestTheFirstFormThatThereIs: weights do not count.
 func TestTheFirstFormThatThereIs(t *testing.T) {
 	for accept, want := range map[string]string{
-		"": JSON, "*/*": JSON, "text/html, application/*;q=0.1": JSON, "multipart/*, application/json": Mixed,
-		"text/event-stream": Events, "text/html": "",
+		"": mediaJSON, "*/*": mediaJSON, "text/html, application/*;q=0.1": mediaJSON, "multipart/*, application/json": mediaMixed,
+		"text/event-stream": mediaEvents, "text/html": "",
 	} {
 		h := http.Header{}
 		if accept != "" {
 			h.Set("Accept", accept)
 		}
-		got, ok := Accepted(h)
+		got, ok := accepted(h)
 		require.Equal(t, want, got, accept)
 		require.Equal(t, want != "", ok)
 	}
@@ -64,10 +65,10 @@ func (a recordedAnswer) Answer(r api.PutResult) { a <- r }
 func TestEachFormHasTheSame(t *testing.T) {
 	polled := batch(t)
 	var b bytes.Buffer
-	require.NoError(t, WriteList(&b, polled, false))
+	require.NoError(t, writeList(bufio.NewWriter(&b), polled, false))
 	var list struct {
-		Messages []Received
-		Refused  []Refusal
+		Messages []received
+		Refused  []refusal
 	}
 	require.NoError(t, json.Unmarshal(b.Bytes(), &list), b.String())
 	require.Len(t, list.Messages, 2)
@@ -79,12 +80,12 @@ func TestEachFormHasTheSame(t *testing.T) {
 	require.Equal(t, "finish", list.Refused[0].Verb)
 
 	b.Reset()
-	require.NoError(t, WriteList(&b, polled, true))
+	require.NoError(t, writeList(bufio.NewWriter(&b), polled, true))
 	require.NotContains(t, b.String(), `"body":`, "base64 is requested")
 
 	b.Reset()
 	h := http.Header{}
-	require.NoError(t, WriteParts(h, &b, polled))
+	require.NoError(t, writeParts(h, &b, polled))
 	_, params, err := mime.ParseMediaType(h.Get("Content-Type"))
 	require.NoError(t, err)
 	parts := multipart.NewReader(&b, params["boundary"])
@@ -100,10 +101,10 @@ func TestEachFormHasTheSame(t *testing.T) {
 	require.Equal(t, "1", p.Header.Get("X-Nsq-Refused"))
 
 	b.Reset()
-	require.NoError(t, WriteEvents(&b, nil, false))
+	require.NoError(t, writeEvents(&b, nil, false))
 	require.Equal(t, ": alive\n\n", b.String())
-	require.NoError(t, WriteEvents(&b, polled, false))
-	require.NoError(t, WriteEnd(&b, "over"))
+	require.NoError(t, writeEvents(&b, polled, false))
+	require.NoError(t, writeEnd(&b, "over"))
 	require.Equal(t, 2, bytes.Count(b.Bytes(), []byte("event: message\nid: ")))
 	require.Contains(t, b.String(), "event: refused\ndata: {")
 	require.Contains(t, b.String(), "event: end\ndata: {\"message\":\"over\"}\n\n")
@@ -116,7 +117,7 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("broken") }
 // TestAnErrorOfTheWriterIsReturned: the caller gives the messages back.
 func TestAnErrorOfTheWriterIsReturned(t *testing.T) {
 	polled := batch(t)
-	require.Error(t, WriteList(broken{}, polled, false))
-	require.Error(t, WriteParts(http.Header{}, broken{}, polled))
-	require.Error(t, WriteEvents(broken{}, polled, false))
+	require.Error(t, writeList(bufio.NewWriter(broken{}), polled, false))
+	require.Error(t, writeParts(http.Header{}, broken{}, polled))
+	require.Error(t, writeEvents(broken{}, polled, false))
 }

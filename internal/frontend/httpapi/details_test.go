@@ -26,13 +26,13 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		files, err := filepath.Glob(folder)
 		require.NoError(t, err)
 		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") || name == "details.go" || name == "consumed.go" { // the event "end" of consumed.go is not an error
+			if strings.HasSuffix(name, "_test.go") || name == "consumed.go" { // the event "end" of consumed.go is not an error
 				continue
 			}
 			content, err := os.ReadFile(name)
 			require.NoError(t, err)
 			require.NotContains(t, string(content), `map[string]string{"message": `, "%s: an error that passes by the details", name)
-			for _, match := range regexp.MustCompile(`(?:decline\(w, http\.\w+, |fail\(http\.\w+, |message: |errors\.New\(|required\(values, "\w+", |return )"([A-Z][A-Z_]+)"`).FindAllStringSubmatch(string(content), -1) {
+			for _, match := range regexp.MustCompile(`(?:decline\(http\.\w+, |fail\(http\.\w+, |refuse\(http\.\w+, |message: |missing: |invalid: |orElse\(|orMissing\(|return )"([A-Z][A-Z_]+)"`).FindAllStringSubmatch(string(content), -1) {
 				if match[1] != "OK" {
 					codes[match[1]] = true
 				}
@@ -82,7 +82,7 @@ func TestTimesHaveUnits(t *testing.T) {
 
 // TestAuditedRoutesHaveSentences: the console says in words what each audited route does.
 func TestAuditedRoutesHaveSentences(t *testing.T) {
-	for _, rule := range slices.Concat(NSQDRules(), LookupRules()) {
+	for _, rule := range slices.Concat(Routes(), LookupRoutes()) {
 		if rule.Audited {
 			e := guard.Entry{Identity: "alice", Action: rule.Method + " " + rule.Path, Result: guard.ResultOK}
 			require.NotContains(t, console.AuditSentence(&e), rule.Path)

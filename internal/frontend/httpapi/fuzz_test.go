@@ -15,10 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -65,20 +67,20 @@ func (inspected) Discard(context.Context, string, int, ident.Node) error {
 
 // fuzzed holds the handlers of a broker that has users, for all executions of a target.
 type fuzzed struct {
-	users   *access.Registry
-	root    string // the administrator's token
-	cluster *edgetest.Cluster
-	polls   *consume.Sessions
-	doors   [2]http.Handler
-	rules   [2][]httpapi.Rule
-	served  int
+	users    *access.Registry
+	root     string // the administrator's token
+	cluster  *edgetest.Cluster
+	polls    *consume.Sessions
+	handlers [2]http.Handler
+	rules    [2][]httpapi.Route
+	served   int
 }
 
 // keptCluster is the number of requests after which the cluster is replaced by an empty one.
 const keptCluster = 2048
 
 func newFuzzed(f testing.TB) *fuzzed {
-	s := &fuzzed{rules: [2][]httpapi.Rule{httpapi.NSQDRules(), httpapi.LookupRules()}}
+	s := &fuzzed{rules: [2][]httpapi.Route{httpapi.Routes(), httpapi.LookupRoutes()}}
 	s.users, s.root = someUsers(f)
 	s.renew()
 	f.Cleanup(func() {
@@ -104,13 +106,14 @@ func (s *fuzzed) renew() {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 		Users:   s.users, Consumers: s.polls, Guard: guard.New(guard.Options{Users: s.users, Log: log}),
 	}
-	o := httpapi.Options{Version: "1.3.0", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0), MsgTimeout: time.Second, MaxMsgTimeout: time.Second, MaxReqTimeout: time.Second, MaxInFlight: 5}
-	s.doors = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
+	o := httpapi.Options{Version: "1.3.0", StartTime: time.Unix(1700000000, 0), Connection: settings.Connection{MaxRdyCount: 5},
+		Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, MsgTimeout: time.Second, MaxMsgTimeout: time.Second, MaxReqTimeout: time.Second}}
+	s.handlers = [2]http.Handler{httpapi.NSQD(o, b), httpapi.Lookup(o, b)}
 }
 
 // someUsers has one administrator, whose name no mutation finds.
 func someUsers(f testing.TB) (users *access.Registry, root string) {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	users = access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: log})
@@ -130,8 +133,8 @@ func someUsers(f testing.TB) (users *access.Registry, root string) {
 
 // route is a rule with the handler that serves it.
 type route struct {
-	httpapi.Rule
-	door http.Handler
+	httpapi.Route
+	handler http.Handler
 }
 
 // route gives the route with a number.
@@ -139,9 +142,9 @@ func (s *fuzzed) route(number uint16) route {
 	if s.served++; s.served%keptCluster == 0 {
 		s.renew()
 	}
-	door := int(number) % len(s.doors)
-	rules := s.rules[door]
-	return route{rules[int(number/2)%len(rules)], s.doors[door]}
+	handler := int(number) % len(s.handlers)
+	rules := s.rules[handler]
+	return route{rules[int(number/2)%len(rules)], s.handlers[handler]}
 }
 
 // send makes one request.
@@ -158,7 +161,7 @@ func (r route) sendWith(query, authorization, remote string, body []byte, header
 		req.Header["Authorization"] = []string{authorization}
 	}
 	w := httptest.NewRecorder()
-	r.door.ServeHTTP(w, req)
+	r.handler.ServeHTTP(w, req)
 	return w
 }
 
@@ -166,12 +169,12 @@ func (r route) sendWith(query, authorization, remote string, body []byte, header
 // administrative one is among the targets' routes.
 func TestEveryRouteIsFuzzed(t *testing.T) {
 	s := newFuzzed(t)
-	for door, rules := range s.rules {
+	for handler, rules := range s.rules {
 		for _, rule := range rules {
 			if strings.HasPrefix(rule.Path, "/ui") || strings.HasPrefix(rule.Path, "/debug/") {
 				continue
 			}
-			w := route{rule, s.doors[door]}.send("", "Bearer "+s.root, "127.0.0.1:1", nil)
+			w := route{rule, s.handlers[handler]}.send("", "Bearer "+s.root, "127.0.0.1:1", nil)
 			require.NotContains(t, w.Body.String(), `"NOT_FOUND"`, "%s %s is not served", rule.Method, rule.Path)
 		}
 	}

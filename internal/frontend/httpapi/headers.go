@@ -14,12 +14,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// headersName is the HTTP header with the headers of a message: one JSON object of strings. Single
-// HTTP headers were rejected, because their names lose their case.
+// headersName is the HTTP header with the headers of a message: one JSON object of strings. Single HTTP headers were
+// rejected, because their names lose their case.
 const headersName = "X-Nsq-Headers"
 
-// messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. Of the
-// reserved names X-Nsq-Headers may have the tag alone: the others have arguments of their own.
+// messageHeader is the header of the messages of a put: X-Nsq-Headers with ?ttl=; nil = none. Of the reserved names
+// X-Nsq-Headers may have only the tag: the others have their own arguments.
 func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 	ttl, err := ttlHeader(values)
 	given := r.Header.Values(headersName)
@@ -27,7 +27,8 @@ func messageHeader(r *http.Request, values url.Values) ([]byte, error) {
 		return ttl, err
 	}
 	if len(given) > 1 {
-		return nil, explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers is given %d times: it is one JSON object with all headers", len(given))
+		return nil, explain(http.StatusBadRequest, "INVALID_HEADERS",
+			"X-Nsq-Headers is given %d times: it is one JSON object with all headers", len(given))
 	}
 	fields := map[string]any{}
 	if !utf8.ValidString(given[0]) || json.Unmarshal([]byte(given[0]), &fields) != nil || fields == nil {
@@ -61,7 +62,8 @@ func checkField(name string, value any) error {
 		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: the value of %q must be a string", name)
 	}
 	if strings.HasPrefix(name, api.ReservedHeaders) && name != api.HeaderTag {
-		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: %q is reserved; the id has the header X-Nsq-Message-Id, the time to live ttl=, the key key=", name)
+		return explain(http.StatusBadRequest, "INVALID_HEADERS",
+			"X-Nsq-Headers: %q is reserved; the id has the header X-Nsq-Message-Id, the time to live ttl=, the key key=", name)
 	}
 	if err := api.CheckHeaderName(name); err != nil {
 		return explain(http.StatusBadRequest, "INVALID_HEADERS", "X-Nsq-Headers: %v", err)

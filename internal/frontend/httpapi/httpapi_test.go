@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 )
@@ -40,8 +41,8 @@ func newSite(t *testing.T) *site {
 	o := httpapi.Options{
 		Version: "1.3.0", LockstepVersion: "0.1.0-dev", Commit: "abc", FeatureLevel: 1, NodeName: "n1", Durability: "sync", BroadcastAddress: "b", Hostname: "h",
 		TCPPort: 1, HTTPPort: 2, StartTime: time.Unix(1700000000, 0),
-		MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour,
-		MaxHeartbeatInterval: time.Minute, MaxOutputBufferSize: 65536, MaxOutputBufferTimeout: 30 * time.Second, MaxDeflateLevel: 6,
+		Messages:   settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour},
+		Connection: settings.Connection{MaxHeartbeatInterval: time.Minute, MaxOutputBufferSize: 65536, MaxOutputBufferTimeout: 30 * time.Second, MaxDeflateLevel: 6},
 	}
 	b := httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(),

@@ -1,102 +1,172 @@
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// defaultPeeked is the number of messages of a peek without ?limit=.
-const defaultPeeked = 100
+const (
+	// defaultPeeked is the number of messages of a peek without ?limit=.
+	defaultPeeked = 100
+	// recoverTimeout bounds a request to recover a partition.
+	recoverTimeout = 5 * time.Second
+)
 
-// peek: GET /v1/topic/peek?topic=&topic_id=&partition=&from=&limit=. With node= and uncommitted=true it
-// includes the messages of a replica beyond its committed end. With leader=true a broker that does not serve as the
-// leader answers 503: no committed message is missing in the answer.
-func (a *endpoints) peek(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	partition, err := strconv.ParseUint(orZero(q.Get("partition")), 10, 16)
-	limit, err2 := defaultPeeked, error(nil)
-	if text := q.Get("limit"); text != "" {
-		limit, err2 = strconv.Atoi(text)
+var (
+	argsRecovery = []Argument{
+		argTopicOnly, numberArg("partition", "the partition"),
+		textArg("from", "POST: the broker whose replica becomes the whole in-sync set"),
+		textArg("discard", "POST: the broker whose refused replica is given up"),
+		textArg("confirm", "POST: TOPIC/PARTITION, because messages are lost"),
 	}
-	node := ident.Node(q.Get("node"))
-	uncommitted, err3 := strconv.ParseBool(orZero(q.Get("uncommitted")))
-	leader, err4 := strconv.ParseBool(orZero(q.Get("leader")))
+	argTopicOnly = textArg("topic", "the topic").must()
+
+	// replicaRoutes show the content of replicas.
+	replicaRoutes = slices.Concat(ifHas(func(b *Backend) bool { return b.Inspector != nil },
+		get("/v1/topic/peek", access.Consume, (*endpoints).peek,
+			"Messages of a topic, consumed or not. Channels are not affected.",
+			argTopicOnly, textArg("topic_id", argTopicID.Help), numberArg("partition", "the partition"), textArg("from", api.Places),
+			numberArg("limit", "at most this many messages (100)"), textArg("node", "the broker whose replica is read"),
+			boolArg("uncommitted", "with node: also the messages beyond its committed end"),
+			boolArg("leader", "503 unless the broker serves as the leader: no committed message is missing")).
+			replies(api.Peeked{}).fails("INVALID_REQUEST"),
+		get("/v1/partition/digest", access.Observe, (*endpoints).digest,
+			"Checksums of the batches of a replica on this broker, for nsqctl check.",
+			argTopicOnly, numberArg("partition", "the partition").must(), numberArg("from", "the byte offset of the first batch")).
+			replies(api.Digest{}).local().fails("INVALID_REQUEST"),
+	), ifHas(func(b *Backend) bool { return b.Tracer != nil },
+		get("/v1/trace", access.Consume, (*endpoints).trace,
+			"The state of one message in the log and in every channel, as its leader has it now.",
+			argTopic, argMessageID).replies(api.MessageTrace{}),
+	))
+
+	recoveryRoutes = ifHas(func(b *Backend) bool { return b.Recovery != nil },
+		audited(get("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
+			"The replicas of a partition whose in-sync set is lost.",
+			argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION")),
+		post("/v1/topic/recover", access.AdministerCluster, (*endpoints).recover,
+			"Continue with one replica of a partition whose in-sync set is lost: acknowledged messages that it does not have "+
+				"are lost.", argsRecovery...).replies(api.Remains{}).fails("INVALID_PARTITION"),
+	)
+)
+
+func audited(r Route) Route { r.Audited = true; return r }
+
+// line is an answer to nsqctl: JSON and a newline, without the header of the API.
+type line struct {
+	status int
+	body   any
+}
+
+// ServeHTTP implements http.Handler.
+func (l line) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(l.status)
+	_ = json.NewEncoder(w).Encode(l.body) // the client may have left
+}
+
+// decline is a line with an error; detail "": the sentence of the code.
+func decline(status int, message, detail string) (any, error) {
+	return line{status, (&failure{message: message, detail: detail}).body()}, nil
+}
+
+// inLine is a line with v, or with err. noTopic is the message if the topic or a broker does not exist; "": the text of err.
+func inLine(v any, err error, noTopic string, otherwise int) (any, error) {
+	switch {
+	case err == nil:
+		return line{http.StatusOK, v}, nil
+	case errors.Is(err, api.ErrTopicNotFound), errors.Is(err, api.ErrBrokerNotFound):
+		return decline(http.StatusNotFound, cmp.Or(noTopic, err.Error()), "")
+	case errors.Is(err, api.ErrInvalid):
+		otherwise = http.StatusBadRequest
+	case errors.Is(err, api.ErrUnavailable):
+		otherwise = http.StatusServiceUnavailable
+	}
+	return decline(otherwise, err.Error(), "")
+}
+
+// peek answers with leader=true only if the broker serves as the leader: then no committed message is missing.
+func (a *endpoints) peek(q *request) (any, error) {
+	partition, err := strconv.ParseUint(cmp.Or(q.text("partition"), "0"), 10, 16)
+	limit, err2 := strconv.Atoi(cmp.Or(q.text("limit"), strconv.Itoa(defaultPeeked)))
+	uncommitted, err3 := strconv.ParseBool(cmp.Or(q.text("uncommitted"), "0"))
+	leader, err4 := strconv.ParseBool(cmp.Or(q.text("leader"), "0"))
 	if err = errors.Join(err, err2, err3, err4); err != nil {
-		decline(w, http.StatusBadRequest, "INVALID_REQUEST", "partition and limit must be numbers, uncommitted and leader must be true or false")
-		return
+		return decline(http.StatusBadRequest, "INVALID_REQUEST",
+			"partition and limit must be numbers, uncommitted and leader must be true or false")
 	}
+	node := ident.Node(q.text("node"))
 	if uncommitted && node == "" {
-		decline(w, http.StatusBadRequest, "uncommitted=true requires node=: each replica has its own end", "")
-		return
+		return decline(http.StatusBadRequest, "uncommitted=true requires node=: each replica has its own end", "")
 	}
-	if id := q.Get("topic_id"); id != "" {
-		switch err := a.isTopic(q.Get("topic"), id); {
-		case errors.Is(err, api.ErrTopicNotFound):
-			decline(w, http.StatusNotFound, err.Error(), "")
-			return
-		case err != nil:
-			decline(w, http.StatusBadRequest, "INVALID_REQUEST", details["INVALID_ARG_TOPIC_ID"])
-			return
+	if text := q.text("topic_id"); text != "" {
+		var id ident.TopicID
+		if id.UnmarshalText([]byte(text)) != nil || id == 0 {
+			return decline(http.StatusBadRequest, "INVALID_REQUEST", details["INVALID_ARG_TOPIC_ID"])
+		}
+		if err := a.isTopic(q.topic(), id); err != nil {
+			return decline(http.StatusNotFound, err.Error(), "")
 		}
 	}
-	p, err := a.b.Inspector.Peek(r.Context(), api.PeekRequest{
-		Topic: q.Get("topic"), Partition: uint16(partition), From: q.Get("from"), Limit: limit, Node: node, Uncommitted: uncommitted, Leader: leader,
+	p, err := a.b.Inspector.Peek(q.Context(), api.PeekRequest{
+		Topic: q.topic(), Partition: uint16(partition), From: q.text("from"), Limit: limit,
+		Node: node, Uncommitted: uncommitted, Leader: leader,
 	})
-	switch {
-	case errors.Is(err, api.ErrTopicNotFound), errors.Is(err, api.ErrBrokerNotFound):
-		decline(w, http.StatusNotFound, err.Error(), "")
-	case errors.Is(err, api.ErrInvalid):
-		decline(w, http.StatusBadRequest, err.Error(), "")
-	case errors.Is(err, api.ErrUnavailable):
-		decline(w, http.StatusServiceUnavailable, err.Error(), "")
-	case err != nil:
-		decline(w, http.StatusInternalServerError, err.Error(), "")
-	default:
-		answer(w, http.StatusOK, p)
-	}
+	return inLine(p, err, "", http.StatusInternalServerError)
 }
 
-// digest: GET /v1/partition/digest?topic=&partition=&from=.
-func (a *endpoints) digest(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	partition, err := strconv.ParseUint(q.Get("partition"), 10, 16)
-	from, err2 := strconv.ParseInt(orZero(q.Get("from")), 10, 64)
+func (a *endpoints) digest(q *request) (any, error) {
+	partition, err := strconv.ParseUint(q.text("partition"), 10, 16)
+	from, err2 := strconv.ParseInt(cmp.Or(q.text("from"), "0"), 10, 64)
 	if err = errors.Join(err, err2); err != nil {
-		decline(w, http.StatusBadRequest, "INVALID_REQUEST", "partition and from must be numbers")
-		return
+		return decline(http.StatusBadRequest, "INVALID_REQUEST", "partition and from must be numbers")
 	}
-	d, err := a.b.Inspector.Digest(api.DigestRequest{Topic: q.Get("topic"), Partition: uint16(partition), From: from})
+	d, err := a.b.Inspector.Digest(api.DigestRequest{Topic: q.topic(), Partition: uint16(partition), From: from})
+	return inLine(d, err, "TOPIC_NOT_FOUND", http.StatusInternalServerError)
+}
+
+func (a *endpoints) trace(q *request) (any, error) {
+	ids := q.messageIDs("id")
+	if q.err != nil {
+		return nil, q.err
+	}
+	return a.b.Tracer.Trace(q.Context(), q.topic(), ids[0])
+}
+
+// recover lists the replicas of a partition and their state (GET). With from= and confirm=<topic>/<partition> it makes
+// the replica of that broker the leader. With discard= and confirm= it gives up the replica of that broker, which was
+// refused after such a recovery.
+func (a *endpoints) recover(q *request) (any, error) {
+	ctx, cancel := context.WithTimeout(q.Context(), recoverTimeout)
+	defer cancel()
+	topic := q.topic()
+	partition, err := strconv.Atoi(cmp.Or(q.text("partition"), "0"))
+	if err != nil {
+		return decline(http.StatusBadRequest, "INVALID_PARTITION", "")
+	}
+	var found api.Remains
 	switch {
-	case errors.Is(err, api.ErrTopicNotFound):
-		decline(w, http.StatusNotFound, "TOPIC_NOT_FOUND", "")
-	case err != nil:
-		decline(w, http.StatusInternalServerError, err.Error(), "")
+	case q.Method == http.MethodGet:
+		found, err = a.b.Recovery.Remains(ctx, topic, partition)
+	case q.text("confirm") != fmt.Sprintf("%s/%d", topic, partition):
+		err = fmt.Errorf("%w: confirm must be %s/%d: messages that were acknowledged are lost", api.ErrInvalid, topic, partition)
+	case q.text("discard") != "":
+		if err = a.b.Recovery.Discard(ctx, topic, partition, ident.Node(q.text("discard"))); err == nil {
+			found, err = a.b.Recovery.Remains(ctx, topic, partition)
+		}
 	default:
-		answer(w, http.StatusOK, d)
+		found, err = a.b.Recovery.Recover(ctx, topic, partition, ident.Node(q.text("from")))
 	}
-}
-
-func orZero(s string) string {
-	if s == "" {
-		return "0"
-	}
-	return s
-}
-
-// decline is answer for an error; detail "": that of the code.
-func decline(w http.ResponseWriter, status int, message, detail string) {
-	answer(w, status, (&failure{message: message, detail: detail}).body())
-}
-
-// answer writes JSON and a newline, without the API's header, for the endpoints that NSQ does
-// not have and that only nsqctl uses.
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may have left
+	return inLine(found, err, "TOPIC_NOT_FOUND", http.StatusServiceUnavailable)
 }

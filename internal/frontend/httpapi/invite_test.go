@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
@@ -42,7 +43,7 @@ func TestInvite(t *testing.T) {
 		r, ask := brokers(admission.Options{})
 		status, said := ask(http.MethodPost, "?node=n4")
 		require.Equal(t, http.StatusServiceUnavailable, status, said)
-		follow(r, metadata.NewMemory())
+		follow(r, metadatatest.NewMemory())
 		status, said = ask(http.MethodPost, "?node=n4")
 		require.Equal(t, http.StatusOK, status, said)
 		var made httpapi.Invitation
@@ -76,7 +77,7 @@ func TestInvite(t *testing.T) {
 		require.Contains(t, said, "no invitation is needed")
 
 		r, ask = brokers(admission.Options{})
-		follow(r, silentMeta{Store: metadata.NewMemory()})
+		follow(r, silentMeta{Store: metadatatest.NewMemory()})
 		status, said = ask(http.MethodPost, "?node=n4")
 		require.Equal(t, http.StatusGatewayTimeout, status, said)
 		require.Contains(t, said, "may have been made")

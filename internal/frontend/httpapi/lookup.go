@@ -3,60 +3,107 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
 )
 
-// lookupOnly adds the endpoints that only nsqlookupd has.
-func (a *endpoints) lookupOnly(get, post func(string, endpoint)) {
-	get("/lookup", a.lookup)
-	get("/listlookup", a.listLookup)
-	get("/topics", a.topics)
-	get("/channels", a.channels)
-	get("/nodes", a.nodes)
-	get("/debug", a.registrations)
-	post("/topic/tombstone", a.tombstone)
+// lookupRoutes are the endpoints of nsqlookupd that nsqd does not have. Both ports serve them.
+var lookupRoutes = []Route{
+	get("/lookup", access.Discover, (*endpoints).lookup, "The channels of a topic and the brokers that serve it.", argTopic,
+		boolArg("metainfo", "true: also the leader of each partition, and the number of partitions, as clients of the fork require"),
+		numberArg("partition", "the partition").orElse("INVALID_ARG_PARTITION"),
+		textArg("access", "w or r, sent by clients of the fork; without effect")).replies(lookupReply{}).lenient().everywhere(),
+	get("/listlookup", access.Observe, (*endpoints).listLookup,
+		"The addresses of the lookup API, for clients of the fork: every broker.").
+		replies(lookupNodes{}).lenient().local().everywhere(),
+	get("/topics", access.Observe, func(a *endpoints, _ *request) (any, error) {
+		return topicsReply{list(a.b.Directory.Topics())}, nil
+	}, "All topics.").replies(topicsReply{}).lenient().local().everywhere(),
+	get("/channels", access.Discover, func(a *endpoints, q *request) (any, error) {
+		return channelsReply{list(a.b.Directory.Channels(q.topic()))}, nil
+	}, "The channels of a topic.", argTopic).replies(channelsReply{}).lenient().local().everywhere(),
+	get("/nodes", access.Observe, (*endpoints).nodes, "All brokers, with the topics that each serves.").
+		replies(nodesReply{}).lenient().local().everywhere(),
+	get("/debug", access.Observe, (*endpoints).registrations, "The registrations, as nsqlookupd lists them.").
+		replies(map[string][]registration{}).lenient().local().everywhere(),
+	post("/topic/tombstone", access.Administer, (*endpoints).tombstone,
+		"Hide a broker from /lookup of a topic for a while.", argTopic,
+		textArg("node", "broadcast address:HTTP port of the broker").orMissing("MISSING_ARG_NODE")).
+		lenient().everywhere(),
 }
 
-// lookup: GET /lookup?topic=. With metainfo=true, and access= and partition=, the answer has the form of
-// the fork, whose clients go to the leader of each partition.
-func (a *endpoints) lookup(r *http.Request) (any, error) {
-	topic, values, err := topicOf(r)
-	if err != nil {
-		return nil, err
+type (
+	topicsReply struct {
+		Topics []string `json:"topics"`
 	}
-	if flag(values, "metainfo", false) {
-		return a.lookupPartitions(r, topic, values)
+	channelsReply struct {
+		Channels []string `json:"channels"`
 	}
-	channels, producers, err := a.b.Directory.Lookup(r.Context(), topic)
-	if err != nil {
-		return nil, err
+	nodesReply struct {
+		Producers []api.NodeEntry `json:"producers"`
 	}
-	return lookupReply{list(channels), list(producers)}, nil
+	lookupReply struct {
+		Channels  []string       `json:"channels"`
+		Producers []api.Producer `json:"producers"`
+	}
+	// partitionsReply is the answer to /lookup?metainfo=true.
+	partitionsReply struct {
+		Channels   []string                `json:"channels"`
+		Producers  []api.Producer          `json:"producers"`
+		Partitions map[string]api.Producer `json:"partitions"`
+		Meta       topicMeta               `json:"meta"`
+	}
+	topicMeta struct {
+		PartitionNum  int  `json:"partition_num"`
+		Replica       int  `json:"replica"`
+		ExtendSupport bool `json:"extend_support"`
+	}
+	lookupNodes struct {
+		Nodes  []lookupNode `json:"lookupdnodes"`
+		Leader lookupNode   `json:"lookupdleader"`
+	}
+	// lookupNode has the names of the fork's client.
+	lookupNode struct {
+		ID       string `json:"ID"`
+		NodeIP   string `json:"NodeIp"`
+		TCPPort  string `json:"TcpPort"`
+		HTTPPort string `json:"HttpPort"`
+		RPCPort  string `json:"RpcPort"`
+		Epoch    int64  `json:"Epoch"`
+	}
+)
+
+// lookup answers with the form of the fork, whose clients go to the leader of each partition, if metainfo is true.
+func (a *endpoints) lookup(q *request) (any, error) {
+	if q.flag("metainfo", false) {
+		return a.lookupPartitions(q)
+	}
+	channels, producers, err := a.b.Directory.Lookup(q.Context(), q.topic())
+	return lookupReply{list(channels), list(producers)}, err
 }
 
-// lookupPartitions is the answer for clients of the fork: the producers are the leaders alone, for a client
-// would also subscribe, without a partition, to a producer that leads none.
-func (a *endpoints) lookupPartitions(r *http.Request, topic string, values url.Values) (any, error) {
-	leaders, err := a.b.Directory.Leaders(r.Context(), topic)
+// lookupPartitions names only leaders as producers: a client would also subscribe, without a partition, to a producer
+// that leads none.
+func (a *endpoints) lookupPartitions(q *request) (any, error) {
+	leaders, err := a.b.Directory.Leaders(q.Context(), q.topic())
 	if err != nil {
 		return nil, err
 	}
 	only := -1
-	if text := values.Get("partition"); text != "" {
+	if text := q.text("partition"); text != "" {
 		if only, err = strconv.Atoi(text); err != nil {
 			return nil, fail(http.StatusBadRequest, "INVALID_ARG_PARTITION")
 		}
 	}
 	reply := partitionsReply{
-		Channels: list(a.b.Directory.Channels(topic)), Producers: []api.Producer{}, Partitions: map[string]api.Producer{},
+		Channels: list(a.b.Directory.Channels(q.topic())), Producers: []api.Producer{}, Partitions: map[string]api.Producer{},
 		Meta: topicMeta{ExtendSupport: true},
 	}
-	if s, ok := a.b.Directory.TopicSettings(topic); ok {
+	if s, ok := a.b.Directory.TopicSettings(q.topic()); ok {
 		reply.Meta.PartitionNum, reply.Meta.Replica = s.Partitions, s.ReplicationFactor
 	}
 	for _, l := range leaders {
@@ -71,8 +118,7 @@ func (a *endpoints) lookupPartitions(r *http.Request, topic string, values url.V
 	return reply, nil
 }
 
-// listLookup: GET /listlookup, by which clients of the fork find the other lookup addresses: every broker is one.
-func (a *endpoints) listLookup(*http.Request) (any, error) {
+func (a *endpoints) listLookup(*request) (any, error) {
 	reply := lookupNodes{Nodes: []lookupNode{}}
 	for _, n := range a.b.Directory.Nodes() {
 		reply.Nodes = append(reply.Nodes, lookupNode{
@@ -85,30 +131,8 @@ func (a *endpoints) listLookup(*http.Request) (any, error) {
 	return reply, nil
 }
 
-// list returns an empty list for nil, where null would surprise clients.
-func list[T any](l []T) []T {
-	if l == nil {
-		return []T{}
-	}
-	return l
-}
-
-// topics: GET /topics.
-func (a *endpoints) topics(*http.Request) (any, error) {
-	return topicsReply{list(a.b.Directory.Topics())}, nil
-}
-
-// channels: GET /channels?topic=.
-func (a *endpoints) channels(r *http.Request) (any, error) {
-	topic, _, err := topicOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return channelsReply{list(a.b.Directory.Channels(topic))}, nil
-}
-
-// nodes: GET /nodes. Tools index tombstones by the index of the topic.
-func (a *endpoints) nodes(*http.Request) (any, error) {
+// nodes pads the tombstones: tools index them by the index of the topic.
+func (a *endpoints) nodes(*request) (any, error) {
 	nodes := list(a.b.Directory.Nodes())
 	for i := range nodes {
 		n := &nodes[i]
@@ -135,8 +159,8 @@ type registration struct {
 	TombstonedAt     int64  `json:"tombstoned_at"` // Unix time in nanoseconds; always 0, as tombstones are not stored
 }
 
-// registrations: GET /debug, nsqlookupd's table "category:key:subkey".
-func (a *endpoints) registrations(*http.Request) (any, error) {
+// registrations is nsqlookupd's table "category:key:subkey".
+func (a *endpoints) registrations(*request) (any, error) {
 	table := map[string][]registration{}
 	now := time.Now().UnixNano() // a broker leaves the list as soon as it is dead
 	for _, n := range a.b.Directory.Nodes() {
@@ -159,77 +183,6 @@ func (a *endpoints) registrations(*http.Request) (any, error) {
 	return table, nil
 }
 
-// tombstone: POST /topic/tombstone?topic=&node=.
-func (a *endpoints) tombstone(r *http.Request) (any, error) {
-	topic, values, err := topicOf(r)
-	if err != nil {
-		return nil, err
-	}
-	node, err := required(values, "node", "MISSING_ARG_NODE")
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.b.Directory.Tombstone(topic, node)
-}
-
-// lookupdInfo: GET /info of nsqlookupd.
-func (a *endpoints) lookupdInfo(*http.Request) (any, error) {
-	return map[string]string{"version": a.opts.Version}, nil
-}
-
-// lookupdCreateTopic: POST /topic/create of nsqlookupd.
-func (a *endpoints) lookupdCreateTopic(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	topic, err := checked(values, "topic")
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.b.Admin.Do(r.Context(), readCreateTopic(topic, values))
-}
-
-// lookupdDeleteTopic: POST /topic/delete of nsqlookupd removes registrations. This broker has
-// none to remove, and the endpoint deletes no message.
-func (a *endpoints) lookupdDeleteTopic(r *http.Request) (any, error) {
-	_, _, err := topicOf(r)
-	return nil, err
-}
-
-// lookupdCreateChannel: POST /channel/create of nsqlookupd creates the topic too.
-func (a *endpoints) lookupdCreateChannel(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.b.Admin.Do(r.Context(), api.CreateTopic{Topic: n.topic}); err != nil {
-		return nil, err
-	}
-	return nil, a.b.Admin.Do(r.Context(), readCreateChannel(n))
-}
-
-// lookupdDeleteChannel: POST /channel/delete of nsqlookupd; see lookupdDeleteTopic.
-func (a *endpoints) lookupdDeleteChannel(r *http.Request) (any, error) {
-	n, err := channelNames(r)
-	if err != nil {
-		return nil, err
-	}
-	for _, channel := range a.b.Directory.Channels(n.topic) {
-		if channel == n.channel {
-			return nil, nil
-		}
-	}
-	return nil, api.ErrChannelNotFound
-}
-
-// cluster: GET /v1/cluster.
-func (a *endpoints) cluster(*http.Request) (any, error) { return a.b.Directory.Cluster(), nil }
-
-// ready: GET /readyz.
-func (a *endpoints) ready() (int, string) {
-	if err := a.b.Directory.Ready(); err != nil {
-		return http.StatusServiceUnavailable, err.Error()
-	}
-	return http.StatusOK, "OK"
+func (a *endpoints) tombstone(q *request) (any, error) {
+	return nil, a.b.Directory.Tombstone(q.topic(), q.text("node"))
 }

@@ -2,62 +2,42 @@ package httpapi
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// A decoder decodes the body of POST /mpub into a draft of one put: one message a line, or a number of
-// length-prefixed messages; and the records of POST /v1/topic/append.
-//
-// It checks sizes and publishes nothing; the answers to its errors are those of internal/frontend/httpapi.
-//
-// Invariants: a body needs at most the memory that its limits allow, whatever sizes it announces; empty lines are no
-// messages; a body of length-prefixed messages without a header and a deadline is read directly into the batch.
-//
-// It has no goroutines; a decoder belongs to one request.
-
-// The errors of a body; each text is the message of the answer.
+// The answers to invalid bodies.
 var (
-	ErrBodyTooBig = errors.New("BODY_TOO_BIG")
-	ErrMsgTooBig  = errors.New("MSG_TOO_BIG")
-	ErrBadBody    = errors.New("BAD_BODY")
-	ErrBadMessage = errors.New("BAD_MESSAGE")
-	// ErrEmpty means that a body has no message, although it must have one.
-	ErrEmpty = errors.New("MSG_EMPTY")
-	// ErrRead means that the connection failed.
-	ErrRead = errors.New("INTERNAL_ERROR")
+	errBodyTooBig = fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+	errMsgTooBig  = fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+	errBadBody    = fail(http.StatusRequestEntityTooLarge, "BAD_BODY")
+	errBadMessage = fail(http.StatusRequestEntityTooLarge, "BAD_MESSAGE")
+	errEmpty      = fail(http.StatusBadRequest, "MSG_EMPTY")
+	errRead       = fail(http.StatusInternalServerError, "INTERNAL_ERROR") // the connection failed
 )
 
-// MPubOptions are the limits, and the parts of a put that every message has.
-type MPubOptions struct {
-	MaxMsgSize, MaxBodySize int64
-	DeliverAt               int64          // unix ns; 0: at once. Of Records: the latest that is not special
-	Header                  []byte         // nil: none
-	Identity                queue.Identity // of the put; 0: none
-}
-
-// decoder reads one body.
+// decoder decodes the body of one POST /mpub into a draft. It uses at most the memory that the limits allow, whatever
+// sizes the body announces. Length-prefixed messages without a header and a deadline are read directly into the batch.
 type decoder struct {
-	MPubOptions
-	in      *bufio.Reader
-	draft   *queue.DraftBuilder
-	read    int64
-	scratch []byte // of the current line
+	putArguments
+	maxMsgSize, maxBodySize int64
+	in                      *bufio.Reader
+	draft                   *queue.DraftBuilder
+	read                    int64
+	scratch                 []byte // of the current line
 }
 
-// Lines adds one message for each line of the body.
-func Lines(body io.Reader, draft *queue.DraftBuilder, o MPubOptions) error {
-	d := decoder{MPubOptions: o, in: bufio.NewReader(body), draft: draft}
-	return d.lines()
-}
-
-// Binary adds length-prefixed messages, behind their number.
-func Binary(body io.Reader, draft *queue.DraftBuilder, o MPubOptions) error {
-	d := decoder{MPubOptions: o, in: bufio.NewReader(body), draft: draft}
-	return d.binary()
+func newDecoder(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize int64) *decoder {
+	return &decoder{maxMsgSize: maxMsgSize, maxBodySize: maxBodySize, in: bufio.NewReader(body), draft: draft}
 }
 
 // lines reads one message per line; empty lines are skipped.
@@ -78,16 +58,15 @@ func (m *decoder) lines() error {
 	}
 }
 
-// line reads one line without its newline. It stops at the first limit, so that an endless
-// line uses bounded memory.
+// line reads one line without its newline. It stops at the first limit, so that an endless line uses bounded memory.
 func (m *decoder) line() ([]byte, error) {
 	line := m.scratch[:0]
 	for {
 		part, err := m.in.ReadSlice('\n')
 		line = append(line, part...)
 		m.read += int64(len(part))
-		if m.read > m.MaxBodySize {
-			return nil, ErrBodyTooBig
+		if m.read > m.maxBodySize {
+			return nil, errBodyTooBig
 		}
 		m.scratch = line
 		switch {
@@ -98,23 +77,23 @@ func (m *decoder) line() ([]byte, error) {
 		case errors.Is(err, io.EOF):
 			return line, io.EOF
 		}
-		return nil, ErrRead
+		return nil, errRead
 	}
 }
 
-// MaxDraft bounds the batch in bytes. It leaves room for the overhead of one message.
-const MaxDraft = queue.MaxBatchBytes - 64
+// maxDraft bounds the batch in bytes. It leaves room for the overhead of one message.
+const maxDraft = queue.MaxBatchBytes - 64
 
 func (m *decoder) add(body []byte) error {
-	if int64(len(body)) > m.MaxMsgSize {
-		return ErrMsgTooBig
+	if int64(len(body)) > m.maxMsgSize {
+		return errMsgTooBig
 	}
-	if m.draft.Size()+len(m.Header)+len(body) > MaxDraft {
-		return ErrBodyTooBig
+	if m.draft.Size()+len(m.header)+len(body) > maxDraft {
+		return errBodyTooBig
 	}
-	x := queue.Message{Header: m.Header, Body: body, DeliverAt: m.DeliverAt}
-	if m.Identity != (queue.Identity{}) {
-		x.Identity = m.Identity.Part(m.draft.Count())
+	x := queue.Message{Header: m.header, Body: body, DeliverAt: m.deliverAt}
+	if m.identity != (queue.Identity{}) {
+		x.Identity = m.identity.Part(m.draft.Count())
 	}
 	return m.draft.AddMessage(x)
 }
@@ -122,16 +101,16 @@ func (m *decoder) add(body []byte) error {
 // binary reads a count, then length-prefixed messages.
 func (m *decoder) binary() error {
 	count, err := m.size()
-	if err != nil || count <= 0 || int64(count) > (m.MaxBodySize-4)/5 {
-		return ErrBadBody
+	if err != nil || count <= 0 || int64(count) > (m.maxBodySize-4)/5 {
+		return errBadBody
 	}
 	for range count {
 		size, err := m.size()
-		if err != nil || size <= 0 || int64(size) > m.MaxMsgSize {
-			return ErrBadMessage
+		if err != nil || size <= 0 || int64(size) > m.maxMsgSize {
+			return errBadMessage
 		}
-		if m.read += int64(size); m.read > m.MaxBodySize || m.draft.Size()+int(size) > MaxDraft {
-			return ErrBadBody
+		if m.read += int64(size); m.read > m.maxBodySize || m.draft.Size()+int(size) > maxDraft {
+			return errBadBody
 		}
 		if err := m.message(int(size)); err != nil {
 			return err
@@ -140,10 +119,9 @@ func (m *decoder) binary() error {
 	return nil
 }
 
-// message reads one message. Without a deadline and a header it reads directly into the
-// batch.
+// message reads one message. Without a deadline and a header it reads directly into the batch.
 func (m *decoder) message(size int) error {
-	if m.DeliverAt == 0 && m.Header == nil { // an id is in the header
+	if m.deliverAt == 0 && m.header == nil { // an id is in the header
 		return badMessage(io.ReadFull(m.in, m.draft.Grow(size)))
 	}
 	body := make([]byte, size)
@@ -155,7 +133,7 @@ func (m *decoder) message(size int) error {
 
 func badMessage(_ int, err error) error {
 	if err != nil {
-		return ErrBadMessage
+		return errBadMessage
 	}
 	return nil
 }
@@ -165,4 +143,56 @@ func (m *decoder) size() (int32, error) {
 	m.read += 4
 	_, err := io.ReadFull(m.in, b[:])
 	return int32(binary.BigEndian.Uint32(b[:])), err
+}
+
+// records adds the message records of an append (package msgstream). special: a header may have a field that begins
+// with
+// ##, or a message is due after latest. Errors: the answers above, api.ErrInvalid.
+func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize, latest int64) (special bool, err error) {
+	limited := &io.LimitedReader{R: body, N: maxBodySize + 1}
+	in := msgstream.NewMessageReader(limited)
+	for {
+		x, err := in.Next()
+		var damage *msgstream.Damage
+		switch {
+		case err != nil && limited.N == 0: // the body is longer than the limit
+			return false, errBodyTooBig
+		case errors.Is(err, io.EOF) && draft.Count() == 0:
+			return false, errEmpty
+		case errors.Is(err, io.EOF):
+			return special, nil
+		case errors.As(err, &damage):
+			return false, fmt.Errorf("%w: %w", api.ErrInvalid, damage)
+		case err != nil:
+			return false, errRead
+		}
+		m := x.Message
+		special = special || m.DeliverAtNS > latest || bytes.Contains(m.Header, []byte("##")) ||
+			bytes.Contains(m.Header, []byte(`\u`)) // an escaped # counts, too
+		switch {
+		case int64(len(m.Body)) > maxMsgSize:
+			return false, errMsgTooBig
+		case draft.Size()+len(m.Header)+len(m.Body) > maxDraft:
+			return false, errBodyTooBig
+		}
+		message := queue.Message{DeliverAt: m.DeliverAtNS, Trace: m.Trace, Header: m.Header, Body: m.Body}
+		if draft.Count() == 0 {
+			message.Identity, message.IsPutIdentity = identityOfCopy(m.Header)
+		}
+		if err := draft.AddMessage(message); err != nil {
+			return false, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+		}
+	}
+}
+
+// identityOfCopy returns the identity of a put that begins with the copy of a message; false: the header names no
+// origin.
+func identityOfCopy(header []byte) (queue.Identity, bool) {
+	o, ok := msgstream.OriginOf(header)
+	if !ok {
+		return queue.Identity{}, false
+	}
+	return queue.IdentityOfCopy(queue.CopyOrigin, queue.Source{
+		Topic: o.TopicID, Partition: o.Partition, Sequence: ident.Sequence(o.Sequence), Channel: o.Channel, TimeNS: o.TimeNS,
+	}), true
 }

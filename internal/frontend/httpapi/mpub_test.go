@@ -15,7 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-var testLimits = MPubOptions{MaxMsgSize: 10, MaxBodySize: 100}
+// testDecoder decodes with small limits.
+func testDecoder(body io.Reader, d *queue.DraftBuilder) *decoder { return newDecoder(body, d, 10, 100) }
 
 func frame(count int, bodies ...string) string {
 	b := binary.BigEndian.AppendUint32(nil, uint32(count))
@@ -34,11 +35,11 @@ func TestBodies(t *testing.T) {
 		"a\n\nbc\n":                           {2, nil},
 		"a\nwithout an end"[:9]:               {2, nil},
 		"":                                    {0, nil},
-		strings.Repeat("x", 11):               {0, ErrMsgTooBig},
-		"12345\n" + strings.Repeat("x\n", 50): {0, ErrBodyTooBig},
+		strings.Repeat("x", 11):               {0, errMsgTooBig},
+		"12345\n" + strings.Repeat("x\n", 50): {0, errBodyTooBig},
 	} {
 		d := queue.NewDraft(0)
-		err := Lines(strings.NewReader(body), d, testLimits)
+		err := testDecoder(strings.NewReader(body), d).lines()
 		require.Equal(t, want.err, err, "%q", body)
 		if err == nil {
 			require.Equal(t, want.count, d.Count(), "%q", body)
@@ -46,34 +47,35 @@ func TestBodies(t *testing.T) {
 	}
 	for body, want := range map[string]error{
 		frame(2, "a", "bc"):               nil,
-		frame(2, "a"):                     ErrBadMessage, // one is missing
-		frame(1, ""):                      ErrBadMessage,
-		frame(1, strings.Repeat("x", 11)): ErrBadMessage,
-		frame(0):                          ErrBadBody,
-		frame(1<<30, "a"):                 ErrBadBody,
-		"abc":                             ErrBadBody,
-		frame(1, "abcde")[:10]:            ErrBadMessage,
+		frame(2, "a"):                     errBadMessage, // one is missing
+		frame(1, ""):                      errBadMessage,
+		frame(1, strings.Repeat("x", 11)): errBadMessage,
+		frame(0):                          errBadBody,
+		frame(1<<30, "a"):                 errBadBody,
+		"abc":                             errBadBody,
+		frame(1, "abcde")[:10]:            errBadMessage,
 	} {
 		d := queue.NewDraft(0)
-		require.Equal(t, want, Binary(strings.NewReader(body), d, testLimits), "%q", body)
+		require.Equal(t, want, testDecoder(strings.NewReader(body), d).binary(), "%q", body)
 	}
 }
 
 // TestEachMessageHasTheHeader: with a deadline or a header no message is read directly into the batch.
 func TestEachMessageHasTheHeader(t *testing.T) {
-	o := testLimits
-	o.Header, o.DeliverAt = []byte(`{"a":"b"}`), 7
+	o := putArguments{header: []byte(`{"a":"b"}`), deliverAt: 7}
 	plain, full := queue.NewDraft(0), queue.NewDraft(0)
-	require.NoError(t, Binary(strings.NewReader(frame(2, "a", "bc")), plain, testLimits))
-	require.NoError(t, Binary(strings.NewReader(frame(2, "a", "bc")), full, o))
+	require.NoError(t, testDecoder(strings.NewReader(frame(2, "a", "bc")), plain).binary())
+	with := testDecoder(strings.NewReader(frame(2, "a", "bc")), full)
+	with.putArguments = o
+	require.NoError(t, with.binary())
 	require.Equal(t, 2, full.Count())
-	require.Greater(t, full.Size(), plain.Size()+2*len(o.Header))
+	require.Greater(t, full.Size(), plain.Size()+2*len(o.header))
 }
 
 // TestAConnectionThatFails: this is not an error of the body.
 func TestAConnectionThatFails(t *testing.T) {
 	broken := io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(errors.New("reset")))
-	require.Equal(t, ErrRead, Lines(broken, queue.NewDraft(0), testLimits))
+	require.Equal(t, errRead, testDecoder(broken, queue.NewDraft(0)).lines())
 }
 
 // TestRecordsAboveTheLimit: a body that is longer than the limit is refused, also where the limit ends a message: the rest would be left
@@ -87,9 +89,8 @@ func TestRecordsAboveTheLimit(t *testing.T) {
 		require.NoError(t, err)
 		ends = append(ends, len(body))
 	}
-	for size, want := range map[int]error{ends[0]: nil, ends[1]: nil, ends[1] + 1: ErrBodyTooBig, ends[2] - 1: ErrBodyTooBig, ends[2]: ErrBodyTooBig} {
-		o := MPubOptions{MaxMsgSize: 10, MaxBodySize: int64(ends[1]), DeliverAt: 1}
-		_, err := Records(bytes.NewReader(body[:size]), queue.NewDraft(0), o)
+	for size, want := range map[int]error{ends[0]: nil, ends[1]: nil, ends[1] + 1: errBodyTooBig, ends[2] - 1: errBodyTooBig, ends[2]: errBodyTooBig} {
+		_, err := records(bytes.NewReader(body[:size]), queue.NewDraft(0), 10, int64(ends[1]), 1)
 		require.ErrorIs(t, err, want, "%d bytes", size)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
@@ -75,7 +76,7 @@ without users and without an auth service nobody must.
 This document is generated from the table that the broker's router uses (make reference).`
 
 // words are the rights of a route in words.
-func words(rule httpapi.Rule) string {
+func words(rule httpapi.Route) string {
 	switch {
 	case rule.Right == access.Open:
 		return ""
@@ -83,7 +84,7 @@ func words(rule httpapi.Rule) string {
 		return "Takes the right to administer the cluster."
 	case rule.Right == access.Discover:
 		return "Takes any right on the topic."
-	case rule.Topic:
+	case rule.OfTopic():
 		return "Takes the right to " + map[access.Right]string{access.Publish: "publish to", access.Consume: "consume from", access.Administer: "administer"}[rule.Right] + " the topic."
 	}
 	return fmt.Sprintf("Takes the right to %s.", rule.Right)
@@ -163,7 +164,9 @@ func (s schemas) fields(t reflect.Type, properties map[string]any, required *[]s
 				if f.Type.Kind() == reflect.Pointer {
 					properties[name] = map[string]any{"anyOf": []any{properties[name], map[string]any{"type": "null"}}}
 				}
-				*required = append(*required, name)
+				if !slices.Contains(*required, name) { // else it replaces a field of an embedded struct
+					*required = append(*required, name)
+				}
 			}
 		}
 	}
@@ -192,7 +195,7 @@ func parameterOf(a httpapi.Argument) parameter {
 }
 
 // responses are the answers of a route.
-func responses(rule httpapi.Rule, route httpapi.Description, s schemas) map[string]any {
+func responses(route httpapi.Route, s schemas) map[string]any {
 	answers := map[string]any{}
 	switch body := route.Reply.(type) {
 	case nil:
@@ -202,7 +205,7 @@ func responses(rule httpapi.Rule, route httpapi.Description, s schemas) map[stri
 		if body != "" {
 			content["const"] = body
 		}
-		if rule.Path == "/config/:opt" {
+		if route.Path == "/config/:opt" {
 			content = map[string]any{}
 		}
 		answers["200"] = map[string]any{"description": "done", "content": map[string]any{"text/plain": map[string]any{"schema": content}}}
@@ -215,7 +218,7 @@ func responses(rule httpapi.Rule, route httpapi.Description, s schemas) map[stri
 			codes[status] = append(codes[status], message)
 		}
 	}
-	for _, message := range route.Codes {
+	for _, message := range route.Codes() {
 		add(http.StatusBadRequest, message)
 	}
 	if !route.Lenient {
@@ -226,15 +229,16 @@ func responses(rule httpapi.Rule, route httpapi.Description, s schemas) map[stri
 			add(row.HTTP.Status, messageOf(row))
 		}
 	}
-	if rule.Path == "/pub" || rule.Path == "/mpub" {
+	if route.Path == "/pub" || route.Path == "/mpub" {
 		add(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
+		add(http.StatusRequestEntityTooLarge, "HEADERS_TOO_BIG")
 	}
-	if rule.Path == "/mpub" {
+	if route.Path == "/mpub" {
 		for _, message := range []string{"BODY_TOO_BIG", "BAD_BODY", "BAD_MESSAGE"} {
 			add(http.StatusRequestEntityTooLarge, message)
 		}
 	}
-	if rule.Right != access.Open {
+	if route.Right != access.Open {
 		add(http.StatusUnauthorized, "UNAUTHORIZED")
 		add(http.StatusForbidden, "FORBIDDEN")
 		add(http.StatusTooManyRequests, "TOO_MANY_BAD_LOGINS")
@@ -259,13 +263,12 @@ func messageOf(row outcome.Row) string {
 var parts = regexp.MustCompile(`[/:._-]+`)
 
 // operationOf describes one route.
-func operationOf(rule httpapi.Rule, ports []string, s schemas) operation {
-	route, _ := httpapi.DescriptionOf(rule.Method, rule.Path)
+func operationOf(rule httpapi.Route, ports []string, s schemas) operation {
 	name := strings.Trim(parts.ReplaceAllString(rule.Path, "-"), "-")
 	if strings.HasSuffix(rule.Path, "/") {
 		name += "-index"
 	}
-	o := operation{OperationID: strings.ToLower(rule.Method) + "-" + name, Tags: ports, Summary: route.Summary, Responses: responses(rule, route, s)}
+	o := operation{OperationID: strings.ToLower(rule.Method) + "-" + name, Tags: ports, Summary: rule.Summary, Responses: responses(rule, s)}
 	var description []string
 	if right := words(rule); right != "" {
 		description = append(description, right)
@@ -279,11 +282,11 @@ func operationOf(rule httpapi.Rule, ports []string, s schemas) operation {
 	if strings.Contains(rule.Path, ":opt") {
 		o.Parameters = append(o.Parameters, parameter{Name: "opt", In: "path", Required: true, Schema: map[string]any{"type": "string"}})
 	}
-	for _, a := range route.Arguments {
+	for _, a := range rule.Arguments {
 		o.Parameters = append(o.Parameters, parameterOf(a))
 	}
-	if route.Body != "" {
-		o.Body = map[string]any{"required": true, "description": route.Body, "content": map[string]any{"application/octet-stream": map[string]any{}}}
+	if rule.Body != "" {
+		o.Body = map[string]any{"required": true, "description": rule.Body, "content": map[string]any{"application/octet-stream": map[string]any{}}}
 	}
 	return o
 }
@@ -300,9 +303,9 @@ func openAPIDocument(t *testing.T) []byte {
 		Paths:    map[string]map[string]operation{},
 	}
 	served := map[string][]string{}
-	var rules []httpapi.Rule
-	for port, list := range map[string][]httpapi.Rule{"broker": httpapi.NSQDRules(), "lookup port": httpapi.LookupRules()} {
-		for _, rule := range list {
+	var rules []httpapi.Route
+	for _, port := range []string{"broker", "lookup port"} {
+		for _, rule := range map[string][]httpapi.Route{"broker": httpapi.Routes(), "lookup port": httpapi.LookupRoutes()}[port] {
 			key := rule.Method + " " + rule.Path
 			if served[key] == nil {
 				rules = append(rules, rule)
@@ -350,28 +353,27 @@ func TestOpenAPI(t *testing.T) {
 func TestTheRouterTakesWhatIsDocumented(t *testing.T) {
 	s := newSite(t)
 	strict := 0
-	for _, rule := range httpapi.LookupRules() {
-		if route, _ := httpapi.DescriptionOf(rule.Method, rule.Path); !route.Lenient {
+	for _, rule := range httpapi.LookupRoutes() {
+		if !rule.Lenient {
 			r := do(s.lookup, rule.Method, rule.Path+"?no_such_argument=1", "m")
 			require.Contains(t, text(t, r), `there is no argument \"no_such_argument\"`, rule.Path)
 		}
 	}
 	served := s.full(t)
-	for _, rule := range httpapi.NSQDRules() {
-		route, ok := httpapi.DescriptionOf(rule.Method, rule.Path)
-		require.True(t, ok, rule.Path)
+	for _, rule := range httpapi.Routes() {
+		require.NotEmpty(t, rule.Summary, rule.Path)
 		names := map[string]bool{}
-		for _, a := range route.Arguments {
+		for _, a := range rule.Arguments {
 			require.False(t, names[a.Name], "%s %s has %s twice", rule.Method, rule.Path, a.Name)
 			names[a.Name] = true
 		}
-		if route.Lenient {
+		if rule.Lenient {
 			continue
 		}
 		strict++
 		refused := text(t, do(served, rule.Method, rule.Path+"?no_such_argument=1", "m"))
 		require.Contains(t, refused, `there is no argument \"no_such_argument\"`, rule.Path)
-		for _, a := range route.Arguments {
+		for _, a := range rule.Arguments {
 			require.Contains(t, refused, a.Name, rule.Path)
 			require.NotContains(t, text(t, do(served, rule.Method, rule.Path+"?"+a.Name+"=1", "m")), "there is no argument", rule.Path)
 		}
@@ -387,19 +389,18 @@ func TestRepliesAreDocumented(t *testing.T) {
 		require.Equal(t, http.StatusOK, do(served, http.MethodPost, path, "m").StatusCode, path)
 	}
 	seen := 0
-	for _, rule := range httpapi.NSQDRules() {
-		route, _ := httpapi.DescriptionOf(rule.Method, rule.Path)
+	for _, rule := range httpapi.Routes() {
 		path := strings.Replace(rule.Path, ":opt", "log_level", 1)
 		if strings.HasPrefix(path, "/debug/pprof/") || path == "/metrics" || strings.HasPrefix(path, "/ui") {
 			continue // the handlers are of other packages
 		}
-		r := do(served, rule.Method, path+"?"+queryOf(route), "info")
+		r := do(served, rule.Method, path+"?"+queryOf(rule), "info")
 		body := text(t, r)
 		if r.StatusCode != http.StatusOK {
 			continue
 		}
 		seen++
-		switch route.Reply.(type) {
+		switch rule.Reply.(type) {
 		case nil:
 			require.Empty(t, body, path)
 		case string:
@@ -408,7 +409,7 @@ func TestRepliesAreDocumented(t *testing.T) {
 		default:
 			d := json.NewDecoder(strings.NewReader(body))
 			d.DisallowUnknownFields()
-			require.NoError(t, d.Decode(reflect.New(reflect.TypeOf(route.Reply)).Interface()), "%s: %s", path, body)
+			require.NoError(t, d.Decode(reflect.New(reflect.TypeOf(rule.Reply)).Interface()), "%s: %s", path, body)
 		}
 	}
 	require.Greater(t, seen, 25)
@@ -428,7 +429,7 @@ func (s *site) full(t *testing.T) http.Handler {
 	consumers := consume.New(consume.Options{}, s.cluster, nil)
 	t.Cleanup(consumers.Stop)
 	h := httpapi.NSQD(httpapi.Options{
-		Version: "1.3.0", NodeName: "n1", MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour, StartTime: time.Unix(1700000000, 0),
+		Version: "1.3.0", NodeName: "n1", Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 1000, MaxDeferTimeout: time.Hour}, StartTime: time.Unix(1700000000, 0),
 	}, httpapi.Backend{
 		Publisher: s.cluster, Stats: s.cluster, Admin: s.cluster, Directory: s.cluster.Directory(), Channels: &askedChannels{},
 		Inspector: &replicas{}, Recovery: &replicas{}, Admission: admission.New(admission.Options{}), Planner: planned{}, Console: newConsole(), Config: s.config, Log: log, Metrics: http.NotFoundHandler(),
@@ -441,7 +442,7 @@ func (s *site) full(t *testing.T) http.Handler {
 }
 
 // queryOf has plausible values of the required arguments of a route.
-func queryOf(route httpapi.Description) string {
+func queryOf(route httpapi.Route) string {
 	values := map[string]string{"topic": "t", "channel": "c", "format": "json", "node": "b:1", "order": "true", "to": "earliest", "from": "0", "id": "0123456789abcdef", "partition": "0", "rate": "0", "name": "u", "max_attempts": "3", "user": "u", "cluster": "observe", "partitions": "1", "broker": "n1"}
 	var query []string
 	for _, a := range route.Arguments {

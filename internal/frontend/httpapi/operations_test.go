@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -21,16 +22,26 @@ type asked struct{ op api.Operation }
 
 func (a *asked) Do(_ context.Context, op api.Operation) error {
 	a.op = op
-	return op.Validate()
+	return api.Validate(op)
 }
 
 func to[T any](v T) *T { return &v }
 
-// newValues are new values of options, each as name=value.
-func newValues(t *testing.T, values ...string) (l api.TopicLimits) {
+// newPolicy has new values of options of a policy, each as name=value.
+func newPolicy(t *testing.T, values ...string) (p option.Change[option.Policy]) {
 	for _, x := range values {
 		name, value, _ := strings.Cut(x, "=")
-		at := slices.IndexFunc(option.Topics, func(r option.Row) bool { return r.Name == name })
+		at := slices.IndexFunc(option.Policies, func(r option.Row[option.Policy]) bool { return r.Name == name })
+		require.NoError(t, p.Read(&option.Policies[at], value))
+	}
+	return p
+}
+
+// newValues are new values of options, each as name=value.
+func newValues(t *testing.T, values ...string) (l option.Change[option.Topic]) {
+	for _, x := range values {
+		name, value, _ := strings.Cut(x, "=")
+		at := slices.IndexFunc(option.Topics, func(r option.Row[option.Topic]) bool { return r.Name == name })
 		require.NoError(t, l.Read(&option.Topics[at], value))
 	}
 	return l
@@ -72,12 +83,12 @@ func TestOperationsAreRead(t *testing.T) {
 		"/channel/unpause?topic=t&channel=c":               api.PauseChannel{Topic: "t", Channel: "c"},
 		"/channel/setorder?topic=t&channel=c&order=true":   api.OrderChannel{Topic: "t", Channel: "c", Ordered: true},
 		"/v1/channel/policy?topic=t&channel=c&max_attempts=&dead_letter_topic=&retry_backoff=": api.SetPolicy{
-			Topic: "t", Channel: "c", MaxAttempts: to(uint16(0)), DeadLetterTopic: to(""), Backoff: &api.Backoff{}},
+			Topic: "t", Channel: "c", Policy: newPolicy(t, "max_attempts=", "dead_letter_topic=", "retry_backoff=")},
 		"/channel/create?topic=t&channel=c&filter=tag%3Da":                  api.CreateChannel{Topic: "t", Channel: "c", Filter: "tag=a"},
-		"/v1/channel/policy?topic=t&channel=c&filter=":                      api.SetPolicy{Topic: "t", Channel: "c", Filter: to("")},
-		"/v1/channel/policy?topic=t&channel=c&filter=%21header%3Aa~%3D%5Eb": api.SetPolicy{Topic: "t", Channel: "c", Filter: to("!header:a~=^b")},
+		"/v1/channel/policy?topic=t&channel=c&filter=":                      api.SetPolicy{Topic: "t", Channel: "c", Policy: newPolicy(t, "filter=")},
+		"/v1/channel/policy?topic=t&channel=c&filter=%21header%3Aa~%3D%5Eb": api.SetPolicy{Topic: "t", Channel: "c", Policy: newPolicy(t, "filter=!header:a~=^b")},
 		"/v1/channel/policy?topic=t&channel=c&max_attempts=3&retry_backoff=1s,3,5m,0.5": api.SetPolicy{
-			Topic: "t", Channel: "c", MaxAttempts: to(uint16(3)), Backoff: &api.Backoff{BaseMS: 1000, Factor: 3, MaxMS: 300_000, Jitter: 0.5}},
+			Topic: "t", Channel: "c", Policy: newPolicy(t, "max_attempts=3", "retry_backoff=1s,3,5m,0.5")},
 	} {
 		answer := do(h, "POST", target, "")
 		require.Equal(t, 200, answer.StatusCode, target)
@@ -85,8 +96,7 @@ func TestOperationsAreRead(t *testing.T) {
 	}
 }
 
-// TestMalformedArguments: the operation carries the error of a malformed argument to its
-// validation.
+// TestMalformedArguments: an argument that cannot be read, or is missing, is refused with a sentence.
 func TestMalformedArguments(t *testing.T) {
 	a := &asked{}
 	h := httpapi.NSQD(httpapi.Options{}, httpapi.Backend{Admin: a})
@@ -141,7 +151,7 @@ func TestUnknownArgumentsAreRefused(t *testing.T) {
 	r := &replicas{}
 	cluster := edgetest.New()
 	t.Cleanup(cluster.Close)
-	h := httpapi.NSQD(httpapi.Options{MaxMsgSize: 100, MaxBodySize: 100}, httpapi.Backend{
+	h := httpapi.NSQD(httpapi.Options{Messages: settings.Messages{MaxMsgSize: 100, MaxBodySize: 100}}, httpapi.Backend{
 		Admin: a, Inspector: r, Recovery: r, Publisher: cluster, Directory: cluster.Directory(), Channels: &askedChannels{},
 	})
 	lookup := httpapi.Lookup(httpapi.Options{}, httpapi.Backend{Admin: a, Directory: cluster.Directory()})

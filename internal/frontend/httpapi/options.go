@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -32,37 +33,20 @@ type Options struct {
 	HTTPSPort        int // for clients that must use TLS
 	StartTime        time.Time
 
-	MaxMsgSize      int64         // bytes
-	MaxBodySize     int64         // bytes
-	MaxDeferTimeout time.Duration // of ?defer=
-
-	MsgTimeout    time.Duration // of a consumer that names none
-	MaxMsgTimeout time.Duration // of ?msg_timeout=
-	MaxReqTimeout time.Duration // of ?delay=
-	MaxInFlight   int           // of one consumer: --max-rdy-count
-
-	MaxHeartbeatInterval   time.Duration
-	MaxOutputBufferSize    int64
-	MaxOutputBufferTimeout time.Duration
-	MaxDeflateLevel        int
+	config.Messages
+	config.Connection
 
 	TopologyZone, TopologyRegion string
 }
 
-// Config reads and changes options at run time, by their names in the configuration file.
-type Config interface {
+// settings reads and changes options at run time, by their names in the configuration file.
+type settings interface {
 	// Get returns an option's value; ok is false if no option has the name.
 	Get(name string) (value any, ok bool)
 	// SetLookupdAddresses replaces the addresses of the nsqlookupds.
 	SetLookupdAddresses(addresses []string) error
 	// SetLogLevel accepts debug, info, warn, error or fatal.
 	SetLogLevel(level string) error
-}
-
-// Route is one additional endpoint.
-type Route struct {
-	Method, Path string
-	Handler      http.Handler
 }
 
 // Backend is the broker as the API needs it.
@@ -78,9 +62,9 @@ type Backend struct {
 	Tracer    api.Tracer               // nil = no endpoint for the state of a message
 	Consumers *consume.Sessions        // nil = no endpoints for consumers
 	Producers func() []api.ClientStats // connections that publish; nil = none
-	Config    Config                   // nil = no options
+	Config    settings                 // nil = no options
 	Metrics   http.Handler             // GET /metrics; nil = 404
-	Routes    []Route                  // each needs a rule in rights.go
+	Page      http.Handler             // the files of the console, below /ui; nil = 404
 	Users     *access.Registry         // nil = users cannot be administered
 	Admission *admission.Registry      // nil = no broker is invited
 	Guard     *guard.Guard             // nil = everybody may do everything

@@ -5,76 +5,112 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
+var (
+	argsPut = []Argument{
+		argNewTopic,
+		{Name: "defer", Kind: Milliseconds, Help: "consumers receive the message this much later"},
+		textArg("key", "all messages with one key go to one partition, in their order"),
+		durationArg("ttl", "the time to live: consumers do not receive the message after it"),
+	}
+	argsAppend = []Argument{argNewTopic, argTopicID, argPartition}
+	argBinary  = boolArg("binary", "the body is the number of messages, then each message after its size; numbers have 4 bytes, big-endian")
+	putCodes   = []string{"INVALID_DEFER", "INVALID_TTL", "INVALID_HEADERS", "INVALID_MESSAGE_ID"}
+)
+
+// publishRoutes serve clients that publish.
+var publishRoutes = []Route{
+	ofPuts(post("/pub", access.Publish, (*endpoints).pub,
+		"Publish a message. The header X-Nsq-Headers has the headers of the message: one JSON object of strings.",
+		argsPut...).reads("the message").fails(append([]string{"MSG_EMPTY"}, putCodes...)...)),
+	ofPuts(post("/mpub", access.Publish, (*endpoints).mpub,
+		"Publish several messages: all of them are stored, or none. X-Nsq-Headers has the headers of each, as with /pub.",
+		slices.Insert(slices.Clone(argsPut), 1, argBinary)...).
+		reads("one message a line, or as binary says").fails(putCodes...)),
+	post("/v1/topic/append", access.Publish, (*endpoints).appendBatch,
+		"Store messages in one partition, each with its own header, delay and trace id: all of them, or none. The topic must "+
+			"exist. A header with a field ##…, or a delay above --max-defer-timeout, requires the right to administer it.",
+		argsAppend...).
+		reads("message records of the export format (docs/reference/export-format.md)").
+		replies(appended{}).fails("MSG_EMPTY").uses(outcome.OfPuts | outcome.OfRequests),
+}
+
+// ofPuts returns a route that nsqd has, too: it has the outcomes of puts.
+func ofPuts(r Route) Route {
+	r.Uses, r.Reply, r.bodyFirst = outcome.OfPuts, "OK", true
+	return r
+}
+
 // waiter passes the result of one put to the request that waits for it.
 type waiter chan api.PutResult
 
+// Answer implements api.Answerer.
 func (w waiter) Answer(r api.PutResult) { w <- r } // capacity 1, called once
 
-// pub: POST /pub?topic=&defer=&key=&ttl=; the body is the message. The checks are in NSQ's
-// order.
-func (a *endpoints) pub(r *http.Request) (any, error) {
+// pub has its checks in NSQ's order.
+func (a *endpoints) pub(q *request) (any, error) {
 	limit := a.opts.MaxMsgSize
-	if r.ContentLength > limit {
+	if q.ContentLength > limit {
 		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	}
-	release, err := a.reserve(r, limit)
+	release, err := a.reserve(q.Request, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	body, err := readUpTo(r, limit+1)
+	body, err := readUpTo(q.Request, limit+1)
 	switch {
 	case err != nil:
-		return nil, a.bodyFailed(r, fail(http.StatusInternalServerError, "INTERNAL_ERROR"))
+		return nil, a.bodyFailed(q.Request, fail(http.StatusInternalServerError, "INTERNAL_ERROR"))
 	case int64(len(body)) > limit:
 		return nil, fail(http.StatusRequestEntityTooLarge, "MSG_TOO_BIG")
 	case len(body) == 0:
 		return nil, fail(http.StatusBadRequest, "MSG_EMPTY")
 	}
-	p, err := a.readPut(r)
+	p, err := a.readPut(q)
 	if err != nil {
 		return nil, err
 	}
 	draft := queue.NewDraft(len(body))
-	if err := draft.AddMessage(queue.Message{Header: p.header, Body: body, DeliverAt: p.deliverAt, Identity: p.identity}); err != nil {
+	m := queue.Message{Header: p.header, Body: body, DeliverAt: p.deliverAt, Identity: p.identity}
+	if err := draft.AddMessage(m); err != nil {
 		return nil, err
 	}
-	return a.put(r, p, draft)
+	return a.put(q, draft)
 }
 
-// putArguments are the topic and the arguments of a put; each of its messages gets the header, the time and the identity.
+// putArguments are those that each message of a put gets.
 type putArguments struct {
-	topic     string
-	values    url.Values
 	deliverAt int64 // unix ns; 0 = at once
 	header    []byte
 	identity  queue.Identity
 }
 
-// readPut reads all of a put but its body.
-func (a *endpoints) readPut(r *http.Request) (p putArguments, err error) {
-	if p.topic, p.values, err = putTopic(r); err != nil {
+// readPut reads everything of a put except its body.
+func (a *endpoints) readPut(q *request) (p putArguments, err error) {
+	if err = q.checkNames(); err != nil {
 		return p, err
 	}
-	if p.deliverAt, err = a.deliverAt(p.values); err != nil {
+	if p.deliverAt, err = a.deliverAt(q.values); err != nil {
 		return p, err
 	}
-	if p.header, err = messageHeader(r, p.values); err != nil {
+	if p.header, err = messageHeader(q.Request, q.values); err != nil {
 		return p, err
 	}
-	p.identity, p.header, err = messageID(r, p.header)
+	p.identity, p.header, err = messageID(q.Request, p.header)
 	return p, err
 }
 
@@ -89,63 +125,33 @@ func readUpTo(r *http.Request, n int64) ([]byte, error) {
 // maxHint bounds the memory that is allocated for an announced Content-Length, in bytes.
 const maxHint = 256 << 10
 
-// mpub: POST /mpub?topic=&binary=&defer=&key=&ttl=, one message per line or length-prefixed
-// messages.
-func (a *endpoints) mpub(r *http.Request) (any, error) {
-	if r.ContentLength > a.opts.MaxBodySize {
+func (a *endpoints) mpub(q *request) (any, error) {
+	if q.ContentLength > a.opts.MaxBodySize {
 		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
 	}
-	p, err := a.readPut(r)
+	p, err := a.readPut(q)
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.reserve(r, a.opts.MaxBodySize)
+	release, err := a.reserve(q.Request, a.opts.MaxBodySize)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	draft := queue.NewDraft(int(min(max(0, r.ContentLength), maxHint)))
-	o := MPubOptions{MaxMsgSize: a.opts.MaxMsgSize, MaxBodySize: a.opts.MaxBodySize, DeliverAt: p.deliverAt, Header: p.header, Identity: p.identity}
-	if p.values.Has("binary") && flag(p.values, "binary", true) {
-		err = Binary(r.Body, draft, o)
+	d := newDecoder(q.Body, queue.NewDraft(int(min(max(0, q.ContentLength), maxHint))), a.opts.MaxMsgSize, a.opts.MaxBodySize)
+	d.putArguments = p
+	if q.has("binary") && q.flag("binary", true) {
+		err = d.binary()
 	} else {
-		err = Lines(r.Body, draft, o)
+		err = d.lines()
 	}
 	if err != nil {
-		return nil, a.bodyFailed(r, bodyFailure(err))
+		return nil, a.bodyFailed(q.Request, err)
 	}
-	if draft.Count() == 0 {
+	if d.draft.Count() == 0 {
 		return "OK", nil
 	}
-	return a.put(r, p, draft)
-}
-
-// bodyFailure is the answer to a body that cannot be read.
-func bodyFailure(err error) error {
-	for _, known := range []error{ErrBodyTooBig, ErrMsgTooBig, ErrBadBody, ErrBadMessage} {
-		if errors.Is(err, known) {
-			return fail(http.StatusRequestEntityTooLarge, known.Error())
-		}
-	}
-	if errors.Is(err, ErrEmpty) {
-		return fail(http.StatusBadRequest, ErrEmpty.Error())
-	}
-	if errors.Is(err, ErrRead) {
-		return fail(http.StatusInternalServerError, ErrRead.Error())
-	}
-	return err
-}
-
-// putTopic reads and checks the topic of a put.
-func putTopic(r *http.Request) (string, url.Values, error) {
-	topic, values, err := topicOf(r)
-	if err != nil {
-		return "", nil, err
-	}
-	if !api.ValidName(topic) {
-		return "", nil, explain(http.StatusBadRequest, "INVALID_TOPIC", "%q is no name of a topic: %s", clipped(topic), invalidName)
-	}
-	return topic, values, nil
+	return a.put(q, d.draft)
 }
 
 // deliverAt converts ?defer= (a duration, or milliseconds, which are NSQ's contract) into a deadline; 0 = at once.
@@ -154,8 +160,9 @@ func (a *endpoints) deliverAt(values url.Values) (unixNS int64, err error) {
 		return 0, nil
 	}
 	delay, ok := span(values.Get("defer"))
-	if most := a.opts.MaxDeferTimeout; !ok || delay > most {
-		return 0, explain(http.StatusBadRequest, "INVALID_DEFER", "defer must be a duration such as 90s, or a number of milliseconds, from 0 to %v (--max-defer-timeout)", most)
+	if most := a.opts.MaxDefer(); !ok || delay > most {
+		return 0, explain(http.StatusBadRequest, "INVALID_DEFER",
+			"defer must be a duration such as 90s, or a number of milliseconds, from 0 to %v (--max-defer-timeout)", most)
 	}
 	if delay == 0 {
 		return 0, nil
@@ -163,18 +170,8 @@ func (a *endpoints) deliverAt(values url.Values) (unixNS int64, err error) {
 	return time.Now().Add(delay).UnixNano(), nil
 }
 
-// span reads a duration: 90s, or a number of milliseconds, as NSQ has it. Neither is negative, and
-// beyond 292 years it is the longest one.
-func span(text string) (time.Duration, bool) {
-	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, ms >= 0
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d >= 0
-}
-
-// ttlHeader converts ?ttl= into the header that limits the life of a message; nil = no limit. A number
-// without a unit is refused: seconds that were read as milliseconds would lose the message.
+// ttlHeader converts ?ttl= into the header with the time to live of a message; nil = no limit. A number without a unit
+// is refused: seconds that were read as milliseconds would lose the message.
 func ttlHeader(values url.Values) ([]byte, error) {
 	if !values.Has("ttl") {
 		return nil, nil
@@ -187,8 +184,8 @@ func ttlHeader(values url.Values) ([]byte, error) {
 	return fmt.Appendf(nil, `{%q:%d}`, queue.HeaderTTL, ms), nil
 }
 
-// headerMessageID names a put: one that is published again with the same id is not stored again
-// within the dedupe window. headerDuplicate says so in the answer.
+// headerMessageID names a put: one that is published again with the same id within the dedupe window is not stored
+// again. headerDuplicate says so in the answer.
 const (
 	headerMessageID = "X-Nsq-Message-Id"
 	headerDuplicate = "X-Nsq-Duplicate"
@@ -197,8 +194,7 @@ const (
 // duplicate is the reply to a put that was stored before.
 type duplicate struct{}
 
-// messageID reads X-Nsq-Message-Id. The id also stands in the header of the message. Without one,
-// header comes back as it is.
+// messageID reads X-Nsq-Message-Id, and adds the id to the header of the message.
 func messageID(r *http.Request, header []byte) (queue.Identity, []byte, error) {
 	given, there := r.Header[headerMessageID]
 	if !there {
@@ -210,43 +206,113 @@ func messageID(r *http.Request, header []byte) (queue.Identity, []byte, error) {
 	return queue.IdentityOf([]byte(given[0])), queue.WithID(header, given[0]), nil
 }
 
-// keyOf returns ?key=: all puts of one key go to the same partition. nil = any partition.
-func keyOf(values url.Values) []byte {
-	if !values.Has("key") {
-		return nil
+// put publishes to the partition of ?key=, or to any, and waits for the result; the Publisher bounds the wait.
+func (a *endpoints) put(q *request, draft *queue.DraftBuilder) (any, error) {
+	var key []byte
+	if q.has("key") {
+		key = []byte(q.text("key"))
 	}
-	return []byte(values.Get("key"))
-}
-
-// put publishes and waits for the result; the Publisher bounds the wait.
-func (a *endpoints) put(r *http.Request, p putArguments, draft *queue.DraftBuilder) (any, error) {
-	if s := identityOf(r); s != nil {
-		if err := s.AllowPut(draft.Count(), draft.Size()); err != nil {
-			return nil, putFailure(err)
-		}
-	}
-	if err := a.b.Publisher.Admit(r.Context(), p.topic, draft.Size()); err != nil {
+	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.Publish(q.topic(), key, d, w) })
+	switch {
+	case err != nil:
 		return nil, putFailure(err)
-	}
-	w := make(waiter, 1)
-	a.b.Publisher.Publish(p.topic, keyOf(p.values), draft.Draft(ident.RequestID{}), w)
-	result := <-w
-	if result.Err != nil {
-		return nil, putFailure(result.Err)
-	}
-	if result.Duplicate {
+	case result.Duplicate:
 		return duplicate{}, nil
 	}
 	return "OK", nil
 }
 
-// putFailure is the answer of the table of outcomes: 503 if nothing is stored and a retry may
-// succeed, 404 if the topic does not exist and may not be created, 504 if the put may be
-// stored. Without a row of its own, an error is answered 503.
+// publish waits for the admission of a put, and for its result.
+func (a *endpoints) publish(q *request, draft *queue.DraftBuilder, send func(queue.Draft, waiter)) (api.PutResult, error) {
+	if s := identityOf(q.Request); s != nil {
+		if err := s.AllowPut(draft.Count(), draft.Size()); err != nil {
+			return api.PutResult{}, err
+		}
+	}
+	if err := a.b.Publisher.Admit(q.Context(), q.topic(), draft.Size()); err != nil {
+		return api.PutResult{}, err
+	}
+	w := make(waiter, 1)
+	send(draft.Draft(ident.RequestID{}), w)
+	result := <-w
+	return result, result.Err
+}
+
+// putFailure is the answer of the table of outcomes: 503 if nothing is stored and a retry may succeed, 404 if the topic
+// does not exist and may not be created, 504 if the put may be stored. An error without a row is answered 503.
 func putFailure(err error) error {
 	row, ok := outcome.Find(err, outcome.OfPuts)
 	if !ok {
-		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
+		return unavailable(err.Error())
 	}
 	return failureOf(row, err)
+}
+
+// appended is the answer of POST /v1/topic/append: the messages are Sequence to Sequence+Count−1 of the partition.
+type appended struct {
+	Partition int            `json:"partition"`
+	Sequence  ident.Sequence `json:"sequence"`
+	Count     int            `json:"count"`
+	// Duplicate: a put that began with the same copy (##origin) is stored from Sequence on, perhaps with fewer or more
+	// messages. Nothing of this put is stored.
+	Duplicate bool `json:"duplicate,omitempty"`
+}
+
+// appendBatch stores messages as a whole, in their order, in one partition. If the first message is a copy (##origin),
+// a repeat within the dedupe window is recognised.
+func (a *endpoints) appendBatch(q *request) (any, error) {
+	partition, id, limit := q.partition(), q.topicID("topic_id"), a.appendLimit()
+	if q.err != nil {
+		return nil, q.err
+	}
+	if err := a.isTopic(q.topic(), id); err != nil {
+		return nil, err
+	}
+	if q.ContentLength > limit {
+		return nil, fail(http.StatusRequestEntityTooLarge, "BODY_TOO_BIG")
+	}
+	release, err := a.reserve(q.Request, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	draft := queue.NewDraft(int(min(max(0, q.ContentLength), maxHint)))
+	special, err := records(q.Body, draft, a.opts.MaxMsgSize, limit, time.Now().Add(a.opts.MaxDefer()).UnixNano())
+	if err != nil {
+		return nil, a.bodyFailed(q.Request, err)
+	}
+	if special {
+		if err := mayReserve(q); err != nil {
+			return nil, err
+		}
+	}
+	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.PublishAt(q.topic(), partition, d, w) })
+	switch {
+	case errors.Is(err, api.ErrInvalid):
+		return nil, err
+	case err != nil:
+		return nil, putFailure(err)
+	}
+	return appended{partition, result.Sequence, draft.Count(), result.Duplicate}, nil
+}
+
+// appendLimit is the largest body of an append: a message of the largest size fits with the longest header.
+func (a *endpoints) appendLimit() int64 {
+	return max(a.opts.MaxBodySize, a.opts.MaxMsgSize+queue.MaxMessageHeader+msgstream.MessageOverhead)
+}
+
+// isTopic returns an error unless there is a topic of that name, and with that id unless it is 0. A topic that is
+// deleted and created again has another id.
+func (a *endpoints) isTopic(name string, id ident.TopicID) error {
+	if settings, ok := a.b.Directory.TopicSettings(name); !ok || id != 0 && settings.ID != id {
+		return api.ErrTopicNotFound
+	}
+	return nil
+}
+
+// mayReserve refuses a client without the right to administer the topic. That right is required to set what copies
+// have: a header that begins with ##, or a delay beyond that of ?defer=. With such a header a client could withhold a
+// message from all channels but one, or pass it off as a copy.
+func mayReserve(q *request) error {
+	return allow(q.Request, guard.Need{Right: access.Administer, Topic: q.topic()})
 }

@@ -4,40 +4,30 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/observe/redact"
 )
-
-// endpoint handles a request. The reply is a string (sent as text), nil (empty body) or any
-// other value (sent as JSON). Errors are *failure or those of internal/api.
-type endpoint func(r *http.Request) (reply any, err error)
 
 // failure is an answer other than 200.
 type failure struct {
 	status     int
 	message    string
-	detail     string // "": that of details
+	detail     string // "": from details
 	retryAfter bool
-	file       string // that has what the request lacks; "" = none
+	file       string // has the secret that the request lacks; "": none
 }
 
 func (f *failure) Error() string { return f.message }
 
 func fail(status int, message string) error { return &failure{status: status, message: message} }
 
-// serve returns the handler of an endpoint.
-func (a *endpoints) serve(e endpoint) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		reply, err := e(r)
-		if err != nil {
-			a.refuse(w, r, err)
-			return
-		}
-		respond(w, http.StatusOK, reply)
-	}
+// unavailable is the answer 503 to a request that may be repeated.
+func unavailable(message string) error {
+	return &failure{status: http.StatusServiceUnavailable, message: message, retryAfter: true}
 }
 
 // refuse sends the answer to an error.
@@ -103,51 +93,85 @@ func respond(w http.ResponseWriter, status int, reply any) {
 	_, _ = w.Write(body) // the client may have left
 }
 
-// plain returns a handler that sends text without the API's header.
-func plain(text func() (int, string)) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		status, body := text()
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body)) // the client may have left
-	}
+// details explain the codes of failures to people; the codes are a contract with NSQ's tools and with scripts. An
+// endpoint with a better explanation uses explain.
+var details = map[string]string{
+	"BAD_BODY":                         "the body cannot be read, or its length prefixes do not fit it",
+	"BAD_MESSAGE":                      "a message in the body is empty, or its length prefix does not fit the body",
+	"BODY_NOT_EMPTY":                   "this request takes no body: its arguments are in the query",
+	"BODY_TOO_BIG":                     "the body is larger than the broker takes (--max-body-size)",
+	"BROKER_NOT_FOUND":                 "the cluster has no broker of this name",
+	"CHANNEL_NOT_FOUND":                "the topic has no channel of this name",
+	"EITHER_TOPIC_OR_CLUSTER":          "a right is for a topic (topic=) or for the cluster (cluster=), not for both",
+	"EXITING":                          "the broker is stopping and no longer takes requests: use another one",
+	"FORBIDDEN":                        "the user of this request has not got the right",
+	"HEADERS_TOO_BIG":                  "the headers of a message are larger than the broker takes",
+	"HOST_NOT_ALLOWED":                 "the request names another host than this broker's; --http-allowed-host adds names",
+	"CROSS_ORIGIN":                     "the request comes from a page of another site",
+	"INTERNAL_ERROR":                   "the broker failed; its log has the cause",
+	"INVALID_ARG_CHANNEL":              invalidName,
+	"INVALID_ARG_ID":                   "id must be a message id: 16 characters",
+	"INVALID_ARG_LIMIT":                "limit must be a number above 0",
+	"INVALID_ARG_PARTITION":            "partition must be a number from 0 to 65535",
+	"INVALID_ARG_RECEIPT":              "this is no receipt: send it back exactly as it came with the message",
+	"INVALID_ARG_TOPIC":                invalidName,
+	"INVALID_ARG_TOPIC_ID":             "topic_id must be an id as /v1/cluster shows it",
+	"INVALID_DEFER":                    "defer must be a duration such as 90s, or a number of milliseconds, and no longer than --max-defer-timeout",
+	"INVALID_HEADERS":                  "X-Nsq-Headers must be one JSON object of strings",
+	"INVALID_MESSAGE_ID":               "X-Nsq-Message-Id must be given once, with 1 to 64 bytes of UTF-8",
+	"INVALID_OPTION":                   "there is no such setting, or it cannot be changed while the broker runs (only log_level and nsqlookupd_tcp_addresses can)",
+	"INVALID_PARTITION":                "partition must be a number from 0 to 65535",
+	"INVALID_REQUEST":                  "the query cannot be read: a % must be followed by two hexadecimal digits, and ; separates nothing",
+	"INVALID_TOPIC":                    invalidName,
+	"INVALID_TTL":                      "ttl must be a duration with its unit, such as 90s, of 1ms or more",
+	"INVALID_VALUE":                    "this setting does not take this value",
+	"LOGIN_DISABLED":                   "this cluster asks nobody to log in",
+	"METHOD_NOT_ALLOWED":               "this path does not take this method; the header Allow has those that it takes",
+	"MISSING_ARG_BROKER":               "the argument broker is missing: the name of one, as nsqctl broker list shows it",
+	"MISSING_ARG_CHANNEL":              "the argument channel is missing",
+	"MISSING_ARG_ID":                   "the argument id is missing",
+	"MISSING_ARG_NODE":                 "the argument node is missing: broadcast address:HTTP port of the broker",
+	"MISSING_ARG_RECEIPT":              "a receipt is missing: in the argument receipt, or one a line in the body",
+	"MISSING_ARG_TOPIC":                "the argument topic is missing",
+	"MSG_EMPTY":                        "a message must have at least one byte",
+	"MSG_TOO_BIG":                      "the message is larger than the broker takes (--max-msg-size)",
+	"NOT_ACCEPTABLE":                   "messages come as application/json, application/x-ndjson or text/event-stream: see the header Accept",
+	"NOT_FOUND":                        "there is no such path",
+	"PARTITION_NOT_FOUND":              "the topic has no such partition",
+	"TOO_MANY_CONNECTIONS":             "the broker has as many connections as it may: use another one, or repeat it later",
+	"TOO_MANY_BAD_LOGINS":              "too many logins from this address have failed: wait, then repeat it",
+	"TOO_MANY_RECEIPTS":                "these are more receipts than one request may have",
+	"TOPIC_NOT_FOUND":                  "the cluster has no topic of this name",
+	"UNAUTHORIZED":                     "this request needs a login: Authorization: Bearer TOKEN",
+	"USER_EXISTS":                      "there is a user of this name",
+	"USER_NOT_FOUND":                   "there is no user of this name",
+	"AUTH_UNAVAILABLE":                 "the authorization service does not answer: repeat it later",
+	"FIRST_ADMINISTRATOR_NEEDS_SECRET": "the first administrator needs the secret in the file that this answer names",
 }
 
-// query parses the query string.
-func query(r *http.Request) (url.Values, error) {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, fail(http.StatusBadRequest, "INVALID_REQUEST") // the error names functions of Go
+const invalidName = "a name has 1 to 64 letters, digits, dots, underscores and hyphens, and may end with #ephemeral"
+
+// clipped is a wrong name in an answer, which does not grow with it.
+func clipped(name string) string {
+	const shown = 80
+	if len(name) > shown {
+		return name[:shown] + "…"
 	}
-	return values, nil
+	return name
 }
 
-// required returns an argument that must be present; it may be empty.
-func required(values url.Values, name, missing string) (string, error) {
-	v, ok := values[name]
-	if !ok {
-		return "", fail(http.StatusBadRequest, missing)
-	}
-	return v[0], nil
+// explain is fail with a sentence of its own.
+func explain(status int, code, format string, args ...any) error {
+	return &failure{status: status, message: code, detail: fmt.Sprintf(format, args...)}
 }
 
-// topicOf returns the query and its topic, which must be present. As in NSQ the name is not
-// checked: an invalid name is a topic that is not found.
-func topicOf(r *http.Request) (topic string, values url.Values, err error) {
-	if values, err = query(r); err != nil {
-		return "", nil, err
-	}
-	topic, err = required(values, "topic", "MISSING_ARG_TOPIC")
-	return topic, values, err
+// errorReply is the body of an answer other than 200.
+type errorReply struct {
+	Message string `json:"message"`          // a code, or a sentence
+	Detail  string `json:"detail,omitempty"` // the sentence to a code
+	File    string `json:"file,omitempty"`   // has the secret that the request lacks
 }
 
-// flag reads true, 1, false or 0; any other value is the default.
-func flag(values url.Values, name string, byDefault bool) bool {
-	switch values.Get(name) {
-	case "true", "1":
-		return true
-	case "false", "0":
-		return false
-	}
-	return byDefault
+func (f *failure) body() errorReply {
+	return errorReply{redact.Text(f.message), redact.Text(cmp.Or(f.detail, details[f.message])), f.file}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
-// cookieName is the name of the cookie of a browser that has signed in. The prefix makes the browser refuse one that another
-// host, or a page without TLS, sets.
+// cookieName is the name of the cookie of a browser that has signed in. The prefix makes the browser refuse one that
+// another host, or a page without TLS, sets.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return "__Host-lockstep_session"
@@ -20,13 +20,18 @@ func cookieName(r *http.Request) string {
 	return "lockstep_session"
 }
 
-// sessionRules are the routes at which a browser signs in and out. They take no right; the
-// handlers note the sign-ins in the audit.
-var sessionRules = []Rule{
-	{Method: "GET", Path: "/v1/session"},
-	{Method: "POST", Path: "/v1/session", Audited: true},
-	{Method: "POST", Path: "/v1/session/logout", Audited: true},
-}
+// sessionRoutes are for browsers that sign in and out. They require no right; the endpoints note the sign-ins
+// in the audit.
+var sessionRoutes = ifHas(func(b *Backend) bool { return b.Guard != nil },
+	get("/v1/session", access.Open, (*endpoints).currentSession,
+		"The client of this request, for a page: its identity, and whether it may observe and administer.").
+		replies(SessionView{}).local(),
+	post("/v1/session", access.Open, (*endpoints).signIn,
+		"Sign in with Authorization: Bearer SECRET. The answer sets a cookie that stands for the secret at this broker for "+
+			"12 hours; 409 LOGIN_DISABLED while there are no users.").
+		replies(SessionView{}).lenient().local(),
+	post("/v1/session/logout", access.Open, (*endpoints).signOut, "End the session of the cookie.").lenient().local(),
+)
 
 // SessionView is the answer of /v1/session.
 type SessionView struct {
@@ -39,30 +44,22 @@ type SessionView struct {
 	Administer bool   `json:"administer"` // the cluster
 }
 
-// sessionsOnly adds the endpoints of /v1/session.
-func (a *endpoints) sessionsOnly(r *door) {
-	if a.b.Guard == nil {
-		return
-	}
-	r.HandlerFunc(http.MethodGet, "/v1/session", a.serve(a.currentSession))
-	r.HandlerFunc(http.MethodPost, "/v1/session", a.signIn)
-	r.HandlerFunc(http.MethodPost, "/v1/session/logout", a.signOut)
-}
-
-// currentSession: GET /v1/session.
-func (a *endpoints) currentSession(r *http.Request) (any, error) {
-	s, err := a.session(r)
+func (a *endpoints) currentSession(q *request) (any, error) {
+	s, err := a.session(q.Request)
 	if err != nil { // wrong credentials give the rights of a client without any
-		s = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
+		s = a.b.Guard.Begin(guard.Credentials{Address: q.RemoteAddr})
 	}
-	_, expires, _ := a.byCookie(r) // without a good cookie zero
-	return a.viewOf(r.Context(), s, expires), nil
+	_, expires, _ := a.byCookie(q.Request) // without a good cookie zero
+	return a.viewOf(q.Context(), s, expires), nil
 }
 
 // viewOf shows a session; expires is the end of its cookie, zero without one.
 func (a *endpoints) viewOf(ctx context.Context, s *guard.Session, expires time.Time) SessionView {
 	may := func(right access.Right) bool { return s.Allow(ctx, guard.Need{Right: right}) == nil }
-	v := SessionView{Enforced: a.b.Guard.Enforced(), Begun: a.b.Guard.Begun(), Identity: s.Identity(), Observe: may(access.Observe), Administer: may(access.AdministerCluster)}
+	v := SessionView{
+		Enforced: a.b.Guard.Enforced(), Begun: a.b.Guard.Begun(), Identity: s.Identity(),
+		Observe: may(access.Observe), Administer: may(access.AdministerCluster),
+	}
 	if !expires.IsZero() {
 		ms := expires.UnixMilli()
 		v.SignedIn, v.ExpiresMS = true, &ms
@@ -70,15 +67,16 @@ func (a *endpoints) viewOf(ctx context.Context, s *guard.Session, expires time.T
 	return v
 }
 
-// signIn: POST /v1/session with Authorization: Bearer SECRET.
-func (a *endpoints) signIn(w http.ResponseWriter, r *http.Request) {
-	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-	s, err := a.signInWith(seen, r)
-	who := s
-	if who == nil && bearer(r) == "" {
-		who = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
-	}
-	a.note(r, who, seen.status, err)
+func (a *endpoints) signIn(q *request) (any, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		s, err := a.signInWith(seen, r)
+		client := s
+		if client == nil && bearer(r) == "" {
+			client = a.b.Guard.Begin(guard.Credentials{Address: r.RemoteAddr})
+		}
+		a.note(q, client, seen.status, err)
+	}), nil
 }
 
 func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.Session, error) {
@@ -108,31 +106,35 @@ func (a *endpoints) signInWith(w http.ResponseWriter, r *http.Request) (*guard.S
 	return s, nil
 }
 
-// signOut: POST /v1/session/logout. The cookie's session ends; a bearer token stays valid.
-func (a *endpoints) signOut(w http.ResponseWriter, r *http.Request) {
-	seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-	s, err := a.session(r)
-	http.SetCookie(seen, a.cookie(r, "", -1))
-	c, none := r.Cookie(cookieName(r))
-	ended := none == nil && err == nil && a.b.Guard.SignOut(c.Value) // also from another address
-	if err == nil && !s.LoggedIn() && !ended {
-		err = guard.ErrLogin
-	}
-	if err != nil {
-		a.deny(seen, r, err)
-	} else {
-		respond(seen, http.StatusOK, nil)
-	}
-	a.note(r, s, seen.status, err)
+// signOut ends the session of the cookie; a bearer token stays valid.
+func (a *endpoints) signOut(q *request) (any, error) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		s, err := a.session(r)
+		http.SetCookie(seen, a.cookie(r, "", -1))
+		c, none := r.Cookie(cookieName(r))
+		ended := none == nil && err == nil && a.b.Guard.SignOut(c.Value) // also from another address
+		if err == nil && !s.LoggedIn() && !ended {
+			err = guard.ErrLogin
+		}
+		if err != nil {
+			a.deny(seen, r, err)
+		} else {
+			respond(seen, http.StatusOK, nil)
+		}
+		a.note(q, s, seen.status, err)
+	}), nil
 }
 
-// cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page
-// of another site sends it.
+// cookie makes the cookie of a session; a negative age removes it. No script reads it, and no page of another site
+// sends it.
 func (a *endpoints) cookie(r *http.Request, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
+	return &http.Cookie{
+		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
 }
 
-// byCookie gives the session of the request's cookie. guard.ErrNoSignIn.
+// byCookie returns the session of the request's cookie. guard.ErrNoSignIn.
 func (a *endpoints) byCookie(r *http.Request) (*guard.Session, time.Time, error) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {

@@ -18,15 +18,15 @@ func TestListsAreThoseOfNSQ(t *testing.T) {
 		require.NoError(t, err)
 		return string(b)
 	}
-	require.Equal(t, "[]", text(Normal(nil, true, false)))
-	require.Equal(t, "null", text(Normal(nil, true, true)), "the requested topic does not exist")
+	require.Equal(t, "[]", text(normal(nil, true, false)))
+	require.Equal(t, "null", text(normal(nil, true, true)), "the requested topic does not exist")
 	topics := func() []api.TopicStats {
 		return []api.TopicStats{{TopicName: "t"}, {Channels: []api.ChannelStats{{}}}}
 	}
-	with := Normal(topics(), true, false)
+	with := normal(topics(), true, false)
 	require.Equal(t, "[]", text(with[0].Channels))
 	require.Equal(t, "[]", text(with[1].Channels[0].Clients))
-	require.Equal(t, "null", text(Normal(topics(), false, false)[1].Channels[0].Clients), "they were not requested")
+	require.Equal(t, "null", text(normal(topics(), false, false)[1].Channels[0].Clients), "they were not requested")
 }
 
 // TestCountsOfOtherTopicsAreLeftOut: if the request names one.
@@ -35,33 +35,33 @@ func TestCountsOfOtherTopicsAreLeftOut(t *testing.T) {
 		return []api.ClientStats{{PubCounts: []api.PubCount{{Topic: "a", Count: 1}}}, {PubCounts: []api.PubCount{{Topic: "b", Count: 1}}}}
 	}
 	p := producers()
-	CountsOf("a", p)
+	countsOf("a", p)
 	require.NotNil(t, p[0].PubCounts)
 	require.Nil(t, p[1].PubCounts)
 	p = producers()
-	CountsOf("", p)
+	countsOf("", p)
 	require.NotNil(t, p[1].PubCounts)
 }
 
 // TestTextOfAnEmptyBroker: the lines that scripts look for.
 func TestTextOfAnEmptyBroker(t *testing.T) {
-	s := Reply{Version: "1.3.0", Health: "OK", Began: time.Now()}
+	s := statsReply{Version: "1.3.0", Health: "OK", began: time.Now()}
 	for _, line := range []string{"nsqd v1.3.0 (built w/go", "\nHealth: OK\n", "\nTopics: None\n", "\nProducers: None\n", "uptime 0s\n"} {
-		require.Contains(t, s.Text(), line)
+		require.Contains(t, s.text(), line)
 	}
-	require.NotContains(t, s.Text(), "Memory")
+	require.NotContains(t, s.text(), "Memory")
 	m := ReadMemory()
 	s.Memory = &m
-	require.Contains(t, s.Text(), "heap_in_use_bytes")
+	require.Contains(t, s.text(), "heap_in_use_bytes")
 }
 
 // TestTextsOfClientsAreEscaped: a client neither writes lines of its own, nor reaches the terminal.
 func TestTextsOfClientsAreEscaped(t *testing.T) {
 	client := api.ClientStats{Version: "V2", Hostname: "h\x1b[2J\nTopics: fake", UserAgent: "ua\u009b31m", RemoteAddress: "192.0.2.1:9"}
-	s := Reply{Began: time.Now(), Producers: []api.ClientStats{client}, Topics: []api.TopicStats{{
+	s := statsReply{began: time.Now(), Producers: []api.ClientStats{client}, Topics: []api.TopicStats{{
 		TopicName: "t", Channels: []api.ChannelStats{{ChannelName: "c", Filter: "tag=\x1b]0;x\a", Clients: []api.ClientStats{client}}},
 	}}}
-	text := s.Text()
+	text := s.text()
 	require.Equal(t, 2, strings.Count(text, `[V2 h\x1b[2J\nTopics: fake:9 ua\u009b31m]`))
 	require.Contains(t, text, `filter: tag=\x1b]0;x\a rejected`)
 	require.NotContains(t, text, "\x1b")

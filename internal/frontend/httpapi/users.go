@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -18,39 +16,66 @@ import (
 // usersTimeout bounds a change of the users.
 const usersTimeout = 5 * time.Second
 
-// userRules are the routes of `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
-var userRules = []Rule{
-	{Method: "POST", Path: "/v1/user/create", Right: access.AdministerCluster, Audited: true, first: true},
-	{Method: "POST", Path: "/v1/user/rotate", Right: access.AdministerCluster, Audited: true},
-	{Method: "POST", Path: "/v1/user/delete", Right: access.AdministerCluster, Audited: true},
-	{Method: "POST", Path: "/v1/user/quota", Right: access.AdministerCluster, Audited: true},
-	{Method: "GET", Path: "/v1/user/list", Right: access.AdministerCluster},
-	{Method: "POST", Path: "/v1/acl/grant", Right: access.AdministerCluster, Audited: true},
-	{Method: "POST", Path: "/v1/acl/revoke", Right: access.AdministerCluster, Audited: true},
-	{Method: "GET", Path: "/v1/audit", Right: access.AdministerCluster},
-}
-
-// usersOnly adds the endpoints of users and rights.
-func (a *endpoints) usersOnly(get, post func(string, endpoint)) {
-	if a.b.Users == nil || a.b.Guard == nil {
-		return
+var (
+	argsQuota = []Argument{
+		argUser, quotaArg("topics", "topics that the user creates"), quotaArg("partitions", "their partitions"),
+		quotaArg("channels", "channels that the user creates"), numberArg("put_rate", "messages a second and broker"),
+		numberArg("put_bytes_rate", "bytes a second and broker"),
 	}
-	post("/v1/user/create", a.inTime(a.createUser))
-	post("/v1/user/rotate", a.inTime(a.rotateUser))
-	post("/v1/user/delete", a.inTime(a.deleteUser))
-	post("/v1/user/quota", a.inTime(a.setQuota))
-	get("/v1/user/list", a.listUsers)
-	post("/v1/acl/grant", a.inTime(a.changeRights(change{a.b.Users.GrantTopic, a.b.Users.GrantCluster})))
-	post("/v1/acl/revoke", a.inTime(a.changeRights(change{a.b.Users.RevokeTopic, a.b.Users.RevokeCluster})))
-	get("/v1/audit", a.audit)
+	argsGrant = []Argument{
+		textArg("user", "the user").must(),
+		textArg("topic", "a topic, or a pattern: * is any text, ? one character"),
+		textArg("rights", "with topic: publish, consume, administer, separated by commas"),
+		textArg("cluster", "instead of topic: observe or administer"),
+	}
+)
+
+// maxQuota bounds the numbers of a quota: 0 is no limit.
+const maxQuota = 1 << 30
+
+func quotaArg(name, help string) Argument {
+	return numberArg(name, help).between(0, maxQuota).orElse(fmt.Sprintf("must be a number, 0 (no limit) to %d", maxQuota))
 }
 
-// inTime bounds an endpoint, and gives the errors of the users their answers.
-func (a *endpoints) inTime(e endpoint) endpoint {
-	return func(r *http.Request) (any, error) {
-		ctx, cancel := context.WithTimeout(r.Context(), usersTimeout)
+// userRoutes serve `nsqctl user`, `nsqctl acl` and `nsqctl audit`.
+var userRoutes = ifHas(func(b *Backend) bool { return b.Users != nil && b.Guard != nil },
+	firstToo(post("/v1/user/create", access.AdministerCluster, inTime((*endpoints).createUser),
+		"Create a user. The first administrator sends the secret in the file first-admin.token of the broker's data path as "+
+			"the bearer token. The answer has the token, once.",
+		argUser, boolArg("admin", "the user may do everything"),
+		boolArg("certificate", "the user logs in with a client certificate of this name")).replies(NewToken{})),
+	post("/v1/user/rotate", access.AdministerCluster, inTime((*endpoints).rotateUser),
+		"Give a user a new token.", argUser).replies(NewToken{}),
+	post("/v1/user/delete", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
+		return nil, a.b.Users.Delete(q.Context(), q.text("name"))
+	}), "Delete a user.", argUser),
+	post("/v1/user/quota", access.AdministerCluster, inTime((*endpoints).setQuota),
+		"Change the quota of a user. A missing number stays, 0 is no limit. By default a user that does not administer the "+
+			"cluster may create 1,000 topics, 10,000 partitions and 10,000 channels.",
+		argsQuota...),
+	get("/v1/user/list", access.AdministerCluster, (*endpoints).listUsers, "All users, with their rights, quotas and usage.").
+		replies(usersReply{}),
+	post("/v1/acl/grant", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
+		return nil, changeRights(q, a.b.Users.GrantTopic, a.b.Users.GrantCluster)
+	}), "Give a user rights.", argsGrant...).fails("EITHER_TOPIC_OR_CLUSTER"),
+	post("/v1/acl/revoke", access.AdministerCluster, inTime(func(a *endpoints, q *request) (any, error) {
+		return nil, changeRights(q, a.b.Users.RevokeTopic, a.b.Users.RevokeCluster)
+	}), "Take rights from a user.", argsGrant...).fails("EITHER_TOPIC_OR_CLUSTER"),
+	get("/v1/audit", access.AdministerCluster, func(a *endpoints, _ *request) (any, error) {
+		return AuditView{a.b.Guard.Audit.Entries()}, nil
+	}, "The last audited actions at this broker, oldest first.").replies(AuditView{}).local(),
+)
+
+// firstToo returns a route that also accepts the secret for the first administrator.
+func firstToo(r Route) Route { r.first = true; return r }
+
+// inTime bounds the time of an endpoint, and replaces the errors of package access.
+func inTime(e endpoint) endpoint {
+	return func(a *endpoints, q *request) (any, error) {
+		ctx, cancel := context.WithTimeout(q.Context(), usersTimeout)
 		defer cancel()
-		reply, err := e(r.WithContext(ctx))
+		q.Request = q.WithContext(ctx)
+		reply, err := e(a, q)
 		switch {
 		case errors.Is(err, access.ErrInvalid):
 			err = fail(http.StatusBadRequest, err.Error())
@@ -61,7 +86,7 @@ func (a *endpoints) inTime(e endpoint) endpoint {
 		case errors.Is(err, access.ErrLastAdministrator), errors.Is(err, access.ErrConflict):
 			err = fail(http.StatusConflict, err.Error())
 		case errors.Is(err, access.ErrNotReady):
-			err = &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: true}
+			err = unavailable(err.Error())
 		case errors.Is(err, access.ErrUnknown), errors.Is(err, access.ErrNotSeen):
 			err = fail(http.StatusGatewayTimeout, err.Error())
 		}
@@ -69,24 +94,19 @@ func (a *endpoints) inTime(e endpoint) endpoint {
 	}
 }
 
-// NewToken is the answer of /v1/user/create and /v1/user/rotate. The token is told once.
+// NewToken is the answer of /v1/user/create and /v1/user/rotate. The token is shown once.
 type NewToken struct {
 	Name  string `json:"name"`
 	Token string `json:"token,omitempty"`
 }
 
-// createUser: POST /v1/user/create?name=&admin=&certificate=.
-func (a *endpoints) createUser(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	n := access.NewUser{Name: values.Get("name"), Admin: flag(values, "admin", false), Certificate: flag(values, "certificate", false)}
-	if s := identityOf(r); !a.administered() && (s == nil || !s.LoggedIn()) && !a.mayBegin(r) {
+func (a *endpoints) createUser(q *request) (any, error) {
+	n := access.NewUser{Name: q.text("name"), Admin: q.flag("admin", false), Certificate: q.flag("certificate", false)}
+	if s := identityOf(q.Request); !a.administered() && (s == nil || !s.LoggedIn()) && !a.mayBegin(q.Request) {
 		return nil, a.needsFirst()
 	}
-	token, err := a.b.Users.Create(r.Context(), n)
-	return NewToken{Name: n.Name, Token: token}, err
+	token, err := a.b.Users.Create(q.Context(), n)
+	return NewToken{n.Name, token}, err
 }
 
 func (a *endpoints) administered() bool {
@@ -94,71 +114,40 @@ func (a *endpoints) administered() bool {
 	return p != nil && p.Administered()
 }
 
-// mayBegin reports whether the request may make the first administrator without having any right: by the secret for that.
+// mayBegin reports whether the request has the secret with which the first administrator is created without a right.
 func (a *endpoints) mayBegin(r *http.Request) bool { return a.b.Users.Begins(bearer(r)) }
 
-// needsFirst refuses to make the first administrator without the secret, and says where that is.
+// needsFirst refuses to create the first administrator without the secret, and says which file has it.
 func (a *endpoints) needsFirst() error {
 	return &failure{status: http.StatusForbidden, message: "FIRST_ADMINISTRATOR_NEEDS_SECRET", file: a.b.Users.FirstFile()}
 }
 
-// rotateUser: POST /v1/user/rotate?name=.
-func (a *endpoints) rotateUser(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	token, err := a.b.Users.Rotate(r.Context(), values.Get("name"))
-	return NewToken{Name: values.Get("name"), Token: token}, err
+func (a *endpoints) rotateUser(q *request) (any, error) {
+	token, err := a.b.Users.Rotate(q.Context(), q.text("name"))
+	return NewToken{q.text("name"), token}, err
 }
 
-// deleteUser: POST /v1/user/delete?name=.
-func (a *endpoints) deleteUser(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
+func (a *endpoints) setQuota(q *request) (any, error) {
+	c := access.QuotaChange{
+		Topics: q.quota("topics"), Partitions: q.quota("partitions"), Channels: q.quota("channels"),
+		PutRate: q.rate("put_rate", option.MessageRate), PutBytesRate: q.rate("put_bytes_rate", option.ByteRate),
 	}
-	return nil, a.b.Users.Delete(r.Context(), values.Get("name"))
-}
-
-// maxQuota bounds the numbers of a quota: 0 is no limit.
-const maxQuota = 1 << 30
-
-// setQuota: POST /v1/user/quota?name= and topics, partitions, channels, put_rate,
-// put_bytes_rate. A missing number stays, 0 is no limit.
-func (a *endpoints) setQuota(r *http.Request) (any, error) {
-	values, err := query(r)
-	if err != nil {
-		return nil, err
-	}
-	var c access.QuotaChange
-	args := arguments{Values: values}
-	args.number("topics", &c.Topics)
-	args.number("partitions", &c.Partitions)
-	args.number("channels", &c.Channels)
-	args.rate("put_rate", option.MessageRate, &c.PutRate)
-	args.rate("put_bytes_rate", option.ByteRate, &c.PutBytesRate)
 	switch {
-	case args.err != nil:
-		return nil, args.err
+	case q.err != nil:
+		return nil, q.err
 	case c == (access.QuotaChange{}):
 		return nil, fmt.Errorf("%w: name topics, partitions, channels, put_rate, put_bytes_rate, or more of them", api.ErrInvalid)
 	}
-	return nil, a.b.Users.SetQuota(r.Context(), values.Get("name"), c)
+	return nil, a.b.Users.SetQuota(q.Context(), q.text("name"), c)
 }
 
-// number reads a number that is 0 or more.
-func (a *arguments) number(name string, to **int) {
-	text := a.Get(name)
-	if text == "" {
-		return
+// quota reads a number of a quota; nil: it is missing.
+func (q *request) quota(name string) *int {
+	if q.text(name) == "" {
+		return nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > maxQuota {
-		a.fail("%s must be a number, 0 (no limit) to %d", name, maxQuota)
-		return
-	}
-	*to = &n
+	n := q.number(name, 0)
+	return &n
 }
 
 // UserView is one user of /v1/user/list.
@@ -166,26 +155,30 @@ type UserView struct {
 	Name    string       `json:"name"`
 	Login   string       `json:"login"` // token, certificate or none
 	Cluster string       `json:"cluster,omitempty"`
-	Topics  []GrantView  `json:"topics"`
+	Topics  []grantView  `json:"topics"`
 	Quota   access.Quota `json:"quota"`
 	Used    api.Usage    `json:"used"` // of the quota
 }
 
-// GrantView is the rights of a user on the topics of a pattern.
-type GrantView struct {
+// grantView is the rights of a user on the topics of a pattern.
+type grantView struct {
 	Topic  string `json:"topic"`
 	Rights string `json:"rights"`
 }
 
-// listUsers: GET /v1/user/list. No hash is told.
-func (a *endpoints) listUsers(*http.Request) (any, error) {
+type usersReply struct {
+	Users []UserView `json:"users"`
+}
+
+// listUsers never shows a hash.
+func (a *endpoints) listUsers(*request) (any, error) {
 	users, err := a.b.Users.Users()
 	if err != nil {
 		return nil, err
 	}
 	views := []UserView{}
 	for _, u := range users {
-		v := UserView{Name: u.Name, Login: "none", Topics: []GrantView{}, Quota: u.EffectiveQuota()}
+		v := UserView{Name: u.Name, Login: "none", Topics: []grantView{}, Quota: u.EffectiveQuota()}
 		if a.b.Directory != nil {
 			v.Used = a.b.Directory.Usage(u.Name)
 		}
@@ -199,56 +192,36 @@ func (a *endpoints) listUsers(*http.Request) (any, error) {
 			v.Cluster = u.Cluster.String()
 		}
 		for _, g := range u.Grants {
-			v.Topics = append(v.Topics, GrantView{string(g.Topic), g.Rights.String()})
+			v.Topics = append(v.Topics, grantView{string(g.Topic), g.Rights.String()})
 		}
 		views = append(views, v)
 	}
 	return usersReply{views}, nil
 }
 
-// change is what /v1/acl/grant or /v1/acl/revoke does.
-type change struct {
-	topic   func(ctx context.Context, name string, topic access.Pattern, rights access.Right) error
-	cluster func(ctx context.Context, name string, rights access.Right) error
-}
-
-// changeRights: POST /v1/acl/{grant,revoke}?user= with topic=PATTERN&rights=publish,consume,
-// or with cluster=observe.
-func (a *endpoints) changeRights(by change) endpoint {
-	return func(r *http.Request) (any, error) {
-		values, err := query(r)
-		if err != nil {
-			return nil, err
-		}
-		return nil, by.apply(r.Context(), values)
-	}
-}
-
-func (c change) apply(ctx context.Context, values url.Values) error {
-	name := values.Get("user")
-	if values.Has("cluster") == values.Has("topic") {
+// changeRights grants or revokes the rights that a request names.
+func changeRights(
+	q *request, topic func(ctx context.Context, user string, topic access.Pattern, rights access.Right) error,
+	cluster func(ctx context.Context, user string, rights access.Right) error,
+) error {
+	if q.has("cluster") == q.has("topic") {
 		return fail(http.StatusBadRequest, "EITHER_TOPIC_OR_CLUSTER")
 	}
-	if values.Has("cluster") {
-		rights, err := access.ParseClusterRights(values.Get("cluster"))
+	if q.has("cluster") {
+		rights, err := access.ParseClusterRights(q.text("cluster"))
 		if err != nil {
 			return err
 		}
-		return c.cluster(ctx, name, rights)
+		return cluster(q.Context(), q.text("user"), rights)
 	}
-	rights, err := access.ParseTopicRights(values.Get("rights"))
+	rights, err := access.ParseTopicRights(q.text("rights"))
 	if err != nil {
 		return err
 	}
-	return c.topic(ctx, name, access.Pattern(values.Get("topic")), rights)
+	return topic(q.Context(), q.text("user"), access.Pattern(q.topic()), rights)
 }
 
 // AuditView is the answer of /v1/audit.
 type AuditView struct {
 	Entries []guard.Entry `json:"entries"`
-}
-
-// audit: GET /v1/audit, the last actions on this broker, oldest first.
-func (a *endpoints) audit(*http.Request) (any, error) {
-	return AuditView{Entries: a.b.Guard.Audit.Entries()}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
@@ -51,7 +52,7 @@ func TestAChangeOfUsersInDoubt(t *testing.T) {
 		status, said := create("early")
 		require.Equal(t, http.StatusServiceUnavailable, status, said)
 
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		ctx, cancel := context.WithCancel(t.Context())
 		var watch sync.WaitGroup
 		watch.Go(func() { users.Watch(ctx, silentMeta{Store: store, stores: true}) })

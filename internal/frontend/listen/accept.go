@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -16,12 +17,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// maxAcceptDelay bounds the pause after an accept that failed because file descriptors or
-// memory ran out.
+// maxAcceptDelay bounds the pause after an accept that failed because file descriptors or memory ran out.
 const maxAcceptDelay = time.Second
 
-// acceptTCP accepts connections and serves each on its own goroutine, until the listener is
-// closed.
+// acceptTCP accepts connections and serves each on its own goroutine, until the listener is closed.
 func (s *Server) acceptTCP(ctx context.Context) {
 	delay := time.Duration(0)
 	for {
@@ -58,9 +57,9 @@ func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
 	})
 }
 
-// refuseTCP says why a client is refused, on its own goroutine: the client may have sent bytes,
-// and a close at once would reset the connection before it has read the reason. While too many
-// are refused at the same time, the connection is closed without a reason.
+// refuseTCP tells a client why it is refused, on its own goroutine: the client may have sent bytes, and an immediate
+// close would reset the connection before it has read the reason. While too many are refused at the same time, the
+// connection is closed without a reason.
 func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 	why := "this broker has as many clients as it may; try another one"
 	limit := s.tcpSeats.max
@@ -86,16 +85,13 @@ func (s *Server) refuseTCP(ctx context.Context, conn net.Conn, v verdict) {
 
 // transient reports whether an accept may succeed later.
 func transient(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return slices.Contains([]syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET,
+	}, errno)
 }
 
-// listen binds host:port, or the path of a unix socket. It replaces the file of a socket that
-// no process serves.
+// listen binds host:port, or the path of a unix socket. It replaces the file of a socket that no process serves.
 func listen(address string) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return net.Listen("tcp", address)

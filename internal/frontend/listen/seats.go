@@ -8,7 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
-// verdict says how a new connection is treated.
+// verdict is the treatment of a new connection.
 type verdict int
 
 const (
@@ -17,16 +17,16 @@ const (
 	overAddress
 )
 
-// anonymousShare is the part of all seats that clients with rights, but without a login, may have: one of so many is
-// for those who log in.
+// anonymousShare reserves one of so many seats for clients that log in. The rest may go to clients that have rights
+// without a login.
 const anonymousShare = 10
 
-// seats counts the open connections of one kind, in total and of each address. A connection
-// above a limit is refused instead of waiting: its client can connect to another broker.
+// seats counts the open connections of one kind, in total and of each address. A connection above a limit is refused
+// instead of waiting: its client can connect to another broker.
 //
 // Where clients log in, a connection occupies one of a few waiting seats until its login. It is closed when the waiting
-// seats, or all seats, are taken: see package crowd. So clients without a login, from however many addresses, neither
-// lock others out nor displace a client that has logged in.
+// seats, or all seats, are taken (limits.Crowd). So clients without a login, from however many addresses, neither lock
+// others out nor displace a client that has logged in.
 type seats struct {
 	max, perAddress int // 0 = no limit
 	waiting         int // connections before their login; 0 = no limit
@@ -34,7 +34,7 @@ type seats struct {
 	ready func() bool
 	// open reports whether every client may do everything, without a login; nil = yes.
 	open func() bool
-	// displaced counts a connection that gave way.
+	// displaced counts a displaced connection.
 	displaced func()
 
 	mu        sync.Mutex
@@ -72,7 +72,8 @@ func (s *seats) take(conn net.Conn) (*seat, verdict) {
 	return t, v
 }
 
-// seat counts a connection. out is the connection to close for it; nil = none. few: the waiting connections are limited.
+// seat counts a connection. out is the connection that is closed for it; nil: none. few: the waiting connections are
+// limited.
 func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,9 +106,9 @@ func (s *seats) seat(t *seat, waits, few bool) (out *seat, v verdict) {
 	return out, admitted
 }
 
-// admit takes a connection out of those that wait: its client has logged in, or has rights without a login. It
-// reports false if the connection has given way, or if too many clients have rights without a login. A second
-// call changes nothing, unless the client has logged in since the first.
+// admit moves a connection out of the waiting seats: its client has logged in, or has rights without a login. It
+// returns false if the connection was displaced, or if too many clients have rights without a login. A second call
+// changes nothing, unless the client has logged in since the first.
 func (t *seat) admit(loggedIn bool) bool {
 	s := t.seats
 	s.mu.Lock()
@@ -135,7 +136,7 @@ func (t *seat) admit(loggedIn bool) bool {
 	return true
 }
 
-// leave gives the seat back. A second call changes nothing.
+// leave frees the seat. A second call changes nothing.
 func (t *seat) leave() {
 	t.seats.mu.Lock()
 	defer t.seats.mu.Unlock()

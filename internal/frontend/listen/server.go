@@ -18,40 +18,39 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// Limits of an HTTP client, beside those of Options and bodyTimeout. NSQ has none; without them
-// a client that sends half a request would hold a connection for ever.
+// Limits of an HTTP client, in addition to Options and bodyTimeout. NSQ has none; without them a client that sends half a
+// request would occupy a connection for ever.
 const (
 	defaultLoginTimeout = 10 * time.Second
 	idleTimeout         = 2 * time.Minute
 	maxHeaderBytes      = 64 << 10
 )
 
-// Options say where to listen. An empty address opens no port; an address that is not
-// host:port is the path of a unix socket.
+// Options say where to listen. An empty address opens no port; an address that is not host:port is the path of a unix
+// socket.
 type Options struct {
 	TCPAddress        string
 	HTTPAddress       string
 	HTTPSAddress      string // requires TLS
 	LookupHTTPAddress string
 	TLS               *TLS // nil = no HTTPS
-	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports
-	// together. 0: no limit.
+	// MaxTCP and MaxHTTP bound the open connections at the TCP port, and at all other ports together. 0: no limit.
 	MaxTCP, MaxHTTP int
-	// MaxTCPPerAddress and MaxHTTPPerAddress bound those of one address. 0: no limit.
+	// MaxTCPPerAddress and MaxHTTPPerAddress bound the connections of one address. 0: no limit.
 	MaxTCPPerAddress, MaxHTTPPerAddress int
-	// MaxTCPWaiting and MaxHTTPWaiting bound those whose clients have not logged in, while Open is false. A further one
+	// MaxTCPWaiting and MaxHTTPWaiting bound the connections without a login, while Open is false. A further one
 	// displaces another. 0: no limit.
 	MaxTCPWaiting, MaxHTTPWaiting int
-	// Ready reports whether clients can log in; nil: yes. Before that MaxTCPWaiting and MaxHTTPWaiting do not hold: after a
-	// restart all clients connect at the same moment, and have to wait. Like Open it is not called before Start.
+	// Ready reports whether clients can log in; nil: yes. Before that MaxTCPWaiting and MaxHTTPWaiting are not enforced:
+	// after a restart all clients connect at the same moment, and have to wait. Like Open it is not called before
+	// Start.
 	Ready func() bool
 	// Open reports whether every client may do everything, without a login; nil: yes. It is not called before Start.
 	Open func() bool
-	// Farewells is how many refused TCP clients may read the reason at the same time; the others
-	// are closed without one.
+	// Farewells is how many refused TCP clients may read the reason at the same time; the others are closed without
+	// one.
 	Farewells int
-	// SpareHTTP is how many connections above MaxHTTP and MaxHTTPPerAddress may ask for a
-	// probe.
+	// SpareHTTP is how many connections above MaxHTTP and MaxHTTPPerAddress may ask for a probe.
 	SpareHTTP int
 	// LoginTimeout bounds a TLS handshake and the headers of a request; 0: 10 s.
 	LoginTimeout time.Duration
@@ -107,10 +106,10 @@ func Listen(o Options) (*Server, error) {
 	}{
 		{&s.tcp, "TCP", o.TCPAddress},
 		{&s.http, "HTTP", o.HTTPAddress},
-		{&s.https, "HTTPS", httpsAddress(o)},
+		{&s.https, "HTTPS", o.HTTPSAddress},
 		{&s.lookup, "lookup HTTP", o.LookupHTTPAddress},
 	} {
-		if port.address == "" {
+		if port.address == "" || port.listener == &s.https && o.TLS == nil {
 			continue
 		}
 		l, err := listen(port.address)
@@ -123,24 +122,16 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-func httpsAddress(o Options) string {
-	if o.TLS == nil {
-		return ""
-	}
-	return o.HTTPSAddress
-}
-
-// TCPAddr returns the bound address of the TCP port, nil if it is not open. So do HTTPAddr and
-// HTTPSAddr.
+// TCPAddr returns the bound address of the TCP port; nil: it is not open.
 func (s *Server) TCPAddr() net.Addr { return address(s.tcp) }
 
-// HTTPAddr returns the bound address of the HTTP port.
+// HTTPAddr is like TCPAddr.
 func (s *Server) HTTPAddr() net.Addr { return address(s.http) }
 
-// HTTPSAddr returns the bound address of the HTTPS port.
+// HTTPSAddr is like TCPAddr.
 func (s *Server) HTTPSAddr() net.Addr { return address(s.https) }
 
-// LookupAddr returns the bound address of the additional port of the lookup API.
+// LookupAddr is like TCPAddr.
 func (s *Server) LookupAddr() net.Addr { return address(s.lookup) }
 
 func address(l net.Listener) net.Addr {
@@ -210,8 +201,8 @@ func (s *Server) Connections() (tcp, http int) {
 	return s.tcpSeats.count(), s.httpSeats.count()
 }
 
-// Stop closes the listeners, waits for pending requests and puts, and closes the remaining
-// connections when ctx ends. Before Start it only closes the listeners.
+// Stop closes the listeners, waits for pending requests and puts, and closes the remaining connections when ctx ends.
+// Before Start it only closes the listeners.
 func (s *Server) Stop(ctx context.Context) {
 	s.closeListeners()
 	var orderly sync.WaitGroup

@@ -29,6 +29,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
@@ -44,7 +45,7 @@ type broker struct {
 	*listen.Server
 	cluster *edgetest.Cluster
 	tls     *listen.TLS
-	files   listen.TLSOptions
+	files   config.ClientTLS
 	metrics *metrics.Recorder
 }
 
@@ -71,7 +72,7 @@ func startGuarded(t *testing.T, o listen.Options, g *guard.Guard) *broker {
 	require.NoError(t, err)
 	po := tcp.DefaultOptions()
 	po.TLS = b.tls.Config()
-	ho := httpapi.Options{Version: "1.3.0", MaxMsgSize: po.MaxMsgSize, MaxBodySize: po.MaxBodySize}
+	ho := httpapi.Options{Version: "1.3.0", Messages: po.Messages}
 	hb := httpapi.Backend{
 		Publisher: b.cluster, Stats: b.cluster, Admin: b.cluster, Directory: b.cluster.Directory(), Log: log, Guard: g,
 	}
@@ -89,7 +90,7 @@ func startGuarded(t *testing.T, o listen.Options, g *guard.Guard) *broker {
 }
 
 // writeCertificate puts a self-signed pair into dir.
-func writeCertificate(t *testing.T, dir string, serial int64) listen.TLSOptions {
+func writeCertificate(t *testing.T, dir string, serial int64) config.ClientTLS {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
@@ -100,12 +101,12 @@ func writeCertificate(t *testing.T, dir string, serial int64) listen.TLSOptions 
 	require.NoError(t, err)
 	der, err := x509.MarshalECPrivateKey(key)
 	require.NoError(t, err)
-	o := listen.TLSOptions{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	o := config.ClientTLS{TLSCert: filepath.Join(dir, "cert.pem"), TLSKey: filepath.Join(dir, "key.pem")}
 	write := func(path, kind string, b []byte) {
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600))
 	}
-	write(o.CertFile, "CERTIFICATE", cert)
-	write(o.KeyFile, "EC PRIVATE KEY", der)
+	write(o.TLSCert, "CERTIFICATE", cert)
+	write(o.TLSKey, "EC PRIVATE KEY", der)
 	return o
 }
 
@@ -293,10 +294,10 @@ func TestReload(t *testing.T) {
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 	}
 	require.Equal(t, int64(1), serial())
-	writeCertificate(t, filepath.Dir(b.files.CertFile), 2)
+	writeCertificate(t, filepath.Dir(b.files.TLSCert), 2)
 	require.NoError(t, b.tls.Reload())
 	require.Equal(t, int64(2), serial())
-	require.NoError(t, os.WriteFile(b.files.CertFile, []byte("x"), 0o600))
+	require.NoError(t, os.WriteFile(b.files.TLSCert, []byte("x"), 0o600))
 	require.Error(t, b.tls.Reload())
 	require.Equal(t, int64(2), serial(), "what was loaded before stays")
 }
@@ -304,23 +305,23 @@ func TestReload(t *testing.T) {
 func TestTLSOptions(t *testing.T) {
 	o := writeCertificate(t, t.TempDir(), 1)
 	for _, row := range []struct {
-		change func(*listen.TLSOptions)
+		change func(*config.ClientTLS)
 		auth   tls.ClientAuthType
 		min    uint16
 		fails  string
 	}{
-		{func(*listen.TLSOptions) {}, tls.NoClientCert, tls.VersionTLS12, ""},
-		{func(o *listen.TLSOptions) { o.ClientAuthPolicy = "require" }, tls.RequireAnyClientCert, tls.VersionTLS12, ""},
-		{func(o *listen.TLSOptions) { o.ClientAuthPolicy, o.RootCAFile = "require-verify", o.CertFile }, tls.RequireAndVerifyClientCert, tls.VersionTLS12, ""},
-		{func(o *listen.TLSOptions) { o.MinVersion = "tls1.0" }, tls.NoClientCert, tls.VersionTLS10, ""},
-		{func(o *listen.TLSOptions) { o.MinVersion = "tls1.1" }, tls.NoClientCert, tls.VersionTLS11, ""},
-		{func(o *listen.TLSOptions) { o.MinVersion = "tls1.2" }, tls.NoClientCert, tls.VersionTLS12, ""},
-		{func(o *listen.TLSOptions) { o.MinVersion = "tls1.3" }, tls.NoClientCert, tls.VersionTLS13, ""},
-		{func(o *listen.TLSOptions) { o.MinVersion = "ssl3.0" }, 0, 0, `unknown TLS version "ssl3.0"`},
-		{func(o *listen.TLSOptions) { o.ClientAuthPolicy = "maybe" }, 0, 0, `unknown TLS client auth policy "maybe"`},
-		{func(o *listen.TLSOptions) { o.RootCAFile = o.KeyFile }, 0, 0, "no certificate in"},
-		{func(o *listen.TLSOptions) { o.RootCAFile = "none" }, 0, 0, "load TLS root CAs"},
-		{func(o *listen.TLSOptions) { o.KeyFile = "none" }, 0, 0, "load TLS certificate"},
+		{func(*config.ClientTLS) {}, tls.NoClientCert, tls.VersionTLS12, ""},
+		{func(o *config.ClientTLS) { o.TLSClientAuthPolicy = "require" }, tls.RequireAnyClientCert, tls.VersionTLS12, ""},
+		{func(o *config.ClientTLS) { o.TLSClientAuthPolicy, o.TLSRootCAFile = "require-verify", o.TLSCert }, tls.RequireAndVerifyClientCert, tls.VersionTLS12, ""},
+		{func(o *config.ClientTLS) { o.TLSMinVersion = "tls1.0" }, tls.NoClientCert, tls.VersionTLS10, ""},
+		{func(o *config.ClientTLS) { o.TLSMinVersion = "tls1.1" }, tls.NoClientCert, tls.VersionTLS11, ""},
+		{func(o *config.ClientTLS) { o.TLSMinVersion = "tls1.2" }, tls.NoClientCert, tls.VersionTLS12, ""},
+		{func(o *config.ClientTLS) { o.TLSMinVersion = "tls1.3" }, tls.NoClientCert, tls.VersionTLS13, ""},
+		{func(o *config.ClientTLS) { o.TLSMinVersion = "ssl3.0" }, 0, 0, `unknown TLS version "ssl3.0"`},
+		{func(o *config.ClientTLS) { o.TLSClientAuthPolicy = "maybe" }, 0, 0, `unknown TLS client auth policy "maybe"`},
+		{func(o *config.ClientTLS) { o.TLSRootCAFile = o.TLSKey }, 0, 0, "no certificate in"},
+		{func(o *config.ClientTLS) { o.TLSRootCAFile = "none" }, 0, 0, "load TLS root CAs"},
+		{func(o *config.ClientTLS) { o.TLSKey = "none" }, 0, 0, "load TLS certificate"},
 	} {
 		changed := o
 		row.change(&changed)

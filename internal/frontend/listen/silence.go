@@ -9,24 +9,23 @@ import (
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 )
 
-// bodyTimeout is how long a client may be silent within a body, or not read its answer. It
-// bounds the silence and not the whole request: a large body over a slow line takes long.
+// bodyTimeout is how long a client may be silent within a body, or not read its answer. It limits the silence and not
+// the whole request: a large body over a slow line takes long.
 const bodyTimeout = 30 * time.Second
 
-// minBodyRate is the least average rate of a small body in bytes per second, after the first four
-// bodyTimeouts: a client that sends a byte now and then would hold its connection for
-// weeks. A large body, which has reserved memory, has the pace of package budget.
+// minBodyRate is the least average rate of a small body in bytes per second, after the first four bodyTimeouts: a
+// client that sends a byte now and then would otherwise occupy its connection for weeks. A large body, for which memory
+// is reserved, has the pace of package limits.
 const minBodyRate = 1 << 10
 
-// limitSilence serves requests whose bodies and answers end after a silence. Without the
-// limit, a client that stops within a body, or disappears without closing, would hold its
-// connection for ever.
+// limitSilence ends requests whose bodies or answers make no progress. Otherwise a client that stops within a body, or
+// disappears without closing, would occupy its connection for ever.
 func limitSilence(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
 		if r.Body != http.NoBody {
 			b := &timedBody{ReadCloser: r.Body, conn: conn, began: time.Now(), large: r.ContentLength < 0 || r.ContentLength > limits.Free}
-			b.extend()                     // holds also for the part of the body that the handler does not read
+			b.extend()                     // also for the part of the body that the handler does not read
 			r = r.WithContext(r.Context()) // the server compares its own body to see whether the rest is too long to read
 			r.Body = b
 		}
@@ -45,8 +44,7 @@ type timedAnswer struct {
 
 func (a *timedAnswer) extend() { _ = a.conn.SetWriteDeadline(time.Now().Add(bodyTimeout)) } // an error means closed: the next write fails too
 
-// answerPiece is the number of bytes for which bodyTimeout holds: a handler may write
-// megabytes in one call.
+// answerPiece is the number of bytes that bodyTimeout applies to: a handler may write megabytes in one call.
 const answerPiece = 4 << 10
 
 func (a *timedAnswer) Write(p []byte) (n int, err error) {
@@ -84,8 +82,8 @@ func (b *timedBody) extend() {
 	_ = b.conn.SetReadDeadline(deadline) // an error means closed: the next read fails too
 }
 
-// Read clears the deadline at the end of the body: from there on the server watches the
-// connection for the client's close, and the handler would take an expired deadline for one.
+// Read clears the deadline at the end of the body: from there on the server watches the connection for the client's
+// close, and would take an expired deadline for one.
 func (b *timedBody) Read(p []byte) (int, error) {
 	if b.large && !b.paced { // the handler may have waited before
 		b.began, b.paced = time.Now(), true

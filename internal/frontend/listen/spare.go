@@ -15,10 +15,9 @@ import (
 // spareTime is how long a connection above the limits may take for its request and the answer.
 const spareTime = 5 * time.Second
 
-// httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a
-// few spare seats: there it is served one request, a probe, or the answer that there are too
-// many connections. When the spare seats are taken, the oldest spare connection is closed, so
-// that silent clients cannot keep a probe out.
+// httpSeats are the connections of all HTTP ports. A connection above the limits gets one of a few spare seats: there
+// it is served one request, a probe, or the answer that there are too many connections. When the spare seats are taken,
+// the oldest spare connection is closed, so that silent clients cannot lock a probe out.
 type httpSeats struct {
 	*seats
 	spare   int
@@ -27,14 +26,13 @@ type httpSeats struct {
 	above   *list.List // of *guest, the oldest first
 }
 
-// guest is a connection at an HTTP port. The server's goroutine of the connection, and the
-// listener's, use it.
+// guest is a connection at an HTTP port. The server's goroutine of the connection and the listener use it.
 type guest struct {
 	net.Conn
 	seats *httpSeats
 	seat  *seat
 	above verdict       // not admitted: it has a spare seat
-	place *list.Element // of a spare seat; nil = it has given way
+	place *list.Element // of a spare seat; nil = it was displaced
 	once  sync.Once
 }
 
@@ -51,13 +49,12 @@ func (h *httpSeats) welcome(conn net.Conn) net.Conn {
 	}
 	_ = conn.SetDeadline(time.Now().Add(spareTime)) // a closed socket fails at the read
 	if out := h.takeSpare(g); out != nil {
-		_ = out.Conn.Close() // the server notices, and gives up its end
+		_ = out.Conn.Close() // the server notices, and closes its end
 	}
 	return g
 }
 
-// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil if
-// a seat was free.
+// takeSpare gives a connection a spare seat, and returns the connection to close for it; nil: a seat was free.
 func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +66,7 @@ func (h *httpSeats) takeSpare(g *guest) (out *guest) {
 	return out
 }
 
-// Close gives the seat back.
+// Close frees the seat.
 func (g *guest) Close() error {
 	g.once.Do(func() {
 		if g.above == admitted {
@@ -86,34 +83,27 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline are without effect on a spare seat: its
-// time is fixed when it is taken.
-func (g *guest) SetDeadline(t time.Time) error {
-	if g.above != admitted {
-		return nil
-	}
-	return g.Conn.SetDeadline(t)
-}
+// SetDeadline, SetReadDeadline and SetWriteDeadline have no effect on a spare seat: its time is limited from the start. Only a
+// deadline long past, with which net/http interrupts a read, is set.
+func (g *guest) SetDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetDeadline, t) }
+
+// SetWriteDeadline implements net.Conn.
+func (g *guest) SetWriteDeadline(t time.Time) error { return g.unlessSpare(g.Conn.SetWriteDeadline, t) }
 
 // SetReadDeadline implements net.Conn.
 func (g *guest) SetReadDeadline(t time.Time) error {
-	if g.above != admitted && !expired(t) {
-		return nil
+	if !t.IsZero() && t.Before(time.Now()) {
+		return g.Conn.SetReadDeadline(t)
 	}
-	return g.Conn.SetReadDeadline(t)
+	return g.unlessSpare(g.Conn.SetReadDeadline, t)
 }
 
-// SetWriteDeadline implements net.Conn.
-func (g *guest) SetWriteDeadline(t time.Time) error {
+func (g *guest) unlessSpare(set func(time.Time) error, t time.Time) error {
 	if g.above != admitted {
 		return nil
 	}
-	return g.Conn.SetWriteDeadline(t)
+	return set(t)
 }
-
-// expired reports whether a deadline only interrupts a read: net/http does that with a time
-// long past.
-func expired(t time.Time) bool { return !t.IsZero() && t.Before(time.Now()) }
 
 // CloseWrite closes the sending direction, for the linger of net/http.
 func (g *guest) CloseWrite() error {
@@ -140,7 +130,7 @@ func (l seated) Accept() (net.Conn, error) {
 
 type guestKey struct{}
 
-// connContext passes the seat of a connection to its requests. below unwraps TLS.
+// connContext passes the seat of a connection, perhaps below TLS, to its requests.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
@@ -155,8 +145,8 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return api.WithSeat(ctx, g.seat.admit)
 }
 
-// refuseGuests serves the requests of connections within the limits, and probes of the others.
-// All other requests are answered with 503 before the broker looks at them.
+// refuseGuests serves the requests of connections within the limits, and probes of the others. All other requests are
+// answered with 503 before the broker reads them.
 func refuseGuests(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		above, _ := r.Context().Value(guestKey{}).(verdict)

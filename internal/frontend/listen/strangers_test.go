@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/listen"
@@ -25,7 +26,7 @@ import (
 func users(t *testing.T, anonymous bool) (g *guard.Guard, r *access.Registry, token string) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	r = access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup

@@ -7,27 +7,19 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-)
 
-// TLSOptions are the --tls-* flags.
-type TLSOptions struct {
-	CertFile, KeyFile string
-	RootCAFile        string // of client certificates and the queried services; "" = the system's
-	// ClientAuthPolicy is "", "require" (any certificate) or "require-verify".
-	ClientAuthPolicy string
-	// MinVersion is tls1.0, tls1.1, tls1.2 or tls1.3; "" = tls1.2.
-	MinVersion string
-}
+	"github.com/lockstepmq/lockstep/internal/config"
+)
 
 // TLS is a server's TLS configuration. Its files can be reloaded while connections are served.
 type TLS struct {
-	opts    TLSOptions
+	o       config.ClientTLS
 	current atomic.Pointer[tls.Config]
 }
 
 // LoadTLS reads the files. It accepts an expired certificate: clients judge that.
-func LoadTLS(o TLSOptions) (*TLS, error) {
-	t := &TLS{opts: o}
+func LoadTLS(o config.ClientTLS) (*TLS, error) {
+	t := &TLS{o: o}
 	if err := t.Reload(); err != nil {
 		return nil, err
 	}
@@ -37,7 +29,7 @@ func LoadTLS(o TLSOptions) (*TLS, error) {
 // Reload reads the files again; new handshakes use them. After an error the previous files
 // remain in use.
 func (t *TLS) Reload() error {
-	c, err := t.opts.load()
+	c, err := load(t.o)
 	if err == nil {
 		t.current.Store(c)
 	}
@@ -51,42 +43,42 @@ func (t *TLS) Config() *tls.Config {
 	return c
 }
 
-func (o TLSOptions) load() (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+func load(o config.ClientTLS) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {
 		return nil, fmt.Errorf("server: load TLS certificate: %w", err)
 	}
 	c := &tls.Config{Certificates: []tls.Certificate{cert}}
-	if c.MinVersion, err = minVersion(o.MinVersion); err != nil {
+	if c.MinVersion, err = minVersion(o.TLSMinVersion); err != nil {
 		return nil, err
 	}
-	switch o.ClientAuthPolicy {
+	switch o.TLSClientAuthPolicy {
 	case "":
 	case "require":
 		c.ClientAuth = tls.RequireAnyClientCert
 	case "require-verify":
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 	default:
-		return nil, fmt.Errorf("server: unknown TLS client auth policy %q", o.ClientAuthPolicy)
+		return nil, fmt.Errorf("server: unknown TLS client auth policy %q", o.TLSClientAuthPolicy)
 	}
-	if o.RootCAFile != "" {
-		if c.ClientCAs, err = loadCAs(o.RootCAFile); err != nil {
+	if o.TLSRootCAFile != "" {
+		if c.ClientCAs, err = loadCAs(o.TLSRootCAFile); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// Client returns the configuration of the server's own requests. They trust the issuer of the
+// RequestTLS returns the configuration of the server's own requests. They trust the issuer of the
 // clients' certificates.
-func (o TLSOptions) Client() (*tls.Config, error) {
+func RequestTLS(o config.ClientTLS) (*tls.Config, error) {
 	c := &tls.Config{}
 	var err error
-	if c.MinVersion, err = minVersion(o.MinVersion); err != nil {
+	if c.MinVersion, err = minVersion(o.TLSMinVersion); err != nil {
 		return nil, err
 	}
-	if o.RootCAFile != "" {
-		c.RootCAs, err = loadCAs(o.RootCAFile)
+	if o.TLSRootCAFile != "" {
+		c.RootCAs, err = loadCAs(o.TLSRootCAFile)
 	}
 	return c, err
 }

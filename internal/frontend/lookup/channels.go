@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,17 +24,16 @@ const (
 	maxChannels = 256
 )
 
-// Channels queries every daemon over HTTP for the channels of a topic, which must exist before
-// the first message of a new topic. It returns the sorted channels of all answers, even if
-// some daemons did not answer: valid names alone, and maxChannels at most. It follows no
-// redirect: a daemon would direct the broker's requests to another service.
+// Channels queries every daemon over HTTP for the channels of a topic, which must exist before the first message of a
+// new topic. It returns the sorted channels of all answers, even if some daemons did not answer: only valid names, and
+// at most maxChannels. It follows no redirect: a daemon could direct the broker's requests to another service.
 func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error) {
-	dialer := &net.Dialer{Timeout: orDefault(r.opts.ConnectTimeout, 2*time.Second)}
+	dialer := &net.Dialer{Timeout: cmp.Or(r.opts.ConnectTimeout, 2*time.Second)}
 	client := &http.Client{
-		Timeout:   orDefault(r.opts.RequestTimeout, 5*time.Second),
+		Timeout:   cmp.Or(r.opts.RequestTimeout, 5*time.Second),
 		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: maxExchange},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // its status is no 200
+			return http.ErrUseLastResponse
 		},
 	}
 	var mu sync.Mutex
@@ -45,7 +45,7 @@ func (r *Registrar) Channels(ctx context.Context, topic string) ([]string, error
 		if address == nil {
 			continue // no connection yet: its HTTP address is unknown
 		}
-		queries.Go(func() { // in parallel: a daemon that hangs must not use up the time of the others
+		queries.Go(func() { // in parallel: a daemon that hangs must not delay the others
 			channels, err := ask(ctx, client, "http://"+*address+"/channels?topic="+url.QueryEscape(topic))
 			mu.Lock()
 			defer mu.Unlock()
@@ -83,11 +83,4 @@ func ask(ctx context.Context, client *http.Client, address string) ([]string, er
 	}
 	err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer)
 	return answer.Channels, err
-}
-
-func orDefault(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return d
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -19,8 +20,7 @@ const (
 	maxRetry        = 15 * time.Second
 )
 
-// peer is the connection to one nsqlookupd. All but the last group of fields belongs to its
-// goroutine.
+// peer is the connection to one nsqlookupd. All but the last group of fields belongs to its goroutine.
 type peer struct {
 	opts       Options
 	address    string
@@ -43,19 +43,12 @@ func startPeer(o Options, address string) *peer {
 	return p
 }
 
-func (p *peer) notify() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (p *peer) stop() {
 	p.cancel()
 	<-p.done
 }
 
-// run keeps the registrations up to date until ctx ends.
+// run updates the registrations until ctx ends.
 func (p *peer) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.disconnect()
@@ -71,8 +64,11 @@ func (p *peer) run(ctx context.Context) {
 			timer.Reset(retry)
 			retry = min(2*retry, maxRetry)
 		}
-		if !sleepUntil(ctx, timer, p.wake) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-timer.C:
+		case <-p.wake:
 		}
 	}
 }
@@ -143,8 +139,9 @@ func (p *peer) connect(ctx context.Context) error {
 	if err := json.Unmarshal(answer, &daemon); err != nil {
 		return fmt.Errorf("lookup: IDENTIFY was answered %.200q", answer)
 	}
-	if !validEndpoint(daemon.BroadcastAddress, daemon.HTTPPort) { // it takes registrations, and is asked for no channels
-		p.opts.Log.WithField("nsqlookupd", p.address).Warnf("this daemon names no HTTP address that can be asked: %.200q, port %d", daemon.BroadcastAddress, daemon.HTTPPort)
+	if !validEndpoint(daemon.BroadcastAddress, daemon.HTTPPort) { // it receives registrations, but is not asked for channels
+		p.opts.Log.WithField("nsqlookupd", p.address).Warnf("nsqlookupd has no usable HTTP address, its channels are unknown: %.200q, port %d",
+			daemon.BroadcastAddress, daemon.HTTPPort)
 		return nil
 	}
 	address := net.JoinHostPort(daemon.BroadcastAddress, fmt.Sprint(daemon.HTTPPort))
@@ -153,11 +150,7 @@ func (p *peer) connect(ctx context.Context) error {
 }
 
 func (p *peer) send(verb string, r registration) error {
-	line := verb + " " + r.topic
-	if r.channel != "" {
-		line += " " + r.channel
-	}
-	return p.expectOK(line + "\n")
+	return p.expectOK(strings.TrimRight(verb+" "+r.topic+" "+r.channel, " ") + "\n")
 }
 
 func (p *peer) expectOK(request string) error {

@@ -1,7 +1,7 @@
 package lookup
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,39 +29,33 @@ type Identity struct {
 	TopologyRegion   string `json:"topology_region"`
 }
 
-// Source returns the topics to register: the channels of each topic that this broker leads.
-// Any goroutine may call it.
-type Source func() map[string][]string
-
-// FromStats returns the Source of the topics that a broker leads.
-func FromStats(s api.Stats) Source {
-	return func() map[string][]string {
-		set := map[string][]string{}
-		for _, t := range s.Topics("", "", false) {
-			channels := make([]string, len(t.Channels))
-			for i := range t.Channels {
-				channels[i] = t.Channels[i].ChannelName
-			}
-			set[t.TopicName] = channels
+// FromStats returns the channels of each topic that a broker leads.
+func FromStats(s api.Stats) map[string][]string {
+	set := map[string][]string{}
+	for _, t := range s.Topics("", "", false) {
+		channels := make([]string, len(t.Channels))
+		for i := range t.Channels {
+			channels[i] = t.Channels[i].ChannelName
 		}
-		return set
+		set[t.TopicName] = channels
 	}
+	return set
 }
 
-// Options say what to register and how often.
+// Options say what to register and when.
 type Options struct {
 	Identity Identity
-	Source   Source
-	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often
-	// an idle connection is used (default 15 s).
+	// Source returns the topics to register, with their channels. Any goroutine may call it.
+	Source func() map[string][]string
+	// Refresh is how often Source is called without a Notify (default 1 s); Ping is how often an idle connection is
+	// used (default 15 s).
 	Refresh, Ping time.Duration
-	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP
-	// exchange has one second.
+	// ConnectTimeout and RequestTimeout are for the HTTP queries of Channels; each TCP exchange has one second.
 	ConnectTimeout, RequestTimeout time.Duration
 	Log                            logrus.FieldLogger
 }
 
-// Registrar keeps the registrations at all nsqlookupds up to date.
+// Registrar updates the registrations at all nsqlookupds.
 type Registrar struct {
 	opts Options
 	mu   struct {
@@ -74,12 +68,7 @@ type Registrar struct {
 
 // New starts to register with the daemons at these addresses (host:port).
 func New(o Options, addresses []string) *Registrar {
-	if o.Refresh == 0 {
-		o.Refresh = time.Second
-	}
-	if o.Ping == 0 {
-		o.Ping = 15 * time.Second
-	}
+	o.Refresh, o.Ping = cmp.Or(o.Refresh, time.Second), cmp.Or(o.Ping, 15*time.Second)
 	r := &Registrar{opts: o}
 	r.mu.peers = map[string]*peer{}
 	r.SetAddresses(addresses)
@@ -107,8 +96,8 @@ func Validate(addresses []string) error {
 	return nil
 }
 
-// validEndpoint reports whether a host is an address or a name of DNS, and the port is one. A
-// daemon that names itself host/path or user@host would direct the broker's requests.
+// validEndpoint reports whether a host is an IP address or a DNS name, and the port is valid. A daemon that names
+// itself host/path or user@host would otherwise direct the broker's requests.
 func validEndpoint(host string, port int) bool {
 	if port < 1 || port > 65535 || host == "" || len(host) > maxHost {
 		return false
@@ -121,11 +110,11 @@ func validEndpoint(host string, port int) bool {
 	})
 }
 
-// maxHost is the longest name of DNS.
+// maxHost is the length of the longest DNS name.
 const maxHost = 253
 
-// SetAddresses replaces the daemons. It closes the connections to those that are not named,
-// which removes their registrations of this broker.
+// SetAddresses replaces the daemons. It closes the connections to those that are not named, which removes this broker's
+// registrations there.
 func (r *Registrar) SetAddresses(addresses []string) {
 	configured := map[string]bool{}
 	r.mu.Lock()
@@ -159,10 +148,13 @@ func (r *Registrar) Addresses() []string {
 	return append([]string{}, r.mu.addresses...)
 }
 
-// Notify makes every daemon receive a change at once.
+// Notify sends changes to every daemon at once.
 func (r *Registrar) Notify() {
 	for _, p := range r.peers() {
-		p.notify()
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -184,7 +176,7 @@ func (r *Registrar) peers() []*peer {
 type registration struct{ topic, channel string }
 
 // registrations returns the topics and channels of Source as registrations.
-func registrations(source Source) map[registration]bool {
+func registrations(source func() map[string][]string) map[registration]bool {
 	set := map[registration]bool{}
 	for topic, channels := range source() {
 		set[registration{topic: topic}] = true
@@ -193,15 +185,4 @@ func registrations(source Source) map[registration]bool {
 		}
 	}
 	return set
-}
-
-// sleepUntil sleeps until the timer fires or wake has a signal. It returns false if ctx ends.
-func sleepUntil(ctx context.Context, timer *time.Timer, wake <-chan struct{}) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-wake:
-	}
-	return true
 }

@@ -232,7 +232,7 @@ func (leading) Topics(string, string, bool) []api.TopicStats {
 }
 
 func TestFromStats(t *testing.T) {
-	require.Equal(t, map[string][]string{"t": {"a", "b"}}, FromStats(leading{})())
+	require.Equal(t, map[string][]string{"t": {"a", "b"}}, FromStats(leading{}))
 }
 
 // TestAddresses: so many, and each host:port alone.

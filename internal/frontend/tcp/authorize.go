@@ -9,28 +9,23 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// known is a client that has authenticated, for /stats.
-type known struct{ identity, url string }
-
 // auth: AUTH\n, then the secret.
-func (c *conn) auth(ctx context.Context) error {
+func (c *conn) auth(ctx context.Context, verb string) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot AUTH in current state")
 	}
 	if len(c.params) != 1 {
 		return fatal(codeInvalid, "AUTH invalid number of parameters")
 	}
-	secret, err := c.readBody("AUTH")
+	secret, err := c.readBody(verb)
 	if err != nil {
 		return err
 	}
 	if c.authed {
 		return fatal(codeInvalid, "AUTH already set")
-	}
-	if c.h.backend.Guard == nil {
-		return fatal(codeAuthDisabled, "AUTH disabled")
 	}
 	session, err := c.login(ctx, string(secret))
 	switch {
@@ -53,8 +48,8 @@ func (c *conn) auth(ctx context.Context) error {
 // errNoAuthService ends the connection of a client whose rights cannot be determined.
 var errNoAuthService = fatal(codeAuthFailed, "AUTH failed: the authorization service gives no usable answer, try again")
 
-// login gives the session of a secret. Clients that must send some secret, because the
-// broker says that it requires one, send a word for what they have been without it.
+// login returns the session of a secret. A broker may require some secret from clients that have rights without one:
+// they send a word for what they are.
 func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error) {
 	const certificate = "certificate"
 	before := c.session.Load()
@@ -63,21 +58,21 @@ func (c *conn) login(ctx context.Context, secret string) (*guard.Session, error)
 	}
 	creds := c.credentials()
 	creds.Secret = secret
-	ctx, cancel := context.WithTimeout(ctx, c.h.opts.loginTimeout())
+	ctx, cancel := context.WithTimeout(ctx, c.h.opts.LoginTimeout)
 	defer cancel()
 	return c.h.backend.Guard.Login(ctx, creds)
 }
 
 func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
-	who := known{identity: session.Identity()}
+	identity, url := session.Identity(), ""
 	if state := session.External(); state != nil {
-		who = known{state.Identity, state.IdentityURL}
+		identity, url = state.Identity, state.IdentityURL
 	}
 	reply, err := json.Marshal(struct {
 		Identity    string `json:"identity"`
 		IdentityURL string `json:"identity_url"`
 		Count       int    `json:"permission_count"`
-	}{who.identity, who.url, session.Permissions()})
+	}{identity, url, session.Permissions()})
 	if err != nil {
 		return fatal(codeAuthError, "AUTH error %s", err)
 	}
@@ -90,20 +85,17 @@ func (c *conn) authorized(ctx context.Context, session *guard.Session) error {
 	if session.LoggedIn() {
 		c.takeSeat()
 	}
-	c.describe(func(a *about) { a.auth = &who })
+	c.describe(func(a *about) { a.Authed, a.AuthIdentity, a.AuthIdentityURL = true, identity, url })
 	return c.respond(ctx, reply)
 }
 
-// begin takes the identity that the client has without a secret: at the start, and when it
-// has shown a certificate.
+// begin takes the identity that the client has without a secret: at the start, and after it has shown a certificate.
 func (c *conn) begin() {
-	if g := c.h.backend.Guard; g != nil {
-		c.session.Store(g.Begin(c.credentials()))
-	}
+	c.session.Store(c.h.backend.Guard.Begin(c.credentials()))
 	c.setShare()
 }
 
-// beginAgain takes the identity of a client that connected before the users were read.
+// beginAgain takes the identity of a client that connected before the users were known.
 func (c *conn) beginAgain() {
 	if !c.session.Load().Early() {
 		return
@@ -113,32 +105,24 @@ func (c *conn) beginAgain() {
 	}
 }
 
-// credentials are what is known of the client, but for a secret.
+// credentials returns the credentials of the connection, without a secret.
 func (c *conn) credentials() guard.Credentials {
 	a := c.about.Load()
-	r := guard.Credentials{Address: a.remote, TLS: a.tls}
+	r := guard.Credentials{Address: a.RemoteAddress, TLS: a.TLS}
 	if certs := a.tlsState.PeerCertificates; len(certs) > 0 {
 		r.CommonName, r.Verified = certs[0].Subject.CommonName, len(a.tlsState.VerifiedChains) > 0
 	}
 	return r
 }
 
-// authorize checks that the client may run a command. An empty channel means publishing.
-// While the users are unknown, nothing is allowed: the command is read to its end and answered
-// with "not ready".
+// authorize checks that the client may run a command. An empty channel means publishing. While the users are unknown,
+// nothing is allowed: the command is read to its end and answered with "not ready".
 func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error {
 	c.unjudged, c.verb = nil, verb
-	if c.h.backend.Guard == nil {
-		c.in.most = maxInput
-		c.vouched = true
-		return nil
-	}
 	c.beginAgain()
 	switch err := c.session.Load().Allow(ctx, need(topic, channel)); {
 	case err == nil:
-		c.in.most = maxInput
-		c.vouched = true
-		return nil
+		c.in.most, c.vouched = maxInput, true
 	case errors.Is(err, guard.ErrLogin):
 		return fatal(codeAuthFirst, "AUTH required before %s", verb)
 	case errors.Is(err, guard.ErrAuthService):
@@ -147,11 +131,11 @@ func (c *conn) authorize(ctx context.Context, verb, topic, channel string) error
 		return fatal(codeUnauthorized, "AUTH failed for %s on %q %q", verb, topic, channel)
 	default:
 		c.unjudged = err
-		return nil
 	}
+	return nil
 }
 
-// need is the right that a command takes.
+// need returns the right that a command requires.
 func need(topic, channel string) guard.Need {
 	if channel == "" {
 		return guard.Need{Right: access.Publish, Topic: topic}
@@ -159,10 +143,10 @@ func need(topic, channel string) guard.Need {
 	return guard.Need{Right: access.Consume, Topic: topic, Channel: channel}
 }
 
-// authorizeReserved checks a put with a header that takes the right to administer the topic
-// (api.TakesAdminister). A put of a client that could not be judged is refused as that.
+// authorizeReserved checks a put with a header that requires the right to administer the topic (api.TakesAdminister).
+// The put of a client that could not be judged is refused for that reason.
 func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
-	if c.h.backend.Guard == nil || c.unjudged != nil {
+	if c.unjudged != nil {
 		return nil
 	}
 	session := c.session.Load()
@@ -177,25 +161,63 @@ func (c *conn) authorizeReserved(ctx context.Context, verb, name string) error {
 	return fatal(codeUnauthorized, "AUTH failed for %s with %s on %q: it takes the right to administer the topic", verb, name, c.topic)
 }
 
-// requester describes the client where a command of it creates something. The reader calls
-// it.
-func (c *conn) requester() api.Requester {
-	session := c.session.Load()
-	if session == nil {
-		return api.Requester{Remote: c.about.Load().remote, Action: c.verb}
-	}
-	return session.Requester(c.verb)
+// requester describes the client where one of its commands creates something. The reader calls it.
+func (c *conn) requester() api.Requester { return c.session.Load().Requester(c.verb) }
+
+// recheckEvery is the interval of the checks when the users do not change: an answer of an auth service expires.
+const recheckEvery = 5 * time.Second
+
+// subscribed names what a connection consumes.
+type subscribed struct {
+	topic, channel string
+	wait           *metrics.Wait
 }
 
-// authorizePut checks PUB and DPUB. The body is read before the check, so that a short body is
-// reported first, as in stock NSQ.
-func (c *conn) authorizePut(ctx context.Context, verb string, size int) error {
-	err := c.authorize(ctx, verb, c.topic, "")
-	if err == nil {
-		return nil
+// Recheck ends the subscriptions of clients that have lost their right: at once when the users change, and within
+// recheckEvery of the expiry of an auth service's answer. It runs until ctx ends.
+func (h *Handler) Recheck(ctx context.Context) {
+	tick := time.NewTicker(recheckEvery)
+	defer tick.Stop()
+	for {
+		changed := h.backend.Guard.Changed()
+		h.recheckAll(ctx)
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
-	if c.in.skip(int64(size)) != nil {
-		return fatal(codeBadMessage, "%s failed to read message body", verb)
+}
+
+// recheckAll checks every subscription. An auth service without a usable answer ends one only when its last answer
+// about the client has expired.
+func (h *Handler) recheckAll(ctx context.Context) {
+	for _, c := range h.snapshot() {
+		of := c.consumes.Load()
+		if of == nil {
+			continue
+		}
+		if err := c.session.Load().Allow(ctx, need(of.topic, of.channel)); guard.IsLoss(err) {
+			h.backend.Log.WithField("client", c.about.Load().RemoteAddress).WithField("topic", of.topic).WithField("channel", of.channel).
+				Info("subscription ended: the client lost its right")
+			c.revoke()
+		}
 	}
-	return err
+}
+
+// revoke ends the connection of a client that has lost its right. Any goroutine.
+func (c *conn) revoke() {
+	c.revoked.Store(true)
+	c.ready.Store(0)
+	c.interrupt()
+}
+
+// lost returns the error of a connection that revoke ended; otherwise err.
+func (c *conn) lost(err error) error {
+	of := c.consumes.Load()
+	if !c.revoked.Load() || of == nil {
+		return err
+	}
+	return fatal(codeUnauthorized, "AUTH failed for SUB on %q %q", of.topic, of.channel)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
-	"github.com/lockstepmq/lockstep/internal/frontend/tcp/compress"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
 
 // The states of a connection. /stats shows the numbers.
@@ -22,8 +22,8 @@ const (
 	stateClosing    int32 = 4
 )
 
-// lingerTime is how long the broker keeps reading after it ends a connection with an error.
-// Without it the client might receive a reset in place of the error frame.
+// lingerTime is how long the broker keeps reading after it has sent a final error: a close at once might reset the
+// connection before the client has read it.
 const lingerTime = time.Second
 
 // conn is the connection of one client. Fields without a comment belong to the reader.
@@ -37,25 +37,25 @@ type conn struct {
 	tuning
 	armed       time.Time // time of the last change of the read deadline
 	start       started
-	params      [][]byte          // of the current command
-	topic       string            // of the last put: saves an allocation per put
-	partition   int               // of the current put; -1 = any
-	admitted    string            // topic of the last admitted put: that topic exists
-	scratch     []byte            // see scratchOf
-	room        room              // memory of the current put
-	pace        pace              // of its body
-	bomb        *compress.TooMuch // why the input has ended; nil: it has not, or for another reason
+	params      [][]byte    // of the current command
+	topic       string      // of the last put: saves an allocation per put
+	partition   int         // of the current put; -1 = any
+	admitted    string      // topic of the last admitted put: that topic exists
+	scratch     []byte      // see scratchOf
+	reserved    reservation // memory of the current put
+	pace        pace        // of its body
+	bomb        *tooMuch    // why the input has ended; nil: it has not, or for another reason
 	identified  bool
 	authed      bool   // AUTH was answered
 	verb        string // of the last command that was authorized, for the audit
-	vouched     bool   // a command of the client was allowed; see compress.Expansion
+	vouched     bool   // a command of the client was allowed; see expansion
 	unjudged    error  // why the current command could not be judged; nil = it is allowed
 	unsignalled bool   // credit was given since the last wake-up of the writer
 	settled     bool   // the client has logged in or needs no login, see armLogin
 	seat        api.Seat
 	unseated    error // there is no seat for the client unless it logs in; nil: there is one, see takeSeat
 	known       bool  // the client has taken a seat: it has lines in the log
-	late        bool  // the read deadline is that of the login
+	late        bool  // the read deadline is the end of the login time
 	heartbeats  bool  // the last command was the answer to a heartbeat
 	sub         api.Subscription
 	producer    string // the name under which the client numbers its messages; "" = none
@@ -65,14 +65,14 @@ type conn struct {
 	// The reader and the writer share these.
 	state    atomic.Int32
 	ready    atomic.Int64
-	starved  atomic.Bool   // the writer is waiting for credit
-	settings chan settings // capacity 1: those of the first IDENTIFY
-	stopping atomic.Bool   // set by Stop
-	revoked  atomic.Bool   // set by Recheck: the client has lost its right
+	starved  atomic.Bool // the writer is waiting for credit
+	settings chan tuning // capacity 1: of the first IDENTIFY, for the writer
+	stopping atomic.Bool // set by Stop
+	revoked  atomic.Bool // set by Recheck: the client has lost its right
 	// dismissed: the writer has ended the connection; the client may still be sending.
 	dismissed atomic.Bool
 
-	// The reader and Recheck share these. session is nil without a guard, consumes before SUB.
+	// The reader and Recheck share these. consumes is nil before SUB.
 	session  atomic.Pointer[guard.Session]
 	consumes atomic.Pointer[subscribed]
 
@@ -90,12 +90,6 @@ type conn struct {
 	attached  atomic.Pointer[api.Subscription]
 }
 
-// settings are the values of the first IDENTIFY that the writer uses.
-type settings struct {
-	heartbeat     time.Duration
-	outputTimeout time.Duration
-}
-
 func newConn(h *Handler, raw net.Conn) *conn {
 	c := &conn{
 		h: h, raw: raw,
@@ -103,7 +97,7 @@ func newConn(h *Handler, raw net.Conn) *conn {
 			heartbeat: maxClientTimeout / 2, msgTimeout: h.opts.MsgTimeout,
 			outputSize: defaultOutputBuffer, outputTimeout: h.opts.OutputBufferTimeout,
 		},
-		settings: make(chan settings, 1),
+		settings: make(chan tuning, 1),
 		since:    time.Now(),
 		seat:     func(bool) bool { return true },
 	}
@@ -117,8 +111,8 @@ func newConn(h *Handler, raw net.Conn) *conn {
 	return c
 }
 
-// creditReader wakes the writer before the reader blocks in a read. All credit of one burst of
-// commands is then used by one burst of messages.
+// creditReader wakes the writer before the reader blocks in a read, so that one burst of messages uses all credit of
+// one burst of commands.
 type creditReader struct {
 	c   *conn
 	src io.Reader
@@ -132,7 +126,7 @@ func (n creditReader) Read(p []byte) (int, error) {
 	}
 	m, err := read(p)
 	if err != nil {
-		n.c.bomb, _ = errors.AsType[*compress.TooMuch](err)
+		n.c.bomb, _ = errors.AsType[*tooMuch](err)
 	}
 	return m, err
 }
@@ -150,8 +144,8 @@ func (c *conn) serve(server context.Context) {
 	defer cancel()
 	ctx = api.WithRequester(ctx, c.requester)
 	written := make(chan struct{})
-	// The writer: started here; ends with the last answer, a failed write or the end of ctx;
-	// owns the pulling of messages.
+	// The writer: started here; ends with the last answer, a failed write or the end of ctx; owns the pulling of
+	// messages.
 	go func() {
 		defer close(written)
 		defer cancel() // ends every wait of the reader
@@ -175,8 +169,7 @@ func (c *conn) serve(server context.Context) {
 	}
 }
 
-// lastAnswer ends the connection after the answers of all earlier commands, with an error
-// frame if err has one.
+// lastAnswer ends the connection after the answers of all earlier commands, with an error frame if err has one.
 func lastAnswer(err error) answer {
 	if cmd := (*commandError)(nil); errors.As(err, &cmd) {
 		return answer{kind: frameError, text: []byte(cmd.text), last: true, half: true}
@@ -201,19 +194,17 @@ func (c *conn) read(ctx context.Context) error {
 		}
 		c.params, c.heartbeats = splitParams(line, c.params[:0]), false
 		err = c.ended(c.command(ctx))
-		c.room.release()
+		c.reserved.release()
 		if err != nil {
-			err = c.refuse(ctx, err)
-		}
-		if err != nil {
-			return err
+			if err = c.refuse(ctx, err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// refuse answers a failed command if the connection stays open; otherwise it returns the
-// error.
+// refuse answers a failed command if the connection stays open; otherwise it returns the error.
 func (c *conn) refuse(ctx context.Context, err error) error {
 	cmd := (*commandError)(nil)
 	if !errors.As(err, &cmd) {
@@ -226,9 +217,8 @@ func (c *conn) refuse(ctx context.Context, err error) error {
 	return err
 }
 
-// arm sets the read deadline of the next command. The deadline includes the time of a partial
-// command. While commands are pipelined arm renews it rarely, because each renewal is a system
-// call.
+// arm sets the read deadline of the next command. While commands are pipelined it does so rarely, because each time is
+// a system call.
 func (c *conn) arm() {
 	if !c.settled && c.armLogin() {
 		if c.stopping.Load() || c.revoked.Load() {
@@ -271,10 +261,10 @@ func (c *conn) dismiss() {
 	c.stop()
 }
 
-// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client. Such a consumer
-// finishes its messages and closes the connection. It returns false for all other clients.
+// announceClose sends CLOSE_WAIT to a consumer of go-nsq or of the module client, which then finishes its messages and
+// closes the connection. It returns false for all other clients.
 func (c *conn) announceClose() bool {
-	agent := c.about.Load().userAgent
+	agent := c.about.Load().UserAgent
 	if !strings.HasPrefix(agent, "go-nsq/") && !strings.HasPrefix(agent, "lockstep-go/") ||
 		!c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return false
@@ -295,58 +285,25 @@ func (c *conn) respond(ctx context.Context, text []byte) error {
 	return c.fifo.add(ctx, answer{text: text})
 }
 
-// command runs the command in c.params. A *commandError is sent to the client; any other error
-// closes the connection without a frame.
+// command runs the command in c.params. A *commandError is sent to the client; any other error closes the connection
+// without a frame.
 func (c *conn) command(ctx context.Context) error {
 	verb := c.params[0]
 	if !c.start.serves {
 		c.awaitStart(ctx)
 	}
-	if string(verb) == "IDENTIFY" {
-		return c.identify(ctx)
+	if string(verb) != "IDENTIFY" {
+		if c.h.opts.TLSRequired != config.TLSNotRequired && !c.about.Load().TLS {
+			return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
+		}
+		if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {
+			return c.unseated
+		}
 	}
-	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
-		return fatal(codeInvalid, "cannot %s in current state (TLS required)", verb)
-	}
-	if c.unseated != nil && string(verb) != "AUTH" && string(verb) != "NOP" {
-		return c.unseated
-	}
-	switch string(verb) {
-	case "FIN":
-		return c.finish()
-	case "PUB":
-		return c.pub(ctx)
-	case "MPUB":
-		return c.mpub(ctx)
-	case "DPUB":
-		return c.dpub(ctx)
-	case "RDY":
-		return c.rdy()
-	case "REQ":
-		return c.requeue()
-	case "TOUCH":
-		return c.touch()
-	case "NOP":
-		c.heartbeats = true
-		return nil
-	case "SUB":
-		return c.subscribe(ctx)
-	case "CLS":
-		return c.startClose(ctx)
-	case "AUTH":
-		return c.auth(ctx)
-	case "SUB_ORDERED":
-		return c.subscribeOrdered(ctx)
-	case "SUB_ADVANCED":
-		return c.subscribeAdvanced(ctx)
-	case "PUB_EXT":
-		return c.pubExtended(ctx, "PUB_EXT", headed)
-	case "PUB_TRACE":
-		return c.pubExtended(ctx, "PUB_TRACE", traced)
-	case "MPUB_EXT":
-		return c.mpubExtended(ctx, "MPUB_EXT", headed)
-	case "MPUB_TRACE":
-		return c.mpubExtended(ctx, "MPUB_TRACE", traced)
+	for i := range commands {
+		if x := &commands[i]; string(verb) == x.Name {
+			return x.run(c, ctx, x.Name)
+		}
 	}
 	return fatal(codeInvalid, "invalid command %s", verb)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// item is one message of an extended put with its header.
+// item is one message of an extended put.
 type item struct {
 	queue.Message
 	key   []byte // chooses the partition; nil = any
-	trace *trace // nil = the answer is OK alone
-	// reserved is a name in the header that takes the right to administer the topic; "" = none.
+	trace *trace // nil = the answer is only OK
+	// reserved is a name in the header that requires the right to administer the topic; "" = none.
 	reserved string
 	seq      uint64 // the number that the producer gave the message
 	numbered bool   // it gave one
@@ -28,9 +28,8 @@ type trace struct {
 	size int // of the bodies, bytes
 }
 
-// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8
-// sequence, 4 size. In place of the fork's byte offset and size on disk this broker sends the
-// sequence and the size of the bodies, as in the messages of SUB_ADVANCED.
+// answerSize is the length of a traced answer in bytes: OK, 8 message id, 8 trace id, 8 sequence, 4 size. The fork has
+// a byte offset and a size on disk in place of the sequence and the size of the bodies.
 const answerSize = 2 + 8 + 8 + 8 + 4
 
 func (t *trace) answer(r api.PutResult) []byte {
@@ -42,35 +41,37 @@ func (t *trace) answer(r api.PutResult) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(t.size))
 }
 
-// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the
-// command.
-func (c *conn) pubExtended(ctx context.Context, verb string, form form) error {
-	if err := c.readPartition(verb); err != nil {
-		return err
+// pubExtended: PUB_EXT <topic>\n or PUB_TRACE <topic>\n, then one message in the form of the command.
+func pubExtended(form form) func(c *conn, ctx context.Context, verb string) error {
+	return func(c *conn, ctx context.Context, verb string) error {
+		if err := c.readPartition(verb); err != nil {
+			return err
+		}
+		size, err := c.putStart(ctx, verb)
+		if err != nil {
+			return err
+		}
+		var x item
+		refused, err := c.receive(ctx, size, func() (err error) {
+			x, err = c.readItem(ctx, verb, form, size)
+			return err
+		})
+		if err != nil || refused != nil {
+			return c.refusePut(ctx, "PUB", 1, err, refused)
+		}
+		draft := queue.NewDraft(size + len(queue.Identity{}))
+		if err := draft.AddMessage(x.Message); err != nil {
+			return fatal(codeBadMessage, "%s %s", verb, err)
+		}
+		return c.publish(ctx, answer{put: "PUB", count: 1, trace: x.trace}, x.key, draft)
 	}
-	size, err := c.putStart(verb, 2)
-	if err != nil {
-		return err
-	}
-	if err := c.authorizePut(ctx, verb, size); err != nil {
-		return err
-	}
-	var x item
-	refused, err := c.receive(ctx, size, func() (err error) {
-		x, err = c.readItem(ctx, verb, form, size)
-		return err
-	})
-	if err != nil || refused != nil {
-		return c.refusePut(ctx, "PUB", 1, err, refused)
-	}
-	draft := queue.NewDraft(size + len(queue.Identity{}))
-	if err := draft.AddMessage(x.Message); err != nil {
-		return fatal(codeBadMessage, "%s %s", verb, err)
-	}
-	return c.publishKeyed(ctx, answer{put: "PUB", count: 1, trace: x.trace}, x.key, draft)
 }
 
 // mpubExtended: MPUB_EXT or MPUB_TRACE, an MPUB of such messages.
+func mpubExtended(form form) func(c *conn, ctx context.Context, verb string) error {
+	return func(c *conn, ctx context.Context, verb string) error { return c.mpubExtended(ctx, verb, form) }
+}
+
 func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	if err := c.readPartition(verb); err != nil {
 		return err
@@ -104,28 +105,37 @@ func (c *conn) mpubExtended(ctx context.Context, verb string, form form) error {
 	if verb == "MPUB_TRACE" {
 		a.trace = &sum
 	}
-	return c.publishKeyed(ctx, a, first.key, draft)
+	return c.publish(ctx, a, first.key, draft)
 }
 
-// readPartition reads the partition parameter of an extended put: its number, or -1 for any.
-func (c *conn) readPartition(verb string) error {
-	if c.partition = c.partitionAt(2); len(c.params) > 2 && c.partition < 0 && string(c.params[2]) != "-1" {
-		return fatal(codeBadPartition, "%s partition %q is not valid", verb, c.params[2])
+// partitionOf reads the partition parameter of an extended command: its number, or -1 for any.
+func partitionOf(verb string, param []byte) (int, error) {
+	if string(param) == "-1" {
+		return -1, nil
 	}
-	return nil
-}
-
-// partitionAt is the partition in a parameter: its number, or -1 if there is none. Stock clients send no
-// such parameter, and stock NSQ ignores any.
-func (c *conn) partitionAt(i int) int {
-	if len(c.params) <= i {
-		return -1
-	}
-	n, err := strconv.ParseUint(string(c.params[i]), 10, 10)
+	n, err := strconv.ParseUint(string(param), 10, 10) // unlike decimal: an empty string is refused
 	if err != nil {
-		return -1
+		return 0, fatal(codeBadPartition, "%s partition %q is not valid", verb, param)
 	}
-	return int(n)
+	return int(n), nil
+}
+
+// readPartition reads the second parameter of an extended put.
+func (c *conn) readPartition(verb string) (err error) {
+	if c.partition = -1; len(c.params) > 2 {
+		c.partition, err = partitionOf(verb, c.params[2])
+	}
+	return err
+}
+
+// partitionAt returns the partition in a parameter, or -1. Stock clients send no such parameter, and stock NSQ ignores any.
+func (c *conn) partitionAt(i int) int {
+	if len(c.params) > i {
+		if n, err := strconv.ParseUint(string(c.params[i]), 10, 10); err == nil {
+			return int(n)
+		}
+	}
+	return -1
 }
 
 func (c *conn) readItem(ctx context.Context, verb string, form form, size int) (item, error) {

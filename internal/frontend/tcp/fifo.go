@@ -10,13 +10,12 @@ import (
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
-// fifo keeps the answers of one connection in the order of its commands. The reader appends,
-// the Publisher sets the results of puts in any order, and the writer takes complete answers
-// from the front.
+// fifo has the answers of one connection in the order of its commands. The reader appends, the Publisher sets the
+// results of puts in any order, and the writer takes complete answers from the front.
 type fifo struct {
 	maxAnswers, maxBytes int
 	wake                 chan struct{}         // capacity 1: an answer may be ready for the writer
-	room                 chan struct{}         // capacity 1: the reader may check again
+	space                chan struct{}         // capacity 1: the reader may check again
 	owed                 *concurrency.InFlight // unanswered puts of all connections
 	share                *atomic.Pointer[limits.Share]
 	answerDirect         func() bool // writes the answer of an uncontended put inline; false = left to the writer
@@ -36,13 +35,13 @@ type fifo struct {
 // maxFreeSlots bounds the slots that a connection keeps for re-use.
 const maxFreeSlots = 256
 
-// slot holds the place of one command's answer. It is the Answerer of a put.
+// slot is the place of one command's answer. It is the Answerer of a put.
 type slot struct {
-	fifo  *fifo
-	done  bool // under fifo.mu
-	bytes int
-	cost  int  // counted in fifo.mu.memory
-	room  room // memory of the body of a large put
+	fifo     *fifo
+	done     bool // under fifo.mu
+	bytes    int
+	cost     int         // counted in fifo.mu.memory
+	reserved reservation // memory of the body of a large put
 	answer
 }
 
@@ -62,16 +61,16 @@ type answer struct {
 func newFifo(maxAnswers, maxBytes int, owed *concurrency.InFlight, answerDirect func() bool) *fifo {
 	return &fifo{
 		maxAnswers: maxAnswers, maxBytes: maxBytes, owed: owed, answerDirect: answerDirect,
-		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), space: make(chan struct{}, 1),
 	}
 }
 
 // answerBytes is the memory of an answer without its text.
 const answerBytes = 256
 
-// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The
-// caller must have the slot answered exactly once. The slot takes the memory of the put's body over.
-func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*slot, error) {
+// reserve appends the slot of a put's answer. It waits for room and fails only with ctx. The slot must be answered
+// exactly once. It takes over the memory of the put's body.
+func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *reservation) (*slot, error) {
 	cost := answerBytes
 	if body.bytes == 0 {
 		cost += bytes
@@ -83,15 +82,15 @@ func (f *fifo) reserve(ctx context.Context, a answer, bytes int, body *room) (*s
 	defer f.mu.Unlock()
 	s := f.addLocked()
 	s.answer, s.bytes, s.cost = a, bytes, cost
-	s.room, *body = *body, room{}
+	s.reserved, *body = *body, reservation{}
 	f.mu.answers += a.count
 	f.mu.bytes += bytes
 	f.owed.Enter()
 	return s, nil
 }
 
-// add appends a complete answer. It waits for room: a client that causes errors and does not
-// read them must not fill the memory.
+// add appends a complete answer. It waits for room: a client that causes errors and does not read them must not fill
+// the memory.
 func (f *fifo) add(ctx context.Context, a answer) error {
 	cost := answerBytes + len(a.text)
 	err := f.waitFor(ctx, func() bool { return f.takeLocked(cost) })
@@ -101,8 +100,7 @@ func (f *fifo) add(ctx context.Context, a answer) error {
 	return err
 }
 
-// push appends a complete answer without waiting for room. It is for answers whose number the
-// client cannot increase.
+// push appends a complete answer without waiting. It is for answers whose number the client cannot increase.
 func (f *fifo) push(a answer) { f.append(a, 0) }
 
 // append appends a complete answer whose memory is counted.
@@ -131,8 +129,8 @@ func (f *fifo) takeLocked(cost int) bool {
 	return f.mu.answers < f.maxAnswers && f.mu.bytes < f.maxBytes && f.mu.memory.Take(cost)
 }
 
-// waitFor waits until condition holds; the writer makes it true by taking answers. Only the
-// reader waits, and only the reader could make it false again.
+// waitFor waits until condition holds; the writer makes it true by taking answers. Only the reader waits, and only the
+// reader could make it false again.
 func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 	for {
 		f.mu.Lock()
@@ -142,21 +140,21 @@ func (f *fifo) waitFor(ctx context.Context, condition func() bool) error {
 			return nil
 		}
 		select {
-		case <-f.room:
+		case <-f.space:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// moveLocked counts later answers against the share that the client has now.
+// moveLocked counts later answers against the current share of the client.
 func (f *fifo) moveLocked() {
 	if f.share != nil {
 		f.mu.memory.Move(f.share.Load().Tally(limits.Answers))
 	}
 }
 
-// close gives the memory back when the connection has ended: of a put without an answer, when it is answered.
+// close releases the memory when the connection has ended; that of an unanswered put is released by its answer.
 func (f *fifo) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +168,7 @@ func (f *fifo) close() {
 
 func (f *fifo) freeMemoryLocked(s *slot) {
 	f.mu.memory.Give(s.cost)
-	s.room.release()
+	s.reserved.release()
 }
 
 // take appends the complete answers at the front to dst, most of them at most.
@@ -190,7 +188,7 @@ func (f *fifo) take(dst []answer, most int) []answer {
 		return dst
 	}
 	f.compactLocked()
-	signal(f.room)
+	signal(f.space)
 	return dst
 }
 
@@ -232,9 +230,8 @@ func (f *fifo) freeLocked(s *slot) {
 	}
 }
 
-// Answer sets the result of the put and wakes the writer if the slot is at the front. If the
-// answer is OK and no other put is unanswered, Answer writes it inline: waking a goroutine
-// takes longer. Answer never blocks.
+// Answer sets the result of the put and wakes the writer if the slot is at the front. If the answer is OK and no other
+// put is unanswered, Answer writes it inline: waking a goroutine takes longer. It never blocks.
 func (s *slot) Answer(r api.PutResult) {
 	f := s.fifo
 	uncontended := f.owed.Leave()
@@ -263,7 +260,7 @@ func (f *fifo) takeOK() bool {
 	}
 	f.popLocked()
 	f.compactLocked()
-	signal(f.room)
+	signal(f.space)
 	return true
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
@@ -148,7 +149,7 @@ func FuzzStranger(f *testing.F) {
 // closedGuard is the guard of a broker with one administrator. The name is long, so that no
 // mutation finds it and has a secret hashed.
 func closedGuard(f *testing.F) *guard.Guard {
-	store := metadata.NewMemory()
+	store := metadatatest.NewMemory()
 	users := access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Log: silentLog()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup

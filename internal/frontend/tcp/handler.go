@@ -25,13 +25,13 @@ const magicV2 = "  V2"
 type Backend struct {
 	Publisher   api.Publisher
 	Subscribers api.Subscribers
-	Guard       *guard.Guard      // nil = AUTH is disabled, and everybody may do everything
+	Guard       *guard.Guard      // nil = every client may do everything
 	Metrics     *metrics.Recorder // nil = nothing is recorded
-	Memory      *limits.Budget    // for what clients make the broker hold; nil = no limit
+	Memory      *limits.Budget    // that clients share; nil = no limit
 	// Await waits until the broker serves, at most as long as a put that arrived at this time is held, and reports
 	// whether it serves. Once true it stays true. nil = the broker serves.
 	Await func(ctx context.Context, arrived time.Time) bool
-	Log   logrus.FieldLogger
+	Log   logrus.FieldLogger // nil = nothing is logged
 }
 
 // Handler serves client connections. Its methods may be called by any goroutine.
@@ -52,17 +52,23 @@ type Handler struct {
 
 // New makes a handler.
 func New(o Options, b Backend) *Handler {
+	if b.Guard == nil {
+		b.Guard = guard.New(guard.Options{})
+	}
+	if b.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		b.Log = silent
+	}
 	h := &Handler{opts: o, backend: b, idle: make(chan struct{}, 1)}
 	h.mu.conns, h.mu.users = map[*conn]struct{}{}, map[string]int{}
 	return h
 }
 
-// Serve handles one client until the client closes, a command fails or ctx ends. It closes
-// raw. Both goroutines of the connection have ended when it returns.
+// Serve handles one client until the client closes, a command fails or ctx ends. It closes raw. Both goroutines of the
+// connection have ended when it returns.
 func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
-	defer func() { _ = raw.Close() }()
-	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	defer release()
+	defer closing(ctx, raw)()
 	if !h.checkMagic(raw) {
 		return
 	}
@@ -76,10 +82,19 @@ func (h *Handler) Serve(ctx context.Context, raw net.Conn) {
 	c.logEnd()
 }
 
+// closing closes raw when ctx ends, or when the returned function is called.
+func closing(ctx context.Context, raw net.Conn) func() {
+	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	return func() {
+		release()
+		_ = raw.Close()
+	}
+}
+
 // checkMagic reads the four bytes that select the protocol.
 func (h *Handler) checkMagic(raw net.Conn) bool {
 	var magic [len(magicV2)]byte
-	_ = raw.SetReadDeadline(time.Now().Add(h.opts.loginTimeout())) // a closed socket fails at the read
+	_ = raw.SetReadDeadline(time.Now().Add(h.opts.LoginTimeout)) // a closed socket fails at the read
 	if _, err := io.ReadFull(raw, magic[:]); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			h.backend.Metrics.Refused(metrics.RefusedTCPMagic)
@@ -89,9 +104,8 @@ func (h *Handler) checkMagic(raw net.Conn) bool {
 	if string(magic[:]) == magicV2 {
 		return true
 	}
-	if h.backend.Log != nil {
-		h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), api.LogStranger: true}).Info("client refused: its first bytes are not those of the NSQ protocol")
-	}
+	h.backend.Log.WithFields(logrus.Fields{"client": raw.RemoteAddr().String(), api.LogStranger: true}).
+		Info("client refused: its first bytes are not those of the NSQ protocol")
 	h.farewell(raw, "E_BAD_PROTOCOL")
 	return false
 }
@@ -105,12 +119,9 @@ func (h *Handler) farewell(raw net.Conn, text string) {
 	}
 }
 
-// Refuse notifies a client that there are too many connections, and closes raw within a few
-// seconds.
+// Refuse notifies a client that there are too many connections, and closes raw within a few seconds.
 func (h *Handler) Refuse(ctx context.Context, raw net.Conn, why string) {
-	defer func() { _ = raw.Close() }()
-	release := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	defer release()
+	defer closing(ctx, raw)()
 	h.farewell(raw, codeTooMany+" "+why)
 }
 
@@ -149,8 +160,7 @@ func (h *Handler) Connections() int {
 	return len(h.mu.conns)
 }
 
-// Clients counts the clients by what they do: those that have subscribed, of the others those that
-// have published, and the rest.
+// Clients counts the clients: those that have subscribed, of the others those that have published, and the rest.
 func (h *Handler) Clients() (consumers, producers, idle int) {
 	for _, c := range h.snapshot() {
 		switch {
@@ -176,10 +186,25 @@ func (h *Handler) Producers() []api.ClientStats {
 	return out
 }
 
-// Stop ends all connections in order: it admits no new connection and no further command, and
-// every put that was read is answered. The consumers that understand CLOSE_WAIT receive it
-// first, so that they finish their messages and close. Stop returns when no connection is left
-// or when ctx ends. The end of the context of Serve closes the remaining ones at once.
+// Consumers describes the connections here that have subscribed to a channel.
+func (h *Handler) Consumers(topic, channel string) []api.ConsumerStats {
+	var out []api.ConsumerStats
+	for _, c := range h.snapshot() {
+		if of := c.consumes.Load(); of != nil && of.topic == topic && of.channel == channel {
+			x := api.ConsumerStats{ClientStats: c.stats(), LastActivity: time.Unix(0, c.active.Load())}
+			if sub := c.attached.Load(); sub != nil {
+				x.Oldest = (*sub).Oldest()
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Stop ends all connections in order: new connections and further commands are refused, and every put that was read is
+// answered. The consumers that understand CLOSE_WAIT receive it first, so that they finish their messages and close.
+// Stop returns when no connection is left or when ctx ends. The end of the context of Serve closes the remaining ones
+// at once.
 func (h *Handler) Stop(ctx context.Context) {
 	h.mu.Lock()
 	h.mu.stopping = true

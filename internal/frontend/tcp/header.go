@@ -3,6 +3,7 @@ package tcp
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -16,21 +17,21 @@ const (
 	headerKey   = queue.HeaderKey
 	headerTrace = queue.HeaderTrace // a decimal
 	headerEpoch = "##epoch"         // reserved to the broker, see withField
-	headerOnly  = "##only_channel"  // the one channel that the message is for
+	headerOnly  = "##only_channel"  // the only channel that receives the message
 )
 
-// header is the interpreted part of a message's header. The slices may alias its bytes.
+// header is the part of a message's header that this broker interprets. The slices may alias its bytes.
 type header struct {
 	key      []byte // nil: none
 	id       []byte // nil: none
-	reserved string // a name that takes the right to administer the topic; "": there is none
+	reserved string // a name that requires the right to administer the topic; "": none
 	sequence uint64
 	numbered bool // there is a sequence
 	trace    uint64
 	traced   bool // there is a trace id
 }
 
-// readHeader checks the header and takes the fields that this broker interprets.
+// readHeader checks the header and takes the interpreted fields.
 func (x *item) readHeader(verb string) error {
 	if len(x.Header) == 0 {
 		return nil
@@ -85,8 +86,8 @@ func anyHeader(verb string, b []byte) (h header, err error) {
 	return h, nil
 }
 
-// readNamed checks the fields that the broker interprets. Without the check an unreadable one
-// would be ignored, and the answer would be OK.
+// readNamed checks the fields that the broker interprets. An unreadable one would otherwise be ignored, and the answer
+// would be OK.
 func (h *header) readNamed(verb string, fields map[string]any) error {
 	for _, name := range []string{headerKey, headerOnly, queue.HeaderID} {
 		given, there := fields[name]
@@ -113,8 +114,7 @@ func (h *header) readNamed(verb string, fields map[string]any) error {
 	return nil
 }
 
-// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the puts
-// after it.
+// readSequence reads ##seq. Its refusals leave the connection open: a pipeline continues with the following puts.
 func (h *header) readSequence(verb string, fields map[string]any) error {
 	given, there := fields[queue.HeaderSequence]
 	if !there {
@@ -131,37 +131,35 @@ func (h *header) readSequence(verb string, fields map[string]any) error {
 	return nil
 }
 
-// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of
-// the command: one object, whose names are ASCII without escapes, and whose values are strings without
-// escapes or integers of at most 15 digits. It refuses nothing: ok is false for any other header, and
-// anyHeader decides.
+// flatHeader reads a header in its usual form without encoding/json, which costs more than the rest of the command. ok
+// is false for any other header, and anyHeader decides.
 func flatHeader(b []byte) (h header, ok bool) {
-	s := Scanner{Rest: b}
-	if !s.Next('{') {
+	s := scanner{rest: b}
+	if !s.next('{') {
 		return h, false
 	}
 	beyond := false // a value has bytes beyond ASCII
-	for first := true; !s.Next('}'); first = false {
-		if !first && !s.Next(',') || !s.Next('"') {
+	for first := true; !s.next('}'); first = false {
+		if !first && !s.next(',') || !s.next('"') {
 			return h, false
 		}
-		name, ascii, ok := s.Text()
-		if !ok || !ascii || len(name) == 0 || len(name) > api.MaxHeaderName || !s.Next(':') {
+		name, ascii, ok := s.text()
+		if !ok || !ascii || len(name) == 0 || len(name) > api.MaxHeaderName || !s.next(':') {
 			return h, false
 		}
 		reserved := bytes.HasPrefix(name, reservedHeaders)
-		if s.Next('"') {
-			value, ascii, ok := s.Text()
+		if s.next('"') {
+			value, ascii, ok := s.text()
 			if !ok || reserved && !h.takeText(name, value) {
 				return h, false
 			}
 			beyond = beyond || !ascii
-		} else if n, ok := s.Integer(); !ok || reserved && !h.takeInteger(name, n) {
+		} else if n, ok := s.integer(); !ok || reserved && !h.takeInteger(name, n) {
 			return h, false
 		}
 	}
-	s.Space()
-	return h, len(s.Rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
+	s.space()
+	return h, len(s.rest) == 0 && !(h.numbered && h.id != nil) && (!beyond || utf8.Valid(b))
 }
 
 var reservedHeaders = []byte(api.ReservedHeaders)
@@ -198,4 +196,92 @@ func (h *header) takeInteger(name []byte, n uint64) bool {
 		return n >= 1 && n <= queue.MaxTTLMS
 	}
 	return false
+}
+
+// scanner reads the usual form of JSON objects without encoding/json: ASCII names without escapes, strings without
+// escapes, and integers of at most 15 digits. It refuses nothing: its caller asks encoding/json about any other form.
+type scanner struct{ rest []byte }
+
+// space consumes white space.
+func (s *scanner) space() { s.rest = s.rest[firstByte(s.rest):] }
+
+// next consumes c, and the white space before it, if c comes next.
+func (s *scanner) next(c byte) bool {
+	s.space()
+	if len(s.rest) == 0 || s.rest[0] != c {
+		return false
+	}
+	s.rest = s.rest[1:]
+	return true
+}
+
+// text consumes a string behind its opening quote.
+func (s *scanner) text() (text []byte, ascii, ok bool) {
+	all := byte(0)
+	for i, c := range s.rest {
+		if c == '"' {
+			text, s.rest = s.rest[:i:i], s.rest[i+1:]
+			return text, all < utf8.RuneSelf, true
+		}
+		if c < ' ' || c == '\\' {
+			break
+		}
+		all |= c
+	}
+	return nil, false, false
+}
+
+// integer consumes a decimal of at most 15 digits.
+func (s *scanner) integer() (n uint64, ok bool) {
+	i := 0
+	for ; i < len(s.rest) && '0' <= s.rest[i] && s.rest[i] <= '9'; i++ {
+		n = 10*n + uint64(s.rest[i]-'0')
+	}
+	if i == 0 || i > 15 || i > 1 && s.rest[0] == '0' {
+		return 0, false
+	}
+	s.rest = s.rest[i:]
+	return n, true
+}
+
+// firstByte returns the index of the first byte that is no JSON white space.
+func firstByte(b []byte) int {
+	i := 0
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// name takes the producer_id of an IDENTIFY. A later IDENTIFY without one leaves it. Together with ##seq it stands for
+// an id (docs/adr/0014).
+func (c *conn) name(id *identity) error {
+	if id.ProducerID == "" {
+		return nil
+	}
+	if !queue.ValidProducer(id.ProducerID) {
+		return fatal(codeBadBody, "IDENTIFY producer_id must be 1 to %d bytes of UTF-8", queue.MaxProducerBytes)
+	}
+	c.producer = id.ProducerID
+	return nil
+}
+
+// giveIdentity gives a numbered message the identity of its producer and number.
+func (x *item) giveIdentity(verb, producer string) error {
+	if !x.numbered {
+		return nil
+	}
+	if producer == "" {
+		return refusal(codeInvalidHeader, "%s %s requires a producer_id in IDENTIFY", verb, queue.HeaderSequence)
+	}
+	x.Identity = queue.IdentityOfSequence(producer, x.seq)
+	return nil
+}
+
+// ending is an error in the middle of a body. It ends the connection, because the next command cannot be found.
+func ending(err error) error {
+	if cmd := (*commandError)(nil); errors.As(err, &cmd) && cmd.open {
+		return &commandError{text: cmd.text}
+	}
+	return err
 }

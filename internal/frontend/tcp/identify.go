@@ -27,9 +27,9 @@ type identity struct {
 	TopologyRegion      string    `json:"topology_region"`
 	TopologyZone        string    `json:"topology_zone"`
 	ExtendSupport       bool      `json:"extend_support"` // of the replicated fork; see extended.go
-	DesiredTag          string    `json:"desired_tag"`    // of the fork; see extfilter.go
-	ExtFilter           extFilter `json:"ext_filter"`     // of the fork; see extfilter.go
-	ProducerID          string    `json:"producer_id"`    // see sequence.go
+	DesiredTag          string    `json:"desired_tag"`    // of the fork; see extended.go
+	ExtFilter           extFilter `json:"ext_filter"`     // of the fork; see extended.go
+	ProducerID          string    `json:"producer_id"`    // see header.go
 }
 
 // negotiated is the reply to IDENTIFY, in NSQ's key order. Durations are in milliseconds.
@@ -61,7 +61,7 @@ const (
 	defaultDeflateLevel = 6
 )
 
-// tuning holds the effective values of all IDENTIFYs of a client.
+// tuning has the effective values of all IDENTIFYs of a client.
 type tuning struct {
 	heartbeat     time.Duration // 0 = off
 	outputSize    int
@@ -70,13 +70,13 @@ type tuning struct {
 	sampleRate    int32
 }
 
-// identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an
-// upgrade changes the stream, and no answer may be in it.
-func (c *conn) identify(ctx context.Context) error {
+// identify: IDENTIFY\n, then JSON. It waits until all earlier commands are answered: an upgrade changes the stream, and
+// must not be mixed with answers.
+func (c *conn) identify(ctx context.Context, verb string) error {
 	if c.state.Load() != stateInit {
 		return fatal(codeInvalid, "cannot IDENTIFY in current state")
 	}
-	body, err := c.readBody("IDENTIFY")
+	body, err := c.readBody(verb)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (c *conn) tune(id *identity) (t tuning, err error) {
 	return t, nil
 }
 
-// choose converts a client's milliseconds into a duration: -1 is off (0), 0 keeps the previous
-// value, any other number must lie within the bounds.
+// choose converts a client's milliseconds into a duration: -1 is off (0), 0 keeps the previous value, any other number
+// must be within the bounds.
 func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case ms == -1:
@@ -182,8 +182,7 @@ func choose(ms int, before, least, most time.Duration) (d time.Duration, ok bool
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// negotiate selects the features of the connection. It returns nil if the client has requested
-// no negotiation.
+// negotiate selects the features of the connection; nil: the client did not request negotiation.
 func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 	if !id.FeatureNegotiation {
 		return nil, nil
@@ -197,8 +196,8 @@ func (c *conn) negotiate(id *identity, t *tuning) (*negotiated, error) {
 		MaxRdyCount: o.MaxRdyCount, Version: o.Version,
 		MaxMsgTimeout: o.MaxMsgTimeout.Milliseconds(), MsgTimeout: t.msgTimeout.Milliseconds(),
 		TLSv1: o.TLS != nil && id.TLSv1, Deflate: o.Deflate && id.Deflate,
-		DeflateLevel: min(level, o.MaxDeflate), MaxDeflateLevel: o.MaxDeflate,
-		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard != nil && c.h.backend.Guard.Enforced(),
+		DeflateLevel: min(level, o.MaxDeflateLevel), MaxDeflateLevel: o.MaxDeflateLevel,
+		Snappy: o.Snappy && id.Snappy, SampleRate: t.sampleRate, AuthRequired: c.h.backend.Guard.Enforced(),
 		OutputBufferSize: t.outputSize, OutputBufferTimeout: t.outputTimeout.Milliseconds(),
 		TopologyRegion: o.TopologyRegion, TopologyZone: o.TopologyZone, DesiredTag: id.DesiredTag, ProducerID: c.producer,
 	}
@@ -216,10 +215,10 @@ func (c *conn) adopt(id *identity, t *tuning) {
 	c.tuning = *t
 	if !c.identified {
 		c.identified = true
-		c.settings <- settings{heartbeat: t.heartbeat, outputTimeout: t.outputTimeout}
+		c.settings <- *t
 	}
 	c.describe(func(a *about) {
-		a.clientID, a.hostname, a.userAgent = shortened(id.ClientID), shortened(id.Hostname), shortened(id.UserAgent)
-		a.region, a.zone, a.sampleRate = shortened(id.TopologyRegion), shortened(id.TopologyZone), t.sampleRate
+		a.ClientID, a.Hostname, a.UserAgent = shortened(id.ClientID), shortened(id.Hostname), shortened(id.UserAgent)
+		a.TopologyRegion, a.TopologyZone, a.SampleRate = shortened(id.TopologyRegion), shortened(id.TopologyZone), t.sampleRate
 	})
 }

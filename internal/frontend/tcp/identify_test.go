@@ -22,7 +22,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
-	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
@@ -166,7 +166,7 @@ func TestSilentHandshake(t *testing.T) {
 }
 
 func TestTLSRequired(t *testing.T) {
-	b := newBroker(t, withTLS(t, nil), func(s *setup) { s.options.TLSRequired = tcp.TLSRequired })
+	b := newBroker(t, withTLS(t, nil), func(s *setup) { s.options.TLSRequired = config.TLSRequiredAll })
 	for _, verb := range []string{"SUB", "NOP", "PUB", "X"} {
 		c := b.dial()
 		c.send(verb + " t c\n")
@@ -342,7 +342,7 @@ func newAuthService(t *testing.T, answer string) (*authService, func(*setup)) {
 }
 
 func (a *authService) client() *authd.Client {
-	return authd.New(authd.Options{Addresses: []string{a.URL}, ConnectTimeout: wait.Limit, RequestTimeout: wait.Limit})
+	return authd.New(config.AuthService{AuthHTTPAddress: []string{a.URL}}, nil)
 }
 
 func TestAuth(t *testing.T) {

@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 )
 
 const (
 	// maxLine is the longest command line, its newline included.
 	maxLine = 16 << 10
-	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that
-	// one read returns more pipelined puts. Before the first command that takes a right it
-	// grows to maxLine.
+	// An idle connection costs minInput; the buffer of a busy one grows to maxInput, so that one read returns more
+	// pipelined puts. Before the first command that requires a right it grows to maxLine.
 	minInput = 4 << 10
 	maxInput = 128 << 10
 )
@@ -20,9 +20,8 @@ const (
 // errLineTooLong ends a connection without an error frame, as in stock NSQ.
 var errLineTooLong = errors.New("protocol: command line is too long")
 
-// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and
-// it shows its content, so that pipelined puts can be gathered. The returned slices are valid
-// until the next call.
+// input buffers the bytes of the client. Unlike bufio.Reader it grows when reads fill it, and shows its content, so
+// that pipelined puts can be gathered. The returned slices are valid until the next call.
 type input struct {
 	src  io.Reader
 	buf  []byte
@@ -98,8 +97,7 @@ func (in *input) fill() error {
 
 const maxEmptyReads = 100
 
-// read fills dst. If the unbuffered part is large it is read directly from the source into
-// dst: one copy from the socket to the batch.
+// read fills dst. A large unbuffered part is read directly into dst: one copy from the socket to the batch.
 func (in *input) read(dst []byte) error {
 	n := copy(dst, in.buffered())
 	in.discard(n)
@@ -142,4 +140,38 @@ func (in *input) skip(n int64) error {
 		n -= k
 	}
 	return nil
+}
+
+// decimal reads [0-9]*. As in stock NSQ the empty string is 0. A number beyond 64 bits is the largest one, so that
+// every limit applies; stock NSQ wraps, which makes 2^64 milliseconds 0.
+func decimal(b []byte) (n uint64, ok bool) {
+	for _, d := range b {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		if digit := uint64(d - '0'); n > (math.MaxUint64-digit)/10 {
+			n = math.MaxUint64
+		} else {
+			n = n*10 + digit
+		}
+	}
+	return n, true
+}
+
+// maxParams is more than any command has. The rest of a line stays in the last parameter: a line of spaces would
+// otherwise cost 24 bytes for each of them, for the lifetime of the connection.
+const maxParams = 16
+
+// splitParams splits a line at every space and appends the parts to dst. Two consecutive spaces make an empty
+// parameter.
+func splitParams(line []byte, dst [][]byte) [][]byte {
+	for len(dst) < maxParams {
+		i := bytes.IndexByte(line, ' ')
+		if i < 0 {
+			break
+		}
+		dst = append(dst, line[:i:i])
+		line = line[i+1:]
+	}
+	return append(dst, line)
 }

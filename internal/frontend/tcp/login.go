@@ -1,29 +1,26 @@
 package tcp
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // Limits of what a stranger may send.
 const (
-	// defaultLoginTimeout is the default of Options.LoginTimeout.
-	defaultLoginTimeout = 10 * time.Second
 	// maxLoginBody is the largest body of IDENTIFY and AUTH.
 	maxLoginBody = 64 << 10
 	// loginPiece is how much memory a body of IDENTIFY or AUTH has before its bytes are there.
 	loginPiece = 4 << 10
-	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent,
-	// region, zone), in bytes; the rest is cut off. Stock clients stay far below.
+	// maxName is the longest name that a client gives itself (client_id, hostname, user_agent, region, zone), in bytes;
+	// the rest is cut off. Stock clients stay far below.
 	maxName = 256
 )
-
-func (o *Options) loginTimeout() time.Duration { return cmp.Or(o.LoginTimeout, defaultLoginTimeout) }
 
 // shortened cuts a name of the client at maxName bytes.
 func shortened(name string) string {
@@ -33,20 +30,13 @@ func shortened(name string) string {
 	return strings.Clone(strings.ToValidUTF8(name[:maxName], ""))
 }
 
-// armLogin sets the read deadline of a client that has no rights yet, and reports false for all
-// other clients. The deadline counts from the start of the connection, or from the moment when the
-// users are known: no number of commands extends it. A client that has once had rights is not asked again: its commands are.
+// armLogin sets the read deadline of a client that has no rights yet, and returns false for all other clients. The
+// deadline counts from the start of the connection, or from the moment when the users are known; no command extends it.
+// A client that has had rights once has no such deadline: its commands are judged one by one.
 func (c *conn) armLogin() bool {
 	g := c.h.backend.Guard
-	switch {
-	case c.settled:
+	if c.settled || g.Ready() != nil { // else judged when the users are known
 		return false
-	case g == nil:
-		c.settled = true
-		c.takeSeat()
-		return false
-	case g.Ready() != nil:
-		return false // judged when the users are known
 	}
 	c.beginAgain()
 	from := c.since
@@ -57,24 +47,24 @@ func (c *conn) armLogin() bool {
 		c.settled, c.armed = true, time.Time{}
 		return false
 	}
-	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.loginTimeout())) // a closed socket fails at the read
+	_ = c.raw.SetReadDeadline(from.Add(c.h.opts.LoginTimeout)) // a closed socket fails at the read
 	c.late = true
 	return true
 }
 
 // takeSeat moves the connection from the seats of strangers to those of clients: its client has logged in, or has
-// rights without a login. It reports false if there is no seat: the client has time to log in. Where TLS is required, a
+// rights without a login. It returns false if there is no seat: the client has time to log in. Where TLS is required, a
 // client without it has no rights yet.
 func (c *conn) takeSeat() bool {
-	if c.h.opts.TLSRequired != TLSNotRequired && !c.about.Load().tls {
+	if c.h.opts.TLSRequired != config.TLSNotRequired && !c.about.Load().TLS {
 		return true
 	}
 	g, session := c.h.backend.Guard, c.session.Load()
-	loggedIn := session != nil && session.LoggedIn()
+	loggedIn := session.LoggedIn()
 	switch {
 	case loggedIn && !c.h.seat(c, session.Identity()): // its certificate was read before the users were
 		c.unseated = errTooManyOfUser
-	case !c.seat(g == nil || g.Open() || loggedIn):
+	case !c.seat(g.Open() || loggedIn):
 		c.unseated = errTooManyStrangers
 	default:
 		c.unseated = nil
@@ -89,17 +79,16 @@ func (c *conn) takeSeat() bool {
 // errTooManyStrangers ends the connection of a client that has not logged in.
 var errTooManyStrangers = fatal(codeTooMany, "this broker has as many clients without a login as it may; log in, or try another broker")
 
-// tooLate is the error of a client that did not log in within its time; nil for any other
-// failed read.
+// tooLate returns the error of a client that did not log in in time; nil for any other failed read.
 func (c *conn) tooLate(read error) error {
 	if !c.late || c.settled || c.stopping.Load() || c.revoked.Load() || !errors.Is(read, os.ErrDeadlineExceeded) {
 		return nil
 	}
 	c.h.backend.Metrics.Refused(metrics.RefusedTCPLogin)
-	return fatal(codeAuthFirst, "no login within %v", c.h.opts.loginTimeout())
+	return fatal(codeAuthFirst, "no login within %v", c.h.opts.LoginTimeout)
 }
 
-// seat counts the connection for its user, and reports false if the user has as many as it may.
+// seat counts the connection for its user. It returns false if the user has as many as it may.
 func (h *Handler) seat(c *conn, user string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,3 +117,39 @@ func (h *Handler) unseatLocked(c *conn) {
 
 // errTooManyOfUser refuses a login.
 var errTooManyOfUser = fatal(codeTooMany, "this user has as many connections as it may at this broker; try another one")
+
+// started is what a connection knows of the start of its broker. The reader owns it.
+type started struct {
+	serves  bool      // the broker serves: nothing waits any more
+	arrived time.Time // of the first command of those that wait together; zero = none waits
+	refused bool      // a waiting command was answered with the reason
+	known   time.Time // when the users were read, if the connection began before; zero otherwise
+}
+
+// next prepares for the next command. After a refusal, a command that the client sent later gets its own wait.
+func (s *started) next(pipelined bool) {
+	if s.refused && !pipelined {
+		s.arrived, s.refused = time.Time{}, false
+	}
+}
+
+// awaitStart delays a command while the broker does not serve yet: the client sees a pause and no error, and its
+// further bytes stay in the socket. Pipelined commands share one limit, as do IDENTIFY, whose answer cannot contain a
+// reason, and the following command. After the limit the command is answered with the reason.
+func (c *conn) awaitStart(ctx context.Context) {
+	verb, await := string(c.params[0]), c.h.backend.Await
+	if verb == "NOP" {
+		return
+	}
+	if await == nil {
+		c.start.serves = true
+		return
+	}
+	if c.start.arrived.IsZero() {
+		c.start.arrived = time.Now()
+	}
+	c.start.serves = await(ctx, c.start.arrived)
+	c.start.refused = !c.start.serves && verb != "IDENTIFY"
+	c.armed = time.Time{}
+	c.arm() // the wait was not the client's
+}

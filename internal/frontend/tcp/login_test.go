@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
@@ -111,7 +111,7 @@ func loginHasATime(t *testing.T) {
 func TestTheTimeOfALoginAfterTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 5 * time.Second
-		store := metadata.NewMemory()
+		store := metadatatest.NewMemory()
 		t.Cleanup(func() { _ = store.Close() })
 		other, late := registry(), registry()
 		watch(t, other, store)

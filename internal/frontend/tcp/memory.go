@@ -13,30 +13,30 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// setShare makes the memory of the client that of its user, or of its address while it has not logged in.
+// setShare selects the client's share of the memory. It belongs to the user, or to the address before a login.
 func (c *conn) setShare() {
-	host, _, _ := net.SplitHostPort(c.about.Load().remote) // a unix socket has none
+	host, _, _ := net.SplitHostPort(c.about.Load().RemoteAddress) // a unix socket has none
 	owner := guard.Network(host)
-	if s := c.session.Load(); s != nil && s.LoggedIn() {
+	if s := c.session.Load(); s.LoggedIn() {
 		owner = s.Identity()
 	}
 	share := c.h.backend.Memory.Share(owner)
 	c.share.Store(&share)
 }
 
-// room is memory that is reserved for one put, from its body's first byte to its answer.
-type room struct {
+// reservation is memory reserved for one put, from the first byte of its body to its answer.
+type reservation struct {
 	share limits.Share
 	bytes int
 }
 
-func (r *room) release() {
+func (r *reservation) release() {
 	r.share.Release(limits.Bodies, r.bytes)
-	*r = room{}
+	*r = reservation{}
 }
 
-// reserve reserves the memory of the body of a put, and bounds the time of its arrival, until arrived is called. After an
-// error nothing of the put is stored.
+// reserve reserves the memory of the body of a put, and limits the time of its arrival until arrived is called. After
+// an error nothing of the put is stored.
 func (c *conn) reserve(ctx context.Context, size int) error {
 	if size <= limits.Free {
 		return nil
@@ -49,7 +49,7 @@ func (c *conn) reserve(ctx context.Context, size int) error {
 		c.arm() // the wait was not the client's
 		return api.ErrBusy
 	}
-	c.room = room{share, size}
+	c.reserved = reservation{share, size}
 	c.pace = pace{began: time.Now()}
 	return nil
 }
@@ -65,7 +65,7 @@ func (c *conn) arrived() {
 	c.pace, c.armed = pace{}, time.Time{}
 }
 
-// pace is the arrival of a body that has reserved memory.
+// pace is the arrival of a body for which memory is reserved.
 type pace struct {
 	began time.Time // zero if there is none
 	due   time.Time // the read deadline
@@ -89,7 +89,7 @@ func (n creditReader) readPaced(p []byte) (int, error) {
 	return m, err
 }
 
-// ended is the error of a command whose body arrived too slowly or became too large, else err.
+// ended returns the error of a command whose body arrived too slowly or became too large, else err.
 func (c *conn) ended(err error) error {
 	switch {
 	case err == nil:

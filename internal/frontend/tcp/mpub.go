@@ -10,12 +10,11 @@ import (
 // maxBodyHint bounds the memory that is allocated for an announced length, in bytes.
 const maxBodyHint = 256 << 10
 
-// mpub: MPUB <topic>\n, body size, count, then count messages. One invalid message refuses the
-// whole put. Only the sizes of the messages steer the parse; the size of the body is checked
-// for its range.
-func (c *conn) mpub(ctx context.Context) error {
+// mpub: MPUB <topic>\n, body size, count, then count messages. One invalid message refuses the whole put. The parser
+// follows the sizes of the messages; only the range of the body size is checked.
+func (c *conn) mpub(ctx context.Context, verb string) error {
 	c.partition = c.partitionAt(2)
-	draft, err := c.multi(ctx, "MPUB", func(draft *queue.DraftBuilder, size int) error {
+	draft, err := c.multi(ctx, verb, func(draft *queue.DraftBuilder, size int) error {
 		if c.in.read(draft.Grow(size)) != nil {
 			return fatal(codeBadMessage, "MPUB failed to read message body")
 		}
@@ -24,16 +23,15 @@ func (c *conn) mpub(ctx context.Context) error {
 	if err != nil || draft == nil {
 		return err
 	}
-	return c.publish(ctx, "MPUB", 1, draft)
+	return c.publish(ctx, answer{put: verb, count: 1}, nil, draft)
 }
 
-// multi reads an MPUB of any form; add reads one message. A nil draft means that the put was
-// not admitted and is answered.
+// multi reads an MPUB of any form; add reads one message. A nil draft: the put was not admitted and is answered.
 func (c *conn) multi(ctx context.Context, verb string, add func(*queue.DraftBuilder, int) error) (*queue.DraftBuilder, error) {
 	if len(c.params) < 2 {
 		return nil, fatal(codeInvalid, "%s insufficient number of parameters", verb)
 	}
-	if err := c.setTopic(); err != nil {
+	if !c.setTopic() {
 		// Stock NSQ doubles the code, and clients may match on it.
 		return nil, fatal(codeBadTopic, "E_BAD_TOPIC %s topic name %q is not valid", verb, c.params[1])
 	}

@@ -35,8 +35,8 @@ var (
 	responseCloseWait = []byte("CLOSE_WAIT")
 )
 
-// output is the write side of a connection: a buffer, an optional compressor, optional TLS,
-// and the socket. Every use holds mu.
+// output is the write side of a connection: a buffer, an optional compressor, optional TLS, and the socket. Each use
+// locks mu.
 type output struct {
 	mu       sync.Mutex
 	conn     net.Conn
@@ -45,7 +45,7 @@ type output struct {
 	buffers  *buffers
 	sink     io.Writer                      // target of buf: conn or the compressor
 	direct   *concurrency.NonblockingWriter // of conn; nil if there is none, or the stream is compressed
-	kept     bool                           // buf holds bytes that direct did not take
+	unsent   bool                           // buf has bytes that direct did not take
 	compress flusher                        // nil = none
 	deadline time.Duration                  // of one write; 0 = none
 	header   [messageHeader]byte
@@ -66,8 +66,8 @@ func newOutput(conn net.Conn, deadline time.Duration, shared *buffers) *output {
 	return o
 }
 
-// switchLocked switches to another connection or compressor. The buffer must have been
-// flushed. The memory of the compressor before it is given back: a client may repeat IDENTIFY.
+// switchLocked switches to another connection or compressor, after a flush. It releases the memory of the previous
+// compressor: a client may repeat IDENTIFY.
 func (o *output) switchLocked(conn net.Conn, compress flusher) {
 	o.parkLocked()
 	o.conn, o.compress, o.sink, o.buf, o.direct = conn, compress, io.Writer(conn), nil, nil
@@ -78,9 +78,8 @@ func (o *output) switchLocked(conn net.Conn, compress flusher) {
 	}
 }
 
-// resizeLocked changes the size of the buffer, which must have been flushed. A client that
-// requests no buffer gets the default size: a burst is flushed at its end in any case, and
-// with a buffer the header and the body of a message are one write.
+// resizeLocked changes the size of the buffer, after a flush. A client that requests no buffer gets the default size: a
+// burst is flushed at its end anyway, and with a buffer the header and the body of a message are one write.
 func (o *output) resizeLocked(size int) {
 	if size == unbuffered {
 		size = defaultOutputBuffer
@@ -152,21 +151,21 @@ func (o *output) writeLocked(header, body []byte) error {
 // frameOK is the answer to most puts.
 var frameOK = append([]byte{0, 0, 0, 6, 0, 0, 0, byte(frameResponse)}, responseOK...)
 
-// okDirectLocked writes OK without blocking. Bytes that the socket does not take remain in the
-// buffer, and the writer has to flush it. The buffer must be empty before.
+// okDirectLocked writes OK without blocking. The buffer must be empty before; bytes that the socket does not take
+// remain in it for the writer.
 func (o *output) okDirectLocked() error {
 	o.armLocked() // an expired deadline would fail the write
 	n := o.direct.Write(net.Buffers{frameOK})
 	if n == len(frameOK) {
 		return nil
 	}
-	o.kept = true
+	o.unsent = true
 	return o.writeLocked(frameOK[n:], nil)
 }
 
 // flushLocked writes all buffered bytes to the socket.
 func (o *output) flushLocked() error {
-	o.kept = false
+	o.unsent = false
 	if o.buf == nil {
 		return nil
 	}
@@ -182,8 +181,10 @@ func (o *output) flushLocked() error {
 }
 
 // respondLocked writes one response and flushes.
-func (o *output) respondLocked(data []byte) error {
-	if err := o.frameLocked(frameResponse, data); err != nil {
+func (o *output) respondLocked(data []byte) error { return o.sendLocked(frameResponse, data) }
+
+func (o *output) sendLocked(kind frameType, data []byte) error {
+	if err := o.frameLocked(kind, data); err != nil {
 		return err
 	}
 	return o.flushLocked()
@@ -195,11 +196,11 @@ func (o *output) armLocked() {
 	}
 }
 
-// parkLocked gives the memory of the compressor back, until the next write. An idle client
-// would hold up to a megabyte of it otherwise, before it has logged in.
+// parkLocked releases the memory of the compressor until the next write. An idle client would otherwise occupy up to a
+// megabyte, even before its login.
 func (o *output) parkLocked() {
-	if p, ok := o.compress.(interface{ Park() }); ok {
-		p.Park()
+	if p, ok := o.compress.(interface{ park() }); ok {
+		p.park()
 	}
 }
 
@@ -210,8 +211,8 @@ func (o *output) park() {
 	o.parkLocked()
 }
 
-// closeWriteLocked closes the sending direction only. The client can then read the error
-// frame; a full close might send a reset first.
+// closeWriteLocked closes only the sending direction: a full close might reset the connection before the client has
+// read the error frame.
 func (o *output) closeWriteLocked() {
 	if half, ok := o.conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // the connection is closed next in any case

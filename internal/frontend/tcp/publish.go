@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Pipelined PUBs of one topic that are already in the buffer become one put. The reader never
-// waits for more of them.
+// Pipelined PUBs of one topic that are already in the buffer become one put. The reader never waits for more of them.
 const (
 	maxRunMessages = 256
 	maxRunBytes    = 1 << 20
@@ -24,45 +23,35 @@ const (
 const messageOverhead = 5
 
 // pub: PUB <topic>\n, then one message.
-func (c *conn) pub(ctx context.Context) error {
+func (c *conn) pub(ctx context.Context, verb string) error {
 	c.partition = c.partitionAt(2)
-	size, err := c.putStart("PUB", 2)
+	size, err := c.putStart(ctx, verb)
 	if err != nil {
 		return err
 	}
-	if err := c.authorizePut(ctx, "PUB", size); err != nil {
-		return err
-	}
-	count, total := 1, size
+	all := bodies{1, size, size}
 	if c.partition < 0 { // those behind it name none
-		count, total = c.pubRun(size)
+		all.count, all.total = c.pubRun(size)
 	}
-	early := c.admitsEarly(size)
-	if early {
-		if err := c.admit(ctx, total); err != nil {
-			return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
-		}
+	early, refused := c.admitBefore(ctx, all)
+	if refused != nil {
+		return c.refusePut(ctx, verb, all.count, c.skipRun(all), refused)
 	}
-	if err := c.reserve(ctx, size); err != nil {
-		return c.refusePut(ctx, "PUB", count, c.skipRun(count, size), err)
+	draft := queue.NewDraft(all.total + all.count*messageOverhead) // in no closure: that would be an allocation more
+	err = c.readRun(draft, all)
+	if refused, err = c.admitAfter(ctx, all, early, err); err != nil || refused != nil {
+		return c.refusePut(ctx, verb, all.count, err, refused)
 	}
-	draft := queue.NewDraft(total + count*messageOverhead)
-	err = c.readRun(draft, count, size)
-	c.arrived()
-	if err != nil {
-		return err
-	}
-	if !early {
-		if err := c.admit(ctx, total); err != nil {
-			return c.refusePut(ctx, "PUB", count, nil, err)
-		}
-	}
-	return c.publish(ctx, "PUB", count, draft)
+	return c.publish(ctx, answer{put: verb, count: all.count}, nil, draft)
 }
 
+// bodies are the sizes of one message, or of pipelined PUBs.
+type bodies struct{ count, first, total int }
+
 // readRun reads the PUBs that pubRun found.
-func (c *conn) readRun(draft *queue.DraftBuilder, count, size int) error {
-	for i := range count {
+func (c *conn) readRun(draft *queue.DraftBuilder, all bodies) error {
+	size := all.first
+	for i := range all.count {
 		if i > 0 {
 			size = c.nextOfRun()
 		}
@@ -74,98 +63,92 @@ func (c *conn) readRun(draft *queue.DraftBuilder, count, size int) error {
 }
 
 // dpub: DPUB <topic> <defer_ms>\n, then one message.
-func (c *conn) dpub(ctx context.Context) error {
+func (c *conn) dpub(ctx context.Context, verb string) error {
 	c.partition = -1
-	if len(c.params) < 3 {
-		return fatal(codeInvalid, "DPUB insufficient number of parameters")
-	}
-	if err := c.setTopic(); err != nil {
-		return fatal(codeBadTopic, "DPUB topic name %q is not valid", c.params[1])
+	if err := c.putTopic(verb, 3); err != nil {
+		return err
 	}
 	ms, ok := decimal(c.params[2])
 	if !ok {
 		return fatal(codeInvalid, "DPUB could not parse timeout %s", c.params[2])
 	}
-	limit := c.h.opts.maxDefer()
+	limit := c.h.opts.MaxDefer()
 	if ms > uint64(limit/time.Millisecond) {
 		return fatal(codeInvalid, "DPUB timeout %s out of range 0-%d", c.params[2], limit/time.Millisecond)
 	}
-	size, err := c.messageSize("DPUB")
+	size, err := c.putSize(ctx, verb)
 	if err != nil {
 		return err
 	}
-	if err := c.authorizePut(ctx, "DPUB", size); err != nil {
-		return err
-	}
 	var draft *queue.DraftBuilder
-	refused, err := c.receive(ctx, size, func() (err error) {
-		draft, err = c.deferredDraft(size, time.Duration(ms)*time.Millisecond)
-		return err
+	refused, err := c.receive(ctx, size, func() error {
+		m := queue.Message{Body: c.scratchOf(size)}
+		if c.in.read(m.Body) != nil {
+			return fatal(codeBadMessage, "DPUB failed to read message body")
+		}
+		if ms > 0 {
+			m.DeliverAt = time.Now().Add(time.Duration(ms) * time.Millisecond).UnixNano()
+		}
+		draft = queue.NewDraft(size + 2*messageOverhead)
+		return draft.AddMessage(m)
 	})
 	if err != nil || refused != nil {
-		return c.refusePut(ctx, "DPUB", 1, err, refused)
+		return c.refusePut(ctx, verb, 1, err, refused)
 	}
-	return c.publish(ctx, "DPUB", 1, draft)
+	return c.publish(ctx, answer{put: verb, count: 1}, nil, draft)
 }
 
-func (c *conn) deferredDraft(size int, delay time.Duration) (*queue.DraftBuilder, error) {
-	body := c.scratchOf(size)
-	if err := c.in.read(body); err != nil {
-		return nil, fatal(codeBadMessage, "DPUB failed to read message body")
-	}
-	m := queue.Message{Body: body}
-	if delay > 0 {
-		m.DeliverAt = time.Now().Add(delay).UnixNano()
-	}
-	draft := queue.NewDraft(size + 2*messageOverhead)
-	return draft, draft.AddMessage(m)
-}
-
-// scratchOf is room for a message that is copied into a draft. The next call returns the same bytes.
+// scratchOf returns memory for a message that is copied into a draft. The next call returns the same bytes.
 func (c *conn) scratchOf(size int) []byte {
 	b := c.scratch
 	if cap(b) < size {
 		b = make([]byte, size)
 	}
 	if size <= limits.Free {
-		c.scratch = b // a larger one would be kept as long as the connection
+		c.scratch = b // a larger one would occupy memory as long as the connection
 	}
 	return b[:size]
 }
 
-// receive reads the body of a put and waits for its admission, in the order that admitsEarly
-// selects. It reads the body of a refused put too, so that the next command is found.
+// receive reads the body of a put, and waits for its admission before or after that (admitsEarly). The body of a
+// refused put is skipped, so that the next command is found.
 func (c *conn) receive(ctx context.Context, size int, read func() error) (refused, err error) {
-	early := c.admitsEarly(size)
-	if early {
-		if refused = c.admit(ctx, size); refused != nil {
-			return refused, c.in.skip(int64(size))
-		}
+	one := bodies{1, size, size}
+	early, refused := c.admitBefore(ctx, one)
+	if refused != nil {
+		return refused, c.skipRun(one)
 	}
-	if refused = c.reserve(ctx, size); refused != nil {
-		return refused, c.in.skip(int64(size))
-	}
-	err = read()
-	c.arrived()
-	if err != nil {
-		return nil, err
-	}
-	if !early {
-		refused = c.admit(ctx, size)
-	}
-	return refused, nil
+	return c.admitAfter(ctx, one, early, read())
 }
 
-// admitsEarly reports whether a put to c.topic is admitted before its body is read. Admission
-// creates the topic, and a partial put must not create one. So the body must have arrived, or
-// this connection must have published to the topic before. Waiting for room before reading
-// saves the memory of the body.
+// admitBefore waits for the admission of puts, if that comes before their bodies, and reserves the memory of the bodies.
+func (c *conn) admitBefore(ctx context.Context, all bodies) (early bool, refused error) {
+	if early = c.admitsEarly(all.first); early {
+		refused = c.admit(ctx, all.total)
+	}
+	if refused == nil {
+		refused = c.reserve(ctx, all.first)
+	}
+	return early, refused
+}
+
+// admitAfter waits for the admission of puts whose bodies were read with the result err, unless it came before.
+func (c *conn) admitAfter(ctx context.Context, all bodies, early bool, err error) (refused, _ error) {
+	c.arrived()
+	if err == nil && !early {
+		refused = c.admit(ctx, all.total)
+	}
+	return refused, err
+}
+
+// admitsEarly reports whether a put to c.topic is admitted before its body is read, which saves the memory of the body
+// during the wait. Admission creates the topic, and a partial put must not create one: the body must have arrived, or
+// this connection must have published to the topic before.
 func (c *conn) admitsEarly(size int) bool {
 	return len(c.in.buffered()) >= size || c.admitted == c.topic
 }
 
-// admit waits for room for a put to c.topic. The wait may outlast the client's read deadline,
-// so the deadline is renewed.
+// admit waits for room for a put to c.topic. It renews the read deadline, because the wait may outlast it.
 func (c *conn) admit(ctx context.Context, size int) error {
 	if c.unjudged != nil {
 		return guard.NotStored(c.unjudged)
@@ -180,32 +163,41 @@ func (c *conn) admit(ctx context.Context, size int) error {
 	return err
 }
 
-// putStart checks the parameters of PUB and reads the length of the message.
-func (c *conn) putStart(verb string, params int) (size int, err error) {
-	if len(c.params) < params {
-		return 0, fatal(codeInvalid, "%s insufficient number of parameters", verb)
+// putStart checks the parameters of PUB, and reads the length of the message.
+func (c *conn) putStart(ctx context.Context, verb string) (size int, err error) {
+	if err := c.putTopic(verb, 2); err != nil {
+		return 0, err
 	}
-	if err := c.setTopic(); err != nil {
-		return 0, fatal(codeBadTopic, "%s topic name %q is not valid", verb, c.params[1])
-	}
-	return c.messageSize(verb)
+	return c.putSize(ctx, verb)
 }
 
-// setTopic sets c.topic from the first parameter.
-func (c *conn) setTopic() error {
-	name := c.params[1]
-	if len(name) > 0 && string(name) == c.topic {
-		return nil
+// putTopic checks the number of parameters, and the topic.
+func (c *conn) putTopic(verb string, params int) error {
+	if len(c.params) < params {
+		return fatal(codeInvalid, "%s insufficient number of parameters", verb)
 	}
-	if !api.ValidName(string(name)) {
-		return errBadName
+	if !c.setTopic() {
+		return fatal(codeBadTopic, "%s topic name %q is not valid", verb, c.params[1])
 	}
-	c.topic = string(name)
 	return nil
 }
 
-// messageSize reads and checks the length of one message.
-func (c *conn) messageSize(verb string) (int, error) {
+// setTopic sets c.topic from the first parameter. False: the name is not valid.
+func (c *conn) setTopic() bool {
+	name := c.params[1]
+	if len(name) > 0 && string(name) == c.topic {
+		return true
+	}
+	if !api.ValidName(string(name)) {
+		return false
+	}
+	c.topic = string(name)
+	return true
+}
+
+// putSize reads the length of one message, and checks that the client may publish it. The body of a refused one is read
+// before the refusal, so that a short body is reported first, as in stock NSQ.
+func (c *conn) putSize(ctx context.Context, verb string) (int, error) {
 	size, err := c.in.size()
 	switch {
 	case err != nil:
@@ -215,11 +207,14 @@ func (c *conn) messageSize(verb string) (int, error) {
 	case int64(size) > c.h.opts.MaxMsgSize:
 		return 0, fatal(codeBadMessage, "%s message too big %d > %d", verb, size, c.h.opts.MaxMsgSize)
 	}
-	return int(size), nil
+	if err = c.authorize(ctx, verb, c.topic, ""); err != nil && c.in.skip(int64(size)) != nil {
+		err = fatal(codeBadMessage, "%s failed to read message body", verb)
+	}
+	return int(size), err
 }
 
-// pubRun counts the complete PUBs to the current topic in the buffer, one after the other,
-// beginning with the one whose body comes next. It also returns the bytes of their bodies.
+// pubRun counts the complete PUBs to the current topic in the buffer, beginning with the one whose body comes next, and
+// the bytes of their bodies.
 func (c *conn) pubRun(first int) (count, total int) {
 	rest := c.in.buffered()
 	count, total = 1, first
@@ -237,8 +232,8 @@ func (c *conn) pubRun(first int) (count, total int) {
 	return count, total
 }
 
-// sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b.
-// It returns the size of its body (0 = no such PUB) and of the bytes before the body.
+// sameTopicPub recognises a complete and valid PUB to the current topic at the beginning of b. It returns the size of
+// its body (0: there is none) and of the bytes before the body.
 func (c *conn) sameTopicPub(b []byte) (size, head int) {
 	head = len("PUB ") + len(c.topic) + 1 + 4
 	if len(b) <= head || !bytes.HasPrefix(b, pubPrefix) ||
@@ -262,8 +257,9 @@ func (c *conn) nextOfRun() int {
 }
 
 // skipRun consumes the PUBs that pubRun found.
-func (c *conn) skipRun(count, size int) error {
-	for i := range count {
+func (c *conn) skipRun(all bodies) error {
+	size := all.first
+	for i := range all.count {
 		if i > 0 {
 			size = c.nextOfRun()
 		}
@@ -274,18 +270,12 @@ func (c *conn) skipRun(count, size int) error {
 	return nil
 }
 
-// publish passes the put to the Publisher. The Publisher answers later, into the reserved
-// slot.
-func (c *conn) publish(ctx context.Context, verb string, answers int, draft *queue.DraftBuilder) error {
-	return c.publishKeyed(ctx, answer{put: verb, count: answers}, nil, draft)
-}
-
-// publishKeyed is publish to the partition of a key; nil = any partition.
-func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {
-	if err := c.allowPut(draft); err != nil {
+// publish passes a put to the Publisher, which answers later, into the reserved slot. key nil = any partition.
+func (c *conn) publish(ctx context.Context, a answer, key []byte, draft *queue.DraftBuilder) error {
+	if err := c.session.Load().AllowPut(draft.Count(), draft.Size()); err != nil {
 		return c.refusePut(ctx, a.put, a.count, nil, err)
 	}
-	s, err := c.fifo.reserve(ctx, a, draft.Size(), &c.room)
+	s, err := c.fifo.reserve(ctx, a, draft.Size(), &c.reserved)
 	if err != nil {
 		return err
 	}
@@ -298,17 +288,8 @@ func (c *conn) publishKeyed(ctx context.Context, a answer, key []byte, draft *qu
 	return nil
 }
 
-// allowPut returns the refusal of a put if the publish rate of the client's user is used
-// up. The bytes are counted after decompression.
-func (c *conn) allowPut(draft *queue.DraftBuilder) error {
-	if c.h.backend.Guard == nil {
-		return nil
-	}
-	return c.session.Load().AllowPut(draft.Count(), draft.Size())
-}
-
-// refusePut answers puts that were not admitted. Their bodies were read or skipped, so the
-// connection stays open; missing is the error if that failed.
+// refusePut answers puts that were not admitted. Their bodies were read or skipped, so the connection stays open;
+// missing is the error if that failed.
 func (c *conn) refusePut(ctx context.Context, verb string, count int, missing, reason error) error {
 	if missing != nil {
 		return missing

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 )
 
@@ -111,9 +112,9 @@ START of ` + "`SUB_ADVANCED`" + ` is ` + "`timestamp:SECONDS`, `msgcount:SEQUENC
 func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(protocolHead)
-	for _, rule := range tcp.Rules() {
-		d, ok := described[rule.Command]
-		require.True(t, ok, "describe %s in reference_test.go", rule.Command)
+	for _, rule := range tcp.Commands() {
+		d, ok := described[rule.Name]
+		require.True(t, ok, "describe %s in reference_test.go", rule.Name)
 		right := rule.Right.String()
 		if rule.Right == access.Open {
 			right = ""
@@ -246,7 +247,7 @@ func codesOf(t *testing.T) (codes []string) {
 	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
 	require.NoError(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "code") {
 			c, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 			require.NoError(t, err)
 			codes = append(codes, c)
@@ -292,7 +293,7 @@ func httpCodes(t *testing.T) map[int][]string {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "fail" && len(n.Args) == 2 || f.Name == "explain" && len(n.Args) > 2) {
+				if f, ok := n.Fun.(*ast.Ident); ok && ((f.Name == "fail" || f.Name == "refuse") && len(n.Args) == 2 || f.Name == "explain" && len(n.Args) > 2) {
 					add(n.Args[0], n.Args[1])
 				}
 			case *ast.CompositeLit:
@@ -307,6 +308,13 @@ func httpCodes(t *testing.T) map[int][]string {
 			}
 			return true
 		})
+	}
+	for _, r := range slices.Concat(httpapi.Routes(), httpapi.LookupRoutes()) {
+		for _, code := range r.Codes() {
+			if !slices.Contains(found[http.StatusBadRequest], code) {
+				found[http.StatusBadRequest] = append(found[http.StatusBadRequest], code)
+			}
+		}
 	}
 	for status := range found {
 		slices.SortFunc(found[status], cmp.Compare[string])

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -11,11 +12,9 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
-var errBadName = errors.New("protocol: invalid name")
-
 // subscribe: SUB <topic> <channel>\n.
-func (c *conn) subscribe(ctx context.Context) error {
-	return c.attach(ctx, "SUB", api.SubscribeRequest{Partition: c.partitionAt(3)})
+func (c *conn) subscribe(ctx context.Context, verb string) error {
+	return c.attach(ctx, verb, api.SubscribeRequest{Partition: c.partitionAt(3)})
 }
 
 // attach checks the connection's state and the names and opens the subscription.
@@ -56,7 +55,7 @@ func (c *conn) attach(ctx context.Context, verb string, r api.SubscribeRequest) 
 	c.attached.Store(&c.sub)
 	c.consumes.Store(&subscribed{topic, channel, c.h.backend.Metrics.Wait(topic, channel)})
 	c.state.Store(stateSubscribed)
-	c.log().WithFields(logrus.Fields{"topic": topic, "channel": channel, "user_agent": c.about.Load().userAgent, "hostname": c.about.Load().hostname}).
+	c.log().WithFields(logrus.Fields{"topic": topic, "channel": channel, "user_agent": c.about.Load().UserAgent, "hostname": c.about.Load().Hostname}).
 		Info("client subscribed")
 	return c.fifo.add(ctx, answer{text: responseOK, start: sub})
 }
@@ -77,7 +76,7 @@ func (c *conn) subscribeFailed(topic, channel string, err error) error {
 }
 
 // rdy: RDY [count]\n. The count is a window: the largest number of messages in flight.
-func (c *conn) rdy() error {
+func (c *conn) rdy(context.Context, string) error {
 	switch c.state.Load() {
 	case stateClosing:
 		return nil
@@ -107,8 +106,8 @@ func (c *conn) grant(n int) {
 	c.unsignalled = true
 }
 
-// startClose: CLS\n. The client may finish its messages and then closes.
-func (c *conn) startClose(ctx context.Context) error {
+// startClose: CLS\n. The client may finish its messages before it closes.
+func (c *conn) startClose(ctx context.Context, _ string) error {
 	if !c.state.CompareAndSwap(stateSubscribed, stateClosing) {
 		return fatal(codeInvalid, "cannot CLS in current state")
 	}
@@ -117,22 +116,17 @@ func (c *conn) startClose(ctx context.Context) error {
 }
 
 // finish: FIN <id>\n.
-func (c *conn) finish() error {
-	id, err := c.messageID("FIN", 2)
+func (c *conn) finish(_ context.Context, verb string) error {
+	id, err := c.messageID(verb, 2)
 	if err != nil {
 		return err
 	}
-	if err := c.sub.Finish(id); err != nil {
-		return failed("FIN", id, err)
-	}
-	c.finished.Add(1)
-	c.credited()
-	return nil
+	return c.done(verb, id, c.sub.Finish(id), &c.finished)
 }
 
 // requeue: REQ <id> <timeout_ms>\n. A timeout beyond the limit is clamped.
-func (c *conn) requeue() error {
-	id, err := c.messageID("REQ", 3)
+func (c *conn) requeue(_ context.Context, verb string) error {
+	id, err := c.messageID(verb, 3)
 	if err != nil {
 		return err
 	}
@@ -141,22 +135,30 @@ func (c *conn) requeue() error {
 		return fatal(codeInvalid, "REQ could not parse timeout %s", c.params[2])
 	}
 	ms = min(ms, uint64(c.h.opts.MaxReqTimeout/time.Millisecond))
-	if err := c.sub.Requeue(id, int64(ms)); err != nil {
-		return failed("REQ", id, err)
-	}
-	c.requeued.Add(1)
-	c.credited()
-	return nil
+	return c.done(verb, id, c.sub.Requeue(id, int64(ms)), &c.requeued)
 }
 
 // touch: TOUCH <id>\n.
-func (c *conn) touch() error {
-	id, err := c.messageID("TOUCH", 2)
+func (c *conn) touch(_ context.Context, verb string) error {
+	id, err := c.messageID(verb, 2)
 	if err != nil {
 		return err
 	}
 	if err := c.sub.Touch(id); err != nil {
-		return failed("TOUCH", id, err)
+		return failed(verb, id, err)
+	}
+	return nil
+}
+
+// done counts a message that is no longer in flight. The writer is woken when the burst of commands is over. The
+// connection stays open after an error.
+func (c *conn) done(verb string, id api.MessageID, err error, count *atomic.Uint64) error {
+	if err != nil {
+		return failed(verb, id, err)
+	}
+	count.Add(1)
+	if c.starved.Load() {
+		c.unsignalled = true
 	}
 	return nil
 }
@@ -176,28 +178,15 @@ func (c *conn) messageID(verb string, params int) (id api.MessageID, err error) 
 	return id, nil
 }
 
-// credited records that a message is no longer in flight. The writer is woken when the burst
-// of commands is over.
-func (c *conn) credited() {
-	if c.starved.Load() {
-		c.unsignalled = true
-	}
-}
-
-// failed is the answer to a FIN, REQ or TOUCH of a message that is not in flight. The
-// connection stays open.
 func failed(verb string, id api.MessageID, err error) error {
 	return &commandError{text: failedText(verb, id[:], err), open: true}
 }
 
+// failedText has NSQ's wording of the error, without the text of its wrappers.
 func failedText(verb string, id []byte, err error) string {
-	return "E_" + verb + "_FAILED " + verb + " " + string(id) + " failed " + failedReason(err)
-}
-
-// failedReason returns NSQ's wording of an error, without the text of its wrappers.
-func failedReason(err error) string {
+	reason := err.Error()
 	if row, ok := outcome.Find(err, outcome.OfFinishes); ok {
-		return row.Err.Error()
+		reason = row.Err.Error()
 	}
-	return err.Error()
+	return "E_" + verb + "_FAILED " + verb + " " + string(id) + " failed " + reason
 }

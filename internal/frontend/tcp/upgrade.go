@@ -12,12 +12,11 @@ import (
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/s2"
 
-	"github.com/lockstepmq/lockstep/internal/frontend/tcp/compress"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it,
-// with an OK after each step. It holds output.mu, so the writer waits until it is complete.
+// upgrade answers IDENTIFY and switches the stream: first TLS, then compression inside it, with an OK after each step.
+// The writer waits for output.mu until it is complete.
 func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error {
 	o := c.out
 	o.mu.Lock()
@@ -28,10 +27,7 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 		_ = o.conn.SetWriteDeadline(time.Time{}) // without heartbeats writes have no deadline
 	}
 	if reply == nil {
-		if err := o.respondLocked(responseOK); err != nil {
-			return err
-		}
-		return nil
+		return o.respondLocked(responseOK)
 	}
 	text, err := json.Marshal(reply)
 	if err != nil {
@@ -48,13 +44,13 @@ func (c *conn) upgrade(ctx context.Context, t *tuning, reply *negotiated) error 
 	return c.startCompressionLocked(reply)
 }
 
-// startTLSLocked treats the bytes that were read behind IDENTIFY as the beginning of the
-// handshake: clear text never becomes a command inside TLS.
+// startTLSLocked treats the bytes that were read after IDENTIFY as the beginning of the handshake: clear text never
+// becomes a command inside TLS.
 func (c *conn) startTLSLocked(ctx context.Context) error {
 	early := bytes.Clone(c.in.buffered())
 	conn := tls.Server(&earlyConn{Conn: c.raw, early: early}, c.h.opts.TLS)
-	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.loginTimeout())) // a closed socket fails in the handshake
-	err := conn.HandshakeContext(ctx)                              // its context would close the socket before the error frame is sent
+	_ = c.raw.SetDeadline(time.Now().Add(c.h.opts.LoginTimeout)) // a closed socket fails in the handshake
+	err := conn.HandshakeContext(ctx)                            // its context would close the socket before the error frame is sent
 	_ = c.raw.SetDeadline(time.Time{})
 	c.armed = time.Time{}
 	if err != nil {
@@ -62,14 +58,14 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 		return err
 	}
 	state := conn.ConnectionState()
-	c.describe(func(a *about) { a.tls, a.tlsState = true, state })
+	c.describe(func(a *about) { a.takeTLS(state) })
 	if !c.authed {
 		c.begin()
 	}
 	c.in.reset(creditReader{c, conn})
 	c.out.switchLocked(conn, nil)
 	c.settled = c.settled && c.takeSeat()
-	if s := c.session.Load(); s != nil && s.LoggedIn() && !c.h.seat(c, s.Identity()) {
+	if s := c.session.Load(); s.LoggedIn() && !c.h.seat(c, s.Identity()) {
 		return errTooManyOfUser // of the user in the certificate
 	}
 	return c.out.respondLocked(responseOK)
@@ -77,16 +73,16 @@ func (c *conn) startTLSLocked(ctx context.Context) error {
 
 func (c *conn) startCompressionLocked(reply *negotiated) error {
 	conn := c.out.conn
-	source := compress.NewExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
+	source := newExpansion(io.MultiReader(bytes.NewReader(bytes.Clone(c.in.buffered())), conn), &c.vouched)
 	switch {
 	case reply.Snappy:
-		c.in.reset(creditReader{c, source.Of(s2.NewReader(source, s2.ReaderMaxBlockSize(compress.SnappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
-		c.out.switchLocked(conn, compress.NewSnappy(conn))
-		c.describe(func(a *about) { a.snappy = true })
+		c.in.reset(creditReader{c, source.of(s2.NewReader(source, s2.ReaderMaxBlockSize(snappyBlock), s2.ReaderAllocBlock(minSnappyBuffer)))})
+		c.out.switchLocked(conn, &snappyWriter{to: conn})
+		c.describe(func(a *about) { a.Snappy = true })
 	case reply.Deflate:
-		c.in.reset(creditReader{c, source.Of(flate.NewReader(source))})
-		c.out.switchLocked(conn, compress.NewDeflate(conn, reply.DeflateLevel, &c.share))
-		c.describe(func(a *about) { a.deflate = true })
+		c.in.reset(creditReader{c, source.of(flate.NewReader(source))})
+		c.out.switchLocked(conn, newDeflate(conn, reply.DeflateLevel, &c.share))
+		c.describe(func(a *about) { a.Deflate = true })
 	default:
 		return nil
 	}

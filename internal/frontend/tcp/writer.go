@@ -8,8 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// maxBurst bounds the messages of one burst, so that answers do not wait behind a long
-// backlog.
+// maxBurst bounds the messages of one burst, so that answers do not wait for a long backlog.
 const maxBurst = 256
 
 // maxAnswers bounds the answers of one burst: they are in memory until the client has read them.
@@ -25,15 +24,15 @@ type writer struct {
 	deliveries    []api.Delivery
 	sub           api.Subscription
 	outputTimeout time.Duration
-	held          bool // messages are in the buffer and the flush timer runs
+	delayed       bool // messages are in the buffer and the flush timer runs
 	flush         *time.Timer
 	wake          <-chan struct{}
 	refused       <-chan api.Refusal
 	closed        <-chan struct{}
 }
 
-// write sends answers, messages and heartbeats until the last answer, a failed write, the
-// deletion of the channel, or the end of ctx.
+// write sends answers, messages and heartbeats until the last answer, a failed write, the deletion of the channel, or
+// the end of ctx.
 func (c *conn) write(ctx context.Context) {
 	w := &writer{c: c, outputTimeout: c.h.opts.OutputBufferTimeout, flush: time.NewTimer(time.Hour)}
 	w.flush.Stop()
@@ -59,8 +58,8 @@ func (c *conn) write(ctx context.Context) {
 	}
 }
 
-// wait blocks until there is something to write; an error ends the connection. Settings come first: they
-// hold for all that is written after the answer to IDENTIFY.
+// wait blocks until there is something to write; an error ends the connection. Settings come first: they apply to
+// everything after the answer to IDENTIFY.
 func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	select {
 	case s := <-w.c.settings:
@@ -74,7 +73,7 @@ func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	case <-heartbeat.C:
 		return w.heartbeat()
 	case <-w.flush.C:
-		return w.flushHeld()
+		return w.flushDelayed()
 	case r := <-w.refused:
 		return w.respond(frameError, []byte(failedText(r.Verb, r.ID[:], r.Err)))
 	case s := <-w.c.settings:
@@ -87,7 +86,7 @@ func (w *writer) wait(ctx context.Context, heartbeat *time.Ticker) error {
 	return nil
 }
 
-func (w *writer) apply(s settings, heartbeat *time.Ticker) {
+func (w *writer) apply(s tuning, heartbeat *time.Ticker) {
 	w.outputTimeout = s.outputTimeout
 	if s.heartbeat > 0 {
 		heartbeat.Reset(s.heartbeat)
@@ -119,12 +118,11 @@ func (w *writer) burst() (last bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return false, w.settleLocked(len(w.answers) > 0 || o.kept, n > 0)
+	return false, w.settleLocked(len(w.answers) > 0 || o.unsent, n > 0)
 }
 
-// answerDirect writes the answer of an uncontended put in the goroutine that answers it. It
-// returns false if that answer is not a plain OK, if the writer is writing or has other bytes
-// to send. It does not block.
+// answerDirect writes the answer of an uncontended put in the goroutine that answers it, without blocking. It returns
+// false if that answer is not a plain OK, or if the writer is busy or has other bytes to send.
 func (c *conn) answerDirect() bool {
 	o := c.out
 	if !o.mu.TryLock() {
@@ -135,7 +133,7 @@ func (c *conn) answerDirect() bool {
 		return false
 	}
 	err := o.okDirectLocked()
-	return err == nil && !o.kept // the writer flushes the bytes that are kept
+	return err == nil && !o.unsent // the writer flushes the rest
 }
 
 func (w *writer) answerLocked(a *answer) error {
@@ -206,8 +204,8 @@ func (w *writer) deliverLocked() (int, error) {
 	return n, nil
 }
 
-// record adds a burst to the metrics: its duration, and how long its first message waited in
-// the log if this is its first delivery.
+// record adds a burst to the metrics: its duration, and how long its first message waited in the log before its first
+// delivery.
 func (w *writer) record(began time.Time) {
 	if len(w.deliveries) == 0 {
 		return
@@ -219,9 +217,8 @@ func (w *writer) record(began time.Time) {
 	}
 }
 
-// credit returns how many messages may be pulled. If it is 0, the reader wakes the writer at
-// the next FIN, REQ or RDY. The writer sets the flag before it checks again, so that no
-// wake-up is lost.
+// credit returns how many messages may be pulled. If it is 0, the reader wakes the writer at the next FIN, REQ or RDY.
+// The writer sets the flag before it checks again, so that no wake-up is lost.
 func (w *writer) credit() int {
 	if n := w.granted(); n > 0 {
 		w.c.starved.Store(false)
@@ -239,38 +236,37 @@ func (w *writer) granted() int {
 	return max(0, ready-w.sub.InFlight())
 }
 
-// settleLocked decides when the buffered bytes are flushed. Answers are flushed at once.
-// Messages are flushed with their burst, unless the client or the operator has configured an
-// output buffer timeout. With one, messages stay in the buffer for that time, or until the
-// credit is used up. The stock default is not applied: it would only add up to 250 ms to each
-// message. Nor is any applied to an ordered channel, as in the fork: each message would wait
-// for the whole timeout, because the next one cannot fill the buffer.
+// settleLocked decides when the buffered bytes are flushed. Answers are flushed at once. Messages are flushed with
+// their burst, unless the client or the operator has configured an output buffer timeout; then they stay in the buffer
+// for that time, or until the credit is used up. The stock default is not applied: it would only add up to 250 ms to
+// each message. Ordered channels are never delayed: each message would wait for the whole timeout, because the next one
+// cannot fill the buffer.
 func (w *writer) settleLocked(answered, delivered bool) error {
 	if !answered && !delivered {
 		return nil
 	}
-	hold := delivered && !answered && w.outputTimeout > 0 &&
-		w.outputTimeout != StockOutputBufferTimeout && !w.sub.Ordered() && w.granted() > 0
-	if !hold {
-		w.held = false
+	delay := delivered && !answered && w.outputTimeout > 0 &&
+		w.outputTimeout != stockOutputBufferTimeout && !w.sub.Ordered() && w.granted() > 0
+	if !delay {
+		w.delayed = false
 		w.flush.Stop()
 		return w.c.out.flushLocked()
 	}
-	if !w.held {
-		w.held = true
+	if !w.delayed {
+		w.delayed = true
 		w.flush.Reset(w.outputTimeout)
 	}
 	return nil
 }
 
-func (w *writer) flushHeld() error {
+func (w *writer) flushDelayed() error {
 	w.c.out.mu.Lock()
 	defer w.c.out.mu.Unlock()
-	w.held = false
+	w.delayed = false
 	return w.c.out.flushLocked()
 }
 
-// heartbeat also gives the memory of the compressor back.
+// heartbeat also releases the memory of the compressor.
 func (w *writer) heartbeat() error {
 	if err := w.respond(frameResponse, responseHeartbeat); err != nil {
 		return err
@@ -288,9 +284,6 @@ func (w *writer) respond(kind frameType, text []byte) error {
 	o := w.c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w.held = false
-	if err := o.frameLocked(kind, text); err != nil {
-		return err
-	}
-	return o.flushLocked()
+	w.delayed = false
+	return o.sendLocked(kind, text)
 }

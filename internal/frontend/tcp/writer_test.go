@@ -27,7 +27,7 @@ func unstarted(t *testing.T) (*conn, net.Conn) {
 
 func owe(t *testing.T, c *conn, count int) *slot {
 	t.Helper()
-	s, err := c.fifo.reserve(t.Context(), answer{put: "PUB", count: count}, 10, &room{})
+	s, err := c.fifo.reserve(t.Context(), answer{put: "PUB", count: count}, 10, &reservation{})
 	require.NoError(t, err)
 	return s
 }
@@ -98,7 +98,7 @@ func TestInlineOKNeverBlocks(t *testing.T) {
 		owe(t, c, 1).Answer(api.PutResult{})
 		answers++
 	}
-	require.True(t, c.out.kept)
+	require.True(t, c.out.unsent)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var writer sync.WaitGroup
@@ -119,7 +119,7 @@ func TestSettingsComeFirst(t *testing.T) {
 		c, _ := unstarted(t)
 		w := &writer{c: c, flush: time.NewTimer(time.Hour)}
 		heartbeat := time.NewTicker(time.Hour)
-		c.settings <- settings{heartbeat: time.Hour, outputTimeout: time.Second}
+		c.settings <- tuning{heartbeat: time.Hour, outputTimeout: time.Second}
 		c.fifo.wake <- struct{}{}
 		require.NoError(t, w.wait(t.Context(), heartbeat))
 		require.Equal(t, time.Second, w.outputTimeout)

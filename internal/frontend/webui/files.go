@@ -1,12 +1,11 @@
-// Package webui is the web console at /ui. Its TypeScript sources are in src; make ui builds the
-// files in dist, which are part of the repository and of the binary, so that no other build needs
-// npm. TestDistIsBuiltFromTheSources compares them.
+// Package webui is the web console at /ui. Its TypeScript sources are in src; make ui builds the files in dist, which are part of
+// the repository and of the binary, so that no other build needs npm. TestDistIsBuiltFromTheSources compares them.
 //
 // Invariants:
 //
 //  1. The console asks no other host: it works on a network without access to the internet.
-//  2. Its files hold nothing about the cluster, so that a browser gets them before a sign-in. The
-//     data come from the routes of internal/frontend/httpapi, with the rights of each.
+//  2. Its files hold nothing about the cluster, so that a browser gets them before a sign-in. The data come from the routes of
+//     internal/frontend/httpapi, with the rights of each.
 //  3. No script or style stands in the page itself: the Content-Security-Policy refuses them.
 package webui
 
@@ -46,8 +45,7 @@ type File struct {
 	tag       string // of the plain bytes
 }
 
-// Files returns the files of the console. It panics if the build left none: dist is part of the
-// repository.
+// Files returns the files of the console. It panics if the build left none: dist is part of the repository.
 func Files() []File {
 	entries, err := dist.ReadDir("dist")
 	if err != nil {
@@ -80,8 +78,7 @@ func newFile(route, mediaType string, content []byte) File {
 	return f
 }
 
-// ServeHTTP serves the file. The browser asks each time whether it has changed: the next broker
-// may be of another build.
+// ServeHTTP serves the file. The browser asks each time whether it has changed: the next broker may be of another build.
 func (f File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.mediaType)

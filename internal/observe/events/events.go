@@ -73,15 +73,10 @@ type Event struct {
 
 // OfPartition reports whether the event is a change of one partition.
 func (e *Event) OfPartition() bool {
-	switch e.Kind {
-	case Election, InSync, Rollback, Truncation:
-		return true
-	}
-	return false
+	return e.Kind == Election || e.Kind == InSync || e.Kind == Rollback || e.Kind == Truncation
 }
 
-// Key is the same for one event that several brokers saw. It is "" for an event that one broker
-// alone has.
+// Key identifies an event that several brokers saw. It is "" for an event of only one broker.
 func (e *Event) Key() string {
 	if !e.OfCluster {
 		return ""
@@ -100,7 +95,7 @@ func (e *Event) Key() string {
 	return string(append(b, e.Code...))
 }
 
-// Recorder keeps events. All methods are safe for concurrent use and do nothing on a nil Recorder.
+// Recorder has the events. All methods are safe for concurrent use and do nothing on a nil Recorder.
 type Recorder struct {
 	mu         sync.Mutex
 	partitions ring
@@ -112,7 +107,7 @@ func New() *Recorder {
 	return &Recorder{partitions: ring{limit: maxPartitionEvents}, others: ring{limit: maxEvents}}
 }
 
-// Add keeps an event. Without a time it gets the present one.
+// Add records an event. The default of its time is now.
 func (r *Recorder) Add(e Event) {
 	if r == nil {
 		return
@@ -122,14 +117,18 @@ func (r *Recorder) Add(e Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.addLocked(&e)
+}
+
+func (r *Recorder) addLocked(e *Event) {
 	if e.OfPartition() {
-		r.partitions.add(&e)
+		r.partitions.add(e)
 	} else {
-		r.others.add(&e)
+		r.others.add(e)
 	}
 }
 
-// Restore adds the events that an earlier process of the broker has kept. complete: no older ones are missing.
+// Restore adds the events of an earlier process of the broker. complete: no older ones are missing.
 func (r *Recorder) Restore(past []Event, complete bool) {
 	if r == nil || len(past) == 0 {
 		return
@@ -146,16 +145,12 @@ func (r *Recorder) Restore(past []Event, complete bool) {
 		r.partitions.dropped, r.others.dropped = all[0].At, all[0].At
 	}
 	for _, e := range all {
-		if e.OfPartition() {
-			r.partitions.add(e)
-		} else {
-			r.others.add(e)
-		}
+		r.addLocked(e)
 	}
 }
 
-// Since lists the events after a time that match, the newest first, and at most limit of them.
-// complete is false if there were more, or if older ones were dropped for room.
+// Since lists at most limit of the events after a time that match, the newest first. complete is false if there were more, or if
+// older ones were dropped for room.
 func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list []Event, complete bool) {
 	if r == nil {
 		return nil, true
@@ -179,7 +174,7 @@ func (r *Recorder) Since(at time.Time, limit int, match func(*Event) bool) (list
 	return list, complete
 }
 
-// ring keeps the last events. It grows up to its limit.
+// ring has the last events. It grows up to its limit.
 type ring struct {
 	limit   int
 	events  []*Event // none of them changes
@@ -203,19 +198,15 @@ func (e *Event) Sentence(count int) string {
 	if count > 1 {
 		subject = fmt.Sprintf("%d partitions", count)
 	}
-	has := "has"
-	if count > 1 {
-		has = "have"
-	}
 	switch e.Kind {
 	case Election:
 		switch {
 		case e.Leader == "":
-			return fmt.Sprintf("%s %s no leader any more (before: %s)", subject, has, e.Before)
+			return fmt.Sprintf("%s: lost leader %s", subject, e.Before)
 		case e.Before == "":
-			return fmt.Sprintf("%s %s the leader %s", subject, has, e.Leader)
+			return fmt.Sprintf("%s: leader %s", subject, e.Leader)
 		}
-		return fmt.Sprintf("%s %s the leader %s, before it %s", subject, has, e.Leader, e.Before)
+		return fmt.Sprintf("%s: leader %s → %s", subject, e.Before, e.Leader)
 	case InSync:
 		var parts []string
 		if len(e.Left) > 0 {
@@ -228,18 +219,15 @@ func (e *Event) Sentence(count int) string {
 	case Rollback:
 		return fmt.Sprintf("%s rolled back the uncommitted end of %s", e.Broker, subject)
 	case Truncation:
-		return fmt.Sprintf("%s removed an uncommitted end of %s, as its new leader asked", e.Broker, subject)
+		return fmt.Sprintf("%s truncated an uncommitted end of %s at its new leader's request", e.Broker, subject)
 	}
 	return e.Text
 }
 
 func names(nodes []ident.Node) string {
-	var b strings.Builder
-	for i, n := range nodes {
-		if i > 0 {
-			b.WriteString(" and ")
-		}
-		b.WriteString(string(n))
+	var list []string
+	for _, n := range nodes {
+		list = append(list, string(n))
 	}
-	return b.String()
+	return strings.Join(list, " and ")
 }

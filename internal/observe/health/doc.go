@@ -1,13 +1,15 @@
-// Package health judges a cluster. It reports the faults, their places, their severity, and what an operator
-// does about them. The page, nsqctl and scripts use the same judgement.
+// Package health assesses a cluster: its faults, where they are, how severe they are, and the operator's next step. The console,
+// nsqctl and scripts use the same assessment.
 //
-// It is pure: it reads the view that one broker gives of its cluster (api.ClusterView) and the
-// brokers' reports on themselves (Own), and asks nobody, so it has only what they contain. For
-// example, an unreachable broker counts as dead only when the cluster has revoked its registration.
+// It is pure: it reads one broker's view of the cluster (api.ClusterView) and the brokers' reports on themselves (Own). Faults
+// that these do not contain are unknown. For example, an unreachable broker counts as dead only when the cluster has revoked its
+// registration.
+//
+// Thresholds and next steps that an alarm shares with a Prometheus alert come from contrib/prometheus/alerts.yml (alerts.go).
 //
 // Invariants:
 //
-//  1. A cluster is well only if no alarm is raised.
-//  2. The state of a report is that of its worst alarm.
-//  3. A value that the view does not have is never taken for a good one.
+//  1. A cluster is healthy only if no fault is reported.
+//  2. The state of a report is the state of its worst alarm.
+//  3. A value that the view does not have never counts as a good one.
 package health

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
-// three returns a cluster of three brokers that is well: one partition on all of them.
+// three returns a cluster of three brokers that is healthy: one partition on all of them.
 func three() api.ClusterView {
 	all := []ident.Node{"n1", "n2", "n3"}
 	return api.ClusterView{
@@ -46,7 +46,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	require.Contains(t, dead().Do, "If its disk is lost, start it with an empty data path; if it never returns: nsqctl broker decommission --help")
 	v.Brokers[1].Silent = true
 	require.Equal(t, "1 broker is dead: n2 at 10.0.0.2:4153 does not answer", dead().Text)
-	require.Contains(t, dead().Do, "kill it; then start it")
+	require.Contains(t, dead().Do, "still runs, kill it")
 	v.Brokers[2].Alive = false
 	require.Equal(t, "2 brokers are dead: n2 at 10.0.0.2:4153 does not answer", dead().Text)
 	v.Brokers[2].Silent = true
@@ -57,7 +57,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	require.Contains(t, health.Assess(v, nil, nil).Alarms[1].Do, "kill those that run and do not answer")
 	v = three()
 	v.Brokers[1].HTTPAddress = "10.0.0.2:8080"
-	require.Equal(t, "ask these brokers themselves: curl http://10.0.0.2:8080/readyz", health.Assess(v, []string{"n2: no answer"}, nil).Alarms[0].Do)
+	require.Equal(t, "ask these brokers directly: curl http://10.0.0.2:8080/readyz", health.Assess(v, []string{"n2: no answer"}, nil).Alarms[0].Do)
 }
 
 // TestPublishing: whether clients can publish through the broker that is asked.
@@ -68,21 +68,21 @@ func TestPublishing(t *testing.T) {
 		state  health.State
 		text   string
 	}{
-		"well":            {func(*api.ClusterView) {}, health.Well, "yes: every partition takes messages"},
-		"no topic":        {func(v *api.ClusterView) { v.Topics = nil }, health.Well, "yes: there is no topic yet"},
-		"a follower dead": {func(v *api.ClusterView) { v.Brokers[2].Alive = false }, health.Well, "yes: every partition takes messages"},
-		"two dead":        {dead, health.Unsafe, "no: no partition takes messages through n1"},
+		"healthy":         {func(*api.ClusterView) {}, health.Healthy, "yes: every partition accepts messages"},
+		"no topic":        {func(v *api.ClusterView) { v.Topics = nil }, health.Healthy, "yes: there is no topic yet"},
+		"a follower dead": {func(v *api.ClusterView) { v.Brokers[2].Alive = false }, health.Healthy, "yes: every partition accepts messages"},
+		"two dead":        {dead, health.Unsafe, "no: no partition accepts messages through n1"},
 		"cut off": {func(v *api.ClusterView) { dead(v); v.MetadataUnheardMS = 1 }, health.Unsafe,
-			"no: no partition takes messages through n1. If n1 alone is cut off, the other brokers take messages"},
+			"no: no partition accepts messages through n1. If only n1 is cut off, the other brokers accept messages"},
 		"one of two": {func(v *api.ClusterView) {
 			v.Topics = append(v.Topics, api.TopicView{Partitions: []api.PartitionView{{Leader: "n3", Replicas: []ident.Node{"n3"}, ISR: []ident.Node{"n3"}, MinInSync: 1}}})
 			v.Brokers[2].Alive = false
-		}, health.Unsafe, "in part: 1 of 2 partitions take no messages through n1"},
-		"no metadata":         {func(v *api.ClusterView) { v.MetadataUnheardMS = 1 }, health.Degraded, "yes, to the topics that exist: none can be created"},
-		"two disks full":      {func(v *api.ClusterView) { v.Brokers[1].LowSpace, v.Brokers[2].LowSpace = true, true }, health.Unsafe, "no: no partition takes messages through n1"},
-		"one disk full":       {func(v *api.ClusterView) { v.Brokers[1].LowSpace = true }, health.Well, "yes: every partition takes messages"},
-		"the leader hangs":    {func(v *api.ClusterView) { v.Brokers[0].Hangs = true }, health.Unsafe, "no: no partition takes messages through n1"},
-		"a leader is unknown": {func(v *api.ClusterView) { v.Topics[0].Partitions[0].Leader = "" }, health.Unsafe, "no: no partition takes messages through n1"},
+		}, health.Unsafe, "in part: 1 of 2 partitions accept no messages through n1"},
+		"no metadata":         {func(v *api.ClusterView) { v.MetadataUnheardMS = 1 }, health.Degraded, "yes, to existing topics: none can be created"},
+		"two disks full":      {func(v *api.ClusterView) { v.Brokers[1].LowSpace, v.Brokers[2].LowSpace = true, true }, health.Unsafe, "no: no partition accepts messages through n1"},
+		"one disk full":       {func(v *api.ClusterView) { v.Brokers[1].LowSpace = true }, health.Healthy, "yes: every partition accepts messages"},
+		"the leader hangs":    {func(v *api.ClusterView) { v.Brokers[0].Hangs = true }, health.Unsafe, "no: no partition accepts messages through n1"},
+		"a leader is unknown": {func(v *api.ClusterView) { v.Topics[0].Partitions[0].Leader = "" }, health.Unsafe, "no: no partition accepts messages through n1"},
 	} {
 		v := three()
 		c.change(&v)
@@ -104,7 +104,7 @@ func TestAssess(t *testing.T) {
 		state  health.State
 		codes  []string
 	}{
-		"well":            {func(*api.ClusterView) {}, health.Well, nil},
+		"healthy":         {func(*api.ClusterView) {}, health.Healthy, nil},
 		"a follower dead": {func(v *api.ClusterView) { kill(v, 2); first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated, health.BrokerDead}},
 		"the leader dead": {func(v *api.ClusterView) { kill(v, 0) }, health.Unsafe, []string{health.NoLeader, health.BrokerDead}},
 		"no leader":       {func(v *api.ClusterView) { first(v).Leader = "" }, health.Unsafe, []string{health.NoLeader}},
@@ -114,7 +114,7 @@ func TestAssess(t *testing.T) {
 		"one replica": {func(v *api.ClusterView) {
 			p := first(v)
 			p.Replicas, p.ISR, p.MinInSync = p.Replicas[:1], p.ISR[:1], 1
-		}, health.Well, nil},
+		}, health.Healthy, nil},
 		"a replica behind":          {func(v *api.ClusterView) { first(v).ISR = first(v).ISR[:2] }, health.Degraded, []string{health.UnderReplicated}},
 		"damaged":                   {func(v *api.ClusterView) { first(v).Damaged = []api.DamageView{{Node: "n2"}} }, health.Unsafe, []string{health.Damaged}},
 		"disk full":                 {func(v *api.ClusterView) { v.Brokers[1].LowSpace = true; first(v).ISR = []ident.Node{"n1", "n3"} }, health.Degraded, []string{health.UnderReplicated, health.LowSpace}},
@@ -136,7 +136,7 @@ func TestAssess(t *testing.T) {
 			[]string{health.BelowMinimum, health.BrokerDead, health.BrokerUnreachable}},
 		"no metadata":   {func(v *api.ClusterView) { v.MetadataUnheardMS = 5000; v.Controller = "" }, health.Degraded, []string{health.MetadataSilent}},
 		"no controller": {func(v *api.ClusterView) { v.Controller = "" }, health.Degraded, []string{health.NoController}},
-		"drained":       {func(v *api.ClusterView) { v.Brokers[1].Drain = "leaders" }, health.Well, []string{health.Drained}},
+		"drained":       {func(v *api.ClusterView) { v.Brokers[1].Drain = "leaders" }, health.Healthy, []string{health.Drained}},
 		"drained, no other leads": {func(v *api.ClusterView) {
 			v.Brokers[0].Drain, v.Brokers[1].Drain, v.Brokers[2].Drain = "leaders", "leaders", "leaders"
 		}, health.Degraded, []string{health.DrainStuck, health.Drained, health.Drained}},
@@ -166,7 +166,7 @@ func TestUnreachableReplicasAreNotGivenUp(t *testing.T) {
 	v := three()
 	v.Brokers[0].Alive, v.Brokers[0].Incarnation = false, 7
 	remedy := func() string { return health.Assess(v, nil, nil).Alarms[0].Do }
-	require.Contains(t, remedy(), "mend the network between the brokers")
+	require.Contains(t, remedy(), "repair the network between the brokers")
 	require.NotContains(t, remedy(), "recover topic")
 	v.Brokers[0].Incarnation = 0
 	require.Contains(t, remedy(), "recover topic")
@@ -177,7 +177,7 @@ func TestWorstFault(t *testing.T) {
 	alive := map[ident.Node]bool{"n1": true, "n2": true}
 	well := api.PartitionView{Leader: "n1", Replicas: []ident.Node{"n1", "n2"}, ISR: []ident.Node{"n1", "n2"}, MinInSync: 1}
 	damaged, behind := well, well
-	damaged.Damaged, behind.UnderReplicated = []api.DamageView{{}}, true
+	damaged.Damaged, behind.Replicas = []api.DamageView{{}}, []ident.Node{"n1", "n2", "n3"}
 	for _, c := range []struct {
 		partitions []api.PartitionView
 		code       string
@@ -195,8 +195,8 @@ func TestWorstFault(t *testing.T) {
 	}
 }
 
-// TestSilentBrokersAreNotWell: a broker without statistics is an alarm.
-func TestSilentBrokersAreNotWell(t *testing.T) {
+// TestSilentBrokersAreNotHealthy: a broker without statistics is an alarm.
+func TestSilentBrokersAreNotHealthy(t *testing.T) {
 	r := health.Assess(three(), []string{"n2: no answer"}, nil)
 	require.Equal(t, health.Degraded, r.State)
 	require.Equal(t, health.StatisticsSilent, r.Alarms[0].Code)
@@ -204,7 +204,7 @@ func TestSilentBrokersAreNotWell(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	v := three()
-	require.Equal(t, "well: 3 of 3 brokers alive, 1 topic, 1 partition", health.Assess(v, nil, nil).Summary)
+	require.Equal(t, "healthy: 3 of 3 brokers alive, 1 topic, 1 partition", health.Assess(v, nil, nil).Summary)
 	v.Brokers[2].Alive = false
 	require.Equal(t, "degraded: 2 of 3 brokers alive, 1 topic, 1 partition; 1 partition has fewer in-sync replicas than it should have; 1 broker is dead",
 		health.Assess(v, nil, nil).Summary)
@@ -213,7 +213,7 @@ func TestSummary(t *testing.T) {
 func TestStatesHaveNames(t *testing.T) {
 	text, err := json.Marshal(health.Assess(three(), nil, nil))
 	require.NoError(t, err)
-	require.Contains(t, string(text), `"state":"well"`)
+	require.Contains(t, string(text), `"state":"healthy"`)
 	var r health.Report
 	require.NoError(t, json.Unmarshal(text, &r))
 	require.Error(t, json.Unmarshal([]byte(`{"state":"fine"}`), &r))

@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -18,10 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 )
 
-const (
-	alertsFile = "../../../contrib/prometheus/alerts.yml"
-	runbooks   = "https://github.com/lockstepmq/lockstep/blob/main/docs/operations/alerts.md#"
-)
+const alertsFile = "../../../contrib/prometheus/alerts.yml"
 
 func read(t *testing.T, file string) string {
 	t.Helper()
@@ -58,55 +54,6 @@ func known() map[string]bool {
 
 // inQuery matches the name of a metric in a query.
 const inQuery = `\b((?:lockstep|go|process)_[a-z0-9_]+)`
-
-// alertRule is a rule of alerts.yml, in the order of its lines. The file has one form, so that it needs no parser of YAML.
-var alertRule = regexp.MustCompile(`(?m)^      - alert: (\w+)
-        expr: '(.*)'
-(?:        for: (\w+)
-)?        labels: \{severity: (critical|warning)\}
-        annotations:
-          summary: '(.*)'
-          description: '(.*)'
-          action: '(.*)'
-          runbook_url: (\S+)$`)
-
-// TestAlertsPage: docs/operations/alerts.md is made of contrib/prometheus/alerts.yml, to which each rule links back.
-func TestAlertsPage(t *testing.T) {
-	const page = "../../../docs/operations/alerts.md"
-	rules := read(t, alertsFile)
-	found := alertRule.FindAllStringSubmatch(rules, -1)
-	require.Len(t, found, strings.Count(rules, "- alert: "), "a rule has another form")
-	var b strings.Builder
-	b.WriteString("# Alerts\n\nGenerated from the rules for Prometheus, [alerts.yml](../../contrib/prometheus/alerts.yml) (`make reference`). Dashboards for Grafana:\n" +
-		"[contrib/grafana](../../contrib/grafana). All metrics: [metrics](../metrics.md). Critical alerts wake a person, warnings wait for the morning.\n")
-	for _, m := range found {
-		name, expr, after, severity, description, action, runbook := m[1], m[2], "at once", m[4], quoted(m[6]), quoted(m[7]), m[8]
-		require.Equal(t, runbooks+strings.ToLower(name), runbook)
-		if m[3] != "" {
-			after = "after " + m[3]
-		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s, %s: `%s`\n\n%s\n\n%s\n", name, strings.ToUpper(severity[:1])+severity[1:], after, strings.ReplaceAll(expr, "''", "'"), linked(description), linked(action))
-	}
-	if *rewrite {
-		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
-	}
-	require.Equal(t, b.String(), read(t, page), "go test ./internal/observe/metrics -run TestAlertsPage -rewrite")
-}
-
-// quoted is the text of a string of YAML in single quotes.
-func quoted(text string) string { return strings.ReplaceAll(text, "''", "'") }
-
-// linked makes links of the names of alerts, and of documents with the title of a section, perhaps.
-func linked(text string) string {
-	text = regexp.MustCompile(`\bLockstep\w+`).ReplaceAllStringFunc(text, func(name string) string { return "[" + name + "](#" + strings.ToLower(name) + ")" })
-	return regexp.MustCompile(`docs/([\w/]+)/(\w+)\.md`).ReplaceAllStringFunc(text, func(name string) string {
-		short := strings.TrimPrefix(name, "docs/")
-		if same, ok := strings.CutPrefix(short, "operations/"); ok {
-			return "[" + same + "](" + same + ")"
-		}
-		return "[" + short + "](../" + short + ")"
-	})
-}
 
 // TestAlertsUseMetricsThatExist also holds their tests against the table.
 func TestAlertsUseMetricsThatExist(t *testing.T) {

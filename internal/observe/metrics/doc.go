@@ -1,24 +1,19 @@
-// Package metrics is the broker's Prometheus metrics: the duration of each stage of a put and of
-// a delivery, the outcomes of puts, the events of replicas, and the state of topics, channels,
-// partitions, disks and connections.
+// Package metrics is the broker's Prometheus metrics: the duration of each stage of a put and of a delivery, the outcomes of
+// puts, the events of replicas, and the state of topics, channels, partitions, disks and connections.
 //
-// It measures nothing itself and imports of Lockstep the table of outcomes alone. Events are
-// reported to a Recorder. States (depths, lags, fill levels) are read at each scrape, so they
-// cost nothing in between.
+// It measures nothing itself. Events are reported to a Recorder. States (depths, lags, fill levels) are read at each scrape, so
+// they cost nothing in between.
 //
-// All metrics stand in one table (table.go), from which docs/metrics.md is generated. A metric
-// that is not there cannot be registered.
+// All metrics are rows of one table (table.go), from which docs/metrics.md is generated. Any other metric cannot be registered.
 //
 // # Invariants
 //
 //  1. A nil *Recorder is a Recorder that does nothing.
-//  2. Recording allocates nothing, takes no lock that a scrape holds for long, and never
-//     blocks.
-//  3. The number of series is bounded: topics, channels and partitions beyond a limit are summed
-//     under one name or left out, brokers are those of the cluster, and every other label has a
-//     closed set of values.
-//  4. A counter (suffix _total) counts the work of this process: it falls only when the process
-//     starts again. The state of the cluster is a gauge.
+//  2. Recording allocates nothing, takes no lock that a scrape holds for long, and never blocks.
+//  3. The number of series is bounded: topics, channels and partitions beyond a limit are summed under one name or left out,
+//     brokers are those of the cluster, and every other label has a fixed set of values.
+//  4. A counter (suffix _total) counts the work of this process: it falls only when the process starts again. The state of the
+//     cluster is a gauge.
 //
-// It starts no goroutine.
+// The package starts no goroutine.
 package metrics

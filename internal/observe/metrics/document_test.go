@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md, docs/operations/alerts.md")
+var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md and the last row of contrib/grafana/broker.json")
 
 const document = "../../../docs/metrics.md"
 
@@ -28,7 +28,7 @@ const head = `# Metrics
   clients the largest counts. A broker that leads no partition of a topic reports 0 for it, or no series.
 - **` + "`lockstep_cluster_…`" + `** is the whole cluster, as each broker has it in its copy of the metadata: ` + "`max()`" + ` over the brokers.
 - **The number of series is bounded.** ` + "`--metrics-max-series`" + ` topics and channels have a name of their own; the others are summed up as
-  ` + "`_other`" + `. ` + "`--metrics-max-partitions`" + ` partitions of those that a broker leads have series of their own, first those that are not in sync;
+  ` + "`_other`" + `. A tenth as many partitions of those that a broker leads have series of their own, first those that are not in sync;
   the sums above count all. ` + "`node`" + ` is another broker of the cluster; all other labels have a closed set of values.
 - Histograms have classic buckets. Go's and the process's own metrics (` + "`go_…`, `process_…`" + `) are those of the Prometheus client.
 

@@ -35,12 +35,14 @@ func TestRecorded(t *testing.T) {
 		emit("rpc_sent_bytes_total", 9, "n2")
 		emit("rpc_sent_bytes_total", 10, "n3")
 	})
-	r.Forwarded(2)
-	r.Relayed(4)
-	r.Undone(5, 6)
-	r.JournalSynced(time.Millisecond)
-	r.Checkpointed(2 * time.Second)
-	r.Elected(300 * time.Millisecond)
+	r.Add(metrics.PutsForwarded, 2)
+	r.Add(metrics.MessagesRelayed, 4)
+	r.Add(metrics.PutsRolledBack, 5)
+	r.Add(metrics.PutsInDoubt, 6)
+	r.Add(metrics.IdleTopics, 1)
+	r.Took(metrics.JournalSync, time.Millisecond)
+	r.Took(metrics.Checkpoint, 2*time.Second)
+	r.Took(metrics.Election, 300*time.Millisecond)
 	r.Refused(metrics.RefusedHTTPConnections)
 	out := scrape(r)
 	for _, line := range []string{
@@ -53,6 +55,7 @@ func TestRecorded(t *testing.T) {
 		`lockstep_rpc_sent_bytes_total{node="n2"} 9`, `lockstep_rpc_sent_bytes_total{node="n3"} 10`,
 		`lockstep_puts_forwarded_total 2`, `lockstep_messages_relayed_total 4`,
 		`lockstep_replica_puts_rolled_back_total 5`, `lockstep_replica_puts_in_doubt_total 6`,
+		`lockstep_idle_removed_total{kind="topic"} 1`, `lockstep_idle_removed_total{kind="channel"} 0`,
 		`lockstep_journal_sync_seconds_count 1`, `lockstep_checkpoint_seconds_bucket{le="2"} 1`, `lockstep_election_seconds_sum 0.3`,
 		`lockstep_refused_total{limit="http_connections"} 1`, `lockstep_refused_total{limit="tcp_connections"} 0`,
 	} {
@@ -74,12 +77,8 @@ func TestNilRecorderDoesNothing(t *testing.T) {
 	r.Queues(nil)
 	r.Partitions(nil)
 	r.LimitPartitions(1)
-	r.Forwarded(1)
-	r.Relayed(1)
-	r.Undone(1, 1)
-	r.JournalSynced(1)
-	r.Checkpointed(1)
-	r.Elected(1)
+	r.Add(metrics.PutsForwarded, 1)
+	r.Took(metrics.JournalSync, 1)
 	r.Refused(0)
 	require.NotContains(t, scrape(r), "lockstep")
 }
@@ -112,9 +111,8 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		r.Answered(nil)
 		r.Delivered(1, time.Millisecond)
 		r.Event(metrics.EventElected)
-		r.JournalSynced(time.Millisecond)
-		r.Forwarded(1)
-		r.Relayed(1)
+		r.Took(metrics.JournalSync, time.Millisecond)
+		r.Add(metrics.PutsForwarded, 1)
 		wait.Waited(time.Second)
 	}))
 }

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Partition is the state of one partition at a scrape, as its leader has it.
@@ -23,72 +20,31 @@ type Partition struct {
 	Lag         time.Duration
 }
 
-// Partitions sets the source of the partitions led by this broker. Each scrape calls it on the
-// scrape's goroutine.
+var partitionNames = []string{
+	"partition_epoch", "partition_replicas", "partition_in_sync_replicas", "partition_end_sequence", "partition_lag_bytes", "partition_lag_seconds",
+	"partitions_not_listed",
+}
+
+// Partitions sets the source of the partitions led by this broker. Each scrape calls it on the scrape's goroutine. Beyond the
+// limit partitions are left out, those that are in sync first: an operator looks for the others.
 func (r *Recorder) Partitions(source func() []Partition) {
-	if r == nil {
-		return
-	}
-	r.partitions.mu.Lock()
-	defer r.partitions.mu.Unlock()
-	r.partitions.mu.source = source
-}
-
-// partitions is the collector for the partitions led by this broker.
-type partitions struct {
-	limit   int // set before the first scrape
-	columns []column[Partition]
-	left    described
-	mu      struct {
-		sync.Mutex
-		source func() []Partition
-	}
-}
-
-func newPartitions(limit int) *partitions {
-	left := define("partitions_not_listed", KindGauge)
-	return &partitions{limit: limit, left: described{left.desc(), left.valueType()}, columns: []column[Partition]{
-		columnOf("partition_epoch", func(p Partition) float64 { return float64(p.Epoch) }),
-		columnOf("partition_replicas", func(p Partition) float64 { return float64(p.Replicas) }),
-		columnOf("partition_in_sync_replicas", func(p Partition) float64 { return float64(p.InSync) }),
-		columnOf("partition_end_sequence", func(p Partition) float64 { return float64(p.EndSequence) }),
-		columnOf("partition_lag_bytes", func(p Partition) float64 { return float64(p.LagBytes) }),
-		columnOf("partition_lag_seconds", func(p Partition) float64 { return p.Lag.Seconds() }),
-	}}
-}
-
-// Describe implements prometheus.Collector.
-func (c *partitions) Describe(out chan<- *prometheus.Desc) {
-	out <- c.left.desc
-	for _, x := range c.columns {
-		out <- x.desc
-	}
-}
-
-// Collect implements prometheus.Collector. Beyond the limit it leaves partitions out, those that are
-// well in sync first: an operator looks for the others.
-func (c *partitions) Collect(out chan<- prometheus.Metric) {
-	c.mu.Lock()
-	source := c.mu.source
-	c.mu.Unlock()
-	if source == nil {
-		return
-	}
-	rows := source()
-	slices.SortFunc(rows, func(a, b Partition) int {
-		return cmp.Or(compareBool(b.unwell(), a.unwell()), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
-	})
-	kept := rows[:min(len(rows), c.limit)]
-	out <- prometheus.MustNewConstMetric(c.left.desc, c.left.kind, float64(len(rows)-len(kept)))
-	for _, p := range kept {
-		number := strconv.Itoa(int(p.Number))
-		for _, x := range c.columns {
-			out <- prometheus.MustNewConstMetric(x.desc, x.kind, x.value(p), p.Topic, number, p.Leader)
+	r.Source(partitionNames, func(emit Emit) {
+		rows := source()
+		slices.SortFunc(rows, func(a, b Partition) int {
+			return cmp.Or(cmp.Compare(one(a.inSync()), one(b.inSync())), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
+		})
+		listed := rows[:min(len(rows), r.maxPartitions)]
+		emit("partitions_not_listed", float64(len(rows)-len(listed)))
+		for _, p := range listed {
+			labels := []string{p.Topic, strconv.Itoa(int(p.Number)), p.Leader}
+			emit("partition_epoch", float64(p.Epoch), labels...)
+			emit("partition_replicas", float64(p.Replicas), labels...)
+			emit("partition_in_sync_replicas", float64(p.InSync), labels...)
+			emit("partition_end_sequence", float64(p.EndSequence), labels...)
+			emit("partition_lag_bytes", float64(p.LagBytes), labels...)
+			emit("partition_lag_seconds", p.Lag.Seconds(), labels...)
 		}
-	}
+	})
 }
 
-// unwell reports whether a replica is not in sync.
-func (p Partition) unwell() bool { return p.InSync < p.Replicas }
-
-func compareBool(a, b bool) int { return cmp.Compare(one(a), one(b)) }
+func (p Partition) inSync() bool { return p.InSync >= p.Replicas }

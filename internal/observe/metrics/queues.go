@@ -5,15 +5,13 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Other is the topic that sums up all topics beyond the limit.
 const Other = "_other"
 
-// Topic is the state of one topic at a scrape: the depth of its partitions that this broker leads,
-// and the counts of all partitions that it has led.
+// Topic is the state of one topic at a scrape: the depth of its partitions that this broker leads, and the counts of all
+// partitions that it has led.
 type Topic struct {
 	Name     string
 	Depth    int64  // messages that no channel has received
@@ -34,67 +32,40 @@ type Channel struct {
 	Paused                    bool
 }
 
-// Queues sets the source of the topics. Each scrape calls it on the scrape's goroutine; it may
-// take milliseconds.
+var queueNames = []string{
+	"topic_depth", "topic_messages_total", "topic_bytes_total", "channel_depth", "channel_in_flight", "channel_deferred", "channel_lag_seconds",
+	"channel_clients", "channel_paused", "channel_requeued_total", "channel_timed_out_total", "channel_filtered_total", "channel_expired_total",
+}
+
+// Queues sets the source of the topics. Each scrape calls it on the scrape's goroutine; it may take milliseconds.
 func (r *Recorder) Queues(source func() []Topic) {
-	if r == nil {
-		return
+	r.Source(queueNames, func(emit Emit) {
+		for _, t := range r.queues.rows(source()) {
+			emit("topic_depth", float64(t.Depth), t.Name)
+			emit("topic_messages_total", float64(t.Messages), t.Name)
+			emit("topic_bytes_total", float64(t.Bytes), t.Name)
+			for _, c := range t.Channels {
+				c.emit(emit, t.Name, c.Name)
+			}
+		}
+	})
+}
+
+func (c *Channel) emit(emit Emit, labels ...string) {
+	emit("channel_depth", float64(c.Depth), labels...)
+	emit("channel_in_flight", float64(c.InFlight), labels...)
+	emit("channel_deferred", float64(c.Deferred), labels...)
+	emit("channel_lag_seconds", c.Lag.Seconds(), labels...)
+	emit("channel_clients", float64(c.Clients), labels...)
+	emit("channel_paused", one(c.Paused), labels...)
+	emit("channel_requeued_total", float64(c.Requeued), labels...)
+	emit("channel_timed_out_total", float64(c.TimedOut), labels...)
+	if c.Filtered != 0 { // few channels have a filter
+		emit("channel_filtered_total", float64(c.Filtered), labels...)
 	}
-	r.queues.mu.Lock()
-	defer r.queues.mu.Unlock()
-	r.queues.mu.source = source
-}
-
-// queues is the collector for topics and channels.
-type queues struct {
-	limit    int
-	topics   []column[Topic]
-	channels []column[Channel]
-	other    other
-	mu       struct {
-		sync.Mutex
-		source func() []Topic
+	if c.Expired != 0 {
+		emit("channel_expired_total", float64(c.Expired), labels...)
 	}
-}
-
-// column is one metric of a row.
-type column[Row any] struct {
-	described
-	value  func(Row) float64
-	sparse bool // no series while the value is 0
-}
-
-func newQueues(limit int) *queues {
-	q := &queues{limit: limit}
-	q.topics = []column[Topic]{
-		columnOf("topic_depth", func(t Topic) float64 { return float64(t.Depth) }),
-		columnOf("topic_messages_total", func(t Topic) float64 { return float64(t.Messages) }),
-		columnOf("topic_bytes_total", func(t Topic) float64 { return float64(t.Bytes) }),
-	}
-	q.channels = []column[Channel]{
-		columnOf("channel_depth", func(c Channel) float64 { return float64(c.Depth) }),
-		columnOf("channel_in_flight", func(c Channel) float64 { return float64(c.InFlight) }),
-		columnOf("channel_deferred", func(c Channel) float64 { return float64(c.Deferred) }),
-		columnOf("channel_lag_seconds", func(c Channel) float64 { return c.Lag.Seconds() }),
-		columnOf("channel_clients", func(c Channel) float64 { return float64(c.Clients) }),
-		columnOf("channel_paused", func(c Channel) float64 { return one(c.Paused) }),
-		columnOf("channel_requeued_total", func(c Channel) float64 { return float64(c.Requeued) }),
-		columnOf("channel_timed_out_total", func(c Channel) float64 { return float64(c.TimedOut) }),
-		sparse(columnOf("channel_filtered_total", func(c Channel) float64 { return float64(c.Filtered) })), // few channels have a filter
-		sparse(columnOf("channel_expired_total", func(c Channel) float64 { return float64(c.Expired) })),
-	}
-	return q
-}
-
-func columnOf[Row any](name string, value func(Row) float64) column[Row] {
-	d := definitions[name]
-	return column[Row]{described: described{define(name, d.Kind).desc(), d.valueType()}, value: value}
-}
-
-// sparse leaves out the series while the value is 0.
-func sparse[Row any](c column[Row]) column[Row] {
-	c.sparse = true
-	return c
 }
 
 func one(is bool) float64 {
@@ -104,43 +75,25 @@ func one(is bool) float64 {
 	return 0
 }
 
-// Describe implements prometheus.Collector.
-func (q *queues) Describe(out chan<- *prometheus.Desc) {
-	for _, c := range q.topics {
-		out <- c.desc
-	}
-	for _, c := range q.channels {
-		out <- c.desc
-	}
+// queues limits the topics and channels with series of their own.
+type queues struct {
+	limit int
+	mu    sync.Mutex // guards other
+	other other
 }
 
-// Collect implements prometheus.Collector.
-func (q *queues) Collect(out chan<- prometheus.Metric) {
+func (q *queues) rows(topics []Topic) []Topic {
+	rows, rest := limited(topics, q.limit)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.source == nil {
-		return
-	}
-	rows, rest := limited(q.mu.source(), q.limit)
 	if len(rest) > 0 || q.other.last != nil {
 		rows = append(rows, q.other.sum(rest))
 	}
-	for _, t := range rows {
-		for _, c := range q.topics {
-			out <- prometheus.MustNewConstMetric(c.desc, c.kind, c.value(t), t.Name)
-		}
-		for _, ch := range t.Channels {
-			for _, c := range q.channels {
-				if v := c.value(ch); v != 0 || !c.sparse {
-					out <- prometheus.MustNewConstMetric(c.desc, c.kind, v, t.Name, ch.Name)
-				}
-			}
-		}
-	}
+	return rows
 }
 
-// limited keeps at most limit topics and channels by name and sums up the rest. It keeps the
-// first ones in the alphabet, so that every scrape has the same ones.
+// limited lists at most limit topics and channels by name, the first in the alphabet so that every scrape has the same ones, and
+// the rest.
 func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 	slices.SortFunc(topics, func(a, b Topic) int { return cmp.Compare(a.Name, b.Name) })
 	for _, t := range topics {
@@ -154,13 +107,14 @@ func limited(topics []Topic, limit int) (kept []Topic, rest []Topic) {
 	return kept, rest
 }
 
-// counted are the counters of one topic, its channels' summed up.
-type counted struct{ messages, bytes, requeued, timedOut, filtered, expired uint64 }
+// counted are the counters of one topic: messages, bytes, and those of its channels summed up: requeued, timed out, filtered,
+// expired.
+type counted [6]uint64
 
-// other sums up the topics beyond the limit. Their counters are those since the topic is beyond the
-// limit, so that the sum does not fall when a topic goes, or gets series of its own.
+// other sums up the topics beyond the limit. Their counters start when the topic is beyond the limit, so that the sum does not
+// fall when a topic disappears, or gets series of its own.
 type other struct {
-	last  map[string]counted // of the scrape before
+	last  map[string]counted // of the previous scrape
 	total counted
 }
 
@@ -172,32 +126,23 @@ func (o *other) sum(topics []Topic) Topic {
 		c := row.add(t)
 		now[t.Name] = c
 		before := o.last[t.Name]
-		o.total.messages += rise(before.messages, c.messages)
-		o.total.bytes += rise(before.bytes, c.bytes)
-		o.total.requeued += rise(before.requeued, c.requeued)
-		o.total.timedOut += rise(before.timedOut, c.timedOut)
-		o.total.filtered += rise(before.filtered, c.filtered)
-		o.total.expired += rise(before.expired, c.expired)
+		for i := range c {
+			if c[i] < before[i] { // the counter started again
+				before[i] = 0
+			}
+			o.total[i] += c[i] - before[i]
+		}
 	}
 	o.last = now
-	row.Messages, row.Bytes = o.total.messages, o.total.bytes
-	row.Channels[0].Requeued, row.Channels[0].TimedOut = o.total.requeued, o.total.timedOut
-	row.Channels[0].Filtered, row.Channels[0].Expired = o.total.filtered, o.total.expired
+	ch := &row.Channels[0]
+	row.Messages, row.Bytes, ch.Requeued, ch.TimedOut, ch.Filtered, ch.Expired = o.total[0], o.total[1], o.total[2], o.total[3], o.total[4], o.total[5]
 	return row
-}
-
-// rise is how much a counter has grown. A counter that fell started again.
-func rise(from, to uint64) uint64 {
-	if to < from {
-		return to
-	}
-	return to - from
 }
 
 // add adds the gauges of a topic, and returns its counters.
 func (t *Topic) add(o Topic) counted {
 	t.Depth += o.Depth
-	c := counted{messages: o.Messages, bytes: o.Bytes}
+	c := counted{o.Messages, o.Bytes}
 	for _, ch := range o.Channels {
 		s := &t.Channels[0]
 		s.Depth += ch.Depth
@@ -206,10 +151,9 @@ func (t *Topic) add(o Topic) counted {
 		s.Clients += ch.Clients
 		s.Lag = max(s.Lag, ch.Lag)
 		s.Paused = s.Paused || ch.Paused
-		c.requeued += ch.Requeued
-		c.timedOut += ch.TimedOut
-		c.filtered += ch.Filtered
-		c.expired += ch.Expired
+		for i, n := range [...]uint64{ch.Requeued, ch.TimedOut, ch.Filtered, ch.Expired} {
+			c[2+i] += n
+		}
 	}
 	return c
 }

@@ -24,33 +24,10 @@ const (
 	refusals
 )
 
-// String returns the value of the label.
-func (r Refusal) String() string {
-	return [refusals]string{
-		"tcp_connections", "tcp_address", "tcp_user", "tcp_magic", "tcp_login", "tcp_handshake", "tcp_size", "tcp_memory", "tcp_expansion", "tcp_slow", "tcp_waiting",
-		"http_connections", "http_address", "http_memory", "http_slow", "http_waiting",
-	}[r]
+var refusalLabels = [refusals]string{
+	"tcp_connections", "tcp_address", "tcp_user", "tcp_magic", "tcp_login", "tcp_handshake", "tcp_size", "tcp_memory", "tcp_expansion", "tcp_slow",
+	"tcp_waiting", "http_connections", "http_address", "http_memory", "http_slow", "http_waiting",
 }
 
 // Refusals lists the values of the label, for the table in docs/reference/limits.md.
-func Refusals() []string {
-	labels := make([]string, refusals)
-	for r := range refusals {
-		labels[r] = r.String()
-	}
-	return labels
-}
-
-func (r *Recorder) registerRefusals() {
-	refused := r.counters("refused_total")
-	for f := range refusals {
-		r.limit[f] = refused.WithLabelValues(f.String())
-	}
-}
-
-// Refused counts one refusal.
-func (r *Recorder) Refused(f Refusal) {
-	if r != nil {
-		r.limit[f].Inc()
-	}
-}
+func Refusals() []string { return refusalLabels[:] }

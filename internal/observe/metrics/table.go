@@ -86,13 +86,13 @@ var table = []Section{
 		{"puts_pending_bytes", KindGauge, nil, "Bytes of puts to partitions led by this broker that are not committed yet."},
 		{"follower_lag_bytes", KindGauge, byNode, "Bytes that a replica on the named broker lacks, summed over the partitions led by this broker."},
 		{"follower_lag_seconds", KindGauge, byNode, "For how long a replica on the named broker has owed an acknowledgement, the longest over the partitions led by this broker; 0 if it owes none."},
-		{"partition_epoch", KindGauge, byPartition, "Epoch of the partition: it rises with each election. Reported by the leader alone, as far as --metrics-max-partitions allows."},
-		{"partition_replicas", KindGauge, byPartition, "Replicas of the partition. Reported by the leader alone, as far as --metrics-max-partitions allows."},
-		{"partition_in_sync_replicas", KindGauge, byPartition, "Size of the partition's in-sync set. Reported by the leader alone, as far as --metrics-max-partitions allows."},
-		{"partition_end_sequence", KindGauge, byPartition, "Messages committed in the partition since its creation, under all leaders. Reported by the leader alone, as far as --metrics-max-partitions allows."},
-		{"partition_lag_bytes", KindGauge, byPartition, "Bytes that the slowest replica of the partition lacks. Reported by the leader alone, as far as --metrics-max-partitions allows."},
-		{"partition_lag_seconds", KindGauge, byPartition, "For how long the slowest replica of the partition has owed an acknowledgement; 0 if none does. Reported by the leader alone, as far as --metrics-max-partitions allows."},
-		{"partitions_not_listed", KindGauge, nil, "Partitions led by this broker without series of their own, because of --metrics-max-partitions."},
+		{"partition_epoch", KindGauge, byPartition, "Epoch of the partition: it rises with each election. Reported by the leader alone."},
+		{"partition_replicas", KindGauge, byPartition, "Replicas of the partition. Reported by the leader alone."},
+		{"partition_in_sync_replicas", KindGauge, byPartition, "Size of the partition's in-sync set. Reported by the leader alone."},
+		{"partition_end_sequence", KindGauge, byPartition, "Messages committed in the partition since its creation, under all leaders. Reported by the leader alone."},
+		{"partition_lag_bytes", KindGauge, byPartition, "Bytes that the slowest replica of the partition lacks. Reported by the leader alone."},
+		{"partition_lag_seconds", KindGauge, byPartition, "For how long the slowest replica of the partition has owed an acknowledgement; 0 if none does. Reported by the leader alone."},
+		{"partitions_not_listed", KindGauge, nil, "Partitions led by this broker without series of their own, because of --metrics-max-series."},
 	}},
 	{"The cluster, in this broker's copy of the metadata", []Definition{
 		{"cluster_brokers", KindGauge, nil, "Brokers that belong to the cluster, whether they run or not."},
@@ -165,6 +165,17 @@ var table = []Section{
 	}},
 }
 
+// panels are the metrics with a panel in the row "More" of contrib/grafana/broker.json, which make reference writes. Any other
+// panel is edited in Grafana.
+var panels = []struct{ metric, title, unit string }{
+	{"client_memory_bytes", "Memory of clients", "bytes"},
+	{"trash_bytes", "Trash", "bytes"},
+	{"idle_removed_total", "Removed for idleness", "ops"},
+	{"auth_service_unanswered_seconds", "Authorization service silent for", "s"},
+	{"rpc_frames_refused_total", "Frames not sent to other brokers", "ops"},
+	{"rpc_refused_connections_total", "Refused at the port for brokers", "ops"},
+}
+
 // definitions is the table by name.
 var definitions = func() map[string]Definition {
 	all := map[string]Definition{}
@@ -183,10 +194,6 @@ func define(name string, kind Kind) Definition {
 		panic(fmt.Sprintf("metrics: %s %q is not in the table", kind, name))
 	}
 	return d
-}
-
-func (d Definition) desc() *prometheus.Desc {
-	return prometheus.NewDesc(d.FullName(), d.Help, d.Labels, nil)
 }
 
 func (d Definition) valueType() prometheus.ValueType {

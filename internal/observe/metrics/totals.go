@@ -7,8 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Totals are counts of this broker since its start. The difference of two Totals gives the rates and
-// percentiles of the time between.
+// Totals are counts of this broker since its start. The difference of two Totals gives the rates and percentiles in between.
 type Totals struct {
 	Messages, Bytes float64 // put, in partitions led here
 	Delivered       float64 // to clients of this broker
@@ -17,8 +16,8 @@ type Totals struct {
 	Limited         map[string]float64 // clients that a limit has refused or cut off, by the limit
 }
 
-// Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to
-// Upper[i-1]; Count has one bucket more for all others.
+// Distribution counts durations by size: bucket i has those up to Upper[i] seconds and not up to Upper[i-1]; Count has one bucket
+// more for all others.
 type Distribution struct {
 	Upper []float64
 	Count []uint64
@@ -38,12 +37,12 @@ func (r *Recorder) Totals() Totals {
 	limited := map[string]float64{}
 	for f := range refusals {
 		if n := countOf(r.limit[f]); n > 0 {
-			limited[f.String()] = n
+			limited[refusalLabels[f]] = n
 		}
 	}
 	return Totals{
 		Limited: limited, Refused: refused, Messages: countOf(r.put.messages), Bytes: countOf(r.put.bytes), Delivered: countOf(r.delivered),
-		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.sync),
+		Put: distributionOf(r.stage[StageCommit]), Sync: distributionOf(r.timing[JournalSync]),
 	}
 }
 
@@ -74,9 +73,8 @@ func distributionOf(o prometheus.Observer) (d Distribution) {
 	return d
 }
 
-// Quantile is the duration in seconds below which the given part of those since an earlier
-// Distribution lies; false if there are none. Within a bucket they count as evenly spread. Beyond
-// the last bucket its bound is the answer.
+// Quantile is the duration in seconds below which the given part of the durations since an earlier Distribution lies; false
+// without any. Within a bucket they count as evenly spread. Beyond the last bucket its bound is the answer.
 func (d Distribution) Quantile(since Distribution, q float64) (seconds float64, ok bool) {
 	total := uint64(0)
 	between := make([]uint64, len(d.Count))

@@ -20,16 +20,12 @@ type waits struct {
 // Wait is the histogram of one channel. A nil Wait records nothing.
 type Wait struct{ to prometheus.Observer }
 
-func newWaits(registry *prometheus.Registry) *waits {
-	d := define("message_wait_seconds", KindHistogram)
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.FullName(), Help: d.Help, Buckets: waitBuckets}, d.Labels)
-	registry.MustRegister(vec)
+func newWaits(vec *prometheus.HistogramVec) *waits {
 	others := [2]string{Other, Other}
 	return &waits{vec: vec, of: map[[2]string]*Wait{others: {vec.WithLabelValues(Other, Other)}}}
 }
 
-// Wait returns the histogram of a channel: its own for the first channels that were asked for, and
-// one for all others.
+// Wait returns the histogram of a channel: its own for the first channels, and one for all others.
 func (r *Recorder) Wait(topic, channel string) *Wait {
 	if r == nil {
 		return nil

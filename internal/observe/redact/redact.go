@@ -1,11 +1,11 @@
-// Package redact removes passwords in addresses from what a process shows: settings, errors, log lines and answers.
-// Every text passes through it where it leaves the process, so the code that composes a text does not have to.
+// Package redact removes passwords in addresses from what a process shows: settings, errors, log lines and answers. Every text
+// passes through it where it leaves the process, so the code that composes a text does not have to.
 //
 // # Invariants
 //
 //  1. A text without @ is returned as it is.
-//  2. Of an address nothing behind the first colon of its user is shown, also where the address cannot be parsed, and no value
-//     of its query.
+//  2. Of an address nothing behind the first colon of its user is shown, also where the address cannot be parsed, and no value of
+//     its query.
 package redact
 
 import (

@@ -1,20 +1,16 @@
-// Package statsd sends a broker's statistics to a statsd daemon over UDP, with the names and
-// units of stock nsqd.
+// Package statsd sends a broker's statistics to a statsd daemon over UDP, with the names and units of stock nsqd.
 //
-// It measures nothing itself. It keeps only the counters of its last push, to send
-// differences.
+// It measures nothing itself. It keeps only the counters of its last push, to send differences.
 //
 // # Invariants
 //
-//  1. A counter's first push is its total; later ones are its increase. If a counter
-//     falls (the topic was created again, or another broker led it in between) the next push
-//     is its total again. Message counts begin when this broker becomes the leader: another
-//     broker, or an earlier run, has pushed the messages before.
+//  1. A counter's first push is its total; later ones are its increase. If a counter falls (the topic was created again, or
+//     another broker led it in between) the next push is its total again. Message counts begin when this broker becomes the
+//     leader: another broker, or an earlier run, has pushed the messages before.
 //  2. No packet is longer than the limit, unless a single line is.
 package statsd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -26,23 +22,10 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/config"
 )
 
-// Options are the --statsd-* flags.
-type Options struct {
-	Address  string // host:port
-	Prefix   string // may contain %s, which becomes Host
-	Host     string // broadcast_address:http_port
-	Interval time.Duration
-	// PacketSize bounds a packet in bytes; a packet of 508 is fragmented nowhere.
-	PacketSize       int
-	MemStats         bool
-	ExcludeEphemeral bool
-	Log              logrus.FieldLogger
-}
-
-// Memory returns the heap's gauges by their statsd names, and the total of garbage
-// collections.
+// Memory returns the heap's gauges by their statsd names, and the total of garbage collections.
 type Memory func() (gauges []Gauge, collections uint64)
 
 // Gauge is one measured value.
@@ -53,7 +36,8 @@ type Gauge struct {
 
 // Pusher sends statistics until its context ends.
 type Pusher struct {
-	opts   Options
+	o      config.Statsd
+	log    logrus.FieldLogger
 	stats  api.Stats
 	memory Memory
 	prefix string
@@ -61,40 +45,40 @@ type Pusher struct {
 	since  map[string]uint64 // of counts that continue when the broker leads a topic again; entries stay
 }
 
-// New makes a pusher. memory may be nil.
-func New(o Options, s api.Stats, memory Memory) *Pusher {
-	host := strings.NewReplacer(".", "_", ":", "_").Replace(o.Host)
-	prefix := strings.ReplaceAll(o.Prefix, "%s", host)
+// New makes a pusher. host is broadcast_address:http_port, which replaces %s in the prefix. memory may be nil.
+func New(o config.Statsd, host string, s api.Stats, memory Memory, log logrus.FieldLogger) *Pusher {
+	host = strings.NewReplacer(".", "_", ":", "_").Replace(host)
+	prefix := strings.ReplaceAll(o.StatsdPrefix, "%s", host)
 	if prefix != "" && !strings.HasSuffix(prefix, ".") {
 		prefix += "."
 	}
-	return &Pusher{opts: o, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}, since: map[string]uint64{}}
+	return &Pusher{o: o, log: log, stats: s, memory: memory, prefix: prefix, last: map[string]uint64{}, since: map[string]uint64{}}
 }
 
 // Run pushes every interval until ctx ends.
 func (p *Pusher) Run(ctx context.Context) {
-	concurrency.Every(ctx, p.opts.Interval, func() {
+	concurrency.Every(ctx, p.o.StatsdInterval, func() {
 		if err := p.push(ctx); err != nil && ctx.Err() == nil {
-			p.opts.Log.WithError(err).Warn("cannot push to statsd")
+			p.log.WithError(err).Warn("cannot push to statsd")
 		}
 	})
 }
 
-// push sends all lines once. It spreads the packets over the interval, less its last second,
-// so that a burst does not overrun the receiver.
+// push sends all lines once, the packets spread over the interval, less its last second, so that a burst does not overrun the
+// receiver.
 func (p *Pusher) push(ctx context.Context) error {
-	conn, err := net.Dial("udp", p.opts.Address)
+	conn, err := net.Dial("udp", p.o.StatsdAddress)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return p.send(ctx, conn, pack(p.lines(), p.opts.PacketSize))
+	return p.send(ctx, conn, pack(p.lines(), p.o.StatsdUDPPacketSize))
 }
 
-// send continues after a packet that the daemon refused, because the daemon may be back for the
-// next one. If ctx ends, it sends the remaining packets without a pause.
+// send continues after a packet that the daemon refused, because the daemon may be back for the next one. If ctx ends, it sends
+// the remaining packets without a pause.
 func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error {
-	gap := max(0, p.opts.Interval-time.Second) / time.Duration(max(1, len(packets)))
+	gap := max(0, p.o.StatsdInterval-time.Second) / time.Duration(max(1, len(packets)))
 	var failed error
 	for i, packet := range packets {
 		if i > 0 {
@@ -108,21 +92,13 @@ func (p *Pusher) send(ctx context.Context, w io.Writer, packets [][]byte) error 
 }
 
 // pack joins lines to packets of at most size bytes.
-func pack(lines []string, size int) [][]byte {
-	var packets [][]byte
-	var packet []byte
+func pack(lines []string, size int) (packets [][]byte) {
 	for _, line := range lines {
-		if len(packet) > 0 && len(packet)+1+len(line) > size {
-			packets = append(packets, bytes.Clone(packet))
-			packet = packet[:0]
+		if n := len(packets) - 1; n >= 0 && len(packets[n])+1+len(line) <= size {
+			packets[n] = append(append(packets[n], '\n'), line...)
+			continue
 		}
-		if len(packet) > 0 {
-			packet = append(packet, '\n')
-		}
-		packet = append(packet, line...)
-	}
-	if len(packet) > 0 {
-		packets = append(packets, packet)
+		packets = append(packets, []byte(line))
 	}
 	return packets
 }
@@ -135,7 +111,7 @@ func (p *Pusher) lines() []string {
 			p.topic(l, &t)
 		}
 	}
-	if p.opts.MemStats && p.memory != nil {
+	if p.o.StatsdMemStats && p.memory != nil {
 		gauges, collections := p.memory()
 		for _, g := range gauges {
 			l.gauge("mem."+g.Name, g.Value)
@@ -147,7 +123,7 @@ func (p *Pusher) lines() []string {
 }
 
 func (p *Pusher) excluded(name string) bool {
-	return p.opts.ExcludeEphemeral && strings.HasSuffix(name, "#ephemeral")
+	return p.o.StatsdExcludeEphemeral && strings.HasSuffix(name, "#ephemeral")
 }
 
 func (p *Pusher) topic(l *lines, t *api.TopicStats) {
@@ -176,8 +152,7 @@ func channel(l *lines, key string, c *api.ChannelStats) {
 	l.latencies(key, c.E2E)
 }
 
-// own returns how much a count has grown under this broker. The count of a channel that was
-// moved back is lower than its inherited one.
+// own is how much a count has grown under this broker. A channel that was moved back has a lower count than its inherited one.
 func own(count, inherited uint64) uint64 { return max(count, inherited) - inherited }
 
 // lines collects the lines of one push.
@@ -210,8 +185,7 @@ func (l *lines) lifetime(name string, total uint64) {
 	l.since[name] = total
 }
 
-// latencies adds gauges in nanoseconds, named by the percentile: 0.99 is
-// e2e_processing_latency_99.
+// latencies adds gauges in nanoseconds, named by the percentile: 0.99 is e2e_processing_latency_99.
 func (l *lines) latencies(key string, e api.E2ELatency) {
 	for _, p := range e.Percentiles {
 		l.gauge(fmt.Sprintf("%se2e_processing_latency_%.0f", key, p.Quantile*100), uint64(p.Value))

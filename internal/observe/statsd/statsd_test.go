@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -39,8 +40,8 @@ func example() fixed {
 }
 
 func pusher(stats api.Stats) *Pusher {
-	return New(Options{Prefix: "nsq.%s", Host: "127.0.0.1:4151", MemStats: true, ExcludeEphemeral: true}, stats,
-		func() ([]Gauge, uint64) { return []Gauge{{"heap_objects", 9}}, 3 })
+	return New(config.Statsd{StatsdPrefix: "nsq.%s", StatsdMemStats: true, StatsdExcludeEphemeral: true}, "127.0.0.1:4151", stats,
+		func() ([]Gauge, uint64) { return []Gauge{{"heap_objects", 9}}, 3 }, nil)
 }
 
 func TestLines(t *testing.T) {
@@ -86,7 +87,7 @@ func TestPack(t *testing.T) {
 
 func TestPrefix(t *testing.T) {
 	for prefix, want := range map[string]string{"": "", "nsq": "nsq.", "nsq.%s.": "nsq.h_1.", "%s.nsq.%s": "h_1.nsq.h_1."} {
-		require.Equal(t, want, New(Options{Prefix: prefix, Host: "h:1"}, example(), nil).prefix, prefix)
+		require.Equal(t, want, New(config.Statsd{StatsdPrefix: prefix}, "h:1", example(), nil, nil).prefix, prefix)
 	}
 }
 
@@ -105,7 +106,7 @@ func TestOneRefusedPacketIsAllThatIsLost(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	daemon := &refusing{}
-	p := New(Options{Interval: time.Hour}, example(), nil)
+	p := New(config.Statsd{StatsdInterval: time.Hour}, "", example(), nil, nil)
 	require.ErrorIs(t, p.send(ended, daemon, [][]byte{[]byte("a"), []byte("b"), []byte("c")}), syscall.ECONNREFUSED)
 	require.Equal(t, []string{"a", "b", "c"}, daemon.got)
 }
@@ -116,7 +117,7 @@ func TestRunPushes(t *testing.T) {
 	defer func() { _ = receiver.Close() }()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	p := New(Options{Address: receiver.LocalAddr().String(), Interval: time.Millisecond, PacketSize: 508, Log: log}, example(), nil)
+	p := New(config.Statsd{StatsdAddress: receiver.LocalAddr().String(), StatsdInterval: time.Millisecond, StatsdUDPPacketSize: 508}, "", example(), nil, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { p.Run(ctx) })

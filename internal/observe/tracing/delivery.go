@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
 // openMost bounds the deliveries of one subscription whose spans are open.
@@ -39,7 +40,7 @@ func (s subscribers) Subscribe(ctx context.Context, r api.SubscribeRequest) (api
 	return &subscription{Subscription: sub, t: s.t, topic: r.Topic, channel: r.Channel, timeout: timeout}, nil
 }
 
-// subscription notes the deliveries that are traced, until their outcome.
+// subscription has the traced deliveries, until their outcome.
 type subscription struct {
 	api.Subscription
 	t              *Tracer
@@ -90,7 +91,7 @@ func (s *subscription) begin(o *origin, d *api.Delivery) {
 		s.mu.open = map[api.MessageID]delivery{}
 	}
 	if len(s.mu.open) >= openMost {
-		s.t.o.Count(0, 1)
+		s.t.o.Count(metrics.SpansDropped, 1)
 		return
 	}
 	s.mu.open[d.ID] = x
@@ -144,8 +145,7 @@ func (s *subscription) Requeue(id api.MessageID, delayMS int64) error {
 	return s.ended(id, "requeued", s.Subscription.Requeue(id, delayMS))
 }
 
-// Settle implements api.Subscription. A delivery that it refuses is not the one that is open here, or its
-// leader decides.
+// Settle implements api.Subscription. A delivery that it refuses is another one than the one open here, or its leader decides.
 func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	err := s.Subscription.Settle(r, do)
 	if err == nil {
@@ -218,14 +218,10 @@ func (s *subscription) span(x delivery, outcome string, end time.Time) {
 				attribute.String("messaging.destination.name", s.topic), attribute.String("messaging.consumer.group.name", s.channel),
 				attribute.String("messaging.destination.partition.id", strconv.Itoa(x.partition)), attribute.String("messaging.message.id", string(x.id[:])),
 				attribute.Int("lockstep.attempts", x.attempts), attribute.String("lockstep.outcome", outcome)))
-		stage := func(name string, from, to time.Time) {
-			_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
-			s.End(trace.WithTimestamp(to))
-		}
 		if start.Before(x.began) {
-			stage("wait", start, x.began)
+			stage(ctx, tr, "wait", start, x.began)
 		}
-		stage("in flight", x.began, end)
+		stage(ctx, tr, "in flight", x.began, end)
 		span.End(trace.WithTimestamp(end))
 	})
 }

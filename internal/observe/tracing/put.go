@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -81,7 +82,7 @@ func put(operation, topic string, messages, bytes int) []attribute.KeyValue {
 	}
 }
 
-// Stored is the leader's timing of a put, complete when the put is committed.
+// Stored is the leader's timing of a committed put.
 type Stored struct {
 	Topic     string
 	Partition int
@@ -91,8 +92,7 @@ type Stored struct {
 	Messages, Bytes                int
 }
 
-// Store decides whether the leader traces a put: it calls what it gets once the put is committed; nil:
-// it is not traced.
+// Store decides whether the leader traces a put: the leader calls the result once the put is committed; nil: it is not traced.
 func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 	if t == nil {
 		return nil
@@ -105,23 +105,24 @@ func (t *Tracer) Store(d *queue.Draft) func(Stored) {
 		t.make(func(tr trace.Tracer) {
 			ctx, s := tr.Start(o.context(), "store "+x.Topic, trace.WithTimestamp(x.Submitted),
 				trace.WithAttributes(append(put("store", x.Topic, x.Messages, x.Bytes), attribute.String("messaging.destination.partition.id", strconv.Itoa(x.Partition)))...))
-			stage := func(name string, from, to time.Time) {
-				_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
-				s.End(trace.WithTimestamp(to))
-			}
-			stage("queue", x.Submitted, x.Proposed)
+			stage(ctx, tr, "queue", x.Submitted, x.Proposed)
 			// The journal's sync and the replicas' run at the same time.
 			if synced := x.Proposed.Add(x.Synced); !synced.After(x.Committed) {
-				stage("journal", x.Proposed, synced)
+				stage(ctx, tr, "journal", x.Proposed, synced)
 			}
-			stage("replicate", x.Proposed, x.Committed)
+			stage(ctx, tr, "replicate", x.Proposed, x.Committed)
 			s.End(trace.WithTimestamp(x.Committed))
 		})
 	}
 }
 
-// HTTP passes the traceparent of a request that publishes on as a header of its messages, unless they
-// have one.
+// stage makes a span below that of ctx.
+func stage(ctx context.Context, tr trace.Tracer, name string, from, to time.Time) {
+	_, s := tr.Start(ctx, name, trace.WithTimestamp(from))
+	s.End(trace.WithTimestamp(to))
+}
+
+// HTTP passes the traceparent of a request that publishes on as a header of its messages, unless they have one.
 func (t *Tracer) HTTP(next http.Handler) http.Handler {
 	if t == nil {
 		return next

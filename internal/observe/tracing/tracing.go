@@ -1,19 +1,16 @@
-// Package tracing exports what a broker does with single messages as OpenTelemetry spans, by OTLP over
-// gRPC.
+// Package tracing exports what a broker does with single messages as OpenTelemetry spans, by OTLP over gRPC.
 //
-// Three kinds of spans begin here: "publish TOPIC" at the broker that a producer is connected to, from
-// the put to its answer; "store TOPIC" at the broker that leads the partition, with the stages queue,
-// journal and replicate below it; "deliver TOPIC" at the broker of the consumer, with wait and in
-// flight. Their parent is the message's traceparent (W3C), in its headers or in the HTTP header of the
-// request. Each broker independently samples a share of the messages without a traceparent:
-// brokers exchange no trace contexts.
+// Three kinds of spans begin here: "publish TOPIC" at the broker that a producer is connected to, from the put to its answer;
+// "store TOPIC" at the broker that leads the partition, with the stages queue, journal and replicate below it; "deliver TOPIC" at
+// the broker of the consumer, with wait and in flight. Their parent is the message's traceparent (W3C), in its headers or in the
+// HTTP header of the request. Each broker independently samples a share of the messages without a traceparent: brokers exchange
+// no trace contexts.
 //
-// The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker
-// refuses a finish later, the span does not show it.
+// The outcome of a delivery is the answer of the consumer's broker. If a leader on another broker refuses a finish later, the
+// span does not show it.
 //
-// A goroutine of the package makes the spans when an operation has ended. A put never waits for
-// it: the package drops and counts operations and spans that the goroutine or the collector cannot
-// take in time.
+// A goroutine of the package makes the spans when an operation has ended. A put never waits for it: the package drops and counts
+// operations and spans that the goroutine or the collector cannot take in time.
 //
 // Invariants:
 //
@@ -41,6 +38,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -73,8 +71,8 @@ type Options struct {
 	Node, Version string
 	// MsgTimeout is the message timeout of consumers that name none.
 	MsgTimeout time.Duration
-	// Count is called with the number of spans that were sent, or dropped; may be nil.
-	Count func(sent, dropped int)
+	// Count counts spans as metrics.SpansSent or metrics.SpansDropped; nil = none is counted.
+	Count func(metrics.Count, int)
 	Log   logrus.FieldLogger
 }
 
@@ -89,7 +87,7 @@ type Tracer struct {
 	done     sync.WaitGroup
 }
 
-// New begins to export. It does not wait for the collector.
+// New starts to export. It does not wait for the collector.
 func New(o Options) (*Tracer, error) {
 	grpc := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(o.Address), otlptracegrpc.WithTimeout(exportTimeout),
@@ -102,10 +100,10 @@ func New(o Options) (*Tracer, error) {
 	}
 	exporter, err := otlptracegrpc.New(context.Background(), grpc...)
 	if err != nil {
-		return nil, fmt.Errorf("the exporter of traces: %w", err)
+		return nil, fmt.Errorf("trace exporter: %w", err)
 	}
 	if o.Count == nil {
-		o.Count = func(int, int) {}
+		o.Count = func(metrics.Count, int) {}
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(&counted{SpanExporter: exporter, o: o},
@@ -123,7 +121,7 @@ func New(o Options) (*Tracer, error) {
 	return t, nil
 }
 
-// Close sends what there is, and waits for that for two seconds at most.
+// Close sends what there is, and waits at most two seconds for that.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -149,24 +147,20 @@ func (t *Tracer) work() {
 		case job := <-t.jobs:
 			job(t.tracer)
 		case <-t.stop:
-			for {
-				select {
-				case job := <-t.jobs:
-					job(t.tracer)
-				default:
-					return
-				}
+			for len(t.jobs) > 0 { // nobody else receives
+				(<-t.jobs)(t.tracer)
 			}
+			return
 		}
 	}
 }
 
-// make has spans made soon, or drops them.
+// make queues the making of spans, or drops them.
 func (t *Tracer) make(spans func(trace.Tracer)) {
 	select {
 	case t.jobs <- spans:
 	default:
-		t.o.Count(0, 1)
+		t.o.Count(metrics.SpansDropped, 1)
 	}
 }
 
@@ -181,19 +175,17 @@ func (o *origin) context() context.Context {
 // origin decides whether an operation on a message with this header is traced; nil: it is not.
 func (t *Tracer) origin(header []byte) *origin {
 	parent := parentOf(header)
-	if parent.IsValid() {
-		if !parent.IsSampled() || !t.limit.Allow() {
-			return nil
-		}
-		return &origin{parent}
+	sampled := parent.IsSampled()
+	if !parent.IsValid() {
+		sampled = t.o.Sample > 0 && rand.Float64() < t.o.Sample
 	}
-	if t.o.Sample <= 0 || rand.Float64() >= t.o.Sample || !t.limit.Allow() {
+	if !sampled || !t.limit.Allow() {
 		return nil
 	}
-	return &origin{}
+	return &origin{parent}
 }
 
-// parentOf reads the traceparent of a message's header. The zero value: it has none.
+// parentOf reads the traceparent of a message's header, the zero value without one.
 func parentOf(header []byte) trace.SpanContext {
 	const spaces = " \t\r\n"
 	_, rest, ok := bytes.Cut(header, []byte(`"`+HeaderParent+`"`)) // in a text of the JSON its quotes would be escaped
@@ -225,13 +217,13 @@ type counted struct {
 func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
-		c.o.Count(len(spans), 0)
+		c.o.Count(metrics.SpansSent, len(spans))
 		return nil
 	}
-	c.o.Count(0, len(spans))
+	c.o.Count(metrics.SpansDropped, len(spans))
 	if now := time.Now(); now.Sub(c.last) >= complainEvery {
 		c.last = now
-		c.o.Log.WithError(err).WithField("address", c.o.Address).Warn("traces cannot be sent to the collector, they are dropped")
+		c.o.Log.WithError(err).WithField("address", c.o.Address).Warn("cannot send traces to the collector, dropping them")
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -91,10 +92,15 @@ type counts struct {
 	sent, dropped int
 }
 
-func (c *counts) add(sent, dropped int) {
+func (c *counts) add(what metrics.Count, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent, c.dropped = c.sent+sent, c.dropped+dropped
+	switch what {
+	case metrics.SpansSent:
+		c.sent += n
+	case metrics.SpansDropped:
+		c.dropped += n
+	}
 }
 
 func newTracer(t *testing.T, address string, sample float64) (*Tracer, *counts) {

@@ -18,6 +18,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,8 @@ type Config struct {
 	Secret   string      // for AUTH; "": no AUTH
 	PIDs     []int       // of the servers, for their CPU time
 	Progress func(n int) // receives the percentage done from time to time; may be nil
+
+	open func(ctx context.Context, network, address string) (net.Conn, error) // nil: TCP
 }
 
 // Bounds keep a repeat short.

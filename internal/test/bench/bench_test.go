@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 )
 
 // fake is a broker that answers OK to every command and delivers the published messages.
@@ -23,21 +25,21 @@ type fake struct {
 }
 
 func (f *fake) serve(raw net.Conn) {
-	c := newConn(raw)
+	c := nsqclient.New(raw)
 	defer c.Close()
-	if _, err := c.r.Discard(4); err != nil {
+	if _, err := c.R.Discard(4); err != nil {
 		return
 	}
 	for {
-		line, err := c.r.ReadString('\n')
+		line, err := c.R.ReadString('\n')
 		if err != nil {
 			return
 		}
 		switch verb, _, _ := strings.Cut(strings.TrimSpace(line), " "); verb {
 		case "IDENTIFY":
-			_ = c.chunk()
+			_ = chunk(c)
 		case "PUB":
-			if m := c.chunk(); !f.forget {
+			if m := chunk(c); !f.forget {
 				select {
 				case f.messages <- m:
 				case <-f.ended:
@@ -53,7 +55,7 @@ func (f *fake) serve(raw net.Conn) {
 		case "FIN", "NOP":
 			continue
 		}
-		answer(raw, frameResponse, []byte("OK"))
+		answer(raw, nsqclient.FrameResponse, []byte("OK"))
 	}
 }
 
@@ -61,18 +63,18 @@ func (f *fake) deliver(raw net.Conn) {
 	for {
 		select {
 		case m := <-f.messages:
-			answer(raw, frameMessage, append(make([]byte, messageHeader), m...))
+			answer(raw, nsqclient.FrameMessage, append(make([]byte, messageHeader), m...))
 		case <-f.ended:
 			return
 		}
 	}
 }
 
-func (c *conn) chunk() []byte {
+func chunk(c *nsqclient.Conn) []byte {
 	var n [4]byte
-	_, _ = io.ReadFull(c.r, n[:])
+	_, _ = io.ReadFull(c.R, n[:])
 	b := make([]byte, binary.BigEndian.Uint32(n[:]))
-	_, _ = io.ReadFull(c.r, b)
+	_, _ = io.ReadFull(c.R, b)
 	return b
 }
 
@@ -113,14 +115,12 @@ func measured(t *testing.T, f *fake, w Workload, b Bounds) Run {
 	t.Helper()
 	f.messages, f.ended = make(chan []byte, 10_000), make(chan struct{})
 	b.Timeout = time.Hour
-	tcp := dial
-	defer func() { dial = tcp }()
-	dial = func(string) (net.Conn, error) {
+	open := func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
 		go f.serve(newBuffered(there, f.ended)) // ends with the connection
 		return here, nil
 	}
-	run, err := Measure(context.Background(), w, &Config{Addresses: []string{"fake"}, Topic: "t", Bounds: b})
+	run, err := Measure(context.Background(), w, &Config{Addresses: []string{"fake"}, Topic: "t", Bounds: b, open: open})
 	require.NoError(t, err)
 	close(f.ended)
 	return run
@@ -151,7 +151,7 @@ func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 		go func() { // ends with the second message
 			frame := make([]byte, 8+messageHeader+10)
 			binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
-			binary.BigEndian.PutUint32(frame[4:], frameMessage)
+			binary.BigEndian.PutUint32(frame[4:], nsqclient.FrameMessage)
 			_, _ = there.Write(frame[:20])
 			<-time.After(500 * time.Millisecond) // longer than the look-up
 			_, _ = there.Write(frame[20:])
@@ -159,7 +159,7 @@ func TestDrainGoesOnAfterHalfAFrame(t *testing.T) {
 			_, _ = there.Write(frame)
 		}()
 		defer there.Close()
-		require.NoError(t, r.drain(newConn(here), func([]byte) {}))
+		require.NoError(t, r.drain(nsqclient.New(here), func([]byte) {}))
 		require.True(t, r.Finished())
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 )
 
 // Credit is the RDY of every consumer.
@@ -45,7 +47,7 @@ func (r *nsq) mixed(n int) ([]Task, int) {
 	return tasks, puts * r.w.Connections
 }
 
-func (r *nsq) subscribe(i int, topic, channel string) (*conn, error) {
+func (r *nsq) subscribe(i int, topic, channel string) (*nsqclient.Conn, error) {
 	buffer := none
 	if r.w.Kind == Consume {
 		buffer = usual
@@ -54,9 +56,9 @@ func (r *nsq) subscribe(i int, topic, channel string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, _ = fmt.Fprintf(c.w, "SUB %s %s\n", topic, channel)
-	if err = c.w.Flush(); err == nil {
-		_, err = c.response()
+	_, _ = fmt.Fprintf(c.W, "SUB %s %s\n", topic, channel)
+	if err = c.W.Flush(); err == nil {
+		_, err = c.Response()
 	}
 	if err != nil {
 		_ = c.Close()
@@ -80,8 +82,8 @@ func (r *nsq) consumer(i int, topic, channel string, seen func() func(body []byt
 		}
 		ready <- struct{}{}
 		<-begin
-		_, _ = fmt.Fprintf(c.w, "RDY %d\n", Credit)
-		if err := c.w.Flush(); err != nil {
+		_, _ = fmt.Fprintf(c.W, "RDY %d\n", Credit)
+		if err := c.W.Flush(); err != nil {
 			return err
 		}
 		return r.drain(c, look)
@@ -90,18 +92,18 @@ func (r *nsq) consumer(i int, topic, channel string, seen func() func(body []byt
 
 // drain reads and finishes messages. Another consumer may receive the last one, so drain
 // checks from time to time whether all are done.
-func (r *nsq) drain(c *conn, look func(body []byte)) error {
+func (r *nsq) drain(c *nsqclient.Conn, look func(body []byte)) error {
 	const lookUp = 200 * time.Millisecond
 	end := time.Now().Add(r.cfg.Timeout)
 	armed := time.Time{}
 	for !r.Finished() {
 		// The deadline also holds within an incomplete frame: an expired deadline would fail
 		// every further read at once.
-		if armed.IsZero() || c.r.Buffered() == 0 && time.Since(armed) > lookUp/2 {
+		if armed.IsZero() || c.R.Buffered() == 0 && time.Since(armed) > lookUp/2 {
 			armed = time.Now()
 			_ = c.SetReadDeadline(armed.Add(lookUp))
 		}
-		kind, data, err := c.frame()
+		kind, data, err := c.Frame()
 		switch {
 		case err != nil && r.Finished():
 			return nil
@@ -110,24 +112,24 @@ func (r *nsq) drain(c *conn, look func(body []byte)) error {
 			continue
 		case err != nil:
 			return err
-		case kind == frameError:
+		case kind == nsqclient.FrameError:
 			return errors.New("the broker answered " + string(data))
-		case kind != frameMessage:
-			_, _ = c.w.WriteString("NOP\n")
+		case kind != nsqclient.FrameMessage:
+			_, _ = c.W.WriteString("NOP\n")
 		default:
 			look(data[messageHeader:])
-			_, _ = c.w.WriteString("FIN ")
-			_, _ = c.w.Write(data[10:messageHeader])
-			_ = c.w.WriteByte('\n')
+			_, _ = c.W.WriteString("FIN ")
+			_, _ = c.W.Write(data[10:messageHeader])
+			_ = c.W.WriteByte('\n')
 			r.Add(1)
 		}
-		if c.r.Buffered() < 34 {
-			if err := c.w.Flush(); err != nil {
+		if c.R.Buffered() < 34 {
+			if err := c.W.Flush(); err != nil {
 				return err
 			}
 		}
 	}
-	return c.w.Flush()
+	return c.W.Flush()
 }
 
 func isTimeout(err error) bool {

@@ -51,7 +51,7 @@ func (r *nsq) metronome(i, n int, topics []string, base time.Time) Task {
 		answered := make(chan error, 1)
 		go func() { // ends with the last answer or the connection
 			for range n {
-				if _, err := c.response(); err != nil {
+				if _, err := c.Response(); err != nil {
 					answered <- err
 					return
 				}
@@ -59,19 +59,20 @@ func (r *nsq) metronome(i, n int, topics []string, base time.Time) Task {
 			answered <- nil
 		}()
 		body := make([]byte, max(w.Size, 8))
+		bodies := [][]byte{body}
 		due := time.Now().Add(every * time.Duration(i) / time.Duration(w.Connections))
 		for k := range n {
 			if wait := time.Until(due); wait > 0 {
-				if err := c.w.Flush(); err != nil {
+				if err := c.W.Flush(); err != nil {
 					return err
 				}
 				time.Sleep(wait)
 			}
 			binary.BigEndian.PutUint64(body, uint64(due.Sub(base)))
-			c.put(topics[(i+k*w.Connections)%len(topics)], body, 0)
+			c.Publish(topics[(i+k*w.Connections)%len(topics)], nil, bodies)
 			due = due.Add(every)
 		}
-		if err := c.w.Flush(); err != nil {
+		if err := c.W.Flush(); err != nil {
 			return err
 		}
 		select {

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -26,7 +27,7 @@ func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 			return err
 		}
 		defer c.Close()
-		body := bytes.Repeat([]byte{'x'}, w.Size)
+		bodies := slices.Repeat([][]byte{bytes.Repeat([]byte{'x'}, w.Size)}, max(w.Batch, 1))
 		h := NewHistogram()
 		defer func() { r.Merge(h) }()
 		sent := make([]time.Time, max(w.Outstanding, 1))
@@ -42,21 +43,21 @@ func (r *nsq) publisher(i, puts int, done func(n int)) Task {
 				return nil
 			}
 			for next < puts && next-answered < len(sent) {
-				c.put(topics[(i+next*w.Connections)%len(topics)], body, w.Batch)
+				c.Publish(topics[(i+next*w.Connections)%len(topics)], nil, bodies)
 				sent[next%len(sent)] = now
 				next++
 			}
-			if err := c.w.Flush(); err != nil {
+			if err := c.W.Flush(); err != nil {
 				return err
 			}
 			for { // read every answer that has arrived
-				if _, err := c.response(); err != nil {
+				if _, err := c.Response(); err != nil {
 					return err
 				}
 				_ = h.RecordValue(int64(time.Since(sent[answered%len(sent)])))
 				answered++
 				done(max(w.Batch, 1))
-				if c.r.Buffered() < 8 || answered == next {
+				if c.R.Buffered() < 8 || answered == next {
 					break
 				}
 			}

@@ -1,3 +1,13 @@
+// Package benchcmd has the command of nsqctl that measures brokers: it takes the brokers of the command line, of a dev
+// cluster, or starts a new cluster (with users, or with TLS), and measures them in turns.
+//
+// internal/test/bench has the workloads, the turns and the report. The package judges no figure.
+//
+// # Invariants
+//
+//  1. A measurement uses exactly the brokers that were given or started: none that another broker names.
+//  2. A cluster that the command starts ends with it, and its directory is removed.
+//  3. Rows that are finished are printed, also if a later workload fails.
 package benchcmd
 
 import (
@@ -120,7 +130,10 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
-	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: progressTo(os.Stderr)}
+	turns := bench.Turns{Subjects: []bench.Subject{here}, Repeats: o.repeat, MaxSteal: o.maxSteal, Progress: io.Discard}
+	if cli.IsTerminal(os.Stderr) {
+		turns.Progress = os.Stderr
+	}
 	if len(o.compare) > 0 {
 		peer := &subject{label: cmp.Or(o.peerName, strings.Join(o.compare, ",")), tcp: o.compare, pids: o.peerPIDs, bounds: o.bounds}
 		turns.Subjects = append(turns.Subjects, peer)
@@ -139,7 +152,8 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	}
 	name, _, _ := strings.Cut(o.sweep, "=")
 	report := bench.Report{Sweep: name}
-	if report.Machine, err = bench.Probe(here.probeDir()); err != nil {
+	// The disk of the brokers, if it is known, is measured.
+	if report.Machine, err = bench.Probe(append(here.dirs, os.TempDir())[0]); err != nil {
 		return err
 	}
 	for _, w := range workloads {
@@ -149,10 +163,13 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	return errors.Join(err, write(cmd.OutOrStdout(), t.Output, &report)) // the finished rows are reported after an error too
+	write := report.Text
+	if t.Output == "json" {
+		write = report.JSON
+	}
+	return errors.Join(err, write(cmd.OutOrStdout())) // the finished rows are reported after an error too
 }
 
-// check refuses flags that contradict each other.
 func (o *benchOptions) check() error {
 	switch {
 	case o.repeat < 1:
@@ -188,14 +205,6 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
-// write writes the report as text or JSON.
-func write(out io.Writer, format string, report *bench.Report) error {
-	if format == "json" {
-		return report.JSON(out)
-	}
-	return report.Text(out)
-}
-
 // startCluster starts three brokers in a temporary directory.
 func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error) {
 	binary, err := devcmd.FindBroker("")
@@ -227,12 +236,4 @@ func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error
 	}
 	o.dataDir = dir
 	return stop, nil
-}
-
-// progressTo returns the writer of a progress bar: none but a terminal shows one.
-func progressTo(w io.Writer) io.Writer {
-	if cli.IsTerminal(w) {
-		return w
-	}
-	return io.Discard
 }

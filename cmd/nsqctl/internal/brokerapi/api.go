@@ -1,8 +1,21 @@
+// Package brokerapi asks the HTTP API of the brokers for the commands of nsqctl: one broker, or any
+// that answers.
+//
+// It has no flags and reads no files: the caller sets up the addresses, TLS and the token. It prints nothing, and of the
+// single requests it has only the view of the cluster.
+//
+// # Invariants
+//
+//  1. A request that changes something goes to the next broker only if it certainly did not
+//     reach the one before. A read-only request is repeated.
+//  2. An answer other than 200 is an error with the broker's text.
 package brokerapi
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +23,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -26,7 +42,7 @@ const nextTimeout = 4 * time.Second
 type Client struct {
 	Addresses []string // of any brokers of the cluster, for CallAny and GetAny
 	HTTP      *http.Client
-	TLS       bool // addresses are those of HTTPS ports
+	TLS       bool // the addresses are HTTPS ports
 }
 
 // Address returns the HTTP address of a broker's API: its HTTPS port with TLS, "" if it has none.
@@ -37,27 +53,19 @@ func (c *Client) Address(b api.BrokerView) string {
 	return b.HTTPAddress
 }
 
-// Others returns the HTTP addresses of the other live brokers.
-func (c *Client) Others(v api.ClusterView, but string) (addresses []string) {
-	for _, b := range v.Brokers {
-		if at := c.Address(b); b.Alive && at != "" && at != but {
-			addresses = append(addresses, at)
-		}
-	}
-	return addresses
-}
-
 // CallAny sends one request to the brokers in turn until one answers. A request that changes
 // something goes to the next broker only if it certainly did not reach the one before.
 func (c *Client) CallAny(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	var silent []error
 	for i, address := range c.Addresses {
-		body, err := c.callInTime(ctx, i == len(c.Addresses)-1, method, address, path, query)
-		if err == nil || ctx.Err() != nil || !unanswered(err, method) {
-			return body, err
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(c.Addresses)-1 && method == http.MethodGet {
+			one, cancel = context.WithTimeout(ctx, nextTimeout)
 		}
-		if len(c.Addresses) == 1 {
-			return nil, err
+		body, err := c.Call(one, method, address, path, query)
+		cancel()
+		if err == nil || ctx.Err() != nil || !unanswered(err, method) || len(c.Addresses) == 1 {
+			return body, err
 		}
 		if Status(err) != 0 { // the broker's answer does not say whose it is
 			err = fmt.Errorf("%s: %w", address, err)
@@ -67,60 +75,50 @@ func (c *Client) CallAny(ctx context.Context, method, path string, query url.Val
 	return nil, fmt.Errorf("no broker answers:\n%w", errors.Join(silent...))
 }
 
-// callInTime uses nextTimeout for a read-only request if there is another broker to try.
-func (c *Client) callInTime(ctx context.Context, last bool, method, address, path string, query url.Values) ([]byte, error) {
-	if !last && method == http.MethodGet {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, nextTimeout)
-		defer cancel()
-	}
-	return c.Call(ctx, method, address, path, query)
-}
-
 // unanswered reports whether another broker may be tried after this error: no process listens,
 // the broker is not ready, or a read-only request has no answer.
 func unanswered(err error, method string) bool {
-	var answer *statusError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*statusError](err); ok {
 		return answer.notReady
 	}
-	var op *net.OpError
-	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return method == http.MethodGet || ok && op.Op == "dial"
 }
 
-// Status returns the HTTP status of an answer other than 200; 0 if err is none.
+// Status returns the HTTP status of an answer other than 200; 0 for any other error.
 func Status(err error) int {
-	var answer *statusError
-	if !errors.As(err, &answer) {
-		return 0
+	if answer, ok := errors.AsType[*statusError](err); ok {
+		return answer.code
 	}
-	return answer.code
+	return 0
+}
+
+// Refused reports whether every broker would repeat this answer: the request is wrong or forbidden.
+func Refused(err error) bool {
+	status := Status(err)
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
 // Unanswered reports whether no broker answered, or none that was ready.
 func Unanswered(err error) bool {
-	var answer *statusError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*statusError](err); ok {
 		return answer.notReady
 	}
-	var request *url.Error
-	var connection *net.OpError
-	return errors.As(err, &request) || errors.As(err, &connection)
+	_, request := errors.AsType[*url.Error](err)
+	_, connection := errors.AsType[*net.OpError](err)
+	return request || connection
 }
 
 // FirstAdministrator gives the broker that refuses to make the first administrator without its secret, and the file that
 // has it; "" for any other error.
 func FirstAdministrator(err error) (address, file string) {
-	var answer *statusError
-	if !errors.As(err, &answer) || answer.code != http.StatusForbidden {
-		return "", ""
+	if answer, ok := errors.AsType[*statusError](err); ok && answer.Message == needsSecret {
+		return answer.address, answer.File
 	}
-	var told struct{ Message, File string }
-	if json.Unmarshal([]byte(answer.text), &told) != nil || told.Message != "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
-		return "", ""
-	}
-	return answer.address, told.File
+	return "", ""
 }
+
+const needsSecret = "FIRST_ADMINISTRATOR_NEEDS_SECRET"
 
 // statusError is an answer other than 200, with the broker's text.
 type statusError struct {
@@ -128,6 +126,13 @@ type statusError struct {
 	request, status, text string
 	code                  int
 	notReady              bool // the broker is starting and has done nothing
+	reply
+}
+
+// reply is the text of a broker: JSON. Other servers answer plain text.
+type reply struct {
+	Message, Detail, File string
+	HTTPSPort             int `json:"https_port"`
 }
 
 // codes are sentences for the codes of brokers that operators meet.
@@ -139,29 +144,22 @@ var codes = map[string]string{
 
 // Error is the broker's own sentence where it gives one, and the HTTP status otherwise.
 func (e *statusError) Error() string {
-	var answer struct {
-		Message, Detail, File string
-		HTTPSPort             int `json:"https_port"`
-	}
-	if e.code == http.StatusBadRequest && strings.HasPrefix(e.text, "Client sent an HTTP request to an HTTPS server") { // the words of net/http
+	sentence, known := codes[e.Message]
+	switch {
+	case e.code == http.StatusBadRequest && strings.HasPrefix(e.text, "Client sent an HTTP request to an HTTPS server"): // the words of net/http
 		return "this is a port with TLS: give --tls-root-ca-file, or --tls if a public authority signed the certificate"
-	}
-	if json.Unmarshal([]byte(e.text), &answer) != nil || answer.Message == "" {
+	case e.Message == "":
 		return e.hint(fmt.Sprintf("%s: %s: %s", e.request, e.status, e.text))
+	case e.Message == needsSecret:
+		return fmt.Sprintf("the first administrator takes the secret of the broker %s, which is in its file %s", e.address, e.File)
+	case e.Message == "TLS_REQUIRED":
+		return fmt.Sprintf("the broker requires TLS: give its HTTPS address (port %d) with --nsqd-http-address, and --tls-root-ca-file (TLS_REQUIRED)", e.HTTPSPort)
+	case known:
+		return e.hint(fmt.Sprintf("%s (%s)", sentence, e.Message))
+	case e.Detail != "":
+		return e.hint(fmt.Sprintf("the broker refuses: %s (%s)", e.Detail, e.Message))
 	}
-	if answer.Message == "FIRST_ADMINISTRATOR_NEEDS_SECRET" {
-		return fmt.Sprintf("the first administrator takes the secret of the broker %s, which is in its file %s", e.address, answer.File)
-	}
-	if answer.Message == "TLS_REQUIRED" {
-		return fmt.Sprintf("the broker requires TLS: give its HTTPS address (port %d) with --nsqd-http-address, and --tls-root-ca-file (TLS_REQUIRED)", answer.HTTPSPort)
-	}
-	if sentence, ok := codes[answer.Message]; ok {
-		return e.hint(fmt.Sprintf("%s (%s)", sentence, answer.Message))
-	}
-	if answer.Detail != "" {
-		return e.hint(fmt.Sprintf("the broker refuses: %s (%s)", answer.Detail, answer.Message))
-	}
-	return e.hint("the broker refuses: " + answer.Message)
+	return e.hint("the broker refuses: " + e.Message)
 }
 
 // hint adds the next step of a request that lacks a right.
@@ -179,11 +177,6 @@ func (e *statusError) hint(text string) string {
 // statusError.
 func (c *Client) Call(ctx context.Context, method, address, path string, query url.Values) ([]byte, error) {
 	return c.exchange(ctx, method, address, path, query, nil, nil)
-}
-
-// CallAs is Call with a token.
-func (c *Client) CallAs(ctx context.Context, token, address, path string, query url.Values) ([]byte, error) {
-	return c.exchange(ctx, http.MethodPost, address, path, query, http.Header{"Authorization": {"Bearer " + token}}, nil)
 }
 
 func (c *Client) exchange(ctx context.Context, method, address, path string, query url.Values, header http.Header, content io.Reader) ([]byte, error) {
@@ -211,10 +204,12 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 		return nil, fmt.Errorf("%s: %w", address, Reason(err))
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, &statusError{
+		refused := &statusError{
 			address: address, request: method + " " + path, status: resp.Status, text: strings.TrimSpace(string(body)), code: resp.StatusCode,
 			notReady: resp.Header.Get(api.NotReadyHeader) != "",
 		}
+		_ = json.Unmarshal(body, &refused.reply)
+		return nil, refused
 	}
 	return body, nil
 }
@@ -222,23 +217,25 @@ func (c *Client) exchange(ctx context.Context, method, address, path string, que
 // GetAny decodes the JSON answer of the first broker that answers into v.
 func (c *Client) GetAny(ctx context.Context, path string, query url.Values, v any) error {
 	body, err := c.CallAny(ctx, http.MethodGet, path, query)
-	if err != nil {
-		return err
-	}
-	return Decode(body, path, v)
+	return decode(body, err, path, v)
+}
+
+// PostAny sends a request that changes something, and decodes the answer into v, unless that is nil.
+func (c *Client) PostAny(ctx context.Context, path string, query url.Values, v any) error {
+	body, err := c.CallAny(ctx, http.MethodPost, path, query)
+	return decode(body, err, path, v)
 }
 
 // Get decodes the JSON answer of one broker into v.
 func (c *Client) Get(ctx context.Context, address, path string, query url.Values, v any) error {
 	body, err := c.Call(ctx, http.MethodGet, address, path, query)
-	if err != nil {
-		return err
-	}
-	return Decode(body, path, v)
+	return decode(body, err, path, v)
 }
 
-// Decode decodes a JSON answer to a request for path.
-func Decode(body []byte, path string, v any) error {
+func decode(body []byte, err error, path string, v any) error {
+	if err != nil || v == nil {
+		return err
+	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%s: this is not the answer of a Lockstep broker: %w", path, err)
 	}
@@ -249,4 +246,109 @@ func Decode(body []byte, path string, v any) error {
 // statusError.
 func (c *Client) Send(ctx context.Context, address, path string, query url.Values, header http.Header, body []byte) ([]byte, error) {
 	return c.exchange(ctx, http.MethodPost, address, path, query, header, bytes.NewReader(body))
+}
+
+// Cluster reads the view of the cluster.
+func (c *Client) Cluster(ctx context.Context) (v api.ClusterView, err error) {
+	err = c.GetAny(ctx, "/v1/cluster", nil, &v)
+	return v, err
+}
+
+// Topic reads the view of a topic, and of its cluster; there is false if the cluster does not have it.
+func (c *Client) Topic(ctx context.Context, topic string) (v api.ClusterView, t api.TopicView, there bool, err error) {
+	v, err = c.Cluster(ctx)
+	if i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic }); i >= 0 {
+		return v, v.Topics[i], true, err
+	}
+	return v, t, false, err
+}
+
+// List reads an answer that is a list in a field.
+func List[E any](ctx context.Context, c *Client, path string, query url.Values, field string) (list []E, err error) {
+	var answer map[string]json.RawMessage
+	if err := c.GetAny(ctx, path, query, &answer); err != nil || answer[field] == nil {
+		return nil, err
+	}
+	err = decode(answer[field], nil, path, &list)
+	return list, err
+}
+
+// Channels lists the durable channels of a topic.
+func (c *Client) Channels(ctx context.Context, topic string) ([]api.ChannelView, error) {
+	return List[api.ChannelView](ctx, c, "/v1/topic/channels", url.Values{"topic": {topic}}, "channels")
+}
+
+// reason is a failure of the network in an operator's words.
+type reason struct {
+	text  string
+	cause error
+}
+
+func (r *reason) Error() string { return r.text }
+func (r *reason) Unwrap() error { return r.cause }
+
+// Reason explains a network error to an operator: what is wrong with the address, and what to check. The result wraps err.
+// Other errors are returned unchanged.
+func Reason(err error) error {
+	if text := reasonOf(err); text != "" {
+		return &reason{text, err}
+	}
+	return err
+}
+
+func reasonOf(err error) string {
+	var (
+		name    *net.DNSError
+		address *net.AddrError
+		peer    *tls.CertificateVerificationError
+		request *url.Error
+		record  tls.RecordHeaderError
+		timeout net.Error
+	)
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return ""
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: the broker is not started, or has another address"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "no route to this address"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "there is no host " + name.Name
+	case errors.As(err, &name):
+		return "the address of host " + name.Name + " cannot be looked up: the name service does not answer"
+	case errors.As(err, &address):
+		return "this is no address: it must be host:port"
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return "the listener does not speak TLS: it may be a port without TLS"
+	case errors.As(err, &peer):
+		return "its certificate is not trusted: " + certificateFault(peer.Err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "it closed the connection without an answer: it may require TLS, or be another port"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "it does not answer in time"
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		return "the listener does not speak HTTP: it may be the TCP port (by default HTTP has 4151, TCP 4150)"
+	case errors.As(err, &request):
+		return request.Err.Error()
+	}
+	return ""
+}
+
+// certificateFault names what to do about the usual faults of certificates.
+func certificateFault(err error) string {
+	var (
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+	)
+	text := strings.TrimPrefix(err.Error(), "x509: ")
+	switch {
+	case errors.As(err, &unknown):
+		return "no known authority signed it; --tls-root-ca-file names yours"
+	case errors.As(err, &name):
+		return text + "; use a name that it has"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return text + "; it must be renewed, or a clock is wrong"
+	}
+	return text
 }

@@ -1,9 +1,21 @@
+// Package certcmd has the commands of nsqctl that issue certificates: an authority, and the certificates of brokers and of
+// clients that brokers require.
+//
+// It asks no broker, and does not record issued certificates: a certificate is revoked by a new authority.
+//
+// # Invariants
+//
+//  1. No file is replaced, and a failed command leaves no file behind.
+//  2. Only the owner can read a private key, from the moment its file exists.
+//  3. The certificate of a client has no DNS name and is not valid for servers, so that no broker takes it for a broker's.
 package certcmd
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"time"
@@ -27,97 +39,96 @@ func NewCert(t *cli.Target) *cobra.Command {
 		Use:   "cert",
 		Short: "make an authority, and the certificates of brokers and clients",
 		Long: `cert makes what brokers require of certificates, with the right names and usages. It
-asks no broker, so it can run on a machine of its own. Keep ca.key there: with it anybody
-is a broker. Private keys are readable by you alone, and no file is replaced.`,
+asks no broker, so it can run on a separate machine. Store ca.key there: it can certify
+any broker. Private keys are readable by you alone, and no file is replaced.`,
 	}
 	cmd.AddCommand(newAuthorityCommand(t), newBrokerCommand(t), newClientCommand(t))
 	return cmd
 }
 
-// issued is the result of a command.
 type issued struct {
 	Files []string  `json:"files"`
 	Until time.Time `json:"valid_until"`
 }
 
-// report prints what was written. All certificates of a command end together.
-func report(cmd *cobra.Command, t *cli.Target, files []file, certificate []byte) error {
-	block, _ := pem.Decode(certificate)
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return err
-	}
-	made := issued{Until: c.NotAfter}
-	for _, f := range files {
-		made.Files = append(made.Files, f.path)
-	}
-	if t.Output == "json" {
-		return cli.PrintJSON(cmd.OutOrStdout(), made)
-	}
-	for _, path := range made.Files {
-		fmt.Fprintln(cmd.OutOrStdout(), path)
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), "valid until", c.NotAfter.Format(time.DateOnly))
-	return nil
+// issuing is a command, with the flags that all of them have.
+type issuing struct {
+	*cobra.Command
+	out  string
+	days int
 }
 
-// daysFlag adds --days to a command.
-func daysFlag(cmd *cobra.Command, days *int, otherwise int) {
-	cmd.Flags().IntVar(days, "days", otherwise, "days for which it is valid")
+// certificates are what a command makes. All of its certificates end together.
+type certificates struct {
+	folders []string
+	files   []file
+	last    []byte
 }
 
-// lasting returns the time of --days.
-func lasting(days int) (time.Duration, error) {
-	if days < 1 || days > maxDays {
-		return 0, cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("--days=%d: must be 1 to %d", days, maxDays)}
+// issuer completes a command that makes certificates.
+func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(*issuing, []string, time.Duration) (certificates, error)) *issuing {
+	o := &issuing{Command: cmd}
+	cmd.Flags().StringVar(&o.out, "out", ".", "folder for the results; it must exist")
+	cmd.Flags().IntVar(&o.days, "days", days, "days for which it is valid")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.days < 1 || o.days > maxDays {
+			return cli.Usage("--days=%d: must be 1 to %d", o.days, maxDays)
+		}
+		made, err := make(o, args, time.Duration(o.days)*day)
+		if err != nil {
+			return err
+		}
+		if err := write(made.folders, made.files); err != nil {
+			return err
+		}
+		block, _ := pem.Decode(made.last)
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return err
+		}
+		answer := issued{Until: c.NotAfter}
+		for _, f := range made.files {
+			answer.Files = append(answer.Files, f.path)
+		}
+		return cli.Print(cmd, t, answer, func(w io.Writer) {
+			for _, path := range answer.Files {
+				fmt.Fprintln(w, path)
+			}
+			fmt.Fprintln(w, "valid until", c.NotAfter.Format(time.DateOnly))
+		})
 	}
-	return time.Duration(days) * day, nil
+	return o
 }
 
 func newAuthorityCommand(t *cli.Target) *cobra.Command {
-	var out, name string
-	var days int
-	cmd := &cobra.Command{
+	var name string
+	cmd := issuer(t, &cobra.Command{
 		Use:   "ca",
 		Short: "make an authority: ca.crt, and ca.key, which signs certificates",
 		Long: `ca makes an authority for the certificates of one cluster's brokers, and of its clients.
 Every broker and every client needs ca.crt. Only nsqctl cert needs ca.key.`,
 		Example: `  nsqctl cert ca
   nsqctl cert ca --out authority`,
-		Args: cobra.NoArgs,
-	}
-	cmd.Flags().StringVar(&out, "out", ".", "folder for the files; it must exist")
-	cmd.Flags().StringVar(&name, "name", "Lockstep authority", "common name of the authority")
-	daysFlag(cmd, &days, authorityDays)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		valid, err := lasting(days)
-		if err != nil {
-			return err
-		}
+	}, authorityDays, func(o *issuing, _ []string, valid time.Duration) (certificates, error) {
 		certificate, secret, err := newAuthority(name, valid)
-		if err != nil {
-			return err
-		}
-		files := []file{{filepath.Join(out, authorityKey), secret, forOwner}, {filepath.Join(out, config.AuthorityFile), certificate, forAll}}
-		if err := write(nil, files); err != nil {
-			return err
-		}
-		return report(cmd, t, files, certificate)
-	}
-	return cmd
+		return certificates{files: authorityFiles(o.out, certificate, secret), last: certificate}, err
+	})
+	cmd.Flags().StringVar(&name, "name", "Lockstep authority", "common name of the authority")
+	return cmd.Command
 }
 
-// folders adds the flags for the authority and for the results.
-func folders(cmd *cobra.Command, ca, out *string) {
+func authorityFiles(dir string, certificate, secret []byte) []file {
+	return []file{{filepath.Join(dir, authorityKey), secret, forOwner}, {filepath.Join(dir, config.AuthorityFile), certificate, forAll}}
+}
+
+func authorityFlag(cmd *issuing, ca *string) {
 	cmd.Flags().StringVar(ca, "ca", ".", "folder with ca.crt and ca.key")
-	cmd.Flags().StringVar(out, "out", ".", "folder for the results; it must exist")
 }
 
 func newBrokerCommand(t *cli.Target) *cobra.Command {
-	var ca, out string
+	var ca string
 	var also []string
-	var days int
-	cmd := &cobra.Command{
+	cmd := issuer(t, &cobra.Command{
 		Use:   "broker HOST...",
 		Short: "make the certificates of brokers: a folder HOST with ca.crt, tls.crt and tls.key",
 		Long: `broker makes a certificate for each host, and a folder of its name with the three files
@@ -131,41 +142,29 @@ ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
 		Example: `  nsqctl cert broker n1.example n2.example n3.example
   nsqctl cert broker n1.example --also mq.example --also 127.0.0.1
   mkdir renewed && nsqctl cert broker n1.example --out renewed`,
-		Args: cobra.MinimumNArgs(1),
-	}
-	folders(cmd, &ca, &out)
-	cmd.Flags().StringSliceVar(&also, "also", nil, "further name or address in each certificate; may be repeated")
-	daysFlag(cmd, &days, leafDays)
-	cmd.RunE = func(cmd *cobra.Command, hosts []string) error {
-		valid, err := lasting(days)
-		if err != nil {
-			return err
-		}
+	}, leafDays, func(o *issuing, hosts []string, valid time.Duration) (made certificates, err error) {
 		if err := validHosts(hosts, also); err != nil {
-			return cli.ExitError{Code: cli.ExitUsage, Err: err}
+			return made, cli.ExitError{Code: cli.ExitUsage, Err: err}
 		}
 		by, err := openAuthority(ca)
 		if err != nil {
-			return err
+			return made, err
 		}
-		var dirs []string
-		var files []file
-		var certificate, secret []byte
 		for _, host := range hosts {
-			if certificate, secret, err = by.ofBroker(host, also, valid); err != nil {
-				return err
+			var secret []byte
+			if made.last, secret, err = by.ofBroker(host, also, valid); err != nil {
+				return made, err
 			}
-			dir := filepath.Join(out, host)
-			dirs = append(dirs, dir)
-			files = append(files, file{filepath.Join(dir, config.AuthorityFile), by.pem, forAll},
-				file{filepath.Join(dir, config.CertificateFile), certificate, forAll}, file{filepath.Join(dir, config.KeyFile), secret, forOwner})
+			dir := filepath.Join(o.out, host)
+			made.folders = append(made.folders, dir)
+			made.files = append(made.files, file{filepath.Join(dir, config.AuthorityFile), by.pem, forAll},
+				file{filepath.Join(dir, config.CertificateFile), made.last, forAll}, file{filepath.Join(dir, config.KeyFile), secret, forOwner})
 		}
-		if err := write(dirs, files); err != nil {
-			return err
-		}
-		return report(cmd, t, files, certificate)
-	}
-	return cmd
+		return made, nil
+	})
+	authorityFlag(cmd, &ca)
+	cmd.Flags().StringSliceVar(&also, "also", nil, "further name or address in each certificate; may be repeated")
+	return cmd.Command
 }
 
 // validHosts refuses names that no broker can have, and a certificate with which one broker could pose as another.
@@ -175,10 +174,10 @@ func validHosts(hosts, also []string) error {
 			return fmt.Errorf("%q: must be the host name of a broker, in small letters and without a port; an address goes into --also", host)
 		}
 		if slices.Contains(hosts[:i], host) {
-			return fmt.Errorf("%s stands there twice", host)
+			return fmt.Errorf("%s is given twice", host)
 		}
 		if slices.Contains(also, host) {
-			return fmt.Errorf("--also=%s: with the name of a broker another broker could pose as this one", host)
+			return fmt.Errorf("--also=%s: another broker could then pose as this one", host)
 		}
 	}
 	for _, name := range also {
@@ -190,9 +189,8 @@ func validHosts(hosts, also []string) error {
 }
 
 func newClientCommand(t *cli.Target) *cobra.Command {
-	var ca, out string
-	var days int
-	cmd := &cobra.Command{
+	var ca string
+	cmd := issuer(t, &cobra.Command{
 		Use:   "client USER",
 		Short: "make the certificate of a client: USER.crt and USER.key",
 		Long: `client makes a certificate with which a user of the cluster logs in (nsqctl user create
@@ -200,31 +198,42 @@ USER --certificate), at brokers with --tls-client-auth-policy=require-verify. No
 takes it for a broker's: it has no DNS name, and is not valid for servers.`,
 		Example: `  nsqctl cert client shop-writer
   nsqctl user create shop-writer --certificate`,
-		Args: cobra.ExactArgs(1),
-	}
-	folders(cmd, &ca, &out)
-	daysFlag(cmd, &days, leafDays)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		valid, err := lasting(days)
-		if err != nil {
-			return err
-		}
+	}, leafDays, func(o *issuing, args []string, valid time.Duration) (made certificates, err error) {
 		if !api.ValidName(args[0]) {
-			return cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("%q: a user's name has up to 64 letters, digits, dots, - and _", args[0])}
+			return made, cli.Usage("%q: a user's name has up to 64 letters, digits, dots, - and _", args[0])
 		}
 		by, err := openAuthority(ca)
 		if err != nil {
-			return err
+			return made, err
 		}
 		certificate, secret, err := by.ofClient(args[0], valid)
-		if err != nil {
-			return err
-		}
-		files := []file{{filepath.Join(out, args[0]+".key"), secret, forOwner}, {filepath.Join(out, args[0]+".crt"), certificate, forAll}}
-		if err := write(nil, files); err != nil {
-			return err
-		}
-		return report(cmd, t, files, certificate)
+		path := filepath.Join(o.out, args[0])
+		return certificates{files: []file{{path + ".key", secret, forOwner}, {path + ".crt", certificate, forAll}}, last: certificate}, err
+	})
+	authorityFlag(cmd, &ca)
+	return cmd.Command
+}
+
+// Loopback makes a certificate of 127.0.0.1 for a day, with an authority of its own: its files are in dir, and clients
+// trusts it.
+func Loopback(dir string) (clients *tls.Config, certFile, keyFile string, err error) {
+	ca, key, err := newAuthority("nsqctl", day)
+	if err == nil {
+		err = write(nil, authorityFiles(dir, ca, key))
 	}
-	return cmd
+	if err != nil {
+		return nil, "", "", err
+	}
+	by, err := openAuthority(dir)
+	if err != nil {
+		return nil, "", "", err
+	}
+	certificate, secret, err := by.ofBroker("localhost", []string{"127.0.0.1"}, day)
+	if err != nil {
+		return nil, "", "", err
+	}
+	certFile, keyFile = filepath.Join(dir, config.CertificateFile), filepath.Join(dir, config.KeyFile)
+	clients = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	clients.RootCAs.AddCert(by.cert)
+	return clients, certFile, keyFile, write(nil, []file{{certFile, certificate, forAll}, {keyFile, secret, forOwner}})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/rpc/peertls"
 )
@@ -210,7 +210,7 @@ func TestFaults(t *testing.T) {
 		"broker ../n3 --ca " + dir:                            "must be the host name",
 		"broker 10.0.0.3 --ca " + dir:                         "goes into --also",
 		"broker n3.example n3.example --ca " + dir:            "twice",
-		"broker n3.example --also n3.example --ca " + dir:     "could pose as",
+		"broker n3.example --also n3.example --ca " + dir:     "could then pose as",
 		"broker n3.example --also a/b --ca " + dir:            "must be a host name, a wildcard",
 		"broker n3.example --days 0 --ca " + dir:              "must be 1 to",
 		"broker --ca " + dir:                                  "requires at least 1 arg(s)",

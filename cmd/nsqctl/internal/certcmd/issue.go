@@ -1,6 +1,7 @@
 package certcmd
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -30,22 +31,20 @@ const (
 	serialBits = 120
 )
 
-// authority is one that can issue certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte // the file with its certificate, for those whom it certifies
 }
 
-// openAuthority reads ca.crt and ca.key.
 func openAuthority(dir string) (authority, error) {
 	text, err := os.ReadFile(filepath.Join(dir, config.AuthorityFile))
-	if err != nil {
-		return authority{}, missing(dir, err)
+	secret, missing := os.ReadFile(filepath.Join(dir, authorityKey))
+	if err = cmp.Or(err, missing); errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: nsqctl cert ca makes an authority; --ca names the folder of one that exists (now %s)", err, dir)
 	}
-	secret, err := os.ReadFile(filepath.Join(dir, authorityKey))
 	if err != nil {
-		return authority{}, missing(dir, err)
+		return authority{}, err
 	}
 	pair, err := tls.X509KeyPair(text, secret)
 	if err != nil {
@@ -59,14 +58,6 @@ func openAuthority(dir string) (authority, error) {
 		return authority{}, fmt.Errorf("the authority in %s has expired on %s: make a new one in another folder", dir, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	return authority{cert: pair.Leaf, key: key, pem: text}, nil
-}
-
-// missing explains how an authority is made.
-func missing(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: nsqctl cert ca makes an authority; --ca names the folder of one that exists (now %s)", err, dir)
-	}
-	return err
 }
 
 // newAuthority makes the certificate of an authority, signed by itself.
@@ -128,4 +119,52 @@ func sign(template *x509.Certificate, valid time.Duration, by *authority) (certi
 		return nil, nil, err
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
+}
+
+const (
+	forAll   = 0o644
+	forOwner = 0o600
+	folder   = 0o700
+)
+
+type file struct {
+	path string
+	text []byte
+	mode fs.FileMode
+}
+
+// write makes new files, and the folders that are named. If one cannot be made, it removes the others again.
+func write(folders []string, files []file) (err error) {
+	var made []string
+	defer func() {
+		for i := len(made) - 1; i >= 0 && err != nil; i-- {
+			err = errors.Join(err, os.Remove(made[i]))
+		}
+	}()
+	for _, dir := range folders {
+		if err := os.Mkdir(dir, folder); err != nil {
+			return explain(dir, err)
+		}
+		made = append(made, dir)
+	}
+	for _, f := range files {
+		to, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
+		if err != nil {
+			return explain(f.path, err)
+		}
+		made = append(made, f.path)
+		_, err = to.Write(f.text)
+		if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain says why nothing was written.
+func explain(path string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists, and nothing is replaced: move it away, or give another folder (now %s)", path, filepath.Dir(path))
+	}
+	return err
 }

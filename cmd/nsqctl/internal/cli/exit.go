@@ -71,23 +71,24 @@ func ExitCode(ctx context.Context, err error) int {
 	return ExitFailed
 }
 
-// markUsage makes wrong flags and arguments of all commands end with exitUsage.
+// Usage is the error of a command line that is wrong.
+func Usage(format string, args ...any) error {
+	return ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// markUsage makes wrong flags and arguments of a command end with ExitUsage.
 func markUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return ExitError{Code: ExitUsage, Err: flagFault(cmd, err)} })
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			err := check(cmd, args)
-			if e := (ExitError{}); errors.As(err, &e) {
-				return err
-			}
-			if err != nil {
-				return ExitError{Code: ExitUsage, Err: fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
-			}
-			return nil
-		}
+	check := cmd.Args
+	if check == nil {
+		check = argumentsOf(cmd.Use)
 	}
-	for _, sub := range cmd.Commands() {
-		markUsage(sub)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if e := (ExitError{}); err == nil || errors.As(err, &e) {
+			return err
+		}
+		return Usage("%w; usage: %s", err, cmd.UseLine())
 	}
 }
 
@@ -133,9 +134,9 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	text := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return ExitError{Code: ExitUsage, Err: fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, " or "))}
+		return Usage("%s; did you mean %s?", text, strings.Join(near, " or "))
 	}
-	return ExitError{Code: ExitUsage, Err: fmt.Errorf("%s; %s --help lists them", text, cmd.CommandPath())}
+	return Usage("%s; %s --help lists them", text, cmd.CommandPath())
 }
 
 // AsUsage gives the error of a missing flag, for which cobra has neither a type nor a hook, its exit code.

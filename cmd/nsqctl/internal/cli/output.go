@@ -7,11 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"sync"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 // chooseOutput turns the value of --output into text or json, and the rest into flags: commands
@@ -31,7 +38,7 @@ func (t *Target) chooseOutput() error {
 	return nil
 }
 
-// formatOutput makes --output valid for every command below cmd: a command that prints nothing
+// formatOutput makes --output valid for a command: one that prints nothing
 // answers {"result": "done"}, and YAML is made of what it prints as JSON. A command whose output cannot be
 // written ends with an error.
 func (t *Target) formatOutput(cmd *cobra.Command) {
@@ -51,12 +58,8 @@ func (t *Target) formatOutput(cmd *cobra.Command) {
 			return out.Result(t.structure(cmd, func() error { return run(cmd, args) }))
 		}
 	}
-	for _, sub := range cmd.Commands() {
-		t.formatOutput(sub)
-	}
 }
 
-// structure runs a command, and passes on its JSON in the form of --output.
 func (t *Target) structure(cmd *cobra.Command, run func() error) error {
 	if t.Output != "json" {
 		return run()
@@ -70,7 +73,7 @@ func (t *Target) structure(cmd *cobra.Command, run func() error) error {
 	return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
 }
 
-// Written is an output that keeps its first error: no command has to look at each write.
+// Written is an output that remembers its first error, so that commands need not check each write.
 type Written struct {
 	To     io.Writer
 	Failed func() // called after the first error; nil: nothing is called
@@ -79,7 +82,7 @@ type Written struct {
 	err error
 }
 
-// Write implements io.Writer. After an error nothing is written any more.
+// Write implements io.Writer. After an error nothing more is written.
 func (w *Written) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,16 +107,11 @@ func (w *Written) Result(err error) error {
 		return err
 	}
 	failed := fmt.Errorf("the output cannot be written: %w", w.err)
-	if err != nil && !errors.Is(err, w.err) && !errors.Is(err, context.Canceled) && !isSilent(err) {
+	silent, _ := errors.AsType[ExitError](err) // silent.Silent: the command has printed the reason, or has tried to
+	if err != nil && !errors.Is(err, w.err) && !errors.Is(err, context.Canceled) && !silent.Silent {
 		failed = fmt.Errorf("%w\n%w", err, failed)
 	}
 	return ExitError{Code: ExitFailed, Err: failed}
-}
-
-// isSilent reports whether the command has printed the reason, or has tried to.
-func isSilent(err error) bool {
-	var e ExitError
-	return errors.As(err, &e) && e.Silent
 }
 
 // structured passes JSON values on, as they are or as YAML documents.
@@ -160,7 +158,7 @@ func (s *structured) convert() error {
 	}
 }
 
-// close passes on what was no JSON.
+// close passes on a rest that is not JSON.
 func (s *structured) close() error {
 	rest := bytes.TrimSpace(s.open.Bytes())
 	if len(rest) == 0 {
@@ -189,6 +187,98 @@ func plain(v any) any {
 		}
 	}
 	return v
+}
+
+// Print prints v as JSON, or as the text that text writes; tabs separate the columns of its tables. The output reports its
+// own errors.
+func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
+	if t.Output == "json" {
+		return PrintJSON(cmd.OutOrStdout(), v)
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	text(w)
+	return w.Flush()
+}
+
+// Show prints the answer of any broker to a request.
+func Show[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
+	var answer T
+	if err := t.GetAny(cmd.Context(), path, q, &answer); err != nil {
+		return err
+	}
+	return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
+}
+
+// ShowList is Show for an answer that is a list in a field: it prints the list.
+func ShowList[E any](cmd *cobra.Command, t *Target, path string, q url.Values, field string, text func(w io.Writer, list []E)) error {
+	list, err := brokerapi.List[E](cmd.Context(), &t.Client, path, q, field)
+	if err != nil {
+		return err
+	}
+	return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
+}
+
+// ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers that did not answer on
+// standard error.
+func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
+	var raw json.RawMessage
+	var answer T
+	var missing struct{ Unreachable []console.Unreachable }
+	if err := t.GetAny(cmd.Context(), path, q, &raw); err != nil {
+		return err
+	}
+	if err := errors.Join(json.Unmarshal(raw, &answer), json.Unmarshal(raw, &missing)); err != nil {
+		return fmt.Errorf("%s: this is not the answer of a Lockstep broker: %w", path, err)
+	}
+	return Print(cmd, t, answer, func(w io.Writer) {
+		for _, u := range missing.Unreachable {
+			fmt.Fprintf(cmd.ErrOrStderr(), "no answer from %s (%s): its part is missing\n", u.Broker, api.Printable(u.Reason))
+		}
+		text(w, answer)
+	})
+}
+
+// Known writes a number that may be unknown.
+func Known[T any](v *T, format string) string {
+	if v == nil {
+		return "unknown"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// Size writes bytes.
+func Size(n float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for n >= 1024 && i < len(units)-1 {
+		n /= 1024
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f B", n)
+	}
+	return fmt.Sprintf("%.1f %s", n, units[i])
+}
+
+// Mark returns text if so is true, else "".
+func Mark(so bool, text string) string {
+	if so {
+		return text
+	}
+	return ""
+}
+
+// Count writes a number with its noun: 1 partition, 2 partitions.
+func Count[N int | int64 | uint64](n N, noun string) string {
+	return fmt.Sprintf("%d %s%s", n, noun, Mark(n != 1, "s"))
+}
+
+// Names returns the names of brokers, with commas between them.
+func Names(nodes []ident.Node) (s string) {
+	for i, n := range nodes {
+		s += Mark(i > 0, ",") + string(n)
+	}
+	return s
 }
 
 // PrintJSON writes v indented.

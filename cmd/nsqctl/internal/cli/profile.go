@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
@@ -72,10 +72,9 @@ func (p profiles) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// notInProfiles are the global flags that a profile does not keep: itself, and a secret.
+// notInProfiles are the global flags that a profile cannot have: itself, and a secret.
 var notInProfiles = []string{"profile", "auth-secret"}
 
-// variable is the environment variable of a flag.
 func variable(flag string) string {
 	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -90,11 +89,11 @@ func defaults(cmd *cobra.Command) error {
 		if text, ok := os.LookupEnv(variable(f.Name)); ok && !f.Changed && wrong == nil {
 			given[f.Name] = true
 			if err := flags.Set(f.Name, text); err != nil {
-				wrong = ExitError{Code: ExitUsage, Err: fmt.Errorf("$%s: %w", variable(f.Name), err)}
+				wrong = Usage("$%s: %w", variable(f.Name), err)
 			}
 		}
 	})
-	if wrong != nil || isProfileVerb(cmd) {
+	if wrong != nil || cmd.HasParent() && cmd.Parent().Name() == "profile" {
 		return wrong
 	}
 	p, err := loadProfiles()
@@ -120,22 +119,18 @@ func defaults(cmd *cobra.Command) error {
 	return nil
 }
 
-func isProfileVerb(cmd *cobra.Command) bool {
-	return cmd.HasParent() && cmd.Parent().Name() == "profile"
-}
-
-// NewProfile returns the command that keeps the profiles.
+// NewProfile returns the command that manages profiles.
 func NewProfile(t *Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
-		Short: "keep the addresses and certificates of clusters under names",
-		Long: `A profile keeps global flags, such as the addresses of a cluster, under a name.
+		Short: "save the addresses and certificates of clusters under names",
+		Long: `A profile saves global flags, such as the addresses of a cluster, under a name.
 --profile or $LOCKSTEP_PROFILE chooses one for a command, "profile use" for all.
-A flag is stronger than its environment variable (--nsqd-http-address:
-$LOCKSTEP_NSQD_HTTP_ADDRESS), which is stronger than the profile.
+A flag overrides its environment variable (--nsqd-http-address:
+$LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
 
-Profiles are kept in lockstep/nsqctl.toml of the user's configuration directory.
-They keep the path of a token's file, and no secrets.`,
+Profiles are in lockstep/nsqctl.toml in the user's configuration directory.
+They have the path of a token's file, and no secrets.`,
 	}
 	cmd.AddCommand(newProfileSet(), newProfileUse(), newProfileList(t), newProfileDelete())
 	return cmd
@@ -144,11 +139,10 @@ They keep the path of a token's file, and no secrets.`,
 func newProfileSet() *cobra.Command {
 	return &cobra.Command{
 		Use:     "set NAME",
-		Short:   "make a profile of the global flags of this command, or change it",
+		Short:   "save the global flags of this command as a profile, or change it",
 		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeProfiles(func(p *profiles) error {
+			return changeProfiles(nil, func(p *profiles) error {
 				if p.Profiles[args[0]] == nil {
 					p.Profiles[args[0]] = map[string]string{}
 				}
@@ -158,7 +152,7 @@ func newProfileSet() *cobra.Command {
 						return
 					}
 					if slices.Contains(notInProfiles, f.Name) {
-						refused = ExitError{Code: ExitUsage, Err: fmt.Errorf("a profile does not keep --%s", f.Name)}
+						refused = Usage("a profile does not keep --%s", f.Name)
 					}
 					p.Profiles[args[0]][f.Name] = strings.Trim(f.Value.String(), "[]")
 				})
@@ -171,19 +165,11 @@ func newProfileSet() *cobra.Command {
 func newProfileUse() *cobra.Command {
 	return &cobra.Command{
 		Use:     "use [NAME]",
-		Short:   "use a profile for all commands that name none; without a name none",
+		Short:   "use a profile by default; without a name use none",
 		Example: "  nsqctl profile use staging",
-		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return changeProfiles(func(p *profiles) error {
-				p.Current = ""
-				if len(args) == 0 {
-					return nil
-				}
-				if p.Profiles[args[0]] == nil {
-					return NotFound("profile", args[0])
-				}
-				p.Current = args[0]
+			return changeProfiles(args, func(p *profiles) error {
+				p.Current = strings.Join(args, "") // at most one
 				return nil
 			})
 		},
@@ -195,20 +181,20 @@ func newProfileList(t *Target) *cobra.Command {
 		Use:     "list",
 		Short:   "print the profiles; * marks the one in use",
 		Example: "  nsqctl profile list",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := loadProfiles()
 			if err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return PrintJSON(cmd.OutOrStdout(), map[string]any{"current": p.Current, "profiles": p.Profiles})
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, flagLine(p.Profiles[name]))
-			}
-			return w.Flush()
+			return Print(cmd, t, map[string]any{"current": p.Current, "profiles": p.Profiles}, func(w io.Writer) {
+				for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
+					var line []string // as on a command line
+					for _, flag := range slices.Sorted(maps.Keys(p.Profiles[name])) {
+						line = append(line, "--"+flag+"="+p.Profiles[name][flag])
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, strings.Join(line, " "))
+				}
+			})
 		},
 	}
 }
@@ -218,12 +204,8 @@ func newProfileDelete() *cobra.Command {
 		Use:     "delete NAME",
 		Short:   "remove a profile",
 		Example: "  nsqctl profile delete staging",
-		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return changeProfiles(func(p *profiles) error {
-				if p.Profiles[args[0]] == nil {
-					return NotFound("profile", args[0])
-				}
+			return changeProfiles(args, func(p *profiles) error {
 				delete(p.Profiles, args[0])
 				if p.Current == args[0] {
 					p.Current = ""
@@ -234,23 +216,19 @@ func newProfileDelete() *cobra.Command {
 	}
 }
 
-// changeProfiles loads the file, changes it and writes it, unless change fails.
-func changeProfiles(change func(*profiles) error) error {
+// changeProfiles loads the file, which must have some profiles, changes it and writes it, unless change fails.
+func changeProfiles(exist []string, change func(*profiles) error) error {
 	p, err := loadProfiles()
 	if err != nil {
 		return err
+	}
+	for _, name := range exist {
+		if p.Profiles[name] == nil {
+			return NotFound("profile", name)
+		}
 	}
 	if err := change(&p); err != nil {
 		return err
 	}
 	return p.save()
-}
-
-// flagLine prints settings as they would stand on a command line.
-func flagLine(settings map[string]string) string {
-	var words []string
-	for _, flag := range slices.Sorted(maps.Keys(settings)) {
-		words = append(words, "--"+flag+"="+settings[flag])
-	}
-	return strings.Join(words, " ")
 }

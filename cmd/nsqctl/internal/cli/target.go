@@ -1,13 +1,21 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
@@ -33,7 +41,6 @@ const (
 	DevDirectory = "./data"
 )
 
-// prepare combines the flags.
 func (t *Target) prepare(cmd *cobra.Command) error {
 	t.AddressFlag = cmd.Flags().Changed("nsqd-http-address")
 	if err := defaults(cmd); err != nil {
@@ -45,8 +52,12 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	if err := t.Security.load(); err != nil {
 		return err
 	}
-	if err := t.validAddresses(); err != nil {
-		return err
+	for flag, addresses := range map[string][]string{"nsqd-tcp-address": t.TCP, "nsqd-http-address": t.Addresses} {
+		for _, a := range addresses {
+			if !config.IsHostPort(a) { // such as a URL
+				return Usage("--%s=%s: must be host:port, such as %s", flag, a, HTTPAddress)
+			}
+		}
 	}
 	t.HTTP, t.TLS = t.Security.HTTPClient(), t.Security.TLSConfig != nil
 	if !cmd.Flags().Changed("nsqd-http-address") && t.Security.TLSConfig != nil {
@@ -54,21 +65,6 @@ func (t *Target) prepare(cmd *cobra.Command) error {
 	}
 	if cmd.Name() != "bench" { // a measurement uses exactly the given brokers
 		t.preferDev(cmd)
-	}
-	return nil
-}
-
-// validAddresses refuses what is no address of a broker, such as a URL.
-func (t *Target) validAddresses() error {
-	for _, given := range []struct {
-		flag      string
-		addresses []string
-	}{{"nsqd-tcp-address", t.TCP}, {"nsqd-http-address", t.Addresses}} {
-		for _, a := range given.addresses {
-			if !config.IsHostPort(a) {
-				return ExitError{Code: ExitUsage, Err: fmt.Errorf("--%s=%s: must be host:port, such as %s", given.flag, a, HTTPAddress)}
-			}
-		}
 	}
 	return nil
 }
@@ -86,17 +82,74 @@ func (t *Target) preferDev(cmd *cobra.Command) {
 		tcp = append(tcp, b.TCP)
 		web = append(web, t.Address(api.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
 	}
-	prefer := func(flag string, addresses *[]string, found []string) {
-		if cmd.Flags().Changed(flag) {
-			return
-		}
-		for _, a := range *addresses {
-			if !slices.Contains(found, a) {
-				found = append(found, a)
-			}
-		}
-		*addresses = found
+	last := func(found, addresses []string) []string {
+		return append(found, slices.DeleteFunc(addresses, func(a string) bool { return slices.Contains(found, a) })...)
 	}
-	prefer("nsqd-tcp-address", &t.TCP, tcp)
-	prefer("nsqd-http-address", &t.Addresses, web)
+	if !cmd.Flags().Changed("nsqd-tcp-address") {
+		t.TCP = last(tcp, t.TCP)
+	}
+	if !cmd.Flags().Changed("nsqd-http-address") {
+		t.Addresses = last(web, t.Addresses)
+	}
+}
+
+// CreateUser asks a broker to create a user; address "" is any broker. For the first administrator it reads the broker's
+// secret, if that is a file of this machine that the caller may read, and no token is given.
+func (t *Target) CreateUser(ctx context.Context, address string, query url.Values) ([]byte, error) {
+	const path = "/v1/user/create"
+	ask := t.Client
+	if address != "" {
+		ask.Addresses = []string{address}
+	}
+	body, err := ask.CallAny(ctx, http.MethodPost, path, query)
+	at, file := brokerapi.FirstAdministrator(err)
+	if file == "" || t.Security.Token != "" || t.Security.Secret != "" {
+		return body, err
+	}
+	if !ours(ctx, at) {
+		return nil, fmt.Errorf("%w\nrun nsqctl on that broker's machine, or copy the file and give it with --token-file", err)
+	}
+	secret, reading := readFirst(file)
+	if reading != nil {
+		return nil, fmt.Errorf("%w\nnsqctl cannot read it: %w; run nsqctl as root or as the broker's user, or give a copy of the file with --token-file", err, reading)
+	}
+	return t.Send(ctx, at, path, query, http.Header{"Authorization": {"Bearer " + secret}}, nil)
+}
+
+// readFirst reads the secret for the first administrator. It reads no other file: the broker names it.
+func readFirst(file string) (string, error) {
+	if filepath.Base(file) != access.FirstFile {
+		return "", fmt.Errorf("%s is not a file of that name: %s", file, access.FirstFile)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	secret, ok := access.ParseFirst(text)
+	if !ok {
+		return "", errors.New(file + " has no such secret")
+	}
+	return secret, nil
+}
+
+// ours reports whether an address is one of this machine: the secret goes to no other.
+func ours(ctx context.Context, address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil || len(ips) == 0 {
+		return false
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(ips, func(ip net.IPAddr) bool {
+		return !ip.IP.IsLoopback() && !slices.ContainsFunc(own, func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok && n.IP.Equal(ip.IP)
+		})
+	})
 }

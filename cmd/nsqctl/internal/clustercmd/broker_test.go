@@ -1,15 +1,15 @@
 package clustercmd
 
 import (
-	"strings"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // A drain is done when the broker leads nothing, and with --replicas has nothing; not before the
@@ -28,9 +28,7 @@ func TestDrainWaits(t *testing.T) {
 	v.Brokers[1].Drain = ""
 	require.Len(t, undrained("n2", false)(v), 1, "it has not received the request")
 	v.Brokers[1].Drain = "leaders"
-	var out strings.Builder
-	require.NoError(t, printStatus(&out, v, false))
-	require.Contains(t, out.String(), "drained of leaders (0 left)")
+	require.Contains(t, text(func(w io.Writer) { printStatus(w, v, false) }), "drained of leaders (0 left)")
 	address, changes := clitest.Planning(t, &api.Plan{}, v)
 	_, err := run(t, time.Minute, "broker", "drain", "n2", "--wait", "10s", "--nsqd-http-address", address)
 	require.NoError(t, err)

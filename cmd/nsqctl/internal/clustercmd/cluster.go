@@ -1,3 +1,18 @@
+// Package clustercmd has the commands of nsqctl about the cluster as a whole: cluster (status, health, events, balance,
+// upgrade), broker (list, drain, decommission), and version, which can ask the brokers for their builds. Change is how they,
+// and the commands of topics, change the placement of replicas.
+//
+// It judges no health itself (internal/observe/health), and plans and moves nothing (coordinator/admin, the controller).
+//
+// # Invariants
+//
+//  1. A number that no live broker can give is printed as unknown, and not as 0.
+//  2. The exit codes of health, safe-to-stop and upgrade status are for scripts: 0 only if the answer is a full yes.
+//  3. A broker that gives no answer is named with the reason.
+//  4. With --dry-run no request changes anything. On a terminal a plan with steps is confirmed before the request, unless
+//     --yes is given.
+//  5. A wait ends when no step is open, at its limit, or when the change can never be done. The change continues in the
+//     background after the limit.
 package clustercmd
 
 import (
@@ -5,15 +20,17 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"text/tabwriter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/placement"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
 )
 
@@ -25,20 +42,16 @@ func NewCluster(t *cli.Target) *cobra.Command {
 		Short: "brokers, topics, leaders and in-sync replicas",
 		Example: `  nsqctl cluster status
   nsqctl cluster status -o json --nsqd-http-address n1.example:4151`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v api.ClusterView
-			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+			v, err := t.Cluster(cmd.Context())
+			if err != nil {
 				return err
 			}
 			own, _ := askOwn(cmd.Context(), t, v) // without an answer, the brokers that others have noticed are marked
 			for i := range v.Brokers {
 				v.Brokers[i].Hangs = v.Brokers[i].Hangs || own[v.Brokers[i].Name].Hangs()
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), v)
-			}
-			return printStatus(cmd.OutOrStdout(), v, t.Wide)
+			return cli.Print(cmd, t, v, func(w io.Writer) { printStatus(w, v, t.Wide) })
 		},
 	})
 	cmd.AddCommand(newClusterHealth(t), newClusterEvents(t), newSafeToStop(t), newDecommission(t), newBalance(t), newUpgrade(t), newClusterLimits(t), newInvite(t))
@@ -55,12 +68,11 @@ added. It is not needed after a failure: a leadership returns by itself when the
 preferred replica, the first in the list, is in sync again.`,
 		Example: `  nsqctl cluster balance --dry-run                 # the plan, and nothing else
   nsqctl cluster balance --wait 10m`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return placement.Change{Path: "/v1/cluster/balance", Plan: true, Left: placement.Unsettled("")}.Run(cmd, t)
+			return Change{Path: "/v1/cluster/balance", Plan: true}.Run(cmd, t)
 		},
 	}
-	placement.WaitFlag(cmd)
+	WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }
@@ -78,14 +90,13 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 		Example: `  nsqctl cluster decommission n3 --dry-run         # the plan, and nothing else
   nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd
   nsqctl broker decommission n3 --wait 1h          # the same`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a := placement.Change{Path: "/v1/broker/decommission", Query: url.Values{"node": args}, Plan: !cancel, Left: placement.ReplicasOn(args[0])}
+			q := cli.Given(cmd, url.Values{"node": args}, "cancel")
+			a := Change{Path: "/v1/broker/decommission", Query: q, Plan: !cancel, Left: replicasOn(args[0])}
 			if cancel {
-				a.Query.Set("cancel", "true")
 				a.Left = func(api.ClusterView) []string { return nil }
 			}
-			dry, _ := cmd.Flags().GetBool("dry-run") // declared by PlanFlags
+			dry, _ := cli.Planning(cmd, t)
 			if err := a.Run(cmd, t); err != nil || cancel || dry || t.Output == "json" || !cmd.Flags().Changed("wait") {
 				return err
 			}
@@ -94,40 +105,39 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
 		},
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the decommission of the broker")
-	placement.WaitFlag(cmd)
+	WaitFlag(cmd)
 	cli.PlanFlags(cmd)
 	return cmd
 }
 
-func printStatus(out io.Writer, v api.ClusterView, wide bool) error {
-	fmt.Fprintf(out, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
+func printStatus(w io.Writer, v api.ClusterView, wide bool) {
+	fmt.Fprintf(w, "cluster %s, controller %s, feature level %d, seen by %s\n\n", v.Cluster, v.Controller, v.Level, v.Self)
 	if unheard := time.Duration(v.MetadataUnheardMS) * time.Millisecond; unheard > 0 {
-		fmt.Fprintf(out, "the metadata has not answered %s for %s: no leader can be replaced, nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
+		fmt.Fprintf(w, "%s has had no answer from etcd for %s: no leader can be replaced, and nothing can be created or changed\n\n", v.Self, unheard.Round(time.Second))
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "BROKER\tALIVE\tTCP\tHTTP\tRPC\tZONE\tVERSION\t"+cli.Mark(wide, "HTTPS\tLEVEL\tINCARNATION\t"))
 	for _, b := range v.Brokers {
-		note := ""
-		if b.Leaving {
-			note = "leaving "
+		note := cli.Mark(b.Leaving, "leaving ")
+		switch leads, replicas := health.Load(v, b.Name); b.Drain {
+		case "":
+		case "leaders":
+			note += fmt.Sprintf("drained of leaders (%d left) ", leads)
+		default:
+			note += fmt.Sprintf("drained of replicas (%d left) ", replicas)
 		}
-		note += drainNote(v, b)
 		switch {
 		case b.Hangs:
 			note += "hangs "
 		case b.Silent:
 			note += "does not answer "
-		case health.Unreachable(b):
+		case health.Unreachable(&b):
 			note += fmt.Sprintf("registered, does not answer %s ", v.Self)
 		}
-		if b.LowSpace {
-			note += "short of disk"
-		}
+		note += cli.Mark(b.LowSpace, "short of disk")
 		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.Alive, b.TCPAddress, b.HTTPAddress, b.RPCAddress, b.Zone, b.Build, cli.Mark(wide, fmt.Sprintf("%s\t%d\t%v\t", b.HTTPSAddress, b.Level, b.Incarnation))+note)
 	}
 	fmt.Fprintln(w)
 	PrintTopics(w, v, v.Topics, wide)
-	return w.Flush()
 }
 
 // PrintTopics prints a line for each partition. The ends are unknown while its leader is dead or does not answer:
@@ -147,10 +157,7 @@ func PrintTopics(w io.Writer, v api.ClusterView, topics []api.TopicView, wide bo
 			if !alive[p.Leader] || p.EndsUnknown {
 				committed, end = "unknown", "unknown"
 			}
-			note := ""
-			if p.UnderReplicated {
-				note = "under-replicated"
-			}
+			note := cli.Mark(p.UnderReplicated, "under-replicated")
 			for _, d := range p.Damaged {
 				note += fmt.Sprintf(" damaged on %s: offsets %d to %d, sequences %d to %d", d.Node, d.From, d.To, d.FirstSequence, d.EndSequence)
 			}
@@ -158,4 +165,71 @@ func PrintTopics(w io.Writer, v api.ClusterView, topics []api.TopicView, wide bo
 				cli.Names(p.Replicas), cli.Names(p.ISR), committed, end, cli.Mark(wide, fmt.Sprintf("%d\t%s\t", p.MinInSync, cli.Names(p.Target)))+note)
 		}
 	}
+}
+
+func newClusterLimits(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "limits",
+		Short: "the limits on topics, partitions and channels, beside their use",
+		Long: `limits prints how many topics and partitions the cluster has, and the most channels
+that a topic has, beside --max-topics, --max-partitions and --max-channels of the
+broker that answers. Topics in the trash count with their partitions. The quotas of
+users are in "nsqctl user list".`,
+		Example: `  nsqctl cluster limits`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cli.Show(cmd, t, "/v1/cluster/limits", nil, func(w io.Writer, v api.LimitsView) {
+				fmt.Fprintln(w, "OF\tUSED\tLIMIT")
+				for _, l := range []struct {
+					of string
+					api.LimitView
+				}{{"topics", v.Topics}, {"partitions", v.Partitions}, {"channels of a topic", v.Channels}} {
+					limit := "-"
+					if l.Limit > 0 {
+						limit = fmt.Sprint(l.Limit)
+					}
+					fmt.Fprintf(w, "%s\t%d\t%s\n", l.of, l.Used, limit)
+				}
+			})
+		},
+	}
+}
+
+func newClusterEvents(t *cli.Target) *cobra.Command {
+	var since time.Duration
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "changes: elections, in-sync sets, brokers, alarms, and administrative actions",
+		Long: `events lists the events of the last 24 hours, which all brokers have in memory, the newest
+last. Administrative actions (kind audit) are listed for administrators of the
+cluster, from all brokers, with the user and the address.
+
+Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
+		Example: `  nsqctl cluster events                                # of the last hour
+  nsqctl cluster events --since 24h --kind topic,audit --topic orders
+  nsqctl cluster events --broker n2`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := url.Values{"since_ms": {fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli())}, "limit": {fmt.Sprint(limit)}}
+			cli.Given(cmd, q, "kind", "topic", "broker")
+			return cli.ShowConsole(cmd, t, "/v1/console/events", q, func(w io.Writer, v console.Events) {
+				if !v.Complete {
+					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
+				}
+				for _, e := range slices.Backward(v.Events) {
+					by := ""
+					if e.Identity != "" {
+						by = fmt.Sprintf(" (from %s, %s)", e.Remote, e.Result) // the text begins with the user
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", time.UnixMilli(e.TimeMS).Format(time.RFC3339), e.Kind, e.State, api.Printable(e.Text), by)
+				}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&since, "since", time.Hour, "events of this time")
+	f.String("kind", "", "only these kinds, separated by commas")
+	f.String("topic", "", "only events of this topic")
+	f.String("broker", "", "only events about this broker")
+	f.IntVarP(&limit, "limit", "n", 200, "largest number of events, 1 to 1000")
+	return cmd
 }

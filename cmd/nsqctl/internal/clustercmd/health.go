@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
@@ -31,40 +32,34 @@ func newClusterHealth(t *cli.Target) *cobra.Command {
 		Long: `health prints one line of summary, and for each fault its places and the next
 step. The page at /ui shows the same alarms.
 
-Exit codes: 0 well; 1 degraded: messages are safe and served, one more fault may
-change that; 2 unsafe: puts are refused, messages are not delivered, or
+Exit codes: 0 healthy; 1 degraded: messages are safe and served, one more fault may
+change that; 2 unsafe: messages are refused or not delivered, or
 acknowledged messages are on fewer disks than they should be; 3 no broker answers.`,
 		Example: `  nsqctl cluster health
-  nsqctl cluster health --wait 2m     # until it is well, for scripts
+  nsqctl cluster health --wait 2m     # until it is healthy, for scripts
   nsqctl cluster health -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := waitForHealth(cmd, t, wait)
 			if err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				err = cli.PrintJSON(cmd.OutOrStdout(), r)
-			} else {
-				err = printHealth(cmd.OutOrStdout(), r)
-			}
-			if err != nil || r.State == health.Well {
+			if err := cli.Print(cmd, t, r, func(w io.Writer) { printHealth(w, r) }); err != nil || r.State == health.Healthy {
 				return err
 			}
 			return cli.EndSilently(int(r.State))
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is well")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is healthy")
 	return cmd
 }
 
-// waitForHealth returns the last judgement: at once, when the cluster is well, or after wait.
+// waitForHealth returns the last judgement: at once, when the cluster is healthy, or after wait.
 func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (health.Report, error) {
 	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
 	defer line.Clear()
 	for deadline := time.Now().Add(wait); ; {
 		r, err := askHealth(cmd.Context(), t)
-		if err == nil && r.State == health.Well || !time.Now().Before(deadline) {
+		if err == nil && r.State == health.Healthy || !time.Now().Before(deadline) {
 			return r, err
 		}
 		if err != nil {
@@ -72,9 +67,7 @@ func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (healt
 		} else {
 			line.Show(r.Summary)
 		}
-		select {
-		case <-time.After(min(healthPoll, time.Until(deadline))):
-		case <-cmd.Context().Done():
+		if !concurrency.Sleep(cmd.Context(), min(healthPoll, time.Until(deadline))) {
 			return r, cmd.Context().Err()
 		}
 	}
@@ -83,8 +76,8 @@ func waitForHealth(cmd *cobra.Command, t *cli.Target, wait time.Duration) (healt
 // askHealth judges the cluster as the first broker that answers sees it, with the brokers' reports
 // on themselves, and asks each live broker for its readiness.
 func askHealth(ctx context.Context, t *cli.Target) (health.Report, error) {
-	var v api.ClusterView
-	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+	v, err := t.Cluster(ctx)
+	if err != nil {
 		return health.Report{}, err
 	}
 	var silent []string
@@ -125,64 +118,55 @@ func askOwn(ctx context.Context, t *cli.Target, v api.ClusterView) (own map[iden
 // healthTimeout bounds the question to one broker.
 var healthTimeout = 2 * time.Second // longer in tests
 
-func printHealth(out io.Writer, r health.Report) error {
-	if _, err := fmt.Fprintln(out, r.Summary); err != nil {
-		return err
-	}
+// printHealth names the state of an alarm only if the summary has another state.
+func printHealth(w io.Writer, r health.Report) {
+	fmt.Fprintln(w, r.Summary)
 	for _, a := range r.Alarms {
-		where := a.Where
-		more := ""
+		where, more := a.Where, ""
 		if len(where) > placesShown {
 			where, more = where[:placesShown], fmt.Sprintf(" and %d more", len(a.Where)-placesShown)
 		}
-		if _, err := fmt.Fprintf(out, "\n%s: %s\n  where: %s%s\n  do:    %s\n  alarm: %s\n", a.State, a.Text, strings.Join(where, ", "), more, a.Do, a.Code); err != nil {
-			return err
-		}
+		state := cli.Mark(a.State != r.State, a.State.String()+": ")
+		fmt.Fprintf(w, "\n%s%s\n  where: %s%s\n  do:    %s\n  alarm: %s\n", state, a.Text, strings.Join(where, ", "), more, a.Do, a.Code)
 	}
-	return nil
 }
 
 func newSafeToStop(t *cli.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "safe-to-stop BROKER",
 		Short: "may this broker be stopped now? exit code 0: yes, 1: no, with the reasons",
-		Long: `safe-to-stop looks at every partition with a replica on the broker: without it, would
+		Long: `safe-to-stop checks every partition with a replica on the broker: without it, would
 the partition refuse puts, have no leader, or have its messages on one disk alone?
-The answer holds for this moment: ask again before each broker of a rolling restart.`,
+The answer is valid for this moment: ask again before each broker of a rolling restart.`,
 		Example: `  nsqctl cluster safe-to-stop n2 && ssh n2 systemctl restart nsqd`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var v api.ClusterView
-			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
+			v, err := t.Cluster(cmd.Context())
+			if err != nil {
 				return err
 			}
 			reasons, err := health.SafeToStop(v, ident.Node(args[0]))
 			if err != nil {
 				return cli.ExitError{Code: cli.ExitNotFound, Err: err}
 			}
-			return printSafety(cmd.OutOrStdout(), t.Output, args[0], reasons)
+			answer := map[string]any{"broker": args[0], "safe": len(reasons) == 0, "reasons": append([]string{}, reasons...)}
+			err = cli.Print(cmd, t, answer, func(w io.Writer) {
+				if len(reasons) == 0 {
+					fmt.Fprintf(w, "%s may be stopped\n", args[0])
+					return
+				}
+				fmt.Fprintf(w, "%s must not be stopped now:\n", args[0])
+				for i, reason := range reasons {
+					if i == placesShown {
+						fmt.Fprintf(w, "  and %d more\n", len(reasons)-i)
+						break
+					}
+					fmt.Fprintf(w, "  %s\n", reason)
+				}
+			})
+			if err == nil && len(reasons) > 0 {
+				return cli.EndSilently(cli.ExitFailed)
+			}
+			return err
 		},
 	}
-}
-
-func printSafety(out io.Writer, output, broker string, reasons []string) (err error) {
-	switch {
-	case output == "json":
-		err = cli.PrintJSON(out, map[string]any{"broker": broker, "safe": len(reasons) == 0, "reasons": append([]string{}, reasons...)})
-	case len(reasons) == 0:
-		_, err = fmt.Fprintf(out, "%s may be stopped\n", broker)
-	default:
-		_, err = fmt.Fprintf(out, "%s must not be stopped now:\n", broker)
-		for i, reason := range reasons {
-			if i == placesShown {
-				fmt.Fprintf(out, "  and %d more\n", len(reasons)-i)
-				break
-			}
-			fmt.Fprintf(out, "  %s\n", reason)
-		}
-	}
-	if err == nil && len(reasons) > 0 {
-		return cli.EndSilently(cli.ExitFailed)
-	}
-	return err
 }

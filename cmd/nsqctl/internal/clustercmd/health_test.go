@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -42,15 +42,15 @@ func TestClusterHealthHasReports(t *testing.T) {
 	own := map[ident.Node]health.Own{"n3": {CertificateSeconds: map[string]float64{"client": 3600}}}
 	out, err := run(t, wait.Limit, "cluster", "health", "--nsqd-http-address="+clitest.ReportingCluster(t, well, own))
 	require.Equal(t, 1, cli.ExitCode(t.Context(), err))
-	require.Contains(t, out, "degraded: the client certificate of n3 expires in 60 minutes\n  where: n3\n  do:    replace the files")
+	require.Contains(t, out, "\nthe client certificate of n3 expires in 60 minutes\n  where: n3\n  do:    replace the files")
 	own = map[ident.Node]health.Own{"n3": {CorruptSecondsAgo: new(float64)}}
 	out, err = run(t, wait.Limit, "cluster", "health", "--nsqd-http-address="+clitest.ReportingCluster(t, well, own))
 	require.Equal(t, 1, cli.ExitCode(t.Context(), err))
-	require.Contains(t, out, "degraded: bytes change on the way to n3")
+	require.Contains(t, out, "\nbytes change on the way to n3")
 	require.Contains(t, out, "\n  alarm: network_corrupts\n", "the name in docs/operations")
 }
 
-// TestClusterHealthWaits until the cluster is well, and no longer.
+// TestClusterHealthWaits until the cluster is healthy, and no longer.
 func TestClusterHealthWaits(t *testing.T) {
 	var asked atomic.Int32
 	at := "--nsqd-http-address=" + clitest.FakeCluster(t, func() api.ClusterView {
@@ -62,7 +62,7 @@ func TestClusterHealthWaits(t *testing.T) {
 	})
 	out, err := run(t, wait.Limit, "cluster", "health", "--wait", wait.Limit.String(), at)
 	require.NoError(t, err)
-	require.Contains(t, out, "well: 3 of 3 brokers alive")
+	require.Contains(t, out, "healthy: 3 of 3 brokers alive")
 }
 
 func TestSafeToStopIsForScripts(t *testing.T) {

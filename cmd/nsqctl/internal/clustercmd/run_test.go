@@ -1,13 +1,16 @@
 package clustercmd
 
 import (
+	"io"
+	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
@@ -26,4 +29,13 @@ func newRoot() *cobra.Command {
 func run(t *testing.T, limit time.Duration, args ...string) (out string, err error) {
 	t.Helper()
 	return clitest.Run(t, newRoot(), limit, args...)
+}
+
+// text is the output of a print function.
+func text(print func(w io.Writer)) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	print(w)
+	_ = w.Flush()
+	return b.String()
 }

@@ -1,16 +1,15 @@
 package clustercmd
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
@@ -18,46 +17,32 @@ import (
 
 func newUpgrade(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "upgrade", Short: "where an upgrade stands"}
-	cmd.AddCommand(newUpgradeStatus(t))
-	return cmd
-}
-
-func newUpgradeStatus(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
+	cmd.AddCommand(&cobra.Command{
 		Use:   "status",
 		Short: "the build and feature level of every broker, and the next step",
 		Long: `status prints the build of every broker and the feature level that it has, the level
-that the cluster uses, the brokers that hold it back, and the next step of an upgrade.
+that the cluster uses, the brokers that block it, and the next step of an upgrade.
 
 Exit codes: 0 all brokers run one build and the cluster uses its feature level; 1 an
 upgrade is under way, or a broker does not run; 3 no broker answers.`,
 		Example: `  nsqctl cluster upgrade status
   nsqctl cluster upgrade status -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v api.ClusterView
-			if err := t.GetAny(cmd.Context(), "/v1/cluster", nil, &v); err != nil {
-				return err
-			}
-			builds, err := askBuilds(cmd, t)
+			v, builds, err := askBuilds(cmd, t)
 			if err != nil {
 				return err
 			}
 			u := judgeUpgrade(v, builds)
-			if t.Output == "json" {
-				err = cli.PrintJSON(cmd.OutOrStdout(), u)
-			} else {
-				err = printUpgrade(cmd.OutOrStdout(), u)
-			}
+			err = cli.Print(cmd, t, u, func(w io.Writer) { printUpgrade(w, u) })
 			if err == nil && !u.Done {
 				return cli.EndSilently(cli.ExitFailed)
 			}
 			return err
 		},
-	}
+	})
+	return cmd
 }
 
-// upgrade is the state of the brokers' builds.
 type upgrade struct {
 	Level   int             `json:"feature_level"`        // that the cluster uses
 	Reaches int             `json:"feature_level_of_all"` // that all brokers have, running or not
@@ -68,7 +53,6 @@ type upgrade struct {
 	Next    string          `json:"next"`
 }
 
-// brokerUpgrade is one broker's build.
 type brokerUpgrade struct {
 	Broker       string `json:"broker"`
 	Alive        bool   `json:"alive"`
@@ -78,7 +62,6 @@ type brokerUpgrade struct {
 	Error        string `json:"error,omitempty"`
 }
 
-// describe names a build.
 func (b brokerUpgrade) describe() string {
 	if b.Version == "" && b.Commit == "" {
 		return "unknown"
@@ -105,7 +88,7 @@ func judgeUpgrade(v api.ClusterView, builds []build) upgrade {
 	for _, b := range u.Brokers {
 		switch {
 		case !b.Alive && b.FeatureLevel < u.Newest:
-			u.wait("%s does not run, and its last build has feature level %d: it holds the level at %d", b.Broker, b.FeatureLevel, u.Reaches)
+			u.wait("%s does not run, and its last build has feature level %d: the level stays at %d", b.Broker, b.FeatureLevel, u.Reaches)
 		case !b.Alive:
 			u.wait("%s does not run", b.Broker)
 		case b.Error != "":
@@ -155,16 +138,18 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 	if u.Done {
 		return "nothing: all brokers run one build"
 	}
-	if dead := u.lowDead(); dead != "" {
-		return fmt.Sprintf("start %s with the new build; if it is gone permanently: nsqctl broker decommission %s", dead, dead)
+	if i := slices.IndexFunc(u.Brokers, func(b brokerUpgrade) bool { return !b.Alive && b.FeatureLevel < u.Newest }); i >= 0 {
+		return fmt.Sprintf("start %[1]s with the new build; if it is gone permanently: nsqctl broker decommission %[1]s", u.Brokers[i].Broker)
 	}
-	if report := health.Assess(v, nil, nil); report.State > health.Well {
+	if report := health.Assess(v, nil, nil); report.State > health.Healthy {
 		a := report.Alarms[0]
-		return fmt.Sprintf("wait until the cluster is well (%s): %s", a.Text, a.Do)
+		return fmt.Sprintf("wait until the cluster is healthy (%s): %s", a.Text, a.Do)
 	}
 	if len(old) > 0 {
 		// The controller last: each restart of it moves its work.
-		slices.SortStableFunc(old, func(a, b string) int { return cmp.Compare(isController(v, a), isController(v, b)) })
+		if i := slices.Index(old, string(v.Controller)); i >= 0 {
+			old = append(slices.Delete(old, i, i+1), string(v.Controller))
+		}
 		for _, name := range old {
 			if why, err := health.SafeToStop(v, ident.Node(name)); err == nil && len(why) == 0 {
 				return fmt.Sprintf("stop %s, start it with the new build, and ask again", name)
@@ -178,27 +163,8 @@ func (u *upgrade) next(v api.ClusterView, old []string) string {
 	return "ask the brokers whose build is unknown: nsqctl version --brokers"
 }
 
-// isController is 1 for the controller, else 0.
-func isController(v api.ClusterView, broker string) int {
-	if string(v.Controller) == broker {
-		return 1
-	}
-	return 0
-}
-
-// lowDead is a broker that does not run and holds the feature level back; "" if there is none.
-func (u *upgrade) lowDead() string {
-	for _, b := range u.Brokers {
-		if !b.Alive && b.FeatureLevel < u.Newest {
-			return b.Broker
-		}
-	}
-	return ""
-}
-
-func printUpgrade(out io.Writer, u upgrade) error {
-	fmt.Fprintf(out, "the cluster uses feature level %d; all brokers have %d, the newest has %d\n\n", u.Level, u.Reaches, u.Newest)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printUpgrade(w io.Writer, u upgrade) {
+	fmt.Fprintf(w, "the cluster uses feature level %d; all brokers have %d, the newest has %d\n\n", u.Level, u.Reaches, u.Newest)
 	fmt.Fprintln(w, "BROKER\tALIVE\tBUILD\tLEVEL")
 	for _, b := range u.Brokers {
 		fmt.Fprintf(w, "%s\t%t\t%s\t%d\n", b.Broker, b.Alive, b.describe(), b.FeatureLevel)
@@ -207,5 +173,77 @@ func printUpgrade(out io.Writer, u upgrade) error {
 		fmt.Fprintf(w, "\nnot done:\n  %s\n", strings.Join(u.Waits, "\n  "))
 	}
 	fmt.Fprintf(w, "\nnext: %s\n", u.Next)
-	return w.Flush()
+}
+
+// build describes one process's build; the names are as in /info.
+type build struct {
+	Broker          string `json:"broker,omitempty"` // "" = this program
+	LockstepVersion string `json:"lockstep_version"`
+	Commit          string `json:"commit"`
+	FeatureLevel    int    `json:"feature_level"`
+	Version         string `json:"version"` // of NSQ
+	Error           string `json:"error,omitempty"`
+}
+
+// NewVersion returns the command that prints the builds.
+func NewVersion(t *cli.Target) *cobra.Command {
+	var brokers bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "print the builds of nsqctl and of the brokers",
+		Long: `version prints the build of nsqctl: the version of Lockstep, the commit, the
+feature level (the newest formats of brokers that it supports) and the release of
+NSQ whose protocol it implements. With --brokers it prints the build of every
+running broker too: during an upgrade they differ.`,
+		Example: `  nsqctl version
+  nsqctl version --brokers`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := api.ReadBuild()
+			builds := []build{{LockstepVersion: b.Version, Commit: b.Commit, FeatureLevel: metadata.Level, Version: api.Version}}
+			if brokers {
+				_, theirs, err := askBuilds(cmd, t)
+				if err != nil {
+					return err
+				}
+				builds = append(builds, theirs...)
+			}
+			return cli.Print(cmd, t, builds, func(w io.Writer) { printBuilds(w, builds[1:]) })
+		},
+	}
+	cmd.Flags().BoolVar(&brokers, "brokers", false, "also print the build of every running broker")
+	return cmd
+}
+
+// askBuilds queries every running broker. A broker that does not answer is listed with the
+// reason.
+func askBuilds(cmd *cobra.Command, t *cli.Target) (v api.ClusterView, out []build, err error) {
+	if v, err = t.Cluster(cmd.Context()); err != nil {
+		return v, nil, err
+	}
+	for _, b := range v.Brokers {
+		if !b.Alive {
+			continue
+		}
+		x := build{}
+		if err := t.Get(cmd.Context(), t.Address(b), "/info", nil, &x); err != nil {
+			x.Error = err.Error()
+		}
+		x.Broker = string(b.Name)
+		out = append(out, x)
+	}
+	return v, out, nil
+}
+
+func printBuilds(w io.Writer, brokers []build) {
+	fmt.Fprintln(w, "nsqctl:", cli.VersionLine())
+	for _, b := range brokers {
+		switch {
+		case b.Error != "":
+			fmt.Fprintf(w, "%s: %s\n", b.Broker, b.Error)
+		case b.LockstepVersion == "":
+			fmt.Fprintf(w, "%s: a build without version, speaks NSQ %s\n", b.Broker, b.Version)
+		default:
+			fmt.Fprintf(w, "%s: lockstep %s (commit %s, feature level %d), speaks NSQ %s\n", b.Broker, b.LockstepVersion, b.Commit, b.FeatureLevel, b.Version)
+		}
+	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/clitest"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/clitest"
 )
 
 // rolling is a well cluster of three brokers whose builds have these feature levels.
@@ -43,7 +43,7 @@ func TestUpgradeStatus(t *testing.T) {
 
 	v, builds := rolling(3, 3, 6, 6)
 	v.Topics[0].Partitions[0].ISR = v.Topics[0].Partitions[0].ISR[:2]
-	require.Contains(t, judgeUpgrade(v, builds).Next, "wait until the cluster is well", "a replica catches up")
+	require.Contains(t, judgeUpgrade(v, builds).Next, "wait until the cluster is healthy", "a replica catches up")
 	v, builds = rolling(3, 3, 6, 6)
 	require.Contains(t, judgeUpgrade(v, builds).Next, "stop n1")
 	v.Topics[0].Partitions[0].MinInSync = 3
@@ -57,7 +57,7 @@ func TestUpgradeStatus(t *testing.T) {
 	v, builds = rolling(3, 6, 3, 6)
 	v.Brokers[1].Alive = false
 	u = judgeUpgrade(v, append(builds[:1], builds[2]))
-	require.Equal(t, []string{"n2 does not run, and its last build has feature level 3: it holds the level at 3"}, u.Waits[:1])
+	require.Equal(t, []string{"n2 does not run, and its last build has feature level 3: the level stays at 3"}, u.Waits[:1])
 	require.Contains(t, u.Next, "start n2 with the new build")
 
 	v, builds = rolling(6, 6, 6, 6)

@@ -1,3 +1,14 @@
+// Package devcmd has the commands of nsqctl that run processes on this machine for development and tests: dev with its
+// verbs runs the brokers of a cluster on loopback, etcd runs a member of a plain etcd.
+//
+// It starts and stops brokers through internal/test/devcluster, and restarts none by itself: a broker that ended stays down
+// until "dev start". It uses no client protocol.
+//
+// # Invariants
+//
+//  1. A verb without a name and without --all changes no broker.
+//  2. An unknown verb starts no cluster: an argument of dev is a flag of the brokers behind "--".
+//  3. A wait for brokers names the brokers that are not ready, and the reasons.
 package devcmd
 
 import (
@@ -7,11 +18,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
@@ -28,7 +43,7 @@ func NewDev() *cobra.Command {
 		Use:   "dev [-- flags for every nsqd]",
 		Short: "run a cluster on loopback until Ctrl-C",
 		Long: `dev starts N broker processes on loopback, writes DIR/cluster.json and prints
-"ready" when puts are accepted. It does not restart brokers, but says when one ends or
+"ready" when puts are accepted. It does not restart brokers, but reports when one ends or
 is started again: to test a failure, use "dev kill" and "dev start". Ctrl-C stops all
 brokers.
 
@@ -64,11 +79,10 @@ func FlagsBehindDashes(cmd *cobra.Command, args []string) error {
 }
 
 func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
-	binary, err := FindBroker(cfg.NSQD)
-	if err != nil {
+	var err error
+	if cfg.NSQD, err = FindBroker(cfg.NSQD); err != nil {
 		return err
 	}
-	cfg.NSQD = binary
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
@@ -77,14 +91,13 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	if err := c.StartAll(); err != nil {
-		_ = c.StopAll(StopTimeout)
-		return err
+	if err = c.StartAll(); err == nil {
+		for _, b := range c.Brokers {
+			fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
+		}
+		err = awaitReady(cmd.Context(), cmd.ErrOrStderr(), c)
 	}
-	for _, b := range c.Brokers {
-		fmt.Fprintf(out, "%s  pid %-7d tcp %s  http %s  log %s\n", b.Name, b.PID, b.TCP, b.HTTP, c.LogFile(b.Name))
-	}
-	if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c); err != nil {
+	if err != nil {
 		_ = c.StopAll(StopTimeout)
 		return err
 	}
@@ -94,7 +107,7 @@ func runDev(cmd *cobra.Command, cfg devcluster.Config) error {
 	return c.StopAll(StopTimeout)
 }
 
-// watchBrokers prints the brokers that end, and those that are started again, until ctx ends. A
+// watchBrokers prints the brokers that end or are started again, until ctx ends. A
 // broker that has ended leaves no zombie.
 func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 	for {
@@ -104,20 +117,15 @@ func watchBrokers(ctx context.Context, out io.Writer, c *devcluster.Cluster) {
 			return
 		}
 		for _, e := range ended {
-			how := ""
-			if e.State != "" {
-				how = ": " + e.State
-			}
+			how := cli.Mark(e.State != "", ": "+e.State)
 			fmt.Fprintf(out, "%s (pid %d) has ended%s; its log: %s; to start it: nsqctl dev start %s --data-dir %s\n",
 				e.Name, e.PID, how, c.LogFile(e.Name), e.Name, c.Dir())
 		}
 		for _, b := range started {
 			fmt.Fprintf(out, "%s runs again, pid %d\n", b.Name, b.PID)
 		}
-		select {
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, checkEvery) {
 			return
-		case <-time.After(lookEvery):
 		}
 	}
 }
@@ -138,4 +146,83 @@ func FindBroker(given string) (string, error) {
 		return "", fmt.Errorf("no nsqd beside nsqctl and none in PATH: build it with `make build`, or name it with --nsqd")
 	}
 	return path, nil
+}
+
+// stockTxnOps is the largest number of operations of a stock etcd's transaction.
+const stockTxnOps = 128
+
+// login is the user that the etcd requires; none without a name.
+type login struct{ user, passwordFile string }
+
+// NewEtcd returns the command that runs a member of etcd.
+func NewEtcd() *cobra.Command {
+	o := etcd.Options{MaxTxnOps: stockTxnOps}
+	var l login
+	cmd := &cobra.Command{
+		Use:   "etcd",
+		Short: "run a plain etcd until Ctrl-C, for brokers with --etcd-endpoints",
+		Long: `etcd runs one member of the etcd release that the brokers embed, with the limits
+of a stock etcd, for development and tests. It prints "ready" when it has a
+leader; until then it waits for the other members and prints their names. For
+production use an etcd cluster, or the etcd that the brokers embed.`,
+		Example: `  nsqctl etcd --data-dir /tmp/etcd &
+  nsqctl dev --nodes 4 --etcd-endpoints http://127.0.0.1:2379
+  nsqctl etcd --tls-cert etcd.pem --tls-key etcd.key --tls-ca ca.pem --username lockstep --password-file secret`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := runEtcd(cmd, o, l); cmd.Context().Err() == nil {
+				return err
+			}
+			return nil // Ctrl-C is the way to stop it
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Name, "name", "default", "name of the member")
+	f.StringVar(&o.Dir, "data-dir", "./etcd", "directory of its data")
+	f.StringVar(&o.ClientAddress, "client-address", "127.0.0.1:2379", "address for brokers")
+	f.StringVar(&o.PeerAddress, "peer-address", "127.0.0.1:2380", "address for other members")
+	f.StringVar(&o.InitialCluster, "initial-cluster", "", "all members, n1=http://host:port,…; empty: only this one")
+	f.StringVar(&o.TLS.Cert, "tls-cert", "", "certificate of both ports")
+	f.StringVar(&o.TLS.Key, "tls-key", "", "private key of --tls-cert")
+	f.StringVar(&o.TLS.CA, "tls-ca", "", "certificate authority of brokers and members; both must present a certificate")
+	f.StringVar(&l.user, "username", "", "user name of the brokers' log-ins; empty: no log-in required")
+	f.StringVar(&l.passwordFile, "password-file", "", "file with the user's password")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	cmd.MarkFlagsRequiredTogether("username", "password-file")
+	f.DurationVar(&o.Heartbeat, "heartbeat", 100*time.Millisecond, "heartbeat interval; the default is etcd's")
+	f.DurationVar(&o.Election, "election-timeout", time.Second, "election timeout; the default is etcd's")
+	return cmd
+}
+
+func runEtcd(cmd *cobra.Command, o etcd.Options, l login) error {
+	log := logrus.New()
+	log.SetOutput(cmd.ErrOrStderr())
+	o.Log = log
+	line := &cli.StatusLine{Out: cmd.ErrOrStderr()}
+	o.Waiting = line.Show
+	s, err := etcd.Start(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	err = s.Wait(cmd.Context())
+	line.Clear()
+	if err != nil {
+		return err
+	}
+	if l.user != "" {
+		secret, err := os.ReadFile(l.passwordFile)
+		if err != nil {
+			return err
+		}
+		if err := s.RequireLogin(cmd.Context(), l.user, strings.TrimSpace(string(secret))); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "ready, %s\n", s.Endpoints()[0])
+	select {
+	case <-cmd.Context().Done():
+		return nil
+	case err := <-s.Err():
+		return err
+	}
 }

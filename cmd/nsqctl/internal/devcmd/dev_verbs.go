@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
 
@@ -23,19 +25,16 @@ const (
 	// sayAfter is how long brokers may take before the command prints which ones are not
 	// ready.
 	sayAfter = 2 * time.Second
-	// lookEvery is the pause between queries to brokers that are not ready.
-	lookEvery = 250 * time.Millisecond
+	// checkEvery is the pause between queries to brokers that are not ready.
+	checkEvery = 250 * time.Millisecond
 )
 
-// brokersOf returns the brokers for a command: the named ones, or all.
-func brokersOf(cmd *cobra.Command, cfg *devcluster.Config, args []string) (c *devcluster.Cluster, names []string, err error) {
+// brokersOf returns the brokers for a command: the named ones, or all with --all.
+func brokersOf(cfg *devcluster.Config, args []string, all bool) (c *devcluster.Cluster, names []string, err error) {
 	if c, err = devcluster.Load(cfg.DataDir); err != nil {
 		return nil, nil, err
 	}
-	if all, _ := cmd.Flags().GetBool("all"); all {
-		if len(args) > 0 {
-			return nil, nil, errors.New("give names or --all, not both")
-		}
+	if all {
 		for _, b := range c.Brokers {
 			names = append(names, b.Name)
 		}
@@ -49,62 +48,59 @@ func brokersOf(cmd *cobra.Command, cfg *devcluster.Config, args []string) (c *de
 	return c, args, nil
 }
 
-// namesOrAll requires one or more names, or --all.
-func namesOrAll(cmd *cobra.Command, args []string) error {
-	if all, _ := cmd.Flags().GetBool("all"); !all && len(args) == 0 {
-		return errors.New("name one or more brokers, or give --all")
+// onBrokers completes a command that changes the named brokers, or all with --all.
+func onBrokers(cfg *devcluster.Config, cmd *cobra.Command, run func(*cobra.Command, *devcluster.Cluster, []string) error) *cobra.Command {
+	all := cmd.Flags().Bool("all", false, "all brokers of the cluster")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		switch {
+		case *all && len(args) > 0:
+			return errors.New("give names or --all, not both")
+		case !*all && len(args) == 0:
+			return errors.New("name one or more brokers, or give --all")
+		}
+		return nil
 	}
-	return nil
-}
-
-func allFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().Bool("all", false, "all brokers of the cluster")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, names, err := brokersOf(cfg, args, *all)
+		if err != nil {
+			return err
+		}
+		return run(cmd, c, names)
+	}
 	return cmd
 }
 
 func newDevKill(cfg *devcluster.Config) *cobra.Command {
-	return allFlag(&cobra.Command{
+	return onBrokers(cfg, &cobra.Command{
 		Use:     "kill NAME...",
 		Short:   "kill -9 brokers of a dev cluster",
 		Example: `  nsqctl dev kill n2 --data-dir ./data`,
-		Args:    namesOrAll,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, names, err := brokersOf(cmd, cfg, args)
-			if err != nil {
-				return err
+	}, func(_ *cobra.Command, c *devcluster.Cluster, names []string) error {
+		var errs []error
+		for _, name := range names { // in parallel
+			errs = append(errs, c.Signal(name, syscall.SIGKILL))
+		}
+		for i, name := range names {
+			if errs[i] == nil {
+				_ = c.Kill(name) // the process is already dying; this waits for its end
 			}
-			var errs []error
-			for _, name := range names { // in parallel
-				errs = append(errs, c.Signal(name, syscall.SIGKILL))
-			}
-			for i, name := range names {
-				if errs[i] == nil {
-					_ = c.Kill(name) // the process is already dying; this waits for its end
-				}
-			}
-			return errors.Join(errs...)
-		},
+		}
+		return errors.Join(errs...)
 	})
 }
 
 func newDevStop(cfg *devcluster.Config) *cobra.Command {
-	return allFlag(&cobra.Command{
+	return onBrokers(cfg, &cobra.Command{
 		Use:     "stop NAME...",
 		Short:   "stop brokers of a dev cluster as planned (SIGTERM)",
 		Example: `  nsqctl dev stop n2 n3 --data-dir ./data`,
-		Args:    namesOrAll,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, names, err := brokersOf(cmd, cfg, args)
-			if err != nil {
-				return err
-			}
-			return c.StopAll(StopTimeout, names...)
-		},
+	}, func(_ *cobra.Command, c *devcluster.Cluster, names []string) error {
+		return c.StopAll(StopTimeout, names...)
 	})
 }
 
 func newDevStart(cfg *devcluster.Config) *cobra.Command {
-	cmd := allFlag(&cobra.Command{
+	cmd := onBrokers(cfg, &cobra.Command{
 		Use:   "start NAME...",
 		Short: "start brokers of a dev cluster again",
 		Long: `start starts brokers with their first command line, and ends when their
@@ -113,63 +109,46 @@ and the number of missing members of the metadata. With --wait it ends when the
 brokers are ready. --all starts the brokers that do not run.`,
 		Example: `  nsqctl dev start n2 --data-dir ./data
   nsqctl dev start --all --wait`,
-		Args: namesOrAll,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, names, err := brokersOf(cmd, cfg, args)
-			if err != nil {
-				return err
+	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
+		if all, _ := cmd.Flags().GetBool("all"); all {
+			if names = c.Dead(); len(names) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "all brokers are running")
+				return nil
 			}
-			if len(args) == 0 {
-				if names = c.Dead(); len(names) == 0 {
-					fmt.Fprintln(cmd.OutOrStdout(), "all brokers are running")
-					return nil
-				}
-			}
-			return startBrokers(cmd, c, names)
-		},
+		}
+		return startBrokers(cmd, c, names)
 	})
-	readyFlag(cmd)
+	cmd.Flags().Duration("wait", 0, "wait until the brokers are ready, and fail after this time; without a time wait without limit")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "0s"
 	return cmd
 }
 
 func newDevRestart(cfg *devcluster.Config) *cobra.Command {
-	return allFlag(&cobra.Command{
+	return onBrokers(cfg, &cobra.Command{
 		Use:   "restart NAME...",
 		Short: "stop and start brokers of a dev cluster, one after the other",
 		Long: `restart stops a broker as planned, starts it again and waits until it is ready,
 then continues with the next one, as in an upgrade.`,
 		Example: `  nsqctl dev restart --all --data-dir ./data`,
-		Args:    namesOrAll,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, names, err := brokersOf(cmd, cfg, args)
+	}, func(cmd *cobra.Command, c *devcluster.Cluster, names []string) error {
+		for _, name := range names {
+			if err := c.StopAll(StopTimeout, name); err != nil {
+				return err
+			}
+			if err := c.Start(name); err != nil {
+				return err
+			}
+			if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c, name); err != nil {
+				return err
+			}
+			b, err := c.Broker(name)
 			if err != nil {
 				return err
 			}
-			for _, name := range names {
-				if err := c.StopAll(StopTimeout, name); err != nil {
-					return err
-				}
-				if err := c.Start(name); err != nil {
-					return err
-				}
-				if err := awaitReady(cmd.Context(), cmd.ErrOrStderr(), c, name); err != nil {
-					return err
-				}
-				b, err := c.Broker(name)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", name, b.PID)
-			}
-			return nil
-		},
+			fmt.Fprintf(cmd.OutOrStdout(), "%s ready, pid %d\n", name, b.PID)
+		}
+		return nil
 	})
-}
-
-// readyFlag adds --wait to a command.
-func readyFlag(cmd *cobra.Command) {
-	cmd.Flags().Duration("wait", 0, "wait until the brokers are ready, and fail after this time; without a time wait without limit")
-	cmd.Flags().Lookup("wait").NoOptDefVal = "0s"
 }
 
 // startBrokers starts all brokers before it waits for one: they may need each other.
@@ -256,8 +235,8 @@ func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only 
 	defer line.Clear()
 	wait := sayAfter
 	for {
-		look, cancel := context.WithTimeout(ctx, wait)
-		err := c.Ready(look, only...)
+		within, cancel := context.WithTimeout(ctx, wait)
+		err := c.Ready(within, only...)
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
@@ -265,7 +244,7 @@ func awaitReady(ctx context.Context, out io.Writer, c *devcluster.Cluster, only 
 		if lines := missing(c, only); len(lines) > 0 {
 			line.Show(strings.Join(lines, "; "))
 		}
-		wait = lookEvery
+		wait = checkEvery
 	}
 }
 
@@ -278,14 +257,9 @@ func newDevLogs(cfg *devcluster.Config) *cobra.Command {
 		Example: `  nsqctl dev logs n1 -n 50 --data-dir ./data
   nsqctl dev logs -f                              # of all brokers, until Ctrl-C`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, names, err := brokersOf(cmd, cfg, args)
+			c, names, err := brokersOf(cfg, args, len(args) == 0)
 			if err != nil {
 				return err
-			}
-			if len(names) == 0 {
-				for _, b := range c.Brokers {
-					names = append(names, b.Name)
-				}
 			}
 			return showLogs(cmd, c, names, count, follow)
 		},
@@ -310,49 +284,33 @@ func showLogs(cmd *cobra.Command, c *devcluster.Cluster, names []string, count i
 			return err
 		}
 		defer f.Close()
-		l := &logFile{file: f}
-		if len(names) > 1 {
-			l.prefix = name + "| "
-		}
+		l := &logFile{file: f, prefix: cli.Mark(len(names) > 1, name+"| ")}
 		logs = append(logs, l)
-		lines, err := l.more()
-		if err != nil {
+		if err := l.print(cmd.OutOrStdout(), count); err != nil {
 			return err
 		}
-		l.print(cmd.OutOrStdout(), lines[max(0, len(lines)-count):])
 	}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for follow {
-		select {
-		case <-tick.C:
-		case <-cmd.Context().Done():
-			return nil
-		}
+	for follow && concurrency.Sleep(cmd.Context(), checkEvery) {
 		for _, l := range logs {
-			lines, err := l.more()
-			if err != nil {
+			if err := l.print(cmd.OutOrStdout(), math.MaxInt); err != nil {
 				return err
 			}
-			l.print(cmd.OutOrStdout(), lines)
 		}
 	}
 	return nil
 }
 
-// more reads the new complete lines.
-func (l *logFile) more() ([]string, error) {
+// print prints the new complete lines, at most the last count of them.
+func (l *logFile) print(w io.Writer, count int) error {
 	text, err := io.ReadAll(l.file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	lines := strings.SplitAfter(l.rest+string(text), "\n")
-	l.rest = lines[len(lines)-1]
-	return lines[:len(lines)-1], nil
-}
-
-func (l *logFile) print(w io.Writer, lines []string) {
-	for _, line := range lines {
+	last := len(lines) - 1
+	l.rest = lines[last]
+	for _, line := range lines[max(0, last-count):last] {
 		fmt.Fprint(w, l.prefix, line)
 	}
+	return nil
 }

@@ -1,5 +1,5 @@
-// Package dump prints the files of a data directory as text, one line per batch or record, for
-// `nsqctl dump`. It is read-only.
+// Package dump has the command of nsqctl that prints the files of a data directory, one line per batch or record. It is
+// read-only.
 //
 // # Invariants
 //
@@ -9,6 +9,8 @@
 package dump
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/commitlog"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
@@ -25,22 +30,74 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/store"
 )
 
-// ErrUnknown means that the kind of a file cannot be derived from its name.
-var ErrUnknown = errors.New("dump: not a segment (.seg), a commit log (.idx) or a journal file (.log)")
-
-// Summary counts the entries of a file.
-type Summary struct {
-	Entries int // batches, records or groups
-	Damaged int // unreadable places
+// New returns the command.
+func New(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "dump FILE...",
+		Short: "print the files of a data directory: segments, commit logs, journal",
+		Long: `dump prints a segment (.seg), a commit log (.idx) or a journal file (.log), one
+line per batch or record. It is read-only and may run beside a broker. Exit code 1
+if a file is damaged. With -o json each line is an object with the file and the
+entry, and the last one of a file has its counts.`,
+		Example: `  nsqctl dump data/n1/topics/*/0/*.seg | tail`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			damaged := 0
+			for _, name := range args {
+				s, err := printFile(out, name, t.Output == "json", len(args) > 1)
+				if err != nil {
+					_ = out.Flush() // the error of the command matters more
+					return err
+				}
+				damaged += s.damaged
+			}
+			if err := out.Flush(); err != nil {
+				return err
+			}
+			if damaged > 0 {
+				return errors.New(cli.Count(damaged, "damaged place"))
+			}
+			return nil
+		},
+	}
 }
 
-// File prints a file. Its name selects the format.
-func File(w io.Writer, fs vfs.FS, name string) (Summary, error) {
+// printFile prints one file and its counts; titled puts its name before it.
+func printFile(out io.Writer, name string, asJSON, titled bool) (summary, error) {
+	if asJSON {
+		lines := json.NewEncoder(out)
+		s, err := file(func(line string) error { return lines.Encode(map[string]string{"file": name, "entry": line}) }, vfs.OS{}, name)
+		if err == nil {
+			err = lines.Encode(map[string]any{"file": name, "entries": s.entries, "damaged": s.damaged})
+		}
+		return s, err
+	}
+	if titled {
+		fmt.Fprintf(out, "%s:\n", name)
+	}
+	s, err := file(func(line string) error { _, err := fmt.Fprintln(out, line); return err }, vfs.OS{}, name)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%d entries, %d damaged\n", s.entries, s.damaged)
+	}
+	return s, err
+}
+
+// errUnknown means that the kind of a file cannot be derived from its name.
+var errUnknown = errors.New("dump: not a segment (.seg), a commit log (.idx) or a journal file (.log)")
+
+// summary counts the entries of a file.
+type summary struct {
+	entries int // batches, records or groups
+	damaged int // unreadable places
+}
+
+// file prints a file. Its name selects the format.
+func file(print func(line string) error, fs vfs.FS, name string) (summary, error) {
 	b, err := vfs.ReadFile(fs, name)
 	if err != nil {
-		return Summary{}, fmt.Errorf("dump: %w", err)
+		return summary{}, fmt.Errorf("dump: %w", err)
 	}
-	p := &printer{w: w}
+	p := &printer{print: print}
 	switch path.Ext(name) {
 	case ".seg":
 		base, err := strconv.ParseInt(strings.TrimSuffix(path.Base(name), ".seg"), 10, 64)
@@ -53,30 +110,30 @@ func File(w io.Writer, fs vfs.FS, name string) (Summary, error) {
 	case ".log":
 		p.journal(b)
 	default:
-		return Summary{}, fmt.Errorf("%w: %s", ErrUnknown, name)
+		return summary{}, fmt.Errorf("%w: %s", errUnknown, name)
 	}
-	return p.Summary, p.err
+	return p.summary, p.err
 }
 
 type printer struct {
-	Summary
-	w   io.Writer
-	err error // first error of w
+	summary
+	print func(line string) error
+	err   error // the first one of print
 }
 
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+		p.err = p.print(fmt.Sprintf(format, args...))
 	}
 }
 
 func (p *printer) damage(from, to int, err error) {
-	p.Damaged++
+	p.damaged++
 	p.line("DAMAGED bytes %d to %d of the file: %v", from, to, err)
 }
 
 func (p *printer) batch(indent string, b queue.Batch) {
-	kind := fmt.Sprintf("%d messages", b.Count)
+	kind := cli.Count(int(b.Count), "message")
 	if b.Control != 0 {
 		kind = fmt.Sprintf("control %d", b.Control)
 	}
@@ -92,7 +149,7 @@ func (p *printer) segment(data []byte, base ident.Offset) {
 		b, n, err := placed(data[at:], base, at)
 		if err == nil {
 			p.batch("", b)
-			p.Entries++
+			p.entries++
 			at += n
 			continue
 		}
@@ -123,7 +180,7 @@ func (p *printer) commitLog(data []byte) {
 			p.damage(at, min(at+commitlog.RecordSize, len(data)), err)
 			continue
 		}
-		p.Entries++
+		p.entries++
 		p.line("offset %d sequence %d count %d epoch %d size %d crc %08x time %s",
 			r.Offset, r.First, r.Count, r.Epoch, r.Size, r.CRC, time.UnixMilli(r.TimeMS).UTC().Format(time.RFC3339Nano))
 	}
@@ -141,7 +198,7 @@ func (p *printer) journal(data []byte) {
 			at += journal.Align
 			continue
 		}
-		p.Entries++
+		p.entries++
 		p.line("group %d generation %d synced %d bytes %d crc %08x prev %08x at %d", h.Group, h.Generation, h.Synced, h.Length, h.CRC, h.PrevCRC, at)
 		p.records(body)
 		at += n
@@ -152,15 +209,15 @@ func (p *printer) records(body []byte) {
 	for len(body) > 0 {
 		r, n, err := store.DecodeRecord(body)
 		if err != nil {
-			p.Damaged++
+			p.damaged++
 			p.line("  DAMAGED: %v", err)
 			return
 		}
-		p.line("  %s slot %016x epoch %d %s", kindName(r.Kind), r.Slot, r.Epoch, detail(r))
-		for b := r.Batches; len(b) > 0; {
+		p.line("  %s slot %016x epoch %d %s", kinds[r.Kind], r.Slot, r.Epoch, detail(r))
+		for b := r.Encoded; len(b) > 0; {
 			batch, n, err := queue.Decode(b)
 			if err != nil {
-				p.Damaged++
+				p.damaged++
 				p.line("    DAMAGED: %v", err)
 				break
 			}
@@ -171,16 +228,14 @@ func (p *printer) records(body []byte) {
 	}
 }
 
-func kindName(k queue.WriteKind) string {
-	return [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart", "identities"}[k] // DecodeRecord has checked k
-}
+var kinds = [...]string{"?", "append", "epoch", "reset", "truncate", "confirm", "committed", "restart", "identities"}
 
 func detail(r store.Record) string {
 	switch r.Kind {
 	case queue.WriteState:
 		return fmt.Sprintf("version %d.%d full %t bytes %d", r.State.Epoch, r.State.N, r.State.Full, len(r.State.Delta))
 	case queue.WriteAppend, queue.WriteEpoch:
-		return fmt.Sprintf("bytes %d", len(r.Batches))
+		return fmt.Sprintf("bytes %d", len(r.Encoded))
 	}
 	return fmt.Sprintf("offset %d sequence %d", r.At.Offset, r.At.Sequence)
 }

@@ -1,13 +1,12 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -42,7 +41,7 @@ writes them there when it stops, without their delay. Paused topics and channels
 It publishes at least all messages that this nsqd would deliver after a restart, also
 after kill -9: an unfinished record at the end of a file is left out, as nsqd does, and
 messages behind the positions of the metadata are included. Messages that nsqd
-had only in memory when it was killed are in no file. Not kept: message ids, times of
+had only in memory when it was killed are in no file. Lost: message ids, times of
 publication, counts of attempts.
 
 The data path stays as it is, but for the state file (--state): after an interruption the
@@ -51,12 +50,11 @@ publishes nothing again. The data path of a running nsqd is refused, and so is o
 that an nsqd has used since the import began. Ctrl-C stops it.
 
 The table at the end has for each queue the messages that nsqd's metadata counts (after a kill
-it is behind), those that were read, and those that the brokers answered OK. The command
+it is behind), the messages read, and the messages that the brokers answered OK. The command
 compares the latter two, and the growth of the topics' logs.`,
 		Example: `  nsqctl import-nsqd /var/lib/nsqd --dry-run     # read and count, connect to no broker
   nsqctl import-nsqd /var/lib/nsqd
   nsqctl import-nsqd /mnt/readonly/nsqd --state ./nsqd1.json`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.t, o.cmd = t, cmd
 			if o.stateFile == "" {
@@ -72,28 +70,26 @@ compares the latter two, and the growth of the topics' logs.`,
 	return cmd
 }
 
-// importing is one import. Its fields change only in the goroutine of run, and in that of the
-// publisher while run waits for it.
+// importing is one import. Its fields change only in the goroutine of run, and in the publisher's
+// while run waits for it.
 type importing struct {
 	t          *cli.Target
 	cmd        *cobra.Command
 	stateFile  string
 	dry, quiet bool
 	state      *importProgress
-	line       cli.StatusLine
+	reporter   *cli.Reporter
 	path       *stockdata.Path
 	damage     []stockdata.Damage
 }
 
 // part is one queue and the channel that its messages are for.
 type part struct {
-	key            string // in the state file
 	topic, channel string // channel "": for all channels
 	own            bool   // the topic's own queue
 	queue          *stockdata.Queue
 }
 
-// partReport is a row of the table at the end.
 type partReport struct {
 	Topic     string `json:"topic"`
 	Channel   string `json:"channel,omitempty"`
@@ -116,7 +112,7 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		return err
 	}
 	defer path.Close()
-	o.path, o.line = path, cli.StatusLine{Out: o.cmd.ErrOrStderr()}
+	o.path, o.reporter = path, cli.NewReporter(o.cmd.ErrOrStderr())
 	if !o.dry {
 		if o.state, err = loadImport(o.stateFile); err != nil {
 			return err
@@ -131,11 +127,14 @@ func (o *importing) run(ctx context.Context, dir string) error {
 		rows, err := o.topic(ctx, &path.Topics[i])
 		reports = append(reports, rows...)
 		if err != nil {
-			o.line.Clear()
-			return o.stopped(err)
+			o.reporter.Clear()
+			if !o.dry {
+				err = fmt.Errorf("%w\nthe same command continues: %s has the progress", err, o.stateFile)
+			}
+			return err
 		}
 	}
-	o.line.Clear()
+	o.reporter.Clear()
 	return o.report(ctx, reports)
 }
 
@@ -188,11 +187,10 @@ func (o *importing) prepare(ctx context.Context) error {
 // begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
 func (o *importing) begin(ctx context.Context) error {
 	for deadline := time.Now().Add(growthWait); ; {
-		var v api.ClusterView
-		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+		v, err := o.t.Cluster(ctx)
+		if err != nil {
 			return err
 		}
-		var err error
 		for _, topic := range o.path.Topics {
 			err = errors.Join(err, o.state.begin(topic.Name, v))
 		}
@@ -202,15 +200,14 @@ func (o *importing) begin(ctx context.Context) error {
 		if !errors.Is(err, errNotListed) && !errors.Is(err, errNotKnown) || time.Now().After(deadline) {
 			return fmt.Errorf("%s: %w", o.stateFile, err)
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
 }
 
-// pauseOnce pauses each topic and channel that the stock nsqd has paused. It does so only once, because an operator may unpause it later.
+// pauseOnce pauses a topic or channel that the stock nsqd has paused. It does so only once, because an operator may unpause
+// it later.
 func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused bool) error {
 	key := partKey(topic, channel, channel == "")
 	if !paused || o.state.Paused[key] {
@@ -226,13 +223,13 @@ func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused
 // parts lists the queues of a topic: the channels' older messages before those of the topic.
 func parts(topic *stockdata.Topic) (all []part) {
 	for _, c := range topic.Channels {
-		all = append(all, part{partKey(topic.Name, c.Name, false), topic.Name, c.Name, false, c.Queue})
-	}
-	if len(topic.Channels) == 0 {
-		return append(all, part{partKey(topic.Name, "", true), topic.Name, "", true, topic.Queue})
+		all = append(all, part{topic.Name, c.Name, false, c.Queue})
 	}
 	for _, c := range topic.Channels {
-		all = append(all, part{partKey(topic.Name, c.Name, true), topic.Name, c.Name, true, topic.Queue})
+		all = append(all, part{topic.Name, c.Name, true, topic.Queue})
+	}
+	if len(all) == 0 {
+		all = append(all, part{topic.Name, "", true, topic.Queue})
 	}
 	return all
 }
@@ -247,13 +244,11 @@ func partKey(topic, channel string, own bool) string {
 
 // topic imports the queues of one topic.
 func (o *importing) topic(ctx context.Context, topic *stockdata.Topic) (rows []partReport, err error) {
-	paused := false
 	for i, p := range parts(topic) {
-		if p.own && !paused && !o.dry {
+		if p.own && !o.dry {
 			if err := o.pauseOnce(ctx, topic.Name, "", topic.Paused); err != nil {
 				return rows, err
 			}
-			paused = true
 		}
 		row := partReport{Topic: p.topic, Channel: p.channel, Source: "channel"}
 		if p.own {
@@ -286,7 +281,6 @@ func (p part) name() string {
 	return fmt.Sprintf("topic %s, channel %s", p.topic, p.channel)
 }
 
-// count reads a part.
 func (o *importing) count(ctx context.Context, p part, report bool) (n int64, err error) {
 	r := p.queue.Read(p.queue.Start())
 	defer r.Close()
@@ -309,7 +303,7 @@ func (o *importing) damaged(r *stockdata.Reader, report bool) {
 	if !report {
 		return
 	}
-	o.line.Clear()
+	o.reporter.Clear()
 	o.damage = append(o.damage, r.Damage...)
 	for _, d := range r.Damage {
 		fmt.Fprintf(o.cmd.ErrOrStderr(), "left out, as nsqd does: %s\n", d)
@@ -327,21 +321,10 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { reading <- b.feed(sending) }()
-	_, err = publisher.Send(sending, b.out, messageOptions(o.t, func(text string) {
-		o.line.Clear()
-		fmt.Fprintln(o.cmd.ErrOrStderr(), text)
-	}))
+	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
 	stop()
-	readErr := <-reading
-	if err == nil {
-		err = readErr
-	}
-	if err == nil {
-		err = b.failed
-	}
-	if saveErr := o.state.save(); err == nil {
-		err = saveErr
-	}
+	err = cmp.Or(err, <-reading, b.failed)
+	err = cmp.Or(err, o.state.save())
 	if err == nil {
 		o.damaged(r, report)
 	}
@@ -350,21 +333,21 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 
 // saved shows the progress, and saves it once a second.
 func (o *importing) saved(p part, done *partProgress) error {
-	if time.Since(o.state.savedAt) < cli.SaveEvery {
+	if !o.state.file.Due() {
 		return nil
 	}
-	if !o.quiet && cli.IsTerminal(o.line.Out) {
+	if !o.quiet && cli.IsTerminal(o.cmd.ErrOrStderr()) {
 		of := ""
 		if n, ok := p.queue.Depth(); ok {
 			of = fmt.Sprintf(" of %d", n)
 		}
-		o.line.Show(fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of))
+		o.reporter.Progress(func() string { return fmt.Sprintf("%s: %d%s messages", p.name(), done.Published, of) })
 	}
 	return o.state.save()
 }
 
 // backlog passes the messages of a part to a publisher, and follows their answers. feed runs in a
-// goroutine of its own and owns r and read; stored runs in that of the publisher and owns the rest.
+// goroutine of its own and owns r and read; stored runs in the publisher's goroutine and owns the rest.
 type backlog struct {
 	p    part
 	r    *stockdata.Reader
@@ -419,30 +402,22 @@ func (b *backlog) stored(n int64, behind stockdata.Position) {
 	}
 }
 
-// stopped explains an import that did not reach the end.
-func (o *importing) stopped(err error) error {
-	if o.dry {
-		return err
-	}
-	return fmt.Errorf("%w\nthe same command continues: %s has the progress", err, o.stateFile)
-}
-
 // report prints the table, and compares the counts.
 func (o *importing) report(ctx context.Context, rows []partReport) error {
 	var growths []topicGrowth
 	var faults []error
 	if !o.dry {
+		var err error
+		growths, err = o.growths(ctx, rows)
+		faults = append(faults, err)
 		for _, row := range rows {
 			if row.Published != row.Read {
 				faults = append(faults, fmt.Errorf("topic %s, channel %s: %d messages were read and %d published", row.Topic, row.Channel, row.Read, row.Published))
 			}
 		}
-		var err error
-		if growths, err = o.growths(ctx, rows); err != nil {
-			faults = append(faults, err)
-		}
 	}
-	if err := o.print(rows, growths); err != nil {
+	answer := map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)}
+	if err := cli.Print(o.cmd, o.t, answer, func(w io.Writer) { o.print(w, rows, growths) }); err != nil {
 		return err
 	}
 	return errors.Join(faults...)
@@ -452,8 +427,8 @@ func (o *importing) report(ctx context.Context, rows []partReport) error {
 // import began. Brokers report their logs every few seconds.
 func (o *importing) growths(ctx context.Context, rows []partReport) (all []topicGrowth, err error) {
 	for deadline := time.Now().Add(growthWait); ; {
-		var v api.ClusterView
-		if err := o.t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+		v, err := o.t.Cluster(ctx)
+		if err != nil {
 			return nil, err
 		}
 		var short []error
@@ -478,43 +453,28 @@ func (o *importing) growths(ctx context.Context, rows []partReport) (all []topic
 		if len(short) == 0 || time.Now().After(deadline) {
 			return all, errors.Join(short...)
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, 200*time.Millisecond) {
 			return all, ctx.Err()
 		}
 	}
 }
 
-func (o *importing) print(rows []partReport, growths []topicGrowth) error {
-	out := o.cmd.OutOrStdout()
-	if o.t.Output == "json" {
-		return cli.PrintJSON(out, map[string]any{"nsqd_version": o.path.Version, "dry_run": o.dry, "queues": rows, "topics": growths, "left_out": len(o.damage)})
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (o *importing) print(w io.Writer, rows []partReport, growths []topicGrowth) {
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tQUEUE OF THE\tCOUNTED\tREAD\tPUBLISHED")
 	var read, published int64
 	for _, row := range rows {
-		counted, channel := "unknown", row.Channel
-		if row.Counted != nil {
-			counted = fmt.Sprint(*row.Counted)
-		}
-		if channel == "" {
-			channel = "(all)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", row.Topic, channel, row.Source, counted, row.Read, row.Published)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", row.Topic, cmp.Or(row.Channel, "(all)"), row.Source, cli.Known(row.Counted, "%d"), row.Read, row.Published)
 		read, published = read+row.Read, published+row.Published
 	}
 	fmt.Fprintf(w, "total\t\t\t\t%d\t%d\n", read, published)
-	if err := w.Flush(); err != nil {
-		return err
+	more := false
+	for _, g := range growths {
+		if g.Growth > g.Published {
+			more = true
+			fmt.Fprintf(w, "the log of %s has grown by %d, and not by %d: others publish to it, or puts in doubt were repeated\n", g.Topic, g.Growth, g.Published)
+		}
 	}
-	more := slices.DeleteFunc(growths, func(g topicGrowth) bool { return g.Growth <= g.Published })
-	for _, g := range more {
-		fmt.Fprintf(out, "the log of %s has grown by %d, and not by %d: others publish to it, or puts in doubt were repeated\n", g.Topic, g.Growth, g.Published)
+	if !o.dry && !more {
+		fmt.Fprintln(w, "the logs of the topics have grown by exactly these numbers")
 	}
-	if !o.dry && len(more) == 0 {
-		fmt.Fprintln(out, "the logs of the topics have grown by exactly these numbers")
-	}
-	return nil
 }

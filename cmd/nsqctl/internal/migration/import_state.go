@@ -1,12 +1,9 @@
 package migration
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"time"
+	"slices"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
@@ -14,10 +11,10 @@ import (
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
-// errNotKnown means that a cluster did not say how many messages a topic has had.
-var errNotKnown = errors.New("the number of messages is not known")
+// errNotKnown means that the cluster did not report how many messages a topic has had.
+var errNotKnown = errors.New("the number of messages is unknown")
 
-// errNotListed means that a broker does not know a topic that was created.
+// errNotListed means that a broker has not seen a new topic yet.
 var errNotListed = errors.New("the cluster does not list a topic that was created")
 
 // importProgress is the content of the state file of an import.
@@ -27,8 +24,7 @@ type importProgress struct {
 	Queues  map[string]string        `json:"queues"` // fingerprints of the data path
 	Parts   map[string]*partProgress `json:"parts"`
 	Paused  map[string]bool          `json:"paused"`
-	file    string
-	savedAt time.Time
+	file    cli.StateFile
 }
 
 // topicProgress is a topic of the cluster when the import began.
@@ -37,43 +33,23 @@ type topicProgress struct {
 	Messages int64         `json:"messages"` // that it had had
 }
 
-// partProgress is how far a part is published.
 type partProgress struct {
 	Position  stockdata.Position `json:"position"` // behind the messages that were all answered OK
 	Published int64              `json:"published"`
 }
 
 // loadImport reads the state file; without one the import begins.
-func loadImport(file string) (*importProgress, error) {
+func loadImport(name string) (*importProgress, error) {
 	s := &importProgress{
-		Version: 1, file: file, Topics: map[string]topicProgress{}, Queues: map[string]string{},
+		Version: 1, Topics: map[string]topicProgress{}, Queues: map[string]string{},
 		Parts: map[string]*partProgress{}, Paused: map[string]bool{},
 	}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(text, s); err != nil || s.Version != 1 {
-		return nil, fmt.Errorf("%s is not the state of an import; to publish everything again, delete it", file)
-	}
-	return s, nil
+	var err error
+	s.file, err = cli.LoadState(name, s, func() bool { return s.Version == 1 }, "the state of an import; to publish everything again, delete it")
+	return s, err
 }
 
-// save replaces the state file: after a crash it has the old or the new content.
-func (s *importProgress) save() error {
-	text, err := json.MarshalIndent(s, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := cli.ReplaceFile(s.file, text); err != nil {
-		return err
-	}
-	s.savedAt = time.Now()
-	return nil
-}
+func (s *importProgress) save() error { return s.file.Save(s) }
 
 // unchanged reports an error if an nsqd has changed the data path since the import began, and
 // records it at the beginning.
@@ -91,49 +67,45 @@ func (s *importProgress) unchanged(p *stockdata.Path) error {
 	}
 	for name, print := range now {
 		if s.Queues[name] != print {
-			return fmt.Errorf("an nsqd has changed the queue %s since this import began: the rest cannot be told from what is published; to publish everything again, delete this file", name)
+			return fmt.Errorf("an nsqd has changed the queue %s since this import began: the rest cannot be distinguished from the published messages; to publish everything again, delete this file", name)
 		}
 	}
 	for name := range s.Queues {
-		if _, there := now[name]; !there {
-			return fmt.Errorf("the queue %s is gone since this import began; to publish everything again, delete this file", name)
+		if now[name] == "" {
+			return fmt.Errorf("the queue %s has disappeared since this import began; to publish everything again, delete this file", name)
 		}
 	}
 	return nil
 }
 
-// begin records a topic of the cluster, or reports that it is another one than that of an
-// earlier run.
+// begin records a topic of the cluster, or reports that it is not the topic of an earlier run.
 func (s *importProgress) begin(topic string, v api.ClusterView) error {
-	for _, x := range v.Topics {
-		if x.Topic != topic {
-			continue
-		}
-		before, known := s.Topics[topic]
-		if known && before.ID != x.ID {
-			return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
-		}
-		if known {
-			return nil
-		}
-		n, err := messagesOf(x)
-		if err == nil {
-			s.Topics[topic] = topicProgress{ID: x.ID, Messages: n}
-		}
-		return err
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic })
+	before, known := s.Topics[topic]
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w: %s", errNotListed, topic)
+	case known && before.ID != v.Topics[i].ID:
+		return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
+	case known:
+		return nil
 	}
-	return fmt.Errorf("%w: %s", errNotListed, topic)
+	n, err := messagesOf(v.Topics[i])
+	if err == nil {
+		s.Topics[topic] = topicProgress{ID: v.Topics[i].ID, Messages: n}
+	}
+	return err
 }
 
 // growth is the number of messages that a topic has received since the import began.
 func (s *importProgress) growth(topic string, v api.ClusterView) (int64, error) {
-	for _, x := range v.Topics {
-		if x.Topic == topic && x.ID == s.Topics[topic].ID {
-			n, err := messagesOf(x)
-			return n - s.Topics[topic].Messages, err
-		}
+	before := s.Topics[topic]
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic && x.ID == before.ID })
+	if i < 0 {
+		return 0, nil
 	}
-	return 0, nil
+	n, err := messagesOf(v.Topics[i])
+	return n - before.Messages, err
 }
 
 // messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not
@@ -148,10 +120,10 @@ func messagesOf(x api.TopicView) (n int64, err error) {
 	return n, nil
 }
 
-// part returns the progress of a part.
 func (s *importProgress) part(p part) *partProgress {
-	if s.Parts[p.key] == nil {
-		s.Parts[p.key] = &partProgress{Position: p.queue.Start()}
+	key := partKey(p.topic, p.channel, p.own)
+	if s.Parts[key] == nil {
+		s.Parts[key] = &partProgress{Position: p.queue.Start()}
 	}
-	return s.Parts[p.key]
+	return s.Parts[key]
 }

@@ -3,20 +3,15 @@ package migration
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
@@ -33,7 +28,7 @@ func NewMigrate(t *cli.Target) *cobra.Command {
 
   1. nsqctl migrate run creates the topics and channels in Lockstep, and moves each
      channel's messages to that channel there, until you stop it.
-  2. Meanwhile move the consumers to Lockstep, one after the other, in any order. A
+  2. Move the consumers to Lockstep, one after the other, in any order. A
      consumer that is still at NSQ and the bridge share the channel.
   3. Then move the producers, one after the other.
   4. nsqctl migrate status shows what is left. When nothing is, stop the nsqds.
@@ -44,11 +39,7 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 	f := cmd.PersistentFlags()
 	f.StringSliceVar(&source.Lookupds, "from-lookupd-http-address", nil, "HTTP address of an nsqlookupd of the stock cluster; may be repeated")
 	f.StringSliceVar(&source.NSQDs, "from-nsqd-http-address", nil, "HTTP address of an nsqd of the stock cluster; may be repeated, instead of nsqlookupds")
-	f.BoolVar(&source.Enabled, "from-tls", false, "use TLS for TCP connections to the nsqds; each of the other --from-tls flags implies it")
-	f.StringVar(&source.RootCA, "from-tls-root-ca-file", "", "certificate authorities of the stock cluster; empty: the system's")
-	f.StringVar(&source.Cert, "from-tls-cert", "", "client certificate for the stock cluster")
-	f.StringVar(&source.Key, "from-tls-key", "", "private key of --from-tls-cert")
-	f.BoolVar(&source.Insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the stock cluster")
+	source.TLSFlags(f, "from-", "TCP", "the stock cluster")
 	f.StringVar(&source.SecretFile, "from-auth-secret-file", "", "file with the secret for nsqds with an authorization server")
 	cmd.AddCommand(newMigrateStatus(t, source), newMigrateRun(t, source))
 	return cmd
@@ -56,23 +47,21 @@ the brokers of Lockstep. docs/guide/migrate-from-nsq.md has the steps and the tr
 
 // stockSide has the addresses and the credentials of the stock cluster. Those of Lockstep are not sent there.
 type stockSide struct {
-	stockcluster.Source
-	cli.Security // without its flags and its token
+	stockSource
+	cli.Security // without its token
 }
 
 // prepare reads the certificates. It refuses a command line without a source, or with both kinds.
 func (s *stockSide) prepare() error {
-	if err := errors.Join(s.LoadTLS(), s.LoadSecret()); err != nil {
+	if err := s.LoadFiles(); err != nil {
 		return fmt.Errorf("the stock cluster (--from-…): %w", err)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = s.TLSConfig
-	s.HTTP = &http.Client{Timeout: cli.APITimeout, Transport: transport}
+	s.HTTP = (&cli.Security{TLSConfig: s.TLSConfig}).HTTPClient() // the secret is for TCP
 	switch {
 	case len(s.Lookupds) == 0 && len(s.NSQDs) == 0:
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")}
+		return cli.Usage("the stock cluster is missing: --from-lookupd-http-address or --from-nsqd-http-address")
 	case len(s.Lookupds) > 0 && len(s.NSQDs) > 0:
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")}
+		return cli.Usage("--from-lookupd-http-address and --from-nsqd-http-address exclude each other: the nsqlookupds list the nsqds")
 	}
 	return nil
 }
@@ -89,7 +78,6 @@ connected to an nsqd by TCP; a producer that uses HTTP is not visible.
 It changes nothing. NEXT names the next step of the migration.`,
 		Example: `  nsqctl migrate status --from-lookupd-http-address lookup1:4161
   nsqctl migrate status --from-nsqd-http-address nsq1:4151,nsq2:4151 -o json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := source.prepare(); err != nil {
 				return err
@@ -98,15 +86,11 @@ It changes nothing. NEXT names the next step of the migration.`,
 			if err != nil {
 				return err
 			}
-			if t.Output == "json" {
-				return cli.PrintJSON(cmd.OutOrStdout(), s)
-			}
-			return s.print(cmd.OutOrStdout())
+			return cli.Print(cmd, t, s, s.print)
 		},
 	}
 }
 
-// migrationStatus is the state of a migration.
 type migrationStatus struct {
 	NSQDs     []string           `json:"nsqds"`
 	Channels  []migrationChannel `json:"channels"`
@@ -129,26 +113,26 @@ type migrationChannel struct {
 	Exists    bool   `json:"exists"`    // in Lockstep
 }
 
-// readMigration reads both clusters.
 func readMigration(ctx context.Context, t *cli.Target, source *stockSide) (*migrationStatus, error) {
-	c, err := source.Read(ctx)
+	c, err := source.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var v api.ClusterView
-	if err := t.GetAny(ctx, "/v1/cluster", nil, &v); err != nil {
+	v, err := t.Cluster(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("lockstep: %w", err)
 	}
 	s := &migrationStatus{Channels: []migrationChannel{}, Producers: []string{}, Notes: []string{}}
-	for _, topic := range c.Topics() {
-		var there []string
+	for _, topic := range c.topics() {
+		var there []api.ChannelView
 		if slices.ContainsFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic }) {
-			if there, err = channelNames(ctx, t, topic); err != nil {
+			if there, err = t.Channels(ctx, topic); err != nil {
 				return nil, fmt.Errorf("lockstep: %w", err)
 			}
 		}
 		for _, name := range c.Channels[topic] {
-			s.Channels = append(s.Channels, migrationChannel{Topic: topic, Channel: name, Exists: slices.Contains(there, name)})
+			exists := slices.ContainsFunc(there, func(x api.ChannelView) bool { return x.Channel == name })
+			s.Channels = append(s.Channels, migrationChannel{Topic: topic, Channel: name, Exists: exists})
 		}
 	}
 	for _, n := range c.Nodes {
@@ -174,7 +158,6 @@ func (s *migrationStatus) sum() {
 	s.Next = s.next()
 }
 
-// row returns the row of a channel.
 func (s *migrationStatus) row(topic, channel string) *migrationChannel {
 	for i := range s.Channels {
 		if s.Channels[i].Topic == topic && s.Channels[i].Channel == channel {
@@ -185,8 +168,7 @@ func (s *migrationStatus) row(topic, channel string) *migrationChannel {
 	return &s.Channels[len(s.Channels)-1]
 }
 
-// addNode adds the counts of one nsqd.
-func (s *migrationStatus) addNode(n stockcluster.Node) {
+func (s *migrationStatus) addNode(n stockNode) {
 	s.NSQDs = append(s.NSQDs, n.HTTP)
 	note := func(format string, args ...any) { s.Notes = append(s.Notes, n.HTTP+": "+fmt.Sprintf(format, args...)) }
 	if len(n.Ephemeral) > 0 {
@@ -206,7 +188,7 @@ func (s *migrationStatus) addNode(n stockcluster.Node) {
 			row := s.row(t.TopicName, ch.ChannelName)
 			row.Left += leftIn(ch)
 			for _, client := range ch.Clients {
-				if strings.HasPrefix(client.UserAgent, bridge.UserAgent) {
+				if strings.HasPrefix(client.UserAgent, bridgeAgent) {
 					s.Bridged = true
 				} else {
 					row.Consumers++
@@ -231,23 +213,21 @@ func leftIn(ch api.ChannelStats) int64 {
 	return ch.Depth + int64(ch.InFlightCount) + int64(ch.DeferredCount)
 }
 
-// next names the next step of the migration.
 func (s *migrationStatus) next() string {
 	switch {
 	case s.Missing > 0, s.Left > 0 && !s.Bridged:
 		return "nsqctl migrate run: it creates the channels in Lockstep and moves the messages"
 	case s.Consumers > 0:
-		return fmt.Sprintf("move the consumers: %d connections are left", s.Consumers)
+		return fmt.Sprintf("move the consumers: %s left", cli.Count(s.Consumers, "connection"))
 	case len(s.Producers) > 0:
-		return fmt.Sprintf("move the producers: %d connections are left", len(s.Producers))
+		return fmt.Sprintf("move the producers: %s left", cli.Count(len(s.Producers), "connection"))
 	case s.Left > 0:
-		return fmt.Sprintf("wait: %d messages are left", s.Left)
+		return fmt.Sprintf("wait: %s left", cli.Count(s.Left, "message"))
 	}
-	return "nothing is left: stop the nsqds when no producer uses their HTTP API any more"
+	return "nothing is left: stop the nsqds when producers no longer use their HTTP API"
 }
 
-func (s *migrationStatus) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (s *migrationStatus) print(w io.Writer) {
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tLEFT\tCONSUMERS\tIN LOCKSTEP")
 	for _, ch := range s.Channels {
 		exists := "no"
@@ -259,17 +239,13 @@ func (s *migrationStatus) print(out io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", ch.Topic, ch.Channel, ch.Left, ch.Consumers, exists)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
 	for _, p := range s.Producers {
-		fmt.Fprintln(out, "producer", p)
+		fmt.Fprintln(w, "producer", p)
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintln(out, "note:", n)
+		fmt.Fprintln(w, "note:", n)
 	}
-	_, err := fmt.Fprintf(out, "NEXT: %s\n", s.Next)
-	return err
+	fmt.Fprintln(w, "NEXT:", s.Next)
 }
 
 func newMigrateRun(t *cli.Target, source *stockSide) *cobra.Command {
@@ -280,7 +256,7 @@ func newMigrateRun(t *cli.Target, source *stockSide) *cobra.Command {
 		Long: `run creates all durable topics and channels of the stock cluster in Lockstep, with
 their pauses. Then it consumes each channel of each nsqd, and publishes every message in
 Lockstep for that channel alone. It finishes a message at the nsqd only after the OK of
-Lockstep, so none is lost. It looks for new topics, channels and nsqds every --poll.
+Lockstep, so none is lost. It checks for new topics, channels and nsqds every --poll.
 
 It may be stopped (Ctrl-C, kill -9) and started again at any time: its progress is that
 of the channels at the nsqds. After kill -9 the messages that were in flight, at most
@@ -289,21 +265,20 @@ of the channels at the nsqds. After kill -9 the messages that were in flight, at
 If Lockstep does not answer, run waits for it, and the messages wait at the nsqds. It ends
 with an error if Lockstep refuses a message permanently, such as one above its --max-msg-size.
 
-Messages keep their body. Not kept: message ids, times of publication, counts of attempts. A
+Messages keep their body. Lost: message ids, times of publication, counts of attempts. A
 deferred message is moved when it is due. An address of --from-… may begin with https://.
 
 A topic without a channel keeps its messages at the nsqds. With --unread run drains
 such topics by a channel of its own, ` + unreadChannel + `, for all channels that the topic
-will have in Lockstep: use it when no consumer will create a channel at NSQ any more.`,
+will have in Lockstep: use it when consumers will no longer create channels at NSQ.`,
 		Example: `  nsqctl migrate run --from-lookupd-http-address lookup1:4161,lookup2:4161 --nsqd-tcp-address ls1:4150,ls2:4150 --nsqd-http-address ls1:4151,ls2:4151
   nsqctl migrate run --from-nsqd-http-address nsq1:4151 --until-drained     # at the end: returns when nothing is left`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := source.prepare(); err != nil {
 				return err
 			}
 			if o.inFlight < 1 || o.inFlight > 2500 || o.poll <= 0 {
-				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--max-in-flight must be 1 to 2500, --poll more than 0")}
+				return cli.Usage("--max-in-flight must be 1 to 2500, --poll more than 0")
 			}
 			return o.run(cmd)
 		},

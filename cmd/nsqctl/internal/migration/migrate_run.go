@@ -2,18 +2,21 @@ package migration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 const (
@@ -31,62 +34,51 @@ type migrating struct {
 	poll                 time.Duration
 	untilDrained, unread bool
 
-	say      *cli.Reporter
-	bridges  map[bridgeKey]*bridge.Bridge
+	reporter *cli.Reporter
+	bridges  map[bridgeKey]*bridge
 	known    map[bridgeKey]bool // topics (channel "") and channels that exist in Lockstep
 	began    time.Time
-	shownAt  time.Time
 	received uint64 // messages that the nsqds have got
 	drained  int    // polls in a row without anything left
 }
 
-// bridgeKey names a bridge.
 type bridgeKey struct{ topic, channel string }
 
 func (o *migrating) run(cmd *cobra.Command) error {
-	o.say = cli.NewReporter(cmd.ErrOrStderr())
-	o.bridges, o.known, o.began = map[bridgeKey]*bridge.Bridge{}, map[bridgeKey]bool{}, time.Now()
+	o.reporter = cli.NewReporter(cmd.ErrOrStderr())
+	o.bridges, o.known, o.began = map[bridgeKey]*bridge{}, map[bridgeKey]bool{}, time.Now()
 	err := o.loop(cmd.Context())
 	unanswered := o.stop()
 	moved, repeated := o.counts()
-	o.say.Clear()
-	text := fmt.Sprintf("%d messages moved in %s; %d puts had no answer at the end and may be stored twice", moved, time.Since(o.began).Round(time.Millisecond), unanswered)
-	if repeated > 0 {
-		text += fmt.Sprintf("; %d messages came again before their OK and were not published again", repeated)
-	}
-	if o.t.Output == "json" {
-		if printed := cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": err == nil && o.drained >= drainedPolls}); err == nil {
-			err = printed
+	o.reporter.Clear()
+	drained := err == nil && o.drained >= drainedPolls
+	answer := map[string]any{"moved": moved, "unanswered": unanswered, "repeated": repeated, "drained": drained}
+	return errors.Join(err, cli.Print(cmd, o.t, answer, func(w io.Writer) {
+		fmt.Fprintf(w, "%s moved in %s; %s had no answer at the end and may be stored twice",
+			cli.Count(moved, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(unanswered, "put"))
+		if repeated > 0 {
+			fmt.Fprintf(w, "; not published again, because it came again before the OK: %s", cli.Count(repeated, "message"))
 		}
-		return err
-	}
-	if err == nil && o.drained >= drainedPolls {
-		text += "; nothing is left"
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), text)
-	return err
+		fmt.Fprintln(w, cli.Mark(drained, "; nothing is left"))
+	}))
 }
 
-// loop looks at the stock cluster until ctx ends, a bridge fails, or nothing is left.
+// loop polls the stock cluster until ctx ends, a bridge fails, or nothing is left.
 func (o *migrating) loop(ctx context.Context) error {
 	for first := true; ; first = false {
-		switch err := o.look(ctx); {
+		switch err := o.refresh(ctx); {
 		case ctx.Err() != nil:
 			return nil // Ctrl-C is the way to stop it
 		case err != nil && first:
 			return err // most likely a wrong address
 		case err != nil:
 			o.drained = 0
-			o.say.Report(fmt.Sprintf("%v; the bridges continue, next try in %s", err, o.poll))
+			o.reporter.Report(fmt.Sprintf("%v; the bridges continue, next try in %s", err, o.poll))
 		}
 		if o.untilDrained && o.drained >= drainedPolls {
 			return nil
 		}
-		pause := time.NewTimer(o.poll)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !concurrency.Sleep(ctx, o.poll) {
 			return nil
 		}
 		if err := o.failed(); err != nil {
@@ -95,25 +87,24 @@ func (o *migrating) loop(ctx context.Context) error {
 	}
 }
 
-// failed returns the error of a bridge that has ended.
 func (o *migrating) failed() error {
 	for key, b := range o.bridges {
 		select {
-		case <-b.Ended():
-			return fmt.Errorf("topic %s, channel %s: %w", key.topic, key.channel, b.Err())
+		case <-b.ended:
+			return fmt.Errorf("topic %s, channel %s: %w", key.topic, key.channel, b.err)
 		default:
 		}
 	}
 	return nil
 }
 
-// look reads the stock cluster, creates what is missing in Lockstep, and starts bridges.
-func (o *migrating) look(ctx context.Context) error {
-	c, err := o.source.Read(ctx)
+// refresh reads the stock cluster, creates what is missing in Lockstep, and starts bridges.
+func (o *migrating) refresh(ctx context.Context) error {
+	c, err := o.source.read(ctx)
 	if err != nil {
 		return err
 	}
-	for _, topic := range c.Topics() { // all of them, before the first message moves
+	for _, topic := range c.topics() { // all of them, before the first message moves
 		if err := o.create(ctx, c, topic); err != nil {
 			return fmt.Errorf("lockstep: %w", err)
 		}
@@ -122,7 +113,7 @@ func (o *migrating) look(ctx context.Context) error {
 	var left int64
 	var received uint64
 	for _, n := range c.Nodes {
-		unsafe := cli.Secured{Security: &o.source.Security}.Check(ctx, n.TCP) // go-nsq would continue in plain text
+		unsafe := o.source.CheckTLS(ctx, n.TCP) // go-nsq would continue in plain text
 		for _, t := range n.Topics {
 			left += t.Depth
 			received += t.MessageCount
@@ -144,12 +135,15 @@ func (o *migrating) look(ctx context.Context) error {
 		o.drained = 0
 	}
 	o.received = received
-	o.progress(left)
+	o.reporter.Progress(func() string {
+		moved, _ := o.counts()
+		return fmt.Sprintf("%s, %s moved, %d left", cli.Count(len(o.bridges), "channel"), cli.Count(moved, "message"), left)
+	})
 	return errors.Join(failed...)
 }
 
 // create makes a topic and its channels in Lockstep, with the pauses that they have.
-func (o *migrating) create(ctx context.Context, c *stockcluster.Cluster, topic string) error {
+func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) error {
 	if !o.known[bridgeKey{topic, ""}] {
 		if err := ensureTopic(ctx, o.t, topic); err != nil {
 			return err
@@ -165,7 +159,7 @@ func (o *migrating) create(ctx context.Context, c *stockcluster.Cluster, topic s
 		if err != nil {
 			return err
 		}
-		if created && pausedEverywhere(c, topic, channel) {
+		if created && c.paused[key] {
 			if err := pause(ctx, o.t, topic, channel); err != nil {
 				return err
 			}
@@ -175,31 +169,13 @@ func (o *migrating) create(ctx context.Context, c *stockcluster.Cluster, topic s
 	return nil
 }
 
-// pausedEverywhere reports whether all nsqds with a channel have paused it.
-func pausedEverywhere(c *stockcluster.Cluster, topic, channel string) bool {
-	found := false
-	for _, n := range c.Nodes {
-		for _, t := range n.Topics {
-			for _, ch := range t.Channels {
-				if t.TopicName == topic && ch.ChannelName == channel {
-					if !ch.Paused {
-						return false
-					}
-					found = true
-				}
-			}
-		}
-	}
-	return found
-}
-
 // connect bridges the channels of a topic on one nsqd.
-func (o *migrating) connect(ctx context.Context, c *stockcluster.Cluster, n stockcluster.Node, t api.TopicStats) error {
-	channels := slices.Clone(c.Expected(t.TopicName, n))
+func (o *migrating) connect(ctx context.Context, c *stockCluster, n stockNode, t api.TopicStats) error {
+	channels := slices.Clone(c.expected(t.TopicName, n))
 	if o.unread && !slices.ContainsFunc(c.Channels[t.TopicName], func(name string) bool { return name != unreadChannel }) {
 		channels = []string{unreadChannel}
 	}
-	if err := o.source.Prepare(ctx, n, t, channels); err != nil {
+	if err := o.source.prepareTopic(ctx, n, t, channels); err != nil {
 		return err
 	}
 	for _, channel := range channels {
@@ -207,7 +183,7 @@ func (o *migrating) connect(ctx context.Context, c *stockcluster.Cluster, n stoc
 		if err != nil {
 			return err
 		}
-		if err := b.Connect(n.TCP); err != nil {
+		if err := b.connect(n.TCP); err != nil {
 			return fmt.Errorf("channel %s: %w", channel, err)
 		}
 	}
@@ -215,11 +191,11 @@ func (o *migrating) connect(ctx context.Context, c *stockcluster.Cluster, n stoc
 }
 
 // bridge returns the bridge of a channel, and starts it at first.
-func (o *migrating) bridge(key bridgeKey) (*bridge.Bridge, error) {
+func (o *migrating) bridge(key bridgeKey) (*bridge, error) {
 	if b := o.bridges[key]; b != nil {
 		return b, nil
 	}
-	publish := messageOptions(o.t, o.say.Report)
+	publish := messageOptions(o.t, o.reporter.Report)
 	publish.Linger = bridgeLinger
 	first := len(o.bridges) % len(publish.Addresses) // the bridges use all brokers
 	publish.Addresses = slices.Concat(publish.Addresses[first:], publish.Addresses[:first])
@@ -227,7 +203,10 @@ func (o *migrating) bridge(key bridgeKey) (*bridge.Bridge, error) {
 	if only == unreadChannel {
 		only = "" // for all channels
 	}
-	b, err := bridge.Start(bridge.Options{Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.say.Report, MaxInFlight: o.inFlight, Publisher: publish})
+	b, err := startBridge(bridgeOptions{
+		Topic: key.topic, Channel: key.channel, Header: onlyFor(only), Consumer: o.source.NSQ(), Report: o.reporter.Report,
+		MaxInFlight: o.inFlight, Publisher: publish,
+	})
 	if err == nil {
 		o.bridges[key] = b
 	}
@@ -236,20 +215,10 @@ func (o *migrating) bridge(key bridgeKey) (*bridge.Bridge, error) {
 
 func (o *migrating) counts() (moved, repeated int64) {
 	for _, b := range o.bridges {
-		n := b.Counts()
-		moved, repeated = moved+n.Moved, repeated+n.Repeated
+		m, r := b.counts()
+		moved, repeated = moved+m, repeated+r
 	}
 	return moved, repeated
-}
-
-// progress shows the counts: on a terminal at each poll, elsewhere every progressEvery.
-func (o *migrating) progress(left int64) {
-	if !o.say.Due(o.shownAt) {
-		return
-	}
-	o.shownAt = time.Now()
-	moved, _ := o.counts()
-	o.say.Show(fmt.Sprintf("%d channels, %d messages moved, %d left", len(o.bridges), moved, left))
 }
 
 // stop ends all bridges and returns the number of puts without an answer.
@@ -257,7 +226,7 @@ func (o *migrating) stop() (unanswered int) {
 	var ending sync.WaitGroup
 	counts := make(chan int, len(o.bridges))
 	for _, b := range o.bridges {
-		ending.Go(func() { counts <- b.Stop() })
+		ending.Go(func() { counts <- b.stop() })
 	}
 	ending.Wait()
 	close(counts)
@@ -265,4 +234,44 @@ func (o *migrating) stop() (unanswered int) {
 		unanswered += n
 	}
 	return unanswered
+}
+
+// onlyFor returns the header of a message for one channel alone. nil: for all channels.
+func onlyFor(channel string) []byte {
+	if channel == "" {
+		return nil
+	}
+	header, _ := json.Marshal(map[string]string{"##only_channel": channel}) // a map of strings always marshals
+	return header
+}
+
+// ensureTopic creates a topic unless it exists.
+func ensureTopic(ctx context.Context, t *cli.Target, topic string) error {
+	return t.PostAny(ctx, "/topic/create", url.Values{"topic": {topic}}, nil)
+}
+
+// ensureChannel creates a channel unless it exists, and reports whether it did.
+func ensureChannel(ctx context.Context, t *cli.Target, topic, channel string) (created bool, err error) {
+	channels, err := t.Channels(ctx, topic)
+	if err != nil || slices.ContainsFunc(channels, func(c api.ChannelView) bool { return c.Channel == channel }) {
+		return false, err
+	}
+	err = t.PostAny(ctx, "/channel/create", url.Values{"topic": {topic}, "channel": {channel}}, nil)
+	return err == nil, err
+}
+
+// pause pauses a topic, or a channel of it.
+func pause(ctx context.Context, t *cli.Target, topic, channel string) error {
+	if channel == "" {
+		return t.PostAny(ctx, "/topic/pause", url.Values{"topic": {topic}}, nil)
+	}
+	return t.PostAny(ctx, "/channel/pause", url.Values{"topic": {topic}, "channel": {channel}}, nil)
+}
+
+// messageOptions are the settings for publishing messages of another system.
+func messageOptions(t *cli.Target, report func(string)) publisher.Options {
+	return publisher.Options{
+		Addresses: t.TCP, Dialer: t.Security.Dialer(), Batch: 100, Window: 50, Retry: publisher.Forever,
+		Timeout: putTimeout, Report: report,
+	}
 }

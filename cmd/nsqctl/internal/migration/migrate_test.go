@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/bridge"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockcluster"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -54,7 +52,8 @@ func TestSavedPosition(t *testing.T) {
 
 // TestImportStateKnowsItsTopics: a topic that has been deleted, or another cluster, is refused.
 func TestImportStateKnowsItsTopics(t *testing.T) {
-	s, err := loadImport(filepath.Join(t.TempDir(), "state.json"))
+	file := filepath.Join(t.TempDir(), "state.json")
+	s, err := loadImport(file)
 	require.NoError(t, err)
 	view := func(id, messages int) api.ClusterView {
 		return api.ClusterView{Topics: []api.TopicView{{
@@ -65,7 +64,7 @@ func TestImportStateKnowsItsTopics(t *testing.T) {
 	require.ErrorContains(t, s.begin("other", view(1, 0)), "does not list a topic that was created: other")
 	require.NoError(t, s.begin("orders", view(1, 7)))
 	require.NoError(t, s.save())
-	s, err = loadImport(s.file)
+	s, err = loadImport(file)
 	require.NoError(t, err)
 	require.NoError(t, s.begin("orders", view(1, 9)))
 	grown, err := s.growth("orders", view(1, 9))
@@ -93,7 +92,7 @@ func TestNextStep(t *testing.T) {
 		if client != "" {
 			ch.Clients = []api.ClientStats{{UserAgent: client}}
 		}
-		n := stockcluster.Node{Topics: []api.TopicStats{{TopicName: "orders", Channels: []api.ChannelStats{ch}}}}
+		n := stockNode{Topics: []api.TopicStats{{TopicName: "orders", Channels: []api.ChannelStats{ch}}}}
 		for range producers {
 			n.Producers = append(n.Producers, api.ClientStats{PubCounts: []api.PubCount{{Topic: "orders"}}})
 		}
@@ -104,7 +103,7 @@ func TestNextStep(t *testing.T) {
 	require.Contains(t, status("", false, 0, 0), "nsqctl migrate run")
 	require.Contains(t, status("go-nsq", true, 5, 1), "nsqctl migrate run")
 	require.Contains(t, status("go-nsq", true, 0, 1), "move the consumers: 1")
-	require.Contains(t, status(bridge.UserAgent+"/1", true, 5, 2), "move the producers: 2")
-	require.Contains(t, status(bridge.UserAgent+"/1", true, 5, 0), "wait: 5 messages")
+	require.Contains(t, status(bridgeAgent+"/1", true, 5, 2), "move the producers: 2")
+	require.Contains(t, status(bridgeAgent+"/1", true, 5, 0), "wait: 5 messages")
 	require.Contains(t, status("", true, 0, 0), "nothing is left")
 }

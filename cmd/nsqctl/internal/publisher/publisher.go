@@ -1,3 +1,22 @@
+// Package publisher publishes lines, or messages with headers, to a broker over the NSQ protocol: it has a window of
+// unanswered puts over one connection (internal/nsqclient says why that is not go-nsq), and continues at the next address
+// when a broker fails.
+//
+// It chooses no partition, subscribes to nothing and uses no HTTP. It prints nothing: the caller receives the reports of
+// problems, the progress and the totals.
+//
+// # Invariants
+//
+//  1. A message counts as published, and its Stored is called, only when the broker has answered OK. Answers come in the
+//     order of the puts.
+//  2. A put without an answer, and one that a broker refuses for now, is retried until Options.Retry has passed since its
+//     first attempt. A put that every broker would refuse is not.
+//  3. A put that is retried although it may be stored is counted in Totals.InDoubt.
+//
+// # Goroutines
+//
+// One goroutine calls Run or Send and owns the publisher and the writing side of the connection. One reads the input of Run
+// ahead, and one for each connection reads the answers; both pass on values by channels.
 package publisher
 
 import (
@@ -13,7 +32,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 )
 
 const (
@@ -25,8 +48,9 @@ const (
 	maxBatchBytes = 4 << 20
 	// lastAnswers is how long the publisher waits for answers after Ctrl-C.
 	lastAnswers = time.Second
-	// sayAgain is the pause between two reports of the same problem.
-	sayAgain = 5 * time.Second
+	// greetTimeout bounds IDENTIFY, TLS and AUTH together. It is longer than a broker that starts delays the commands of
+	// its clients (--put-hold, 9 s): then the broker gives the reason.
+	greetTimeout = 12 * time.Second
 	// linesAhead is how many lines are read while no put can be sent.
 	linesAhead = 1024
 	// chunksAhead bounds the long lines among them, in chunks of 64 KiB, and bytesUnderway the unanswered puts: one
@@ -45,15 +69,15 @@ const Forever time.Duration = math.MaxInt64
 type Options struct {
 	Topic     string   // of the lines of Run; Send takes the topics of the messages
 	Addresses []string // of brokers, at least one: the next one is used when one fails
-	Dialer    Dialer
+	Dialer    nsqclient.Dialer
 	Batch     int           // messages of a put, at least 1
 	Linger    time.Duration // how long a message waits for others of its batch; 0: only for those at hand
 	Window    int           // largest number of unanswered puts, at least 1
 	Retry     time.Duration // how long a failing put or connection is retried
 	// Timeout is the longest wait for an answer. A broker answers within its --put-hold, 9 s.
 	Timeout time.Duration
-	// Report receives one line for each problem, and Progress the bytes of each stored put.
-	// Run calls them from its own goroutine.
+	// Report receives one line for each problem, however often it recurs, and Progress the bytes of each stored put; nil:
+	// nothing. Run and Send call them from their own goroutine.
 	Report   func(line string)
 	Progress func(bytes int)
 }
@@ -102,7 +126,6 @@ type publisher struct {
 	next    *put        // collects the messages of a batch
 	gather  time.Time   // deadline of next
 	bytes   int         // of the unanswered puts
-	said    map[string]time.Time
 	totals  Totals
 }
 
@@ -117,7 +140,7 @@ type answer struct {
 // OK, when a put or a connection has failed permanently, or at once when ctx ends. The totals
 // are valid in each case. A goroutine that waits for in may stay until the process ends.
 func Run(ctx context.Context, in io.Reader, o Options) (Totals, error) {
-	p := &publisher{o: o, said: map[string]time.Time{}}
+	p := &publisher{o: o}
 	lines, failed := readLines(ctx, o.Topic, in)
 	err := p.run(ctx, lines)
 	if err == nil {
@@ -128,7 +151,7 @@ func Run(ctx context.Context, in io.Reader, o Options) (Totals, error) {
 
 // Send publishes the messages of a channel until it is closed, and returns as Run does.
 func Send(ctx context.Context, messages <-chan Message, o Options) (Totals, error) {
-	p := &publisher{o: o, said: map[string]time.Time{}}
+	p := &publisher{o: o}
 	err := p.run(ctx, messages)
 	return p.totals, err
 }
@@ -141,7 +164,7 @@ func (p *publisher) run(ctx context.Context, in <-chan Message) error {
 	} else if err != nil {
 		return err
 	}
-	for in != nil || p.next != nil || p.underway() > 0 {
+	for in != nil || p.next != nil || len(p.sent)+len(p.again) > 0 {
 		if err := p.step(ctx, &in); ctx.Err() != nil {
 			return p.interrupted()
 		} else if err != nil {
@@ -174,7 +197,11 @@ func readLines(ctx context.Context, topic string, in io.Reader) (lines chan Mess
 				}
 			}
 			select {
-			case lines <- Message{Topic: topic, Body: slices.Clone(scan.Bytes()), taken: func() { drain(ahead, chunks) }}:
+			case lines <- Message{Topic: topic, Body: slices.Clone(scan.Bytes()), taken: func() {
+				for range chunks {
+					<-ahead
+				}
+			}}:
 			case <-ctx.Done():
 				return
 			}
@@ -191,13 +218,6 @@ func readLines(ctx context.Context, topic string, in io.Reader) (lines chan Mess
 	return lines, failed
 }
 
-// drain takes n values that are there.
-func drain(c <-chan struct{}, n int) {
-	for range n {
-		<-c
-	}
-}
-
 // splitLines splits at newlines alone: a carriage return before one belongs to the message.
 func splitLines(data []byte, atEnd bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
@@ -209,18 +229,15 @@ func splitLines(data []byte, atEnd bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
-// underway returns the number of puts without a final answer.
-func (p *publisher) underway() int { return len(p.sent) + len(p.again) }
-
 // step sends the puts that are due, and waits for the next event.
 func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	p.sendAgain()
-	room := *in
-	if p.underway() >= p.o.Window || p.bytes >= bytesUnderway {
-		room = nil
+	more := *in
+	if len(p.sent)+len(p.again) >= p.o.Window || p.bytes >= bytesUnderway {
+		more = nil
 	}
 	select { // messages that are at hand are sent together
-	case m, open := <-room:
+	case m, open := <-more:
 		p.add(in, m, open)
 		return nil
 	default:
@@ -231,7 +248,7 @@ func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	if p.writing(); ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := p.conn.w.Flush(); err != nil {
+	if err := p.conn.W.Flush(); err != nil {
 		return p.lost(ctx, err)
 	}
 	timer := time.NewTimer(p.untilDue())
@@ -239,12 +256,12 @@ func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case m, open := <-room:
+	case m, open := <-more:
 		p.add(in, m, open)
 	case a := <-p.answers:
 		return p.answered(ctx, a)
 	case <-timer.C:
-		if p.silent() {
+		if len(p.sent) > 0 && time.Since(p.sent[0].tried) >= p.o.Timeout {
 			return p.lost(ctx, fmt.Errorf("no answer within %s", p.o.Timeout))
 		}
 	}
@@ -253,27 +270,17 @@ func (p *publisher) step(ctx context.Context, in *<-chan Message) error {
 
 // untilDue returns the time until the next deadline.
 func (p *publisher) untilDue() time.Duration {
-	due := time.Now().Add(p.o.Timeout)
-	earlier := func(t time.Time) {
-		if t.Before(due) {
-			due = t
-		}
-	}
+	due := p.o.Timeout
 	if p.next != nil {
-		earlier(p.gather)
+		due = min(due, time.Until(p.gather))
 	}
 	if len(p.again) > 0 {
-		earlier(p.again[0].tried.Add(retryEvery))
+		due = min(due, time.Until(p.again[0].tried.Add(retryEvery)))
 	}
 	if len(p.sent) > 0 {
-		earlier(p.sent[0].tried.Add(p.o.Timeout))
+		due = min(due, time.Until(p.sent[0].tried.Add(p.o.Timeout)))
 	}
-	return time.Until(due)
-}
-
-// silent reports whether the oldest put has waited too long for its answer.
-func (p *publisher) silent() bool {
-	return len(p.sent) > 0 && time.Since(p.sent[0].tried) >= p.o.Timeout
+	return due
 }
 
 // add adds a message of the input to the batch, or handles the end of the input.
@@ -319,12 +326,12 @@ func (p *publisher) send(x *put) {
 	x.tries++
 	x.tried = time.Now()
 	p.writing()
-	p.conn.publish(x.topic, x.header, x.bodies)
+	p.conn.Publish(x.topic, x.header, x.bodies)
 	p.sent = append(p.sent, x)
 }
 
 // writing bounds the next write. Ctrl-C ends a write in progress (connect).
-func (p *publisher) writing() { _ = p.conn.conn.SetWriteDeadline(time.Now().Add(p.o.Timeout)) }
+func (p *publisher) writing() { _ = p.conn.SetWriteDeadline(time.Now().Add(p.o.Timeout)) }
 
 // sendAgain retries refused puts after a moment: puts that failed together are sent together.
 func (p *publisher) sendAgain() {
@@ -340,31 +347,34 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 	switch {
 	case a.err != nil:
 		return p.lost(ctx, a.err)
-	case a.kind == frameResponse && a.text == heartbeat:
-		_, err := p.conn.w.WriteString("NOP\n")
+	case a.kind == nsqclient.FrameResponse && a.text == nsqclient.Heartbeat:
+		_, err := p.conn.W.WriteString("NOP\n")
 		return err
 	case len(p.sent) == 0:
 		return p.lost(ctx, fmt.Errorf("an answer without a put: %s", a.text))
 	}
 	x := p.sent[0]
 	p.sent = p.sent[1:]
-	if a.kind == frameResponse {
+	if a.kind == nsqclient.FrameResponse {
 		p.stored(x)
-		p.o.Progress(x.bytes)
+		if p.o.Progress != nil {
+			p.o.Progress(x.bytes)
+		}
 		return nil
 	}
-	refusal := &refusedError{a.text}
 	// A connection from before the broker knew users has sent no secret; the next one does.
 	anonymous := strings.HasPrefix(a.text, "E_AUTH_FIRST ") && p.o.Dialer.Secret != ""
-	if !anonymous && !refusedForNow(a.text) || p.over(x) {
-		return p.gaveUp(x, refusal)
+	// A broker would repeat any refusal but E_PUB_FAILED and E_MPUB_FAILED (too large, an invalid name, no permission).
+	code, _, _ := strings.Cut(a.text, " ")
+	if !anonymous && !strings.HasSuffix(code, "PUB_FAILED") || p.over(x) {
+		return p.gaveUp(x, &nsqclient.Refusal{Text: a.text})
 	}
 	if strings.Contains(a.text, api.ErrInDoubt.Error()) {
 		p.totals.InDoubt++
-		p.say("%s: publishing the put again, so it may be stored twice", a.text)
+		p.report("%s: publishing the put again, so it may be stored twice", a.text)
 	} else {
 		p.totals.Retried++
-		p.say("%s: %s", a.text, p.retrying())
+		p.report("%s: %s", a.text, p.retrying())
 	}
 	p.again = append(p.again, x)
 	if anonymous || strings.Contains(a.text, api.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
@@ -390,6 +400,8 @@ func (p *publisher) retrying() string {
 	return fmt.Sprintf("retrying for up to %s", p.o.Retry)
 }
 
+func (p *publisher) report(format string, args ...any) { p.o.Report(fmt.Sprintf(format, args...)) }
+
 // over reports whether the retries of a put have used up --retry.
 func (p *publisher) over(x *put) bool { return time.Since(x.since) > p.o.Retry }
 
@@ -400,13 +412,6 @@ func (p *publisher) gaveUp(x *put, cause error) error {
 	return fmt.Errorf("a put failed %d times, last: %w", x.tries, cause)
 }
 
-// refusedForNow reports E_PUB_FAILED and E_MPUB_FAILED. A broker would repeat any other
-// refusal of a put (too large, an invalid name, no permission).
-func refusedForNow(text string) bool {
-	code, _, _ := strings.Cut(text, " ")
-	return strings.HasSuffix(code, "PUB_FAILED")
-}
-
 // lost continues over another connection. A put without an answer is in doubt, and is retried.
 func (p *publisher) lost(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
@@ -414,25 +419,20 @@ func (p *publisher) lost(ctx context.Context, cause error) error {
 	}
 	since := time.Now()
 	for _, x := range slices.Concat(p.sent, p.again) {
-		since = earliest(since, x.since)
+		if x.since.Before(since) {
+			since = x.since
+		}
 	}
 	if n := len(p.sent); n > 0 {
 		p.totals.InDoubt += int64(n)
-		p.say("%s: %v; %d puts without an answer are in doubt and are published again, so they may be stored twice", p.conn.address, cause, n)
+		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.conn.address, cause, cli.Count(n, "put"))
 		if p.over(p.sent[0]) {
 			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.conn.address, cause))
 		}
 	} else {
-		p.say("%s: %v; reconnecting", p.conn.address, cause)
+		p.report("%s: %v; reconnecting", p.conn.address, cause)
 	}
 	return p.nextBroker(ctx, since)
-}
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // nextBroker moves all unanswered puts to the next address.
@@ -446,7 +446,8 @@ func (p *publisher) nextBroker(ctx context.Context, since time.Time) error {
 
 func (p *publisher) disconnect() {
 	if p.conn != nil {
-		p.conn.close()
+		close(p.conn.closed)
+		_ = p.conn.Close() // unsent bytes are dropped
 		p.conn = nil
 	}
 }
@@ -455,13 +456,14 @@ func (p *publisher) disconnect() {
 func (p *publisher) connect(ctx context.Context, since time.Time) error {
 	for {
 		address := p.o.Addresses[p.at%len(p.o.Addresses)]
-		conn, err := p.o.Dialer.dial(ctx, address, min(p.o.Timeout, greetTimeout))
+		to, err := p.o.Dialer.Dial(ctx, address, min(p.o.Timeout, greetTimeout))
 		if err == nil {
-			p.conn, p.answers = conn, make(chan answer, p.o.Window+1)
-			go conn.read(p.answers)
-			context.AfterFunc(ctx, func() { _ = conn.conn.SetWriteDeadline(time.Unix(1, 0)) })
+			p.conn, p.answers = &conn{to, address, make(chan struct{})}, make(chan answer, p.o.Window+1)
+			go p.conn.read(p.answers)
+			context.AfterFunc(ctx, func() { _ = to.SetWriteDeadline(time.Unix(1, 0)) })
 			return nil
 		}
+		err = brokerapi.Reason(err)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -470,11 +472,9 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 		case time.Since(since) > p.o.Retry:
 			return fmt.Errorf("given up after %s, last: %s: %w", p.o.Retry, address, err)
 		}
-		p.say("%s: %v; %s", address, err, p.retrying())
+		p.report("%s: %v; %s", address, err, p.retrying())
 		p.at++
-		select {
-		case <-time.After(connectEvery):
-		case <-ctx.Done():
+		if !concurrency.Sleep(ctx, connectEvery) {
 			return ctx.Err()
 		}
 	}
@@ -483,17 +483,24 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 // final reports whether a broker, or this program, refuses the connection permanently. A broker that starts does not know
 // the users yet, and one that is full may have room later.
 func final(err error) bool {
-	if r, refused := errors.AsType[*refusedError](err); refused {
+	if r, refused := errors.AsType[*nsqclient.Refusal](err); refused {
 		return !strings.Contains(r.Error(), api.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return untrusted || errors.Is(err, ErrNoTLS)
+	return untrusted || errors.Is(err, nsqclient.ErrNoTLS)
+}
+
+// conn is a connection, and the end of its reader.
+type conn struct {
+	*nsqclient.Conn
+	address string
+	closed  chan struct{}
 }
 
 // read passes on every frame, until the connection ends or is closed.
 func (c *conn) read(to chan<- answer) {
 	for {
-		kind, data, err := c.frame()
+		kind, data, err := c.Frame()
 		select {
 		case to <- answer{kind, string(data), err}:
 		case <-c.closed:
@@ -507,49 +514,32 @@ func (c *conn) read(to chan<- answer) {
 
 // interrupted reads the answers that arrive at once, and reports the other puts.
 func (p *publisher) interrupted() error {
-	p.lastAnswers()
-	text := "interrupted"
-	if n := len(p.sent); n > 0 {
-		text += fmt.Sprintf("; %d puts have no answer and may be stored", n)
-	}
-	if n := len(p.again); n > 0 {
-		text += fmt.Sprintf("; %d puts were refused last", n)
-	}
-	return errors.New(text)
-}
-
-func (p *publisher) lastAnswers() {
 	limit := time.After(lastAnswers)
-	for len(p.sent) > 0 && p.conn != nil {
+	for waits := true; waits && len(p.sent) > 0 && p.conn != nil; {
 		select {
 		case a := <-p.answers:
 			switch {
 			case a.err != nil:
-				return
-			case a.kind == frameResponse && a.text == heartbeat:
+				waits = false
 				continue
-			case a.kind == frameResponse:
+			case a.kind == nsqclient.FrameResponse && a.text == nsqclient.Heartbeat:
+				continue
+			case a.kind == nsqclient.FrameResponse:
 				p.stored(p.sent[0])
 			default:
 				p.again = append(p.again, p.sent[0])
 			}
 			p.sent = p.sent[1:]
 		case <-limit:
-			return
+			waits = false
 		}
 	}
-}
-
-// say reports a problem when it begins, and every sayAgain while it lasts.
-func (p *publisher) say(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	now := time.Now()
-	if last, known := p.said[text]; known && now.Sub(last) < sayAgain {
-		return
+	text := "interrupted"
+	if n := len(p.sent); n > 0 {
+		text += fmt.Sprintf("; %s without an answer may be stored", cli.Count(n, "put"))
 	}
-	if len(p.said) > 100 {
-		clear(p.said)
+	if n := len(p.again); n > 0 {
+		text += fmt.Sprintf("; last refused: %s", cli.Count(n, "put"))
 	}
-	p.said[text] = now
-	p.o.Report(text)
+	return errors.New(text)
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
@@ -70,7 +72,7 @@ type running struct {
 // defaults returns the options of nsqctl pub.
 func defaults(addresses ...string) Options {
 	return Options{
-		Topic: "orders", Addresses: addresses, Dialer: Dialer{Timeout: wait.Limit},
+		Topic: "orders", Addresses: addresses, Dialer: nsqclient.Dialer{Timeout: wait.Limit},
 		Batch: 1, Linger: 100 * time.Millisecond, Window: 500, Retry: 30 * time.Second, Timeout: 15 * time.Second,
 		Report: func(string) {}, Progress: func(int) {},
 	}
@@ -107,7 +109,8 @@ func run(t *testing.T, o Options, lines ...string) (totals Totals, reports strin
 	t.Helper()
 	var b bytes.Buffer
 	report := o.Report
-	o.Report = func(line string) { b.WriteString(line + "\n"); report(line) }
+	said := cli.NewReporter(&b)
+	o.Report = func(line string) { said.Report(line); report(line) }
 	totals, err = Run(wait.Context(t), strings.NewReader(strings.Join(lines, "\n")+"\n"), o)
 	return totals, b.String(), err
 }
@@ -151,7 +154,7 @@ func TestPubIsInterrupted(t *testing.T) {
 		r.cancel()
 		err := r.ends()
 		require.Equal(t, lastAnswers, time.Since(began))
-		require.EqualError(t, err, "interrupted; 1 puts have no answer and may be stored")
+		require.EqualError(t, err, "interrupted; 1 put without an answer may be stored")
 		require.Equal(t, Totals{Messages: 1}, r.totals)
 		cluster.Release()
 	})
@@ -206,7 +209,7 @@ func TestPubNamesTheSilentBroker(t *testing.T) {
 	for address, test := range map[string]struct{ says, fails string }{
 		"dead":   {"dead: nothing listens there: the broker is not started, or has another address; retrying for up to 500ms", "given up after 500ms"},
 		"silent": {"it accepts connections but does not answer within 200ms", "given up after 500ms"},
-		"held":   {"held: no answer within 200ms; 1 puts without an answer are in doubt and are published again, so they may be stored twice", "a put failed"},
+		"held":   {"held: no answer within 200ms; in doubt: 1 put without an answer, published again and possibly stored twice", "a put failed"},
 	} {
 		t.Run(address, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

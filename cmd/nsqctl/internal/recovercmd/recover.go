@@ -1,3 +1,15 @@
+// Package recovercmd has the commands of nsqctl that continue after the loss of more disks than the cluster tolerates: they
+// show what is left, and change something only after the loss is confirmed.
+//
+// The brokers recover a topic (coordinator/admin). The metadata and the data path of a stopped broker are changed here,
+// without a connection to any broker.
+//
+// # Invariants
+//
+//  1. Nothing changes without --confirm and the name of what is lost.
+//  2. Nothing changes while a broker runs on the data path: the commands hold the path's lock.
+//  3. A copy of the etcd directory exists before the directory is changed.
+//  4. No revision of the metadata that a lost member may have given out is used again.
 package recovercmd
 
 import (
@@ -5,38 +17,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
 )
-
-// partitionState is the answer of /v1/topic/recover.
-type partitionState struct {
-	Topic     string `json:"topic"`
-	Partition int    `json:"partition"`
-	Leader    string `json:"leader"`
-	Epoch     int64  `json:"epoch"`
-	InSync    []struct {
-		Node  string `json:"node"`
-		Store string `json:"store"`
-		State string `json:"state"`
-	} `json:"in_sync"`
-	Replicas []struct {
-		Node      string `json:"node"`
-		Store     string `json:"store"`
-		Epoch     int64  `json:"epoch"`
-		Committed int64  `json:"committed_sequence"`
-		End       int64  `json:"end_sequence"`
-	} `json:"replicas"`
-	Outdated bool   `json:"outdated,omitempty"`
-	Refused  string `json:"refused,omitempty"`
-}
 
 // NewRecover returns the command that recovers after a loss.
 func NewRecover(t *cli.Target) *cobra.Command {
@@ -74,18 +61,13 @@ still accept puts, which then are lost too.`,
 		Example: `  nsqctl recover topic orders --partition 3
   nsqctl recover topic orders --partition 3 --from n3 --confirm orders/3
   nsqctl recover topic orders --partition 3 --discard n1 --confirm orders/3`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}}
-			var r partitionState
 			if from != "" && discard != "" {
 				return errors.New("--from and --discard are two decisions: give one at a time")
 			}
 			if from == "" && discard == "" {
-				if err := t.GetAny(cmd.Context(), "/v1/topic/recover", q, &r); err != nil {
-					return err
-				}
-				return printPartitionState(cmd.OutOrStdout(), t, r)
+				return cli.Show(cmd, t, "/v1/topic/recover", q, printRemains)
 			}
 			q.Set("confirm", confirm)
 			if discard != "" {
@@ -93,19 +75,17 @@ still accept puts, which then are lost too.`,
 			} else {
 				q.Set("from", from)
 			}
-			body, err := t.CallAny(cmd.Context(), http.MethodPost, "/v1/topic/recover", q)
-			if err != nil {
+			var r api.Remains
+			if err := t.PostAny(cmd.Context(), "/v1/topic/recover", q, &r); err != nil {
 				return err
 			}
-			if err := brokerapi.Decode(body, "/v1/topic/recover", &r); err != nil || t.Output == "json" {
-				return cmp.Or(err, cli.PrintJSON(cmd.OutOrStdout(), r))
-			}
-			if discard != "" {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s/%d: the replica on %s is in its trash, and is copied again\n", r.Topic, r.Partition, discard)
-				return nil
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s/%d continues with the replica of %s\n", r.Topic, r.Partition, from)
-			return nil
+			return cli.Print(cmd, t, r, func(w io.Writer) {
+				if discard != "" {
+					fmt.Fprintf(w, "%s/%d: the replica on %s is in its trash, and is copied again\n", r.Topic, r.Partition, discard)
+				} else {
+					fmt.Fprintf(w, "%s/%d continues with the replica of %s\n", r.Topic, r.Partition, from)
+				}
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -116,13 +96,8 @@ still accept puts, which then are lost too.`,
 	return cmd
 }
 
-func printPartitionState(out io.Writer, t *cli.Target, r partitionState) error {
-	if t.Output == "json" {
-		return cli.PrintJSON(out, r)
-	}
-	leader := cmp.Or(r.Leader, "no broker")
-	fmt.Fprintf(out, "%s/%d, epoch %d, led by %s\n\n", r.Topic, r.Partition, r.Epoch, leader)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func printRemains(w io.Writer, r api.Remains) {
+	fmt.Fprintf(w, "%s/%d, epoch %d, led by %s\n\n", r.Topic, r.Partition, r.Epoch, cmp.Or(string(r.Leader), "no broker"))
 	fmt.Fprintln(w, "IN SYNC\tDISK\t")
 	for _, m := range r.InSync {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", m.Node, m.Store, m.State)
@@ -131,30 +106,26 @@ func printPartitionState(out io.Writer, t *cli.Target, r partitionState) error {
 	best := 0
 	for i, h := range r.Replicas {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", h.Node, h.Store, h.Epoch, h.End, h.Committed)
-		if b := r.Replicas[best]; slices.Compare([]int64{h.Epoch, h.End}, []int64{b.Epoch, b.End}) > 0 {
+		if b := r.Replicas[best]; cmp.Or(cmp.Compare(h.Epoch, b.Epoch), cmp.Compare(h.End, b.End)) > 0 {
 			best = i
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
 	if r.Refused != "" {
-		fmt.Fprintf(out, "\nnothing to do: %s\n", r.Refused)
-		return nil
+		fmt.Fprintf(w, "\nnothing to do: %s\n", r.Refused)
+		return
 	}
 	if r.Outdated {
-		fmt.Fprintln(out, "\nthe metadata is older than these replicas, because a backup of it was restored: no replica can lead in a past epoch")
+		fmt.Fprintln(w, "\nthe metadata is older than these replicas, because a backup of it was restored: no replica can lead in a past epoch")
 	}
 	b := r.Replicas[best]
-	holds := fmt.Sprintf("%s holds the most: messages 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
+	most := fmt.Sprintf("%s has the most messages: 0 to %d. Everything acknowledged after that is lost", b.Node, b.End-1)
 	if b.End == 0 {
-		holds = "no replica that answers holds a message. Everything acknowledged is lost"
+		most = "no replica that answers has a message. Everything acknowledged is lost"
 	}
-	fmt.Fprintf(out, `
+	fmt.Fprintf(w, `
 %s
 if you continue with %s:
 
   nsqctl recover topic %s --partition %d --from %s --confirm %s/%d
-`, holds, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
-	return nil
+`, most, b.Node, r.Topic, r.Partition, b.Node, r.Topic, r.Partition)
 }

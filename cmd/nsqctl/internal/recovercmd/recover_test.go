@@ -35,7 +35,7 @@ func TestRecoverMetadataNamesAMissingPath(t *testing.T) {
 
 // If no replica has a message there is no range of messages.
 func TestRecoverTopicSaysThatNothingIsLeft(t *testing.T) {
-	for end, want := range map[int]string{0: "no replica that answers holds a message", 5: "n3 holds the most: messages 0 to 4"} {
+	for end, want := range map[int]string{0: "no replica that answers has a message", 5: "n3 has the most messages: 0 to 4"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode(map[string]any{"topic": "orders", "replicas": []map[string]any{{"node": "n3", "end_sequence": end}}})
 		}))

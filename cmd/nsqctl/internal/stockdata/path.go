@@ -16,10 +16,10 @@ import (
 )
 
 var (
-	// ErrInUse means that a process holds the lock of the data path.
+	// ErrInUse means that a process has locked the data path.
 	ErrInUse = errors.New("a running nsqd uses it: stop that nsqd first")
 	// ErrFork means that the fork youzan/nsq has written the data path.
-	ErrFork = errors.New("it is a data path of the fork youzan/nsq, whose format is another one: let that nsqd run, and move its messages with a consumer")
+	ErrFork = errors.New("it is a data path of the fork youzan/nsq, which has a different format: let that nsqd run, and move its messages with a consumer")
 	// ErrNoData means that the directory has no nsqd.dat.
 	ErrNoData = errors.New("no nsqd.dat: it is not the data path of a stock nsqd 1.x")
 )
@@ -35,7 +35,7 @@ type Path struct {
 	lock    *os.File
 }
 
-// Topic is a durable topic. Its own queue holds the messages that no channel has received yet.
+// Topic is a durable topic. Its own queue has the messages that no channel has received yet.
 type Topic struct {
 	Name     string
 	Paused   bool
@@ -66,24 +66,16 @@ type metadata struct {
 }
 
 // Open locks a data path as a stock nsqd does, and reads its topics, channels and the positions
-// of their queues. Errors: ErrInUse, ErrFork, ErrNoData, those of files.
+// of their queues. Errors: ErrInUse, ErrFork, ErrNoData, errors of files.
 func Open(dir string) (*Path, error) {
-	p, err := open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	return p, nil
-}
-
-func open(dir string) (*Path, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, errors.Unwrap(err)
+		return nil, fmt.Errorf("%s: %w", dir, errors.Unwrap(err))
 	}
 	p := &Path{Dir: dir, lock: f}
 	if err := p.read(); err != nil {
 		_ = f.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return p, nil
 }
@@ -113,7 +105,19 @@ func (p *Path) read() error {
 		return fmt.Errorf("nsqd.dat: %w", err)
 	}
 	p.Version = m.Version
-	p.add(m)
+	for _, t := range m.Topics { // a stock nsqd leaves out invalid names, too
+		if !durable(t.Name) {
+			continue
+		}
+		topic := p.topic(t.Name)
+		topic.Paused, topic.Unlisted = t.Paused, false
+		for _, c := range t.Channels {
+			if durable(c.Name) {
+				channel := topic.channel(c.Name)
+				channel.Paused, channel.Unlisted = c.Paused, false
+			}
+		}
+	}
 	return p.addQueues()
 }
 
@@ -142,28 +146,12 @@ func fork(dir string) bool {
 	return false
 }
 
-// add takes over the topics and channels of nsqd.dat. Like a stock nsqd it leaves out invalid
-// names.
-func (p *Path) add(m metadata) {
-	for _, t := range m.Topics {
-		if !validName(t.Name) || strings.HasSuffix(t.Name, ephemeral) {
-			continue
-		}
-		topic := p.topic(t.Name)
-		topic.Paused, topic.Unlisted = t.Paused, false
-		for _, c := range t.Channels {
-			if validName(c.Name) && !strings.HasSuffix(c.Name, ephemeral) {
-				channel := topic.channel(c.Name)
-				channel.Paused, channel.Unlisted = c.Paused, false
-			}
-		}
-	}
-}
-
 // valid is a valid name of a topic or channel.
 var valid = regexp.MustCompile(`^[.a-zA-Z0-9_-]+(#ephemeral)?$`)
 
 func validName(s string) bool { return len(s) <= 64 && valid.MatchString(s) }
+
+func durable(s string) bool { return validName(s) && !strings.HasSuffix(s, ephemeral) }
 
 // topic returns the topic with a name. A new one counts as unlisted.
 func (p *Path) topic(name string) *Topic {
@@ -199,9 +187,13 @@ func (p *Path) addQueues() error {
 		if m == nil {
 			continue
 		}
-		q := p.queue(m[1])
-		if q == nil {
+		topic, channel, of := strings.Cut(m[1], ":")
+		if !validName(topic) || of && !validName(channel) {
 			continue
+		}
+		q := p.topic(topic).Queue
+		if of {
+			q = p.topic(topic).channel(channel).Queue
 		}
 		if m[2] == "meta" {
 			if err := q.readMeta(); err != nil {
@@ -220,17 +212,4 @@ func (p *Path) addQueues() error {
 		q.files[number] = info.Size()
 	}
 	return nil
-}
-
-// queue returns the queue with the name of its files, nil if the name is not valid.
-func (p *Path) queue(files string) *Queue {
-	topic, channel, of := strings.Cut(files, ":")
-	if !validName(topic) || of && !validName(channel) {
-		return nil
-	}
-	t := p.topic(topic)
-	if !of {
-		return t.Queue
-	}
-	return t.channel(channel).Queue
 }

@@ -35,8 +35,8 @@ type Position struct {
 	Offset int64 `json:"offset"`
 }
 
-// Before reports whether p is a place before another one.
-func (p Position) Before(o Position) bool {
+// before reports whether p is a place before another one.
+func (p Position) before(o Position) bool {
 	return p.File < o.File || p.File == o.File && p.Offset < o.Offset
 }
 
@@ -48,7 +48,7 @@ type Message struct {
 	Body     []byte
 }
 
-// Damage is a part of a file that holds no readable record.
+// Damage is a part of a file without a readable record.
 type Damage struct {
 	File   string // without its directory
 	Offset int64
@@ -119,14 +119,8 @@ func (q *Queue) Start() Position {
 	return Position{}
 }
 
-// last is the number of the newest file.
-func (q *Queue) last() int64 {
-	last := int64(-1)
-	for n := range q.files {
-		last = max(last, n)
-	}
-	return last
-}
+// last is the number of the newest file, -1 without files.
+func (q *Queue) last() int64 { return slices.Max(append(slices.Collect(maps.Keys(q.files)), -1)) }
 
 // Reader returns the messages of a queue in their order. One goroutine uses it.
 type Reader struct {
@@ -137,26 +131,22 @@ type Reader struct {
 	in     *bufio.Reader
 }
 
-// Read begins at a position: Start, or one that Reader.Position has returned.
+// Read begins at a position: Start, or one that Reader.Position has returned. From Start it reports bytes that the metadata
+// counts, and that the files do not have: the machine lost them.
 func (q *Queue) Read(from Position) *Reader {
 	r := &Reader{q: q, at: from}
-	if m := q.meta; m != nil && from == m.read {
-		r.checkEnd(m)
+	m := q.meta
+	if m == nil || from != m.read {
+		return r
 	}
-	return r
-}
-
-// checkEnd reports bytes that the metadata counts, and that the files do not have: the machine
-// lost them.
-func (r *Reader) checkEnd(m *meta) {
-	size, there := r.q.files[m.write.File]
-	if m.read.Before(m.write) && size < m.write.Offset {
+	if size, there := q.files[m.write.File]; m.read.before(m.write) && size < m.write.Offset {
 		why := "the file ends before the position of the metadata"
 		if !there {
 			why = "the file is missing"
 		}
-		r.Damage = append(r.Damage, Damage{r.q.file(m.write.File), size, m.write.Offset - size, why})
+		r.Damage = append(r.Damage, Damage{q.file(m.write.File), size, m.write.Offset - size, why})
 	}
+	return r
 }
 
 // Position is the place behind the last message.
@@ -170,7 +160,7 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next returns the next message; io.EOF behind the last one. Other errors are those of the disk.
+// Next returns the next message; io.EOF behind the last one. Other errors come from the disk.
 func (r *Reader) Next() (Message, error) {
 	for {
 		if r.f == nil {
@@ -188,13 +178,13 @@ func (r *Reader) Next() (Message, error) {
 			return Message{}, fmt.Errorf("%s, offset %d: %w", r.q.file(r.at.File), r.at.Offset, err)
 		}
 		if why != "" {
-			r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), r.at.Offset, left, why})
+			r.leaveOut(r.at.Offset, left, why)
 			r.nextFile()
 			continue
 		}
 		r.at.Offset += 4 + int64(len(record))
 		if len(record) == minRecord {
-			r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), r.at.Offset - 4 - minRecord, 4 + minRecord, "a message without a body"})
+			r.leaveOut(r.at.Offset-4-minRecord, 4+minRecord, "a message without a body")
 			continue
 		}
 		return decode(record), nil
@@ -206,7 +196,11 @@ func (r *Reader) open() error {
 	last := r.q.last()
 	for ; r.at.File <= last; r.nextFile() {
 		if _, there := r.q.files[r.at.File]; !there {
-			r.missing()
+			// A stock nsqd deletes a file that it has read before it writes the metadata, so the file of the read
+			// position may be missing.
+			if m := r.q.meta; m == nil || r.at.File != m.read.File {
+				r.leaveOut(0, 0, "the file is missing")
+			}
 			continue
 		}
 		f, err := os.Open(filepath.Join(r.q.dir, r.q.file(r.at.File)))
@@ -223,13 +217,9 @@ func (r *Reader) open() error {
 	return io.EOF
 }
 
-// missing reports a file that is not there. The file of the read position may be missing: a stock
-// nsqd deletes a file that it has read before it writes the metadata.
-func (r *Reader) missing() {
-	if m := r.q.meta; m != nil && r.at.File == m.read.File {
-		return
-	}
-	r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), 0, 0, "the file is missing"})
+// leaveOut reports bytes of the present file.
+func (r *Reader) leaveOut(offset, bytes int64, why string) {
+	r.Damage = append(r.Damage, Damage{r.q.file(r.at.File), offset, bytes, why})
 }
 
 func (r *Reader) nextFile() {

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -34,11 +33,11 @@ func NewExport(t *cli.Target) *cobra.Command {
 		Short: "write a topic as a checksummed stream, for import",
 		Long: `export writes the retained messages of a topic, consumed or not, with their sequences,
 times, headers and deadlines, and its durable channels with their positions, to a file or
-to stdout. It has no effect on the topic. nsqctl import reads the stream;
+to stdout. It does not affect the topic. nsqctl import reads the stream;
 docs/reference/export-format.md describes it.
 
 The stream ends with the last message that is committed when export begins. A channel's
-position is that of the beginning, or earlier: messages finished during the export
+position is taken at the beginning, or earlier: messages finished during the export
 are delivered again after an import. Messages that retention removes during the
 export are counted as missing, and export ends with 1.
 
@@ -47,7 +46,6 @@ the record before it, so import notices a stream that is torn or altered.`,
 		Example: `  nsqctl export orders --file orders.lsx
   nsqctl export orders | gzip >orders.lsx.gz
   nsqctl export orders --nsqd-http-address old:4151 | nsqctl import - --nsqd-http-address new:4151`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.topic = args[0]
 			var err error
@@ -64,7 +62,6 @@ the record before it, so import notices a stream that is torn or altered.`,
 	return cmd
 }
 
-// exporting is one export.
 type exporting struct {
 	t                 *cli.Target
 	topic, file, from string
@@ -87,17 +84,18 @@ func (o *exporting) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.t.Output == "json" {
-		if err := cli.PrintJSON(cmd.ErrOrStderr(), map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}); err != nil {
+		answer := map[string]any{"messages": end.Messages, "body_bytes": end.BodyBytes, "partitions": end.Partitions, "missing": o.missing}
+		if err := cli.PrintJSON(cmd.ErrOrStderr(), answer); err != nil {
 			return err
 		}
 	} else {
 		for _, p := range end.Partitions {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %d messages, digest %s\n", o.topic, p.Partition, p.Messages, p.Digest)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d: %s, digest %s\n", o.topic, p.Partition, cli.Count(p.Messages, "message"), p.Digest)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages, %d bytes of bodies\n", end.Messages, end.BodyBytes)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s of bodies\n", cli.Count(end.Messages, "message"), cli.Count(end.BodyBytes, "byte"))
 	}
 	if o.missing > 0 {
-		return fmt.Errorf("retention removed %d messages before they were read: the stream is whole without them", o.missing)
+		return fmt.Errorf("retention removed %s before reading: the stream is whole without them", cli.Count(o.missing, "message"))
 	}
 	return nil
 }
@@ -110,9 +108,17 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 		}
 		return cmd.OutOrStdout(), func(err error) error { return err }, nil
 	}
-	name, err := replaceable(o.file)
-	if err != nil {
+	name := o.file // a symbolic link stays: the file that it names is replaced
+	switch at, err := os.Stat(o.file); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return nil, nil, err
+	case !at.Mode().IsRegular(): // a device or a pipe would be replaced by a file
+		return nil, nil, cli.Usage("--file: %s is not a regular file; without --file the stream goes to stdout", o.file)
+	default:
+		if name, err = filepath.EvalSymlinks(o.file); err != nil {
+			return nil, nil, err
+		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
@@ -121,23 +127,8 @@ func (o *exporting) output(cmd *cobra.Command) (out io.Writer, commit func(error
 	return f, func(err error) error { return cli.Commit(f, name, err) }, nil
 }
 
-// replaceable is the file that an output replaces: the one that a symbolic link names. It refuses what is no
-// regular file: a device or a pipe would be replaced by a file.
-func replaceable(name string) (string, error) {
-	switch at, err := os.Stat(name); {
-	case errors.Is(err, fs.ErrNotExist):
-		return name, nil
-	case err != nil:
-		return "", err
-	case !at.Mode().IsRegular():
-		return "", cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("--file: %s is not a regular file; without --file the stream goes to stdout", name)}
-	}
-	return filepath.EvalSymlinks(name)
-}
-
-// write writes the stream.
 func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstream.End, err error) {
-	v, topic, there, err := copier.Topic(ctx, &o.t.Client, o.topic)
+	v, topic, there, err := o.t.Topic(ctx, o.topic)
 	if err != nil {
 		return end, err
 	}
@@ -170,12 +161,16 @@ func (o *exporting) write(ctx context.Context, w *msgstream.Writer) (end msgstre
 	return w.End()
 }
 
+func (o *exporting) log(n int) partitionLog {
+	return partitionLog{&o.t.Client, o.topic, o.id, n}
+}
+
 // info reads the first and the last message of each partition.
 func (o *exporting) info(ctx context.Context, v api.ClusterView, topic api.TopicView) (msgstream.Info, error) {
 	info := msgstream.Info{Cluster: v.Cluster, Topic: o.topic, TopicID: topic.ID, TimeNS: time.Now().UnixNano(), Build: api.ReadBuild().Version, Ordered: topic.Ordered}
 	var ends cli.Ends
 	for n := range topic.Partitions {
-		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, o.from, 0, o.patience)
+		page, err := o.log(n).pageWithin(ctx, o.from, 0, o.patience)
 		if err != nil {
 			return info, fmt.Errorf("%s/%d: %w", o.topic, n, err)
 		}
@@ -185,13 +180,12 @@ func (o *exporting) info(ctx context.Context, v api.ClusterView, topic api.Topic
 	return info, ends.Err()
 }
 
-// partition writes the messages of a partition.
 func (o *exporting) partition(ctx context.Context, w *msgstream.Writer, n int, p msgstream.PartitionInfo, channels []msgstream.Channel) error {
 	if err := o.deferredBefore(ctx, w, n, p.First, channels); err != nil {
 		return err
 	}
 	for at := p.First; at < p.End; {
-		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(at, 10), exportPage, o.patience)
+		page, err := o.log(n).pageWithin(ctx, strconv.FormatUint(at, 10), exportPage, o.patience)
 		if err != nil {
 			return err
 		}
@@ -231,7 +225,7 @@ func (o *exporting) deferredBefore(ctx context.Context, w *msgstream.Writer, n i
 	}
 	slices.SortFunc(early, cmp.Compare)
 	for _, seq := range slices.Compact(early) {
-		page, err := readPage(ctx, &o.t.Client, o.topic, o.id, n, strconv.FormatUint(seq, 10), 1, o.patience)
+		page, err := o.log(n).pageWithin(ctx, strconv.FormatUint(seq, 10), 1, o.patience)
 		if err != nil {
 			return err
 		}

@@ -8,14 +8,11 @@ import (
 	"io"
 	"os"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/time/rate"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -41,46 +38,40 @@ Every copy has the header ##origin, the place of its original. After an interrup
 reads the topic and publishes what is missing: repeated, it publishes nothing. A put
 without an answer is repeated. If it was stored after all, the topic recognises that within
 its dedupe window; after it the messages of that put, at most --batch, may be there twice.
-Not kept: message ids, sequences, times of publication, counts of attempts.`,
+Lost: message ids, sequences, times of publication, counts of attempts.`,
 		Example: `  nsqctl import orders.lsx --dry-run      # verify and count; no broker is asked
   nsqctl import orders.lsx
   gunzip <orders.lsx.gz | nsqctl import - --topic orders-restored`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.batch < 1 || o.rate < 0 {
-				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--batch must be at least 1, --max-rate at least 0")}
+			if err := o.valid(); err != nil {
+				return err
 			}
 			return o.run(cmd, args[0])
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.topic, "topic", "", "topic to publish to; empty: that of the stream")
+	f.StringVar(&o.topic, "topic", "", "topic to publish to; empty: the topic of the stream")
 	f.BoolVar(&o.dry, "dry-run", false, "verify and count only")
-	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
-	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put")
-	f.IntVar(&o.rate, "max-rate", 0, "messages a second; 0: no limit")
+	o.flags(f)
 	return cmd
 }
 
-// streaming is one import.
 type streaming struct {
-	t               *cli.Target
-	topic           string
-	dry, noChannels bool
-	batch, rate     int
+	t             *cli.Target
+	topic         string
+	dry, terminal bool
+	copyOptions
 
 	id         ident.TopicID // of the topic that receives the messages
 	in         *os.File
 	info       msgstream.Info
 	end        msgstream.End
 	channels   []msgstream.Channel
-	partitions []*copier.Partition
-	limit      *rate.Limiter
-	line       cli.StatusLine
+	partitions []*copier
+	reporter   *cli.Reporter
 	report     importedReport
 }
 
-// importedReport is the JSON of an import.
 type importedReport struct {
 	Topic    string            `json:"topic"`
 	Cluster  string            `json:"from_cluster"`
@@ -94,14 +85,13 @@ type importedReport struct {
 	Notes    []string          `json:"notes,omitempty"`
 }
 
-// importedChannel is a channel of the stream at the target.
 type importedChannel struct {
 	Channel string `json:"channel"`
 	Created bool   `json:"created"`
 }
 
 func (o *streaming) run(cmd *cobra.Command, name string) error {
-	o.line = cli.StatusLine{Out: cmd.ErrOrStderr()}
+	o.reporter, o.terminal = cli.NewReporter(cmd.ErrOrStderr()), cli.IsTerminal(cmd.ErrOrStderr())
 	if err := o.open(cmd.InOrStdin(), name); err != nil {
 		return err
 	}
@@ -115,12 +105,12 @@ func (o *streaming) run(cmd *cobra.Command, name string) error {
 	o.report = importedReport{Topic: o.topic, Cluster: o.info.Cluster, DryRun: o.dry, Stream: o.end, Channels: []importedChannel{}}
 	if !o.dry {
 		if err := o.publish(cmd.Context()); err != nil {
-			o.line.Clear()
-			return fmt.Errorf("%w\n%d messages are published; the same command continues", err, o.report.Imported)
+			o.reporter.Clear()
+			return fmt.Errorf("%w\npublished so far: %s; the same command continues", err, cli.Count(o.report.Imported, "message"))
 		}
 	}
-	o.line.Clear()
-	return o.print(cmd.OutOrStdout())
+	o.reporter.Clear()
+	return cli.Print(cmd, o.t, o.report, o.print)
 }
 
 // open opens the file, or copies stdin to a temporary one.
@@ -168,7 +158,6 @@ func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error)
 	}
 }
 
-// publish copies the messages, then the channels.
 func (o *streaming) publish(ctx context.Context) error {
 	view, err := ensureCopy(ctx, &o.t.Client, o.topic, len(o.info.Partitions), o.info.Ordered)
 	if err != nil {
@@ -178,16 +167,11 @@ func (o *streaming) publish(ctx context.Context) error {
 	if o.info.Ordered && !view.Ordered {
 		o.note("topic %s was ordered and %s is not: channels that consumers create deliver its messages in any order", o.info.Topic, o.topic)
 	}
-	if o.rate > 0 {
-		o.limit = rate.NewLimiter(rate.Limit(o.rate), max(o.rate, o.batch))
-	}
-	to := copier.Target{Client: &o.t.Client, Topic: o.topic, ID: view.ID, Compare: true, Report: func(text string) {
-		o.line.Clear()
-		fmt.Fprintln(o.line.Out, text)
-	}}
 	for n := range o.info.Partitions {
-		p := copier.NewPartition(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copier.State{})
-		if err := p.Resume(ctx); err != nil {
+		to := partitionLog{&o.t.Client, o.topic, view.ID, n}
+		p := newCopier(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copyState{}, o.reporter.Report)
+		p.comparing = true // copies of several histories of the source are distinguished from the start
+		if err := p.resume(ctx); err != nil {
 			return err
 		}
 		o.partitions = append(o.partitions, p)
@@ -196,7 +180,7 @@ func (o *streaming) publish(ctx context.Context) error {
 		return err
 	}
 	for _, p := range o.partitions {
-		p.Settle(0)
+		p.settle(0)
 	}
 	if !o.noChannels {
 		if err := o.placeChannels(ctx); err != nil {
@@ -204,35 +188,58 @@ func (o *streaming) publish(ctx context.Context) error {
 		}
 	}
 	for _, p := range o.partitions {
-		o.report.InDoubt += p.Doubts()
+		o.report.InDoubt += p.view().doubts
 	}
 	return nil
 }
 
-// messages publishes the messages that the topic does not have yet.
-func (o *streaming) messages(ctx context.Context) error {
-	var b copyBatcher
-	flush := func() error { return b.flush(ctx, o, "", &o.report.Imported) }
+// copyEach publishes what choose returns of each message of the stream, for one channel alone if it is named.
+func (o *streaming) copyEach(ctx context.Context, channel string, count *int64, choose func(*msgstream.Message) (*msgstream.Message, error)) error {
+	b := copyBatcher{most: o.batch, put: o.putter(ctx, channel, count)}
 	err := o.each(ctx, func(m *msgstream.Message) error {
-		if m.DeferredOnly {
-			return o.early(ctx, m)
+		m, err := choose(m)
+		if err != nil || m == nil {
+			return err
 		}
-		if o.partitions[m.Partition].Match(m) {
-			o.report.There++
-			return nil
-		}
-		if b.full(m, o.batch) {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		b.add(m)
-		return nil
+		return b.add(m)
 	})
 	if err == nil {
-		err = flush()
+		err = b.flush()
 	}
 	return err
+}
+
+// putter returns the function that publishes a batch, and counts its messages.
+func (o *streaming) putter(ctx context.Context, channel string, count *int64) func([]msgstream.Message, int) error {
+	return func(messages []msgstream.Message, _ int) error {
+		if err := o.messageLimit.WaitN(ctx, len(messages)); err != nil {
+			return err
+		}
+		if err := o.partitions[messages[0].Partition].append(ctx, messages, channel); err != nil {
+			return err
+		}
+		*count += int64(len(messages))
+		if o.terminal {
+			o.reporter.Progress(func() string {
+				return fmt.Sprintf("%d of %d messages", o.report.Imported+o.report.There, o.end.Messages)
+			})
+		}
+		return nil
+	}
+}
+
+// messages publishes the messages that the topic does not have yet.
+func (o *streaming) messages(ctx context.Context) error {
+	return o.copyEach(ctx, "", &o.report.Imported, func(m *msgstream.Message) (*msgstream.Message, error) {
+		if m.DeferredOnly {
+			return nil, o.early(ctx, m)
+		}
+		if o.partitions[m.Partition].has(m, "") {
+			o.report.There++
+			return nil, nil
+		}
+		return m, nil
+	})
 }
 
 // early publishes a message that lies before the stream for the ordered channels that have deferred it: before
@@ -243,15 +250,13 @@ func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 	}
 	for _, ch := range o.channels {
 		d, ok := deferredIn(ch, m)
-		if !ok || !ch.Ordered || o.partitions[m.Partition].Copied(ch.Name, m) {
+		if !ok || !ch.Ordered || o.partitions[m.Partition].has(m, ch.Name) {
 			continue
 		}
 		if d.Attempts > 0 {
 			d.DeadlineNS = 0 // it failed: no later message overtakes it
 		}
-		var b copyBatcher
-		b.add(due(m, d))
-		if err := b.flush(ctx, o, ch.Name, &o.report.Deferred); err != nil {
+		if err := o.putter(ctx, ch.Name, &o.report.Deferred)([]msgstream.Message{*due(m, d)}, 0); err != nil {
 			return fmt.Errorf("channel %s: %w", ch.Name, err)
 		}
 	}
@@ -282,50 +287,10 @@ func due(m *msgstream.Message, d msgstream.Deferred) *msgstream.Message {
 	return &x
 }
 
-// copyBatcher gathers the messages of one put.
-type copyBatcher struct {
-	messages []msgstream.Message
-	bytes    int
-}
-
-// full reports whether a message does not fit.
-func (b *copyBatcher) full(m *msgstream.Message, most int) bool {
-	return len(b.messages) > 0 && (len(b.messages) >= most || b.messages[0].Partition != m.Partition || b.bytes+len(m.Body)+len(m.Header) > copyBatchBytes)
-}
-
-// add adds a copy of a message.
-func (b *copyBatcher) add(m *msgstream.Message) {
-	x := *m
-	x.Body, x.Header = append([]byte(nil), m.Body...), append([]byte(nil), m.Header...)
-	b.messages = append(b.messages, x)
-	b.bytes += len(x.Body) + len(x.Header)
-}
-
-// flush publishes the gathered messages.
-func (b *copyBatcher) flush(ctx context.Context, o *streaming, channel string, count *int64) error {
-	if len(b.messages) == 0 {
-		return nil
-	}
-	if o.limit != nil {
-		if err := o.limit.WaitN(ctx, len(b.messages)); err != nil {
-			return err
-		}
-	}
-	if err := o.partitions[b.messages[0].Partition].Append(ctx, b.messages, channel); err != nil {
-		return err
-	}
-	*count += int64(len(b.messages))
-	b.messages, b.bytes = b.messages[:0], 0
-	if cli.IsTerminal(o.line.Out) {
-		o.line.Show(fmt.Sprintf("%d of %d messages", o.report.Imported+o.report.There, o.end.Messages))
-	}
-	return nil
-}
-
 // placeChannels creates the channels, publishes their deferred messages, and moves them to their
 // places.
 func (o *streaming) placeChannels(ctx context.Context) error {
-	channels := o.channels
+	channels := o.channels // deferred reads the stream again
 	for _, ch := range channels {
 		created, err := ensureCopiedChannel(ctx, &o.t.Client, o.topic, ch)
 		if err != nil {
@@ -338,7 +303,7 @@ func (o *streaming) placeChannels(ctx context.Context) error {
 			return fmt.Errorf("channel %s: %w", ch.Name, err)
 		}
 	}
-	at, err := copier.Positions(ctx, &o.t.Client, o.topic)
+	at, err := channelPositions(ctx, &o.t.Client, o.topic)
 	if err != nil {
 		return err
 	}
@@ -354,8 +319,8 @@ func (o *streaming) placeChannels(ctx context.Context) error {
 
 // doneIn is what a channel of the stream has finished, or what is copied for the channel alone. An ordered
 // channel delivers its deferred messages in their places in the log.
-func doneIn(ch msgstream.Channel, p msgstream.Position) copier.Done {
-	done := copier.Done{Below: p.Confirmed}
+func doneIn(ch msgstream.Channel, p msgstream.Position) finished {
+	done := finished{Below: p.Confirmed}
 	if ch.Ordered {
 		for _, d := range p.Deferred {
 			done.Except = append(done.Except, d.Sequence)
@@ -372,8 +337,8 @@ func (o *streaming) place(ctx context.Context, ch msgstream.Channel, p msgstream
 			continue
 		}
 		part, done := o.partitions[p.Partition], doneIn(ch, p)
-		want := part.Place(done.Below)
-		spans, end := part.Finished(x, done)
+		want := part.placeOf(done.Below)
+		spans, end := part.toFinish(x, done)
 		effect, err := finishCopies(ctx, &o.t.Client, o.topic, o.id, x, spans)
 		if err != nil {
 			return err
@@ -418,55 +383,38 @@ func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	var b copyBatcher
-	flush := func() error { return b.flush(ctx, o, ch.Name, &o.report.Deferred) }
-	err := o.each(ctx, func(m *msgstream.Message) error {
+	err := o.copyEach(ctx, ch.Name, &o.report.Deferred, func(m *msgstream.Message) (*msgstream.Message, error) {
 		at := place{m.Partition, m.Sequence}
 		d, ok := wanted[at]
 		if !ok {
-			return nil
+			return nil, nil
 		}
 		delete(wanted, at)
 		inLog := !m.DeferredOnly && (ch.Ordered || m.Sequence >= d.confirmed) // place does not finish that copy
-		if inLog || o.partitions[m.Partition].Copied(ch.Name, m) {
-			return nil
+		if inLog || o.partitions[m.Partition].has(m, ch.Name) {
+			return nil, nil
 		}
-		if b.full(m, o.batch) {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		b.add(due(m, d.Deferred))
-		return nil
+		return due(m, d.Deferred), nil
 	})
-	if err == nil {
-		err = flush()
-	}
 	if err == nil && len(wanted) > 0 {
 		o.note("channel %s: %d messages that it had deferred are not in the stream: they were finished while the topic was exported", ch.Name, len(wanted))
 	}
 	return err
 }
 
-func (o *streaming) print(out io.Writer) error {
-	if o.t.Output == "json" {
-		return cli.PrintJSON(out, o.report)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (o *streaming) print(w io.Writer) {
 	fmt.Fprintln(w, "PARTITION\tMESSAGES\tDIGEST")
 	for _, p := range o.end.Partitions {
 		fmt.Fprintf(w, "%d\t%d\t%s\n", p.Partition, p.Messages, p.Digest)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
 	if o.dry {
-		_, err := fmt.Fprintf(out, "the stream is whole: %d messages of %s, %d channels; nothing is published\n", o.end.Messages, o.info.Topic, len(o.channels))
-		return err
+		fmt.Fprintf(w, "the stream is whole: %s of %s, %s; nothing is published\n",
+			cli.Count(o.end.Messages, "message"), o.info.Topic, cli.Count(len(o.channels), "channel"))
+		return
 	}
 	for _, n := range o.report.Notes {
-		fmt.Fprintln(out, "note:", n)
+		fmt.Fprintln(w, "note:", n)
 	}
-	_, err := fmt.Fprintf(out, "%d messages published to %s, %d were there; %d deferred messages; %d channels\n", o.report.Imported, o.topic, o.report.There, o.report.Deferred, len(o.report.Channels))
-	return err
+	fmt.Fprintf(w, "%s published to %s, %d were there; %s; %s\n", cli.Count(o.report.Imported, "message"), o.topic, o.report.There,
+		cli.Count(o.report.Deferred, "deferred message"), cli.Count(len(o.report.Channels), "channel"))
 }

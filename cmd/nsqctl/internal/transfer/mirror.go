@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/copier"
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
@@ -33,9 +32,9 @@ func NewMirror(t *cli.Target) *cobra.Command {
   nsqctl mirror status    shows how far it is
 
 The flags --from-… name the source; --nsqd-http-address names the brokers of the target.
-docs/guide/mirror.md has the steps, what is kept, and what a mirror does after a failure.`,
+docs/guide/mirror.md has the steps, what is preserved, and how a mirror behaves after a failure.`,
 	}
-	m.flags(cmd.PersistentFlags())
+	m.sourceFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newMirrorRun(m), newMirrorStatus(m))
 	return cmd
 }
@@ -54,14 +53,10 @@ type sourceSide struct {
 	cli.Security
 }
 
-func (m *mirrorCommand) flags(f *pflag.FlagSet) {
+func (m *mirrorCommand) sourceFlags(f *pflag.FlagSet) {
 	s := &m.from
 	f.StringSliceVar(&s.Addresses, "from-http-address", nil, "HTTP address of a broker of the source, with TLS its HTTPS address; may be repeated, the next is asked when one does not answer")
-	f.BoolVar(&s.Enabled, "from-tls", false, "use HTTPS for the source; each of the other --from-tls flags implies it")
-	f.StringVar(&s.RootCA, "from-tls-root-ca-file", "", "certificate authorities of the source; empty: the system's")
-	f.StringVar(&s.Cert, "from-tls-cert", "", "client certificate for the source")
-	f.StringVar(&s.Key, "from-tls-key", "", "private key of --from-tls-cert")
-	f.BoolVar(&s.Insecure, "from-tls-insecure-skip-verify", false, "accept any certificate of the source")
+	s.TLSFlags(f, "from-", "HTTP", "the source")
 	f.StringVar(&s.TokenFile, "from-token-file", "", "file with the token of a user of the source")
 	f.StringVar(&m.state, "state", mirrorState, "file with the progress")
 }
@@ -70,27 +65,21 @@ func (m *mirrorCommand) flags(f *pflag.FlagSet) {
 func (m *mirrorCommand) prepare(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf("%q is no pattern: * stands for any part of a name", p)}
+			return cli.Usage("%q is not a pattern: * stands for any part of a name", p)
 		}
 	}
 	m.patterns = patterns
 	s := &m.from
 	if len(s.Addresses) == 0 {
-		return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("the source is missing: --from-http-address")}
+		return cli.Usage("the source is missing: --from-http-address")
 	}
-	if s.TokenFile != "" { // the environment's token is the target's
-		if err := s.LoadToken(); err != nil {
-			return fmt.Errorf("the source (--from-…): %w", err)
-		}
-	}
-	if err := s.LoadTLS(); err != nil {
+	if err := s.LoadFiles(); err != nil { // the environment's token is the target's
 		return fmt.Errorf("the source (--from-…): %w", err)
 	}
 	s.HTTP, s.TLS = s.HTTPClient(), s.TLSConfig != nil
 	return nil
 }
 
-// matches reports whether a topic is mirrored.
 func (m *mirrorCommand) matches(topic string) bool {
 	if strings.HasSuffix(topic, "#ephemeral") {
 		return false
@@ -105,10 +94,10 @@ func (m *mirrorCommand) matches(topic string) bool {
 
 // clusters reads both clusters. It refuses a source that is the target.
 func (m *mirrorCommand) clusters(ctx context.Context) (source, to api.ClusterView, err error) {
-	if err := m.from.GetAny(ctx, "/v1/cluster", nil, &source); err != nil {
+	if source, err = m.from.Cluster(ctx); err != nil {
 		return source, to, fmt.Errorf("the source: %w", err)
 	}
-	if err := m.t.GetAny(ctx, "/v1/cluster", nil, &to); err != nil {
+	if to, err = m.t.Cluster(ctx); err != nil {
 		return source, to, fmt.Errorf("the target: %w", err)
 	}
 	for _, x := range source.Brokers {
@@ -129,7 +118,7 @@ func newMirrorRun(m *mirrorCommand) *cobra.Command {
 		Long: `run copies every topic whose name matches: messages with their headers, delays and partitions,
 in order, and the durable channels with their positions. It creates missing topics, partitions and
 channels at the target, also later ones. A put that the target refuses, such as a message that is too
-large for it, is repeated every 10 s and holds up its partition alone. Both sides may fail or be cut off at any time: run waits
+large for it, is repeated every 10 s and delays its partition alone. Both sides may fail or be cut off at any time: run waits
 and continues with the next message. Every message is copied once: a put without an answer is
 repeated, and the target recognises it within the dedupe window of the topic. After the window
 the messages of that put, at most --batch for each partition, may be there twice.
@@ -137,32 +126,32 @@ the messages of that put, at most --batch for each partition, may be there twice
 Each copy has the header ##origin, the place of its original. The progress is therefore
 in the target itself; the file --state only shortens the start. Run one at a time for a topic.
 
-Channels of the target that have no consumers follow those of the source; they move forward only.
+Channels of the target without consumers follow the source's; they move forward only.
 A message that came from the target is not copied back, so two mirrors may run in opposite directions.
 
 Ctrl-C or SIGTERM waits up to 5 s for the puts in flight. --metrics-address serves the lag
 to Prometheus.`,
 		Example: `  nsqctl mirror run orders 'audit-*' --from-http-address east1:4151,east2:4151 --nsqd-http-address west1:4151,west2:4151
   nsqctl mirror run '*' --from-http-address east1:4151 --until-caught-up      # the last step of a move`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.prepare(args); err != nil {
 				return err
 			}
-			if o.batch < 1 || o.rate < 0 || o.bytesRate < 0 || o.poll <= 0 || o.first != "earliest" && o.first != "latest" {
-				return cli.ExitError{Code: cli.ExitUsage, Err: errors.New("--batch must be at least 1, the rates at least 0, --poll more than 0, --from earliest or latest")}
+			if o.bytesRate < 0 || o.poll <= 0 || o.first != "earliest" && o.first != "latest" {
+				return cli.Usage("--max-bytes-rate must be at least 0, --poll more than 0, --from earliest or latest")
+			}
+			if err := o.valid(); err != nil {
+				return err
 			}
 			return o.run(cmd)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.first, "from", "earliest", "where a topic begins that was never mirrored: earliest or latest")
-	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put, and in flight for each partition")
-	f.IntVar(&o.rate, "max-rate", 0, "messages a second over all topics; 0: no limit")
+	o.flags(f)
 	f.IntVar(&o.bytesRate, "max-bytes-rate", 0, "bytes of bodies a second over all topics; 0: no limit")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "how often topics and the positions of channels are read")
 	f.BoolVar(&o.untilCaughtUp, "until-caught-up", false, "end when nothing was left for three polls")
-	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "address for GET /metrics, such as 127.0.0.1:9130; empty: none")
 	return cmd
 }
@@ -174,7 +163,6 @@ func newMirrorStatus(m *mirrorCommand) *cobra.Command {
 		Long: `status compares the state file of nsqctl mirror run with the source: the messages of each
 partition that were not copied when the file was written, at most a second ago while the mirror runs.`,
 		Example: `  nsqctl mirror status 'orders*' --from-http-address east1:4151 --nsqd-http-address west1:4151`,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.prepare(args); err != nil {
 				return err
@@ -203,34 +191,39 @@ func (m *mirrorCommand) status(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	all, wentBack := []mirrorLag{}, 0
+	all, lost := []mirrorLag{}, 0
 	for _, x := range source.Topics {
 		if !m.matches(x.Topic) {
 			continue
 		}
 		for _, p := range x.Partitions {
-			var at copier.State
+			var at copyState
 			if t := saved.Topics[x.Topic]; t != nil && t.SourceID == x.ID {
 				at = t.Partitions[p.Partition]
 			}
-			l := m.lagOf(cmd.Context(), copier.Source{Client: &m.from.Client, Topic: x.Topic, ID: x.ID, Partition: p.Partition}, at)
+			l := m.lagOf(cmd.Context(), partitionLog{&m.from.Client, x.Topic, x.ID, p.Partition}, at)
 			if l.WentBack {
-				wentBack++
+				lost++
 			}
 			all = append(all, l)
 		}
 	}
-	err = m.print(cmd, all)
-	if wentBack > 0 {
-		err = errors.Join(err, fmt.Errorf("the source has lost messages of %d partitions that were copied: it was restored from a backup, or recovered without its in-sync set; mirror run copies what it has now", wentBack))
+	err = cli.Print(cmd, m.t, all, func(w io.Writer) {
+		fmt.Fprintln(w, "TOPIC\tPARTITION\tNEXT\tEND\tLAG")
+		for _, l := range all {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, cli.Known(l.End, "%d"), cli.Known(l.Lag, "%d"))
+		}
+	})
+	if lost > 0 {
+		err = errors.Join(err, fmt.Errorf("the source has lost messages of %s that were copied%s; mirror run copies what it has now", cli.Count(lost, "partition"), wentBack))
 	}
 	return err
 }
 
 // lagOf compares what is copied with the leader of the source.
-func (m *mirrorCommand) lagOf(ctx context.Context, s copier.Source, at copier.State) mirrorLag {
-	l := mirrorLag{Topic: s.Topic, Partition: s.Partition, Next: at.Next}
-	page, err := s.Page(ctx, fmt.Sprint(at.Next), 0)
+func (m *mirrorCommand) lagOf(ctx context.Context, s partitionLog, at copyState) mirrorLag {
+	l := mirrorLag{Topic: s.topic, Partition: s.partition, Next: at.Next}
+	page, err := s.page(ctx, fmt.Sprint(at.Next), 0)
 	if err != nil {
 		return l
 	}
@@ -242,24 +235,4 @@ func (m *mirrorCommand) lagOf(ctx context.Context, s copier.Source, at copier.St
 	lag := page.End - at.Next
 	l.Lag = &lag
 	return l
-}
-
-// print prints the partitions.
-func (m *mirrorCommand) print(cmd *cobra.Command, all []mirrorLag) error {
-	if m.t.Output == "json" {
-		return cli.PrintJSON(cmd.OutOrStdout(), all)
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TOPIC\tPARTITION\tNEXT\tEND\tLAG")
-	for _, l := range all {
-		end, lag := "unknown", "unknown"
-		if l.End != nil {
-			end = fmt.Sprint(*l.End)
-		}
-		if l.Lag != nil {
-			lag = fmt.Sprint(*l.Lag)
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", l.Topic, l.Partition, l.Next, end, lag)
-	}
-	return w.Flush()
 }

@@ -1,40 +1,33 @@
-// Package lifecycle decides how a member of the embedded etcd starts: whether it founds a
-// cluster, votes with the log on its disk, joins as a new member, or waits. It is a pure
-// function of the state of the member's own disk (Self) and of the other members' reports
-// (Report); the I/O around it is coordinator/metadata/etcd.
+// Package lifecycle decides how a member of the embedded etcd starts: whether it founds a cluster, votes with the log on its
+// disk, joins as a new member, or waits. It is a pure function of the state of the member's own disk (Self) and of the other
+// members' reports (Report); the I/O around it is coordinator/metadata/etcd.
 //
-// A raft member that returns with an emptied disk, or with an older copy of its disk, has lost
-// entries that it acknowledged and votes that it gave. If it votes all the same, a majority
-// can lack committed entries. etcd cannot notice, because the member has its old name and
-// address.
+// A raft member that returns with an emptied disk, or with an older copy of its disk, has lost entries that it acknowledged
+// and votes that it gave. If it votes all the same, a majority can lack committed entries. etcd cannot notice, because the
+// member has its old name and address.
 //
 // # Invariants
 //
-//  1. A cluster is founded once: when all configured members report an empty disk at the
-//     same time. The first of them by name proposes a Foundation, which names the disk of
-//     each founder. A founder accepts it only if it names the founder's current disk. A disk
-//     that was emptied in between has another id, so it never founds.
-//  2. A member whose log is lost never votes under its old identity. It joins a running
-//     cluster as a new member.
-//  3. A member whose disk is older than another member last saw it (boot counter) never
-//     votes with it. It joins a running cluster as a new member, unless the disk has begun
-//     another life since: then its log has a history that others may have followed.
-//  4. A member whose disk bears the marks of a copy (DoubtCopied) never votes with it. It
-//     joins a running cluster as a new member: that needs no proof of the copy's age. If no
-//     cluster runs, an operator may vouch for the disk, which removes the marks.
-//  5. A member does not start beside another one that runs on an older disk than this
-//     member saw, nor beside one that saw another life of a third member's disk: two
-//     histories would meet. An operator has to choose.
+//  1. A cluster is founded once: when all configured members report an empty disk at the same time. The first of them by name
+//     proposes a Foundation, which names the disk of each founder. A founder accepts it only if it names the founder's current
+//     disk. A disk that was emptied in between has another id, so it never founds.
+//  2. A member whose log is lost never votes under its old identity. It joins a running cluster as a new member.
+//  3. A member whose disk is older than another member last saw it (boot counter) never votes with it. It joins a running
+//     cluster as a new member, unless the disk has begun another life since: then its log has a history that others may have
+//     followed.
+//  4. A member whose disk has the marks of a copy (DoubtCopied) never votes with it. It joins a running cluster as a new
+//     member, whatever the copy's age. If no cluster runs, an operator may vouch for the disk, which removes the marks.
+//  5. A member does not start beside another one that runs on an older disk than this member saw, nor beside one that saw
+//     another life of a third member's disk: two histories would meet. An operator has to choose.
 //  6. Members of two foundations never start together.
 //
-// In doubt a member always waits, and the decision names the missing members. The model in
-// this package's tests explores the resulting guarantee: there is one history of metadata, and
-// no later leader lacks a committed entry of it, unless an operator vouched for an older disk.
+// In doubt a member always waits, and the decision names the missing members. The model in this package's tests explores the
+// resulting guarantee: there is one history of metadata, and no later leader lacks a committed entry of it, unless an operator
+// vouched for an older disk.
 //
-// A copy without marks, such as the snapshot of a whole machine, is noticed only if another
-// member answers that saw the disk's later life (rule 3). If none answers, the copy lives on.
-// Its boot counter then passes values that the later life had, but with starts of its own
-// (StartRecord). So the two lives are told apart as soon as a member of each answers.
+// A copy without marks, such as the snapshot of a whole machine, is detected only if another member answers that saw the
+// disk's later life (rule 3). Otherwise the copy lives on. Its boot counter then passes values of the later life, but with
+// starts of its own (StartRecord), so that the two lives are distinguished as soon as a member of each answers.
 package lifecycle
 
 import (
@@ -45,16 +38,15 @@ import (
 	"strings"
 )
 
-// DiskID identifies the content of one member's disk. It is random and created with the data
-// path; a member that joins as a new member gets another one.
+// DiskID identifies the content of one member's disk. It is random and created with the data path; a member that joins as a
+// new member gets another one.
 type DiskID string
 
 // Members maps the names of the configured members to the URLs of their peer ports.
 type Members map[string]string
 
-// Foundation is the agreement of the founders, made once in the life of a cluster. Its ID
-// becomes part of etcd's cluster token, so that etcd itself refuses a member of another
-// foundation.
+// Foundation is the founders' agreement, made once in the life of a cluster. Its ID becomes part of etcd's cluster token, so
+// that etcd itself refuses a member of another foundation.
 type Foundation struct {
 	ID       string            `json:"id"`
 	Founders Members           `json:"founders"`
@@ -81,7 +73,7 @@ type StartRecord struct {
 type DiskState struct {
 	Disk   DiskID        `json:"disk"`
 	Boot   int64         `json:"boot"`             // the boot counter
-	Starts []StartRecord `json:"starts,omitempty"` // the newest, in their order; none: of an older build
+	Starts []StartRecord `json:"starts,omitempty"` // the latest, in their order
 }
 
 // LaterThan reports whether a disk in the state now is an old copy of the disk in the state s.
@@ -89,9 +81,8 @@ func (s DiskState) LaterThan(now DiskState) bool {
 	return s.Disk == now.Disk && s.Boot > now.Boot || s.OtherLife(now)
 }
 
-// OtherLife reports whether a copy of one disk was put back between two states of it: the boot
-// counter that both have passed belongs to different starts. A start that is not known says
-// nothing.
+// OtherLife reports whether a copy of one disk was put back between two states of it: a boot counter that both have passed
+// belongs to different starts. An unknown start proves nothing.
 func (s DiskState) OtherLife(t DiskState) bool {
 	both := min(s.Boot, t.Boot)
 	a, b := s.startAt(both), t.startAt(both)
@@ -101,14 +92,14 @@ func (s DiskState) OtherLife(t DiskState) bool {
 // maxStarts bounds DiskState.Starts.
 const maxStarts = 32
 
-// Begin returns the state of a disk after a start with a random id. known is the state of the disk
-// that the metadata has. If it is later, the disk has not lived the starts up to it: none is kept.
+// Begin returns the state of a disk after a start with a random id. known is the disk's state in the metadata. If it is later,
+// the disk was not part of the starts up to it, and its own starts are dropped.
 func (s DiskState) Begin(id string, known DiskState) DiskState {
 	if known.LaterThan(s) {
 		s.Starts = nil
 	}
 	s.Boot = max(s.Boot, known.Boot) + 1
-	if n := len(s.Starts); n == 0 || s.Starts[n-1].ID != id { // or the start raises its counter again
+	if n := len(s.Starts); n == 0 || s.Starts[n-1].ID != id { // otherwise the same start raises its counter again
 		s.Starts = slices.Concat(s.Starts, []StartRecord{{Boot: s.Boot, ID: id}})
 		s.Starts = s.Starts[max(0, len(s.Starts)-maxStarts):]
 	}
@@ -138,19 +129,17 @@ type Self struct {
 	Seen       map[string]DiskState // last seen state of each other member
 }
 
-// Report is the answer of another member.
+// Report is the answer of another member, sent as JSON: fields are only added.
 type Report struct {
-	State      DiskState
-	Foundation *Foundation
-	Started    bool                 // its disk has once held its log
-	Members    Members              // its configured members
-	SeenYou    DiskState            // state of the asking member that it saw last
-	Seen       map[string]DiskState // last seen state of each other member; nil: of an older build
-	// Votes: the member's etcd was started, with or without a majority. Running: it has a
-	// leader, so another member can join the cluster.
-	Votes, Running bool
-	// Legacy: only etcd answers there, of a build that sends no report.
-	Legacy bool
+	DiskState                       // of the member
+	Foundation *Foundation          `json:"foundation,omitempty"`
+	Started    bool                 `json:"started"`        // its disk has once had its log
+	Votes      bool                 `json:"votes"`          // its etcd was started, with or without a majority
+	Running    bool                 `json:"running"`        // its etcd has a leader: another member can join the cluster
+	Members    Members              `json:"members"`        // configured at the member
+	SeenYou    DiskState            `json:"seen_you"`       // of the asking member, as it last saw it
+	Seen       map[string]DiskState `json:"seen,omitempty"` // of each other member, as it last saw it
+	Legacy     bool                 `json:"-"`              // the member serves no report: only its etcd answers
 }
 
 // empty reports whether the member has no part in any history.
@@ -176,12 +165,10 @@ type Decision struct {
 	Foundation *Foundation // with Found; with Start of a founder that has no log yet
 	For        []string    // with Wait: missing members, sorted
 	Why        string      // a sentence for operators; "" = nothing to report
-	Stale      bool        // with Join and Wait: the disk is proven older than its last seen state
 }
 
-// Decide returns how the member starts. newID returns a random id for a foundation. waited is
-// true after the member has waited long enough for members that may only be late; it never
-// overrides a rule that protects history.
+// Decide returns how the member starts. newID returns a random id for a foundation. waited: the member has waited long enough
+// for members that may only be late; it never overrides a rule that protects history.
 func Decide(s Self, reports map[string]Report, waited bool, newID func() string) Decision {
 	d := decider{Self: s, reports: reports, waited: waited}
 	switch {
@@ -199,11 +186,11 @@ func Decide(s Self, reports map[string]Report, waited bool, newID func() string)
 	case s.HasLog:
 		return d.withLog()
 	case s.Started:
-		return d.joinOrWait("the metadata directory of this broker is gone", false)
+		return d.joinOrWait("the metadata directory of this broker is gone")
 	case s.Foundation != nil && s.Foundation.Disks[s.Name] == s.State.Disk:
 		return d.founder()
 	case s.Foundation != nil:
-		return d.joinOrWait("this broker was about to join the cluster", false)
+		return d.joinOrWait("this broker was about to join the cluster")
 	}
 	return d.emptyDisk(newID)
 }
@@ -230,8 +217,7 @@ func (d decider) onlyMember() Decision {
 	return Decision{Action: Start, Foundation: d.Foundation}
 }
 
-// otherFoundation returns a member of another foundation. A disk that was founded by a build
-// without foundations has none, and fits any.
+// otherFoundation returns a member of another foundation. A disk without a foundation matches any.
 func (d decider) otherFoundation() (name string, found bool) {
 	if d.Foundation == nil {
 		return "", false
@@ -252,10 +238,10 @@ func (d decider) withLog() Decision {
 		if seen.OtherLife(d.State) { // the log is not useless: it may be half of a majority's
 			return Decision{Action: Wait, For: []string{by}, Why: why + ". " + chooseHistory}
 		}
-		return d.joinOrWait(why, true)
+		return d.joinOrWait(why)
 	}
 	if stale := d.runsOnOldDisk(); stale != "" {
-		seen, now := d.Seen[stale], d.reports[stale].State
+		seen, now := d.Seen[stale], d.reports[stale].DiskState
 		advice := fmt.Sprintf("Stop %s and start it with an empty data path", stale)
 		if seen.OtherLife(now) {
 			advice = chooseHistory
@@ -272,7 +258,7 @@ func (d decider) withLog() Decision {
 	case d.Doubt == DoubtNone:
 		return start
 	case d.Doubt == DoubtCopied:
-		return d.joinOrWait("the data path is a copy, and may be older than what this broker has promised", false)
+		return d.joinOrWait("the data path is a copy, and may be older than what this broker has promised")
 	}
 	silent := slices.DeleteFunc(d.others(), func(n string) bool { _, answered := d.reports[n]; return answered })
 	const moved = "the disk was attached to another machine or device since the last start"
@@ -299,16 +285,16 @@ func (d decider) sawLaterLife() string {
 // runsOnOldDisk returns a voting member whose disk is older than this broker saw it.
 func (d decider) runsOnOldDisk() string {
 	for _, n := range d.others() {
-		if r := d.reports[n]; r.Votes && d.Seen[n].LaterThan(r.State) {
+		if r := d.reports[n]; r.Votes && d.Seen[n].LaterThan(r.DiskState) {
 			return n
 		}
 	}
 	return ""
 }
 
-// sawOtherLife returns a member that saw another life of a third member's disk than this broker.
-// It has followed the third member in that life, so its log may have another history. Both wait,
-// also if none votes yet: they may start at the same time.
+// sawOtherLife returns a member that saw another life of a third member's disk than this broker. It has followed the third
+// member in that life, so its log may have another history. Both wait, even if none votes yet: they may start at the same
+// time.
 func (d decider) sawOtherLife() (by, of string) {
 	for _, n := range d.others() {
 		for _, third := range d.others() {
@@ -320,11 +306,11 @@ func (d decider) sawOtherLife() (by, of string) {
 	return "", ""
 }
 
-// chooseHistory is the advice for two histories of the metadata. A disk that began another start
-// had a majority since it was put back: without one its boot counter would not have been raised.
+// chooseHistory is the advice for two histories of the metadata. A disk that began another start had a majority since it was
+// put back: otherwise its boot counter would not have been raised.
 const chooseHistory = "The metadata has two histories, and an operator has to choose one (docs/operations/failures.md, Two histories)"
 
-// inAnother is the part of a sentence that tells two lives of a disk apart.
+// inAnother is the part of a sentence that distinguishes two lives of a disk.
 func inAnother(seen, now DiskState) string {
 	if seen.OtherLife(now) {
 		return " in another start"
@@ -336,21 +322,19 @@ func (d decider) someRuns() bool {
 	return slices.ContainsFunc(d.others(), func(n string) bool { return d.reports[n].Running })
 }
 
-// joinOrWait joins a running cluster and waits until one runs. stale: the log on the disk is
-// proven to be useless.
-func (d decider) joinOrWait(why string, stale bool) Decision {
+// joinOrWait joins a running cluster, and waits until one runs.
+func (d decider) joinOrWait(why string) Decision {
 	if d.someRuns() {
-		return Decision{Action: Join, Why: why + ": joining the running cluster as a new member", Stale: stale}
+		return Decision{Action: Join, Why: why + ": joining the running cluster as a new member"}
 	}
-	return Decision{Action: Wait, For: d.others(), Why: why, Stale: stale}
+	return Decision{Action: Wait, For: d.others(), Why: why}
 }
 
-// founder decides for a member that has accepted a foundation and never had a log. It starts
-// when a majority of the founders has accepted the foundation; otherwise a single member could
-// wait for ever for a foundation that was lost with its proposer.
+// founder decides for a member that has accepted a foundation and never had a log. It starts when a majority of the founders
+// has accepted it: otherwise a single member could wait forever for a foundation that was lost with its proposer.
 func (d decider) founder() Decision {
 	if d.Doubt == DoubtCopied {
-		return d.joinOrWait("the data path is a copy of one that was to found the cluster", false)
+		return d.joinOrWait("the data path is a copy of one that was to found the cluster")
 	}
 	accepted := 1
 	for _, n := range d.others() {
@@ -367,8 +351,7 @@ func (d decider) founder() Decision {
 	return Decision{Action: Wait, For: d.unanswered(), Why: "the cluster is being founded"}
 }
 
-// emptyDisk decides for a member with an empty disk, which is new or wiped. Only the other
-// members can tell which.
+// emptyDisk decides for a member with an empty disk, which is new or wiped: only the other members know.
 func (d decider) emptyDisk(newID func() string) Decision {
 	if d.someRuns() {
 		return Decision{Action: Join, Why: "the cluster runs without this broker's metadata directory: joining as a new member"}
@@ -412,7 +395,7 @@ func (d decider) covers(founders Members) bool {
 func (s Self) proposeFoundation(reports map[string]Report, newID func() string) Decision {
 	f := &Foundation{ID: newID(), Founders: s.founders(), Disks: map[string]DiskID{s.Name: s.State.Disk}}
 	for _, n := range s.foundersBut(s.Name) {
-		f.Disks[n] = reports[n].State.Disk
+		f.Disks[n] = reports[n].Disk
 	}
 	return Decision{Action: Found, Foundation: f}
 }

@@ -270,9 +270,9 @@ func (w *world) self(i int) Self {
 // report is the answer of member i to another one.
 func (w *world) report(i, to int) Report {
 	d := w.disks[i]
-	r := Report{State: d.state, Foundation: d.foundation, Started: d.started, Members: w.members,
+	r := Report{DiskState: d.state, Foundation: d.foundation, Started: d.started, Members: w.members,
 		Votes: w.modes[i] == voting, Running: w.running(i), SeenYou: d.seen[w.names[to]], Seen: d.seen}
-	r.State.Disk = d.id
+	r.Disk = d.id
 	return r
 }
 

@@ -652,6 +652,6 @@ func TestReceiptText(t *testing.T) {
 		"0123456789abcdef-01-1-1", "0123456789abcdef-1-1-A", "0123456789abcdef-+1-1-1", "0123456789abcdef-1-1-" + strings.Repeat("0", 100) + "1",
 	} {
 		_, err := ParseReceipt(text)
-		require.ErrorIs(t, err, ErrReceipt, text)
+		require.ErrorIs(t, err, errReceipt, text)
 	}
 }

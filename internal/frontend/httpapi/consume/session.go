@@ -27,7 +27,7 @@ type session struct {
 	err     error
 	wait    *metrics.Wait
 	memory  limits.Share
-	short   *atomic.Bool // messages have found no memory
+	short   *atomic.Bool // messages did not get memory
 
 	taking chan struct{} // capacity 1: has an element while a poll takes messages
 	freed  chan struct{} // capacity 1: there may be room for messages in flight again
@@ -39,7 +39,7 @@ type session struct {
 	// mu is held over Subscription.SetReady.
 	mu struct {
 		sync.Mutex
-		polls int // that wait or take messages
+		polls int // waiting, or taking messages
 		used  time.Time
 		over  bool
 		timer *time.Timer // runs tick; nil while a session has not had a poll
@@ -112,7 +112,7 @@ func (x *session) enter() bool {
 	return true
 }
 
-// leave ends a poll. After the last one the timer returns the credit, and later ends the session.
+// leave ends a poll. After the last one the timer withdraws the credit, and later ends the session.
 func (x *session) leave() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -127,7 +127,7 @@ func (x *session) leave() {
 	}
 }
 
-// tick returns the credit of a session without polls, and ends it at the end of its lifetime.
+// tick withdraws the credit of a session without polls, and ends the session at the end of its lifetime.
 func (x *session) tick() {
 	x.mu.Lock()
 	if x.mu.polls > 0 || x.mu.over {
@@ -172,7 +172,7 @@ func (x *session) readyLocked(n int) {
 	x.sub.SetReady(n)
 }
 
-// grant grants credit for `most` messages beyond those in flight.
+// grant gives credit for `most` messages beyond those in flight.
 func (x *session) grant(maxInFlight, most int) {
 	n := min(maxInFlight, x.sub.InFlight()+most)
 	x.mu.Lock()
@@ -246,7 +246,7 @@ func (x *session) await(ctx context.Context, timeout, gather <-chan time.Time) (
 	}
 }
 
-// refusals are the late refusals since the last call.
+// refusals returns the late refusals since the last call.
 func (x *session) refusals() (list []api.Refusal) {
 	for {
 		select {
@@ -317,13 +317,13 @@ func (x *session) settle(do api.Settlement, r api.Receipt) (err error) {
 	return err
 }
 
-// observer is implemented by subscriptions that record their deliveries, as tracing does. Settled reports that a verb was
-// carried out on a delivery, also if its leader on another broker did it.
+// observer is implemented by subscriptions that record their deliveries, as tracing does. Settled reports that a verb
+// was carried out on a delivery, also if its leader on another broker did it.
 type observer interface {
 	Settled(id api.MessageID, verb api.Verb)
 }
 
-// settled counts a delivery to this session that was settled, here or by the leader of its message.
+// settled counts a delivery that was settled, here or by the leader of its message.
 func (x *session) settled(verb api.Verb, id api.MessageID) {
 	if traced, ok := x.sub.(observer); ok {
 		traced.Settled(id, verb)
@@ -336,7 +336,7 @@ func (x *session) settled(verb api.Verb, id api.MessageID) {
 	}
 }
 
-// Batch holds the messages of one answer.
+// Batch is the messages of one answer.
 type Batch struct {
 	Deliveries []api.Delivery
 	// Refused are receipts that were settled before, and that the leader of their message has refused since.
@@ -362,7 +362,7 @@ func (b *Batch) pull(credit int) {
 	b.session.messages.Add(uint64(len(b.Deliveries) - had))
 }
 
-// Receipt is the receipt of a delivery.
+// Receipt returns the receipt of a delivery.
 func (b *Batch) Receipt(i int) Receipt {
 	return Receipt{Receipt: b.Deliveries[i].Receipt(), Session: b.session.number}
 }

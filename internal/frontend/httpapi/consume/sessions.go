@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
+	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
@@ -17,8 +22,8 @@ const (
 	// lingerTime is how long a session keeps its credit after a poll, so that a client that polls again at once finds
 	// messages here.
 	lingerTime = 50 * time.Millisecond
-	// minWait is the least wait of a poll: a leader on another broker sends messages only after it
-	// has received the credit.
+	// minWait is the least wait of a poll: a leader on another broker sends messages only after it has received the
+	// credit.
 	minWait = 250 * time.Millisecond
 	// gatherTime is how long a poll waits for more messages after its first ones.
 	gatherTime = 2 * time.Millisecond
@@ -31,16 +36,15 @@ const (
 // ErrBusy means that messages which the client has not read use all its memory.
 var ErrBusy = errors.New("the memory for messages that this client has not read is used up: read the other answers and streams to their end")
 
-// Options hold the limits of sessions.
+// Options are the limits of sessions.
 type Options struct {
-	// MaxSessions bounds the sessions of all clients, MaxPerClient those of one network and those of
-	// one user; 0 = no limit. A session outlives its polls, so one connection could otherwise open
-	// all of them.
+	// MaxSessions bounds the sessions of all clients, MaxPerClient the sessions of one network or of one user; 0 = no
+	// limit. A session outlives its polls, so one connection could otherwise open all of them.
 	MaxSessions, MaxPerClient int
 	// Memory bounds the messages that wait for clients, or are being written; nil = no limit.
 	Memory *limits.Budget
-	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream whose
-	// client disconnects.
+	// RequeueOnDisconnect requeues the messages of an answer that cannot be written, and those in flight of a stream
+	// whose client disconnects.
 	RequeueOnDisconnect bool
 	Metrics             *metrics.Recorder // nil = nothing is recorded
 }
@@ -64,15 +68,7 @@ type Request struct {
 	About api.ClientStats
 }
 
-// memory is the share of the client's user, or of its address.
-func (r *Request) memory(b *limits.Budget) limits.Share {
-	if r.About.Authed {
-		return b.Share(r.Client.Identity)
-	}
-	return b.Share(r.Client.Network)
-}
-
-// key is what distinguishes sessions.
+// key distinguishes sessions.
 type key struct {
 	client         Client
 	topic, channel string
@@ -95,7 +91,7 @@ type Sessions struct {
 	}
 }
 
-// New makes an empty set of sessions.
+// New returns an empty set of sessions.
 func New(o Options, subscribers api.Subscribers, receipts api.Receipts) *Sessions {
 	s := &Sessions{o: o, subscribers: subscribers, receipts: receipts}
 	s.ctx, s.end = context.WithCancel(context.Background())
@@ -103,14 +99,12 @@ func New(o Options, subscribers api.Subscribers, receipts api.Receipts) *Session
 	return s
 }
 
-// Stop ends all sessions. Their messages in flight go back to their channels, and the deliveries do not count.
+// Stop ends all sessions. Their messages in flight return to their channels, and these deliveries do not count as
+// attempts.
 func (s *Sessions) Stop() {
 	s.end()
 	s.mu.Lock()
-	all := make([]*session, 0, len(s.mu.all))
-	for _, x := range s.mu.all {
-		all = append(all, x)
-	}
+	all := slices.Collect(maps.Values(s.mu.all))
 	s.mu.Unlock()
 	for _, x := range all {
 		x.finish(func(sub api.Subscription) { sub.Withdraw() })
@@ -140,8 +134,8 @@ func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
 	return out
 }
 
-// Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none comes in time. The
-// caller closes the batch. Errors: those of api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
+// Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none arrives in time.
+// The caller closes the batch. Errors: as api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
 // deleted during the wait.
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
@@ -157,8 +151,8 @@ func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Dura
 	return b, s.reason(err)
 }
 
-// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. send
-// receives nil as a sign of life.
+// Stream sends messages as they arrive, until send fails, ctx ends, or the channel is deleted. A nil batch keeps the
+// connection alive.
 func (s *Sessions) Stream(ctx context.Context, r Request, alive time.Duration, send func(*Batch) error) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -183,7 +177,7 @@ func (s *Sessions) within(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// reason replaces the error of a request that Stop ends.
+// reason replaces the error of a request that Stop has ended.
 func (s *Sessions) reason(err error) error {
 	if err != nil && s.ctx.Err() != nil {
 		return api.ErrExiting
@@ -228,13 +222,18 @@ func (s *Sessions) join(ctx context.Context, r Request) (*session, error) {
 	}
 }
 
-// add makes a session that is not open yet. A zero key is not shared. It returns nil if there is one with that key.
+// add makes a session that is not open yet. A zero key is not shared. It returns nil if there is a session with that
+// key.
 func (s *Sessions) add(k key, r Request) (*session, error) {
 	x := &session{
 		set: s, key: k, request: r, since: time.Now(), opened: make(chan struct{}),
 		taking: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 	}
-	x.memory, x.short = r.memory(s.o.Memory).Watch()
+	owner := r.Client.Network
+	if r.About.Authed {
+		owner = r.Client.Identity
+	}
+	x.memory, x.short = s.o.Memory.Share(owner).Watch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -266,7 +265,7 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 // owner is a network or a user, whose sessions are counted.
 type owner struct{ kind, name string }
 
-// owners are the network of the client, and its user if it has logged in.
+// owners returns the network of the client, and its user if it has logged in.
 func (r Request) owners() []owner {
 	owners := []owner{{"address", r.Client.Network}}
 	if r.About.Authed {
@@ -275,7 +274,7 @@ func (r Request) owners() []owner {
 	return owners
 }
 
-// remove forgets a session.
+// remove deletes a session.
 func (s *Sessions) remove(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,8 +303,7 @@ func (s *Sessions) find(number uint64, topic, channel string) *session {
 	return x
 }
 
-// Settle executes a verb on deliveries of a channel. It returns one error for each receipt, as
-// api.Receipts does.
+// Settle executes a verb on deliveries of a channel. It returns one error for each receipt, as api.Receipts does.
 func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Settlement, list []Receipt) []error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -341,8 +339,8 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Set
 	return errs
 }
 
-// requeue gives the deliveries of an answer back that could not be written. A delivery whose leader does not
-// answer waits for its timeout.
+// requeue requeues the deliveries of an answer that could not be written. A delivery whose leader does not answer waits
+// for its timeout.
 func (s *Sessions) requeue(b *Batch) {
 	list := make([]Receipt, len(b.Deliveries))
 	for i := range list {
@@ -350,4 +348,43 @@ func (s *Sessions) requeue(b *Batch) {
 	}
 	r := b.session.request
 	s.Settle(s.ctx, r.Topic, r.Channel, api.Settlement{Verb: api.VerbRequeue}, list)
+}
+
+var errReceipt = errors.New("consume: not a receipt")
+
+// Receipt names a delivery, and the session that received it.
+type Receipt struct {
+	api.Receipt
+	Session uint64
+}
+
+// maxReceipt bounds the text of a receipt, in bytes.
+const maxReceipt = 16 + 1 + 16 + 1 + 16 + 1 + 16
+
+// String returns the text for clients: message id, number of the delivery, epoch and session, as hexadecimal numbers.
+func (r Receipt) String() string {
+	b := append(append(make([]byte, 0, maxReceipt), r.ID[:]...), '-')
+	b = append(strconv.AppendUint(b, r.Number, 16), '-')
+	b = append(strconv.AppendUint(b, uint64(r.Epoch), 16), '-')
+	return string(strconv.AppendUint(b, r.Session, 16))
+}
+
+// ParseReceipt reads the text of a receipt. It does not check that there is such a delivery.
+func ParseReceipt(text string) (r Receipt, err error) {
+	parts := strings.Split(text, "-")
+	if len(text) > maxReceipt || len(parts) != 4 || len(parts[0]) != len(r.ID) {
+		return r, errReceipt
+	}
+	copy(r.ID[:], parts[0])
+	var numbers [3]uint64
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(parts[i+1], 16, 64); err != nil {
+			return r, errReceipt
+		}
+	}
+	r.Number, r.Epoch, r.Session = numbers[0], ident.Epoch(numbers[1]), numbers[2]
+	if r.String() != text {
+		return r, errReceipt // a receipt has one text
+	}
+	return r, nil
 }

@@ -12,7 +12,7 @@ export interface ActionProps {
   label: string; title: string; text: ComponentChildren;
   button?: string;            // of the dialog; the label by default
   danger?: boolean;
-  confirm?: string;           // a name that has to be typed
+  confirm?: string;           // the name of the object, which has to be typed: a click by mistake destroys nothing
   fields?: Field[];
   plan?: (v: Values) => Promise<ComponentChildren>; // shown before the action can be pressed
   run: (v: Values) => Promise<string>;              // the effect in a sentence
@@ -72,7 +72,7 @@ function Dialog(p: ActionProps & { close: () => void }) {
       <div class="about">{p.text}</div>
       {!finished && (p.fields ?? []).map(f => <Input key={f.name} field={f} value={values[f.name]} onChange={v => setValues(s => ({ ...s, [f.name]: v }))} />)}
       {!finished && plan?.of === key && <section class="plan" aria-label="Plan" role="status">{plan.view}</section>}
-      {!finished && planned && p.confirm && <Input field={{ name: "confirm", label: `Type ${p.confirm} to confirm`, required: true }} value={typed} onChange={setTyped} />}
+      {!finished && planned && p.confirm && <Input field={{ name: "confirm", label: `Type ${p.confirm} to ${p.title[0].toLowerCase()}${p.title.slice(1)}`, required: true }} value={typed} onChange={setTyped} />}
       <p class={`result ${result ? (result.bad ? "note bad" : "note good") : ""}`} role="status">{result?.text ?? (busy ? "Waiting for the broker …" : "")}</p>
       <div class="buttons">
         {!finished && <button type="submit" class={p.danger && planned ? "danger" : "main"} disabled={busy || (planned && p.confirm !== undefined && typed !== p.confirm)}>{planned ? p.button ?? p.label : "Show the plan"}</button>}

@@ -21,15 +21,15 @@ export function address(path: string, values: Arguments = {}): string {
 
 // sentences are for the codes of the API about which the page can say more than the broker's own detail.
 const sentences: Record<string, string> = {
-  UNAUTHORIZED: "The cluster does not know you: sign in again.",
-  FORBIDDEN: "You do not have the right for this. An administrator can give it: nsqctl acl grant --help.",
+  UNAUTHORIZED: "You are not signed in to this cluster.",
+  FORBIDDEN: "You do not have the right to do this. An administrator can grant it: nsqctl acl grant --help.",
   TOO_MANY_BAD_LOGINS: "Too many sign-ins from your address wait for the authorization service: try again.",
   LOGIN_DISABLED: "This cluster has no users: everybody may do everything, without signing in.",
   AUTH_UNAVAILABLE: "Nobody can sign in now: the authorization service or the metadata does not answer. Try again.",
   CROSS_ORIGIN: "The broker refused the request, because it came from another page. Open the console under the broker's own address.",
   HOST_NOT_ALLOWED: "The broker does not know the name in the address bar. Open the console under the broker's own address, or add the name to --http-allowed-host.",
-  TOPIC_NOT_FOUND: "There is no such topic. A deleted one is in the trash for a while: the page Operations.",
-  NOT_FOUND: "This broker's build does not have that.",
+  TOPIC_NOT_FOUND: "There is no such topic. Deleted topics stay in the trash for a while: see the page Operations.",
+  NOT_FOUND: "This broker does not have that.",
 };
 
 async function failure(answer: Response): Promise<Failed> {
@@ -224,5 +224,5 @@ export function silentBrokers(list: { broker: string; reason: string }[] | undef
   if (!list?.length) return "";
   // "dead" is also the reason of a broker that is registered and cut off, or hangs: the alarms say which.
   const names = list.map(u => u.reason === "dead" ? u.broker : `${u.broker} (${u.reason})`).join(", ");
-  return `No answer from ${list.length === 1 ? "broker" : `${count(list.length)} brokers:`} ${names}. Numbers are without ${list.length === 1 ? "its" : "their"} part.`;
+  return `No answer from ${list.length === 1 ? "broker" : `${count(list.length)} brokers:`} ${names}. The numbers do not include ${list.length === 1 ? "it" : "them"}.`;
 }

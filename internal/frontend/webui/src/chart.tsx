@@ -22,8 +22,8 @@ export function Charts({ of, pictures }: { of: Record<string, string>; pictures:
   const s = series.data;
   return <section aria-labelledby="charts"><div class="title"><h2 id="charts">History</h2>
     <Select label="Range" value={minutes} options={ranges} onChange={m => { setMinutes(m); store("minutes", m); }} /></div>
-    {series.error && <p class="note dim">There is no history to draw: {series.error.message}</p>}
-    {s && !s.kept && <p class="dim">No history: it is younger than 20 seconds, or not among the topics and channels whose history the brokers record.</p>}
+    {series.error && <p class="note dim">The history cannot be shown: {series.error.message}</p>}
+    {s && !s.kept && <p class="dim">No history yet: it is less than 20 seconds old, or not among the topics and channels whose history the brokers record.</p>}
     {s?.kept && <div class="charts">{pictures.map(p => <Chart key={p.title} series={s} picture={p} />)}</div>}
   </section>;
 }

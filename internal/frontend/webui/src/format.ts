@@ -32,7 +32,7 @@ export function bytes(v: Maybe<number>): string {
 
 export function milliseconds(v: Maybe<number>): string {
   if (v == null) return unknown;
-  return v >= 1000 ? seconds(v / 1000) : v >= 100 ? `${v.toFixed(0)} ms` : v >= 1 ? `${v.toFixed(1)} ms` : `${v.toFixed(2)} ms`;
+  return v >= 1000 ? seconds(v / 1000) : v === 0 ? "0 ms" : v >= 100 ? `${v.toFixed(0)} ms` : v >= 1 ? `${v.toFixed(1)} ms` : `${v.toFixed(2)} ms`;
 }
 
 export function seconds(v: Maybe<number>): string {

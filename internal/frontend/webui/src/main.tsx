@@ -75,6 +75,12 @@ function SignIn({ link }: { link: Link }) {
     const again = setInterval(() => void whoAmI(link.signIn).catch(() => {}), 2000);
     return () => clearInterval(again);
   }, [closed]);
+  useEffect(() => { // a tab that comes to the front asks again: the right may be granted by now, or the sign-in over
+    if (link.signIn !== "rights") return;
+    const seen = () => { if (!document.hidden) void whoAmI().catch(() => {}); };
+    document.addEventListener("visibilitychange", seen);
+    return () => document.removeEventListener("visibilitychange", seen);
+  }, [link.signIn]);
   const user = link.session?.identity ?? "";
   return <><Title text="Sign in" />
     <p class={link.signIn === "rights" ? "note bad" : ""}>{intro(link.signIn, user, !closed)}</p>
@@ -114,13 +120,13 @@ function Unanswered({ since, utc }: { since: number; utc: boolean }) {
   const [now, set] = useState(Date.now());
   useEffect(() => { const t = setInterval(() => set(Date.now()), 1000); return () => clearInterval(t); }, []);
   return <div class="note bad unanswered" role="alert"><span aria-hidden="true" class="sign">✕</span>
-    <span>No answer from this broker since {clock(since, utc)}<span aria-hidden="true"> ({seconds((now - since) / 1000)})</span>. What you see is of that time; the page asks again. <Others /></span></div>;
+    <span>No answer from this broker since {clock(since, utc)}<span aria-hidden="true"> ({seconds((now - since) / 1000)})</span>. The page shows the state at that time, and retries. <Others /></span></div>;
 }
 
 function Others() {
   const others = stored("origins", "").split(" ").filter(o => o && o !== location.origin);
   if (others.length === 0) return <>Another broker's page shows the same cluster.</>;
-  return <>The same page of another broker: {others.map((o, i) => <>{i > 0 && ", "}<a href={`${o}/ui${location.hash}`}>{o}</a></>)}.</>;
+  return <>The console of other brokers: {others.map((o, i) => <>{i > 0 && ", "}<a href={`${o}/ui${location.hash}`}>{o}</a></>)}.</>;
 }
 
 // originOf is where a broker serves this page: over HTTPS if this page came so, and the broker has it.

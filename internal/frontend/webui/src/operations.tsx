@@ -1,7 +1,9 @@
-// The operations of the cluster, each a button: what it does, its fields, its request, its effect in a sentence.
+// The operations of the cluster: for each its button, what it does, its fields, its request and its effect in a sentence. Operations that
+// destroy or move data (danger) run only after the name of their object is typed.
 import { address, get, post, useData } from "./api";
 import { Action, type Field, type Values } from "./action";
 import { count, plural } from "./format";
+import { type TopicOption, topicOptions } from "./options";
 import { to } from "./route";
 import type { Channel, Plan, Policy, SeekResult, Settings, Topic, TopicList } from "./types";
 import { Loaded, Table } from "./ui";
@@ -11,7 +13,7 @@ function given(v: Values): Record<string, string> {
   return Object.fromEntries(Object.entries(v).filter(([, value]) => value !== ""));
 }
 
-const names = "Letters, digits, dots, hyphens and underscores; a name that ends in #ephemeral lives as long as it is used.";
+const names = "Letters, digits, dots, hyphens and underscores; a name that ends in #ephemeral is deleted when nothing uses it.";
 const froms: [string, string][] = [["latest", "latest: only messages published from now on"], ["earliest", "earliest: everything still retained"], ["other", "a time or a sequence, below"]];
 const place: Field = { name: "place", label: "Time or sequence", hint: "For example 2026-11-23T03:00:00Z, or 1200. Only used if chosen above." };
 
@@ -40,26 +42,21 @@ const topicFields: Field[] = [
   { name: "ordered", label: "Order", options: [["", "the default"], ["true", "ordered"], ["false", "not ordered"]] },
   { name: "durability", label: "Durability", options: [["", "the default"], ["sync", "sync: on disk before the answer"], ["replicated", "replicated: in memory of all in-sync replicas"]] },
 ];
-const limitFields = (s?: Settings): Field[] => [
-  { name: "retention_time", label: "Retention", hint: "A duration such as 24h; 0s: none.", value: s ? `${s.retention_ms / 1000}s` : "" },
-  { name: "retention_bytes", label: "Retention size, bytes", number: true, hint: "0: no limit.", value: s ? String(s.retention_bytes) : "" },
-  { name: "max_bytes", label: "Size limit, bytes", number: true, hint: "0: no limit.", value: s ? String(s.max_bytes) : "" },
-  { name: "message_ttl", label: "Message TTL", hint: "A duration such as 1h; 0s: no limit.", value: s ? `${(s.message_ttl_ms ?? 0) / 1000}s` : "" },
-  { name: "max_put_rate", label: "Max throughput per broker, messages/s", number: true, hint: "0: no limit.", value: s ? String(s.max_put_rate) : "" },
-  { name: "max_put_bytes_rate", label: "Max throughput per broker, bytes/s", number: true, hint: "0: no limit.", value: s ? String(s.max_put_bytes_rate) : "" },
-  { name: "idle_after", label: "Delete when unused for", hint: "A duration such as 720h, 1m or more; 0s: never.", value: s ? `${s.idle_after_ms / 1000}s` : "" },
-  { name: "channel_idle_after", label: "Delete channels when unused for", hint: "With their messages, after a warning for the brokers' grace. A duration such as 720h, 1m or more; 0s: never.", value: s ? `${(s.channel_idle_after_ms ?? 0) / 1000}s` : "" },
-];
+function optionField(o: TopicOption, s?: Settings): Field {
+  const now = s ? (s as unknown as Record<string, string | number>)[o.view] : undefined;
+  const value = now === undefined ? "" : o.kind === "duration" ? `${Number(now) / 1000}s` : String(now);
+  return { name: o.name, label: o.label, hint: o.hint, value, number: o.kind === "number", options: o.choices?.map(c => [c, c]) };
+}
 
 export function CreateTopic({ done }: { done?: (topic: string) => void }) {
   return <Action label="Create a topic" title="Create a topic" text="A topic with its partitions and replicas. If the topic exists with other settings, the request is refused and nothing changes."
     fields={[{ name: "topic", label: "Name", required: true, hint: names }, ...topicFields]}
-    run={async v => { await post("topic/create", given(v)); done?.(v.topic); return `The topic ${v.topic} exists on all its replicas.`; }} />;
+    run={async v => { await post("topic/create", given(v)); done?.(v.topic); return `The topic ${v.topic} is created on all its replicas.`; }} />;
 }
 
 export function TopicLimits({ topic, settings }: { topic: string; settings?: Settings }) {
   return <Action label="Limits" button="Change the limits" title={`Limits of ${topic}`} text="Retention, size and throughput limits. An empty field leaves the setting unchanged."
-    fields={limitFields(settings)} run={async v => { await post("v1/topic/set", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
+    fields={topicOptions.map(o => optionField(o, settings))} run={async v => { await post("v1/topic/set", { topic, ...given(v) }); return `The limits of ${topic} are changed.`; }} />;
 }
 
 export function PauseTopic({ topic, paused }: { topic: string; paused: boolean }) {
@@ -69,12 +66,12 @@ export function PauseTopic({ topic, paused }: { topic: string; paused: boolean }
 }
 
 export function EmptyTopic({ topic }: { topic: string }) {
-  return <Action label="Empty" danger confirm={topic} title={`Empty the topic ${topic}`} text="The messages that no channel has been given are dropped. The channels keep theirs. This cannot be undone."
+  return <Action label="Empty" danger confirm={topic} title={`Empty the topic ${topic}`} text="Messages that no channel has received are dropped. The channels keep theirs. This cannot be undone."
     run={async () => { await post("topic/empty", { topic }); return `The topic ${topic} is empty.`; }} />;
 }
 
 export function DeleteTopic({ topic }: { topic: string }) {
-  return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic is deleted with its channels and all its messages, on every broker. It stays in the trash for a grace (24 hours, unless --delete-grace says otherwise), and the page Operations can undelete it during that time. A name that ends in #ephemeral goes for good."
+  return <Action label="Delete" danger confirm={topic} title={`Delete the topic ${topic}`} text="The topic is deleted with its channels and all its messages, on every broker. It stays in the trash for a grace period (24 hours unless --delete-grace is set), during which the page Operations can undelete it. A topic whose name ends in #ephemeral is deleted permanently at once."
     run={async () => { await post("topic/delete", { topic }); return `The topic ${topic} is deleted.`; }} leave={() => { location.hash = "#/topics"; }} />;
 }
 
@@ -93,27 +90,27 @@ async function held(hold: InTrash["hold"], request: () => Promise<unknown>) {
 }
 
 export function Undelete({ topic, id, hold }: InTrash) {
-  return <Action label="Undelete" title={`Undelete the topic ${topic}`} text="The topic comes back as it was: its messages, its channels with their positions, delayed messages, policies, pauses and limits. Refused while another topic has the name."
-    run={async () => { await held(hold, () => post("v1/topic/undelete", { topic, id })); return `The topic ${topic} is back.`; }} leave={() => hold(false)} />;
+  return <Action label="Undelete" title={`Undelete the topic ${topic}`} text="The topic is restored as it was: its messages, its channels with their positions, delayed messages, policies, pauses and limits. Refused while another topic has the name."
+    run={async () => { await held(hold, () => post("v1/topic/undelete", { topic, id })); return `The topic ${topic} is restored.`; }} leave={() => hold(false)} />;
 }
 
 export function Purge({ topic, id, hold }: InTrash) {
-  return <Action label="Delete now" danger confirm={topic} title={`Delete the topic ${topic} permanently`} text="The topic is deleted before its grace period ends, with its channels and all its messages. Its files leave the disks after the --trash-grace of each broker. This cannot be undone."
-    run={async () => { await held(hold, () => post("v1/topic/purge", { topic, id })); return `The topic ${topic} is being removed permanently.`; }} leave={() => hold(false)} />;
+  return <Action label="Delete now" danger confirm={topic} title={`Delete the topic ${topic} permanently`} text="The topic is deleted before its grace period ends, with its channels and all its messages. Its files are removed from the disks after each broker's --trash-grace. This cannot be undone."
+    run={async () => { await held(hold, () => post("v1/topic/purge", { topic, id })); return `The topic ${topic} is being deleted permanently.`; }} leave={() => hold(false)} />;
 }
 
 export function CreateChannel({ topic }: { topic: string }) {
-  return <Action label="Create a channel" title={`Create a channel of ${topic}`} text="A channel gets every message of its topic from its beginning on."
-    fields={[{ name: "channel", label: "Name", required: true, hint: names }, { name: "from", label: "Begin at", options: [["", "by the rules: the first channel gets what the topic retained"], ...froms] }, place,
+  return <Action label="Create a channel" title={`Create a channel of ${topic}`} text="A channel gets every message of its topic from its starting position on."
+    fields={[{ name: "channel", label: "Name", required: true, hint: names }, { name: "from", label: "Start at", options: [["", "default: the first channel gets everything still retained"], ...froms] }, place,
       { name: "ordered", label: "Order", options: [["", "as the topic"], ["true", "ordered"], ["false", "not ordered"]] }]}
     run={async v => {
       await post("channel/create", given({ topic, channel: v.channel, from: placeOf(v, "from"), ordered: v.ordered }));
-      return `The channel ${v.channel} exists.`;
+      return `The channel ${v.channel} is created.`;
     }} />;
 }
 
 export function Replication({ topic, settings }: { topic: string; settings?: Settings }) {
-  return <Action label="Replication" button="Change the replication" title={`Replication of ${topic}`} text="Additional replicas are copied in the background; surplus ones are removed at once. Publishing requires the minimum of in-sync replicas."
+  return <Action label="Replication" button="Change the replication" danger confirm={topic} title={`Change the replication of ${topic}`} text="Additional replicas are copied in the background. If the factor falls, surplus replicas are deleted at once. Publishing requires the minimum of in-sync replicas."
     fields={[{ name: "replication_factor", label: "Replication factor", number: true, value: settings ? String(settings.replication_factor) : "" },
       { name: "min_in_sync", label: "Min in-sync replicas", number: true, value: settings ? String(settings.min_in_sync) : "" }]}
     run={async v => { await post("v1/topic/replication", { topic, ...given(v) }); return `The replication of ${topic} is changed; replicas are copied in the background.`; }} />;
@@ -122,15 +119,15 @@ export function Replication({ topic, settings }: { topic: string; settings?: Set
 export function Move({ topic, partition, replicas, brokers }: { topic: string; partition: number; replicas: string[]; brokers: string[] }) {
   const others = brokers.filter(b => !replicas.includes(b));
   const values = (v: Values) => ({ topic, partition, from: v.from, to: v.to });
-  return <Action label="Move a replica" button="Move it" title={`Move a replica of ${topic}/${partition}`} disabled={others.length === 0 || replicas.length === 0}
+  return <Action label="Move a replica" button="Move it" danger confirm={`${topic}/${partition}`} title={`Move a replica of ${topic}/${partition}`} disabled={others.length === 0 || replicas.length === 0}
     text="The old replica is removed once the new one is copied and in sync. Publishing and delivery continue."
     fields={[{ name: "from", label: "From the broker", options: replicas.map(b => [b, b]) }, { name: "to", label: "To the broker", options: others.map(b => [b, b]) }]}
     plan={async v => <PlanView plan={await get<Plan>("v1/topic/move", values(v))} />}
-    run={async v => { await post("v1/topic/move", values(v)); return `The replica moves from ${v.from} to ${v.to}; the partition's page shows how far it is.`; }} />;
+    run={async v => { await post("v1/topic/move", values(v)); return `The replica moves from ${v.from} to ${v.to}; the partition's page shows its progress.`; }} />;
 }
 
 export function Balance() {
-  return <Action label="Balance" button="Carry out the plan" title="Balance the cluster" text="Replicas and leaders are spread over the brokers. Publishing and delivery continue."
+  return <Action label="Balance" button="Carry out the plan" title="Balance the cluster" text="Replicas and leaders are spread evenly over the brokers. Publishing and delivery continue."
     plan={async () => <PlanView plan={await get<Plan>("v1/cluster/balance")} />}
     run={async () => { await post("v1/cluster/balance"); return "The cluster is being balanced; the events show each step."; }} />;
 }
@@ -140,21 +137,21 @@ export function Decommission({ broker, leaving }: { broker: string; leaving: boo
     run={async () => { await post("v1/broker/decommission", { node: broker, cancel: true }); return `The broker ${broker} stays.`; }} />;
   return <Action label="Decommission" danger confirm={broker} title={`Decommission the broker ${broker}`} text="All replicas of the broker move to others, and it gets no new ones. When it has no replicas left, it can be shut down permanently."
     plan={async () => <PlanView plan={await get<Plan>("v1/broker/decommission", { node: broker })} />}
-    run={async () => { await post("v1/broker/decommission", { node: broker }); return `The replicas of ${broker} go to other brokers; its page shows how many are left.`; }} />;
+    run={async () => { await post("v1/broker/decommission", { node: broker }); return `The replicas of ${broker} move to other brokers; its page shows how many are left.`; }} />;
 }
 
 export function Drain({ broker, drain }: { broker: string; drain?: string }) {
-  if (drain) return <Action label="End the drain" title={`Give ${broker} its part again`} text="The broker gets leaderships and replicas again."
+  if (drain) return <Action label="End the drain" title={`End the drain of ${broker}`} text="The broker gets leaderships and replicas again."
     run={async () => { await post("v1/broker/drain", { node: broker, cancel: true }); return `The drain of ${broker} has ended.`; }} />;
   const values = (v: Values) => given({ node: broker, replicas: v.replicas });
-  return <Action label="Drain" title={`Drain the broker ${broker}`} text="The broker gives up its leaderships, and gets none until the drain ends: before a restart, say. With its replicas, it is empty afterwards, and stays in the cluster."
+  return <Action label="Drain" danger confirm={broker} title={`Drain the broker ${broker}`} text="The broker gives up its leaderships, and gets none until the drain ends, for example before a restart. If it also gives up its replicas, it is empty afterwards, and stays in the cluster."
     fields={[{ name: "replicas", label: "Gives up", options: [["", "its leaderships"], ["true", "its leaderships and its replicas"]] }]}
     plan={async v => <PlanView plan={await get<Plan>("v1/broker/drain", values(v))} />}
     run={async v => { await post("v1/broker/drain", values(v)); return `${broker} gives up its ${v.replicas ? "leaderships and replicas" : "leaderships"}; its page shows how many are left.`; }} />;
 }
 
 export function Partitions({ topic, settings, ordered }: { topic: string; settings?: Settings; ordered?: boolean }) {
-  return <Action label="Partitions" button="Add partitions" title={`Partitions of ${topic}`} text="A topic gets more partitions, never fewer. Messages of one key go to another partition from then on."
+  return <Action label="Partitions" button="Add partitions" title={`Partitions of ${topic}`} text="The number of partitions can only grow. Messages with the same key may go to another partition from then on."
     fields={[{ name: "partitions", label: "Partitions", number: true, required: true, value: settings ? String(settings.partitions) : "" },
       ...(ordered ? [{ name: "reorder", label: "Order across the change", options: [["", "keep: refuse if it would break"], ["true", "give it up for messages around the change"]] as [string, string][] }] : [])]}
     run={async v => { await post("v1/topic/partitions", given({ topic, ...v })); return `The topic ${topic} has ${v.partitions} partitions.`; }} />;
@@ -196,7 +193,7 @@ export function Seek({ topic, channel, partitions }: { topic: string; channel: s
       { name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(partitions, 1024) }, (_, i): [string, string] => [String(i), String(i)])] }]}
     plan={async v => {
       const r = await post<SeekResult>("v1/channel/seek", { ...values(v), dry_run: true });
-      return r ? <SeekPlan result={r} /> : <p>The plan: this broker's build cannot count what the seek skips and repeats.</p>;
+      return r && <SeekPlan result={r} />;
     }}
     run={async v => {
       const r = await post<SeekResult>("v1/channel/seek", values(v));
@@ -211,7 +208,7 @@ export function backoffText(p: Policy): string {
 
 export function PolicyOf({ topic, channel, policy }: { topic: string; channel: string; policy?: Policy }) {
   return <Action label="Policy" button="Set the policy" title={`Policy of ${channel} for messages that fail`} text="A message that has failed as often as allowed moves to the dead-letter topic. An empty field removes that part of the policy."
-    fields={[{ name: "max_attempts", label: "Attempts", number: true, value: policy?.max_attempts ? String(policy.max_attempts) : "", hint: "Empty: any number." },
+    fields={[{ name: "max_attempts", label: "Attempts", number: true, value: policy?.max_attempts ? String(policy.max_attempts) : "", hint: "Empty: unlimited." },
       { name: "dead_letter_topic", label: "Dead-letter topic", value: policy?.dead_letter_topic ?? "", hint: "Empty: none." },
       { name: "retry_backoff", label: "Delay between attempts", value: policy ? backoffText(policy) : "", hint: "Base, factor, maximum, jitter: such as 1s,2,5m,0.2. Empty: none." }]}
     run={async v => { await post("v1/channel/policy", { topic, channel, ...v }); return `The policy of ${channel} is set.`; }} />;
@@ -224,7 +221,7 @@ export function Order({ topic, channel, ordered }: { topic: string; channel: str
 }
 
 export function Redrive({ topic, channel, from }: { topic: string; channel: string; from: string }) {
-  return <Action label="Redrive" title={`Deliver the dead letters of ${channel} again`} text={`Messages of ${channel} in ${from} are published again, for this channel alone, and leave ${from}.`}
+  return <Action label="Redrive" title={`Deliver the dead letters of ${channel} again`} text={`Messages of ${channel} in ${from} are published again, only for this channel, and leave ${from}.`}
     fields={[{ name: "limit", label: "At most", number: true, value: "1000", required: true }]}
     run={async v => {
       const r = await post<{ redriven: number }>("v1/channel/redrive", { topic, channel, limit: v.limit });
@@ -233,7 +230,7 @@ export function Redrive({ topic, channel, from }: { topic: string; channel: stri
 }
 
 export function Publish({ topic, done }: { topic: string; done?: () => void }) {
-  return <Action label="Publish a test message" button="Publish" title={`Publish to ${topic}`} text="Consumers of every channel get this message: it is real." done={done}
+  return <Action label="Publish a test message" button="Publish" title={`Publish to ${topic}`} text="This is a real message: consumers of every channel receive it." done={done}
     fields={[{ name: "body", label: "Body", long: true, required: true, value: "test" }, { name: "key", label: "Key", hint: "Messages of one key go to one partition. Empty: any." },
       { name: "defer", label: "Delay, milliseconds", number: true }, { name: "ttl", label: "TTL, milliseconds", number: true, hint: "Empty: no limit." }]}
     run={async v => {
@@ -243,7 +240,7 @@ export function Publish({ topic, done }: { topic: string; done?: () => void }) {
     }} />;
 }
 
-// TopicOperations lists the topics that a search finds, with what is pressed most.
+// TopicOperations lists the topics that a search finds, with their most frequent operations.
 export function TopicOperations({ search }: { search: string }) {
   const of = useData<TopicList>(address("v1/console/topics", { search, limit: 20 }), 10000);
   return <Loaded of={of}>{d => <Table<Topic> caption="Topics found" rows={d.topics} empty="No topic matches." keyOf={t => t.topic} columns={[

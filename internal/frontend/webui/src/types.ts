@@ -1,6 +1,6 @@
 // The shapes of the answers of /v1/console/. A missing or null value is unknown, never 0.
 
-export type State = "well" | "degraded" | "unsafe";
+export type State = "healthy" | "degraded" | "unsafe";
 export type Maybe<T> = T | null | undefined;
 
 export interface Unreachable { broker: string; reason: string }
@@ -33,7 +33,7 @@ export interface Topic {
 export interface Damage { node: string; from_offset: number; to_offset: number; first_sequence: number; end_sequence: number }
 
 export interface Partition {
-  partition: number; leader: string; epoch: number; replicas: string[]; in_sync: string[]; target?: string[]; min_in_sync: number;
+  partition: number; leader: string; epoch: number; replicas: string[]; isr: string[]; target?: string[]; min_in_sync: number;
   committed_sequence: Maybe<number>; end_offset: Maybe<number>; damaged?: Damage[]; fault: string;
 }
 
@@ -73,9 +73,9 @@ export interface ChannelPartition {
 }
 
 export interface Connection {
-  broker: string; address: string; client_id: string; hostname: string; user_agent: string; user: string; ready: Maybe<number>; in_flight: Maybe<number>;
-  messages: Maybe<number>; finishes: Maybe<number>; requeues: Maybe<number>; connected_ms: Maybe<number>; last_activity_ms: Maybe<number>; tls: boolean; protocol?: string;
-  oldest?: Maybe<{ id: string; partition: number; attempts: number; since_ms: number }>; // null: none
+  broker: string; remote_address: string; client_id: string; hostname: string; user_agent: string; auth_identity?: string; ready_count: number; in_flight_count: number;
+  message_count: number; finish_count: number; requeue_count: number; connect_ts: number; last_activity: string; tls: boolean; version: string;
+  oldest: { id: string; partition: number; attempts: number; held_ns: number } | null;
 }
 
 export interface ChannelDetail {

@@ -9,23 +9,20 @@ import { useClock } from "./settings";
 import type { Alarm, Event, Maybe, State, Unreachable } from "./types";
 
 const marks: Record<State | "unknown", [string, string]> = {
-  well: ["✓", "good"], degraded: ["!", "warn"], unsafe: ["✕", "bad"], unknown: ["?", "dim"],
+  healthy: ["✓", "good"], degraded: ["!", "warn"], unsafe: ["✕", "bad"], unknown: ["?", "dim"],
 };
-
-// word is a state as readers say it.
-export const word = (state: State | "unknown") => state === "well" ? "healthy" : state;
 
 // Mark is a state as a sign, a colour and a word.
 export function Mark({ state, text }: { state: State | "unknown"; text?: string }) {
   const [sign, tone] = marks[state];
-  return <span class={`mark ${tone}`}><span aria-hidden="true" class="sign">{sign}</span>{text ?? word(state)}</span>;
+  return <span class={`mark ${tone}`}><span aria-hidden="true" class="sign">{sign}</span>{text ?? state}</span>;
 }
 
 // Light is one question of the overview and its answer.
 export function Light({ state, question, children }: { state: State | "unknown"; question: string; children: ComponentChildren }) {
   const [sign, tone] = marks[state];
   return <section class={`light ${tone}`} data-state={state}>
-    <h2><span aria-hidden="true" class="sign">{sign}</span>{question}<span class="hidden"> ({word(state)})</span></h2>
+    <h2><span aria-hidden="true" class="sign">{sign}</span>{question}<span class="hidden"> ({state})</span></h2>
     <div class="answer">{children}</div>
   </section>;
 }
@@ -77,7 +74,7 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
 
 // Tile is one number of the overview.
 export function Tile({ name, value, note, state }: { name: string; value: string; note?: ComponentChildren; state?: State }) {
-  return <div class={`tile ${state && state !== "well" ? marks[state][1] : ""}`}><dt>{name}</dt><dd class={value === unknown ? "dim" : ""}>{value}{note && <small>{note}</small>}</dd></div>;
+  return <div class={`tile ${state && state !== "healthy" ? marks[state][1] : ""}`}><dt>{name}</dt><dd class={value === unknown ? "dim" : ""}>{value}{note && <small>{note}</small>}</dd></div>;
 }
 
 export function Silent({ brokers }: { brokers?: Unreachable[] }) {
@@ -119,7 +116,7 @@ export function Events({ events, empty }: { events: Event[]; empty: string }) {
   const clock = useClock();
   return <Table caption="Events, the newest first" rows={events} empty={empty} columns={[
     { head: "Time", cell: e => <time dateTime={new Date(e.time_ms).toISOString()}>{clock(e.time_ms)}</time> },
-    { head: "Kind", cell: e => <Mark state={e.state} text={e.kind.replaceAll("_", " ")} /> },
+    { head: "Kind", cell: e => <Mark state={e.state} text={e.kind === "isr" ? "in-sync set" : e.kind.replaceAll("_", " ")} /> },
     { head: "What happened", cell: e => <span class="text" title={e.action}>{e.identity ? `${e.text}.` : sentence(e.text)}{e.do && <span class="do"> Do: {e.do}</span>}</span> },
     { head: "Where", cell: e => <Where e={e} /> },
     { head: "By", cell: e => e.identity ? `${e.identity}${e.result && e.result !== "ok" ? ` (${e.result})` : ""}` : (e.reported_by ?? []).join(", ") },
@@ -138,7 +135,7 @@ export function Brokers({ names, dead }: { names: Maybe<string[]>; dead?: Set<st
 }
 
 const faults: Record<string, [State, string]> = {
-  "": ["well", "healthy"], no_leader: ["unsafe", "no leader"], below_minimum: ["unsafe", "below minimum"], one_disk: ["unsafe", "on one disk"],
+  "": ["healthy", "healthy"], no_leader: ["unsafe", "no leader"], below_minimum: ["unsafe", "below minimum"], one_disk: ["unsafe", "on one disk"],
   damaged: ["unsafe", "damaged"], under_replicated: ["degraded", "under-replicated"],
 };
 

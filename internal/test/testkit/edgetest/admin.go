@@ -12,7 +12,10 @@ func (c *Cluster) Do(_ context.Context, op api.Operation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.ops = append(c.mu.ops, op)
-	name, channel := op.Target()
+	if err := api.Validate(op); err != nil {
+		return err
+	}
+	name, channel := api.Target(op)
 	if _, ok := op.(api.CreateTopic); ok {
 		c.topicLocked(name)
 		return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
@@ -47,7 +48,7 @@ type Replica struct {
 }
 
 // New hosts the partition: it leads in epoch 1 and accepts no puts.
-func New(t *testing.T, o nsqd.Options) *Replica { return NewOn(t, vfs.NewMemory(), o) }
+func New(t *testing.T, o nsqd.Options) *Replica { return NewOn(t, vfstest.NewMemory(), o) }
 
 // NewOn hosts it on this file system.
 func NewOn(t *testing.T, fs vfs.FS, o nsqd.Options) *Replica {
@@ -57,7 +58,7 @@ func NewOn(t *testing.T, fs vfs.FS, o nsqd.Options) *Replica {
 	r.Store, err = store.Open(store.Options{FS: fs, Dir: "data", BootID: "boot", SegmentBytes: 16 << 10, JournalBytes: 1 << 20, Log: r.Log})
 	require.NoError(t, err)
 	r.Engine = engine.New(engine.Options{
-		Journal: r.Store, Transport: singleBroker{}, Proposer: singleBroker{}, Reserve: singleBroker{}, Reach: singleBroker{},
+		Journal: r.Store, Transport: singleBroker{}, Proposer: singleBroker{}, Reserve: singleBroker{}, Reachability: singleBroker{},
 		Moved: func() {}, Dead: func(*engine.Partition) {}, Log: r.Log,
 	})
 	t.Cleanup(func() {
@@ -99,7 +100,9 @@ func (r *Replica) Append(d queue.Draft) ident.Offset {
 		Size: uint32(len(b.Bytes)), CRC: b.CRC, PrevCRC: b.PrevCRC, TimeMS: ms,
 	})
 	done := make(synced, 1)
-	r.Store.Submit([]store.Submission{{Partition: p, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1)
+	if r.Store.Queue([]store.Submission{{Partition: p, Writes: []queue.Write{{Kind: queue.WriteAppend, Batches: []queue.Batch{b}}}}}, done, 1) {
+		r.Store.Flush()
+	}
 	require.NoError(r.t, <-done)
 	r.End, r.crc = b.End, b.CRC
 	r.Show(func(v *replica.View) { v.End = r.End })
@@ -109,7 +112,7 @@ func (r *Replica) Append(d queue.Draft) ident.Offset {
 // Publish publishes a message.
 func (r *Replica) Publish(body string) {
 	d := queue.NewDraft(len(body))
-	d.Add([]byte(body))
+	_ = d.AddMessage(queue.Message{Body: []byte(body)})
 	r.Write(d.Draft(ident.RequestID{}))
 }
 

@@ -7,7 +7,7 @@
 // return. While the outer one hangs, writes of the inner one fill the page cache, and syncs do
 // not return.
 //
-// It does not tear or flip writes: vfs.Memory and vfs.Faulty do, within one process.
+// It does not tear or flip writes: vfstest.Memory and vfstest.Faulty do, within one process.
 //
 // # Invariants
 //

@@ -52,7 +52,7 @@ func TestEveryRouteIsClosed(t *testing.T) {
 	b.create("orders")
 	require.Equal(t, 200, b.ask("good", "POST", "/pub?topic=orders", body).status, "the client of the auth service")
 	stranger, wrong, joe := 0, 0, 0
-	for door, rules := range map[string][]httpapi.Rule{b.address(httpPort): httpapi.NSQDRules(), b.address(lookupPort): httpapi.LookupRules()} {
+	for door, rules := range map[string][]httpapi.Route{b.address(httpPort): httpapi.Routes(), b.address(lookupPort): httpapi.LookupRoutes()} {
 		for _, rule := range rules {
 			path := strings.Replace(rule.Path, ":opt", "nsqlookupd_tcp_addresses", 1) + "?topic=orders&channel=c&partition=0&from=n1&confirm=orders/0&node=n1&name=eve&admin=true&user=eve&cluster=observe"
 			what := rule.Method + " " + door + rule.Path

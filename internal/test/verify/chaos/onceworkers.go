@@ -184,7 +184,7 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 			}
 		}
 		// A finish that the broker had to repeat after a change of leader may be refused, and its message is finished
-		// (coordinator/admin/receipts.go).
+		// (coordinator/gateway/receipts.go).
 		if verb == "finish" && (accepted || status == 0 || status >= 500 || status == http.StatusConflict && !over) {
 			w.settled.Add(1)
 			w.mu.Lock()

@@ -3,7 +3,7 @@
 // Three brokers replicate some partitions through the real machine
 // (coordinator/replica) on the real storage (nsqd/store, with its journal's
 // goroutines) on three file systems in memory that know what a power cut leaves
-// (vfs.Memory). Network, metadata, clocks and clients are small models; a random
+// (vfstest.Memory). Network, metadata, clocks and clients are small models; a random
 // history of puts, changes of channels, elections, rollbacks, truncations,
 // checkpoints, retention, kills and failing syncs drives them. At every sync of
 // any of the three disks the power of all three fails: of what is not synced

@@ -101,7 +101,7 @@ func makeBodies(id uint64) [][]byte {
 func draft(id uint64) queue.Draft {
 	d := queue.NewDraft(0)
 	for _, b := range bodies(id) {
-		d.Add(b)
+		_ = d.AddMessage(queue.Message{Body: b})
 	}
 	return d.Draft(ident.RequestID{Producer: producer, N: id})
 }

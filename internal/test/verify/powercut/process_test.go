@@ -205,7 +205,9 @@ func (h *host) submit(out replica.Effects) {
 	}
 	h.token++
 	h.owner[h.token] = out.Token
-	h.store.Submit([]store.Submission{{Partition: h.p, Writes: out.Write}}, h.process, h.token)
+	if h.store.Queue([]store.Submission{{Partition: h.p, Writes: out.Write}}, h.process, h.token) {
+		h.store.Flush()
+	}
 }
 
 // spoke notes what a message promises. A rejection and a probe's answer promise

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // errDead answers a process that was killed: nothing of it reaches the disk.
@@ -16,7 +17,7 @@ var errDead = errors.New("powercut: the process is dead")
 // cut is what a power cut left: three disks, and what the world knew then.
 type cut struct {
 	at    string // which call, on which disk
-	disks [nodes]*vfs.Memory
+	disks [nodes]*vfstest.Memory
 	known known
 }
 
@@ -69,13 +70,13 @@ func (s *supply) take() []*cut {
 }
 
 // lie selects the calls that a disk only pretends to execute.
-type lie func(vfs.Op) bool
+type lie func(vfstest.Op) bool
 
 // disk is one broker's file system as one process sees it.
 type disk struct {
 	s     *supply
 	n     int
-	mem   *vfs.Memory
+	mem   *vfstest.Memory
 	lie   lie
 	dead  bool // under supply.mu
 	gated bool // under supply.mu: the next sync of a file fails, and its pages are dropped
@@ -84,7 +85,7 @@ type disk struct {
 var _ vfs.FS = (*disk)(nil)
 
 // plug gives a new process the disk of node n, with these contents.
-func (s *supply) plug(n int, mem *vfs.Memory, l lie) *disk {
+func (s *supply) plug(n int, mem *vfstest.Memory, l lie) *disk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := &disk{s: s, n: n, mem: mem, lie: l}
@@ -110,19 +111,19 @@ func (d *disk) failSync() {
 	d.gated = true
 }
 
-func (d *disk) do(call vfs.Call, name string, carryOut func() error) error {
+func (d *disk) do(call vfstest.Call, name string, carryOut func() error) error {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if d.dead {
 		return errDead
 	}
-	if call == vfs.CallSync || call == vfs.CallSyncDir {
+	if call == vfstest.CallSync || call == vfstest.CallSyncDir {
 		d.s.cutLocked(fmt.Sprintf("sync of %s on n%d", name, d.n+1))
 	}
-	if d.lie != nil && d.lie(vfs.Op{Call: call, Name: name}) {
+	if d.lie != nil && d.lie(vfstest.Op{Call: call, Name: name}) {
 		return nil
 	}
-	if d.gated && call == vfs.CallSync {
+	if d.gated && call == vfstest.CallSync {
 		d.gated = false
 		d.mem.DropWriteback(name)
 		return syscall.EIO
@@ -130,7 +131,7 @@ func (d *disk) do(call vfs.Call, name string, carryOut func() error) error {
 	return carryOut()
 }
 
-func (d *disk) open(call vfs.Call, name string, open func(string) (vfs.File, error)) (vfs.File, error) {
+func (d *disk) open(call vfstest.Call, name string, open func(string) (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := d.do(call, name, func() (err error) {
 		f, err = open(name)
@@ -143,29 +144,29 @@ func (d *disk) open(call vfs.Call, name string, open func(string) (vfs.File, err
 }
 
 func (d *disk) Create(name string) (vfs.File, error) {
-	return d.open(vfs.CallCreate, name, d.mem.Create)
+	return d.open(vfstest.CallCreate, name, d.mem.Create)
 }
 
-func (d *disk) Open(name string) (vfs.File, error) { return d.open(vfs.CallOpen, name, d.mem.Open) }
+func (d *disk) Open(name string) (vfs.File, error) { return d.open(vfstest.CallOpen, name, d.mem.Open) }
 
 func (d *disk) Rename(from, to string) error {
-	return d.do(vfs.CallRename, from, func() error { return d.mem.Rename(from, to) })
+	return d.do(vfstest.CallRename, from, func() error { return d.mem.Rename(from, to) })
 }
 
 func (d *disk) Remove(name string) error {
-	return d.do(vfs.CallRemove, name, func() error { return d.mem.Remove(name) })
+	return d.do(vfstest.CallRemove, name, func() error { return d.mem.Remove(name) })
 }
 
 func (d *disk) RemoveAll(name string) error {
-	return d.do(vfs.CallRemove, name, func() error { return d.mem.RemoveAll(name) })
+	return d.do(vfstest.CallRemove, name, func() error { return d.mem.RemoveAll(name) })
 }
 
 func (d *disk) MkdirAll(name string) error {
-	return d.do(vfs.CallMkdir, name, func() error { return d.mem.MkdirAll(name) })
+	return d.do(vfstest.CallMkdir, name, func() error { return d.mem.MkdirAll(name) })
 }
 
 func (d *disk) SyncDir(name string) error {
-	return d.do(vfs.CallSyncDir, name, func() error { return d.mem.SyncDir(name) })
+	return d.do(vfstest.CallSyncDir, name, func() error { return d.mem.SyncDir(name) })
 }
 
 func (d *disk) List(name string) ([]string, error)    { return d.mem.List(name) }
@@ -180,7 +181,7 @@ type file struct {
 }
 
 func (f *file) WriteAt(b []byte, off int64) (n int, err error) {
-	err = f.d.do(vfs.CallWrite, f.name, func() error {
+	err = f.d.do(vfstest.CallWrite, f.name, func() error {
 		n, err = f.File.WriteAt(b, off)
 		return err
 	})
@@ -188,7 +189,7 @@ func (f *file) WriteAt(b []byte, off int64) (n int, err error) {
 }
 
 func (f *file) Truncate(size int64) error {
-	return f.d.do(vfs.CallTruncate, f.name, func() error { return f.File.Truncate(size) })
+	return f.d.do(vfstest.CallTruncate, f.name, func() error { return f.File.Truncate(size) })
 }
 
-func (f *file) Sync() error { return f.d.do(vfs.CallSync, f.name, f.File.Sync) }
+func (f *file) Sync() error { return f.d.do(vfstest.CallSync, f.name, f.File.Sync) }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // unsyncedCuts is how many cuts may pass before a removed sync is noticed.
@@ -22,11 +22,11 @@ type removedSync struct {
 }
 
 func syncOf(match func(name string) bool) lie {
-	return func(op vfs.Op) bool { return op.Call == vfs.CallSync && match(op.Name) }
+	return func(op vfstest.Op) bool { return op.Call == vfstest.CallSync && match(op.Name) }
 }
 
 func syncDirOf(match func(name string) bool) lie {
-	return func(op vfs.Op) bool { return op.Call == vfs.CallSyncDir && match(op.Name) }
+	return func(op vfstest.Op) bool { return op.Call == vfstest.CallSyncDir && match(op.Name) }
 }
 
 func named(part string) func(string) bool {
@@ -94,7 +94,7 @@ func survive(m removedSync, limit int) (cuts int, err error) {
 	for seed := uint64(1); err == nil && a.cuts < limit; seed++ {
 		w := newWorld(seed, known{})
 		if w.lie = m.lie; !m.early {
-			w.lie = func(op vfs.Op) bool { return w.founded && m.lie(op) }
+			w.lie = func(op vfstest.Op) bool { return w.founded && m.lie(op) }
 		}
 		err = run(w, seed, &a)
 		cuts += w.outages

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/ident"
-	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
@@ -86,7 +86,7 @@ func (w *world) fail(format string, args ...any) {
 // found makes the cluster on three empty disks.
 func (w *world) found() error {
 	for n := range nodes {
-		w.supply.plug(n, vfs.NewMemory(), w.lie)
+		w.supply.plug(n, vfstest.NewMemory(), w.lie)
 	}
 	if err := w.power(); err != nil {
 		return err

@@ -67,16 +67,21 @@ func (h *host) drive() {
 	}
 }
 
-// Change implements nsqd.Replicator: the delta is posted, and what it finishes
+// Submit implements nsqd.Replicator: the delta is posted, and what it finishes
 // is known to all in-sync replicas when it is confirmed.
-func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
+func (h *host) Submit(change nsqd.Change) {
+	complete := func(c replica.Completion) {
+		if change.Done != nil {
+			change.Done.Complete(c)
+		}
+	}
 	var finishes []ident.Sequence
 	epoch := h.view.Epoch
 	if h.changing {
 		finishes, h.finishes = h.finishes, nil
 	}
 	if h.gone {
-		h.queue.Completed(number, false)
+		complete(replica.Completion{Outcome: replica.NotLeader})
 		return
 	}
 	h.ticket++
@@ -89,11 +94,9 @@ func (h *host) Change(_ *nsqd.Partition, delta []byte, number uint64) {
 		if c.Outcome == replica.Committed {
 			h.n.w.check.finished(h, epoch, finishes)
 		}
-		if number != 0 {
-			h.queue.Completed(number, c.Outcome == replica.Committed)
-		}
+		complete(c)
 	}
-	h.step(replica.Change{Delta: delta, Ticket: t})
+	h.step(replica.Change{Delta: change.Delta, Ticket: t})
 }
 
 // Committed implements nsqd.Log.

@@ -54,7 +54,7 @@ func TestDamageIsCounted(t *testing.T) {
 // damageable is a world with one committed batch on two members.
 func damageable(t *testing.T) (w *world, a, b *node) {
 	draft := queue.NewDraft(1)
-	draft.Add([]byte("m"))
+	_ = draft.AddMessage(queue.Message{Body: []byte("m")})
 	d := draft.Draft(ident.RequestID{Producer: 1, N: 1})
 	batches := []queue.Batch{d.Seal(ident.Position{}, 1, 0, 1)}
 	w = newWorld(Config{Seed: 1})

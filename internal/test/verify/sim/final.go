@@ -20,7 +20,7 @@ func (c *checker) settled() (missing string, part int) {
 			return "no leader serves", p
 		case key.Leader != key.Replicas[0]:
 			return "the preferred replica does not lead", p
-		case len(key.ISR) < len(key.Replicas):
+		case key.UnderReplicated():
 			return "not every replica is in the ISR", p
 		case len(key.Replicas) != c.w.rf || len(key.Target) > 0 || key.MinInSync != c.w.minISR:
 			return "its replicas are not where they are wanted", p

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator"
+	"github.com/lockstepmq/lockstep/coordinator/admin"
 	"github.com/lockstepmq/lockstep/coordinator/gateway"
+	"github.com/lockstepmq/lockstep/coordinator/maintenance"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
@@ -94,15 +96,18 @@ func (p *daemon) options() coordinator.Options {
 	return coordinator.Options{
 		Cluster:      "world",
 		Node:         metadata.NodeState{Name: ident.Node(m.name), BroadcastAddress: m.ip.String(), TCPPort: tcpPort, HTTPPort: httpPort, RPCAddress: m.addr(rpcPort).String(), Build: "0.1.0", Level: metadata.Level},
-		SegmentBytes: w.shape.segmentBytes, JournalBytes: w.shape.journalBytes, MinFreeBytes: minFree,
+		SegmentBytes: w.shape.segmentBytes, JournalBytes: w.shape.journalBytes,
 		FS: p.mount.fs(), Dir: "/data", BootID: fmt.Sprint(m.name, m.boot), Meta: p.store,
-		Listen: w.net.listen(m.name, m.addr(rpcPort)), Dial: w.net.dialer(m.name, m.ip),
-		Partitions: 1, ReplicationFactor: w.shape.replicas, NoSync: w.shape.durability == metadata.DurabilityReplicated, Durability: w.shape.durability,
-		SessionTTL: sessionTTL, Hold: leaderHold, TombstoneGrace: time.Second, TrashGrace: 20 * time.Second, DeleteGrace: w.shape.deleteGrace,
-		Replica: replica.Options{Check: true},
-		Queue:   nsqd.Options{MsgTimeoutMS: msgTimeout.Milliseconds(), MaxMsgTimeoutMS: 60_000, MaxReqTimeoutMS: 600_000, EphemeralDepth: 100, Log: w.log.WithField("on", m.name)},
-		Gateway: gateway.Options{PutLimit: putHold, Hold: leaderHold, Log: w.log.WithField("on", m.name)},
-		Log:     w.log.WithField("on", m.name),
+		Listen: w.net.listen(m.name, m.addr(rpcPort)), Dial: w.net.dialer(m.name, m.ip), SessionTTL: sessionTTL,
+		Topics: admin.Defaults{
+			Partitions: 1, ReplicationFactor: w.shape.replicas, Durability: w.shape.durability, Hold: leaderHold, DeleteGrace: w.shape.deleteGrace,
+		},
+		Maintenance: maintenance.Settings{MinFreeBytes: minFree, TombstoneGrace: time.Second, TrashGrace: 20 * time.Second},
+		NoSync:      w.shape.durability == metadata.DurabilityReplicated,
+		Replica:     replica.Options{Check: true},
+		Queue:       nsqd.Options{MsgTimeoutMS: msgTimeout.Milliseconds(), MaxMsgTimeoutMS: 60_000, MaxReqTimeoutMS: 600_000, EphemeralDepth: 100, Log: w.log.WithField("on", m.name)},
+		Gateway:     gateway.Options{PutLimit: putHold, Hold: leaderHold, Log: w.log.WithField("on", m.name)},
+		Log:         w.log.WithField("on", m.name),
 	}
 }
 
@@ -117,14 +122,14 @@ func (p *daemon) serve(ctx context.Context) {
 	log := w.log.WithField("on", m.name)
 	to := tcp.DefaultOptions()
 	to.MsgTimeout, to.MaxMsgTimeout = msgTimeout, time.Minute
-	p.tcp = tcp.New(to, tcp.Backend{Publisher: p.broker.Publisher(), Subscribers: p.broker.Subscribers(), Log: log})
-	p.consumers = consume.New(consume.Options{MaxSessions: 100, MaxPerClient: 100, RequeueOnDisconnect: true}, p.broker.Subscribers(), p.broker)
+	p.tcp = tcp.New(to, tcp.Backend{Publisher: p.broker.Gateway, Subscribers: p.broker.Gateway, Log: log})
+	p.consumers = consume.New(consume.Options{MaxSessions: 100, MaxPerClient: 100, RequeueOnDisconnect: true}, p.broker.Gateway, p.broker.Gateway)
 	b := p.broker
 	p.web = &http.Server{Handler: httpapi.NSQD(httpapi.Options{
-		NodeName: m.name, TCPPort: tcpPort, HTTPPort: httpPort, StartTime: time.Now(), MaxMsgSize: to.MaxMsgSize, MaxBodySize: to.MaxBodySize,
-		MaxDeferTimeout: time.Hour, MsgTimeout: msgTimeout, MaxMsgTimeout: time.Minute, MaxReqTimeout: time.Hour, MaxInFlight: 2500,
+		NodeName: m.name, TCPPort: tcpPort, HTTPPort: httpPort, StartTime: time.Now(), Messages: to.Messages, Connection: to.Connection,
 	}, httpapi.Backend{
-		Publisher: b.Publisher(), Stats: b.Stats(), Admin: b, Planner: b, Channels: b, Directory: b, Inspector: b, Recovery: b, Tracer: b,
+		Publisher: b.Gateway, Stats: b.Stats, Directory: b.Directory, Inspector: b.Inspector,
+		Admin: b.Admin, Planner: b.Admin, Channels: b.Admin, Recovery: b.Admin, Tracer: b.Admin,
 		Producers: p.tcp.Producers, Consumers: p.consumers, Log: log,
 	})}
 	p.ports = [2]*listener{w.net.listen(m.name, m.addr(tcpPort)), w.net.listen(m.name, m.addr(httpPort))}

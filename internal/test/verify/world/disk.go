@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/vfs"
+	"github.com/lockstepmq/lockstep/internal/vfs/vfstest"
 )
 
 // disk is the disk of one machine. A process sees it through a mount, which ends with the process.
 type disk struct {
 	mu     sync.Mutex
-	memory *vfs.Memory
+	memory *vfstest.Memory
 	random *rand.Rand
 	hung   chan struct{} // closed when the disk answers again; nil = it answers
 	full   bool
@@ -25,7 +26,7 @@ type disk struct {
 const roomBytes = 1 << 30
 
 func newDisk(random *rand.Rand) *disk {
-	m := vfs.NewMemory()
+	m := vfstest.NewMemory()
 	m.SetFreeBytes(roomBytes)
 	return &disk{memory: m, random: random}
 }
@@ -42,19 +43,19 @@ var (
 )
 
 // fs returns the file system of the mount.
-func (m *mount) fs() vfs.FS { return vfs.Wrap(m.d.memory, m.hook) }
+func (m *mount) fs() vfs.FS { return vfstest.Wrap(m.d.memory, m.hook) }
 
 // hook delays, fails or passes one call.
-func (m *mount) hook(op vfs.Op) error {
+func (m *mount) hook(op vfstest.Op) error {
 	m.d.mu.Lock()
 	hung, full, wait, flawed := m.d.hung, m.d.full, time.Duration(0), false
 	switch op.Call {
-	case vfs.CallSync, vfs.CallSyncDir:
+	case vfstest.CallSync, vfstest.CallSyncDir:
 		wait = time.Duration(100+m.d.random.IntN(1500))*time.Microsecond + m.d.slow
 		if m.d.random.IntN(100) == 0 {
 			wait += time.Duration(m.d.random.IntN(40)) * time.Millisecond
 		}
-	case vfs.CallWrite, vfs.CallTruncate, vfs.CallCreate:
+	case vfstest.CallWrite, vfstest.CallTruncate, vfstest.CallCreate:
 		if m.d.flaws > 0 {
 			m.d.flaws--
 			flawed = true
@@ -83,7 +84,7 @@ func (m *mount) hook(op vfs.Op) error {
 	switch {
 	case flawed:
 		return errDisk
-	case full && (op.Call == vfs.CallWrite || op.Call == vfs.CallCreate) && !strings.HasSuffix(op.Name, "node.json"):
+	case full && (op.Call == vfstest.CallWrite || op.Call == vfstest.CallCreate) && !strings.HasSuffix(op.Name, "node.json"):
 		return syscall.ENOSPC
 	}
 	return nil

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 )
 
 // store is the metadata as one process sees it: requests take time, fail while it is cut off, and lose their answer now and then.
 // The store owns the session below it. A lease lives as long as its process reaches the metadata, and the session's TTL longer.
 type store struct {
-	session *metadata.Memory
+	session *metadatatest.Memory
 	random  *rand.Rand
 	mu      sync.Mutex
 	lossy   bool // answers of transactions get lost

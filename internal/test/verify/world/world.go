@@ -15,7 +15,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
@@ -24,7 +24,7 @@ type World struct {
 	seed     uint64
 	shape    shape
 	net      *network
-	meta     *metadata.Memory
+	meta     *metadatatest.Memory
 	log      *logrus.Logger
 	machines []*machine
 	topics   []*topic
@@ -140,7 +140,7 @@ func (r Result) String() string {
 // Run lives through one world. It has to be called in a bubble of testing/synctest. leaveOut names faults of the plan, by their
 // index, that do not happen. trace, if it is not nil, receives what is sent over the network.
 func Run(seed uint64, leaveOut map[int]bool, trace func(format string, args ...any)) Result {
-	w := &World{seed: seed, meta: metadata.NewMemory(), log: logrus.New(), began: time.Now()}
+	w := &World{seed: seed, meta: metadatatest.NewMemory(), log: logrus.New(), began: time.Now()}
 	w.log.SetOutput(io.Discard)
 	w.log.ExitFunc = func(code int) { panic(fmt.Sprint("exit ", code)) }
 	if os.Getenv("LOCKSTEP_WORLD_LOG") != "" {

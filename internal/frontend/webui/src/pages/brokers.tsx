@@ -13,10 +13,10 @@ export function BrokerState({ b }: { b: Row }) {
   if (b.unreachable) return <Mark state="unsafe" text="unreachable" />;
   if (!b.alive) return <Mark state="unsafe" text={b.silent ? "no answer" : "dead"} />;
   if (b.low_space) return <Mark state="degraded" text="disk full" />;
-  if (!b.answered) return <Mark state="degraded" text="silent" />;
+  if (!b.answered) return <Mark state="degraded" text="no answer" />;
   if (b.leaving) return <Mark state="degraded" text="leaving" />;
   if (b.drain) return <Mark state="degraded" text={`drained of ${b.drain}`} />;
-  return <Mark state="well" text="alive" />;
+  return <Mark state="healthy" text="alive" />;
 }
 
 // refusedText lists why puts were not answered OK since the broker started, the most frequent answer first.
@@ -36,7 +36,7 @@ export function BrokerTable({ brokers }: { brokers: Row[] }) {
     { head: "Refused", cell: b => rate(b.refusals), number: true },
     { head: "Publish p99", cell: b => milliseconds(b.put_p99_ms), number: true },
     { head: "Sync p99", cell: b => milliseconds(b.sync_p99_ms), number: true },
-    { head: "Behind", cell: b => b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000), number: true },
+    { head: "Replica lag", cell: b => b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000), number: true },
     { head: "Connections", cell: b => count(b.connections), number: true },
     { head: "Disk used", cell: b => bytes(b.disk_data_bytes), number: true },
     { head: "Disk free", cell: b => bytes(b.disk_free_bytes), number: true },
@@ -57,14 +57,14 @@ function Places({ title, places, empty }: { title: string; places: Place[]; empt
     : <p class="places">{places.slice(0, 200).map(p => <a key={`${p.topic}/${p.partition}`} href={to.partition(p.topic, p.partition)}>{p.topic}/{p.partition}</a>)}{places.length > 200 && <span> and {count(places.length - 200)} more</span>}</p>}</>;
 }
 
-// Stop says whether the broker may be stopped, or that it does not run.
+// Stop says whether the broker may be stopped, or that it is not running.
 function Stop({ d }: { d: BrokerDetail }) {
   const b = d.broker;
   if (b.unreachable) return <p class="note bad">It is registered, but does not answer the broker that serves this page.</p>;
-  if (!b.alive && b.leaving && b.replicas === 0) return <p class="note good">It does not run, and nothing is left on it.</p>;
+  if (!b.alive && b.leaving && b.replicas === 0) return <p class="note good">It is not running, and has no replicas left.</p>;
   if (!b.alive && b.silent) return <p class="note bad">It does not answer at {b.rpc_address}, and does not refuse connections either: the process hangs, or its host is unreachable. If the process still runs, kill it; then start it.</p>;
   if (!b.alive) return <p class="note bad">It is dead: start it; if it runs, its log has the reason.{b.replicas > 0 && ` Until then ${plural(b.replicas, "partition lacks", "partitions lack")} a replica.`}</p>;
-  if (d.safe_to_stop) return <p class="note good">It may be stopped now: every partition continues without it.</p>;
+  if (d.safe_to_stop) return <p class="note good">Safe to stop: every partition continues without it.</p>;
   return <p class="note bad">Do not stop it now: {d.reasons.slice(0, 5).map(sentence).join(" ")}{d.reasons.length > 5 && ` And ${d.reasons.length - 5} more reasons.`}</p>;
 }
 
@@ -83,12 +83,12 @@ export function BrokerPage({ name }: { name: string }) {
         <Facts facts={[
           ["Leads", plural(b.leads, "partition")], ["Replicas", count(b.replicas)], ["Published", rate(b.puts)], ["Throughput", b.put_bytes == null ? unknown : `${bytes(b.put_bytes)}/s`],
           ["Delivered", rate(b.deliveries)], ["Finished", rate(b.finishes)], ["Publishes not answered OK", refusedText(b)], ["Publish p99", milliseconds(b.put_p99_ms)], ["Journal sync p99", milliseconds(b.sync_p99_ms)],
-          ["Leaders waited for its replicas", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
+          ["Replica lag", b.behind_seconds == null ? unknown : milliseconds(b.behind_seconds * 1000)], ["Connections", count(b.connections)], ["Consumers", count(b.consumers)], ["Producers", count(b.producers)],
           ["Disk used", bytes(b.disk_data_bytes)], ["Disk free", bytes(b.disk_free_bytes)], ["etcd", b.etcd ?? unknown],
-          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["HTTPS", b.https_address || "none"], ["Brokers (RPC)", b.rpc_address || unknown], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
+          ["Started", clock(b.started_ms)], ["TCP", b.tcp_address], ["HTTP", b.http_address], ["HTTPS", b.https_address || "none"], ["RPC", b.rpc_address || unknown], ["Zone", b.zone || "none"], ["Version", b.lockstep_version || unknown], ["Feature level", count(b.feature_level)],
         ]} />
-        <Places title="Leads" places={d.leads} empty="It leads no partition." />
-        <Places title="Follows" places={d.follows} empty="It follows no partition." />
+        <Places title="Leads" places={d.leads} empty="It leads no partitions." />
+        <Places title="Follows" places={d.follows} empty="It follows no partitions." />
         <h2>Events</h2>
         <Events events={d.events} empty="No events." />
       </>;

@@ -28,8 +28,8 @@ export function EventsPage({ route }: { route: Route }) {
     </div>
     <Loaded of={of}>{d => <>
       <Silent brokers={d.unreachable} />
-      <p class="dim" role="status">{count(d.events.length)} events{d.complete ? "." : "; older ones are left out."}</p>
-      <Events events={d.events} empty="Nothing happened." />
+      <p class="dim" role="status">{count(d.events.length)} events{d.complete ? "." : "; older ones are not shown."}</p>
+      <Events events={d.events} empty="No events." />
     </>}</Loaded>
   </>;
 }

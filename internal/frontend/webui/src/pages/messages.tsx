@@ -20,7 +20,7 @@ function bodyAs(m: PeekedMessage, view: View): string {
   if (view === "hex") return hex(bytesOf(m));
   const text = m.body ?? new TextDecoder().decode(bytesOf(m));
   if (view === "text") return text;
-  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return `No JSON: ${text}`; }
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return `Not JSON: ${text}`; }
 }
 
 // read finds the newest messages, too: the API itself begins behind them.
@@ -61,12 +61,12 @@ export function MessagesPage({ topic, route }: { topic: string; route: Route }) 
       <Input field={{ name: "limit", label: "At most", number: true, required: true }} {...field("limit")} />
       <button type="submit" class="main">Show</button>
     </form>
-    <fieldset class="views"><legend>Bodies as</legend>{(["text", "json", "hex"] as View[]).map(v =>
+    <fieldset class="views"><legend>Show bodies as</legend>{(["text", "json", "hex"] as View[]).map(v =>
       <label key={v} class="check"><input type="radio" name="view" value={v} checked={view === v} onChange={() => go({ view: v })} /> {v === "json" ? "JSON" : v}</label>)}</fieldset>
     {state.error && <p class="note bad" role="alert">{state.error}</p>}
     {!p && !state.error && <p class="dim" role="status">Loading …</p>}
     {p && <>
-      <p class="dim" role="status">{p.end > p.start ? `${topic}/${partition} keeps the sequences ${count(p.start)} to ${count(p.end - 1)}; shown: ${plural(p.messages.length, "message")}.` : `${topic}/${partition} keeps no messages.`}</p>
+      <p class="dim" role="status">{p.end > p.start ? `${topic}/${partition} retains sequences ${count(p.start)} to ${count(p.end - 1)}; ${plural(p.messages.length, "message")} shown.` : `${topic}/${partition} retains no messages.`}</p>
       <ol class="messages">{p.messages.toReversed().map(m => <Message key={m.id} m={m} view={view} />)}</ol>
       <div class="actions">
         {p.next < p.end && <button type="button" onClick={() => go({ from: p.next })}>Newer</button>}

@@ -1,7 +1,7 @@
 // One topic, and one partition of it.
 import { useData, address } from "../api";
 import { Charts } from "../chart";
-import { brief, bytes, count, plural, rate, seconds, unknown } from "../format";
+import { brief, bytes, count, rate, seconds, unknown } from "../format";
 import { CreateChannel, DeleteTopic, EmptyTopic, Move, Partitions, PauseTopic, Publish, Replication, TopicLimits } from "../operations";
 import { to } from "../route";
 import { Brokers, Crumbs, Events, Facts, Fault, Loaded, Mark, Silent, Table, Title } from "../ui";
@@ -28,7 +28,7 @@ export function TopicPage({ topic }: { topic: string }) {
         <Facts facts={[
           ["Published", rate(t.puts)], ["Throughput", t.put_bytes == null ? unknown : `${bytes(t.put_bytes)}/s`], ["Size of each replica", bytes(t.kept_bytes)], ["Total messages", count(t.messages)], ["Backlog", count(t.depth)], ["Lag", seconds(t.lag_seconds)],
           ["Replication factor", count(t.replication_factor)], ["Min in-sync replicas", s ? count(s.min_in_sync) : unknown],
-          ["Order", s ? (s.ordered ? "ordered" : "not ordered") : unknown], ["Durability", s ? s.durability || "each broker's own" : unknown],
+          ["Order", s ? (s.ordered ? "ordered" : "not ordered") : unknown], ["Durability", s ? s.durability || "the broker's default" : unknown],
           ["Retention", s ? (s.retention_ms > 0 ? seconds(s.retention_ms / 1000) : "none") : unknown], ["Retention size", s ? limited(s.retention_bytes, bytes) : unknown],
           ["Size limit", s ? limited(s.max_bytes, bytes) : unknown], ["Message TTL", s ? limited(s.message_ttl_ms ?? 0, ms => seconds(ms / 1000)) : unknown],
         ]} />
@@ -40,7 +40,7 @@ export function TopicPage({ topic }: { topic: string }) {
           { head: "State", cell: p => <Fault code={p.fault} /> },
           { head: "Leader", cell: p => p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none" },
           { head: "Replicas", cell: p => <Brokers names={p.replicas} /> },
-          { head: "In sync", cell: p => <Brokers names={p.in_sync} /> },
+          { head: "In sync", cell: p => <Brokers names={p.isr} /> },
           { head: "Moves to", cell: p => p.target?.length ? <Brokers names={p.target} /> : "" },
           { head: "Epoch", cell: p => count(p.epoch), number: true },
           { head: "Committed", cell: p => count(p.committed_sequence), number: true },
@@ -73,13 +73,13 @@ export function PartitionPage({ topic, partition }: { topic: string; partition: 
         {p.target && p.target.length > 0 && <p class="note warn" role="status">Its replicas are being moved: {p.replicas.join(" ")} → {p.target.join(" ")}.</p>}
         {p.damaged && p.damaged.length > 0 && <div class="note bad">A damaged place that no replica could repair yet:<ul>{p.damaged.map(x => <li key={`${x.node} ${x.from_offset}`}>
           on <a href={to.broker(x.node)}>{x.node}</a>: sequences {count(x.first_sequence)} to {count(x.end_sequence)}, offsets {count(x.from_offset)} to {count(x.to_offset)}</li>)}</ul>
-          Channels wait before the place. Keep the disks, and start the other replicas. If the bytes are lost, a seek to the end of the sequences moves a channel past them.</div>}
-        <Facts facts={[["Leader", p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none"], ["Epoch", count(p.epoch)], ["In sync", `${p.in_sync.length} of ${p.replicas.length}`],
-          ["A put requires", plural(p.min_in_sync, "in-sync replica")], ["Committed sequence", count(p.committed_sequence)], ["End of the log", p.end_offset == null ? unknown : `offset ${count(p.end_offset)}`]]} />
+          Channels stop before it. Keep the disks, and start the other replicas. If the bytes are lost, seek the channel past these sequences.</div>}
+        <Facts facts={[["Leader", p.leader ? <a href={to.broker(p.leader)}>{p.leader}</a> : "none"], ["Epoch", count(p.epoch)], ["In sync", `${p.isr.length} of ${p.replicas.length}`],
+          ["Min in-sync replicas", count(p.min_in_sync)], ["Committed sequence", count(p.committed_sequence)], ["End of the log", p.end_offset == null ? unknown : `offset ${count(p.end_offset)}`]]} />
         <h2>Replicas</h2>
         <Table<Member> caption="Replicas" rows={d.members} empty="No replica is known." keyOf={m => m.broker} columns={[
           { head: "Broker", cell: m => <a href={to.broker(m.broker)}>{m.broker}</a> },
-          { head: "State", cell: m => !m.alive ? <Mark state="unsafe" text="dead" /> : m.in_sync ? <Mark state="well" text="in sync" /> : <Mark state="degraded" text="behind" /> },
+          { head: "State", cell: m => !m.alive ? <Mark state="unsafe" text="dead" /> : m.in_sync ? <Mark state="healthy" text="in sync" /> : <Mark state="degraded" text="behind" /> },
           { head: "Role", cell: m => m.role || unknown },
           { head: "Lag", cell: m => bytes(m.lag_bytes), number: true },
           { head: "Lag in time", cell: m => seconds(m.lag_seconds), number: true },

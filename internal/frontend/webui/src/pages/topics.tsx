@@ -16,7 +16,7 @@ function listOf(route: Route) {
 export function TopicState({ t }: { t: Topic }) {
   if (t.fault) return <Fault code={t.fault} count={t.faulty} />;
   if (t.paused) return <Mark state="degraded" text="paused" />;
-  return <Mark state="well" />;
+  return <Mark state="healthy" />;
 }
 
 export function TopicsPage({ route }: { route: Route }) {
@@ -48,7 +48,7 @@ export function TopicsPage({ route }: { route: Route }) {
 export function ChannelTable({ channels, withTopic, ...sorting }: { channels: Channel[]; withTopic?: boolean; sort?: string; order?: string; onSort?: (s: string, o: string) => void }) {
   return <Table<Channel> caption="Channels" rows={channels} empty="There are no channels." keyOf={c => `${c.topic}/${c.channel}`} {...sorting} columns={[
     { head: "Channel", cell: c => <a href={to.channel(c.topic, c.channel)}>{withTopic ? `${c.topic}/${c.channel}` : c.channel}</a>, sort: "name" },
-    { head: "State", cell: c => c.paused ? <Mark state="degraded" text="paused" /> : c.clients == null ? <Mark state="unknown" /> : c.clients === 0 ? <Mark state={(c.depth ?? 0) > 0 ? "degraded" : "unknown"} text="no consumers" /> : <Mark state="well" text="delivers" /> },
+    { head: "State", cell: c => c.paused ? <Mark state="degraded" text="paused" /> : c.clients == null ? <Mark state="unknown" /> : c.clients === 0 ? <Mark state={(c.depth ?? 0) > 0 ? "degraded" : "unknown"} text="no consumers" /> : <Mark state="healthy" text="delivers" /> },
     { head: "Backlog", cell: c => count(c.depth), number: true, sort: "depth" },
     { head: "In flight", cell: c => count(c.in_flight), number: true },
     { head: "Delayed", cell: c => count(c.deferred), number: true },

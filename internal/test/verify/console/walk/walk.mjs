@@ -69,7 +69,9 @@ async function act(label, { fill = {}, choose = {}, confirm, plan = false, plann
     if (planned) must(planned.test(await dialog.locator(".plan").innerText()), `the plan of ${label}: ${await dialog.locator(".plan").innerText()}`);
     say(`${label}: ${(await dialog.locator(".plan").innerText()).replaceAll("\n", " ").slice(0, 120)}`);
   }
+  must(confirm !== undefined || !await submit.evaluate(e => e.classList.contains("danger")), `${label} destroys or moves something: it asks for a name first`);
   if (confirm) {
+    must((await dialog.locator("label", { hasText: /^Type / }).innerText()).startsWith(`Type ${confirm} to `), `${label} says what the name is typed for`);
     must(await submit.isDisabled(), `${label} cannot be pressed before the name is typed`);
     await dialog.getByLabel(/^Type /).fill(confirm.slice(0, -1));
     must(await submit.isDisabled(), `${label} cannot be pressed with another name`);
@@ -174,7 +176,7 @@ async function topics() {
   await until("the topic is not paused", async () => !(await detail()).topic.paused);
   await act("Publish a test message", { fill: { Body: "{\"walk\":1}", Key: "a" } });
   await until("the message waits in the channel", async () => (await api("v1/console/channel?topic=walk&channel=c1")).channel.depth === 1);
-  await act("Replication", { fill: { "Replication factor": "2", "Min in-sync replicas": "1" } });
+  await act("Replication", { fill: { "Replication factor": "2", "Min in-sync replicas": "1" }, confirm: "walk" });
   await until("two replicas", async () => (await detail()).partitions.every(p => p.replicas.length === 2 && !p.target));
   say("topic: create, search, limits, channel, pause, publish, replication");
 }
@@ -208,7 +210,7 @@ async function channels() {
   await visit("", "Overview");
   await visit("topic/walk/channel/c1", "Channel c1");
   await page.getByRole("checkbox").check();
-  await act("Cancel 1 message");
+  await act("Cancel 1 message", { confirm: "c1" });
   await until("the delayed message is cancelled", async () => (await deferred()).length === 0);
 
   await act("Policy", { fill: { Attempts: "1", "Dead-letter topic": "walk.dead" } });
@@ -244,7 +246,7 @@ async function messages() {
   await page.getByLabel("hex").check();
   await until("the body as hex", async () => (await first.innerText()).startsWith("00000000"));
   await page.getByLabel("JSON").check();
-  await until("the body as JSON", async () => /^(\{\n {2}"walk": 1\n\}|No JSON: .*)$/.test(await first.innerText()));
+  await until("the body as JSON", async () => /^(\{\n {2}"walk": 1\n\}|Not JSON: .*)$/.test(await first.innerText()));
   await page.getByLabel("text").check();
   await until("the body as text", async () => await first.innerText() === text);
   for (const place of [new Date(Date.now() - 3600000).toISOString(), "0"]) {
@@ -267,7 +269,7 @@ async function cluster() {
   await visit("topic/walk/partition/0", "Partition walk/0");
   const from = before.replicas.find(b => b !== before.leader);
   await until("the other broker can be chosen", async () => page.getByRole("button", { name: "Move a replica" }).isEnabled());
-  await act("Move a replica", { choose: { "From the broker": from, "To the broker": others[0] }, plan: true });
+  await act("Move a replica", { choose: { "From the broker": from, "To the broker": others[0] }, plan: true, confirm: "walk/0" });
   await until("the replica has moved", async () => { const p = await walk(); return p.replicas.includes(others[0]) && !p.replicas.includes(from); });
 
   await visit("operations", "Operations");
@@ -279,7 +281,7 @@ async function cluster() {
 
   await visit("broker/n3", "Broker n3");
   const drain = async () => (await api("v1/cluster")).brokers.find(b => b.name === "n3").drain;
-  await act("Drain", { plan: true });
+  await act("Drain", { plan: true, confirm: "n3" });
   await until("n3 is drained of its leaderships", async () => await drain() === "leaders");
   await until("n3 leads nothing", async () => (await api("v1/cluster")).topics.every(t => t.partitions.every(p => p.leader !== "n3")));
   await page.getByRole("button", { name: "End the drain" }).waitFor();
@@ -414,13 +416,13 @@ async function charts() {
 async function killed() {
   await visit("", "Overview");
   const light = question => page.locator("section.light", { hasText: question });
-  await until("messages are safe at first", async () => await light("Are messages safe?").getAttribute("data-state") === "well");
+  await until("messages are safe at first", async () => await light("Are messages safe?").getAttribute("data-state") === "healthy");
   expect(/status of 50[0-9] /);
   await control("kill?broker=n2");
-  await until("the page says that n2 is dead", async () => /n2 is dead/.test(await light("Which broker?").innerText()));
+  await until("the page says that n2 is dead", async () => /n2 is dead/.test(await light("Are all brokers up?").innerText()));
   say("n2 was killed: the page says so");
-  await until("the page says what is at risk", async () => await light("Are messages safe?").getAttribute("data-state") !== "well");
-  await until("and what to do", async () => await light("What should I do?").getAttribute("data-state") !== "well" && /start/i.test(await light("What should I do?").innerText()));
+  await until("the page says what is at risk", async () => await light("Are messages safe?").getAttribute("data-state") !== "healthy");
+  await until("and what to do", async () => await light("What should I do?").getAttribute("data-state") !== "healthy" && /start/i.test(await light("What should I do?").innerText()));
   await visit("broker/n2", "Broker n2");
   await until("its page does not call that good", async () => /It is dead: start it/.test(await page.locator(".note.bad").first().innerText()) && await page.locator(".note.good").count() === 0);
   await everyPage(", n2 dead", [{ ...looks[0], rules: ["color-contrast"] }]);
@@ -432,12 +434,12 @@ async function killed() {
   await act("Unpause");
   await control("start?broker=n2");
   await visit("", "Overview");
-  await until("the page is green again", async () => await light("Are messages safe?").getAttribute("data-state") === "well" && await light("Which broker?").getAttribute("data-state") === "well");
+  await until("the page is green again", async () => await light("Are messages safe?").getAttribute("data-state") === "healthy" && await light("Are all brokers up?").getAttribute("data-state") === "healthy");
   say("n2 is back: all lights are green");
 
   [at, secure] = ["n3", true];
   await visit("", "Overview");
-  await until("all is shown", async () => await light("Which broker?").count() === 1);
+  await until("all is shown", async () => await light("Are all brokers up?").count() === 1);
   expect(new RegExp(`ERR_(CONNECTION|EMPTY).*//${given.https.n3}/`));
   await control("kill?broker=n3");
   await until("the page says that its broker does not answer", async () => /No answer from this broker since \d/.test(await page.locator(".unanswered").innerText()));
@@ -446,23 +448,23 @@ async function killed() {
   await judge("a page without its broker");
   await picture("unanswered");
   await page.locator(".unanswered a").first().click();
-  await until("another broker's page continues", async () => await page.locator(".unanswered").count() === 0 && await light("Which broker?").count() === 1);
+  await until("another broker's page continues", async () => await page.locator(".unanswered").count() === 0 && await light("Are all brokers up?").count() === 1);
   await page.goBack().catch(() => {});
   await control("start?broker=n3");
   await visit("", "Overview");
-  await until("n3 serves the page again", async () => await light("Which broker?").count() === 1 && await page.locator(".unanswered").count() === 0);
+  await until("n3 serves the page again", async () => await light("Are all brokers up?").count() === 1 && await page.locator(".unanswered").count() === 0);
   [at, secure] = ["n1", false];
   say("the page's own broker was killed, and came back");
 
   await control("kill?broker=n2&broker=n3");
   await visit("", "Overview");
-  await until("the page says that clients cannot publish", async () => await light("Can clients publish?").getAttribute("data-state") === "unsafe" && /No: no partition takes messages through n1/.test(await light("Can clients publish?").innerText()));
+  await until("the page says that clients cannot publish", async () => await light("Can clients publish?").getAttribute("data-state") === "unsafe" && /No: no partition accepts messages through n1/.test(await light("Can clients publish?").innerText()));
   const words = await page.locator("main").evaluate(m => { const copy = m.cloneNode(true); copy.querySelectorAll(".hidden").forEach(h => h.remove()); return copy.textContent.match(/unsafe/gi) ?? []; });
   must(words.length === 1, `two brokers of three are down: the page says ${words.length} times that the cluster is unsafe`);
   for (const look of looks) { await wear(look); await judge(`two of three down, ${look.which}`, look.rules); await picture(`two-down-${look.which}`); }
   await wear(looks[0]);
   await control("start?broker=n2&broker=n3");
-  await until("clients can publish again", async () => await light("Can clients publish?").getAttribute("data-state") === "well");
+  await until("clients can publish again", async () => await light("Can clients publish?").getAttribute("data-state") === "healthy");
   say("two of three brokers were killed: unsafe, and no client can publish");
 
   await api("topic/create?topic=kept", { method: "POST", broker: "n2" });

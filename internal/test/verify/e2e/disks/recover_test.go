@@ -76,7 +76,7 @@ func TestInSyncDisksDestroyed(t *testing.T) {
 	out, err := c.Nsqctl("recover", "topic", e2etest.Topic)
 	require.NoError(t, err, out)
 	require.Contains(t, out, "led by no broker")
-	require.Contains(t, out, survivor+" holds the most: messages 0 to 99.")
+	require.Contains(t, out, survivor+" has the most messages: 0 to 99.")
 	t.Log("\n" + out)
 	args := []string{"recover", "topic", e2etest.Topic, "--from", survivor, "--confirm"}
 	out, err = c.Nsqctl(append(args, "yes")...)

@@ -102,7 +102,7 @@ func publishThroughFaults(t *testing.T, by recognition) *insistent {
 	if by == byContent {
 		out, err := p.c.Nsqctl("topic", "create", onceTopic, "--dedupe", "content")
 		require.NoError(t, err, out)
-		require.Contains(t, out, "dedupe by content within 2m0s")
+		require.Contains(t, out, "dedupe=content")
 		p.c.Until("the option at all brokers", func() bool {
 			return !slices.ContainsFunc(p.c.Brokers, func(b devcluster.Broker) bool {
 				var v api.ClusterView

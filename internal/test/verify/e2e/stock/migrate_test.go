@@ -444,6 +444,6 @@ func TestMigrateRefuses(t *testing.T) {
 	require.Contains(t, string(said), "unread/lockstep-migrate", "the reason why nothing moves")
 	out, problems, err = c.Ctl("migrate", "run", "--from-nsqd-http-address="+n.HTTP, "--from-tls-root-ca-file="+ca.File("ca.pem"), "--unread", "--until-drained", "--poll=200ms")
 	require.NoError(t, err, problems)
-	require.Contains(t, out, "1 messages moved")
+	require.Contains(t, out, "1 message moved")
 	require.Equal(t, map[string]int{"hello": 1}, drainAll(t, c.Brokers[0].TCP, "unread", "first", func(total int) bool { return total == 1 }))
 }

@@ -55,7 +55,7 @@ func TestWalkOfAnExposedPort(t *testing.T) {
 		require.NoError(t, c.Start("n3"))
 	})
 	c.ReadyAgain("n3")
-	f.Until("well", func(said string) bool { return strings.HasPrefix(said, "well: 3 of 3 brokers alive") })
+	f.Until("healthy", func(said string) bool { return strings.HasPrefix(said, "healthy: 3 of 3 brokers alive") })
 	resp, err := c.HTTP.Post("http://"+net.JoinHostPort(network, port)+"/pub?topic="+e2etest.Topic, "", strings.NewReader("a stranger's"))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
@@ -63,7 +63,7 @@ func TestWalkOfAnExposedPort(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusOK, resp.StatusCode, string(body))
 	f.Page = "nothing: the port is open as configured; the log of n3 has `open to the network`"
-	f.Asked(0, "well: 3 of 3 brokers alive")
+	f.Asked(0, "healthy: 3 of 3 brokers alive")
 	require.Contains(t, c.Logged("n3"), "open to the network")
 	f.Noted()
 }

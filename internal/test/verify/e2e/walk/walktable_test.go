@@ -86,7 +86,7 @@ func TestWalkOfTheTable(t *testing.T) {
 	f.Noted()
 	g := &e2etest.Failure{W: w, Name: "metadata-silent", Row: "the same: the majority of etcd is away", Looked: f.Looked, Caused: f.Caused, Cli: f.Cli}
 	g.Shown("metadata_silent")
-	g.Asked(2, "the metadata has not answered n1")
+	g.Asked(2, "n1 has had no answer from etcd")
 	require.NoError(t, c.Start("n2"))
 	require.NoError(t, c.Start("n3"))
 	c.ReadyAgain("n2")
@@ -410,10 +410,10 @@ func TestWalkOfRefusedStarts(t *testing.T) {
 		require.Equal(t, 1, code, said)
 		require.Contains(t, said, "this broker needs a --node-name of its own")
 	})
-	f.Until("well", func(said string) bool { return strings.HasPrefix(said, "well: 3 of 3 brokers alive") })
+	f.Until("healthy", func(said string) bool { return strings.HasPrefix(said, "healthy: 3 of 3 brokers alive") })
 	require.NotContains(t, w.Said(f.Looked), "acknowledged data may be missing", "new disks have lost nothing")
 	f.Page = "nothing: n3 goes on"
-	f.Asked(0, "well: 3 of 3 brokers alive")
+	f.Asked(0, "healthy: 3 of 3 brokers alive")
 	f.Noted()
 
 	f = w.Fail("etcd-directory", "n3 is killed, and started without its etcd directory", "n1", func() {
@@ -462,7 +462,7 @@ func TestWalkOfAnExternalEtcd(t *testing.T) {
 	})
 	waits(c, "n3", "waiting for the metadata")
 	f.Shown("metadata_silent")
-	f.Asked(2, "the metadata has not answered n1")
+	f.Asked(2, "n1 has had no answer from etcd")
 	e.Start()
 	c.ReadyAgain("n3")
 	f.Gone("metadata_silent")

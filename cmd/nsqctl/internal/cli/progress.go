@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StatusLine shows the reason for a wait: on a terminal one line that changes, elsewhere a
+// line for each change.
+type StatusLine struct {
+	Out  io.Writer
+	last string
+}
+
+// Show replaces the line.
+func (s *StatusLine) Show(text string) {
+	if text == s.last {
+		return
+	}
+	s.last = text
+	if !IsTerminal(s.Out) {
+		fmt.Fprintln(s.Out, text)
+		return
+	}
+	if size, err := unix.IoctlGetWinsize(int(s.Out.(*os.File).Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 1 {
+		if line := []rune(text); len(line) >= int(size.Col) { // a wrapped line cannot be erased
+			text = string(line[:size.Col-2]) + "…"
+		}
+	}
+	fmt.Fprint(s.Out, eraseLine, text)
+}
+
+// Clear erases the line.
+func (s *StatusLine) Clear() {
+	if s.last != "" && IsTerminal(s.Out) {
+		fmt.Fprint(s.Out, eraseLine)
+	}
+	s.last = ""
+}
+
+// eraseLine moves to the beginning of a terminal's line and erases it.
+const eraseLine = "\r\x1b[K"
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	stat, err := f.Stat()
+	return err == nil && stat.Mode()&os.ModeCharDevice != 0
+}
+
+const (
+	// reportAgain is the pause between two reports of the same problem.
+	reportAgain = 5 * time.Second
+	// progressEvery is the pause between two lines of progress where there is no terminal.
+	progressEvery = 10 * time.Second
+)
+
+// Reporter prints the problems and the progress of several goroutines, each problem at most every reportAgain.
+type Reporter struct {
+	mu       sync.Mutex
+	line     StatusLine
+	reported map[string]time.Time
+	shownAt  time.Time
+}
+
+// NewReporter returns a reporter that prints to out.
+func NewReporter(out io.Writer) *Reporter {
+	return &Reporter{line: StatusLine{Out: out}, reported: map[string]time.Time{}}
+}
+
+// Report prints a line that is its own subject.
+func (r *Reporter) Report(text string) { r.About(text, text) }
+
+// About prints a line about a subject, at most one every reportAgain.
+func (r *Reporter) About(subject, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.reported[subject]) >= reportAgain {
+		if len(r.reported) > 100 {
+			clear(r.reported)
+		}
+		r.reported[subject] = now
+		r.line.Clear()
+		fmt.Fprintln(r.line.Out, text)
+	}
+}
+
+// Progress replaces the line of the progress: on a terminal always, elsewhere every progressEvery.
+func (r *Reporter) Progress(text func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if IsTerminal(r.line.Out) || time.Since(r.shownAt) >= progressEvery {
+		r.shownAt = time.Now()
+		r.line.Show(text())
+	}
+}
+
+// Clear erases the line of the progress.
+func (r *Reporter) Clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.Clear()
+}

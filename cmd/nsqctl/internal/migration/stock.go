@@ -1,0 +1,248 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/internal/api"
+)
+
+// stockSource names where a cluster is read: nsqlookupds, or the nsqds themselves.
+type stockSource struct {
+	Lookupds, NSQDs []string // HTTP addresses, host:port or URLs
+	HTTP            *http.Client
+}
+
+// stockCluster is the topology at one moment.
+type stockCluster struct {
+	Nodes    []stockNode         // by HTTP address
+	Channels map[string][]string // durable channels by durable topic, of all nsqds and nsqlookupds
+	paused   map[bridgeKey]bool  // channels that all their nsqds have paused
+	lookup   bool
+}
+
+type stockNode struct {
+	HTTP, TCP string
+	Topics    []api.TopicStats // durable, with durable channels
+	Ephemeral []string         // names that were left out: TOPIC, or TOPIC/CHANNEL
+	Producers []api.ClientStats
+}
+
+func (s stockSource) read(ctx context.Context) (*stockCluster, error) {
+	c := &stockCluster{Channels: map[string][]string{}, paused: map[bridgeKey]bool{}, lookup: len(s.Lookupds) > 0}
+	addresses := map[string]string{} // TCP by HTTP address; "" = not known
+	for _, a := range s.NSQDs {
+		addresses[a] = ""
+	}
+	for _, lookupd := range s.Lookupds {
+		if err := s.lookup(ctx, lookupd, c, addresses); err != nil {
+			return nil, fmt.Errorf("nsqlookupd %s: %w", lookupd, err)
+		}
+	}
+	nodes := make([]stockNode, len(addresses))
+	failed := make([]error, len(addresses))
+	var asking sync.WaitGroup
+	for i, address := range slices.Sorted(maps.Keys(addresses)) {
+		asking.Go(func() {
+			nodes[i], failed[i] = s.node(ctx, address, addresses[address])
+			if failed[i] != nil {
+				failed[i] = fmt.Errorf("nsqd %s: %w", address, failed[i])
+			}
+		})
+	}
+	asking.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return nil, err
+	}
+	c.Nodes = nodes
+	for _, n := range nodes {
+		for _, t := range n.Topics {
+			c.add(t.TopicName)
+			for _, ch := range t.Channels {
+				c.add(t.TopicName, ch.ChannelName)
+				key := bridgeKey{t.TopicName, ch.ChannelName}
+				paused, seen := c.paused[key]
+				c.paused[key] = ch.Paused && (paused || !seen)
+			}
+		}
+	}
+	return c, nil
+}
+
+// add records durable channels of a durable topic.
+func (c *stockCluster) add(topic string, channels ...string) {
+	if ephemeral(topic) {
+		return
+	}
+	names := c.Channels[topic]
+	for _, ch := range channels {
+		if !ephemeral(ch) && !slices.Contains(names, ch) {
+			names = append(names, ch)
+		}
+	}
+	slices.Sort(names)
+	c.Channels[topic] = names
+}
+
+func ephemeral(name string) bool { return strings.HasSuffix(name, "#ephemeral") }
+
+func (c *stockCluster) topics() []string { return slices.Sorted(maps.Keys(c.Channels)) }
+
+// expected lists the channels that a topic has to have on an nsqd. Where consumers find nsqds
+// by lookup, each consumer uses all nsqds of a topic, so that all its channels belong on each.
+func (c *stockCluster) expected(topic string, n stockNode) []string {
+	if c.lookup {
+		return c.Channels[topic]
+	}
+	for _, t := range n.Topics {
+		if t.TopicName == topic {
+			return namesOfChannels(t)
+		}
+	}
+	return nil
+}
+
+func namesOfChannels(t api.TopicStats) (names []string) {
+	for _, ch := range t.Channels {
+		names = append(names, ch.ChannelName)
+	}
+	return names
+}
+
+// lookup adds what one nsqlookupd lists.
+func (s stockSource) lookup(ctx context.Context, address string, c *stockCluster, addresses map[string]string) error {
+	var nodes, topics, channels struct {
+		Producers        []api.Producer
+		Topics, Channels []string
+	}
+	if err := s.call(ctx, http.MethodGet, address, "/nodes", nil, &nodes); err != nil {
+		return err
+	}
+	for _, p := range nodes.Producers {
+		at := net.JoinHostPort(p.BroadcastAddress, strconv.Itoa(p.HTTPPort))
+		addresses[at] = net.JoinHostPort(p.BroadcastAddress, strconv.Itoa(p.TCPPort))
+	}
+	if err := s.call(ctx, http.MethodGet, address, "/topics", nil, &topics); err != nil {
+		return err
+	}
+	for _, topic := range topics.Topics {
+		channels.Channels = nil
+		if err := s.call(ctx, http.MethodGet, address, "/channels", url.Values{"topic": {topic}}, &channels); err != nil {
+			return err
+		}
+		c.add(topic, channels.Channels...)
+	}
+	return nil
+}
+
+func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, error) {
+	n := stockNode{HTTP: address, TCP: tcp}
+	var info struct {
+		Broadcast string `json:"broadcast_address"`
+		TCPPort   int    `json:"tcp_port"`
+	}
+	if err := s.call(ctx, http.MethodGet, address, "/info", nil, &info); err != nil {
+		return n, err
+	}
+	if err := s.call(ctx, http.MethodGet, address, "/v1/cluster", nil, nil); err == nil {
+		return n, errors.New("this is a broker of Lockstep: messages would move in a circle")
+	}
+	if n.TCP == "" { // as the given address reaches it; its broadcast address may be for others
+		host, _, _ := net.SplitHostPort(trimScheme(address))
+		n.TCP = net.JoinHostPort(cmp.Or(host, info.Broadcast), strconv.Itoa(info.TCPPort))
+	}
+	var stats struct {
+		Topics    []api.TopicStats  `json:"topics"`
+		Producers []api.ClientStats `json:"producers"`
+	}
+	if err := s.call(ctx, http.MethodGet, address, "/stats", url.Values{"format": {"json"}, "include_mem": {"false"}}, &stats); err != nil {
+		return n, err
+	}
+	n.Producers = stats.Producers
+	for _, t := range stats.Topics {
+		if ephemeral(t.TopicName) {
+			n.Ephemeral = append(n.Ephemeral, t.TopicName)
+			continue
+		}
+		t.Channels = slices.DeleteFunc(t.Channels, func(ch api.ChannelStats) bool {
+			if ephemeral(ch.ChannelName) {
+				n.Ephemeral = append(n.Ephemeral, t.TopicName+"/"+ch.ChannelName)
+			}
+			return ephemeral(ch.ChannelName)
+		})
+		n.Topics = append(n.Topics, t)
+	}
+	return n, nil
+}
+
+func trimScheme(address string) string {
+	if _, rest, ok := strings.Cut(address, "://"); ok {
+		return rest
+	}
+	return address
+}
+
+// prepareTopic creates the missing channels of a topic on an nsqd. A topic without a channel delivers its
+// messages to the first channel alone, so it is paused until it has all.
+func (s stockSource) prepareTopic(ctx context.Context, n stockNode, t api.TopicStats, channels []string) error {
+	missing := slices.DeleteFunc(slices.Clone(channels), func(name string) bool { return slices.Contains(namesOfChannels(t), name) })
+	topic := url.Values{"topic": {t.TopicName}}
+	alone := len(missing) > 0 && len(t.Channels) == 0 && !t.Paused
+	if alone {
+		if err := s.call(ctx, http.MethodPost, n.HTTP, "/topic/pause", topic, nil); err != nil {
+			return err
+		}
+	}
+	for _, name := range missing {
+		if err := s.call(ctx, http.MethodPost, n.HTTP, "/channel/create", url.Values{"topic": {t.TopicName}, "channel": {name}}, nil); err != nil {
+			return err
+		}
+	}
+	if alone {
+		return s.call(ctx, http.MethodPost, n.HTTP, "/topic/unpause", topic, nil)
+	}
+	return nil
+}
+
+// call sends a request, and decodes the answer into v, unless that is nil.
+func (s stockSource) call(ctx context.Context, method, address, path string, q url.Values, v any) error {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/vnd.nsq; version=1.0") // releases before 1.0 wrap their answers without it
+	resp, err := s.HTTP.Do(req)
+	if err != nil {
+		return brokerapi.Reason(err) // the callers name the address
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(body)))
+	case v == nil:
+		return nil
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s: this is not the answer of NSQ: %w", path, err)
+	}
+	return nil
+}

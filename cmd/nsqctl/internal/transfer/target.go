@@ -1,0 +1,225 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/time/rate"
+
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
+)
+
+const (
+	// copyBatch is the default number of messages of one put, which may be there twice after a failure.
+	copyBatch = 500
+	// copyBatchBytes bounds a put; the default limit of a broker is 5 MiB.
+	copyBatchBytes = 1 << 20
+	// topicWait is how long a created topic may take to be in every broker's view.
+	topicWait = 15 * time.Second
+)
+
+// readChannels reads the durable channels of a topic with their positions and policies.
+func readChannels(ctx context.Context, c *brokerapi.Client, topic string) ([]msgstream.Channel, error) {
+	views, err := c.Channels(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	positions, err := channelPositions(ctx, c, topic)
+	if err != nil {
+		return nil, err
+	}
+	var all []msgstream.Channel
+	for _, x := range views {
+		ch := msgstream.Channel{Name: x.Channel, Ordered: x.Ordered, Paused: x.Paused, Policy: &option.PolicyView{}}
+		if err := c.GetAny(ctx, "/v1/channel/policy", url.Values{"topic": {topic}, "channel": {x.Channel}}, ch.Policy); err != nil {
+			return nil, err
+		}
+		ch.Policy.Owner = ""
+		if *ch.Policy == (option.PolicyView{}) {
+			ch.Policy = nil
+		}
+		for _, p := range positions {
+			if p.Channel == x.Channel {
+				ch.Positions = append(ch.Positions, positionOf(p))
+			}
+		}
+		all = append(all, ch)
+	}
+	return all, nil
+}
+
+func positionOf(p api.ChannelPosition) msgstream.Position {
+	at := msgstream.Position{Partition: p.Partition, Confirmed: uint64(p.Confirmed)}
+	for _, d := range p.Deferred {
+		at.Deferred = append(at.Deferred, msgstream.Deferred{Sequence: uint64(d.Sequence), DeadlineNS: d.DeadlineNS, Attempts: d.Attempts})
+	}
+	return at
+}
+
+// errFewerPartitions means that the target's topic cannot take the copies.
+var errFewerPartitions = errors.New("has too few partitions at the target")
+
+// ensureCopy creates the topic that receives copies, unless it exists, and waits until it is in the
+// brokers' view. A topic with fewer partitions than the source is refused.
+func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitions int, ordered bool) (api.TopicView, error) {
+	for deadline := time.Now().Add(topicWait); ; {
+		_, view, there, err := c.Topic(ctx, topic)
+		switch {
+		case err != nil:
+			return view, err
+		case there && len(view.Partitions) < partitions:
+			return view, fmt.Errorf("topic %s %w: %s, and %d at the source (nsqctl topic partitions)", topic, errFewerPartitions, cli.Count(len(view.Partitions), "partition"), partitions)
+		case there:
+			return view, nil
+		case time.Now().After(deadline):
+			return view, fmt.Errorf("the target does not list topic %s, which was created", topic)
+		}
+		q := url.Values{"topic": {topic}, "partitions": {strconv.Itoa(partitions)}}
+		if ordered {
+			q.Set("ordered", "true")
+		}
+		if err := c.PostAny(ctx, "/topic/create", q, nil); err != nil {
+			return view, err
+		}
+		if !concurrency.Sleep(ctx, 50*time.Millisecond) {
+			return view, ctx.Err()
+		}
+	}
+}
+
+// ensureCopiedChannel creates a channel that begins with the first message of the topic, with the
+// pause and the policy of the source, unless it exists.
+func ensureCopiedChannel(ctx context.Context, c *brokerapi.Client, topic string, ch msgstream.Channel) (created bool, err error) {
+	views, err := c.Channels(ctx, topic)
+	if err != nil || slices.ContainsFunc(views, func(x api.ChannelView) bool { return x.Channel == ch.Name }) {
+		return false, err
+	}
+	q := url.Values{"topic": {topic}, "channel": {ch.Name}, "from": {"earliest"}}
+	if ch.Ordered {
+		q.Set("ordered", "true")
+	}
+	if err := c.PostAny(ctx, "/channel/create", q, nil); err != nil {
+		return false, err
+	}
+	if ch.Policy != nil {
+		if err := c.PostAny(ctx, "/v1/channel/policy", policyArguments(topic, ch.Name, *ch.Policy), nil); err != nil {
+			return true, err
+		}
+	}
+	if ch.Paused {
+		err = c.PostAny(ctx, "/channel/pause", url.Values{"topic": {topic}, "channel": {ch.Name}}, nil)
+	}
+	return true, err
+}
+
+// policyArguments are those of POST /v1/channel/policy.
+func policyArguments(topic, channel string, p option.PolicyView) url.Values {
+	q := url.Values{"topic": {topic}, "channel": {channel}, "max_attempts": {fmt.Sprint(p.MaxAttempts)}}
+	if p.DeadLetterTopic != "" {
+		q.Set("dead_letter_topic", p.DeadLetterTopic)
+	}
+	if p.BackoffMS > 0 {
+		q.Set("retry_backoff", fmt.Sprintf("%dms,%g,%dms,%g", p.BackoffMS, p.BackoffFactor, p.BackoffMaxMS, p.BackoffJitter))
+	}
+	if p.Filter != "" {
+		q.Set("filter", p.Filter)
+	}
+	return q
+}
+
+// finishSpans bounds the spans of one request.
+const finishSpans = 200
+
+// finishCopies finishes copies for a channel of the target. The leader of the partition leaves a channel that
+// has consumers as it is, and keeps the messages that the channel has delivered and deferred.
+func finishCopies(ctx context.Context, c *brokerapi.Client, topic string, id ident.TopicID, x api.ChannelPosition, spans []api.SequenceSpan) (all api.FinishedElsewhere, err error) {
+	for part := range slices.Chunk(spans, finishSpans) {
+		q := url.Values{"topic": {topic}, "topic_id": {id.String()}, "channel": {x.Channel}, "partition": {strconv.Itoa(x.Partition)}}
+		for _, s := range part {
+			q.Add("span", fmt.Sprintf("%d-%d", s.From, s.To))
+		}
+		var done api.FinishedElsewhere
+		if err := c.PostAny(ctx, "/v1/channel/finish", q, &done); err != nil {
+			return all, err
+		}
+		all.Finished += done.Finished
+		all.Kept += done.Kept
+		if all.Stays = done.Stays; all.Stays {
+			break
+		}
+	}
+	return all, nil
+}
+
+// copyBatcher gathers the messages of one put, at most `most` of one partition.
+type copyBatcher struct {
+	most     int
+	put      func(messages []msgstream.Message, bytes int) error
+	messages []msgstream.Message
+	bytes    int
+}
+
+// add adds a copy of a message. It publishes the earlier ones if it does not fit.
+func (b *copyBatcher) add(m *msgstream.Message) error {
+	size := len(m.Body) + len(m.Header)
+	if n := len(b.messages); n > 0 && (n >= b.most || b.messages[0].Partition != m.Partition || b.bytes+size > copyBatchBytes) {
+		if err := b.flush(); err != nil {
+			return err
+		}
+	}
+	x := *m
+	x.Body, x.Header = slices.Clone(m.Body), slices.Clone(m.Header)
+	b.messages = append(b.messages, x)
+	b.bytes += size
+	return nil
+}
+
+func (b *copyBatcher) flush() error {
+	if len(b.messages) == 0 {
+		return nil
+	}
+	err := b.put(b.messages, b.bytes)
+	b.messages, b.bytes = nil, 0
+	return err
+}
+
+// copyOptions are the settings that import and mirror share.
+type copyOptions struct {
+	batch, rate  int
+	noChannels   bool
+	messageLimit *rate.Limiter // set by valid
+}
+
+func (o *copyOptions) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.noChannels, "without-channels", false, "create and move no channels")
+	f.IntVar(&o.batch, "batch", copyBatch, "largest number of messages of one put of a partition")
+	f.IntVar(&o.rate, "max-rate", 0, "messages a second over all topics; 0: no limit")
+}
+
+func (o *copyOptions) valid() error {
+	if o.batch < 1 || o.rate < 0 {
+		return cli.Usage("--batch must be at least 1, --max-rate at least 0")
+	}
+	o.messageLimit = limiter(o.rate, o.batch)
+	return nil
+}
+
+// limiter admits so many a second; 0: no limit.
+func limiter(perSecond, burst int) *rate.Limiter {
+	if perSecond == 0 {
+		return rate.NewLimiter(rate.Inf, burst)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond, burst))
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lockstepmq/lockstep/internal/config"
+)
+
+// secret returns a token or password from the environment or from the file; nil without either. White space around it
+// is removed.
+func secret(given config.Secret, file string) ([]byte, error) {
+	if file == "" && given == "" {
+		return nil, nil
+	}
+	text, from := string(given), "the secret in the environment"
+	if file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		text, from = string(b), file
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return nil, errors.New(from + " is empty")
+	}
+	return []byte(text), nil
+}
+
+// certificateFault returns why other brokers will refuse this broker's certificate at an address: they close the
+// connection without a reason, and this broker would only wait for them.
+func certificateFault(certFile, address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || certFile == "" {
+		return nil
+	}
+	return judgeCertificate(certFile, host, time.Now())
+}
+
+// judgeCertificate returns nil if a certificate is valid now for this host.
+func judgeCertificate(certFile, host string, now time.Time) error {
+	c, err := readCertificate(certFile)
+	switch {
+	case err != nil:
+		return err
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("it is not valid before %s", c.NotBefore.Format(time.RFC3339))
+	case now.After(c.NotAfter):
+		return fmt.Errorf("it has expired on %s", c.NotAfter.Format(time.RFC3339))
+	}
+	return c.VerifyHostname(host)
+}
+
+// readCertificate reads the first certificate of a file.
+func readCertificate(file string) (*x509.Certificate, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, errors.New("the file has no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// certificate names the files of a certificate of this broker, and their settings.
+type certificate struct{ use, certFile, keyFile, certFlag, keyFlag string }
+
+// certificates lists the ends of validity of this broker's certificates by their use, and the reasons why files could
+// not be used now. The broker read them when it started, and still uses what it read.
+func certificates(o config.Options) (ends map[string]time.Time, faults map[string]string) {
+	ends, faults = map[string]time.Time{}, map[string]string{}
+	for _, c := range []certificate{
+		{"client", o.TLSCert, o.TLSKey, "--tls-cert", "--tls-key"},
+		{"rpc", o.RPCTLSCert, o.RPCTLSKey, "--rpc-tls-cert", "--rpc-tls-key"},
+		{"etcd", o.EtcdTLSCert, o.EtcdTLSKey, "--etcd-tls-cert", "--etcd-tls-key"},
+	} {
+		if c.certFile == "" {
+			continue
+		}
+		if leaf, err := readCertificate(c.certFile); err == nil {
+			ends[c.use] = leaf.NotAfter
+		}
+		if why := c.fault(); why != "" {
+			faults[c.use] = why
+		}
+	}
+	return ends, faults
+}
+
+// fault is the reason why the files cannot be used; "" if they can. It has no name of a file: observers read it.
+func (c certificate) fault() string {
+	cert, err := os.ReadFile(c.certFile)
+	if err != nil {
+		return fmt.Sprintf("the file of %s cannot be read", c.certFlag)
+	}
+	key, err := os.ReadFile(c.keyFile)
+	if err != nil {
+		return fmt.Sprintf("its private key is missing: the file of %s cannot be read", c.keyFlag)
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		return fmt.Sprintf("the files of %s and %s do not belong together", c.certFlag, c.keyFlag)
+	}
+	return ""
+}

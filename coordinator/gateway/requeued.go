@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/gateway/wire"
+	"github.com/lockstepmq/lockstep/internal/ident"
+)
+
+// A leader does not acknowledge a requeue. If it dies before another replica has it, the next leader would redeliver the
+// message at once instead of after its delay. So the edge sends recent requeues with a delay to the next leader again,
+// which ignores those that it has. The delay is the rest of the time until the message is due.
+
+const (
+	// requeueMemory is how long a requeue is remembered: longer than a leader without its replicas serves, and than
+	// it takes to find a leader dead.
+	requeueMemory = 10 * time.Second
+	// maxRequeues bounds the remembered requeues of a subscription in a partition.
+	maxRequeues = 1024
+)
+
+// clientVerb is a finish or requeue with the time at which the client made it.
+type clientVerb struct {
+	wire.Verb
+	at     time.Duration
+	resent bool // an earlier leader has received it, too: a refusal means that the requeue is done
+}
+
+// isDelayed reports whether it is a requeue with a delay.
+func (v clientVerb) isDelayed() bool { return v.Kind == wire.VerbRequeue && v.Argument > 0 }
+
+// due is the verb with the rest of its delay.
+func (v clientVerb) due(now time.Duration) wire.Verb {
+	if v.isDelayed() {
+		v.Argument = max(v.Argument-(now-v.at).Milliseconds(), 1)
+	}
+	return v.Verb
+}
+
+// passedLocked notes that a leader has received a verb.
+func (h *partitionSubscription) passedLocked(v clientVerb) {
+	if !v.isDelayed() {
+		return
+	}
+	if len(h.requeued) >= maxRequeues {
+		h.forgetRequeuesLocked()
+	}
+	if len(h.requeued) >= maxRequeues {
+		return
+	}
+	if h.requeued == nil {
+		h.requeued = map[ident.Sequence]clientVerb{}
+	}
+	h.requeued[v.Sequence] = v
+}
+
+// forgetRequeuesLocked forgets the requeues that every leader has, or whose delay is over.
+func (h *partitionSubscription) forgetRequeuesLocked() {
+	now := h.sub.g.now()
+	maps.DeleteFunc(h.requeued, func(_ ident.Sequence, v clientVerb) bool {
+		return now-v.at >= min(requeueMemory, time.Duration(v.Argument)*time.Millisecond)
+	})
+}
+
+// resendLocked adds the recent requeues to the backlog, because their leader may have died.
+func (h *partitionSubscription) resendLocked() {
+	h.forgetRequeuesLocked()
+	for _, seq := range slices.Sorted(maps.Keys(h.requeued)) {
+		v := h.requeued[seq]
+		v.resent = true
+		h.backlog = append(h.backlog, v)
+	}
+	h.requeued = nil
+}
+
+// wasResentLocked reports whether a refused verb is a requeue that was sent again.
+func (h *partitionSubscription) wasResentLocked(v wire.Verb) bool {
+	x := h.requeued[v.Sequence]
+	return x.resent && x.Epoch == v.Epoch && x.Number == v.Number
+}

@@ -1,0 +1,135 @@
+package maintenance
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/engine"
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/observe/events"
+	"github.com/lockstepmq/lockstep/internal/observe/metrics"
+	"github.com/lockstepmq/lockstep/nsqd/queue"
+	"github.com/lockstepmq/lockstep/nsqd/store"
+	"github.com/lockstepmq/lockstep/rpc/calls"
+	"github.com/sirupsen/logrus"
+)
+
+// Settings of the periodic work.
+type Settings struct {
+	// MinFreeBytes and MaxDiskBytes are the disk reserve: while less is free, or the logs take more, puts to all partitions
+	// with a replica on this broker are refused. 0: no limit.
+	MinFreeBytes, MaxDiskBytes int64
+	// RepeatFor is how long a broker may repeat a put, whatever channels have finished.
+	RepeatFor time.Duration
+	// DeleteGrace is how long a deleted topic can be undeleted, and how long before its deletion an idle channel is announced;
+	// 0: neither.
+	DeleteGrace time.Duration
+	// DeleteEarly removes deleted topics before that while a disk is below its reserve.
+	DeleteEarly bool
+	// TrashGrace is how long the files of removed topics are kept.
+	TrashGrace time.Duration
+	// TombstoneGrace is how long all brokers have to be live before a tombstone is removed.
+	TombstoneGrace time.Duration
+	// MayPublish reports whether a user may publish to a topic now; nil: rights are not enforced.
+	MayPublish func(user, topic string) bool
+}
+
+// Broker has the components that the work uses. Its owner sets each before the work that uses it starts.
+type Broker struct {
+	Settings
+	Self      ident.Node
+	Meta      metadata.Store
+	Keys      metadata.Keys
+	Catalog   *catalog.Catalog
+	Store     *store.Store
+	Engine    *engine.Engine
+	Caller    calls.Caller
+	Admin     Admin
+	Publisher Publisher
+	// Others are the other live brokers that answer.
+	Others func() []ident.Node
+	// Alive reports whether a broker is registered and answers.
+	Alive func(ident.Node) bool
+	// Replicas are the other brokers that answer and have a replica of a partition.
+	Replicas func(ident.Partition) []ident.Node
+	Group    *concurrency.Group
+	Metrics  *metrics.Recorder // nil: nothing is recorded
+	Events   *events.Recorder  // nil: nothing is recorded
+	Log      logrus.FieldLogger
+}
+
+// Admin changes topics and channels as they were read; txn.ErrCompare: they have changed since, or the fence does not hold.
+type Admin interface {
+	// EnsureDeadLetters creates a dead-letter topic, with the channel that keeps its messages, unless they exist.
+	EnsureDeadLetters(ctx context.Context, topic string) error
+	// DeleteAsRead deletes a topic.
+	DeleteAsRead(ctx context.Context, name string, t metadata.TopicState) error
+	// TrashIdle moves a topic into the trash.
+	TrashIdle(ctx context.Context, name string, t metadata.TopicState, fence ...metadata.Compare) error
+	// PurgeAsRead permanently removes a topic from the trash.
+	PurgeAsRead(ctx context.Context, t metadata.TrashState, fence ...metadata.Compare) error
+	// DeleteIdle deletes a channel.
+	DeleteIdle(ctx context.Context, topic string, t metadata.TopicState, channel string, c metadata.ChannelState, fence ...metadata.Compare) error
+}
+
+// Publisher publishes messages of this broker's own.
+type Publisher interface {
+	PublishAll(ctx context.Context, topic string, numbers []int, messages []queue.Message) []error
+}
+
+// Work is the periodic work of one broker.
+type Work struct {
+	*Broker
+	Space    *Space
+	Letters  *DeadLetters
+	Repair   *Repair
+	Idleness *Idleness
+	Idle     *Idle
+
+	retention  *retention
+	tombstones *tombstones
+	trash      *trash
+}
+
+// New makes the work of a broker, and starts none of it.
+func New(b *Broker) *Work {
+	space := newSpace(b)
+	return &Work{
+		Broker: b, Space: space, Letters: newDeadLetters(b), Repair: newRepair(b), Idleness: newIdleness(b),
+		Idle: &Idle{Broker: b, announced: map[channelKey]announcement{}}, retention: newRetention(b, space),
+		tombstones: &tombstones{Broker: b}, trash: &trash{Broker: b, space: space, clock: newClock(b.Meta, b.Keys)},
+	}
+}
+
+// Start starts the work of every broker, in goroutines of the group.
+func (w *Work) Start() {
+	w.Group.Go(func(ctx context.Context) { every(ctx, retainEvery, nil, w.retention.run) })
+	w.Group.Go(func(ctx context.Context) { every(ctx, deadLettersEvery, nil, w.Letters.run) })
+	w.Group.Go(func(ctx context.Context) { every(ctx, spaceEvery, nil, w.Space.run) })
+	w.Group.Go(func(ctx context.Context) { every(ctx, repairEvery, w.Store.Damaged(), w.Repair.run) })
+}
+
+// Collect does the work of the controller, while the fence holds. It does not wait. One goroutine calls it.
+func (w *Work) Collect(fence metadata.Compare) {
+	w.tombstones.collect(fence)
+	w.trash.collect(fence)
+	w.Idle.collect(fence)
+}
+
+// every calls run at each period, and when wake receives. A run that takes longer than the period delays the next one.
+func every(ctx context.Context, period time.Duration, wake <-chan struct{}, run func(context.Context)) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-tick.C:
+		}
+		run(ctx)
+	}
+}

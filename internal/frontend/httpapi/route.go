@@ -1,0 +1,259 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
+	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
+)
+
+// Route is an endpoint: its right, its arguments, its answers, and the code that serves it. The router, the checks of
+// rights and arguments, the audit, docs/reference/openapi.yaml and docs/reference/rights.md follow from it.
+type Route struct {
+	Method, Path string
+	Right        access.Right // see OfTopic
+	// Audited: the route changes something, or shows what only an administrator may see.
+	Audited   bool
+	Summary   string
+	Arguments []Argument
+	// Lenient: unknown arguments are ignored, as in nsqd. Otherwise they are refused, because a request with a mistyped
+	// argument would be answered with 200 and not have the requested effect.
+	Lenient bool
+	Body    string // what the body of the request is; "": it is not read
+	// Reply is a value of the type of the answer 200: a string is text, nil is an empty body, anything else is JSON.
+	Reply any
+	Uses  outcome.Uses // the outcomes that the answer may be
+
+	serve           endpoint            // at the HTTP port
+	lookup          endpoint            // at the lookup port; nil: it is not served there
+	lookupArguments []Argument          // at the lookup port; nil: Arguments
+	has             func(*Backend) bool // whether the broker has the part behind the route; nil: it always has
+	codes           []string            // further messages of the status 400
+	bodyFirst       bool                // the body is checked before the names in the arguments, as in nsqd
+	first           bool                // the secret for the first administrator is accepted in place of a right
+	also            func(url.Values) []guard.Need
+}
+
+// endpoint handles a request. The reply is a string (sent as text), nil (an empty body), an http.Handler that writes
+// the answer, or any other value (sent as JSON). Errors are *failure, or errors of internal/api.
+type endpoint func(a *endpoints, q *request) (reply any, err error)
+
+func get(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {
+	return Route{
+		Method: http.MethodGet, Path: path, Right: right, serve: serve, Summary: summary, Arguments: arguments, Uses: outcome.OfRequests,
+	}
+}
+
+func post(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {
+	r := get(path, right, serve, summary, arguments...)
+	r.Method, r.Audited = http.MethodPost, right != access.Publish && right != access.Consume
+	return r
+}
+
+func put(path string, right access.Right, serve endpoint, summary string, arguments ...Argument) Route {
+	r := post(path, right, serve, summary, arguments...)
+	r.Method = http.MethodPut
+	return r
+}
+
+func (r Route) lenient() Route              { r.Lenient = true; return r }
+func (r Route) replies(v any) Route         { r.Reply = v; return r }
+func (r Route) reads(body string) Route     { r.Body = body; return r }
+func (r Route) fails(codes ...string) Route { r.codes = codes; return r }
+func (r Route) uses(u outcome.Uses) Route   { r.Uses = u; return r }
+
+// local says that the route is answered without the cluster, and so with none of its errors.
+func (r Route) local() Route { return r.uses(0) }
+
+// atLookup also serves the route at the lookup port, there by another endpoint, and with other arguments if they are
+// given.
+func (r Route) atLookup(e endpoint, arguments ...Argument) Route {
+	r.lookup, r.lookupArguments = e, arguments
+	return r
+}
+
+// everywhere also serves the route at the lookup port.
+func (r Route) everywhere() Route { return r.atLookup(r.serve) }
+
+// ifHas returns routes that are served if the broker has a part.
+func ifHas(part func(*Backend) bool, routes ...Route) []Route {
+	for i := range routes {
+		routes[i].has = part
+	}
+	return routes
+}
+
+// Routes are the routes of a broker's HTTP port: nsqd's API, the endpoints of nsqlookupd that nsqd does not have, and
+// the cluster's own endpoints.
+func Routes() []Route {
+	return slices.Concat(lookupRoutes, processRoutes, statsRoutes, publishRoutes, consumerRoutes, topicRoutes, channelRoutes,
+		brokerRoutes, planRoutes, invitationRoutes, replicaRoutes, recoveryRoutes, userRoutes, sessionRoutes, consoleRoutes, profileRoutes)
+}
+
+// LookupRoutes are the routes of a separate lookup port: nsqlookupd's API.
+func LookupRoutes() []Route {
+	routes := slices.DeleteFunc(Routes(), func(r Route) bool { return r.lookup == nil })
+	for i := range routes {
+		r := &routes[i]
+		if r.serve = r.lookup; r.lookupArguments != nil {
+			r.Arguments = r.lookupArguments
+		}
+	}
+	return routes
+}
+
+// Codes are the messages of the status 400, without the outcomes.
+func (r *Route) Codes() (codes []string) {
+	for _, a := range r.Arguments {
+		for _, code := range []string{a.missing, a.invalid} {
+			if isCode(code) {
+				codes = append(codes, code)
+			}
+		}
+	}
+	return append(codes, r.codes...)
+}
+
+// OfTopic reports whether the right is one on the topic in ?topic=.
+func (r *Route) OfTopic() bool {
+	return slices.Contains([]access.Right{access.Publish, access.Consume, access.Administer, access.Discover}, r.Right)
+}
+
+// anyChannel is the channel that an auth service must allow for reading without one: a pattern that matches any channel
+// does, a list of names does not.
+const anyChannel = "#peek"
+
+// needs returns the rights that a request requires.
+func (r *Route) needs(values url.Values) []guard.Need {
+	need := guard.Need{Right: r.Right}
+	if r.OfTopic() {
+		need.Topic = values.Get("topic")
+	}
+	if r.Right == access.Consume {
+		need.Channel = anyChannel
+		if r.argument("channel") != nil {
+			need.Channel = values.Get("channel")
+		}
+	}
+	needs := []guard.Need{need}
+	if r.also != nil {
+		needs = append(needs, r.also(values)...)
+	}
+	return needs
+}
+
+// NSQD is the handler of a broker's HTTP port.
+func NSQD(o Options, b Backend) http.Handler { return newRouter(o, b, Routes()) }
+
+// Lookup is the handler of a separate lookup port.
+func Lookup(o Options, b Backend) http.Handler { return newRouter(o, b, LookupRoutes()) }
+
+// newRouter returns a handler that refuses pages of other sites before it selects a route. HEAD of a probe is its
+// GET without the body, which the server leaves out; HEAD of /ping is refused, as in nsqd.
+func newRouter(o Options, b Backend, routes []Route) http.Handler {
+	a := &endpoints{opts: o, b: b}
+	inner := httprouter.New()
+	refuse := func(status int, code string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, fail(status, code)) }
+	}
+	inner.NotFound = refuse(http.StatusNotFound, "NOT_FOUND")
+	inner.MethodNotAllowed = refuse(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	inner.PanicHandler = func(w http.ResponseWriter, r *http.Request, p any) { a.refuse(w, r, fmt.Errorf("panic: %v", p)) }
+	for i := range routes {
+		if r := &routes[i]; r.has == nil || r.has(&a.b) {
+			inner.Handler(r.Method, r.Path, a.handler(r))
+		}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if b.Browsers != nil {
+			if code := b.Browsers.Refusal(r); code != "" {
+				a.refuse(w, r, fail(http.StatusForbidden, code))
+				return
+			}
+		}
+		if r.Method == http.MethodHead && api.IsProbe(r.URL.Path) && r.URL.Path != "/ping" {
+			probe := *r
+			probe.Method = http.MethodGet
+			r = &probe
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+// handler serves a route: it checks the client's rights, then the arguments, and writes the answer and the audit.
+func (a *endpoints) handler(route *Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := newRequest(route, r)
+		if a.b.Guard == nil || route.Right == access.Open {
+			a.answer(w, q)
+			return
+		}
+		s, err := a.admit(q)
+		q.identify(s)
+		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		if route.Audited {
+			w = seen
+		}
+		if err != nil {
+			a.deny(w, q.Request, err)
+		} else {
+			a.answer(w, q)
+		}
+		if route.Audited {
+			a.note(q, s, seen.status, err)
+		}
+	})
+}
+
+// answer writes the answer of a route. Large answers are written with memory of the client's share.
+func (a *endpoints) answer(w http.ResponseWriter, q *request) {
+	if a.b.Memory == nil {
+		a.call(w, q)
+		return
+	}
+	bounded := a.bounded(w, q.Request)
+	a.call(bounded, q)
+	bounded.begin()
+}
+
+// call checks the arguments, calls the endpoint, and writes its reply.
+func (a *endpoints) call(w http.ResponseWriter, q *request) {
+	err := q.check()
+	var reply any
+	if err == nil {
+		reply, err = q.route.serve(a, q)
+	}
+	h, writes := reply.(http.Handler)
+	switch {
+	case err != nil:
+		a.refuse(w, q.Request, err)
+	case writes:
+		h.ServeHTTP(w, q.Request)
+	default:
+		respond(w, http.StatusOK, reply)
+	}
+}
+
+// RequireTLS answers every request with the order to use HTTPS. The probes of a supervisor are excepted: they disclose
+// nothing, and a supervisor often supports only HTTP.
+func RequireTLS(h http.Handler, httpsPort int) http.Handler {
+	body := fmt.Sprintf(`{"message": "TLS_REQUIRED", "https_port": %d}`, httpsPort)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+			h.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("X-NSQ-Content-Type", "nsq; version=1.0")
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(body)) // the client may have left
+	})
+}

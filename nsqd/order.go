@@ -1,0 +1,121 @@
+package nsqd
+
+import (
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/nsqd/state"
+)
+
+// order is the state of an ordered channel. The channel has at most one message in flight, and delivers
+// nothing while any of the other fields is set.
+//
+// It honours the delay of a failed message (REQ with a delay, the backoff of a policy): it delivers no
+// message until the failed one is due. The next message would change the order, and the same message
+// without a delay would use up its attempts. The wait is part of the replicated state: an entry of the
+// deferred set with a deadline and at least one attempt. A message that was published with a delay has no
+// attempt, so no message waits for it. A dead message is no longer part of the order either.
+type order struct {
+	on          bool
+	gated       bool             // until the state at the start of this leadership is on all in-sync replicas
+	replicating int              // finishes that are not on all in-sync replicas yet
+	retrying    []ident.Sequence // failed messages that may have to wait for their next delivery
+}
+
+// blockedLocked reports whether an ordered channel waits: for its previous message, for the next delivery of a
+// failed message, or until its state is replicated.
+func (c *Channel) blockedLocked() bool {
+	return c.order.on && (c.order.gated || c.order.replicating > 0 || c.inFlight.len() > 0 || c.retryingLocked())
+}
+
+// setOrdered makes the channel ordered or unordered from the next delivery on. A channel that becomes
+// ordered delivers again when all its messages in flight are finished or given back, and all failed
+// messages that wait for their next delivery are due.
+func (c *Channel) setOrdered(on bool) {
+	c.update(func(int64) {
+		c.order.on, c.cursor.Deferred.BySeq, c.reader.pacing.paused = on, on, false
+		c.findRetriesLocked()
+	})
+}
+
+// gateUntilReplicated closes an ordered channel at the start of a leadership, because its state may be missing on an
+// in-sync replica. It reports whether the channel is closed.
+func (c *Channel) gateUntilReplicated() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.serving.leads {
+		c.order.gated = c.order.on && !c.ephemeral
+	}
+	return c.order.gated
+}
+
+// findRetriesLocked finds in the state the messages that an ordered channel has to wait for.
+func (c *Channel) findRetriesLocked() {
+	c.order.retrying = nil
+	if !c.order.on {
+		return
+	}
+	for _, e := range c.cursor.Deferred.Waiting() {
+		if e.Attempts() > 0 && e.Seq() < c.limit && !c.policy.isDead(e.Attempts()) {
+			c.order.retrying = append(c.order.retrying, e.Seq())
+		}
+	}
+}
+
+// retryingLocked reports whether a failed message still waits. It forgets those that are due, or that an
+// operator has cancelled.
+func (c *Channel) retryingLocked() bool {
+	for n := len(c.order.retrying); n > 0; n = len(c.order.retrying) {
+		if c.cursor.Deferred.Waits(c.order.retrying[n-1]) {
+			return true
+		}
+		c.order.retrying = c.order.retrying[:n-1]
+	}
+	return false
+}
+
+// finishInOrder sends the finish of an ordered channel to the replicas at once. The channel stays blocked until they
+// have it. finish is called under the lock; it returns as finishLocked does.
+func (c *Channel) finishInOrder(seq ident.Sequence, finish func() (uint16, error)) error {
+	p := c.p
+	p.emit.Lock()
+	defer p.emit.Unlock()
+	c.mu.Lock()
+	attempts, err := finish()
+	if err != nil || attempts == 0 { // it was finished already, and no message waits for this finish
+		c.mu.Unlock()
+		return err
+	}
+	d := &pendingChange{p: p, finish: orderedFinish{channel: c, seq: seq, attempts: attempts, generation: c.reader.generation}}
+	made, ok := c.cursor.TakeDelta()
+	if ok {
+		c.order.replicating++
+	}
+	c.mu.Unlock()
+	if ok {
+		p.post(d, state.Record{Kind: state.KindProgress, Channel: c.name, Progress: made})
+	}
+	return nil
+}
+
+// orderedFinish is a finish for whose replication an ordered channel waits.
+type orderedFinish struct {
+	channel    *Channel
+	seq        ident.Sequence
+	attempts   uint16
+	generation uint64
+}
+
+// completed ends the wait. If the replicas do not have the finish, the message is delivered again, as if this
+// delivery had not happened.
+func (f *orderedFinish) completed(ok bool) {
+	c := f.channel
+	c.update(func(int64) {
+		if !c.serving.leads {
+			return
+		}
+		c.order.replicating = max(c.order.replicating-1, 0)
+		if !ok && f.generation == c.reader.generation {
+			c.cursor.Requeue(f.seq, f.attempts-1)
+			c.changedLocked()
+		}
+	})
+}
