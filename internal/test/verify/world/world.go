@@ -275,7 +275,7 @@ func (w *World) startClients(clients *sync.WaitGroup) {
 
 const (
 	peaceful   = 120 * time.Second // the longest time until everything is delivered
-	settled    = 6 * time.Second   // without a delivery, after the last one
+	settled    = 2 * time.Second   // without a delivery beyond a message timeout, after the last one
 	drainCheck = 500 * time.Millisecond
 )
 
