@@ -148,12 +148,13 @@ type state struct {
 	put     map[string]*Put             // by body
 	places  map[string]map[string]place // body → ids under which it is stored
 	body    map[string]string           // id → body
+	at      map[place]string            // place → body
 	channel map[string]map[string]bool  // channel → bodies that it delivered
 }
 
 // Check returns all violations of a history.
 func Check(h *History) []Violation {
-	s := &state{h: h, put: map[string]*Put{}, places: map[string]map[string]place{}, body: map[string]string{}, channel: map[string]map[string]bool{}}
+	s := &state{h: h, put: map[string]*Put{}, places: map[string]map[string]place{}, body: map[string]string{}, at: map[place]string{}, channel: map[string]map[string]bool{}}
 	for _, c := range h.Channels {
 		s.channel[c.Name] = map[string]bool{}
 	}
@@ -200,6 +201,7 @@ func (s *state) read(d *Delivery) {
 		s.places[d.Body] = map[string]place{}
 	}
 	s.places[d.Body][d.ID] = at
+	s.at[at] = d.Body
 	if s.channel[d.Channel] != nil {
 		s.channel[d.Channel][d.Body] = true
 	}
@@ -391,7 +393,7 @@ func (s *state) ordered(c Channel, deliveries []*Delivery) {
 		at, _ := parse(d.ID)
 		for n, known := newest[at.partition]; known && n < at.sequence; n++ {
 			p := place{at.partition, n}
-			if t, ok := tried[p]; s.has(p) && (!ok || t > d.At) {
+			if t, ok := tried[p]; s.has(c, p) && (!ok || t > d.At) {
 				s.fault("passed", "%s of %s, partition %d, sequence %d came at %s; %d was not finished", brief(d.Body), c.Name, at.partition, at.sequence, d.At, n)
 				break
 			}
@@ -400,16 +402,10 @@ func (s *state) ordered(c Channel, deliveries []*Delivery) {
 	}
 }
 
-// has reports whether a channel delivered something from this place.
-func (s *state) has(p place) bool {
-	for _, ids := range s.places {
-		for _, at := range ids {
-			if at == p {
-				return true
-			}
-		}
-	}
-	return false
+// has reports whether something for the channel lies at a place.
+func (s *state) has(c Channel, p place) bool {
+	put := s.put[s.at[p]]
+	return put != nil && (put.Only == "" || put.Only == c.Name)
 }
 
 // lives describes the deliveries of a message.

@@ -116,7 +116,7 @@ func (n *network) cut(from, to string, both bool) {
 	}
 }
 
-// heal restores all paths. What was sent meanwhile arrives now, or the connection is reset: a peer may have given up.
+// heal restores all paths. Bytes that were sent in between arrive now.
 func (n *network) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
