@@ -1,10 +1,10 @@
 // Package host builds the simulated world as a program of its own, whose run depends on its seed alone, and runs seeds.
 //
-// The program is built with the runtime's simulated clock (build tag faketime: the time passes only while every goroutine waits, and
-// then at once) and runs on one processor. What else the runtime takes from the machine is replaced by an overlay: its random
-// numbers, the order of ready cases of a select, crypto/rand, and the preemption of goroutines that run for long. The heap begins at a
-// fixed address, because the order of a map of pointers depends on them. No source is copied: the overlay is made from the sources of
-// the Go in use, and a source that is not as expected is an error.
+// The program is built with the runtime's simulated clock (build tag faketime: time passes only while every goroutine waits, and then
+// at once) and runs on one processor. An overlay replaces the rest of what the runtime takes from the machine: its random numbers, the
+// order of ready cases of a select, crypto/rand, and the preemption of goroutines that run for long. The heap begins at a fixed address,
+// because the order of a map of pointers depends on addresses. The overlay is made from the sources of the Go in use; a source that is
+// not as expected is an error.
 package host
 
 import (
