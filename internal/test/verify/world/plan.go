@@ -107,6 +107,7 @@ func (f fault) String() string {
 var kinds = []string{
 	"kill", "kill", "kill", "power", "stop", "restart", "cut", "cut", "one-way", "isolate", "hang", "slow disk", "full", "flaw",
 	"metadata", "lost answers", "slow metadata", "move", "balance", "compact", "slow network", "partitions", "pause", "off",
+	"pause channel", "pause topic", "window", "drain",
 }
 
 func (w *World) plan() (all []fault) {
@@ -269,23 +270,42 @@ func (w *World) cause(f fault) {
 	}
 }
 
-// operateOn is what an operator does meanwhile.
+// operateOn carries out what an operator asks of the cluster, and takes a passing state back.
 func (w *World) operateOn(f fault, m, other *machine) {
 	t := w.topics[f.n%len(w.topics)]
-	path := ""
+	c := t.channels[f.n%len(t.channels)]
+	begin, end := "", ""
 	switch f.kind {
 	case "move":
-		path = fmt.Sprintf("/v1/topic/move?topic=%s&partition=0&from=%s&to=%s", t.name, m.name, other.name)
+		begin = fmt.Sprintf("/v1/topic/move?topic=%s&partition=0&from=%s&to=%s", t.name, m.name, other.name)
 	case "balance":
-		path = "/v1/cluster/balance"
+		begin = "/v1/cluster/balance"
 	case "partitions":
-		if t.channels[0].ordered {
+		if c.ordered {
 			return
 		}
-		path = fmt.Sprintf("/v1/topic/partitions?topic=%s&partitions=%d", t.name, 3+f.n%2)
+		begin = fmt.Sprintf("/v1/topic/partitions?topic=%s&partitions=%d", t.name, 3+f.n%2)
+	case "pause channel":
+		begin = fmt.Sprintf("/channel/pause?topic=%s&channel=%s", t.name, c.name)
+		end = fmt.Sprintf("/channel/unpause?topic=%s&channel=%s", t.name, c.name)
+	case "pause topic":
+		begin, end = "/topic/pause?topic="+t.name, "/topic/unpause?topic="+t.name
+	case "window":
+		if t.dedupe == "" {
+			return
+		}
+		begin = fmt.Sprintf("/v1/topic/set?topic=%s&dedupe_window=%ds", t.name, 30+f.n) // a producer gives up long before
+	case "drain":
+		begin, end = "/v1/broker/drain?node="+m.name, "/v1/broker/drain?cancel=true&node="+m.name
 	}
-	if err := w.askOnce(path); err != nil {
+	if err := w.askOnce(begin); err != nil {
 		w.note("%v", err)
+	}
+	if end != "" {
+		w.pause(f.for_)
+		if err := w.ask(end); err != nil {
+			w.note("%v", err)
+		}
 	}
 }
 
