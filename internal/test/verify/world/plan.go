@@ -110,9 +110,14 @@ var kinds = []string{
 	"pause channel", "pause topic", "window", "drain",
 }
 
+// stormy are the faults of a storm.
+var stormy = []string{"kill", "kill", "power", "cut", "one-way", "isolate", "hang", "slow disk", "metadata", "lost answers", "stop", "off"}
+
 func (w *World) plan() (all []fault) {
 	r := w.rng("plan")
-	n := r.IntN(12)
+	n := r.IntN(20)
+	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind
+	center := time.Duration(r.Int64N(int64(w.shape.working)))
 	for range n {
 		f := fault{
 			at: time.Duration(r.Int64N(int64(w.shape.working))), kind: kinds[r.IntN(len(kinds))], on: r.IntN(w.shape.brokers),
@@ -120,6 +125,10 @@ func (w *World) plan() (all []fault) {
 		}
 		if r.IntN(3) == 0 {
 			f.for_ = time.Duration(1+r.IntN(7)) * time.Second
+		}
+		if storm {
+			f.at = min(center+time.Duration(r.IntN(1500))*time.Millisecond, w.shape.working-1)
+			f.kind = stormy[r.IntN(len(stormy))]
 		}
 		f.other = (f.on + 1 + r.IntN(w.shape.brokers-1)) % w.shape.brokers
 		all = append(all, f)
