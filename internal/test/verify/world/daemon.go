@@ -68,7 +68,7 @@ func (m *machine) start() error {
 	w := m.w
 	s := &store{session: w.meta.Session(), random: w.rng(fmt.Sprint("meta", m.name, m.starts))}
 	m.stores = append(m.stores, s)
-	p := &daemon{m: m, store: s, mount: &mount{m.disk, make(chan struct{})}, ended: make(chan struct{})}
+	p := &daemon{m: m, store: s, mount: &mount{d: m.disk, dead: make(chan struct{})}, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	starting, done := context.WithTimeout(ctx, startLimit)
@@ -163,7 +163,7 @@ func (p *daemon) end(gentle bool) {
 		if gentle {
 			p.stop()
 		}
-		close(p.mount.dead)
+		p.mount.die()
 		p.store.setCut(true)
 		w.net.reset(m.name)
 		p.cancel()

@@ -35,7 +35,10 @@ func newDisk(random *rand.Rand) *disk {
 type mount struct {
 	d    *disk
 	dead chan struct{} // closed at the end of the process
+	once sync.Once
 }
+
+func (m *mount) die() { m.once.Do(func() { close(m.dead) }) }
 
 var (
 	errDead = errors.New("the process is dead")

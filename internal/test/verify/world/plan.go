@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
@@ -107,11 +108,11 @@ func (f fault) String() string {
 var kinds = []string{
 	"kill", "kill", "kill", "power", "stop", "restart", "cut", "cut", "one-way", "isolate", "hang", "slow disk", "full", "flaw",
 	"metadata", "lost answers", "slow metadata", "move", "balance", "compact", "slow network", "partitions", "pause", "off",
-	"pause channel", "pause topic", "window", "drain",
+	"pause channel", "pause topic", "window", "drain", "blackout",
 }
 
 // stormy are the faults of a storm.
-var stormy = []string{"kill", "kill", "power", "cut", "one-way", "isolate", "hang", "slow disk", "metadata", "lost answers", "stop", "off"}
+var stormy = []string{"kill", "kill", "power", "cut", "one-way", "isolate", "hang", "slow disk", "metadata", "lost answers", "stop", "off", "blackout"}
 
 func (w *World) plan() (all []fault) {
 	r := w.rng("plan")
@@ -218,6 +219,8 @@ func (w *World) cause(f fault) {
 		w.pause(f.for_)
 		w.net.turnOn(m.name)
 		m.revive(0)
+	case "blackout":
+		w.blackout(f.for_)
 	case "cut", "one-way":
 		w.net.cut(m.name, other.name, f.kind == "cut")
 		w.pause(f.for_)
@@ -277,6 +280,35 @@ func (w *World) cause(f fault) {
 	default:
 		w.operateOn(f, m, other)
 	}
+}
+
+// blackout ends all processes at one moment. Where OK means that every replica has synced a message, the machines lose power, and with it
+// whatever was not synced.
+func (w *World) blackout(d time.Duration) {
+	var all []*daemon
+	for _, m := range w.machines {
+		w.net.turnOff(m.name)
+		if p := m.process(); p != nil {
+			p.mount.die() // at once on every machine
+			all = append(all, p)
+		}
+	}
+	for _, p := range all {
+		p.kill()
+	}
+	if w.shape.durability == metadata.DurabilitySync {
+		for _, m := range w.machines {
+			m.disk.cutPower()
+			m.boot++
+		}
+	}
+	w.pause(d)
+	var back sync.WaitGroup
+	for _, m := range w.machines {
+		w.net.turnOn(m.name)
+		back.Go(func() { m.revive(0) })
+	}
+	back.Wait()
 }
 
 // operateOn carries out what an operator asks of the cluster, and takes a passing state back.
