@@ -171,7 +171,7 @@ func (o *streaming) publish(ctx context.Context) error {
 		to := partitionLog{&o.t.Client, o.topic, view.ID, n}
 		p := newCopier(to, msgstream.Origin{Cluster: o.info.Cluster, TopicID: o.info.TopicID, Partition: uint16(n)}, copyState{}, o.reporter.Report)
 		p.comparing = true // copies of several histories of the source are distinguished from the start
-		if err := p.resume(ctx); err != nil {
+		if err := within(ctx, electionWait, func() error { return p.resume(ctx) }); err != nil {
 			return err
 		}
 		o.partitions = append(o.partitions, p)

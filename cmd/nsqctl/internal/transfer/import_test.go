@@ -102,3 +102,14 @@ func TestImportIntoSmallBodies(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Equal(t, numbered("a", 10), west.bodies())
 }
+
+// TestImportDuringAnElection: a partition without a serving leader, as that of a topic that was just created, delays
+// the import and does not end it.
+func TestImportDuringAnElection(t *testing.T) {
+	t.Parallel()
+	east, west := newSide(t, "east", 7), newSide(t, "west", 8)
+	east.publish(numbered("a", 10)...)
+	west.electing = 2
+	importInto(t, west, export(t, east))
+	require.Equal(t, numbered("a", 10), west.bodies())
+}

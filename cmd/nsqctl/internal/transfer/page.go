@@ -91,14 +91,24 @@ func (l partitionLog) page(ctx context.Context, from string, limit int) (logPage
 }
 
 // pageWithin is page. It repeats a failed request until ctx ends, or patience has passed.
-func (l partitionLog) pageWithin(ctx context.Context, from string, limit int, patience time.Duration) (logPage, error) {
+func (l partitionLog) pageWithin(ctx context.Context, from string, limit int, patience time.Duration) (page logPage, err error) {
+	err = within(ctx, patience, func() error {
+		page, err = l.page(ctx, from, limit)
+		return err
+	})
+	return page, err
+}
+
+// within repeats a request until it succeeds, a broker refuses it permanently, the topic is gone, ctx ends, or patience
+// has passed.
+func within(ctx context.Context, patience time.Duration, try func() error) error {
 	for deadline := time.Now().Add(patience); ; {
-		page, err := l.page(ctx, from, limit)
+		err := try()
 		if err == nil || brokerapi.Refused(err) || errors.Is(err, errNoTopic) || time.Now().After(deadline) {
-			return page, err
+			return err
 		}
 		if !concurrency.Sleep(ctx, 200*time.Millisecond) {
-			return page, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

@@ -33,6 +33,7 @@ type side struct {
 	positions []api.ChannelPosition
 	finished  []string // the spans of POST /v1/channel/finish
 	peeked    func()   // called once, behind a peek; nil: nothing happens
+	electing  int      // so many peeks are refused: the partition has no serving leader yet
 	late      lateCopies
 }
 
@@ -92,6 +93,11 @@ func (s *side) peek(w http.ResponseWriter, r *http.Request) {
 	defer s.then()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.electing > 0 {
+		s.electing--
+		http.Error(w, `{"message":"the broker does not serve as the leader of partition 0"}`, http.StatusServiceUnavailable)
+		return
+	}
 	from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
 	if err != nil {
 		from = s.start

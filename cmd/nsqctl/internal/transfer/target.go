@@ -28,6 +28,8 @@ const (
 	copyBatchBytes = 1 << 20
 	// topicWait is how long a created topic may take to be in every broker's view.
 	topicWait = 15 * time.Second
+	// electionWait is how long import waits for the leader of a partition. A topic that was just created has none yet.
+	electionWait = 15 * time.Second
 )
 
 // readChannels reads the durable channels of a topic with their positions and policies.

@@ -54,7 +54,7 @@ func TestOldCopyAtAColdStart(t *testing.T) {
 			c.Check(e2etest.Topic)
 			require.Regexp(t, "the data path is an? (old )?copy", c.Logged("n1"), "by its marks, or by what n2 saw")
 			for _, name := range e2etest.Names(c) {
-				require.NotContains(t, c.Logged(name), "ALARM")
+				require.NotContains(t, c.Logged(name), "replication alarm")
 			}
 		})
 	}

@@ -70,6 +70,7 @@ func TestExportImportGuide(t *testing.T) {
 
 	// The import is killed in the middle, and continues.
 	killed := g.Command("import", "--max-rate=1000", "--batch=50")
+	killed.Stderr = os.Stderr // it says why, if the import ends before it is killed
 	require.NoError(t, killed.Start())
 	e2etest.Within(t, e2etest.WaitLimit, "the first copies", func() bool {
 		return fresh.HasTopic("orders") && len(fresh.PeekAll("orders")) > 200

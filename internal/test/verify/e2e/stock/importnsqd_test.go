@@ -394,7 +394,7 @@ func interruptImport(c *e2etest.Cluster, dir string) {
 	cmd := exec.Command(e2etest.Built.Path("nsqctl"), "import-nsqd", dir, "--nsqd-tcp-address="+address, "--nsqd-http-address="+c.Brokers[0].HTTP)
 	cmd.Stderr = &problems
 	require.NoError(c.T, cmd.Start())
-	published := regexp.MustCompile(`"published": [1-9]`)
+	published := regexp.MustCompile(`"published":[1-9]`)
 	e2etest.Within(c.T, e2etest.WaitLimit, "the first queue", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "lockstep-import.json"))
 		return published.Match(text)

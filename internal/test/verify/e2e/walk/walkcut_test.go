@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,12 +121,13 @@ func deadUntil(f *e2etest.Failure, broker string, mend func()) {
 	f.Noted()
 }
 
-// noPage is for a broker that waits: it gives the reason in place of a page, and nsqctl repeats it.
+// noPage is for a broker that waits: it gives the reason in place of a page, after --put-hold (9 s), and nsqctl repeats it.
 func noPage(f *e2etest.Failure, reason string) {
 	t := f.W.C.T
 	t.Helper()
 	waits(f.W.C, f.Looked.Name, reason)
-	resp, err := f.W.C.HTTP.Get("http://" + f.Looked.HTTP + "/ui")
+	browser := http.Client{Timeout: 15 * time.Second}
+	resp, err := browser.Get("http://" + f.Looked.HTTP + "/ui")
 	require.NoError(t, err)
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, errors.Join(err, resp.Body.Close()))

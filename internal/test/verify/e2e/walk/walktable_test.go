@@ -359,7 +359,7 @@ func TestEachSignHasItsCause(t *testing.T) {
 	text, err := os.ReadFile("../../../../../docs/operations/failures.md")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), "\n## When something is wrong\n")
-	table, _, found := strings.Cut(rest, "\nTo look without changing anything")
+	table, _, found := strings.Cut(rest, "\nCommands that change nothing")
 	require.True(t, found)
 	rows := regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(table, -1)[1:]
 	require.Len(t, rows, len(signs))
