@@ -10,6 +10,8 @@ NODES ?= 3
 FUZZTIME ?= 30s
 SEEDS ?= 50000
 SEQUENCES ?= 200000
+SEED ?= 1
+WORLDS ?= 1000
 STATES ?= 4000000
 ROUNDS ?= 50
 ROUND_SECONDS ?= 120
@@ -30,7 +32,7 @@ BENCHED = $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' 
 STORAGE = ./internal/vfs ./nsqd/journal ./nsqd/store ./commitlog ./nsqd/queue ./internal/test/verify/powercut
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui run test check promises e2e race chaos soak mutants test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
+.PHONY: help build ui run test check promises e2e race chaos soak mutants test-packages test-all theme fmt-check vet staticcheck lint test-short tools reference docs completions client-compare bench bench-compare bench-nsqd bench-nats bench-floor bench-check flame sweeps microbench microbench-base scale sim world model storage-faults fuzz figures conformance release deb container-root container supply-chain vulnerabilities outdated sbom migrate walk clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +142,7 @@ test-all: ## everything, for hours, one after the other: before a release
 	$(MAKE) soak
 	$(MAKE) chaos
 	$(MAKE) sim
+	$(MAKE) world
 	$(MAKE) storage-faults
 	$(MAKE) model
 	$(MAKE) fuzz FUZZTIME=10m
@@ -201,6 +204,9 @@ scale: ## cost of many partitions and brokers (LOCKSTEP_LONG=1: 100,000 keys)
 
 sim: ## simulated clusters under faults (SEEDS)
 	GOGC=400 $(GO) test -count=1 -timeout 24h ./internal/test/verify/sim -sim.seeds=$(SEEDS)
+
+world: ## whole brokers and their clients in virtual time, seed by seed (SEED, WORLDS): after any change of what clients see
+	$(GO) run ./internal/test/verify/world/cmd/world -seed $(SEED) -n $(WORLDS)
 
 storage-faults: ## storage on a crashing disk (SEQUENCES)
 	LOCKSTEP_SEQUENCES=$(SEQUENCES) $(GO) test -count=1 -timeout 24h $(STORAGE)

@@ -1,0 +1,431 @@
+// Package judge decides whether what the clients of one topic saw is right. It knows puts, their answers, deliveries and what
+// consumers did with them, and nothing of the brokers: the simulation and the tests with real processes record the same history.
+//
+// The rules, each with the kind of its violation:
+//
+//	lost          an acknowledged message reaches every channel that it is for
+//	unexpected    a delivered body was put
+//	refused       a message whose every attempt was refused or rolled back is nowhere
+//	duplicate     a message is stored at most once for each attempt that was acknowledged or in doubt, and
+//	              once at all if its repeats are recognised
+//	rewritten     a message id names one body, and one body alone lies at a place
+//	torn          the messages of one put are stored together, next to each other, or not at all
+//	reordered     a partition is one log: a put that was answered before another one was sent lies before it
+//	early         a deferred message is not delivered before its time
+//	stray         a message for one channel is delivered by no other
+//	passed        an ordered channel delivers a message only after consumers have tried to finish all before it
+//	shared        a receipt is accepted only for the newest delivery of its message
+//	attempts      the attempts of a message begin at one and do not fall
+//	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Answer is the answer to one attempt to put.
+type Answer int
+
+// Answers.
+const (
+	OK      Answer = iota + 1
+	Refused        // nothing is stored: definite
+	InDoubt        // no answer, or the broker said so
+)
+
+// String names the answer.
+func (a Answer) String() string {
+	return [...]string{"none", "ok", "refused", "in doubt"}[a]
+}
+
+// Attempt is one try of a put. Times are since the beginning of the history.
+type Attempt struct {
+	Sent, Answered time.Duration
+	Answer         Answer
+	Broker         string
+	Why            string // of a refusal
+}
+
+// Put is one put of one or several messages, with all attempts.
+type Put struct {
+	Producer int
+	Bodies   []string // all different in the whole history
+	Once     bool     // repeats are recognised, whatever the answers were
+	Only     string   // the only channel that receives it; "" = all
+	Defer    time.Duration
+	Attempts []Attempt
+}
+
+func (p *Put) count(a Answer) (n int) {
+	for _, t := range p.Attempts {
+		if t.Answer == a {
+			n++
+		}
+	}
+	return n
+}
+
+// Acknowledged reports whether an attempt was answered OK.
+func (p *Put) Acknowledged() bool { return p.count(OK) > 0 }
+
+// Delivery is one message as a consumer got it.
+type Delivery struct {
+	Channel  string
+	Consumer string
+	ID       string // 16 hex digits
+	Body     string
+	Attempts int
+	At       time.Duration
+	Asked    time.Duration // when the consumer asked for it, by HTTP; else At
+	Receipt  string        // "" over TCP
+	// Settled are the accepted and refused receipts, and over TCP what was sent, in order.
+	Settled []Settlement
+}
+
+// Settlement is what a consumer did with a delivery.
+type Settlement struct {
+	Verb     string // finish, requeue, touch
+	At       time.Duration
+	Accepted bool // the broker said so; over TCP, which has no answer, false
+	Unknown  bool // no answer
+}
+
+// Channel is one channel of the topic.
+type Channel struct {
+	Name    string
+	Ordered bool
+	Since   time.Duration // messages put later are for it
+}
+
+// History is all that the clients of one topic saw. Puts of one producer are in their order, deliveries in the order of arrival.
+type History struct {
+	Topic      string
+	Puts       []*Put
+	Channels   []Channel
+	Deliveries []*Delivery
+	Faults     []Disturbance
+	Undrained  bool // the history ends before every channel was empty: nothing is called lost
+	Lossy      bool // messages were removed on purpose
+}
+
+// Disturbance is a time in which a leader may have changed.
+type Disturbance struct{ From, To time.Duration }
+
+// Violation is one rule that was broken.
+type Violation struct{ Rule, Detail string }
+
+// String prints a violation.
+func (v Violation) String() string { return v.Rule + ": " + v.Detail }
+
+// place is where a message lies.
+type place struct {
+	partition int
+	sequence  uint64
+}
+
+const (
+	partitionBits = 10
+	sequenceBits  = 42
+)
+
+func parse(id string) (place, bool) {
+	n, err := strconv.ParseUint(id, 16, 64)
+	if err != nil || len(id) != 16 {
+		return place{}, false
+	}
+	return place{int(n >> sequenceBits & (1<<partitionBits - 1)), n & (1<<sequenceBits - 1)}, true
+}
+
+// state is what the rules need to know.
+type state struct {
+	h       *History
+	out     []Violation
+	put     map[string]*Put             // by body
+	places  map[string]map[string]place // body → ids under which it is stored
+	body    map[string]string           // id → body
+	at      map[place]string            // place → body
+	channel map[string]map[string]bool  // channel → bodies that it delivered
+}
+
+// Check returns all violations of a history.
+func Check(h *History) []Violation {
+	s := &state{h: h, put: map[string]*Put{}, places: map[string]map[string]place{}, body: map[string]string{}, at: map[place]string{}, channel: map[string]map[string]bool{}}
+	for _, c := range h.Channels {
+		s.channel[c.Name] = map[string]bool{}
+	}
+	for _, p := range h.Puts {
+		for _, b := range p.Bodies {
+			s.put[b] = p
+		}
+	}
+	for _, d := range h.Deliveries {
+		s.read(d)
+	}
+	for _, p := range h.Puts {
+		s.stored(p)
+		s.reached(p)
+	}
+	s.order()
+	for _, c := range h.Channels {
+		s.consumed(c)
+	}
+	return s.out
+}
+
+func (s *state) fault(rule, format string, args ...any) {
+	s.out = append(s.out, Violation{rule, s.h.Topic + ": " + fmt.Sprintf(format, args...)})
+}
+
+// read judges a delivery by itself.
+func (s *state) read(d *Delivery) {
+	at, ok := parse(d.ID)
+	if !ok {
+		s.fault("rewritten", "%q is no message id", d.ID)
+		return
+	}
+	if before, seen := s.body[d.ID]; seen && before != d.Body {
+		s.fault("rewritten", "%s was %s and became %s", d.ID, brief(before), brief(d.Body))
+	}
+	s.body[d.ID] = d.Body
+	p := s.put[d.Body]
+	if p == nil {
+		s.fault("unexpected", "%s from %s at %s", brief(d.Body), d.Channel, d.At)
+		return
+	}
+	if s.places[d.Body] == nil {
+		s.places[d.Body] = map[string]place{}
+	}
+	s.places[d.Body][d.ID] = at
+	s.at[at] = d.Body
+	if s.channel[d.Channel] != nil {
+		s.channel[d.Channel][d.Body] = true
+	}
+	if p.Only != "" && p.Only != d.Channel {
+		s.fault("stray", "%s is for %s, and was delivered by %s", brief(d.Body), p.Only, d.Channel)
+	}
+	if sent, ok := p.firstStored(); ok && p.Defer > 0 && d.At < sent+p.Defer {
+		s.fault("early", "%s was sent at %s to be delivered %s later, and came from %s at %s", brief(d.Body), sent, p.Defer, d.Channel, d.At)
+	}
+}
+
+// firstStored is when the first attempt was sent that may have stored the put.
+func (p *Put) firstStored() (time.Duration, bool) {
+	for _, a := range p.Attempts {
+		if a.Answer != Refused {
+			return a.Sent, true
+		}
+	}
+	return 0, false
+}
+
+// stored compares how often the messages of a put are stored with its answers.
+func (s *state) stored(p *Put) {
+	allowed := p.count(OK) + p.count(InDoubt)
+	if p.Once {
+		allowed = min(allowed, 1)
+	}
+	found := 0
+	for _, b := range p.Bodies {
+		n := len(s.places[b])
+		switch {
+		case n > allowed && allowed > 0:
+			s.fault("duplicate", "%s is stored as %v, attempts %v", brief(b), s.places[b], p.Attempts)
+		case n > allowed:
+			s.fault("refused", "%s is stored as %v, attempts %v", brief(b), s.places[b], p.Attempts)
+		}
+		if n > 0 {
+			found++
+		}
+	}
+	if found > 0 && found < len(p.Bodies) && !s.h.Undrained && !s.h.Lossy {
+		s.fault("torn", "%d of %d messages of the put of %s are stored, attempts %v", found, len(p.Bodies), brief(p.Bodies[0]), p.Attempts)
+	}
+	if found == len(p.Bodies) && found > 1 {
+		s.together(p)
+	}
+}
+
+// together requires the messages of a put next to each other, for puts that are stored once.
+func (s *state) together(p *Put) {
+	var first place
+	for i, b := range p.Bodies {
+		if len(s.places[b]) != 1 {
+			return
+		}
+		for _, at := range s.places[b] {
+			if i == 0 {
+				first = at
+			} else if at != (place{first.partition, first.sequence + uint64(i)}) {
+				s.fault("torn", "message %d of the put of %s lies at %v, the first at %v", i, brief(p.Bodies[0]), at, first)
+				return
+			}
+		}
+	}
+}
+
+// reached requires each acknowledged message from every channel that it is for.
+func (s *state) reached(p *Put) {
+	if !p.Acknowledged() || s.h.Undrained || s.h.Lossy {
+		return
+	}
+	for _, c := range s.h.Channels {
+		if p.Only != "" && p.Only != c.Name || c.Since > p.Attempts[0].Sent {
+			continue
+		}
+		for _, b := range p.Bodies {
+			if !s.channel[c.Name][b] {
+				s.fault("lost", "%s of producer %d did not come from channel %s; attempts %v, stored as %v", brief(b), p.Producer, c.Name, p.Attempts, s.places[b])
+			}
+		}
+	}
+}
+
+// order requires the log of each partition in the order of real time: what was answered before something else was sent lies
+// before it. Puts in doubt, and those stored twice, may lie anywhere.
+func (s *state) order() {
+	type entry struct {
+		sent, answered time.Duration
+		sequence       uint64
+		body           string
+	}
+	logs := map[int][]entry{}
+	for _, p := range s.h.Puts {
+		if len(p.Attempts) == 0 || p.count(OK) != 1 || p.count(InDoubt) > 0 || len(s.places[p.Bodies[0]]) != 1 {
+			continue
+		}
+		a := p.Attempts[len(p.Attempts)-1]
+		for _, at := range s.places[p.Bodies[0]] {
+			logs[at.partition] = append(logs[at.partition], entry{a.Sent, a.Answered, at.sequence, p.Bodies[0]})
+		}
+	}
+	for partition, log := range logs {
+		slices.SortFunc(log, func(a, b entry) int { return cmp.Compare(a.sequence, b.sequence) })
+		earliest := entry{answered: 1 << 62} // the earliest answer of those behind
+		for _, e := range slices.Backward(log) {
+			if earliest.answered < e.sent {
+				s.fault("reordered", "partition %d: %s at %d was answered at %s, before %s at %d was sent at %s", partition, brief(earliest.body), earliest.sequence, earliest.answered, brief(e.body), e.sequence, e.sent)
+			}
+			if e.answered < earliest.answered {
+				earliest = e
+			}
+		}
+	}
+}
+
+// consumed judges the deliveries of a channel in their order.
+func (s *state) consumed(c Channel) {
+	of := map[string][]*Delivery{} // by id
+	var sorted []*Delivery
+	for _, d := range s.h.Deliveries {
+		if d.Channel == c.Name {
+			of[d.ID] = append(of[d.ID], d)
+			sorted = append(sorted, d)
+		}
+	}
+	for _, list := range of {
+		s.receipts(list)
+		s.again(list)
+	}
+	if c.Ordered {
+		s.ordered(c, sorted)
+	}
+}
+
+// receipts requires that a receipt settles nothing once another consumer has asked for and got its message.
+func (s *state) receipts(list []*Delivery) {
+	for _, d := range list {
+		if d.Attempts < 1 {
+			s.fault("attempts", "%s has %d attempts", brief(d.Body), d.Attempts)
+		}
+		for _, x := range d.Settled {
+			if !x.Accepted || d.Receipt == "" {
+				continue
+			}
+			for _, later := range list {
+				if later.Receipt != "" && later.Receipt != d.Receipt && later.Attempts >= d.Attempts && later.Asked > d.At && later.At < x.At {
+					s.fault("shared", "%s by %s of %s was accepted at %s, but %s had got %s at %s", x.Verb, d.Receipt, brief(d.Body), x.At, later.Consumer, later.Receipt, later.At)
+				}
+			}
+		}
+	}
+}
+
+// quiet is how long after a disturbance a leader may deliver what was finished during it.
+const quiet = 15 * time.Second
+
+// again refuses a delivery of a message whose finish was accepted, unless a leader may have changed since.
+func (s *state) again(list []*Delivery) {
+	done := time.Duration(-1)
+	for _, d := range list {
+		if done >= 0 && d.At > done && !s.disturbed(done-quiet, d.At) {
+			s.fault("redelivered", "%s from %s at %s, finished at %s: %s", brief(d.Body), d.Channel, d.At, done, lives(list))
+		}
+		for _, x := range d.Settled {
+			if x.Verb == "finish" && x.Accepted && (done < 0 || x.At < done) {
+				done = x.At
+			}
+		}
+	}
+}
+
+func (s *state) disturbed(from, to time.Duration) bool {
+	return slices.ContainsFunc(s.h.Faults, func(f Disturbance) bool { return f.From <= to && f.To+quiet >= from })
+}
+
+// ordered requires that consumers have tried to finish everything before a message of the same partition.
+func (s *state) ordered(c Channel, deliveries []*Delivery) {
+	tried := map[place]time.Duration{} // the first attempt to finish
+	for _, d := range deliveries {
+		at, _ := parse(d.ID)
+		for _, x := range d.Settled {
+			if t, ok := tried[at]; x.Verb == "finish" && (!ok || x.At < t) {
+				tried[at] = x.At
+			}
+		}
+	}
+	newest := map[int]uint64{} // the highest sequence delivered, by partition
+	for _, d := range deliveries {
+		at, _ := parse(d.ID)
+		for n, known := newest[at.partition]; known && n < at.sequence; n++ {
+			p := place{at.partition, n}
+			if t, ok := tried[p]; s.has(c, p) && (!ok || t > d.At) {
+				s.fault("passed", "%s of %s, partition %d, sequence %d came at %s; %d was not finished", brief(d.Body), c.Name, at.partition, at.sequence, d.At, n)
+				break
+			}
+		}
+		newest[at.partition] = max(newest[at.partition], at.sequence)
+	}
+}
+
+// has reports whether something for the channel lies at a place.
+func (s *state) has(c Channel, p place) bool {
+	put := s.put[s.at[p]]
+	return put != nil && (put.Only == "" || put.Only == c.Name)
+}
+
+// lives describes the deliveries of a message.
+func lives(list []*Delivery) string {
+	var b strings.Builder
+	for _, d := range list {
+		fmt.Fprintf(&b, "[%s to %s, attempt %d", d.At, d.Consumer, d.Attempts)
+		for _, x := range d.Settled {
+			fmt.Fprintf(&b, ", %s %s %t", x.Verb, x.At, x.Accepted)
+		}
+		b.WriteString("] ")
+	}
+	return b.String()
+}
+
+// brief is enough of a body to find it.
+func brief(body string) string {
+	const enough = 40
+	if len(body) > enough {
+		body = body[:enough] + "…"
+	}
+	return strconv.Quote(body)
+}

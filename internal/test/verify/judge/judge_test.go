@@ -1,0 +1,158 @@
+package judge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const second = time.Second
+
+func id(partition, sequence int) string {
+	return fmt.Sprintf("%016x", uint64(7)<<52|uint64(partition)<<sequenceBits|uint64(sequence))
+}
+
+func ok(sent, answered time.Duration) Attempt {
+	return Attempt{Sent: sent, Answered: answered, Answer: OK}
+}
+
+// good is a history without a fault, with what each rule looks at: two channels, one of them ordered, a put of two messages, a
+// deferred one, one for one channel alone, one that is recognised after a doubt, one that was refused, and receipts.
+func good() *History {
+	h := &History{
+		Topic:    "orders",
+		Channels: []Channel{{Name: "a"}, {Name: "o", Ordered: true}},
+		Puts: []*Put{
+			{Bodies: []string{"m0"}, Attempts: []Attempt{ok(1*second, 2*second)}},
+			{Bodies: []string{"m1", "m2"}, Attempts: []Attempt{ok(3*second, 4*second)}},
+			{Bodies: []string{"m3"}, Defer: 5 * second, Attempts: []Attempt{ok(5*second, 6*second)}},
+			{Bodies: []string{"m4"}, Only: "a", Attempts: []Attempt{ok(7*second, 8*second)}},
+			{Bodies: []string{"m5"}, Once: true, Attempts: []Attempt{{Sent: 9 * second, Answered: 10 * second, Answer: InDoubt}, ok(11*second, 12*second)}},
+			{Bodies: []string{"m6"}, Attempts: []Attempt{{Sent: 13 * second, Answered: 14 * second, Answer: Refused}}},
+		},
+	}
+	for n, body := range []string{"m0", "m1", "m2", "m3", "m4", "m5"} {
+		for _, c := range h.Channels {
+			if body == "m4" && c.Name == "o" {
+				continue
+			}
+			at := time.Duration(20+n) * second
+			d := &Delivery{Channel: c.Name, Consumer: "c1", ID: id(0, n), Body: body, Attempts: 1, Asked: at - second, At: at}
+			if c.Name == "a" {
+				d.Receipt = "r-" + body
+			}
+			d.Settled = []Settlement{{Verb: "finish", At: at + second/2, Accepted: c.Name == "a"}}
+			h.Deliveries = append(h.Deliveries, d)
+		}
+	}
+	return h
+}
+
+// of finds the first delivery of a body by a channel.
+func of(h *History, channel, body string) *Delivery {
+	for _, d := range h.Deliveries {
+		if d.Channel == channel && d.Body == body {
+			return d
+		}
+	}
+	panic("no such delivery")
+}
+
+func without(h *History, channel, body string) {
+	var rest []*Delivery
+	for _, d := range h.Deliveries {
+		if d.Channel != channel || d.Body != body {
+			rest = append(rest, d)
+		}
+	}
+	h.Deliveries = rest
+}
+
+func again(h *History, channel, body string, change func(d *Delivery)) {
+	d := *of(h, channel, body)
+	change(&d)
+	h.Deliveries = append(h.Deliveries, &d)
+}
+
+func TestGoodHistory(t *testing.T) { require.Empty(t, Check(good())) }
+
+// TestEachRule: each corrupted history breaks the rule that it is made for.
+func TestEachRule(t *testing.T) {
+	for name, x := range map[string]struct {
+		rule    string
+		corrupt func(h *History)
+	}{
+		"acknowledged, and one channel does not have it": {"lost", func(h *History) { without(h, "a", "m0") }},
+		"acknowledged, and nobody has it":                {"lost", func(h *History) { without(h, "a", "m5"); without(h, "o", "m5") }},
+		"a message that nobody put":                      {"unexpected", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.Body, d.ID = "ghost", id(0, 90) }) }},
+		"refused, and delivered":                         {"refused", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.Body, d.ID = "m6", id(0, 90) }) }},
+		"stored twice":                                   {"duplicate", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 90) }) }},
+		"stored again after a doubt, though recognised":  {"duplicate", func(h *History) { again(h, "a", "m5", func(d *Delivery) { d.ID = id(0, 90) }) }},
+		"an id with two bodies":                          {"rewritten", func(h *History) { again(h, "a", "m0", func(d *Delivery) { d.ID = id(0, 1) }) }},
+		"no id":                                          {"rewritten", func(h *History) { of(h, "a", "m0").ID = "x" }},
+		"half a put": {"torn", func(h *History) {
+			h.Puts[1].Attempts[0].Answer = InDoubt
+			without(h, "a", "m2")
+			without(h, "o", "m2")
+		}},
+		"a put with another between": {"torn", func(h *History) {
+			of(h, "a", "m2").ID, of(h, "o", "m2").ID = id(0, 90), id(0, 90)
+		}},
+		"a later put lies before": {"reordered", func(h *History) {
+			of(h, "a", "m0").ID, of(h, "o", "m0").ID = id(1, 8), id(1, 8)
+			of(h, "a", "m5").ID, of(h, "o", "m5").ID = id(1, 9), id(1, 9)
+			h.Puts[4].Attempts = []Attempt{ok(0, second/2)}
+		}},
+		"before its time":      {"early", func(h *History) { of(h, "a", "m3").At = 9 * second }},
+		"at the wrong channel": {"stray", func(h *History) { again(h, "o", "m5", func(d *Delivery) { d.Body, d.ID = "m4", id(0, 4) }) }},
+		"order is not kept":    {"passed", func(h *History) { of(h, "o", "m1").Settled = nil }},
+		"an old receipt counts": {"shared", func(h *History) {
+			of(h, "a", "m0").Settled = []Settlement{{Verb: "requeue", At: 40 * second, Accepted: true}}
+			again(h, "a", "m0", func(d *Delivery) {
+				d.Consumer, d.Receipt, d.Attempts, d.Asked, d.At, d.Settled = "c2", "other", 2, 30*second, 31*second, nil
+			})
+		}},
+		"no attempt": {"attempts", func(h *History) { of(h, "a", "m0").Attempts = 0 }},
+		"again, finished": {"redelivered", func(h *History) {
+			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 50*second, 51*second })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := good()
+			x.corrupt(h)
+			var rules []string
+			for _, v := range Check(h) {
+				rules = append(rules, v.Rule)
+			}
+			require.Contains(t, rules, x.rule)
+		})
+	}
+}
+
+// TestAllowances: what faults may cause is no violation.
+func TestAllowances(t *testing.T) {
+	for name, change := range map[string]func(h *History){
+		"a put in doubt is nowhere": func(h *History) {
+			h.Puts[0].Attempts[0].Answer = InDoubt
+			without(h, "a", "m0")
+			without(h, "o", "m0")
+		},
+		"a put in doubt is stored as often as it was sent": func(h *History) {
+			h.Puts[0].Attempts = append(h.Puts[0].Attempts, Attempt{Sent: 2 * second, Answered: 3 * second, Answer: InDoubt})
+			again(h, "a", "m0", func(d *Delivery) { d.ID, d.Receipt = id(1, 0), "other" })
+		},
+		"finished, and delivered again by a new leader": func(h *History) {
+			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
+			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 23*second, 24*second })
+		},
+		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := good()
+			change(h)
+			require.Empty(t, Check(h))
+		})
+	}
+}

@@ -1,0 +1,21 @@
+// Package world simulates whole brokers from one seed: three or five of them in one process, in virtual time, with the daemon's own
+// code from the front ends down to the files: TCP commands and HTTP routes fed with bytes, gateway, dispatch, engine, replica, nsqd,
+// store, journal, commit log, catalog, session, transactions, controller, maintenance, dedupe windows, HTTP consumers and receipts.
+//
+// In place of the machine there are a network (net.go: latencies, cuts in one or both directions, machines that fall silent, resets),
+// disks in memory (disk.go: power cuts with torn and lost writes, hangs, slow syncs, failed writes, full disks) and the metadata's model
+// (meta.go: latency, lost answers, sessions that expire, compaction). Files, windows and checkpoints are small, so that they turn over in
+// every run.
+//
+// A seed draws the shape of the cluster, its topics, a plan of faults and what each client does. Clients publish by PUB, MPUB, DPUB,
+// PUB_EXT, MPUB_EXT, /pub and /mpub, with and without ids; they consume over TCP and HTTP, finish, requeue, touch, let messages time out,
+// die, and use receipts late and at any broker. After the faults everything is healed, and every acknowledged message has to arrive within
+// two minutes. Package internal/test/verify/judge decides whether what the clients saw is right.
+//
+// Package host runs a seed so that it repeats its trace; Result.Hash is the sum of all that clients saw, and when. A seed that fails is
+// run again with fewer faults until each of the rest is needed (host.Shrink).
+//
+// It does not simulate sockets, TLS, the embedded etcd, users and rights, the command line, nsqctl, the Go client, wall clocks that jump, and
+// brokers that stand still while their threads do not (a pause stops a machine's network, disk and metadata). Only one goroutine runs at a
+// time: data races are for the race detector.
+package world

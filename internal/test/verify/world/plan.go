@@ -1,0 +1,370 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstepmq/lockstep/coordinator/metadata"
+	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
+)
+
+// shape is what a seed draws before anything happens. The sizes are small, so that files, windows and checkpoints turn over in
+// every run.
+type shape struct {
+	brokers, replicas int
+	segmentBytes      int64
+	journalBytes      int64
+	durability        metadata.Durability
+	deleteGrace       time.Duration
+	producers         int
+	putEvery          time.Duration // in the mean, of one producer
+	working           time.Duration // how long faults and puts last
+}
+
+// draw makes the shape and the topics.
+func (w *World) draw() shape {
+	r := w.rng("shape")
+	s := shape{
+		brokers: 3, replicas: 3, segmentBytes: 16 << 10 << r.IntN(3), journalBytes: 64 << 10 << r.IntN(3),
+		durability: metadata.DurabilitySync, producers: 2 + r.IntN(3), putEvery: time.Duration(20+r.IntN(80)) * time.Millisecond,
+		working: time.Duration(4+r.IntN(12)) * time.Second,
+	}
+	if r.IntN(6) == 0 {
+		s.brokers = 5
+	}
+	if r.IntN(4) == 0 {
+		s.durability = metadata.DurabilityReplicated
+	}
+	kinds := []func(*rand.Rand, int) *topic{plain, once, ordered}
+	for i := range 1 + r.IntN(3) {
+		t := kinds[r.IntN(len(kinds))](r, i)
+		t.create += fmt.Sprintf("&replication_factor=%d&min_in_sync=%d", s.replicas, s.replicas/2+1)
+		t.h = &judge.History{Topic: t.name}
+		for _, c := range t.channels {
+			t.h.Channels = append(t.h.Channels, judge.Channel{Name: c.name, Ordered: c.ordered})
+		}
+		w.topics = append(w.topics, t)
+	}
+	return s
+}
+
+// plain topics have several partitions and channels, deferred messages and messages for one channel.
+func plain(r *rand.Rand, i int) *topic {
+	t := &topic{name: fmt.Sprintf("plain%d", i), create: fmt.Sprintf("&partitions=%d", 1+r.IntN(3)), deferred: r.IntN(2) == 0, consumers: r.IntN(3), workers: r.IntN(4)}
+	if t.consumers+t.workers == 0 {
+		t.consumers = 1
+	}
+	for j := range 1 + r.IntN(2) {
+		t.channels = append(t.channels, channel{name: fmt.Sprintf("c%d", j)})
+	}
+	t.only = len(t.channels) > 1
+	if r.IntN(2) == 0 {
+		t.create += "&retention_bytes=50000"
+	}
+	return t
+}
+
+// once topics recognise repeats.
+func once(r *rand.Rand, i int) *topic {
+	t := plain(r, i)
+	t.name = fmt.Sprintf("once%d", i)
+	t.dedupe = []string{"id", "content"}[r.IntN(2)]
+	t.only = false
+	t.create += "&dedupe_window=60s"
+	if t.dedupe == "content" {
+		t.create += "&dedupe=content"
+		t.deferred = false
+	}
+	return t
+}
+
+// ordered topics have one ordered channel.
+func ordered(r *rand.Rand, i int) *topic {
+	return &topic{
+		name: fmt.Sprintf("ordered%d", i), create: fmt.Sprintf("&partitions=%d", 1+r.IntN(2)), consumers: 1 + r.IntN(3),
+		channels: []channel{{name: "c0", ordered: true}},
+	}
+}
+
+// fault is one thing that happens.
+type fault struct {
+	at    time.Duration
+	kind  string
+	on    int // a machine
+	other int // another one
+	for_  time.Duration
+	n     int
+}
+
+// String describes the fault.
+func (f fault) String() string {
+	return fmt.Sprintf("%.3fs %s n%d (n%d) for %s, %d", f.at.Seconds(), f.kind, f.on+1, f.other+1, f.for_.Round(time.Millisecond), f.n)
+}
+
+// kinds of faults, each as often as it stands here.
+var kinds = []string{
+	"kill", "kill", "kill", "power", "stop", "restart", "cut", "cut", "one-way", "isolate", "hang", "slow disk", "full", "flaw",
+	"metadata", "lost answers", "slow metadata", "move", "balance", "compact", "slow network", "partitions", "pause", "off",
+	"pause channel", "pause topic", "window", "drain", "blackout",
+}
+
+// stormy are the faults of a storm.
+var stormy = []string{"kill", "kill", "power", "cut", "one-way", "isolate", "hang", "slow disk", "metadata", "lost answers", "stop", "off", "blackout"}
+
+func (w *World) plan() (all []fault) {
+	r := w.rng("plan")
+	n := r.IntN(20)
+	storm := r.IntN(3) == 0 // faults come together: leaders die while others lag behind
+	center := time.Duration(r.Int64N(int64(w.shape.working)))
+	for range n {
+		f := fault{
+			at: time.Duration(r.Int64N(int64(w.shape.working))), kind: kinds[r.IntN(len(kinds))], on: r.IntN(w.shape.brokers),
+			for_: time.Duration(50+r.IntN(500)) * time.Millisecond, n: r.IntN(100),
+		}
+		if r.IntN(3) == 0 {
+			f.for_ = time.Duration(1+r.IntN(7)) * time.Second
+		}
+		if storm {
+			f.at = min(center+time.Duration(r.IntN(1500))*time.Millisecond, w.shape.working-1)
+			f.kind = stormy[r.IntN(len(stormy))]
+		}
+		f.other = (f.on + 1 + r.IntN(w.shape.brokers-1)) % w.shape.brokers
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b fault) int { return int(a.at - b.at) })
+	return all
+}
+
+// suffer carries the plan out, and heals everything at its end.
+func (w *World) suffer(plan []fault, leaveOut map[int]bool) {
+	begin := w.now()
+	for i, f := range plan {
+		if leaveOut[i] {
+			continue
+		}
+		if d := begin + f.at - w.now(); d > 0 {
+			w.pause(d)
+		}
+		w.note("%s", f)
+		from := w.now()
+		w.tasks.Go(func() { // ends with the fault
+			w.cause(f)
+			w.lock(func() { w.faults = append(w.faults, judge.Disturbance{From: from, To: w.nowLocked()}) })
+		})
+	}
+	if d := begin + w.shape.working - w.now(); d > 0 {
+		w.pause(d)
+	}
+	w.tasks.Wait()
+	w.heal()
+}
+
+// heal ends all faults, and starts all brokers.
+func (w *World) heal() {
+	w.net.heal()
+	for _, m := range w.machines {
+		m.disk.heal()
+		w.net.turnOn(m.name)
+		if p := m.process(); p != nil {
+			p.store.setCut(false)
+		}
+	}
+	for _, m := range w.machines {
+		for m.process() == nil {
+			if err := m.start(); err != nil {
+				w.note("%v", err)
+				w.pause(time.Second)
+			}
+		}
+	}
+}
+
+// revive starts the process of a machine after a while, as a supervisor does.
+func (m *machine) revive(after time.Duration) {
+	m.w.pause(after)
+	for try := 0; try < 20 && m.process() == nil; try++ {
+		err := m.start()
+		if err == nil {
+			m.w.note("%s serves again", m.name)
+			return
+		}
+		m.w.note("%v", err)
+		m.w.pause(500 * time.Millisecond)
+	}
+}
+
+// cause makes one fault happen and end.
+func (w *World) cause(f fault) {
+	m, other := w.machines[f.on], w.machines[f.other]
+	p := m.process()
+	switch f.kind {
+	case "kill", "restart", "stop", "power":
+		if p == nil {
+			return
+		}
+		switch f.kind {
+		case "kill":
+			p.kill()
+		case "power":
+			w.net.turnOff(m.name)
+			p.kill()
+			m.disk.cutPower()
+			m.boot++
+		default:
+			p.end(true)
+		}
+		w.pause(f.for_)
+		w.net.turnOn(m.name)
+		m.revive(0)
+	case "blackout":
+		w.blackout(f.for_)
+	case "cut", "one-way":
+		w.net.cut(m.name, other.name, f.kind == "cut")
+		w.pause(f.for_)
+		w.net.heal()
+	case "isolate":
+		for _, x := range w.machines {
+			if x != m {
+				w.net.cut(m.name, x.name, true)
+			}
+		}
+		w.pause(f.for_)
+		w.net.heal()
+	case "off": // the machine stands still, as seen by the others
+		w.net.turnOff(m.name)
+		w.metadataAway(p, f.for_)
+		w.net.turnOn(m.name)
+	case "pause": // SIGSTOP, as far as others see it: network, disk and metadata stand still
+		w.net.turnOff(m.name)
+		m.disk.hang()
+		w.metadataAway(p, f.for_)
+		m.disk.answer()
+		w.net.turnOn(m.name)
+	case "hang":
+		m.disk.hang()
+		w.pause(f.for_)
+		m.disk.answer()
+	case "slow disk":
+		m.disk.setSlow(time.Duration(f.n) * time.Millisecond)
+		w.pause(f.for_)
+		m.disk.setSlow(0)
+	case "full":
+		m.disk.fill(uint64(f.n%2) * (minFree / 2))
+		w.pause(f.for_)
+		m.disk.fill(roomBytes)
+	case "flaw":
+		m.disk.fail(1 + f.n%3)
+		w.pause(f.for_)
+		m.disk.fail(0)
+		if m.process() == nil {
+			m.revive(time.Second)
+		}
+	case "metadata":
+		w.metadataAway(p, f.for_)
+	case "lost answers", "slow metadata":
+		if p == nil {
+			return
+		}
+		p.store.disturb(f.kind == "lost answers", time.Duration(f.n)*10*time.Millisecond)
+		w.pause(f.for_)
+		p.store.disturb(false, 0)
+	case "compact":
+		w.meta.Compact()
+	case "slow network":
+		w.net.setSlow(time.Duration(f.n) * time.Millisecond)
+		w.pause(f.for_)
+		w.net.setSlow(0)
+	default:
+		w.operateOn(f, m, other)
+	}
+}
+
+// blackout ends all processes at one moment. Where OK means that every replica has synced a message, the machines lose power, and with it
+// whatever was not synced.
+func (w *World) blackout(d time.Duration) {
+	var all []*daemon
+	for _, m := range w.machines {
+		w.net.turnOff(m.name)
+		if p := m.process(); p != nil {
+			p.mount.die() // at once on every machine
+			all = append(all, p)
+		}
+	}
+	for _, p := range all {
+		p.kill()
+	}
+	if w.shape.durability == metadata.DurabilitySync {
+		for _, m := range w.machines {
+			m.disk.cutPower()
+			m.boot++
+		}
+	}
+	w.pause(d)
+	var back sync.WaitGroup
+	for _, m := range w.machines {
+		w.net.turnOn(m.name)
+		back.Go(func() { m.revive(0) })
+	}
+	back.Wait()
+}
+
+// operateOn carries out what an operator asks of the cluster, and takes a passing state back.
+func (w *World) operateOn(f fault, m, other *machine) {
+	t := w.topics[f.n%len(w.topics)]
+	c := t.channels[f.n%len(t.channels)]
+	begin, end := "", ""
+	switch f.kind {
+	case "move":
+		begin = fmt.Sprintf("/v1/topic/move?topic=%s&partition=0&from=%s&to=%s", t.name, m.name, other.name)
+	case "balance":
+		begin = "/v1/cluster/balance"
+	case "partitions":
+		if c.ordered {
+			return
+		}
+		begin = fmt.Sprintf("/v1/topic/partitions?topic=%s&partitions=%d", t.name, 3+f.n%2)
+	case "pause channel":
+		begin = fmt.Sprintf("/channel/pause?topic=%s&channel=%s", t.name, c.name)
+		end = fmt.Sprintf("/channel/unpause?topic=%s&channel=%s", t.name, c.name)
+	case "pause topic":
+		begin, end = "/topic/pause?topic="+t.name, "/topic/unpause?topic="+t.name
+	case "window":
+		if t.dedupe == "" {
+			return
+		}
+		begin = fmt.Sprintf("/v1/topic/set?topic=%s&dedupe_window=%ds", t.name, 30+f.n) // a producer gives up long before
+	case "drain":
+		begin, end = "/v1/broker/drain?node="+m.name, "/v1/broker/drain?cancel=true&node="+m.name
+	}
+	if err := w.askOnce(begin); err != nil {
+		w.note("%v", err)
+	}
+	if end != "" {
+		w.pause(f.for_)
+		if err := w.ask(end); err != nil {
+			w.note("%v", err)
+		}
+	}
+}
+
+// metadataAway cuts a process off from the metadata. Its leases run out.
+func (w *World) metadataAway(p *daemon, d time.Duration) {
+	if p == nil {
+		w.pause(d)
+		return
+	}
+	p.store.setCut(true)
+	w.pause(min(d, sessionTTL))
+	if d > sessionTTL {
+		p.store.expire()
+		w.pause(d - sessionTTL)
+	}
+	select {
+	case <-p.mount.dead:
+	default:
+		p.store.setCut(false)
+	}
+}
