@@ -35,7 +35,6 @@ type World struct {
 	story  []string
 	phase  int // of the clients: 0 = at work, 1 = no new puts and every message is finished, 2 = over
 	faults []judge.Disturbance
-	hash   uint64
 }
 
 // topic is one topic with its history.
