@@ -14,7 +14,7 @@
 //	early         a deferred message is not delivered before its time
 //	stray         a message for one channel is delivered by no other
 //	passed        an ordered channel delivers a message only after consumers have tried to finish all before it
-//	shared        a receipt is accepted only for the newest delivery of its message
+//	shared        a receipt is accepted only for the newest delivery of its message; one of a leader that was replaced is not newer
 //	attempts      the attempts of a message begin at one and do not fall
 //	redelivered   a message is not delivered again after its finish was accepted and a quiet time has passed
 package judge
@@ -83,6 +83,7 @@ type Delivery struct {
 	At       time.Duration
 	Asked    time.Duration // when the consumer asked for it, by HTTP; else At
 	Receipt  string        // "" over TCP
+	Epoch    uint64        // of the leader that delivered it, if the receipt says so
 	// Settled are the accepted and refused receipts, and over TCP what was sent, in order.
 	Settled []Settlement
 }
@@ -347,7 +348,7 @@ func (s *state) receipts(list []*Delivery) {
 				continue
 			}
 			for _, later := range list {
-				if later.Receipt != "" && later.Receipt != d.Receipt && later.Attempts >= d.Attempts && later.Asked > d.At && later.At < x.At {
+				if later.Receipt != "" && later.Receipt != d.Receipt && later.Epoch >= d.Epoch && later.Attempts >= d.Attempts && later.Asked > d.At && later.At < x.At {
 					s.fault("shared", "%s by %s of %s was accepted at %s, but %s had got %s at %s", x.Verb, d.Receipt, brief(d.Body), x.At, later.Consumer, later.Receipt, later.At)
 				}
 			}

@@ -147,6 +147,13 @@ func TestAllowances(t *testing.T) {
 			h.Faults = []Disturbance{{From: 21 * second, To: 22 * second}}
 			again(h, "a", "m0", func(d *Delivery) { d.Receipt, d.Attempts, d.Asked, d.At = "other", 2, 23*second, 24*second })
 		},
+		"a deposed leader delivers later": func(h *History) {
+			of(h, "a", "m0").Epoch = 2
+			of(h, "a", "m0").Settled[0].At = 40 * second
+			again(h, "a", "m0", func(d *Delivery) {
+				d.Receipt, d.Epoch, d.Asked, d.At, d.Settled = "other", 1, 30*second, 31*second, nil
+			})
+		},
 		"a channel that was made later": func(h *History) { h.Channels = append(h.Channels, Channel{Name: "late", Since: 60 * second}) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
@@ -151,7 +153,11 @@ func (x *worker) run() {
 		}
 		var got []*judge.Delivery
 		for _, a := range answer.Messages {
-			got = append(got, &judge.Delivery{Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
+			var epoch uint64 // the receipt is the message's id, the epoch, the number of the delivery, and a proof
+			if parts := strings.Split(a.Receipt, "-"); len(parts) > 1 {
+				epoch, _ = strconv.ParseUint(parts[1], 10, 64)
+			}
+			got = append(got, &judge.Delivery{Epoch: epoch, Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
 		}
 		x.w.lock(func() { x.t.h.Deliveries = append(x.t.h.Deliveries, got...) })
 		for _, d := range got {

@@ -32,7 +32,9 @@ type machine struct {
 	starts int
 	p      *daemon // nil while no process serves
 	wanted bool    // a supervisor starts it again
-	stores []*store
+	// supervisor lets one goroutine at a time start the process.
+	supervisor chan struct{}
+	stores     []*store
 }
 
 func (m *machine) addr(port int) *net.TCPAddr { return &net.TCPAddr{IP: m.ip, Port: port} }
@@ -147,7 +149,7 @@ func (p *daemon) serve(ctx context.Context) {
 		select {
 		case err := <-b.Failed():
 			w.note("%s ends itself: %v", m.name, err)
-			go p.kill()
+			w.tasks.Go(func() { p.kill(); m.revive(time.Second) })
 		case <-ctx.Done():
 		}
 	})

@@ -172,20 +172,24 @@ func (w *World) heal() {
 			p.store.setCut(false)
 		}
 	}
+	var back sync.WaitGroup
 	for _, m := range w.machines {
-		for m.process() == nil {
-			if err := m.start(); err != nil {
-				w.note("%v", err)
-				w.pause(time.Second)
-			}
+		back.Go(func() { m.revive(0) })
+	}
+	back.Wait()
+	for _, path := range w.owed {
+		if err := w.ask(path); err != nil {
+			w.note("%v", err)
 		}
 	}
 }
 
-// revive starts the process of a machine after a while, as a supervisor does.
+// revive starts the process of a machine after a while unless there is one, as a supervisor does.
 func (m *machine) revive(after time.Duration) {
 	m.w.pause(after)
-	for try := 0; try < 20 && m.process() == nil; try++ {
+	m.supervisor <- struct{}{}
+	defer func() { <-m.supervisor }()
+	for try := 0; try < 20 && m.process() == nil && m.wanted; try++ {
 		err := m.start()
 		if err == nil {
 			m.w.note("%s serves again", m.name)
@@ -259,9 +263,6 @@ func (w *World) cause(f fault) {
 		m.disk.fail(1 + f.n%3)
 		w.pause(f.for_)
 		m.disk.fail(0)
-		if m.process() == nil {
-			m.revive(time.Second)
-		}
 	case "metadata":
 		w.metadataAway(p, f.for_)
 	case "lost answers", "slow metadata":
@@ -346,6 +347,7 @@ func (w *World) operateOn(f fault, m, other *machine) {
 		w.pause(f.for_)
 		if err := w.ask(end); err != nil {
 			w.note("%v", err)
+			w.lock(func() { w.owed = append(w.owed, end) })
 		}
 	}
 }

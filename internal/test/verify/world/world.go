@@ -35,6 +35,7 @@ type World struct {
 	story  []string
 	phase  int // of the clients: 0 = at work, 1 = no new puts and every message is finished, 2 = over
 	faults []judge.Disturbance
+	owed   []string // requests that end a passing state, and failed
 }
 
 // topic is one topic with its history.
@@ -154,7 +155,7 @@ func Run(seed uint64, leaveOut map[int]bool, trace func(format string, args ...a
 	plan := w.plan()
 	for i := range w.shape.brokers {
 		name := fmt.Sprintf("n%d", i+1)
-		w.machines = append(w.machines, &machine{w: w, name: name, ip: net.IPv4(10, 0, 0, byte(i+1)), disk: newDisk(w.rng("disk " + name)), wanted: true})
+		w.machines = append(w.machines, &machine{w: w, name: name, ip: net.IPv4(10, 0, 0, byte(i+1)), disk: newDisk(w.rng("disk " + name)), wanted: true, supervisor: make(chan struct{}, 1)})
 	}
 	r := Result{Seed: seed}
 	if err := w.live(plan, leaveOut); err != nil {
