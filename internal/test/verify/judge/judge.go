@@ -92,8 +92,9 @@ type Delivery struct {
 type Settlement struct {
 	Verb     string // finish, requeue, touch
 	At       time.Duration
-	Accepted bool // the broker said so; over TCP, which has no answer, false
-	Unknown  bool // no answer
+	Accepted bool   // the broker said so; over TCP, which has no answer, false
+	Unknown  bool   // no answer
+	Broker   string // that answered, for the story
 }
 
 // Channel is one channel of the topic.
@@ -349,7 +350,7 @@ func (s *state) receipts(list []*Delivery) {
 			}
 			for _, later := range list {
 				if later.Receipt != "" && later.Receipt != d.Receipt && later.Epoch >= d.Epoch && later.Attempts >= d.Attempts && later.Asked > d.At && later.At < x.At {
-					s.fault("shared", "%s by %s of %s was accepted at %s, but %s had got %s at %s", x.Verb, d.Receipt, brief(d.Body), x.At, later.Consumer, later.Receipt, later.At)
+					s.fault("shared", "%s by %s of %s was accepted at %s by %s, but %s had got %s at %s: %s", x.Verb, d.Receipt, brief(d.Body), x.At, x.Broker, later.Consumer, later.Receipt, later.At, lives(list))
 				}
 			}
 		}

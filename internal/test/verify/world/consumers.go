@@ -9,10 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
@@ -153,11 +152,11 @@ func (x *worker) run() {
 		}
 		var got []*judge.Delivery
 		for _, a := range answer.Messages {
-			var epoch uint64 // the receipt is the message's id, the epoch, the number of the delivery, and a proof
-			if parts := strings.Split(a.Receipt, "-"); len(parts) > 1 {
-				epoch, _ = strconv.ParseUint(parts[1], 10, 64)
+			receipt, err := consume.ParseReceipt(a.Receipt)
+			if err != nil {
+				panic(err) // the broker made it
 			}
-			got = append(got, &judge.Delivery{Epoch: epoch, Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
+			got = append(got, &judge.Delivery{Epoch: uint64(receipt.Epoch), Channel: x.c.name, Consumer: x.name, ID: a.ID, Body: a.Body, Attempts: a.Attempts, Receipt: a.Receipt, Asked: asked, At: x.w.now()})
 		}
 		x.w.lock(func() { x.t.h.Deliveries = append(x.t.h.Deliveries, got...) })
 		for _, d := range got {
@@ -196,6 +195,6 @@ func (x *worker) settle(d *judge.Delivery, verb string) {
 	sent := x.w.now()
 	status, _, err := fetch(x.web, "http://"+m.addr(httpPort).String()+"/v1/"+verb+"?"+q.Encode(), "")
 	x.w.lock(func() {
-		d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: sent, Accepted: err == nil && status == http.StatusOK, Unknown: err != nil || status >= 500})
+		d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: sent, Broker: m.name, Accepted: err == nil && status == http.StatusOK, Unknown: err != nil || status >= 500})
 	})
 }
