@@ -22,6 +22,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 )
 
 // body is the text of a message that no attacker may see.
@@ -365,7 +366,7 @@ func (d *daemon) serve(conn net.Conn, httpPort int) {
 			d.identified.Add(1)
 			reply = fmt.Sprintf(`{"broadcast_address":"127.0.0.1","hostname":"x","http_port":%d,"tcp_port":1,"version":"1.3.0"}`, httpPort)
 		}
-		if _, err := io.WriteString(conn, sized(reply)); err != nil {
+		if _, err := io.WriteString(conn, nsqtext.Sized(reply)); err != nil {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 )
 
 // loginTime is --login-timeout of these tests, by its environment variable.
@@ -86,8 +87,8 @@ func TestOversizeFields(t *testing.T) {
 	opening := "NOP" + strings.Repeat(" ", 16<<10-8) + "\n"
 	clients, most := 100, int64(24<<20)
 	for what, say := range map[string]string{
-		"a user agent, a hostname and a client id": "IDENTIFY\n" + sized(fmt.Sprintf(`{"client_id":%q,"hostname":"%s","user_agent":%q}`, long[:15<<10], long[:15<<10], long[:15<<10])),
-		"fields of 1 MiB":                          "IDENTIFY\n" + sized(fmt.Sprintf(`{"user_agent":"%s"}`, strings.Repeat("x", 1<<20))),
+		"a user agent, a hostname and a client id": "IDENTIFY\n" + nsqtext.Sized(fmt.Sprintf(`{"client_id":%q,"hostname":"%s","user_agent":%q}`, long[:15<<10], long[:15<<10], long[:15<<10])),
+		"fields of 1 MiB":                          "IDENTIFY\n" + nsqtext.Sized(fmt.Sprintf(`{"user_agent":"%s"}`, strings.Repeat("x", 1<<20))),
 		"half an IDENTIFY of 5 MiB":                "IDENTIFY\n\x00\x50\x00\x00{" + long,
 		"half an AUTH of 5 MiB":                    "AUTH\n\x00\x50\x00\x00" + long,
 		"a line of 16,000 parameters":              opening,
@@ -187,7 +188,7 @@ func TestStrangersWriteFewLines(t *testing.T) {
 			defer web.CloseIdleConnections()
 			for n := worker; time.Since(began) < 3*time.Second; n++ {
 				tried.Add(1)
-				switch say := []string{"  V1", "  V2AUTH\n" + sized(fmt.Sprint("bad", n)), "  V2PUB orders\n" + sized("m"), "  V2X\n", "  V2IDENTIFY\n\xff\xff\xff\xff", "  V2"}; n % 8 {
+				switch say := []string{"  V1", "  V2AUTH\n" + nsqtext.Sized(fmt.Sprint("bad", n)), "  V2PUB orders\n" + nsqtext.Sized("m"), "  V2X\n", "  V2IDENTIFY\n\xff\xff\xff\xff", "  V2"}; n % 8 {
 				case 0, 1, 2, 3, 4, 5:
 					conn, err := dial("", b.address(tcpPort))
 					if err != nil {
@@ -235,8 +236,8 @@ func TestTheLogHasNoForeignBytes(t *testing.T) {
 	b := start(t, options{level: "debug"})
 	const forged = "\x1b[2J\x1b]0;owned\x07\r\n[nsqd] 2026/01/01 00:00:00.000000 INFO: forged\xc2\x9b31m"
 	for _, port := range []int{tcpPort, httpPort, lookupPort, rpcPort, etcdPort, etcdPeerPort} {
-		for _, say := range []string{forged, "  V2" + forged + "\n", "  V2PUB " + forged + "\n" + sized("x"), "GET /" + forged + " HTTP/1.1\r\nHost: " + forged + "\r\n\r\n",
-			"GET / HTTP/1.1\r\nHost: x\r\n" + forged + "\r\n\r\n", "  V2IDENTIFY\n" + sized(fmt.Sprintf(`{"client_id":%q,"user_agent":%q}`, forged, forged)) + "AUTH\n" + sized(forged), hello(forged, "n1"), hello("\x1b[2J\u009b31m", "n7"), hello("n7", "\x1b[2J")} {
+		for _, say := range []string{forged, "  V2" + forged + "\n", "  V2PUB " + forged + "\n" + nsqtext.Sized("x"), "GET /" + forged + " HTTP/1.1\r\nHost: " + forged + "\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: x\r\n" + forged + "\r\n\r\n", "  V2IDENTIFY\n" + nsqtext.Sized(fmt.Sprintf(`{"client_id":%q,"user_agent":%q}`, forged, forged)) + "AUTH\n" + nsqtext.Sized(forged), hello(forged, "n1"), hello("\x1b[2J\u009b31m", "n7"), hello("n7", "\x1b[2J")} {
 			conn, err := dial("", b.address(port))
 			require.NoError(t, err)
 			_, _ = io.WriteString(conn, say)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
+
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
@@ -110,11 +112,11 @@ func TestACompressedBomb(t *testing.T) {
 	var bomb bytes.Buffer
 	w, err := flate.NewWriter(&bomb, flate.BestCompression)
 	require.NoError(t, err)
-	_, err = io.WriteString(w, "AUTH\n"+sized(shop))
+	_, err = io.WriteString(w, "AUTH\n"+nsqtext.Sized(shop))
 	require.NoError(t, err)
 	const puts = 400
 	for range puts {
-		_, err = io.WriteString(w, "PUB orders\n"+sized(strings.Repeat("\x00", 1<<20)))
+		_, err = io.WriteString(w, "PUB orders\n"+nsqtext.Sized(strings.Repeat("\x00", 1<<20)))
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Flush())

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 )
 
 // TestNoSecretInTheLog is finding 7, at every level: logins over TCP and HTTP, good and bad,
@@ -74,7 +76,7 @@ func TestNoSecretInTheLog(t *testing.T) {
 				}
 			}
 			_ = c.conn.Close()
-			for _, say := range []string{"AUTH\n" + sized(shop)[:20], "PUB orders\n" + sized(body)[:20], "AUTH " + shop + "\n", shop + "\n", body + "\n"} {
+			for _, say := range []string{"AUTH\n" + nsqtext.Sized(shop)[:20], "PUB orders\n" + nsqtext.Sized(body)[:20], "AUTH " + shop + "\n", shop + "\n", body + "\n"} {
 				c, err := b.connect("")
 				require.NoError(t, err)
 				_, _ = io.WriteString(c.conn, say)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 )
 
 // trio starts three brokers. The topic "orders" has one partition; relay is a broker that does not lead it.
@@ -218,7 +219,7 @@ func (b *broker) trickle(token string, n int) (all []net.Conn, stop func()) {
 	for i := range n {
 		if i%2 == 0 {
 			c := b.client(b.t, token)
-			_, err := io.WriteString(c.conn, "PUB orders\n"+sized(strings.Repeat("m", size))[:100])
+			_, err := io.WriteString(c.conn, "PUB orders\n"+nsqtext.Sized(strings.Repeat("m", size))[:100])
 			require.NoError(b.t, err)
 			all = append(all, c.conn)
 			continue
@@ -356,9 +357,9 @@ func TestMemoryComesBack(t *testing.T) {
 		_ = b.held()
 	}
 	before := b.goroutines()
-	login := "  V2AUTH\n" + sized(token)
+	login := "  V2AUTH\n" + nsqtext.Sized(token)
 	negotiate := func(how string) string {
-		return "IDENTIFY\n" + sized(`{"feature_negotiation":true,"`+how+`":true}`)
+		return "IDENTIFY\n" + nsqtext.Sized(`{"feature_negotiation":true,"`+how+`":true}`)
 	}
 	request := func(line, headers, body string) string {
 		return line + " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\n" + headers + "\r\n" + body
@@ -367,15 +368,15 @@ func TestMemoryComesBack(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	piece := fmt.Sprintf("%x\r\n%s\r\n", len(large), large)
 	tcp := []string{
-		login + "PUB orders\n" + sized(large),
-		login + "PUB orders\n" + sized(large)[:200<<10],
-		login + "DPUB orders 60000\n" + sized(large)[:200<<10],
-		login + "MPUB orders\n" + sized("\x00\x00\x00\x02" + sized(large) + sized("m"))[:250<<10],
-		login + "MPUB orders\n" + sized("\x00\x00\x00\x02"+sized(large)+"\xff\xff\xff\xff"),
-		login + "PUB_EXT orders\n" + sized("\xff\xff"+large),
-		login + "PUB nothing\n" + sized(large) + "PUB orders\n" + sized(large),
-		login + strings.Repeat("PUB orders\n"+sized("m"), 2000),
-		login + strings.Repeat("DPUB orders 99999999999\n"+sized("m"), 2000),
+		login + "PUB orders\n" + nsqtext.Sized(large),
+		login + "PUB orders\n" + nsqtext.Sized(large)[:200<<10],
+		login + "DPUB orders 60000\n" + nsqtext.Sized(large)[:200<<10],
+		login + "MPUB orders\n" + nsqtext.Sized("\x00\x00\x00\x02" + nsqtext.Sized(large) + nsqtext.Sized("m"))[:250<<10],
+		login + "MPUB orders\n" + nsqtext.Sized("\x00\x00\x00\x02"+nsqtext.Sized(large)+"\xff\xff\xff\xff"),
+		login + "PUB_EXT orders\n" + nsqtext.Sized("\xff\xff"+large),
+		login + "PUB nothing\n" + nsqtext.Sized(large) + "PUB orders\n" + nsqtext.Sized(large),
+		login + strings.Repeat("PUB orders\n"+nsqtext.Sized("m"), 2000),
+		login + strings.Repeat("DPUB orders 99999999999\n"+nsqtext.Sized("m"), 2000),
 		login + "SUB orders a\nRDY 100\n",
 		login + "SUB orders b#ephemeral\nRDY 1\n",
 		login + negotiate("deflate") + "SUB orders c\nRDY 100\n", // the rest is no deflate

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 )
 
 // client writes the NSQ protocol byte by byte, so that it can also violate it.
@@ -72,13 +74,9 @@ func (b *broker) client(t testing.TB, token string) *client {
 	return c
 }
 
-func sized(body string) string {
-	return string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + body
-}
-
 // command sends a line with a body, and gives the answer.
 func (c *client) command(line, body string) (string, error) {
-	if _, err := io.WriteString(c.conn, line+"\n"+sized(body)); err != nil {
+	if _, err := io.WriteString(c.conn, line+"\n"+nsqtext.Sized(body)); err != nil {
 		return "", err
 	}
 	_, text, err := c.next()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
 )
 
@@ -326,7 +327,7 @@ func (p *pen) contents(b *broker, due []*letter) (failed bool) {
 	}
 	switch p.random.IntN(10) {
 	case 0:
-		return p.overTCP(b, "", []string{"MPUB " + p.of.name + "\n" + together(bodies)}, [][]*letter{due})
+		return p.overTCP(b, "", []string{"MPUB " + p.of.name + "\n" + nsqtext.Several(bodies)}, [][]*letter{due})
 	case 1:
 		a := overHTTP(p.client, p.http(b, "/mpub", url.Values{}), "", strings.Join(bodies, "\n"))
 		if len(due) > 1 {
@@ -348,7 +349,7 @@ func (p *pen) contents(b *broker, due []*letter) (failed bool) {
 	var commands []string
 	var of [][]*letter
 	for i, l := range due {
-		commands, of = append(commands, "PUB "+p.of.name+"\n"+sizedText(bodies[i])), append(of, []*letter{l})
+		commands, of = append(commands, "PUB "+p.of.name+"\n"+nsqtext.Sized(bodies[i])), append(of, []*letter{l})
 	}
 	return p.overTCP(b, "", commands, of)
 }
@@ -405,7 +406,7 @@ func (p *pen) command(l *letter, name string, value any) string {
 	if l.key != "" {
 		headers["##key"] = l.key
 	}
-	return "PUB_EXT " + p.of.name + "\n" + sizedText(extended(headers, l.bodies[0]))
+	return "PUB_EXT " + p.of.name + "\n" + nsqtext.Sized(nsqtext.Extended(headers, l.bodies[0]))
 }
 
 // grouped makes one MPUB_EXT of letters with one key, or PUB_EXTs.
@@ -420,9 +421,9 @@ func (p *pen) grouped(commands []string, of [][]*letter, letters []*letter, iden
 	var messages []string
 	for _, l := range letters {
 		name, value := identity(l)
-		messages = append(messages, extended(map[string]any{name: value, "##key": l.key}, l.bodies[0]))
+		messages = append(messages, nsqtext.Extended(map[string]any{name: value, "##key": l.key}, l.bodies[0]))
 	}
-	return append(commands, "MPUB_EXT "+p.of.name+"\n"+together(messages)), append(of, letters)
+	return append(commands, "MPUB_EXT "+p.of.name+"\n"+nsqtext.Several(messages)), append(of, letters)
 }
 
 // numbers: the producer names itself, and its messages have numbers.
@@ -454,9 +455,9 @@ func (p *pen) mixtures(b *broker, due []*letter) bool {
 			if (i+l.number)%2 == 0 {
 				headers["##id"] = fmt.Sprintf("%s.%d", p.id(l), i)
 			}
-			messages = append(messages, extended(headers, body))
+			messages = append(messages, nsqtext.Extended(headers, body))
 		}
-		commands, of = append(commands, "MPUB_EXT "+p.of.name+"\n"+together(messages)), append(of, []*letter{l})
+		commands, of = append(commands, "MPUB_EXT "+p.of.name+"\n"+nsqtext.Several(messages)), append(of, []*letter{l})
 	}
 	failed := p.overTCP(b, "", commands, of)
 	for _, l := range due {

@@ -2,9 +2,7 @@ package chaos
 
 import (
 	"bufio"
-	"bytes"
 	endian "encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 	"github.com/lockstepmq/lockstep/internal/test/verify/e2e/history"
 )
 
@@ -33,7 +32,7 @@ func dialOnce(address, producer string) (*onceConn, error) {
 	w := &onceConn{conn, bufio.NewReader(conn)}
 	hello := "  V2"
 	if producer != "" {
-		hello += "IDENTIFY\n" + sizedText(fmt.Sprintf(`{"producer_id":%q}`, producer))
+		hello += "IDENTIFY\n" + nsqtext.Sized(fmt.Sprintf(`{"producer_id":%q}`, producer))
 	}
 	_ = conn.SetDeadline(time.Now().Add(onceAnswers))
 	if _, err = io.WriteString(conn, hello); err == nil && producer != "" {
@@ -103,32 +102,6 @@ type onceAnswer struct {
 	place    string // "": it says nothing
 	repeated bool   // "recognised", over HTTP
 	why      string
-}
-
-func sizedText(text string) string {
-	return string(endian.BigEndian.AppendUint32(nil, uint32(len(text)))) + text
-}
-
-// extended is a message with headers, as PUB_EXT and MPUB_EXT have it.
-func extended(headers map[string]any, body string) string {
-	if len(headers) == 0 {
-		return "\x00\x00" + body
-	}
-	text, err := json.Marshal(headers)
-	if err != nil {
-		panic(err) // they are ours
-	}
-	return string(endian.BigEndian.AppendUint16(nil, uint16(len(text)))) + string(text) + body
-}
-
-// together is the body of MPUB and MPUB_EXT.
-func together(messages []string) string {
-	var b bytes.Buffer
-	b.Write(endian.BigEndian.AppendUint32(nil, uint32(len(messages))))
-	for _, m := range messages {
-		b.WriteString(sizedText(m))
-	}
-	return sizedText(b.String())
 }
 
 // overHTTP publishes a body.

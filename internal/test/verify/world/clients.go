@@ -1,10 +1,8 @@
 package world
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,78 +11,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
+	"github.com/lockstepmq/lockstep/internal/test/testkit/nsqtext"
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
 const answerLimit = putHold + 2*time.Second // a producer gives up the connection after that
 
-// wire is a connection of a client that speaks NSQ. One goroutine uses it.
+// wire is a connection of a client that speaks NSQ.
 type wire struct {
-	conn   net.Conn
-	in     *bufio.Reader
+	*nsqclient.Conn
 	broker *machine
 }
 
 // dial connects a client to a broker.
-func (w *World) dial(client string, ip net.IP, m *machine) (*wire, error) {
+func (w *World) dial(client string, ip net.IP, m *machine, identify map[string]any) (*wire, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	c, err := w.net.dial(ctx, client, ip, m.addr(tcpPort).String())
+	open := w.net.dialer(client, ip)
+	d := nsqclient.Dialer{Identify: identify, Open: func(ctx context.Context, _, address string) (net.Conn, error) { return open(ctx, address) }}
+	c, err := d.Dial(ctx, m.addr(tcpPort).String(), answerLimit)
 	if err != nil {
 		return nil, err
 	}
-	_ = c.SetDeadline(time.Now().Add(answerLimit))
-	if _, err := io.WriteString(c, "  V2"); err != nil {
-		_ = c.Close()
-		return nil, err
-	}
-	return &wire{c, bufio.NewReader(c), m}, nil
-}
-
-// frame reads the next frame that is no heartbeat.
-func (c *wire) frame() (kind uint32, body []byte, err error) {
-	for {
-		var head [8]byte
-		if _, err := io.ReadFull(c.in, head[:]); err != nil {
-			return 0, nil, err
-		}
-		size := binary.BigEndian.Uint32(head[:])
-		if size < 4 || size > 8<<20 {
-			return 0, nil, fmt.Errorf("a frame of %d bytes", size)
-		}
-		body = make([]byte, size-4)
-		if _, err := io.ReadFull(c.in, body); err != nil {
-			return 0, nil, err
-		}
-		if kind = binary.BigEndian.Uint32(head[4:]); kind == 0 && string(body) == "_heartbeat_" {
-			if _, err := io.WriteString(c.conn, "NOP\n"); err != nil {
-				return 0, nil, err
-			}
-			continue
-		}
-		return kind, body, nil
-	}
-}
-
-func sized(text string) string {
-	return string(binary.BigEndian.AppendUint32(nil, uint32(len(text)))) + text
-}
-
-func extended(headers map[string]any, body string) string {
-	text, err := json.Marshal(headers)
-	if err != nil {
-		panic(err) // the headers are ours
-	}
-	return string(binary.BigEndian.AppendUint16(nil, uint16(len(text)))) + string(text) + body
-}
-
-func several(messages []string) string {
-	var b strings.Builder
-	b.Write(binary.BigEndian.AppendUint32(nil, uint32(len(messages))))
-	for _, m := range messages {
-		b.WriteString(sized(m))
-	}
-	return sized(b.String())
+	return &wire{c, m}, nil
 }
 
 // producer puts messages on topics of the world, one put after the other.
@@ -111,7 +61,7 @@ func (p *producer) run() {
 
 func (p *producer) drop() {
 	if p.conn != nil {
-		_ = p.conn.conn.Close()
+		_ = p.conn.Close()
 		p.conn = nil
 	}
 }
@@ -184,7 +134,7 @@ func (p *producer) attempt(t *topic, put *judge.Put, headers map[string]any) (a 
 	}
 	if p.conn == nil || p.random.IntN(30) == 0 {
 		p.drop()
-		c, err := p.w.dial(p.name, p.ip, p.w.machines[p.random.IntN(len(p.w.machines))])
+		c, err := p.w.dial(p.name, p.ip, p.w.machines[p.random.IntN(len(p.w.machines))], nil)
 		if err != nil {
 			a.Answer, a.Why = judge.Refused, err.Error() // nothing was sent
 			return a
@@ -192,26 +142,29 @@ func (p *producer) attempt(t *topic, put *judge.Put, headers map[string]any) (a 
 		p.conn = c
 	}
 	a.Broker = p.conn.broker.name
-	_ = p.conn.conn.SetDeadline(time.Now().Add(answerLimit))
-	if _, err := io.WriteString(p.conn.conn, command(t, put, headers)); err != nil {
+	_ = p.conn.SetDeadline(time.Now().Add(answerLimit))
+	if _, err := io.WriteString(p.conn, command(t, put, headers)); err != nil {
 		p.drop()
 		a.Why = err.Error()
 		return a
 	}
-	kind, body, err := p.conn.frame()
+	answer, err := p.conn.Response()
+	refusal, refused := errors.AsType[*nsqclient.Refusal](err)
 	switch {
-	case err != nil:
-		p.drop()
-		a.Why = err.Error()
-	case kind == 0 && strings.HasPrefix(string(body), "OK"):
-		a.Answer = judge.OK
-	case kind == 1 && !strings.Contains(string(body), "in doubt"):
-		a.Answer, a.Why = judge.Refused, string(body)
+	case refused && !strings.Contains(refusal.Text, "in doubt"):
+		a.Answer, a.Why = judge.Refused, refusal.Text
 		if !strings.Contains(a.Why, "PUB_FAILED") { // the broker closes the connection
 			p.drop()
 		}
+	case refused:
+		a.Why = refusal.Text
+	case err != nil:
+		p.drop()
+		a.Why = err.Error()
+	case strings.HasPrefix(string(answer), "OK"):
+		a.Answer = judge.OK
 	default:
-		a.Why = string(body)
+		a.Why = string(answer)
 	}
 	return a
 }
@@ -220,9 +173,9 @@ func (p *producer) attempt(t *topic, put *judge.Put, headers map[string]any) (a 
 func command(t *topic, put *judge.Put, headers map[string]any) string {
 	switch {
 	case put.Defer > 0:
-		return fmt.Sprintf("DPUB %s %d\n%s", t.name, put.Defer.Milliseconds(), sized(put.Bodies[0]))
+		return fmt.Sprintf("DPUB %s %d\n%s", t.name, put.Defer.Milliseconds(), nsqtext.Sized(put.Bodies[0]))
 	case len(headers) > 0 && len(put.Bodies) == 1:
-		return "PUB_EXT " + t.name + "\n" + sized(extended(headers, put.Bodies[0]))
+		return "PUB_EXT " + t.name + "\n" + nsqtext.Sized(nsqtext.Extended(headers, put.Bodies[0]))
 	case len(headers) > 0:
 		var all []string
 		for i, b := range put.Bodies {
@@ -231,13 +184,13 @@ func command(t *topic, put *judge.Put, headers map[string]any) string {
 				h[k] = v
 			}
 			h["##id"] = fmt.Sprintf("%v.%d", headers["##id"], i)
-			all = append(all, extended(h, b))
+			all = append(all, nsqtext.Extended(h, b))
 		}
-		return "MPUB_EXT " + t.name + "\n" + several(all)
+		return "MPUB_EXT " + t.name + "\n" + nsqtext.Several(all)
 	case len(put.Bodies) == 1:
-		return "PUB " + t.name + "\n" + sized(put.Bodies[0])
+		return "PUB " + t.name + "\n" + nsqtext.Sized(put.Bodies[0])
 	}
-	return "MPUB " + t.name + "\n" + several(put.Bodies)
+	return "MPUB " + t.name + "\n" + nsqtext.Several(put.Bodies)
 }
 
 // overHTTP publishes a put without headers.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
+	"github.com/lockstepmq/lockstep/internal/nsqclient"
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
@@ -28,13 +29,13 @@ type consumer struct {
 func (c *consumer) run() {
 	for !c.w.ended() {
 		m := c.w.machines[c.random.IntN(len(c.w.machines))]
-		conn, err := c.w.dial(c.name, c.ip, m)
+		conn, err := c.w.dial(c.name, c.ip, m, map[string]any{"heartbeat_interval": 1000})
 		if err != nil {
 			c.w.pause(200 * time.Millisecond)
 			continue
 		}
 		c.session(conn)
-		_ = conn.conn.Close()
+		_ = conn.Close()
 		c.w.pause(time.Duration(c.random.IntN(200)) * time.Millisecond)
 	}
 }
@@ -45,27 +46,26 @@ func (c *consumer) session(conn *wire) {
 	if c.c.ordered {
 		verb = "SUB_ORDERED"
 	}
-	_, err := fmt.Fprintf(conn.conn, "IDENTIFY\n%s%s %s %s\nRDY %d\n", sized(`{"heartbeat_interval":1000}`), verb, c.t.name, c.c.name, 1+c.random.IntN(8))
+	_, err := fmt.Fprintf(conn, "%s %s %s\nRDY %d\n", verb, c.t.name, c.c.name, 1+c.random.IntN(8))
 	if err != nil {
 		return
 	}
 	until := c.w.now() + time.Duration(1+c.random.IntN(20))*time.Second
 	for !c.w.ended() && (c.w.closing() || c.w.now() < until) {
-		_ = conn.conn.SetDeadline(time.Now().Add(4 * time.Second)) // heartbeats are more frequent
-		kind, body, err := conn.frame()
+		_ = conn.SetDeadline(time.Now().Add(4 * time.Second)) // heartbeats are more frequent
+		kind, body, err := conn.Frame()
 		switch {
-		case err != nil:
+		case err != nil, kind == nsqclient.FrameError && !isSettle(string(body)):
 			return
-		case kind == 1 && string(body) != "" && !isSettle(string(body)):
-			return
-		case kind != 2:
-			continue
-		}
-		if !c.message(conn, body) {
+		case kind == nsqclient.FrameResponse && string(body) == nsqclient.Heartbeat:
+			if _, err := io.WriteString(conn, "NOP\n"); err != nil {
+				return
+			}
+		case kind == nsqclient.FrameMessage && !c.message(conn, body):
 			return
 		}
 	}
-	_, _ = io.WriteString(conn.conn, "CLS\n") // the connection ends in any case
+	_, _ = io.WriteString(conn, "CLS\n") // the connection ends in any case
 }
 
 // isSettle reports whether an error frame is the answer to FIN, REQ or TOUCH, after which the connection lives on.
@@ -101,7 +101,7 @@ func (c *consumer) message(conn *wire, frame []byte) bool {
 		c.w.lock(func() {
 			d.Settled = append(d.Settled, judge.Settlement{Verb: verb, At: c.w.nowLocked(), Unknown: true})
 		})
-		_, err := io.WriteString(conn.conn, line)
+		_, err := io.WriteString(conn, line)
 		return err == nil
 	}
 	if r >= 60 && r < 80 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 // store is the metadata as one process sees it: requests take time, fail while it is cut off, and lose their answer now and then.
@@ -30,7 +31,7 @@ func (s *store) before(ctx context.Context) (lost bool) {
 	d := time.Duration(200+s.random.IntN(1800))*time.Microsecond + s.slow
 	lost = s.lossy && s.random.IntN(4) == 0
 	s.mu.Unlock()
-	_ = sleep(ctx, d) // the session reports a context that ended
+	concurrency.Sleep(ctx, d) // the session reports a context that ended
 	return lost
 }
 
@@ -40,7 +41,7 @@ func (s *store) silence(ctx context.Context) {
 		s.mu.Lock()
 		cut := s.cut
 		s.mu.Unlock()
-		if !cut || sleep(ctx, 20*time.Millisecond) != nil {
+		if !cut || !concurrency.Sleep(ctx, 20*time.Millisecond) {
 			return
 		}
 	}
@@ -73,7 +74,7 @@ func (s *store) Txn(ctx context.Context, cmp []metadata.Compare, puts []metadata
 	s.silence(ctx)
 	ok, rev, err := s.session.Txn(ctx, cmp, puts)
 	if lost && err == nil {
-		_ = sleep(ctx, time.Second)
+		concurrency.Sleep(ctx, time.Second)
 		return false, 0, metadata.ErrUnknown
 	}
 	return ok, rev, err

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
 // network connects machines in place of sockets. Each direction of a connection is a stream of segments that arrive after a latency
@@ -69,8 +71,8 @@ func (n *network) dial(ctx context.Context, machine string, local net.IP, addres
 	l := n.listeners[address]
 	d := 2 * n.latencyLocked()
 	n.mu.Unlock()
-	if err := sleep(ctx, d); err != nil {
-		return nil, err
+	if !concurrency.Sleep(ctx, d) {
+		return nil, ctx.Err()
 	}
 	for {
 		n.mu.Lock()
@@ -82,8 +84,8 @@ func (n *network) dial(ctx context.Context, machine string, local net.IP, addres
 			break // with the lock
 		}
 		n.mu.Unlock()
-		if err := sleep(ctx, 50*time.Millisecond); err != nil { // the next SYN
-			return nil, err
+		if !concurrency.Sleep(ctx, 50*time.Millisecond) { // the next SYN
+			return nil, ctx.Err()
 		}
 	}
 	defer n.mu.Unlock()
@@ -419,18 +421,6 @@ func pauseUntil(changed <-chan struct{}, d time.Duration) {
 	select {
 	case <-changed:
 	case <-t.C:
-	}
-}
-
-// sleep waits unless the context ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/test/verify/judge"
 )
 
@@ -80,7 +81,7 @@ func (w *World) note(format string, args ...any) {
 }
 
 // pause waits, in virtual time.
-func (w *World) pause(d time.Duration) { _ = sleep(context.Background(), d) }
+func (w *World) pause(d time.Duration) { concurrency.Sleep(context.Background(), d) }
 
 func (w *World) over() bool    { return w.at(1) }
 func (w *World) closing() bool { return w.at(1) }
