@@ -127,6 +127,9 @@ func (c *Channel) lead(epoch ident.Epoch, limit ident.Sequence, now int64) {
 	if c.p.o.Policy != nil { // a change may not have come here yet
 		c.setPolicyLocked(c.p.o.Policy(c.name))
 	}
+	if epoch != c.serving.epoch {
+		c.inFlight.withdrawn = nil
+	}
 	c.serving = serving{
 		leads: true, deleted: c.serving.deleted, epoch: epoch,
 		delivered: c.p.counts.deliveries.Load(), inherited: c.publishedLocked(),

@@ -74,7 +74,7 @@ func TestALateFinishDoesNotOpenAnOrderedChannel(t *testing.T) {
 	n.rep.mu.Unlock()
 	require.NoError(t, c.Finish(s, c.of(1, 2)))
 	require.Empty(t, c.Pull(s, 1, nil), "b's finish is not on the replicas")
-	require.NoError(t, c.Finish(holder, c.of(0, 1))) // sent while there was no leader, received now
+	require.NoError(t, c.FinishLate(holder, c.of(0, 1))) // sent while there was no leader, received now
 	require.Empty(t, c.Pull(s, 1, nil), "b's finish is not on the replicas")
 }
 

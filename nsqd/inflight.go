@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -13,8 +14,7 @@ type delivery struct {
 	deadline int64       // unix ns
 	start    int64       // unix ns of the delivery; TOUCH is capped relative to it
 	putTime  int64       // unix ns of the publish, for the latency
-	epoch    ident.Epoch // of the leader that made the delivery, which may be an earlier one
-	number   uint64      // with the epoch: of no other delivery of the partition
+	name                 // of no other delivery of the partition
 	attempts uint16      // including this delivery
 	deferred bool        // the sequence is in the deferred set
 	moving   bool        // dead, and the broker is moving it to the dead letters
@@ -24,12 +24,25 @@ type delivery struct {
 	next, prev *delivery // the subscriber's list
 }
 
+// name distinguishes the deliveries of a partition. Later ones are greater.
+type name struct {
+	epoch  ident.Epoch // of the leader that made the delivery, which may be an earlier one
+	number uint64      // the leader counts its deliveries
+}
+
+func (n name) compare(o name) int {
+	return cmp.Or(cmp.Compare(n.epoch, o.epoch), cmp.Compare(n.number, o.number))
+}
+
 // inFlightSet finds deliveries by sequence and by deadline. It holds no bodies: a message that is
 // delivered again is read again, so memory does not depend on the size of messages.
 type inFlightSet struct {
 	bySeq map[ident.Sequence]*delivery
 	heap  []*delivery
 	free  []*delivery
+	// withdrawn has the last delivery of messages that were withdrawn from their subscribers. Their attempts do not
+	// tell earlier deliveries from it.
+	withdrawn map[ident.Sequence]name
 }
 
 // maxFree bounds the number of deliveries kept for reuse.

@@ -182,7 +182,7 @@ func (r *reference) rejoin(t *rapid.T, old []oldDelivery) {
 				f.deadline = f.start + refTimeoutMS*nsPerMS
 			}
 		case finish:
-			require.NoError(t, r.channel.Finish(s, x.receipt))
+			require.NoError(t, r.channel.FinishLate(s, x.receipt))
 			f.place, f.again = done, true
 		}
 	}

@@ -69,7 +69,7 @@ func (c *Channel) holdDeadLocked(seq ident.Sequence, attempts uint16, expired bo
 	c.cursor.Deferred.MarkInFlight(seq, attempts)
 	c.inFlight.add(delivery{
 		seq: seq, sub: &c.dead.hold, start: now, deadline: now + deadMoveTimeout, putTime: now,
-		epoch: c.serving.epoch, number: c.p.counts.deliveries.Add(1), attempts: attempts, deferred: true, expired: expired,
+		name: name{c.serving.epoch, c.p.counts.deliveries.Add(1)}, attempts: attempts, deferred: true, expired: expired,
 	})
 	c.p.lower(now + deadMoveTimeout)
 	c.dead.pending = append(c.dead.pending, seq)

@@ -169,7 +169,7 @@ func (c *Channel) deliverLocked(s *Subscriber, from *window, now int64, d *api.D
 	number := c.p.counts.deliveries.Add(1)
 	c.inFlight.add(delivery{
 		seq: seq, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: m.Time,
-		epoch: c.serving.epoch, number: number, attempts: attempts, deferred: again,
+		name: name{c.serving.epoch, number}, attempts: attempts, deferred: again,
 	})
 	*d = api.Delivery{ID: api.MessageIDOf(c.p.id, seq), Partition: c.p.id, Epoch: c.serving.epoch, Number: number, Message: *m}
 	d.Message.Attempts = attempts

@@ -176,7 +176,7 @@ func TestFinishWhileAMessageIsReadAgain(t *testing.T) {
 	require.NoError(t, c.Requeue(s, c.of(0, 0), 0))
 	log.once(func() {
 		log.fail = errors.New("bad sector")
-		require.NoError(t, c.Finish(s, c.of(0, 1)))
+		require.NoError(t, c.FinishLate(s, c.of(0, 1)))
 	})
 	require.Empty(t, c.Pull(s, 1, nil))
 	log.fail = nil
@@ -190,7 +190,7 @@ func TestFinishWhileAMessageIsReadAgain(t *testing.T) {
 func TestFinishOfReadAheadMessage(t *testing.T) {
 	_, _, c, s := newDelayed(t, 4)
 	require.Len(t, c.Pull(s, 1, nil), 1)
-	require.NoError(t, c.Finish(s, c.of(2, 1)))
+	require.NoError(t, c.FinishLate(s, c.of(2, 1)))
 	d := c.Pull(s, 4, nil)
 	require.Len(t, d, 2)
 	require.Equal(t, []ident.Sequence{1, 3}, []ident.Sequence{d[0].Message.Seq, d[1].Message.Seq})

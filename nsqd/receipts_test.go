@@ -224,3 +224,71 @@ func TestAMoverSettlesItsOwnMove(t *testing.T) {
 	require.NoError(t, c.DeadMoved(DeadReceipt(&second[0])))
 	requireExact(t, r.Partition, c)
 }
+
+// After a change of leader a message was delivered again, and finished: the receipt of the delivery before is over, also for the
+// subscriber that had it. A finish of a client counts all the same, because it names no delivery.
+func TestAReceiptIsNoLateFinish(t *testing.T) {
+	r, _, _ := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 2)
+	n := r.failover()
+	c, _ := n.Channel("ch")
+	other := subscribe(t, c)
+	d := c.Pull(other, 1, nil)
+	require.NoError(t, c.Finish(other, ReceiptOf(&d[0])))
+	s := subscribe(t, c)
+	for seq, why := range []string{"another delivery was finished", "not delivered again, and not claimed"} {
+		lost := received(ident.Sequence(seq), uint64(seq)+1)
+		require.ErrorIs(t, c.Finish(s, lost), api.ErrNotInFlight, why)
+		require.NoError(t, c.FinishLate(s, lost), why)
+	}
+}
+
+// A leader has withdrawn deliveries of a subscriber without contact, and made others since. It refuses a claim of the earlier one,
+// also when the later one is withdrawn, too: its attempts are the same.
+func TestAClaimBehindALaterDelivery(t *testing.T) {
+	_, c, s := delivered(t, Options{}, "ch", ChannelOptions{}, 2, 1)
+	c.Withdraw(s)
+	first := Receipt{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}
+	other := subscribe(t, c)
+	later := ReceiptOf(&c.Pull(other, 1, nil)[0])
+	c.Withdraw(other)
+	require.Equal(t, []ident.Sequence{0}, c.Reclaim(subscribe(t, c), []Receipt{first}))
+	s = subscribe(t, c)
+	require.Empty(t, c.Reclaim(s, []Receipt{later}), "the last one")
+	require.NoError(t, c.Finish(s, later))
+}
+
+// Two subscribers claim deliveries of a message at a new leader: the later delivery has it, in whatever order they come.
+func TestClaimsOfOneMessage(t *testing.T) {
+	older := Receipt{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}
+	newer := Receipt{Sequence: 0, Epoch: 1, Number: 7, Attempts: 1}
+	for _, ordered := range []bool{false, true} {
+		r, _, _ := delivered(t, Options{}, "ch", ChannelOptions{Ordered: ordered}, 2, 1)
+		n := r.failover()
+		c, _ := n.Channel("ch")
+		a, b := subscribe(t, c), subscribe(t, c)
+		require.Empty(t, c.Reclaim(a, []Receipt{older}))
+		require.Empty(t, c.Reclaim(b, []Receipt{newer}))
+		require.Equal(t, []ident.Sequence{0}, c.Revoked(a, nil))
+		require.Equal(t, []ident.Sequence{0}, c.Reclaim(subscribe(t, c), []Receipt{older}))
+		require.ErrorIs(t, c.Requeue(nil, older, 0), api.ErrNotOwner)
+		require.NoError(t, c.Finish(b, newer))
+	}
+}
+
+// A claim keeps what is left of the timeout: a new leader does not make a delivery longer.
+func TestAClaimKeepsItsTimeout(t *testing.T) {
+	r, c, old := delivered(t, Options{MsgTimeoutMS: 1000}, "ch", ChannelOptions{}, 3, 3)
+	s := subscribe(t, c)
+	claim := func(seq ident.Sequence, leftMS int64) Receipt {
+		return Receipt{Sequence: seq, Epoch: 1, Number: uint64(seq) + 1, Attempts: 1, LeftMS: leftMS}
+	}
+	require.Empty(t, c.TransferDeliveries(old, s, []Receipt{claim(0, 300), claim(1, 300), claim(2, 0)}))
+	r.tick(301)
+	require.ElementsMatch(t, []ident.Sequence{0, 1}, c.Revoked(s, nil), "a new connection to the same leader")
+	r = r.failover()
+	c, _ = r.Channel("ch")
+	s = subscribe(t, c)
+	require.Empty(t, c.Reclaim(s, []Receipt{claim(2, 300)}))
+	r.tick(301)
+	require.Equal(t, []ident.Sequence{2}, c.Revoked(s, nil))
+}

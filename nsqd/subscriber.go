@@ -1,6 +1,7 @@
 package nsqd
 
 import (
+	"maps"
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
@@ -105,7 +106,7 @@ func (c *Channel) Detach(s *Subscriber, requeue bool) {
 }
 
 // Withdraw is Detach without the client's doing: the deliveries go back at once, and do not count as attempts.
-func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.undoLocked) }
+func (c *Channel) Withdraw(s *Subscriber) { c.detach(s, c.withdrawLocked) }
 
 // Undo reverses a delivery that the client has not seen. It does not count as an attempt. Errors as Finish.
 func (c *Channel) Undo(s *Subscriber, r Receipt) error {
@@ -127,6 +128,25 @@ func (c *Channel) undoLocked(f *delivery) {
 	c.inFlight.remove(f)
 	c.cursor.Requeue(f.seq, max(f.attempts, 1)-1)
 	c.changedLocked()
+}
+
+// withdrawLocked undoes a delivery that the client may have seen. Its edge may claim it, until there is a later one.
+func (c *Channel) withdrawLocked(f *delivery) {
+	c.undoLocked(f)
+	last, waiting := &c.inFlight.withdrawn, &c.cursor.Deferred
+	if *last == nil {
+		*last = make(map[ident.Sequence]name)
+	}
+	if len(*last) >= maxFree+2*waiting.Len() {
+		maps.DeleteFunc(*last, func(seq ident.Sequence, _ name) bool { _, waits := waiting.Get(seq); return !waits })
+	}
+	(*last)[f.seq] = f.name
+}
+
+// withdrewAfterLocked reports whether a later delivery than the receipt's was withdrawn.
+func (c *Channel) withdrewAfterLocked(r Receipt) bool {
+	last, ok := c.inFlight.withdrawn[r.Sequence]
+	return ok && last.compare(r.name()) > 0
 }
 
 // detach ends a subscription. It calls give for each of its deliveries.

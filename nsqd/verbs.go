@@ -67,26 +67,31 @@ func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	return api.ErrNotInFlight
 }
 
-// Finish settles a delivery permanently. A finish of a delivery of an earlier epoch counts as well, if the message is
-// neither finished nor delivered again since; the caller makes sure that the message was sent to s and not revoked. An
-// ordered channel delivers the next message when the finish is on all in-sync replicas. With s nil, the subscriber of
-// the delivery is woken. Errors: api.ErrNotInFlight; api.ErrNotOwner if another delivery of the message is in flight;
-// ErrNotLeader, ErrDeleted.
-func (c *Channel) Finish(s *Subscriber, r Receipt) error {
+// Finish settles a delivery permanently. An ordered channel delivers the next message when the finish is on all in-sync
+// replicas. With s nil, the subscriber of the delivery is woken. Errors: api.ErrNotInFlight; api.ErrNotOwner if another
+// delivery of the message is in flight; ErrNotLeader, ErrDeleted.
+func (c *Channel) Finish(s *Subscriber, r Receipt) error { return c.finish(s, r, false) }
+
+// FinishLate is Finish for a client that names the message, not the delivery. Its finish of a delivery of an earlier
+// epoch counts as well, if the message is finished or was not delivered since; the caller makes sure that the message
+// was sent to s and not revoked.
+func (c *Channel) FinishLate(s *Subscriber, r Receipt) error { return c.finish(s, r, true) }
+
+func (c *Channel) finish(s *Subscriber, r Receipt, late bool) error {
 	c.mu.Lock()
 	if c.order.on && !c.ephemeral {
 		c.mu.Unlock()
-		return c.finishInOrder(r.Sequence, func() (uint16, error) { return c.finishLocked(s, r) })
+		return c.finishInOrder(r.Sequence, func() (uint16, error) { return c.finishLocked(s, r, late) })
 	}
 	defer c.mu.Unlock()
-	_, err := c.finishLocked(s, r)
+	_, err := c.finishLocked(s, r, late)
 	return err
 }
 
 // finishLocked returns the attempts of the message, 0 if it was finished already.
-func (c *Channel) finishLocked(s *Subscriber, r Receipt) (uint16, error) {
+func (c *Channel) finishLocked(s *Subscriber, r Receipt, late bool) (uint16, error) {
 	f, err := c.namedLocked(s, r)
-	if err == api.ErrNotInFlight && s != nil && s.channel == c && r.Epoch < c.serving.epoch {
+	if late && err == api.ErrNotInFlight && s.channel == c && r.Epoch < c.serving.epoch {
 		return c.finishLateLocked(r)
 	}
 	if err != nil {
@@ -178,9 +183,10 @@ func (c *Channel) Touch(s *Subscriber, r Receipt) error {
 }
 
 // Reclaim puts deliveries that clients of a relay still process after a change of leader into flight to s, without
-// sending them again. They keep their receipts. It returns the sequences that are finished, wait for a deadline, have
-// failed since or were delivered again, and all of them after a seek. For a receipt without attempts it assumes
-// one more attempt than the channel has recorded.
+// sending them again. They keep their receipts and what is left of their timeouts. It returns the sequences that are
+// finished, wait for a deadline, have failed since or were delivered again, and all of them after a seek. Of two claims
+// of a message the later delivery wins. For a receipt without attempts it assumes one more attempt than the channel has
+// recorded.
 func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequence) {
 	now := c.p.o.Now()
 	c.mu.Lock()
@@ -198,27 +204,41 @@ func (c *Channel) Reclaim(s *Subscriber, held []Receipt) (refused []ident.Sequen
 // attached already. No other subscriber can receive them in between. The other deliveries of old go back as with
 // Withdraw. It returns as Reclaim does.
 func (c *Channel) TransferDeliveries(old, s *Subscriber, held []Receipt) (refused []ident.Sequence) {
-	deadline := c.p.o.Now() + c.timeoutNS(s)
+	now := c.p.o.Now()
 	left := make(map[ident.Sequence]Receipt, len(held))
 	for _, h := range held {
 		left[h.Sequence] = h
 	}
 	c.detach(old, func(f *delivery) {
-		if h, isHeld := left[f.seq]; !isHeld || !h.is(f) {
+		h, isHeld := left[f.seq]
+		if !isHeld || !h.is(f) {
 			c.undoLocked(f)
 			return
 		}
 		delete(left, f.seq)
 		c.inFlight.transfer(f, s)
-		c.inFlight.setDeadline(f, deadline)
+		c.inFlight.setDeadline(f, c.deadlineOf(h, s, now))
 	})
 	return c.Reclaim(s, slices.Collect(maps.Values(left)))
 }
 
+// deadlineOf is the deadline of a delivery that s claims.
+func (c *Channel) deadlineOf(h Receipt, s *Subscriber, now int64) int64 {
+	most := c.timeoutNS(s)
+	if h.LeftMS > 0 {
+		most = min(most, h.LeftMS*nsPerMS)
+	}
+	return now + most
+}
+
 func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
+	if f, ok := c.inFlight.bySeq[h.Sequence]; ok && s.channel == c && f.epoch < c.serving.epoch && h.name().compare(f.name) > 0 {
+		f.sub.revoke(f.seq)
+		c.undoLocked(f)
+	}
 	e, isDeferred := c.cursor.Deferred.Get(h.Sequence)
 	_, isInFlight := c.inFlight.bySeq[h.Sequence]
-	if s.channel != c || c.serving.seeked || isInFlight || h.Sequence >= c.limit ||
+	if s.channel != c || c.serving.seeked || isInFlight || h.Sequence >= c.limit || c.withdrewAfterLocked(h) ||
 		isDeferred && (e.Deadline != 0 || h.since(e)) || !isDeferred && c.cursor.Settled(h.Sequence) {
 		return false
 	}
@@ -235,8 +255,8 @@ func (c *Channel) reclaimLocked(s *Subscriber, h Receipt, now int64) bool {
 	c.cursor.Touch(h.Sequence)
 	c.changedLocked()
 	c.inFlight.add(delivery{
-		seq: h.Sequence, sub: s, start: now, deadline: now + c.timeoutNS(s), putTime: now,
-		epoch: h.Epoch, number: h.Number, attempts: attempts, deferred: true,
+		seq: h.Sequence, sub: s, start: now, deadline: c.deadlineOf(h, s, now), putTime: now,
+		name: h.name(), attempts: attempts, deferred: true,
 	})
 	return true
 }
@@ -251,6 +271,8 @@ type Receipt struct {
 	// Attempts is the number of attempts, including the delivery; 0: unknown. It names nothing. A later
 	// leader judges by it whether the message has failed since.
 	Attempts uint16
+	// LeftMS is what is left of the timeout, for Reclaim and TransferDeliveries; 0: the whole timeout.
+	LeftMS int64
 }
 
 // ReceiptOf is the receipt of a delivery.
@@ -259,7 +281,9 @@ func ReceiptOf(d *api.Delivery) Receipt {
 }
 
 // is reports whether the receipt names this delivery.
-func (r Receipt) is(f *delivery) bool { return r.Epoch == f.epoch && r.Number == f.number }
+func (r Receipt) is(f *delivery) bool { return f.name == r.name() }
+
+func (r Receipt) name() name { return name{r.Epoch, r.Number} }
 
 // since reports whether the message, whose state is e, has failed since the delivery.
 func (r Receipt) since(e cursor.Entry) bool { return r.Attempts > 0 && e.Attempts() >= r.Attempts }

@@ -34,7 +34,7 @@ func TestLateOrderedFinishThatFails(t *testing.T) {
 	c, _ := n.Channel("strict")
 	s := subscribe(t, c)
 	n.rep.hold = true
-	require.NoError(t, c.Finish(s, c.of(0, 1)))
+	require.NoError(t, c.FinishLate(s, c.of(0, 1)))
 	n.rep.answer(false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
@@ -73,7 +73,7 @@ func TestLateFinishOfFinishedMessage(t *testing.T) {
 	require.Len(t, c.Pull(s, 1, nil), 1)
 	require.NoError(t, c.Requeue(s, c.of(1, 0), 0))
 	n.rep.hold = true
-	require.NoError(t, c.Finish(s, c.of(0, 1)))
+	require.NoError(t, c.FinishLate(s, c.of(0, 1)))
 	n.rep.answer(false)
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)

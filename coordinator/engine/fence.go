@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
@@ -40,17 +42,27 @@ func (e *Engine) extendAll(now time.Time, trusted bool) {
 // ordered channels the metadata is not enough: it may name a successor at any moment, and no finish would be
 // committed.
 func (e *Engine) extend(p *Partition, now time.Time, trusted bool) {
+	if trusted && e.reachesMinimum(p) {
+		p.queue.Extend(now.Add(e.unheard()).UnixNano())
+		return
+	}
+	p.queue.ExtendUnordered(e.o.Reachability.Named(now).Add(silence).UnixNano())
+}
+
+// Replicates reports whether a minimum of a partition's in-sync set answers this broker.
+func (e *Engine) Replicates(id ident.Partition) bool {
+	p, ok := e.Partition(id)
+	return ok && e.reachesMinimum(p)
+}
+
+func (e *Engine) reachesMinimum(p *Partition) bool {
 	v, reached := p.View(), 0
 	for _, m := range v.ISR {
 		if e.o.Reachability.Up(m.Node) {
 			reached++
 		}
 	}
-	if trusted && reached >= v.MinInSync {
-		p.queue.Extend(now.Add(e.unheard()).UnixNano())
-		return
-	}
-	p.queue.ExtendUnordered(e.o.Reachability.Named(now).Add(silence).UnixNano())
+	return reached >= v.MinInSync
 }
 
 // hung reports whether the current pass takes so long that another broker may lead before it ends: the machines of

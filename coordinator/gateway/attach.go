@@ -96,11 +96,12 @@ func (h *partitionSubscription) attachLocked(now time.Duration) {
 	s.wake()
 }
 
-// receiptsOf lists the deliveries that verbs name.
+// receiptsOf lists the deliveries that the verbs of an opening name.
 func receiptsOf(verbs []wire.Verb) []nsqd.Receipt {
 	list := make([]nsqd.Receipt, len(verbs))
 	for i, v := range verbs {
 		list[i] = receiptOf(v)
+		list[i].LeftMS = max(v.Argument, 0)
 	}
 	return list
 }

@@ -56,6 +56,7 @@ type broker struct {
 	metrics *metrics.Recorder
 
 	electing atomic.Bool                // named by the metadata, serves nothing
+	alone    atomic.Bool                // none of its replicas answers
 	lags     atomic.Pointer[Leadership] // the leader as its metadata still names it; nil = as it is
 
 	mu     sync.Mutex
@@ -352,6 +353,8 @@ func (b *broker) Leads(p ident.Partition) bool {
 	return ok && l.Node == b.name && !b.electing.Load()
 }
 
+func (b *broker) Replicates(ident.Partition) bool { return !b.alone.Load() }
+
 func (b *broker) Changed() <-chan struct{} {
 	b.w.mu.Lock()
 	defer b.w.mu.Unlock()
@@ -360,8 +363,14 @@ func (b *broker) Changed() <-chan struct{} {
 
 func (b *broker) Flush() {}
 
-func (b *broker) AskSettle(context.Context, calls.SettleRequest) (calls.SettleReply, error) {
-	return calls.SettleReply{}, api.ErrUnavailable
+func (b *broker) AskSettle(_ context.Context, req calls.SettleRequest) (calls.SettleReply, error) {
+	b.w.mu.Lock()
+	to, ok := b.w.leaders[req.Partition]
+	b.w.mu.Unlock()
+	if !ok {
+		return calls.SettleReply{}, api.ErrUnavailable
+	}
+	return b.w.brokers[to.Node].gw.SettleLed(req)
 }
 
 func (b *broker) Propose(p ident.Partition, d queue.Draft, c replica.Completer) {

@@ -41,6 +41,8 @@ type Core interface {
 	Leader(p ident.Partition) (Leadership, bool)
 	// Leads reports whether this broker leads p and its marker is committed.
 	Leads(p ident.Partition) bool
+	// Replicates reports whether a minimum of p's in-sync set answers this broker.
+	Replicates(p ident.Partition) bool
 	// Propose submits a put to the core loop. c.Complete is called exactly once.
 	Propose(p ident.Partition, d queue.Draft, c replica.Completer)
 	// Flush must follow Propose once the caller has no lock: it may wait for the disk.

@@ -215,7 +215,7 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	if h.local == nil {
 		return api.ErrNotInFlight
 	}
-	err := apply(h.local.channel, h.local.subscriber, v)
+	err := applyExactly(h.local.channel, h.local.subscriber, v)
 	switch {
 	case errors.Is(err, nsqd.ErrNotLeader):
 		return api.ErrNotInFlight
@@ -226,7 +226,16 @@ func (h *partitionSubscription) settleLocked(v wire.Verb) error {
 	return err
 }
 
-// addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening restarts the timeouts.
+// applyExactly is apply for a receipt, which settles its own delivery and no other.
+func applyExactly(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
+	if v.Kind == wire.VerbFinish {
+		return c.Finish(s, receiptOf(v))
+	}
+	return apply(c, s, v)
+}
+
+// addToBacklogLocked stores a verb for the next leader. A touch is dropped: the next opening names what is left of the
+// timeouts.
 func (h *partitionSubscription) addToBacklogLocked(v wire.Verb) {
 	if v.Kind == wire.VerbFinish || v.Kind == wire.VerbRequeue {
 		h.backlog = append(h.backlog, clientVerb{Verb: v, at: h.sub.g.now()})
@@ -237,7 +246,7 @@ func apply(c *nsqd.Channel, s *nsqd.Subscriber, v wire.Verb) error {
 	r := receiptOf(v)
 	switch v.Kind {
 	case wire.VerbFinish:
-		return c.Finish(s, r)
+		return c.FinishLate(s, r)
 	case wire.VerbRequeue:
 		switch v.Argument {
 		case wire.Unseen:
@@ -273,16 +282,23 @@ func (h *partitionSubscription) oldestLocked(now time.Duration) (m *api.HeldMess
 	return m
 }
 
-// heldLocked lists the messages that the leader must have in flight to this subscription: the client holds them, they
-// wait here, or the backlog names them.
+// heldLocked lists the messages that the leader must have in flight to this subscription: the client holds them and
+// their timeouts are not over, they wait here, or the backlog names them.
 func (h *partitionSubscription) heldLocked() []wire.Verb {
+	now := h.sub.g.now()
 	spare := h.spare.waiting()
 	out := make([]wire.Verb, 0, len(h.held)+len(h.backlog)+len(spare))
 	for i := range spare {
 		out = append(out, wire.VerbOf(wire.VerbHeld, 0, &spare[i]))
 	}
-	for seq, v := range h.held {
-		out = append(out, v.verb(wire.VerbHeld, seq))
+	for seq, held := range h.held {
+		v := held.verb(wire.VerbHeld, seq)
+		if held.deadline > 0 {
+			if v.Argument = (held.deadline - sweepGrace - now).Milliseconds(); v.Argument <= 0 {
+				continue // as at the leader
+			}
+		}
+		out = append(out, v)
 	}
 	for _, x := range h.backlog {
 		v := x.Verb

@@ -309,14 +309,17 @@ func (rs *relaySession) disconnect() {
 }
 
 // expire disconnects the streams of an edge that was silent for too long, and drops streams that were disconnected for
-// too long. It reports whether any stream is left.
+// too long. A leader without its replicas does not drop them: the edge may claim their deliveries from the next leader.
+// It reports whether any stream is left.
 func (rs *relaySession) expire(now time.Duration) bool {
 	rs.mu.Lock()
 	var late []uint64
 	for _, s := range rs.mu.streams {
 		switch silent := now - s.since; {
 		case s.disconnected && silent >= rs.g.o.Reclaim:
-			late = append(late, s.id)
+			if rs.g.core.Replicates(s.partition) || !rs.g.core.Leads(s.partition) {
+				late = append(late, s.id)
+			}
 		case !s.disconnected && silent >= forgottenAfter: // if this process was stopped, the edge opens the stream again
 			s.disconnected, s.since = true, now
 		}

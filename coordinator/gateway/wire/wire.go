@@ -224,7 +224,7 @@ const (
 	VerbFinish  VerbKind = 1  // edge → leader
 	VerbRequeue VerbKind = 2  // edge → leader; argument: delay in ms, or Unseen, Left or Kept
 	VerbTouch   VerbKind = 3  // edge → leader
-	VerbHeld    VerbKind = 4  // in an opening
+	VerbHeld    VerbKind = 4  // in an opening; argument: what is left of its timeout in ms, 0: all of it
 	VerbCredit  VerbKind = 5  // edge → leader; argument: the credit
 	VerbClose   VerbKind = 6  // edge → leader; argument: a Leaving
 	VerbRevoked VerbKind = 7  // leader → edge: the message timed out or was emptied, and is no longer the client's

@@ -43,6 +43,13 @@ func (x *work) note(format string, args ...any) {
 	x.events = append(x.events, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
+// story is what workers had and did.
+func (x *work) story(w *workers) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(x.events, "\n")
+}
+
 // workers consume a channel by HTTP: some of one host without a name, so that they share a session at each broker, others of
 // hosts of their own. A receipt is refused once another worker has had the message again.
 type workers struct {
@@ -180,7 +187,7 @@ func (w *workers) handle(client *http.Client, random *rand.Rand, id, body string
 		if over {
 			w.stale.Add(1)
 			if accepted {
-				w.fault("%s of %s by %s is accepted, but its delivery is over (%+v)", verb, id, h.receipt, x.handed)
+				w.fault("%s of %s by %s is accepted, but its delivery is over:\n%s", verb, id, h.receipt, x.story(w))
 			}
 		}
 		// A finish that the broker had to repeat after a change of leader may be refused, and its message is finished
