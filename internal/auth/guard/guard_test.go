@@ -219,8 +219,7 @@ func TestAnEntryIsShort(t *testing.T) {
 	require.Less(t, log.Len(), 2500)
 }
 
-// TestRefusedAttemptsDoNotFloodTheAudit: a stranger neither fills the disk nor pushes the
-// actions out.
+// TestRefusedAttemptsDoNotFloodTheAudit: a stranger neither fills the disk nor pushes the actions out.
 func TestRefusedAttemptsDoNotFloodTheAudit(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()

@@ -72,8 +72,7 @@ func tracedBody(trace uint64, body string) string {
 	return string(binary.BigEndian.AppendUint64(nil, trace)) + body
 }
 
-// tracedAnswer is the answer to a traced put; the fake cluster counts sequences from 0 and ids
-// from 1.
+// tracedAnswer is the answer to a traced put; the fake cluster counts sequences from 0 and ids from 1.
 func tracedAnswer(sequence, trace uint64, size uint32) string {
 	b := binary.BigEndian.AppendUint64([]byte("OK"), sequence+1)
 	b = binary.BigEndian.AppendUint64(b, trace)

@@ -156,8 +156,7 @@ func TestFailedPutsLeaveTheConnectionOpen(t *testing.T) {
 	}
 }
 
-// Above the limit of unanswered puts the broker does not read the client until some of them
-// are answered.
+// Above the limit of unanswered puts the broker does not read the client until some of them are answered.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, piped, func(s *setup) { s.options.MaxPendingBytes = 10_000 })
