@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/nsqd/state"
@@ -13,10 +13,10 @@ import (
 
 // CreateChannel creates a channel, or finds it. It returns when the channel's position is on all in-sync replicas. A
 // channel of the name with another id was deleted elsewhere, and is replaced. Errors: ErrNotLeader, ErrNotReplicated,
-// api.ErrInvalid.
+// outcome.ErrInvalid.
 func (p *Partition) CreateChannel(ctx context.Context, name string, o ChannelOptions) (*Channel, error) {
 	if name == "" || len(name) > maxName {
-		return nil, fmt.Errorf("%w: channel name %q", api.ErrInvalid, name)
+		return nil, fmt.Errorf("%w: channel name %q", outcome.ErrInvalid, name)
 	}
 	c, err := p.create(name, o)
 	if err != nil {
@@ -122,12 +122,12 @@ func (p *Partition) stage(work func() (state.Record, error)) (state.Record, erro
 	return r, err
 }
 
-// onChannel is change for one channel. Errors also: api.ErrChannelNotFound.
+// onChannel is change for one channel. Errors also: outcome.ErrChannelNotFound.
 func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Channel) state.Record) error {
 	return p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
 		if !ok {
-			return state.Record{}, api.ErrChannelNotFound
+			return state.Record{}, outcome.ErrChannelNotFound
 		}
 		r := work(c)
 		r.Channel = name
@@ -137,7 +137,7 @@ func (p *Partition) onChannel(ctx context.Context, name string, work func(c *Cha
 }
 
 // DeleteChannel ends a channel and discards its state. Like all operations below, it returns when the change is on all
-// in-sync replicas. Errors: api.ErrChannelNotFound, ErrNotLeader, ErrNotReplicated.
+// in-sync replicas. Errors: outcome.ErrChannelNotFound, ErrNotLeader, ErrNotReplicated.
 func (p *Partition) DeleteChannel(ctx context.Context, name string) error {
 	return p.onChannel(ctx, name, func(*Channel) state.Record {
 		return state.Record{Kind: state.KindDelete, At: p.leadership.committed.Sequence}
@@ -162,7 +162,7 @@ func (p *Partition) SeekChannel(ctx context.Context, name string, o ChannelOptio
 	return e, err
 }
 
-// PlanSeek returns the effect that SeekChannel would have. Errors: api.ErrChannelNotFound, ErrNotLeader.
+// PlanSeek returns the effect that SeekChannel would have. Errors: outcome.ErrChannelNotFound, ErrNotLeader.
 func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -171,7 +171,7 @@ func (p *Partition) PlanSeek(name string, o ChannelOptions) (SeekEffect, error) 
 	}
 	c, ok := p.channels[name]
 	if !ok {
-		return SeekEffect{}, api.ErrChannelNotFound
+		return SeekEffect{}, outcome.ErrChannelNotFound
 	}
 	to := p.originLocked(o)
 	c.mu.Lock()
@@ -187,7 +187,7 @@ func (p *Partition) FinishElsewhere(ctx context.Context, name string, spans []cu
 	err = p.change(ctx, func() (state.Record, error) {
 		c, ok := p.channels[name]
 		if !ok {
-			return state.Record{}, api.ErrChannelNotFound
+			return state.Record{}, outcome.ErrChannelNotFound
 		}
 		var made cursor.Progress
 		made, e = c.finishElsewhere(spans)

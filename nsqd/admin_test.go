@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 func TestSeekChannel(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSeekChannel(t *testing.T) {
 		requireExact(t, r.Partition, c)
 	}
 	_, err := r.PlanSeek("none", seekTo(0))
-	require.ErrorIs(t, err, api.ErrChannelNotFound)
+	require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 	r.Unlead()
 	_, err = r.PlanSeek("c", seekTo(0))
 	require.ErrorIs(t, err, ErrNotLeader)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -36,7 +36,7 @@ func TestChannelOrigins(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 10, again.stats(false, &mergedLatency{}).Depth)
 	_, err = r.CreateChannel(t.Context(), "", ChannelOptions{})
-	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorIs(t, err, outcome.ErrInvalid)
 }
 
 func TestBacklogSinceTheLastChannel(t *testing.T) {
@@ -45,7 +45,7 @@ func TestBacklogSinceTheLastChannel(t *testing.T) {
 	require.Zero(t, r.lowWater())
 	r.channel(t, "c", ChannelOptions{Origin: FromBacklog})
 	require.NoError(t, r.DeleteChannel(t.Context(), "c"))
-	require.ErrorIs(t, r.DeleteChannel(t.Context(), "c"), api.ErrChannelNotFound)
+	require.ErrorIs(t, r.DeleteChannel(t.Context(), "c"), outcome.ErrChannelNotFound)
 	r.publishN(2)
 	require.EqualValues(t, 5, r.lowWater())
 	require.EqualValues(t, 2, r.Stats("", false).Depth)
@@ -85,7 +85,7 @@ func TestTimeoutRequeues(t *testing.T) {
 	d := c.Pull(s, 1, nil)
 	require.Len(t, d, 1)
 	require.LessOrEqual(t, r.Due(), r.clock.now()+100*nsPerMS)
-	require.ErrorIs(t, c.Finish(other, c.of(0, 1)), api.ErrNotOwner)
+	require.ErrorIs(t, c.Finish(other, c.of(0, 1)), outcome.ErrNotOwner)
 	r.tick(60)
 	require.NoError(t, c.Touch(s, c.of(0, 0)))
 	r.tick(60)
@@ -94,8 +94,8 @@ func TestTimeoutRequeues(t *testing.T) {
 	require.Zero(t, c.InFlight(s))
 	require.Equal(t, []ident.Sequence{0}, c.Revoked(s, nil))
 	require.Empty(t, c.Revoked(s, nil))
-	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), api.ErrNotInFlight)
-	require.ErrorIs(t, c.Touch(s, c.of(0, 0)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, c.of(0, 1)), outcome.ErrNotInFlight)
+	require.ErrorIs(t, c.Touch(s, c.of(0, 0)), outcome.ErrNotInFlight)
 	d = c.Pull(other, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts)
 	require.EqualValues(t, 1, c.stats(false, &mergedLatency{}).TimeoutCount)
@@ -303,13 +303,13 @@ func TestFinishesOfAnEarlierLeader(t *testing.T) {
 	require.Equal(t, 2, c.InFlight(s))
 	d := c.Pull(other, 10, nil)
 	require.Len(t, d, 2) // 0 and 1: 2 and 4 are reclaimed, 3 is finished, 5 is deferred
-	require.ErrorIs(t, c.FinishLate(s, c.of(0, 1)), api.ErrNotOwner, "delivered again")
-	require.ErrorIs(t, c.FinishLate(s, c.of(5, 1)), api.ErrNotInFlight, "revoked")
-	require.ErrorIs(t, c.Finish(s, c.of(99, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.FinishLate(s, c.of(0, 1)), outcome.ErrNotOwner, "delivered again")
+	require.ErrorIs(t, c.FinishLate(s, c.of(5, 1)), outcome.ErrNotInFlight, "revoked")
+	require.ErrorIs(t, c.Finish(s, c.of(99, 1)), outcome.ErrNotInFlight)
 	require.Equal(t, []ident.Sequence{0, 3, 5}, c.Reclaim(s, []Receipt{{Sequence: 0, Attempts: 1}, {Sequence: 3, Attempts: 1}, {Sequence: 5, Attempts: 1}}))
 	require.NoError(t, c.FinishLate(s, c.of(2, 1)))
 	require.NoError(t, c.FinishLate(s, c.of(2, 1)), "finished already")
-	require.ErrorIs(t, c.Finish(s, c.of(2, 2)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, c.of(2, 2)), outcome.ErrNotInFlight)
 	require.NoError(t, c.Requeue(s, c.of(4, 0), 0))
 	d = c.Pull(other, 10, nil)
 	require.EqualValues(t, 4, d[0].Message.Attempts)
@@ -549,7 +549,7 @@ func TestTransferDeliveries(t *testing.T) {
 	require.Len(t, d, 2, "the messages that the client has not seen")
 	require.EqualValues(t, 1, d[0].Message.Attempts)
 	require.NoError(t, c.Finish(s, c.of(0, 1)))
-	require.ErrorIs(t, c.Finish(old, c.of(2, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(old, c.of(2, 1)), outcome.ErrNotInFlight)
 	require.NoError(t, c.Undo(s, c.of(2, 0)))
 	again := c.Pull(other, 10, nil)
 	require.Len(t, again, 1)

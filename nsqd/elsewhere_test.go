@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
 
@@ -63,7 +63,7 @@ func TestFinishElsewhereAndLeftConsumers(t *testing.T) {
 	r.tick(2000)
 	require.Len(t, drain(t, c, subscribe(t, c)), 3, "0, 1 and 4")
 	_, err = r.FinishElsewhere(t.Context(), "none", nil)
-	require.ErrorIs(t, err, api.ErrChannelNotFound)
+	require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 	r.Unlead()
 	_, err = r.FinishElsewhere(t.Context(), "c", []cursor.Span{{From: 0, To: 5}})
 	require.ErrorIs(t, err, ErrNotLeader)

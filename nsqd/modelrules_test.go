@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 )
@@ -163,7 +163,7 @@ func (r *reference) stale(t *rapid.T) {
 	}
 	errs = append(errs, r.channel.Finish(nil, x), r.channel.Requeue(nil, x, 0), r.channel.Touch(nil, x))
 	for _, err := range errs {
-		require.True(t, err == api.ErrNotInFlight || err == api.ErrNotOwner, "%v", err)
+		require.True(t, err == outcome.ErrNotInFlight || err == outcome.ErrNotOwner, "%v", err)
 	}
 }
 

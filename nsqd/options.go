@@ -13,7 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
 
-// Errors of this package, besides api.ErrNotInFlight, api.ErrNotOwner and api.ErrChannelNotFound.
+// Errors of this package, besides outcome.ErrNotInFlight, outcome.ErrNotOwner and outcome.ErrChannelNotFound.
 var (
 	// ErrNotLeader means that this broker does not lead the partition. The next leader may have a change that waited.
 	ErrNotLeader = errors.New("nsqd: not the leader of this partition")

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -33,11 +33,11 @@ func TestReceiptsSettleWithoutTheSubscriber(t *testing.T) {
 	require.Equal(t, []ident.Sequence{3}, c.Revoked(s, nil), "the timeout of the others started again")
 	for _, seq := range []ident.Sequence{0, 3, 9} {
 		for _, err := range []error{c.Finish(nil, received(seq, uint64(seq)+1)), c.Requeue(nil, received(seq, uint64(seq)+1), 0), c.Touch(nil, received(seq, uint64(seq)+1))} {
-			require.ErrorIs(t, err, api.ErrNotInFlight)
+			require.ErrorIs(t, err, outcome.ErrNotInFlight)
 		}
 	}
 	for _, err := range []error{c.Finish(nil, received(1, 2)), c.Requeue(nil, received(1, 2), 0), c.Touch(nil, received(1, 2))} {
-		require.ErrorIs(t, err, api.ErrNotOwner, "the receipt is of an earlier delivery")
+		require.ErrorIs(t, err, outcome.ErrNotOwner, "the receipt is of an earlier delivery")
 	}
 	require.NoError(t, c.Finish(nil, received(1, 5)))
 	require.NoError(t, c.Finish(nil, received(2, 3)))
@@ -78,7 +78,7 @@ func TestReceiptsAfterAFailover(t *testing.T) {
 	n := r.failover()
 	require.ErrorIs(t, old.Finish(nil, received(0, 1)), ErrNotLeader)
 	c, _ = n.Channel("ch")
-	require.ErrorIs(t, c.Finish(nil, received(0, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(nil, received(0, 1)), outcome.ErrNotInFlight)
 	require.True(t, c.Awaited(received(0, 1)))
 	require.False(t, c.Awaited(received(2, 3)), "finished")
 	require.False(t, c.Awaited(received(7, 8)), "there is no such message")
@@ -103,7 +103,7 @@ func TestReceiptOfALostLeadersDelivery(t *testing.T) {
 	require.Equal(t, uint16(1), d[0].Message.Attempts)
 	lost := received(0, 1)
 	for _, err := range []error{c.Finish(nil, lost), c.Requeue(nil, lost, 0), c.Touch(nil, lost)} {
-		require.ErrorIs(t, err, api.ErrNotOwner)
+		require.ErrorIs(t, err, outcome.ErrNotOwner)
 	}
 	require.NoError(t, c.Finish(nil, ReceiptOf(&d[0])))
 }
@@ -115,7 +115,7 @@ func TestReceiptThroughEpochs(t *testing.T) {
 		r = r.failover()
 		c, _ = r.Channel("ch")
 		require.Empty(t, c.Reclaim(subscribe(t, c), []Receipt{{Sequence: 0, Epoch: 1, Number: 1, Attempts: 1}}))
-		require.ErrorIs(t, c.Touch(nil, Receipt{Sequence: 0, Epoch: 2, Number: 1}), api.ErrNotOwner)
+		require.ErrorIs(t, c.Touch(nil, Receipt{Sequence: 0, Epoch: 2, Number: 1}), outcome.ErrNotOwner)
 		require.NoError(t, c.Touch(nil, received(0, 1)))
 	}
 	r.Lead(9)
@@ -126,7 +126,7 @@ func TestReceiptThroughEpochs(t *testing.T) {
 func TestReceiptOfADeadMessage(t *testing.T) {
 	_, c, _ := delivered(t, Options{Policy: func(string) Policy { return Policy{MaxAttempts: 1} }}, "ch", ChannelOptions{}, 1, 1)
 	require.NoError(t, c.Requeue(nil, received(0, 1), 0))
-	require.ErrorIs(t, c.Finish(nil, received(0, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(nil, received(0, 1)), outcome.ErrNotInFlight)
 }
 
 // TestReceiptsAfterAWithdrawnDelivery: the delivery gives its attempt back, so the next one has the same sequence, epoch
@@ -146,7 +146,7 @@ func TestReceiptsAfterAWithdrawnDelivery(t *testing.T) {
 		"undo": c.Undo(s, stale), "return": c.Return(s, stale), "await": c.AwaitTimeout(s, stale),
 		"finish by receipt": c.Finish(nil, stale), "requeue by receipt": c.Requeue(nil, stale, 0), "touch by receipt": c.Touch(nil, stale),
 	} {
-		require.ErrorIs(t, err, api.ErrNotOwner, name)
+		require.ErrorIs(t, err, outcome.ErrNotOwner, name)
 	}
 	require.NoError(t, c.Finish(s, ReceiptOf(&second)))
 }
@@ -163,7 +163,7 @@ func TestReceiptsOfADeletedNamesake(t *testing.T) {
 		require.Len(t, d, 1)
 		given = append(given, ReceiptOf(&d[0]))
 		if len(given) == 2 {
-			require.ErrorIs(t, c.Finish(nil, given[0]), api.ErrNotOwner)
+			require.ErrorIs(t, c.Finish(nil, given[0]), outcome.ErrNotOwner)
 			require.NoError(t, c.Finish(nil, given[1]))
 			return
 		}
@@ -182,7 +182,7 @@ func TestADeliveryThatFailedIsNotReclaimed(t *testing.T) {
 	c, _ = n.Channel("ch")
 	s := subscribe(t, c)
 	require.Equal(t, []ident.Sequence{0}, c.Reclaim(s, []Receipt{old}), "it timed out")
-	require.ErrorIs(t, c.Finish(s, old), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, old), outcome.ErrNotInFlight)
 	require.False(t, c.Awaited(old))
 
 	d := c.Pull(s, 1, nil)
@@ -203,7 +203,7 @@ func TestATransferKeepsTheDeliveriesOfTheClient(t *testing.T) {
 	unseen := c.of(0, 1)
 	s := subscribe(t, c)
 	require.Equal(t, []ident.Sequence{0}, c.TransferDeliveries(old, s, []Receipt{held}))
-	require.ErrorIs(t, c.Finish(s, unseen), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(s, unseen), outcome.ErrNotInFlight)
 	d := c.Pull(s, 1, nil)
 	require.EqualValues(t, 2, d[0].Message.Attempts, "the client has not seen it")
 }
@@ -219,7 +219,7 @@ func TestAMoverSettlesItsOwnMove(t *testing.T) {
 	require.NoError(t, c.Requeue(s, c.of(0, 1), 0))
 	second := c.DeadLetters()
 	require.Len(t, second, 1)
-	require.ErrorIs(t, c.DeadMoved(DeadReceipt(&first[0])), api.ErrNotOwner)
+	require.ErrorIs(t, c.DeadMoved(DeadReceipt(&first[0])), outcome.ErrNotOwner)
 	c.ReleaseDead(DeadReceipt(&first[0]))
 	require.NoError(t, c.DeadMoved(DeadReceipt(&second[0])))
 	requireExact(t, r.Partition, c)
@@ -237,7 +237,7 @@ func TestAReceiptIsNoLateFinish(t *testing.T) {
 	s := subscribe(t, c)
 	for seq, why := range []string{"another delivery was finished", "not delivered again, and not claimed"} {
 		lost := received(ident.Sequence(seq), uint64(seq)+1)
-		require.ErrorIs(t, c.Finish(s, lost), api.ErrNotInFlight, why)
+		require.ErrorIs(t, c.Finish(s, lost), outcome.ErrNotInFlight, why)
 		require.NoError(t, c.FinishLate(s, lost), why)
 	}
 }
@@ -270,7 +270,7 @@ func TestClaimsOfOneMessage(t *testing.T) {
 		require.Empty(t, c.Reclaim(b, []Receipt{newer}))
 		require.Equal(t, []ident.Sequence{0}, c.Revoked(a, nil))
 		require.Equal(t, []ident.Sequence{0}, c.Reclaim(subscribe(t, c), []Receipt{older}))
-		require.ErrorIs(t, c.Requeue(nil, older, 0), api.ErrNotOwner)
+		require.ErrorIs(t, c.Requeue(nil, older, 0), outcome.ErrNotOwner)
 		require.NoError(t, c.Finish(b, newer))
 	}
 }

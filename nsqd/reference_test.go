@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -161,9 +162,9 @@ func (r *reference) held(t *rapid.T) (seq, sub int) {
 func (r *reference) wantError(seq, sub int) error {
 	switch f := r.fates[seq]; {
 	case f.place != inFlight:
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	case f.sub != sub:
-		return api.ErrNotOwner
+		return outcome.ErrNotOwner
 	}
 	return nil
 }

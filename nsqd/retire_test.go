@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -53,7 +53,7 @@ func TestReceiptsOfAnAbandonedTransfer(t *testing.T) {
 	require.NoError(t, c.Finish(s, received(1, 2)))
 	r.Retire()
 	r.Lead(1)
-	require.ErrorIs(t, c.Finish(nil, received(0, 1)), api.ErrNotInFlight)
+	require.ErrorIs(t, c.Finish(nil, received(0, 1)), outcome.ErrNotInFlight)
 	require.True(t, c.Awaited(received(0, 1)))
 	require.False(t, c.Awaited(received(1, 2)), "it is finished")
 	s = subscribe(t, c)

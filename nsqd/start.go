@@ -34,7 +34,7 @@ type ChannelOptions struct {
 	Ordered bool
 }
 
-// CheckStart parses a place before any leader is asked. It refuses a time in the future. Errors wrap api.ErrInvalid.
+// CheckStart parses a place before any leader is asked. It refuses a time in the future. Errors wrap ErrInvalid.
 func CheckStart(from string) (api.Place, error) {
 	p, err := api.ParsePlace(from)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 )
@@ -18,7 +19,7 @@ func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	case s != nil && (s.err == ErrNotLeader || s.err == ErrDeleted):
 		return nil, s.err
 	case s != nil && s.channel != c:
-		return nil, api.ErrNotInFlight
+		return nil, outcome.ErrNotInFlight
 	case s == nil && c.serving.deleted:
 		return nil, ErrDeleted
 	case s == nil && !c.serving.leads:
@@ -27,9 +28,9 @@ func (c *Channel) namedLocked(s *Subscriber, r Receipt) (*delivery, error) {
 	f, ok := c.inFlight.bySeq[r.Sequence]
 	switch {
 	case !ok, s == nil && f.sub == &c.dead.hold:
-		return nil, api.ErrNotInFlight
+		return nil, outcome.ErrNotInFlight
 	case s != nil && f.sub != s, !r.is(f):
-		return nil, api.ErrNotOwner
+		return nil, outcome.ErrNotOwner
 	}
 	return f, nil
 }
@@ -56,19 +57,19 @@ func (c *Channel) endedByReceiptLocked(s *Subscriber, seq ident.Sequence, finish
 	s.revoke(seq)
 }
 
-// Refusal is the error for a message that is not in flight to s: api.ErrNotOwner if it is in flight to another
-// subscriber, else api.ErrNotInFlight.
+// Refusal is the error for a message that is not in flight to s: outcome.ErrNotOwner if it is in flight to another
+// subscriber, else outcome.ErrNotInFlight.
 func (c *Channel) Refusal(s *Subscriber, seq ident.Sequence) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f, ok := c.inFlight.bySeq[seq]; ok && s.channel == c && f.sub != s {
-		return api.ErrNotOwner
+		return outcome.ErrNotOwner
 	}
-	return api.ErrNotInFlight
+	return outcome.ErrNotInFlight
 }
 
 // Finish settles a delivery permanently. An ordered channel delivers the next message when the finish is on all in-sync
-// replicas. With s nil, the subscriber of the delivery is woken. Errors: api.ErrNotInFlight; api.ErrNotOwner if another
+// replicas. With s nil, the subscriber of the delivery is woken. Errors: outcome.ErrNotInFlight; outcome.ErrNotOwner if another
 // delivery of the message is in flight; ErrNotLeader, ErrDeleted.
 func (c *Channel) Finish(s *Subscriber, r Receipt) error { return c.finish(s, r, false) }
 
@@ -91,7 +92,7 @@ func (c *Channel) finish(s *Subscriber, r Receipt, late bool) error {
 // finishLocked returns the attempts of the message, 0 if it was finished already.
 func (c *Channel) finishLocked(s *Subscriber, r Receipt, late bool) (uint16, error) {
 	f, err := c.namedLocked(s, r)
-	if late && err == api.ErrNotInFlight && s.channel == c && r.Epoch < c.serving.epoch {
+	if late && err == outcome.ErrNotInFlight && s.channel == c && r.Epoch < c.serving.epoch {
 		return c.finishLateLocked(r)
 	}
 	if err != nil {
@@ -126,7 +127,7 @@ func (c *Channel) finishLateLocked(r Receipt) (uint16, error) {
 	e, isDeferred := c.cursor.Deferred.Get(seq)
 	switch {
 	case seq >= c.limit, isDeferred && (e.Deadline != 0 || r.since(e)):
-		return 0, api.ErrNotInFlight
+		return 0, outcome.ErrNotInFlight
 	case c.cursor.Settled(seq) && !isDeferred:
 		return 0, nil // the finish was replicated before
 	}

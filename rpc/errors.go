@@ -28,8 +28,8 @@ var (
 var (
 	// ErrNotLeader: this broker does not lead the partition; nothing was written.
 	ErrNotLeader = outcome.ErrNotLeader
-	// ErrNoPartition: this broker has no replica of the partition.
-	ErrNoPartition = errors.New("no such partition here")
+	// ErrNoReplica: this broker has no replica of the partition.
+	ErrNoReplica = errors.New("no such partition here")
 	// ErrNotReady: the broker has not caught up with the metadata yet.
 	ErrNotReady = errors.New("metadata not known yet")
 )
@@ -49,7 +49,7 @@ var rows = byCode([]row{
 	{12, outcome.ClassDefinite, errTooLarge},
 	{14, outcome.ClassInDoubt, ErrBroken},
 	{15, outcome.ClassDefinite, ErrMethod},
-	{24, outcome.ClassRetryElsewhere, ErrNoPartition},
+	{24, outcome.ClassRetryElsewhere, ErrNoReplica},
 	{25, outcome.ClassRetryHere, ErrNotReady},
 	{80, outcome.ClassInDoubt, context.DeadlineExceeded},
 	{81, outcome.ClassInDoubt, context.Canceled},

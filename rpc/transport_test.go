@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
@@ -290,7 +289,7 @@ func TestCall(t *testing.T) {
 				return nil, err
 			}
 			if method == "fail" {
-				return nil, fmt.Errorf("partition 3: %w (1 of 2)", api.ErrNotEnough)
+				return nil, fmt.Errorf("partition 3: %w (1 of 2)", outcome.ErrNotEnough)
 			}
 			n.Text = string(from) + method
 			return n, nil
@@ -310,8 +309,8 @@ func TestCall(t *testing.T) {
 		}
 		wg.Wait()
 		err := a.Call(t.Context(), "b", "fail", note{}, nil)
-		require.ErrorIs(t, err, api.ErrNotEnough)
-		require.NotErrorIs(t, err, api.ErrInDoubt)
+		require.ErrorIs(t, err, outcome.ErrNotEnough)
+		require.NotErrorIs(t, err, outcome.ErrInDoubt)
 		require.ErrorContains(t, err, "partition 3")
 		require.Equal(t, outcome.ClassRetryHere, ClassOf(err))
 	})
@@ -342,11 +341,11 @@ func TestCallEndsWithItsContextOrItsConnection(t *testing.T) {
 			case <-serving:
 				got++
 			case err := <-broken:
-				require.ErrorIs(t, err, api.ErrBusy)
+				require.ErrorIs(t, err, outcome.ErrBusy)
 				go func() { broken <- a.Call(t.Context(), "b", "hang", 1, nil) }()
 			}
 		}
-		require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), api.ErrBusy)
+		require.ErrorIs(t, a.Call(t.Context(), "b", "hang", 1, nil), outcome.ErrBusy)
 		require.NoError(t, b.Close())
 		for range 2 {
 			err := <-broken

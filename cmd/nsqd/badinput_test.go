@@ -182,8 +182,7 @@ func TestWrongPort(t *testing.T) {
 	require.Contains(t, string(answer), "400 Bad Request")
 }
 
-// TestHalfACommand: a client that stops within a command costs a connection until its
-// deadline.
+// TestHalfACommand: a client that stops within a command costs a connection until its deadline.
 func TestHalfACommand(t *testing.T) {
 	t.Parallel()
 	b := plain.use(t)
@@ -313,8 +312,7 @@ func TestIdleConnections(t *testing.T) {
 	b.quiet()
 }
 
-// TestMoreClientsThanFiles: more connections than the process may open files are refused, and
-// the broker continues.
+// TestMoreClientsThanFiles: more connections than the process may open files are refused, and the broker continues.
 func TestMoreClientsThanFiles(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)
@@ -363,8 +361,7 @@ func (b *broker) memory() int {
 	return resident * os.Getpagesize()
 }
 
-// TestFlippedBit damages a stored message: the log names it, and the broker delivers all
-// messages but this one.
+// TestFlippedBit damages a stored message: the log names it, and the broker delivers all messages but this one.
 func TestFlippedBit(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -393,8 +390,7 @@ func TestFlippedBit(t *testing.T) {
 	for text := range got {
 		require.True(t, strings.HasPrefix(text, "message "), text)
 	}
-	// The damaged message blocks the channel until a replica repairs it or an operator seeks
-	// past it.
+	// The damaged message blocks the channel until a replica repairs it or an operator seeks past it.
 	status, text := b.post("/v1/channel/seek?topic=t&channel=c&to=51", "")
 	require.Equal(t, 200, status, text)
 	for i := 51; i < 100; i++ {

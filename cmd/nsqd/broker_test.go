@@ -188,8 +188,7 @@ func (b *broker) stop() {
 	require.Zero(b.t, b.wait())
 }
 
-// askEvery leaves checks of a condition out: most of them are requests, and cost more than a read
-// of a variable.
+// askEvery leaves checks of a condition out: most of them are requests, and cost more than a read of a variable.
 const askEvery = 5
 
 func (b *broker) eventually(what string, ok func() bool) {

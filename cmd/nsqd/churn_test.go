@@ -26,8 +26,7 @@ func TestConnectionChurn(t *testing.T) {
 	b.quiet()
 }
 
-// churn connects and disconnects so often, from a few goroutines. It calls beside, if any,
-// repeatedly during the churn.
+// churn connects and disconnects so often, from a few goroutines. It calls beside, if any, repeatedly during the churn.
 func (b *broker) churn(times int64, beside func()) {
 	b.t.Helper()
 	var count atomic.Int64

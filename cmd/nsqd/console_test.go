@@ -20,8 +20,7 @@ func shows[A any](b *broker, token, path string) (a A) {
 	return a
 }
 
-// consoleOfABroker: a consumer holds a message: the console shows it, its address and when it
-// was last heard of.
+// consoleOfABroker: a consumer holds a message: the console shows it, its address and when it was last heard of.
 func consoleOfABroker(t *testing.T, b *broker) {
 	before := time.Now().UnixMilli()
 	consumer := b.dial()

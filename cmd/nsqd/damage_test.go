@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/nsqd/journal"
 )
 
-// TestTornJournalTail: an incomplete write behind the last group loses no acknowledged
-// message.
+// TestTornJournalTail: an incomplete write behind the last group loses no acknowledged message.
 func TestTornJournalTail(t *testing.T) {
 	t.Parallel()
 	b := start(t)

@@ -29,7 +29,7 @@ func (d *dataPath) lock(dir string) (err error) {
 	if d.dir = dir; dir == "" {
 		d.dir = "."
 	}
-	if err := vfs.MakeDir(vfs.OS{}, filepath.ToSlash(d.dir)); err != nil {
+	if err := vfs.MakeDir(vfs.OS, filepath.ToSlash(d.dir)); err != nil {
 		return fmt.Errorf("data path: %w", err)
 	}
 	if err := stockData(d.dir); err != nil {
@@ -49,7 +49,7 @@ func (d *dataPath) unlock() {
 
 // identify reads the broker's record in the data path, and checks whether the data path is a copy.
 func (d *dataPath) identify(cluster, node string, log logrus.FieldLogger) (err error) {
-	d.node, err = nodefile.Open(vfs.OS{}, filepath.ToSlash(d.dir), cluster, ident.Node(node))
+	d.node, err = nodefile.Open(vfs.OS, filepath.ToSlash(d.dir), cluster, ident.Node(node))
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/env"
 )
 
-// TestFullDisk runs a broker on a disk of 400 MiB that another file fills: puts are refused
-// before the reserve is used, consumers drain, and puts are accepted again when there is
-// space.
+// TestFullDisk runs a broker on a disk of 400 MiB that another file fills: puts are refused before the reserve is used,
+// consumers drain, and puts are accepted again when there is space.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	const reserve = 64 << 20
@@ -80,8 +79,7 @@ func smallDisk(t *testing.T, dir, size string) {
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 
-// saysThatTheDiskIsFull checks that the log does not call files damaged, which an operator
-// would delete.
+// saysThatTheDiskIsFull checks that the log does not call files damaged, which an operator would delete.
 func (b *broker) saysThatTheDiskIsFull() {
 	b.t.Helper()
 	require.Equal(b.t, 1, b.wait())

@@ -92,8 +92,7 @@ func TestSegmentsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEphemeralTopic: the topic ends with its last channel, and remains as long as it never
-// had one.
+// TestEphemeralTopic: the topic ends with its last channel, and remains as long as it never had one.
 func TestEphemeralTopic(t *testing.T) {
 	t.Parallel()
 	b := plain.use(t)
@@ -406,8 +405,7 @@ func TestConnectTimeout(t *testing.T) {
 	c.expect("E_AUTH_FAILED AUTH failed: the authorization service gives no usable answer, try again") // within the time limit of next
 }
 
-// deafAddress returns the address of a listener whose queue is full: Linux accepts no more
-// connections.
+// deafAddress returns the address of a listener whose queue is full: Linux accepts no more connections.
 func deafAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)

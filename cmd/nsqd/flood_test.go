@@ -14,9 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
-// TestAFloodOfThePortsForBrokers: three times as many connections as the process may open files,
-// at each of the ports for other brokers, take no file of another part. The broker continues, and
-// stops beside them.
+// TestAFloodOfThePortsForBrokers: three times as many connections as the process may open files, at each of the ports
+// for other brokers, take no file of another part. The broker continues, and stops beside them.
 func TestAFloodOfThePortsForBrokers(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {

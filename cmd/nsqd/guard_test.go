@@ -21,8 +21,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
-// with makes a request with a token ("" = none) and further headers, and gives the status
-// and the body.
+// with makes a request with a token ("" = none) and further headers, and gives the status and the body.
 func (b *broker) with(token, method, path, body string, headers ...string) (int, string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -163,8 +162,7 @@ func TestChannelsOfAnAuthService(t *testing.T) {
 	}
 }
 
-// TestUsersGuardEveryDoor: the first user closes HTTP and TCP at once, and rights open what
-// they say.
+// TestUsersGuardEveryDoor: the first user closes HTTP and TCP at once, and rights open what they say.
 func TestUsersGuardEveryDoor(t *testing.T) {
 	t.Parallel()
 	b := start(t)

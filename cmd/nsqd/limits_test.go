@@ -23,8 +23,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// TestExposedPorts: beyond loopback a port opens with authentication, or with the flag that
-// says otherwise.
+// TestExposedPorts: beyond loopback a port opens with authentication, or with the flag that says otherwise.
 func TestExposedPorts(t *testing.T) {
 	t.Parallel()
 	_, _, err := settings([]string{"--tcp-address=0.0.0.0:0", "--http-address=127.0.0.1:0"})

@@ -15,9 +15,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/config"
 )
 
-// TestMetricsAndLog: every line of --log-format=json is an object with the fields that each line has;
-// clients leave a trail, and neither secrets nor bodies do. --metrics-max-series bounds the
-// series.
+// TestMetricsAndLog: every line of --log-format=json is an object with the fields that each line has; clients leave a
+// trail, and neither secrets nor bodies do. --metrics-max-series bounds the series.
 func TestMetricsAndLog(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)

@@ -24,10 +24,9 @@ func (b *broker) leadsMetadata() bool {
 	return s.Leader == s.Header.MemberId
 }
 
-// TestPromiseMemberThatLostItsLog: while the broker was down, the metadata directory of one broker of
-// three was replaced by an older one. The leader relies on lost entries. raft notices, and the
-// broker reports damaged files and not the place of raft's panic. A change of the leader in between,
-// on a busy machine, hides the loss from raft.
+// TestPromiseMemberThatLostItsLog: while the broker was down, the metadata directory of one broker of three was
+// replaced by an older one. The leader relies on lost entries. raft notices, and the broker reports damaged files and
+// not the place of raft's panic. A change of the leader in between, on a busy machine, hides the loss from raft.
 func TestPromiseMemberThatLostItsLog(t *testing.T) {
 	all, run := threeBrokers(t, "http")
 	for i := range all {

@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMonitorThreadIsPaced: a broker restarts itself with the setting that slows the runtime's
-// monitor thread, unless the operator has set it. Measuring the gain needs three brokers and a
-// quiet machine: docs/adr/0005.
+// TestMonitorThreadIsPaced: a broker restarts itself with the setting that slows the runtime's monitor thread, unless
+// the operator has set it. Measuring the gain needs three brokers and a quiet machine: docs/adr/0005.
 func TestMonitorThreadIsPaced(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, environ(t, ""), "GODEBUG="+slowTrace+"\x00")

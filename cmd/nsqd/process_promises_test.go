@@ -40,8 +40,7 @@ func TestPromiseSecondSignalExitsAtOnce(t *testing.T) {
 	require.Contains(t, b.logged(), "second signal")
 }
 
-// TestPromiseSignalThatIsSentTwice: a signal to a process and its group, as timeout(1) sends it, is
-// one planned stop.
+// TestPromiseSignalThatIsSentTwice: a signal to a process and its group, as timeout(1) sends it, is one planned stop.
 func TestPromiseSignalThatIsSentTwice(t *testing.T) {
 	b := start(t)
 	c := b.dial()

@@ -11,8 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/certs"
 )
 
-// TestCheckConfig: all faults of the settings and of their files are printed at once, and
-// nothing is created.
+// TestCheckConfig: all faults of the settings and of their files are printed at once, and nothing is created.
 func TestCheckConfig(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -87,8 +86,7 @@ func TestPrintConfig(t *testing.T) {
 	require.Contains(t, stderr, "go together")
 }
 
-// TestEnvironment: /config returns settings, and no secret; GOMEMLIMIT has precedence over the
-// container's limit.
+// TestEnvironment: /config returns settings, and no secret; GOMEMLIMIT has precedence over the container's limit.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	b := prepare(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/observe/redact"
@@ -137,7 +138,7 @@ func (s *standby) Admit(ctx context.Context, topic string, bytes int) error {
 	if b := s.broker.Load(); b != nil {
 		return b.publisher.Admit(ctx, topic, bytes)
 	}
-	s.metrics.Answered(api.ErrNotReady)
+	s.metrics.Answered(outcome.ErrNotReady)
 	return s.refused()
 }
 
@@ -159,14 +160,16 @@ func (s *standby) PublishAt(topic string, partition int, d queue.Draft, a api.An
 	a.Answer(api.PutResult{Err: s.refused()}) // the put was never admitted
 }
 
-func (s *standby) refused() error { return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, s.why()) }
+func (s *standby) refused() error {
+	return fmt.Errorf("%w, not stored: %s", outcome.ErrNotReady, s.why())
+}
 
 // Subscribe implements api.Subscribers.
 func (s *standby) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Subscription, error) {
 	if b := s.broker.Load(); b != nil {
 		return b.subscribers.Subscribe(ctx, r)
 	}
-	return nil, fmt.Errorf("%w: %s", api.ErrNotReady, s.why())
+	return nil, fmt.Errorf("%w: %s", outcome.ErrNotReady, s.why())
 }
 
 // port returns the handler of an HTTP port: probes are answered at once; of selects it in the broker's backends.

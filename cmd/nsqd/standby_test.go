@@ -28,8 +28,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 )
 
-// TestReasonsInTheLog: each change is logged at once; a reason that remains, or returns, every
-// 30 s.
+// TestReasonsInTheLog: each change is logged at once; a reason that remains, or returns, every 30 s.
 func TestReasonsInTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

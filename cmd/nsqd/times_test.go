@@ -13,8 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/etcd"
 )
 
-// TestRareHeartbeats: a broker whose heartbeats are rarer than another one's timeout is silent
-// to it.
+// TestRareHeartbeats: a broker whose heartbeats are rarer than another one's timeout is silent to it.
 func TestRareHeartbeats(t *testing.T) {
 	t.Parallel()
 	_, endpoint := startExternalEtcd(t, etcd.TLS{})

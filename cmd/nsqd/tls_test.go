@@ -215,8 +215,7 @@ func TestPeerAuthorityIsRenewed(t *testing.T) {
 	require.Zero(t, b.metric("lockstep_rpc_handshakes"))
 }
 
-// TestBrokersThatJoinAreAllowed: SIGHUP reads --rpc-tls-allow again, so that the running brokers
-// admit a further one.
+// TestBrokersThatJoinAreAllowed: SIGHUP reads --rpc-tls-allow again, so that the running brokers admit a further one.
 func TestBrokersThatJoinAreAllowed(t *testing.T) {
 	ca := certs.New(t)
 	ca.Issue("n1")

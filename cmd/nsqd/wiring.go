@@ -60,7 +60,7 @@ func (p *process) brokerOptions() (coordinator.Options, error) {
 	return coordinator.Options{
 		Cluster: o.ClusterName, Node: p.nodeState(),
 		NodeFile: p.data.node, Mark: func() (nodefile.Marks, error) { return nodefile.Mark(p.data.dir) }, OnlyMember: o.EmbedsEtcd() && size == 1,
-		FS: vfs.OS{}, Dir: p.data.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
+		FS: vfs.OS, Dir: p.data.dir, BootID: bootID(), NoSync: o.Durability == string(metadata.DurabilityReplicated),
 		Linger: o.Linger, CatchUpRate: o.CatchUpRate, SegmentBytes: o.MaxBytesPerFile, OpenFiles: p.files.store,
 		Meta: p.meta.store, Members: p.members(), Listen: p.peers.port, TLS: p.peers.tls(), Token: token, Connections: p.files.rpc,
 		SessionTTL: o.SessionTTL,

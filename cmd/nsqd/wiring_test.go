@@ -20,8 +20,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/frontend/listen"
 )
 
-// elsewhere lists the settings that are no field of another package's options, with the test
-// that checks their effect.
+// elsewhere lists the settings that are no field of another package's options, with the test that checks their effect.
 var elsewhere = map[string]string{
 	"version": "TestRefusals", "check_config": "TestCheckConfig", "http_allowed_host": "TestForeignPages", "audit_file": "TestAuditFile", "bootstrap_admin_token_file": "TestBootstrapToken", "print_config": "TestPrintConfig", "config": "TestHangUpReloadsTheLogLevel", "data_path": "start",
 	"log_level": "TestFlagsShow", "log_prefix": "TestFlagsShow", "metrics_max_series": "TestFlagsShow", "log_format": "TestMetricsAndLog",

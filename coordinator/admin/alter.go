@@ -9,6 +9,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -30,7 +31,7 @@ func (c *Channels) pause(ctx context.Context, op api.PauseChannel) error {
 func (c *Channels) order(ctx context.Context, topic, channel string, ordered bool) error {
 	t, _ := c.catalog.Topic(topic)
 	if t.Ordered && !ordered {
-		return fmt.Errorf("%w: topic %s is ordered", api.ErrInvalid, topic)
+		return fmt.Errorf("%w: topic %s is ordered", outcome.ErrInvalid, topic)
 	}
 	s, err := c.alter(ctx, topic, channel, func(s *metadata.ChannelState) { s.Ordered = ordered }, func(s metadata.ChannelState) calls.QueueOp {
 		return calls.QueueOp{Verb: calls.ChannelOrder, Channel: channel, ID: s.ID, Ordered: s.Ordered}
@@ -46,7 +47,7 @@ func (c *Channels) order(ctx context.Context, topic, channel string, ordered boo
 func (c *Channels) alter(ctx context.Context, topic, channel string, edit func(*metadata.ChannelState), op func(metadata.ChannelState) calls.QueueOp) (s metadata.ChannelState, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return s, api.ErrTopicNotFound
+		return s, outcome.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) { // it has no key
 		edit(&s)
@@ -93,7 +94,7 @@ func (c *Channels) pauseTopic(ctx context.Context, op api.PauseTopic) error {
 func (c *Channels) empty(ctx context.Context, topic string, op calls.QueueOp) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	op.ID = c.catalog.Channels(t.ID)[op.Channel].ID
 	return c.leaders.onAll(ctx, t, 0, op)
@@ -126,13 +127,13 @@ func (c *Channels) RepositionChannel(ctx context.Context, topic, channel, from s
 func (c *Channels) delete(ctx context.Context, topic, channel string) error {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	if nsqd.IsEphemeral(channel) {
 		return c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelDelete, Channel: channel})
 	}
 	s, err := c.editChannel(ctx, t.ID, channel, func(s *metadata.ChannelState) error { s.Deleting = true; return nil })
-	if errors.Is(err, api.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
+	if errors.Is(err, outcome.ErrChannelNotFound) && c.catalog.HadChannel(t.ID, channel, deleteRepeat) {
 		return nil // the same delete, repeated on another broker
 	}
 	if err != nil {
@@ -193,7 +194,7 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 		changed := c.catalog.Changed()
 		t, ok := c.catalog.Topic(topic)
 		if !ok || t.ID != asked.ID {
-			return t, false, api.ErrTopicNotFound
+			return t, false, outcome.ErrTopicNotFound
 		}
 		if t.Span() > asked.Span() {
 			return t, true, nil
@@ -213,7 +214,7 @@ func (c *Channels) dropKey(ctx context.Context, topic, channel string, asked met
 			return t, false, nil
 		}
 		if !concurrency.SleepUntil(ctx, changed, txn.Retry) {
-			return t, false, fmt.Errorf("%w: delete channel %s: %w", api.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
+			return t, false, fmt.Errorf("%w: delete channel %s: %w", outcome.ErrUnavailable, channel, errors.Join(err, ctx.Err()))
 		}
 	}
 }

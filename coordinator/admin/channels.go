@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -56,13 +57,13 @@ func (c *Channels) createWith(ctx context.Context, topic, channel, from string, 
 	if nsqd.IsEphemeral(channel) {
 		t, ok := c.catalog.Topic(topic)
 		if !ok {
-			return api.ErrTopicNotFound
+			return outcome.ErrTopicNotFound
 		}
 		return c.leaders.onAll(ctx, t, 0, op)
 	}
 	for {
 		err := c.create(ctx, topic, op, filter)
-		if !errors.Is(err, api.ErrChannelNotFound) {
+		if !errors.Is(err, outcome.ErrChannelNotFound) {
 			return err
 		}
 	}
@@ -117,7 +118,7 @@ func (c *Channels) create(ctx context.Context, topic string, op calls.QueueOp, f
 func (c *Channels) ChannelViews(topic string) (views []api.ChannelView, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	channels := c.catalog.Channels(t.ID)
 	for _, name := range slices.Sorted(maps.Keys(channels)) {
@@ -135,7 +136,7 @@ func (c *Channels) ChannelMissing(t ident.TopicID, channel string) { c.created.f
 // unless they exist.
 func (c *Channels) EnsureDeadLetters(ctx context.Context, topic string) error {
 	if topic == "" {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	if err := c.createWith(ctx, topic, deadLetterChannel, "", false, nsqd.RedriveFilter); err != nil {
 		return fmt.Errorf("dead-letter topic %s: %w", topic, err)
@@ -176,7 +177,7 @@ func (c *Channels) ensureKey(ctx context.Context, topic, channel string, state m
 func (c *Channels) known(topic, channel string) (t metadata.TopicState, state metadata.ChannelState, known bool, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return t, state, false, api.ErrTopicNotFound
+		return t, state, false, outcome.ErrTopicNotFound
 	}
 	state, known = c.catalog.Channels(t.ID)[channel]
 	return t, state, known, nil
@@ -196,7 +197,7 @@ func (c *Channels) makeKeys(ctx context.Context, topic, channel string) error {
 	}
 	answered, err := c.tryKeys(ctx, topic, t, c.pending.with(topic, channel, c.catalog.Channels(t.ID)))
 	if err != nil {
-		return fmt.Errorf("%w: create channel %s: %w", api.ErrUnavailable, channel, err)
+		return fmt.Errorf("%w: create channel %s: %w", outcome.ErrUnavailable, channel, err)
 	}
 	short := ctx
 	if !answered { // perhaps nothing has changed
@@ -246,7 +247,7 @@ func (c *Channels) lockKeys(ctx context.Context, topic string) (unlock func(), e
 func lock(ctx context.Context, locks *txn.KeyedLock, name string) (unlock func(), err error) {
 	unlock, err = locks.Lock(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	return unlock, nil
 }

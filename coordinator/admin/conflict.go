@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -48,7 +49,7 @@ func conflict(t metadata.TopicState, op api.CreateTopic) error {
 		return nil
 	}
 	return fmt.Errorf("%w: topic %s has %s, not %s; nothing was changed (/v1/topic/set or nsqctl topic set changes limits and the durability, /v1/topic/replication replication_factor and min_in_sync, /v1/topic/partitions raises partitions)",
-		api.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
+		outcome.ErrConflict, op.Topic, strings.Join(has, " "), strings.Join(asked, " "))
 }
 
 // confirm compares an existing topic with the request. Its next deletion is not a repeat by nsqadmin.
@@ -60,7 +61,7 @@ func (t *Topics) confirm(ctx context.Context, op api.CreateTopic) error {
 	})
 }
 
-// createExplicitly creates a channel as requested. api.ErrConflict: it exists with other settings. An ephemeral channel
+// createExplicitly creates a channel as requested. ErrConflict: it exists with other settings. An ephemeral channel
 // has no record to compare with.
 func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) error {
 	place, err := nsqd.CheckStart(op.From)
@@ -69,17 +70,17 @@ func (c *Channels) createExplicitly(ctx context.Context, op api.CreateChannel) e
 	}
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	ordered := t.Ordered
 	if op.Ordered != nil {
 		ordered = *op.Ordered
 	}
 	if t.Ordered && !ordered {
-		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", api.ErrInvalid, op.Topic)
+		return fmt.Errorf("%w: topic %s is ordered, and so are all of its channels", outcome.ErrInvalid, op.Topic)
 	}
 	if op.Filter != "" && nsqd.IsEphemeral(op.Channel) {
-		return fmt.Errorf("%w: an ephemeral channel has no filter", api.ErrInvalid)
+		return fmt.Errorf("%w: an ephemeral channel has no filter", outcome.ErrInvalid)
 	}
 	if !nsqd.IsEphemeral(op.Channel) {
 		if err := c.forgetDeleted(ctx, op.Topic, t.ID, op.Channel); err != nil {
@@ -141,5 +142,5 @@ func channelConflict(s metadata.ChannelState, op api.CreateChannel) error {
 		filter = fmt.Sprintf(" filter=%q", s.Policy.Filter)
 	}
 	return fmt.Errorf("%w: channel %s of topic %s has from=%q ordered=%v%s, not %s (/v1/channel/seek moves it, /channel/setorder changes its order, /v1/channel/policy its filter)",
-		api.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
+		outcome.ErrConflict, op.Channel, op.Topic, s.From, s.Ordered, filter, strings.Join(differ, " "))
 }

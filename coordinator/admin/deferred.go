@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -18,7 +19,7 @@ const maxListed = 100_000
 func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit int) ([]api.DeferredMessage, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	limit = min(max(limit, 0), maxListed)
 	all := []api.DeferredMessage{}
@@ -41,13 +42,13 @@ func (c *Channels) Deferred(ctx context.Context, topic, channel string, limit in
 func (c *Channels) CancelDeferred(ctx context.Context, topic, channel string, ids []api.MessageID) (int, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return 0, api.ErrTopicNotFound
+		return 0, outcome.ErrTopicNotFound
 	}
 	byPartition := map[uint16][]ident.Sequence{}
 	for _, id := range ids {
 		place, ok := api.ParseMessageID(id)
 		if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
-			return 0, fmt.Errorf("%w: %q is not a message of topic %s", api.ErrInvalid, id[:], topic)
+			return 0, fmt.Errorf("%w: %q is not a message of topic %s", outcome.ErrInvalid, id[:], topic)
 		}
 		byPartition[place.Partition] = append(byPartition[place.Partition], place.Sequence)
 	}
@@ -71,7 +72,7 @@ func (q *Queues) Deferred(ctx context.Context, req calls.DeferredRequest) (r cal
 	}
 	c, ok := p.Queue().Channel(req.Channel)
 	if !ok {
-		return r, api.ErrChannelNotFound
+		return r, outcome.ErrChannelNotFound
 	}
 	if len(req.Cancel) == 0 {
 		for _, d := range c.Deferred(min(req.Max, maxListed)) {

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 	"github.com/sirupsen/logrus"
@@ -34,14 +35,14 @@ func (r *Recovery) Discard(ctx context.Context, topic string, partition int, on 
 		return err
 	}
 	if why := found.keeps(on); why != "" {
-		return fmt.Errorf("%w: %s", api.ErrInvalid, why)
+		return fmt.Errorf("%w: %s", outcome.ErrInvalid, why)
 	}
 	h, there := found.holding(on)
 	if there {
 		req := calls.DiscardRequest{Partition: found.id, Store: h.Store}
 		if _, err := calls.Discard.Ask(ctx, r.o.Caller, on, req); err != nil {
-			if !errors.Is(err, api.ErrInvalid) {
-				err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, on, err)
+			if !errors.Is(err, outcome.ErrInvalid) {
+				err = fmt.Errorf("%w: ask %s: %w", outcome.ErrUnavailable, on, err)
 			}
 			return err
 		}
@@ -83,13 +84,13 @@ func (r *Recovery) rewrite(ctx context.Context, id ident.Partition, beside []met
 			ok, _, err = r.store.Txn(ctx, compare, append([]metadata.Put{{Key: e.Key, Value: e.Value}}, beside...))
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 		}
 		if ok {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", api.ErrUnavailable, txn.ErrCompare)
+			return fmt.Errorf("%w: %w", outcome.ErrUnavailable, txn.ErrCompare)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/cursor"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -14,7 +15,7 @@ import (
 func (c *Channels) finishElsewhere(ctx context.Context, op api.FinishElsewhere) (api.FinishedElsewhere, error) {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok || t.ID != op.TopicID {
-		return api.FinishedElsewhere{}, api.ErrTopicNotFound
+		return api.FinishedElsewhere{}, outcome.ErrTopicNotFound
 	}
 	if err := checkPartition(t, op.Partition); err != nil {
 		return api.FinishedElsewhere{}, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -15,7 +16,7 @@ import (
 func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 	t, ok := c.catalog.Topic(op.Topic)
 	if !ok {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	s, err := c.editChannel(ctx, t.ID, op.Channel, func(s *metadata.ChannelState) (err error) {
 		if s.Policy, err = newPolicy(s.Policy, op, api.RequesterOf(ctx).User); err != nil {
@@ -33,7 +34,7 @@ func (c *Channels) setPolicy(ctx context.Context, op api.SetPolicy) error {
 		return err
 	}
 	if err := c.leaders.onAll(ctx, t, 0, calls.QueueOp{Verb: calls.ChannelPolicy, Channel: op.Channel, Revision: s.Revision}); err != nil {
-		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", api.ErrUnavailable, err)
+		return fmt.Errorf("%w: the policy is stored, but some leaders have not confirmed it: %v", outcome.ErrUnavailable, err)
 	}
 	return c.awaitChannel(ctx, t.ID, op.Channel, s.Revision)
 }
@@ -52,7 +53,7 @@ func (c *Channels) refuseCycle(topic, channel, to string) error {
 			cameFrom[next] = fmt.Sprintf("%s/%s", queue[0], name)
 			if next == topic {
 				return fmt.Errorf("%w: dead letters of %s/%s would come back to %s: they go to %s, and channel %s has the dead_letter_topic %s; choose a topic that leads to no channel of %s",
-					api.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
+					outcome.ErrInvalid, topic, channel, topic, to, cameFrom[next], topic, topic)
 			}
 			queue = append(queue, next)
 		}
@@ -65,11 +66,11 @@ func newPolicy(p option.Policy, op api.SetPolicy, user string) (option.Policy, e
 	op.Policy.Apply(&p)
 	switch {
 	case p.DeadLetterTopic != "" && !api.ValidName(p.DeadLetterTopic):
-		return p, fmt.Errorf("%w: %q is not the name of a topic", api.ErrInvalid, p.DeadLetterTopic)
+		return p, fmt.Errorf("%w: %q is not the name of a topic", outcome.ErrInvalid, p.DeadLetterTopic)
 	case p.MaxAttempts > 0 && p.DeadLetterTopic == "":
-		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", api.ErrInvalid)
+		return p, fmt.Errorf("%w: max_attempts needs a dead_letter_topic", outcome.ErrInvalid)
 	case p.DeadLetterTopic == op.Topic:
-		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", api.ErrInvalid)
+		return p, fmt.Errorf("%w: the dead_letter_topic must be another topic", outcome.ErrInvalid)
 	case p.DeadLetterTopic == "":
 		p.Owner = ""
 	case op.Policy.Has("dead_letter_topic"):
@@ -82,7 +83,7 @@ func newPolicy(p option.Policy, op api.SetPolicy, user string) (option.Policy, e
 func (c *Channels) Policy(topic, channel string) (api.ChannelPolicy, error) {
 	_, s, ok, err := c.known(topic, channel)
 	if err == nil && !ok {
-		err = api.ErrChannelNotFound
+		err = outcome.ErrChannelNotFound
 	}
 	return s.Policy.View(), err
 }

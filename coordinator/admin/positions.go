@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -17,7 +18,7 @@ const maxPositioned = 50_000
 func (c *Channels) Positions(ctx context.Context, topic string) ([]api.ChannelPosition, error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	var all []api.ChannelPosition
 	for n := range t.Partitions {

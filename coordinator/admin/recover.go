@@ -11,6 +11,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -49,7 +50,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 	found.Remains = api.Remains{Topic: topic, Partition: partition, InSync: []api.Member{}, Replicas: []api.Holding{}}
 	t, ok := r.catalog.Topic(topic)
 	if !ok {
-		return found, api.ErrTopicNotFound
+		return found, outcome.ErrTopicNotFound
 	}
 	if err := checkPartition(t, partition); err != nil {
 		return found, err
@@ -60,7 +61,7 @@ func (r *Recovery) remains(ctx context.Context, topic string, partition int) (re
 		found.state, err = metadata.DecodePartition(e)
 	}
 	if err != nil {
-		return found, fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+		return found, fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 	}
 	found.Epoch = found.state.Epoch
 	if l, ok := r.o.Directory.Leader(found.id); ok {
@@ -170,11 +171,11 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 		return found.Remains, err
 	}
 	if found.Refused != "" {
-		return found.Remains, fmt.Errorf("%w: %s", api.ErrInvalid, found.Refused)
+		return found.Remains, fmt.Errorf("%w: %s", outcome.ErrInvalid, found.Refused)
 	}
 	h, ok := found.holding(from)
 	if !ok {
-		return found.Remains, fmt.Errorf("%w: %q does not answer with a replica of it", api.ErrInvalid, from)
+		return found.Remains, fmt.Errorf("%w: %q does not answer with a replica of it", outcome.ErrInvalid, from)
 	}
 	next := found.state.Clone()
 	next.V, next.ISR, next.MinInSync = metadata.Version, []ident.Member{{Node: h.Node, Store: h.Store}}, 1
@@ -192,7 +193,7 @@ func (r *Recovery) Recover(ctx context.Context, topic string, partition int, fro
 		err = txn.ErrCompare
 	}
 	if err != nil {
-		return found.Remains, fmt.Errorf("%w: recover %s: %w", api.ErrUnavailable, found.id, err)
+		return found.Remains, fmt.Errorf("%w: recover %s: %w", outcome.ErrUnavailable, found.id, err)
 	}
 	r.o.Log.WithFields(logrus.Fields{"topic": topic, "partition": partition, "from": from, "end_sequence": h.End}).
 		Error("partition recovered uncleanly: acknowledged messages after its new end are lost")

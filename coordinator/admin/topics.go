@@ -12,6 +12,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/txn"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -52,7 +53,7 @@ func DefaultMinInSync(replicationFactor int) int {
 	return replicationFactor/2 + 1
 }
 
-// complete fills in the defaults and checks; errors wrap api.ErrInvalid.
+// complete fills in the defaults and checks; errors wrap outcome.ErrInvalid.
 func (t *Topics) complete(s spec) (spec, error) {
 	d := t.o.Defaults.of(s.name)
 	setDefault(&s.partitions, d.Partitions)
@@ -65,13 +66,13 @@ func (t *Topics) complete(s spec) (spec, error) {
 	setDefault(&s.ordered, &d.Ordered)
 	switch {
 	case !api.ValidName(s.name): // it names a folder
-		return s, fmt.Errorf("%w: %q is not the name of a topic", api.ErrInvalid, s.name)
+		return s, fmt.Errorf("%w: %q is not the name of a topic", outcome.ErrInvalid, s.name)
 	case s.partitions < 1 || s.partitions > api.MaxPartitions:
-		return s, fmt.Errorf("%w: partitions must be 1 to %d", api.ErrInvalid, api.MaxPartitions)
+		return s, fmt.Errorf("%w: partitions must be 1 to %d", outcome.ErrInvalid, api.MaxPartitions)
 	case s.replicas < 1:
-		return s, fmt.Errorf("%w: replication_factor must be at least 1", api.ErrInvalid)
+		return s, fmt.Errorf("%w: replication_factor must be at least 1", outcome.ErrInvalid)
 	case s.minInSync < 1 || s.minInSync > s.replicas:
-		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", api.ErrInvalid, s.replicas)
+		return s, fmt.Errorf("%w: min_in_sync must be 1 to the replication factor %d", outcome.ErrInvalid, s.replicas)
 	}
 	return s, validDurability(s.durability)
 }
@@ -90,7 +91,7 @@ func (t *Topics) Ensure(ctx context.Context, name string) error {
 		return nil
 	}
 	if t.o.Defaults.NoAutoCreate {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	s, err := t.complete(spec{name: name})
 	if err == nil {
@@ -99,13 +100,13 @@ func (t *Topics) Ensure(ctx context.Context, name string) error {
 	return err
 }
 
-// createExplicitly creates a topic as requested. api.ErrConflict: it exists with other settings.
+// createExplicitly creates a topic as requested. outcome.ErrConflict: it exists with other settings.
 func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error {
 	now, err := t.topic(ctx, op.Topic) // the catalog may lag
 	there := err == nil
 	if there {
 		err = conflict(now, op)
-	} else if errors.Is(err, api.ErrTopicNotFound) {
+	} else if errors.Is(err, outcome.ErrTopicNotFound) {
 		err = nil
 	}
 	if err != nil {
@@ -133,7 +134,7 @@ func (t *Topics) createExplicitly(ctx context.Context, op api.CreateTopic) error
 // mayHave refuses options that require a --delete-grace if there is none.
 func (t *Topics) mayHave(o metadata.TopicOptions) error {
 	if r := o.NeedsGrace(); r != nil && t.o.Defaults.DeleteGrace == 0 {
-		return fmt.Errorf("%w: %s requires a --delete-grace: %s", api.ErrInvalid, r.Name, r.Grace)
+		return fmt.Errorf("%w: %s requires a --delete-grace: %s", outcome.ErrInvalid, r.Name, r.Grace)
 	}
 	return nil
 }
@@ -147,7 +148,7 @@ func (t *Topics) makeAs(ctx context.Context, s spec, op api.CreateTopic) error {
 		if err != nil {
 			return err
 		}
-		if err = t.confirm(ctx, op); !errors.Is(err, api.ErrTopicNotFound) {
+		if err = t.confirm(ctx, op); !errors.Is(err, outcome.ErrTopicNotFound) {
 			return err
 		}
 		// It has been deleted: it is created when the catalog has the deletion.
@@ -179,7 +180,7 @@ func setOptions(s *metadata.TopicState, c option.Change[option.Topic], d metadat
 
 func validDurability(d metadata.Durability) error {
 	if d != metadata.DurabilitySync && d != metadata.DurabilityReplicated {
-		return fmt.Errorf("%w: durability must be %s or %s", api.ErrInvalid, metadata.DurabilitySync, metadata.DurabilityReplicated)
+		return fmt.Errorf("%w: durability must be %s or %s", outcome.ErrInvalid, metadata.DurabilitySync, metadata.DurabilityReplicated)
 	}
 	return nil
 }
@@ -222,11 +223,11 @@ func (t *Topics) create(ctx context.Context, s spec) (metadata.TopicState, error
 			t.quotas.Implied(ctx, "created topic "+s.name)
 			t.createKnown(ctx, s.name, known)
 		}
-		if errors.Is(err, api.ErrInvalid) {
+		if errors.Is(err, outcome.ErrInvalid) {
 			return metadata.TopicState{}, err
 		}
 		if err != nil && (time.Since(c.began) >= c.hold || !concurrency.SleepUntil(ctx, t.catalog.Changed(), txn.Retry)) {
-			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", api.ErrUnavailable, s.name, err)
+			return metadata.TopicState{}, fmt.Errorf("%w: create topic %s: %w", outcome.ErrUnavailable, s.name, err)
 		}
 	}
 }
@@ -262,7 +263,7 @@ func (t *Topics) setReplication(ctx context.Context, op api.SetReplication) erro
 		before := s.ReplicationFactor
 		s.ReplicationFactor, s.MinInSync = cmp.Or(op.ReplicationFactor, before), cmp.Or(op.MinInSync, s.MinInSync)
 		if s.MinInSync > s.ReplicationFactor {
-			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", api.ErrInvalid, s.MinInSync, s.ReplicationFactor)
+			return s, fmt.Errorf("%w: min_in_sync %d is more than the replication factor %d", outcome.ErrInvalid, s.MinInSync, s.ReplicationFactor)
 		}
 		return s, t.enoughBrokers(s.ReplicationFactor, before)
 	})
@@ -278,7 +279,7 @@ func (t *Topics) enoughBrokers(factor, allowed int) error {
 		}
 	}
 	if factor > max(staying, allowed) {
-		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", api.ErrInvalid, factor, plural(staying, "broker"))
+		return fmt.Errorf("%w: replication_factor %d, but the cluster has %s", outcome.ErrInvalid, factor, plural(staying, "broker"))
 	}
 	return nil
 }

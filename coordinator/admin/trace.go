@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
@@ -15,11 +16,11 @@ import (
 func (c *Channels) Trace(ctx context.Context, topic string, id api.MessageID) (out api.MessageTrace, err error) {
 	t, ok := c.catalog.Topic(topic)
 	if !ok {
-		return out, api.ErrTopicNotFound
+		return out, outcome.ErrTopicNotFound
 	}
 	place, ok := api.ParseMessageID(id)
 	if !ok || place.Nonce != api.NonceOf(t.ID) || int(place.Partition) >= t.Partitions {
-		return out, fmt.Errorf("%w: %q is not a message of topic %s", api.ErrInvalid, id[:], topic)
+		return out, fmt.Errorf("%w: %q is not a message of topic %s", outcome.ErrInvalid, id[:], topic)
 	}
 	p := ident.Partition{Topic: t.ID, Number: place.Partition}
 	r, err := askSoon(ctx, c.leaders, p, calls.Trace, calls.TraceRequest{Partition: p, Sequence: place.Sequence})
@@ -69,7 +70,7 @@ func (q *Queues) Trace(req calls.TraceRequest) (r api.MessageTrace, err error) {
 func readTraced(p *engine.Partition, seq ident.Sequence, r *api.MessageTrace) (header []byte, err error) {
 	list, err := p.ReadUncommitted(seq, 1, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: read the message: %w", api.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: read the message: %w", outcome.ErrUnavailable, err)
 	}
 	if len(list) == 0 || list[0].Seq != seq {
 		return nil, nil

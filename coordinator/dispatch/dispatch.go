@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/rpc"
 )
@@ -77,7 +77,7 @@ func (d *Dispatcher) Peer(n ident.Node, inc ident.Incarnation, up, refused bool)
 func (d *Dispatcher) Serve(ctx context.Context, from ident.Node, method string, raw []byte) (any, error) {
 	t := d.components()
 	if t == nil {
-		return nil, api.ErrExiting
+		return nil, outcome.ErrExiting
 	}
 	h, ok := t.calls[method]
 	if !ok {

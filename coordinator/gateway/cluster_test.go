@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/nsqd"
@@ -368,7 +369,7 @@ func (b *broker) AskSettle(_ context.Context, req calls.SettleRequest) (calls.Se
 	to, ok := b.w.leaders[req.Partition]
 	b.w.mu.Unlock()
 	if !ok {
-		return calls.SettleReply{}, api.ErrUnavailable
+		return calls.SettleReply{}, outcome.ErrUnavailable
 	}
 	return b.w.brokers[to.Node].gw.SettleLed(req)
 }

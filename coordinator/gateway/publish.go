@@ -50,7 +50,7 @@ func (g *Gateway) Publish(topic string, key []byte, d queue.Draft, a api.Answere
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
 	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
-		err = api.ErrRateLimited
+		err = outcome.ErrRateLimited
 	default:
 		err = g.publish(t, anyPartition, key, d, a)
 	}
@@ -63,11 +63,11 @@ func (g *Gateway) PublishAt(topic string, number int, d queue.Draft, a api.Answe
 	switch t, ok := g.core.Topic(topic); {
 	case !ok:
 	case t.Partitions == 0:
-		err = api.ErrNoLeader
+		err = outcome.ErrNoLeader
 	case number < 0 || number >= t.Partitions:
-		err = fmt.Errorf("%w %d, but 0 to %d, not stored", api.ErrNoPartition, number, t.Partitions-1)
+		err = fmt.Errorf("%w %d, but 0 to %d, not stored", outcome.ErrPartitionNotFound, number, t.Partitions-1)
 	case !g.rates.Allow(t.ID, t.rate(), int(d.Count), d.Size()):
-		err = api.ErrRateLimited
+		err = outcome.ErrRateLimited
 	default:
 		err = g.publish(t, number, nil, d, a)
 	}
@@ -130,7 +130,7 @@ func (g *Gateway) refuse(err error, a api.Answerer) {
 // accepted: nothing was stored.
 func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.Answerer) error {
 	if t.Partitions == 0 {
-		return api.ErrNoLeader
+		return outcome.ErrNoLeader
 	}
 	named := number >= 0 && number < t.Partitions
 	if t.Options.Dedupe == option.DedupeContent && d.LacksIdentities() {
@@ -160,9 +160,9 @@ func (g *Gateway) publish(t Topic, number int, key []byte, d queue.Draft, a api.
 func (g *Gateway) reserve(all, largest int64) error {
 	switch {
 	case largest > queue.MaxBatchBytes:
-		return api.ErrTooBig
+		return outcome.ErrTooBig
 	case !g.budget.take(all):
-		return api.ErrBusy
+		return outcome.ErrBusy
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (g *Gateway) enqueue(t Topic, to ident.Partition, d queue.Draft, a api.Answ
 		if closed {
 			g.pending.Leave()
 			g.budget.give(int64(d.Size()))
-			return nil, api.ErrExiting
+			return nil, outcome.ErrExiting
 		}
 		if added {
 			break
@@ -332,7 +332,7 @@ func (s *several) failure(stored int) (definite error) {
 	}
 	if stored > 0 {
 		return fmt.Errorf("%w: %d of the %d partitions of its messages have stored theirs, one has not (%v); publish all again, the topic recognises what is stored",
-			api.ErrInDoubt, stored, len(s.results), definite)
+			outcome.ErrInDoubt, stored, len(s.results), definite)
 	}
 	return definite
 }

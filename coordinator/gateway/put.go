@@ -39,7 +39,7 @@ func (p *put) Complete(c replica.Completion) { p.queue.complete(p, 0, c) }
 type history struct {
 	attempt uint32   // number of the newest attempt; 0 = none yet
 	doubts  []uint32 // earlier attempts that may have been written
-	refused error    // api.ErrNotEnough, if that was the newest definite answer, else nil
+	refused error    // outcome.ErrNotEnough, if that was the newest definite answer, else nil
 }
 
 // verdict is the consequence of an outcome for the put.
@@ -80,7 +80,7 @@ func shortage(c replica.Completion) error {
 	if c.Outcome != outcome.NotEnoughReplicas {
 		return nil
 	}
-	return api.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
+	return outcome.NotEnough{InSync: c.InSync, Minimum: c.Minimum}
 }
 
 func refusal(c replica.Completion) error {
@@ -108,8 +108,8 @@ func (h *history) resolve(attempt uint32) {
 func (h *history) final(parked bool, sure error) error {
 	switch {
 	case len(h.doubts) > 0 || !parked:
-		return api.ErrInDoubt
-	case h.refused != nil && sure == api.ErrNoLeader:
+		return outcome.ErrInDoubt
+	case h.refused != nil && sure == outcome.ErrNoLeader:
 		return h.refused
 	default:
 		return sure
@@ -118,7 +118,7 @@ func (h *history) final(parked bool, sure error) error {
 
 // errTopicDeleted answers a put whose topic was deleted after Admit. Its text begins with that of its row in package
 // outcome, because clients compare the beginning.
-var errTopicDeleted = fmt.Errorf("%w: topic deleted, not stored", api.ErrTopicNotFound)
+var errTopicDeleted = fmt.Errorf("%w: topic deleted, not stored", outcome.ErrTopicNotFound)
 
 // answer is the result of a put. Its Answerer is called without a lock.
 type answer struct {

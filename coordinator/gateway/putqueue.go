@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/replica"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -215,7 +216,7 @@ func (q *putQueue) runDue(now time.Duration) (at time.Duration, parked bool) {
 	g := q.gateway
 	// An answer may be lost. The leader recognises the repeat.
 	q.giveUpAttempts(func(p *put) bool { return now-p.sent >= g.o.Resend })
-	q.giveUp(api.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
+	q.giveUp(outcome.ErrNoLeader, func(p *put) bool { return now-p.born >= g.o.PutLimit })
 	if g.deleted(q) {
 		q.giveUp(errTopicDeleted, func(p *put) bool { return p.parked })
 		g.drop(q)

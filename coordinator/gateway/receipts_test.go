@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -47,7 +48,7 @@ func TestAReceiptKeepsItsTimeout(t *testing.T) {
 				w.tick(400 * time.Millisecond)
 				require.Len(t, other.Pull(1, nil), 1)
 				for _, verb := range []api.Verb{api.VerbFinish, api.VerbRequeue, api.VerbTouch} {
-					require.ErrorIs(t, settle(verb), api.ErrNotOwner)
+					require.ErrorIs(t, settle(verb), outcome.ErrNotOwner)
 				}
 			})
 		})
@@ -70,7 +71,7 @@ func TestAReceiptIsNotSettledAlready(t *testing.T) {
 		q, _ := w.brokers["n1"].Queue(p)
 		q.Lead(99)
 		require.Len(t, s.(*subscription).mu.order[0].held, 1, "not forgotten yet")
-		require.ErrorIs(t, s.Settle(r, api.Settlement{Verb: api.VerbFinish}), api.ErrNotInFlight)
+		require.ErrorIs(t, s.Settle(r, api.Settlement{Verb: api.VerbFinish}), outcome.ErrNotInFlight)
 	})
 }
 

@@ -95,7 +95,7 @@ func (r *Repair) Batches(req calls.BatchesRequest) (calls.BatchesReply, error) {
 	var reply calls.BatchesReply
 	p, ok := r.Engine.Partition(req.Partition)
 	if !ok {
-		return reply, rpc.ErrNoPartition
+		return reply, rpc.ErrNoReplica
 	}
 	batches, err := p.Store().ReadAt(req.From, repairBytes)
 	end := p.Committed().Offset

@@ -30,5 +30,5 @@ func TestRepairGivesCommittedBatches(t *testing.T) {
 		require.Equal(t, end == r.End, err == nil)
 	}
 	_, err := repair.Batches(calls.BatchesRequest{Partition: ident.Partition{Topic: 99}})
-	require.ErrorIs(t, err, rpc.ErrNoPartition)
+	require.ErrorIs(t, err, rpc.ErrNoReplica)
 }

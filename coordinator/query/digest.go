@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 	"github.com/lockstepmq/lockstep/nsqd/store"
@@ -14,11 +15,11 @@ const (
 	digestBytes   = 4 << 20 // of the log, read at once
 )
 
-// Digest reads the checksums of a replica's batches (api.Inspector). Errors wrap api.ErrTopicNotFound.
+// Digest reads the checksums of a replica's batches (api.Inspector). Errors wrap outcome.ErrTopicNotFound.
 func (i *Inspector) Digest(req api.DigestRequest) (api.Digest, error) {
 	p, _ := i.replicaOf(req.Topic, req.Partition)
 	if p == nil {
-		return api.Digest{}, api.ErrTopicNotFound
+		return api.Digest{}, outcome.ErrTopicNotFound
 	}
 	v := p.View()
 	d := api.Digest{

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/catalog"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/store"
 	"github.com/lockstepmq/lockstep/rpc/calls"
@@ -99,7 +100,7 @@ func (d *Directory) followed(id ident.Partition, known ident.Epoch) (catalog.Lea
 func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.Producer, error) {
 	t, ok := d.awaitLeaders(ctx, topic) // followers are returned for partitions without one
 	if !ok {
-		return nil, nil, api.ErrTopicNotFound
+		return nil, nil, outcome.ErrTopicNotFound
 	}
 	names := map[ident.Node]bool{}
 	for n := range t.Partitions {
@@ -121,7 +122,7 @@ func (d *Directory) Lookup(ctx context.Context, topic string) ([]string, []api.P
 func (d *Directory) Leaders(ctx context.Context, topic string) ([]api.PartitionLeader, error) {
 	t, ok := d.awaitLeaders(ctx, topic) // partitions without one are omitted
 	if !ok {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	var all []api.PartitionLeader
 	for n := range t.Partitions {

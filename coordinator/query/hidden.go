@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/rpc/calls"
 )
 
@@ -51,7 +51,7 @@ func (h *hiddenNodes) hides(topic, node string) bool {
 // cluster's topic.
 func (d *Directory) Tombstone(topic, node string) error {
 	if len(node) > maxNode {
-		return fmt.Errorf("%w: node has %d bytes, at most %d", api.ErrInvalid, len(node), maxNode)
+		return fmt.Errorf("%w: node has %d bytes, at most %d", outcome.ErrInvalid, len(node), maxNode)
 	}
 	if _, ok := d.o.Catalog.Topic(topic); !ok {
 		return nil // nothing to hide; tools ask every nsqlookupd of their list
@@ -74,7 +74,7 @@ func (d *Directory) Tombstone(topic, node string) error {
 	}
 	notified.Wait()
 	if unaware.Load() {
-		return fmt.Errorf("%w: %s does not answer", api.ErrUnavailable, node)
+		return fmt.Errorf("%w: %s does not answer", outcome.ErrUnavailable, node)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/engine"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
@@ -26,19 +27,19 @@ const (
 )
 
 // Peek reads messages of a replica, and changes no channel (api.Inspector). If the request names no broker, and this one has
-// no replica, it asks a broker that has one. Errors wrap api.ErrTopicNotFound, api.ErrBrokerNotFound, api.ErrInvalid and
-// api.ErrUnavailable.
+// no replica, it asks a broker that has one. Errors wrap ErrTopicNotFound, ErrBrokerNotFound, ErrInvalid and
+// outcome.ErrUnavailable.
 func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
 	p, known := i.replicaOf(req.Topic, req.Partition)
 	switch {
 	case !known:
-		return api.Peeked{}, api.ErrTopicNotFound
+		return api.Peeked{}, outcome.ErrTopicNotFound
 	case req.Node == i.o.Self.Name || req.Node == "" && p != nil:
 		return i.PeekHere(req)
 	case req.Node == "":
 		return i.peekElsewhere(ctx, req)
 	case !slices.ContainsFunc(i.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == req.Node }):
-		return api.Peeked{}, fmt.Errorf("%w: %q", api.ErrBrokerNotFound, req.Node)
+		return api.Peeked{}, fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, req.Node)
 	}
 	return i.ask(ctx, req.Node, req)
 }
@@ -47,12 +48,12 @@ func (i *Inspector) Peek(ctx context.Context, req api.PeekRequest) (api.Peeked, 
 func (i *Inspector) peekElsewhere(ctx context.Context, req api.PeekRequest) (api.Peeked, error) {
 	t, ok := i.o.Catalog.Topic(req.Topic)
 	if !ok || int(req.Partition) >= t.Partitions {
-		return api.Peeked{}, fmt.Errorf("%w: no partition %d", api.ErrTopicNotFound, req.Partition)
+		return api.Peeked{}, fmt.Errorf("%w: no partition %d", outcome.ErrTopicNotFound, req.Partition)
 	}
-	err := fmt.Errorf("%w: no broker with a replica of partition %d answers", api.ErrUnavailable, req.Partition)
+	err := fmt.Errorf("%w: no broker with a replica of partition %d answers", outcome.ErrUnavailable, req.Partition)
 	for _, n := range i.directory.Replicas(ident.Partition{Topic: t.ID, Number: req.Partition}) {
 		var out api.Peeked
-		if out, err = i.ask(ctx, n, req); err == nil || errors.Is(err, api.ErrInvalid) {
+		if out, err = i.ask(ctx, n, req); err == nil || errors.Is(err, outcome.ErrInvalid) {
 			return out, err
 		}
 	}
@@ -65,8 +66,8 @@ func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) 
 	defer cancel()
 	req.Node = n
 	out, err := calls.Peek.Ask(ctx, i.o.Caller, n, calls.JSON[api.PeekRequest]{Value: req})
-	if err != nil && !errors.Is(err, api.ErrInvalid) && !errors.Is(err, api.ErrTopicNotFound) {
-		err = fmt.Errorf("%w: ask %s: %w", api.ErrUnavailable, n, err)
+	if err != nil && !errors.Is(err, outcome.ErrInvalid) && !errors.Is(err, outcome.ErrTopicNotFound) {
+		err = fmt.Errorf("%w: ask %s: %w", outcome.ErrUnavailable, n, err)
 	}
 	return out.Value, err
 }
@@ -75,10 +76,10 @@ func (i *Inspector) ask(ctx context.Context, n ident.Node, req api.PeekRequest) 
 func (i *Inspector) PeekHere(req api.PeekRequest) (api.Peeked, error) {
 	p, _ := i.replicaOf(req.Topic, req.Partition)
 	if p == nil {
-		return api.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", api.ErrTopicNotFound, req.Partition, i.o.Self.Name)
+		return api.Peeked{}, fmt.Errorf("%w: no replica of partition %d on %s", outcome.ErrTopicNotFound, req.Partition, i.o.Self.Name)
 	}
 	if req.Leader && !p.Leading() {
-		return api.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", api.ErrUnavailable, i.o.Self.Name, req.Partition)
+		return api.Peeked{}, fmt.Errorf("%w: %s does not serve as the leader of partition %d", outcome.ErrUnavailable, i.o.Self.Name, req.Partition)
 	}
 	out := api.Peeked{Start: p.Start().Sequence, End: p.Committed().Sequence, Messages: []api.PeekedMessage{}}
 	readNext := p.Read

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/filter"
@@ -39,7 +40,7 @@ func Validate(op Operation) error {
 		if given {
 			return nil
 		}
-		return fmt.Errorf("%w: name %s", ErrInvalid, names)
+		return fmt.Errorf("%w: name %s", outcome.ErrInvalid, names)
 	}
 	switch o := op.(type) {
 	case SetTopic:
@@ -50,7 +51,7 @@ func Validate(op Operation) error {
 		return require(o.Partitions != 0, "partitions")
 	case SeekChannel:
 		if o.To == "" {
-			return fmt.Errorf("%w: to must be earliest, latest, a time or a sequence", ErrInvalid)
+			return fmt.Errorf("%w: to must be earliest, latest, a time or a sequence", outcome.ErrInvalid)
 		}
 	case CreateChannel:
 		return validFilter(o.Filter)
@@ -66,7 +67,7 @@ func Validate(op Operation) error {
 // validFilter refuses the text of a filter that no broker could apply.
 func validFilter(text string) error {
 	if _, err := filter.Parse(text); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 	}
 	return nil
 }

@@ -12,56 +12,12 @@ package api
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
-
-// The errors of the cluster. Package outcome has their texts and meanings.
-var (
-	ErrNotEnough       = outcome.ErrNotEnough
-	ErrRolledBack      = outcome.ErrRolledBack
-	ErrInDoubt         = outcome.ErrInDoubt
-	ErrExiting         = outcome.ErrExiting
-	ErrNoLeader        = outcome.ErrNoLeader
-	ErrDiskFull        = outcome.ErrDiskFull
-	ErrTopicFull       = outcome.ErrTopicFull
-	ErrTooBig          = outcome.ErrTooBig
-	ErrBusy            = outcome.ErrBusy
-	ErrBelowWindow     = outcome.ErrBelowWindow
-	ErrWindowFull      = outcome.ErrWindowFull
-	ErrNotReady        = outcome.ErrNotReady
-	ErrNotInFlight     = outcome.ErrNotInFlight
-	ErrNotOwner        = outcome.ErrNotOwner
-	ErrTopicNotFound   = outcome.ErrTopicNotFound
-	ErrChannelNotFound = outcome.ErrChannelNotFound
-	ErrBrokerNotFound  = outcome.ErrBrokerNotFound
-	ErrInvalid         = outcome.ErrInvalid
-	ErrConflict        = outcome.ErrConflict
-	ErrFilter          = outcome.ErrFilter
-	ErrTooManyClients  = outcome.ErrTooManyClients
-	ErrRateLimited     = outcome.ErrRateLimited
-	ErrQuota           = outcome.ErrQuota
-	ErrUnavailable     = outcome.ErrUnavailable
-)
-
-// ErrNoPartition names a partition that the topic does not have; its number follows.
-var ErrNoPartition = fmt.Errorf("%w: the topic has no partition", ErrInvalid)
-
-// NotEnough is an ErrNotEnough with its numbers: InSync in-sync replicas answer, and a put requires Minimum of them.
-type NotEnough struct{ InSync, Minimum int }
-
-// Error begins as ErrNotEnough does; clients compare the beginning.
-func (e NotEnough) Error() string {
-	return fmt.Sprintf("not enough in-sync replicas (%d of %d), not stored", e.InSync, e.Minimum)
-}
-
-// Is makes it an ErrNotEnough.
-func (e NotEnough) Is(target error) bool { return target == ErrNotEnough }
 
 // Publisher takes puts for any topic, also for topics that other brokers lead.
 type Publisher interface {
@@ -70,15 +26,15 @@ type Publisher interface {
 	Admit(ctx context.Context, topic string, bytes int) error
 	// Publish takes one put, and fills in its request id. key nil: any partition.
 	Publish(topic string, key []byte, d queue.Draft, a Answerer)
-	// PublishAt is Publish to the partition with this number. ErrNoPartition: the topic does not have it.
+	// PublishAt is Publish to the partition with this number. outcome.ErrPartitionNotFound: the topic does not have it.
 	PublishAt(topic string, partition int, d queue.Draft, a Answerer)
 }
 
 // Answerer receives the answer to one put, once. Answer must not block.
 type Answerer interface{ Answer(r PutResult) }
 
-// PutResult is the outcome of one put. Err is nil (committed) or wraps one of the errors above. ID and Sequence are the
-// first message's, valid if Err is nil.
+// PutResult is the outcome of one put. Err is nil (committed) or wraps an error of package outcome.
+// ID and Sequence are the first message's, valid if Err is nil.
 type PutResult struct {
 	ID       MessageID
 	Sequence ident.Sequence

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/nsqd/filter"
 )
 
@@ -36,13 +37,13 @@ const MaxHeaderName = 128
 func CheckHeaderName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: the name of a header is empty", ErrInvalid)
+		return fmt.Errorf("%w: the name of a header is empty", outcome.ErrInvalid)
 	case len(name) > MaxHeaderName:
-		return fmt.Errorf("%w: the name of a header has %d bytes, at most %d", ErrInvalid, len(name), MaxHeaderName)
+		return fmt.Errorf("%w: the name of a header has %d bytes, at most %d", outcome.ErrInvalid, len(name), MaxHeaderName)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == utf8.RuneError }):
-		return fmt.Errorf("%w: the name of a header %q is not printable UTF-8", ErrInvalid, name)
+		return fmt.Errorf("%w: the name of a header %q is not printable UTF-8", outcome.ErrInvalid, name)
 	case strings.HasPrefix(name, ReservedHeaders) && !slices.Contains(clientHeaders, name) && !TakesAdminister(name) && !strings.Contains(name, "compress"):
-		return fmt.Errorf("%w: the header %s is reserved", ErrInvalid, name) // clients of the fork compress bodies, and say so
+		return fmt.Errorf("%w: the header %s is reserved", outcome.ErrInvalid, name) // clients of the fork compress bodies, and say so
 	}
 	return nil
 }

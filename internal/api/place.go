@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -51,7 +52,7 @@ func ParsePlace(text string) (Place, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil || n < 0:
-		return Place{}, fmt.Errorf("%w: %q is not earliest, latest, a time or a sequence", ErrInvalid, text)
+		return Place{}, fmt.Errorf("%w: %q is not earliest, latest, a time or a sequence", outcome.ErrInvalid, text)
 	case n >= leastUnixNS:
 		return Place{Kind: PlaceTime, Time: time.Unix(0, n)}, nil
 	}
@@ -68,7 +69,7 @@ func (p Place) ToCome(now time.Time) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is in the future: this broker's clock says %s; the end is latest",
-		ErrInvalid, p.Time.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))
+		outcome.ErrInvalid, p.Time.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))
 }
 
 // Beyond returns an error if the place is a sequence beyond the end of a partition, with the time that was probably
@@ -86,5 +87,5 @@ func (p Place) Beyond(partition uint16, end ident.Sequence) error {
 			meant = fmt.Sprintf("for a time write %s or %d (Unix time in ns)", at.Format(time.RFC3339Nano), at.UnixNano())
 		}
 	}
-	return fmt.Errorf("%w: %d is a sequence beyond the end of partition %d (%d); %s", ErrInvalid, p.Sequence, partition, end, meant)
+	return fmt.Errorf("%w: %d is a sequence beyond the end of partition %d (%d); %s", outcome.ErrInvalid, p.Sequence, partition, end, meant)
 }

@@ -5,7 +5,6 @@
 // # Invariants
 //
 //  1. No goroutine and no timer outlives the Group or the context that it belongs to.
-//  2. Notify never blocks. A change between the read of the state and the wait for the next change is
-//     not lost if the goroutine took the channel before its read (Signal), or is the only receiver
-//     (Edge).
+//  2. Notify never blocks. A change between the read of the state and the wait for the next change is not lost if the
+//     goroutine took the channel before its read (Signal), or is the only receiver (Edge).
 package concurrency

@@ -26,8 +26,7 @@ func (s *Stopwatch) Begin() { s.steps.Store(s.steps.Load() | 1) }
 // End notes its end.
 func (s *Stopwatch) End() { s.steps.Store((s.steps.Load() | 1) + 1) }
 
-// Busy is the time since the first call during the current operation, and always positive; 0 without
-// an operation.
+// Busy is the time since the first call during the current operation, and always positive; 0 without an operation.
 func (s *Stopwatch) Busy() time.Duration {
 	step := s.steps.Load()
 	if step%2 == 0 {

@@ -37,8 +37,7 @@ func (g *Group) Go(f func(ctx context.Context)) {
 	}
 }
 
-// Close ends the context of all goroutines and prevents new ones. It returns false if it was
-// called before.
+// Close ends the context of all goroutines and prevents new ones. It returns false if it was called before.
 func (g *Group) Close() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

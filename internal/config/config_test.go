@@ -153,8 +153,7 @@ func another(key string, value any) (text string, with []string) {
 	return "another", nil
 }
 
-// TestEverySettingShows changes each setting through each source and expects exactly that
-// field to change.
+// TestEverySettingShows changes each setting through each source and expects exactly that field to change.
 func TestEverySettingShows(t *testing.T) {
 	for _, key := range config.Keys() {
 		before, _ := defaults().ByKey(key)
@@ -251,8 +250,7 @@ func TestStockSettingsStart(t *testing.T) {
 	}
 }
 
-// TestCopiesThatTheClusterDoesNotHave: either the minimum is lowered, or no topic can be
-// created.
+// TestCopiesThatTheClusterDoesNotHave: either the minimum is lowered, or no topic can be created.
 func TestCopiesThatTheClusterDoesNotHave(t *testing.T) {
 	const two = " --node-name=n1 --etcd-initial-cluster=n1=http://a:1,n2=http://b:1"
 	for args, want := range map[string]string{
@@ -391,8 +389,7 @@ func TestPortsForClientsNeedAuthentication(t *testing.T) {
 	}
 }
 
-// TestADefaultAddressIsNoOrder: a single broker without any address serves its machine alone, and
-// says so.
+// TestADefaultAddressIsNoOrder: a single broker without any address serves its machine alone, and says so.
 func TestADefaultAddressIsNoOrder(t *testing.T) {
 	o, warnings, err := config.Load(safe())
 	require.NoError(t, err)

@@ -10,6 +10,5 @@
 //     default, limits and help all come from that field's tags.
 //  2. Every flag of a stock nsqd is accepted, with its default and in its spellings. The
 //     help of a flag without effect says so (NoOps).
-//  3. All faults are reported at once. A default never replaces a value that cannot be
-//     parsed.
+//  3. All faults are reported at once. A default never replaces a value that cannot be parsed.
 package config

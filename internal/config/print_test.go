@@ -163,8 +163,7 @@ func TestFaultsShowNoPassword(t *testing.T) {
 	}
 }
 
-// TestSecretsHaveTheirPlaces: a secret is no flag and no key of a file, and may be given only
-// once.
+// TestSecretsHaveTheirPlaces: a secret is no flag and no key of a file, and may be given only once.
 func TestSecretsHaveTheirPlaces(t *testing.T) {
 	lines := faults(t, source("cluster_token = \"x\"\netcd_password = \"x\"", nil, "--config=f.toml", "--cluster-token=x"))
 	require.Len(t, lines, 3)

@@ -67,9 +67,8 @@ func (c *Cache) Create(name string) error {
 	return err
 }
 
-// Remove removes the file first and then closes it when its last user has released it; a missing file
-// is not an error. The order matters: a reader that opens the file in between does not keep the removed
-// file open.
+// Remove removes the file first and then closes it when its last user has released it; a missing file is not an error.
+// The order matters: a reader that opens the file in between does not keep the removed file open.
 func (c *Cache) Remove(name string) error {
 	err := c.fs.Remove(name)
 	if errors.Is(err, ErrNotExist) {

@@ -9,7 +9,7 @@ import (
 
 func TestCache(t *testing.T) {
 	dir := t.TempDir()
-	c := NewCache(OS{}, 2)
+	c := NewCache(OS, 2)
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, c.Create(path.Join(dir, name)))
 		require.LessOrEqual(t, len(c.mu.open), 2)
@@ -32,20 +32,20 @@ func TestCache(t *testing.T) {
 
 // removal calls a function before it removes a file.
 type removal struct {
-	OS
+	FS
 	before func(name string)
 }
 
 func (r removal) Remove(name string) error {
 	r.before(name)
-	return r.OS.Remove(name)
+	return r.FS.Remove(name)
 }
 
 // TestCacheOfRemovedFile: a reader during the removal of a file does not keep the file open, and
 // its space in use, for long.
 func TestCacheOfRemovedFile(t *testing.T) {
 	var c *Cache
-	c = NewCache(removal{before: func(name string) {
+	c = NewCache(removal{FS: OS, before: func(name string) {
 		require.NoError(t, c.Use(name, func(File) error { return nil }))
 	}}, 2)
 	a := path.Join(t.TempDir(), "a")
@@ -53,5 +53,5 @@ func TestCacheOfRemovedFile(t *testing.T) {
 	require.NoError(t, c.Remove(a))
 	require.Empty(t, c.mu.open)
 	require.ErrorIs(t, c.Use(a, func(File) error { return nil }), ErrNotExist)
-	require.ErrorIs(t, OS{}.Remove(a), ErrNotExist)
+	require.ErrorIs(t, OS.Remove(a), ErrNotExist)
 }

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -14,17 +15,13 @@ const (
 )
 
 // OS is the file system of the operating system.
-type OS struct{}
+var OS FS = osFS{}
 
-var _ FS = OS{}
+type osFS struct{}
 
-// Create implements FS.
-func (OS) Create(name string) (File, error) {
-	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
-}
+func (osFS) Create(name string) (File, error) { return openOS(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC) }
 
-// Open implements FS.
-func (OS) Open(name string) (File, error) { return openOS(name, os.O_RDWR) }
+func (osFS) Open(name string) (File, error) { return openOS(name, os.O_RDWR) }
 
 func openOS(name string, flags int) (File, error) {
 	f, err := os.OpenFile(name, flags, privateFile)
@@ -34,20 +31,15 @@ func openOS(name string, flags int) (File, error) {
 	return osFile{f}, nil
 }
 
-// Rename implements FS.
-func (OS) Rename(oldName, newName string) error { return os.Rename(oldName, newName) }
+func (osFS) Rename(oldName, newName string) error { return os.Rename(oldName, newName) }
 
-// Remove implements FS.
-func (OS) Remove(name string) error { return os.Remove(name) }
+func (osFS) Remove(name string) error { return os.Remove(name) }
 
-// RemoveAll implements FS.
-func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
+func (osFS) RemoveAll(name string) error { return os.RemoveAll(name) }
 
-// MkdirAll implements FS.
-func (OS) MkdirAll(name string) error { return os.MkdirAll(name, privateDir) }
+func (osFS) MkdirAll(name string) error { return os.MkdirAll(name, privateDir) }
 
-// List implements FS.
-func (OS) List(dir string) ([]string, error) {
+func (osFS) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -59,8 +51,7 @@ func (OS) List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Stat implements FS.
-func (OS) Stat(name string) (Stat, error) {
+func (osFS) Stat(name string) (Stat, error) {
 	st, err := os.Stat(name)
 	if err != nil {
 		return Stat{}, err
@@ -68,21 +59,15 @@ func (OS) Stat(name string) (Stat, error) {
 	return Stat{Size: st.Size(), Dir: st.IsDir()}, nil
 }
 
-// SyncDir implements FS.
-func (OS) SyncDir(dir string) error {
+func (osFS) SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
-	if closeErr := d.Close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return errors.Join(d.Sync(), d.Close())
 }
 
-// FreeBytes implements FS.
-func (OS) FreeBytes(dir string) (uint64, error) {
+func (osFS) FreeBytes(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}

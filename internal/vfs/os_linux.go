@@ -28,9 +28,8 @@ func (f osFile) StartWriteback(off, n int64) {
 }
 
 func (f osFile) DropCache() {
-	// A hint: without support of the file system, reads come from the page cache. The range is the
-	// whole file, because the kernel does not drop pages that extend beyond a range, perhaps by
-	// megabytes.
+	// A hint: without support of the file system, reads come from the page cache. The range is the whole file, because
+	// the kernel does not drop pages that extend beyond a range, perhaps by megabytes.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
@@ -50,6 +49,5 @@ func (f osFile) Direct() bool {
 	return err == nil
 }
 
-// sectors reports whether a multiple of SectorBytes satisfies an alignment; 0 means that direct I/O
-// is not supported.
+// sectors reports whether a multiple of SectorBytes satisfies an alignment; 0 means that direct I/O is not supported.
 func sectors(align uint32) bool { return align > 0 && SectorBytes%align == 0 }

@@ -16,7 +16,7 @@ import (
 
 // TestConformance requires the same results of OS and Memory.
 func TestConformance(t *testing.T) {
-	t.Run("os", func(t *testing.T) { conformance(t, vfs.OS{}, t.TempDir()) })
+	t.Run("os", func(t *testing.T) { conformance(t, vfs.OS, t.TempDir()) })
 	t.Run("memory", func(t *testing.T) { conformance(t, vfstest.NewMemory(), "/") })
 	t.Run("faulty", func(t *testing.T) {
 		conformance(t, vfstest.Wrap(vfstest.NewMemory(), func(vfstest.Op) error { return nil }), "/")
@@ -77,7 +77,7 @@ func TestDirect(t *testing.T) {
 		dir, err := os.MkdirTemp(".", "direct-") // of the checkout: a file system in memory has no direct writes
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-		direct(t, vfs.OS{}, dir)
+		direct(t, vfs.OS, dir)
 	})
 	t.Run("memory", func(t *testing.T) { direct(t, vfstest.NewMemory(), "/") })
 }
@@ -114,20 +114,20 @@ func direct(t *testing.T, fs vfs.FS, root string) {
 
 // TestReadDisk: any range, completely or not at all, with and without support of direct reads.
 func TestReadDisk(t *testing.T) {
-	t.Run("os", func(t *testing.T) { readsDisk(t, vfs.OS{}, t.TempDir()) })
+	t.Run("os", func(t *testing.T) { readsDisk(t, vfs.OS, t.TempDir()) })
 	t.Run("memory", func(t *testing.T) { readsDisk(t, vfstest.NewMemory(), "/") })
-	t.Run("without", func(t *testing.T) { readsDisk(t, indirect{vfs.OS{}}, t.TempDir()) })
+	t.Run("without", func(t *testing.T) { readsDisk(t, indirect{vfs.OS}, t.TempDir()) })
 }
 
 // indirect is a file system without direct reads.
-type indirect struct{ vfs.OS }
+type indirect struct{ vfs.FS }
 
 type indirectFile struct{ vfs.File }
 
 func (indirectFile) Direct() bool { return false }
 
 func (i indirect) Open(name string) (vfs.File, error) {
-	f, err := i.OS.Open(name)
+	f, err := i.FS.Open(name)
 	return indirectFile{f}, err
 }
 

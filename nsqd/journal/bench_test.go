@@ -12,7 +12,7 @@ import (
 func BenchmarkGroup(b *testing.B) {
 	for name, noSync := range map[string]bool{"sync": false, "nosync": true} {
 		b.Run(name, func(b *testing.B) {
-			j, _, err := Open(Options{FS: vfs.OS{}, Dir: b.TempDir(), FileBytes: 16 << 20, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
+			j, _, err := Open(Options{FS: vfs.OS, Dir: b.TempDir(), FileBytes: 16 << 20, NoSync: noSync}, Mark{}, func([]byte) error { return nil })
 			require.NoError(b, err)
 			answered := make(chan Mark, 1)
 			require.NoError(b, j.Start(func(_ uint64, d Mark, err error) {

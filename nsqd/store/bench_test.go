@@ -28,7 +28,7 @@ func (w *waiter) Synced(token uint64, err error) {
 func BenchmarkSubmit(b *testing.B) {
 	for _, inFlight := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprint(inFlight), func(b *testing.B) {
-			s, err := Open(Options{FS: vfs.OS{}, Dir: b.TempDir(), Log: quiet()})
+			s, err := Open(Options{FS: vfs.OS, Dir: b.TempDir(), Log: quiet()})
 			require.NoError(b, err)
 			defer s.Close()
 			p, err := s.Create("t", ident.Partition{Topic: 1})

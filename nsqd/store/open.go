@@ -42,7 +42,7 @@ func (o Options) withDefaults() Options {
 	o.OpenFiles = cmp.Or(o.OpenFiles, DefaultOpenFiles)
 	o.RepeatFor = cmp.Or(o.RepeatFor, defaultRepeatFor)
 	if o.FS == nil {
-		o.FS = vfs.OS{}
+		o.FS = vfs.OS
 	}
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()

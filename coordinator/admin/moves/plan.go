@@ -8,6 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/controller/plan"
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -118,13 +119,13 @@ func (m *Moves) wished(ctx context.Context, s plan.Snapshot, op api.Operation) (
 		}
 		return w, m.without(&w, op.Node, op.Replicas, true)
 	}
-	return w, fmt.Errorf("%w: operation %T has no plan", api.ErrInvalid, op)
+	return w, fmt.Errorf("%w: operation %T has no plan", outcome.ErrInvalid, op)
 }
 
 // without removes a broker from the candidates, and frees it.
 func (m *Moves) without(w *wish, n ident.Node, replicas, drain bool) error {
 	if !slices.ContainsFunc(m.o.Catalog.Nodes(), func(s metadata.NodeState) bool { return s.Name == n }) {
-		return fmt.Errorf("%w: %q", api.ErrBrokerNotFound, n)
+		return fmt.Errorf("%w: %q", outcome.ErrBrokerNotFound, n)
 	}
 	runs := slices.ContainsFunc(w.Live, func(b plan.Broker) bool { return b.Node == n }) || slices.Contains(w.Drained, n)
 	w.Live = slices.DeleteFunc(slices.Clone(w.Live), func(b plan.Broker) bool { return b.Node == n })

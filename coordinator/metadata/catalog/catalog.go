@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/sirupsen/logrus"
@@ -101,14 +101,14 @@ func (c *Catalog) Notify() { c.changes.Notify() }
 // Close ends all waits, present and later.
 func (c *Catalog) Close() { c.changes.Close() }
 
-// Await waits until ok returns true, and calls it after each change. api.ErrUnavailable: ctx ended first, or the broker stops.
+// Await waits until ok returns true, and calls it after each change. ErrUnavailable: ctx ended first, or the broker stops.
 func (c *Catalog) Await(ctx context.Context, ok func() bool) error {
 	err := c.changes.Await(ctx, ok)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: this broker has not received the change yet: %w", api.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: this broker has not received the change yet: %w", outcome.ErrUnavailable, ctx.Err())
 	}
-	return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", outcome.ErrUnavailable, err)
 }

@@ -45,7 +45,7 @@ func dataPath(o etcd.Options) string { return filepath.Dir(o.Dir) }
 
 // opening begins to open a member, like a starting process.
 func opening(t *testing.T, o etcd.Options) *opened {
-	node, err := nodefile.Open(vfs.OS{}, dataPath(o), "", ident.Node(o.Name))
+	node, err := nodefile.Open(vfs.OS, dataPath(o), "", ident.Node(o.Name))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	m := &opened{t: t, data: dataPath(o), node: node, cancel: cancel, done: make(chan struct{})}
@@ -340,7 +340,7 @@ func TestOldSnapshotDoesNotVote(t *testing.T) {
 	all[0].stop()
 	all[1].stop()
 	restore()
-	node, err := nodefile.Open(vfs.OS{}, dataPath(members[0]), "", "n1")
+	node, err := nodefile.Open(vfs.OS, dataPath(members[0]), "", "n1")
 	require.NoError(t, err)
 	marks, err := nodefile.Mark(dataPath(members[0]))
 	require.NoError(t, err)

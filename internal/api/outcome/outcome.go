@@ -21,6 +21,21 @@ type Completion struct {
 	InSync, Minimum int
 }
 
+// NotEnough is an ErrNotEnough with its numbers: InSync in-sync replicas answer, and a put requires Minimum of them.
+type NotEnough struct{ InSync, Minimum int }
+
+// Error begins as ErrNotEnough does; clients compare the beginning.
+func (e NotEnough) Error() string {
+	return fmt.Sprintf("not enough in-sync replicas (%d of %d), not stored", e.InSync, e.Minimum)
+}
+
+// Is makes it an ErrNotEnough.
+func (e NotEnough) Is(target error) bool { return target == ErrNotEnough }
+
+// ErrPartitionNotFound is the ErrInvalid of a request that names a partition the topic does not have; its number
+// follows. (A broker that has no replica of an existing partition answers another broker rpc.ErrNoReplica.)
+var ErrPartitionNotFound = fmt.Errorf("%w: the topic has no partition", ErrInvalid)
+
 // Completer receives the outcome of one put or change, exactly once. Complete runs under a run lock: it must not block.
 type Completer interface{ Complete(c Completion) }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// golden are the numbers on the wire, by text: "outcome/code/class". They never change; a
-// new row is a new line.
+// golden are the numbers on the wire, by text: "outcome/code/class". They never change; a new row is a new line.
 var golden = map[string]string{
 	"committed":      "1/0/0",
 	"duplicate":      "2/0/0",
@@ -127,8 +126,7 @@ func TestEveryDeclarationHasARow(t *testing.T) {
 	}
 }
 
-// The packages of the edge make no errors of the cluster of their own: each error of
-// internal/api is one of this table.
+// The packages of the edge make no errors of the cluster of their own: each error of internal/api is one of this table.
 func TestEdgeHasNoOtherErrors(t *testing.T) {
 	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)

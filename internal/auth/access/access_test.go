@@ -261,8 +261,7 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// TestQuotaOfAUser: a change sets the numbers that it names, survives the metadata, and holds
-// for the user alone.
+// TestQuotaOfAUser: a change sets the numbers that it names, survives the metadata, and holds for the user alone.
 func TestQuotaOfAUser(t *testing.T) {
 	r, store := registry(t, access.Options{})
 	ctx := t.Context()

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -187,9 +188,9 @@ func TestUserRate(t *testing.T) {
 		require.NoError(t, r.SetQuota(t.Context(), "shop", access.QuotaChange{PutRate: &two64, PutBytesRate: &million}))
 		require.NoError(t, one.AllowPut(1, 10))
 		require.NoError(t, two.AllowPut(1, 10))
-		require.ErrorIs(t, one.AllowPut(1, 10), api.ErrRateLimited)
+		require.ErrorIs(t, one.AllowPut(1, 10), outcome.ErrRateLimited)
 		require.NoError(t, free.AllowPut(1<<20, 1<<40))
-		require.Equal(t, []error{api.ErrRateLimited}, counted)
+		require.Equal(t, []error{outcome.ErrRateLimited}, counted)
 		require.Zero(t, testing.AllocsPerRun(1000, func() { _ = free.AllowPut(1, 100) }), "without a rate")
 		require.NoError(t, guard.New(guard.Options{Log: quiet()}).Begin(from("192.0.2.1", "")).AllowPut(1, 1))
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
@@ -140,15 +141,15 @@ func (g *Guard) policy() (*access.Policy, error) {
 	if g.o.NotReady != nil {
 		why = g.o.NotReady()
 	}
-	return nil, fmt.Errorf("%w: %s", api.ErrNotReady, why)
+	return nil, fmt.Errorf("%w: %s", outcome.ErrNotReady, why)
 }
 
 // NotStored is the error of a put that was not admitted because the users are not read yet.
 func NotStored(err error) error {
-	if !errors.Is(err, api.ErrNotReady) {
+	if !errors.Is(err, outcome.ErrNotReady) {
 		return err
 	}
-	return fmt.Errorf("%w, not stored: %s", api.ErrNotReady, strings.TrimPrefix(err.Error(), api.ErrNotReady.Error()+": "))
+	return fmt.Errorf("%w, not stored: %s", outcome.ErrNotReady, strings.TrimPrefix(err.Error(), outcome.ErrNotReady.Error()+": "))
 }
 
 // Changed is closed when rights may have changed. It is nil without users.
@@ -288,7 +289,7 @@ func (s *Session) Requester(action string) api.Requester {
 	}
 }
 
-// AllowPut is nil if the publish rate of the client's user admits a put now, else api.ErrRateLimited. It is called once for each
+// AllowPut is nil if the publish rate of the client's user admits a put now, else ErrRateLimited. It is called once for each
 // put. Without a rate it neither locks nor allocates.
 func (s *Session) AllowPut(messages, bytes int) error {
 	name, quota := s.user()
@@ -296,9 +297,9 @@ func (s *Session) AllowPut(messages, bytes int) error {
 		return nil
 	}
 	if s.guard.o.Answered != nil {
-		s.guard.o.Answered(api.ErrRateLimited)
+		s.guard.o.Answered(outcome.ErrRateLimited)
 	}
-	return api.ErrRateLimited
+	return outcome.ErrRateLimited
 }
 
 // Allow is nil if the client may do this now. Errors are ErrLogin, ErrDenied, ErrAuthService, or that of Ready. It queries the

@@ -20,7 +20,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/authd"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -67,7 +67,7 @@ func TestTheBootstrapTokenDoesNotWait(t *testing.T) {
 		r := access.NewRegistry(access.Options{Keys: metadata.Keys{Cluster: "c"}, Bootstrap: []byte(token), Log: quiet()})
 		g := guard.New(guard.Options{Users: r, Log: quiet()})
 		_, err := g.Login(t.Context(), from("192.0.2.1", token))
-		require.ErrorIs(t, err, api.ErrNotReady, "the users are unknown")
+		require.ErrorIs(t, err, outcome.ErrNotReady, "the users are unknown")
 		ctx, cancel := context.WithCancel(context.Background())
 		var watch sync.WaitGroup
 		watch.Go(func() { r.Watch(ctx, store) })
@@ -160,10 +160,10 @@ func TestNothingIsAllowedBeforeTheUsersAreKnown(t *testing.T) {
 	r := access.NewRegistry(access.Options{Log: quiet()})
 	g := guard.New(guard.Options{Users: r, NotReady: func() string { return "it waits" }, Log: quiet()})
 	err := g.Begin(from("192.0.2.1", "")).Allow(t.Context(), guard.Need{Right: access.Publish, Topic: "t"})
-	require.ErrorIs(t, err, api.ErrNotReady)
+	require.ErrorIs(t, err, outcome.ErrNotReady)
 	require.Equal(t, "not ready, not stored: it waits", guard.NotStored(err).Error())
 	_, err = g.Login(t.Context(), from("192.0.2.1", "x"))
-	require.ErrorIs(t, err, api.ErrNotReady)
+	require.ErrorIs(t, err, outcome.ErrNotReady)
 }
 
 // TestACertificateMustBeVerified: with --tls-client-auth-policy=require every client can
@@ -219,8 +219,7 @@ func TestAnEntryIsShort(t *testing.T) {
 	require.Less(t, log.Len(), 2500)
 }
 
-// TestRefusedAttemptsDoNotFloodTheAudit: a stranger neither fills the disk nor pushes the
-// actions out.
+// TestRefusedAttemptsDoNotFloodTheAudit: a stranger neither fills the disk nor pushes the actions out.
 func TestRefusedAttemptsDoNotFloodTheAudit(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()

@@ -203,8 +203,7 @@ func commands(t *testing.T, g *guard.Guard, columns []identity) string {
 	return all.table(columns)
 }
 
-// TestAPolicyNeedsTheRightToItsDeadLetterTopic: otherwise a channel's administrator could
-// write to any topic.
+// TestAPolicyNeedsTheRightToItsDeadLetterTopic: otherwise a channel's administrator could write to any topic.
 func TestAPolicyNeedsTheRightToItsDeadLetterTopic(t *testing.T) {
 	g, r, columns := identities(t)
 	cluster := edgetest.New()
@@ -224,8 +223,7 @@ func TestAPolicyNeedsTheRightToItsDeadLetterTopic(t *testing.T) {
 	require.NotEqual(t, http.StatusForbidden, status("dead_letter_topic=u"))
 }
 
-// TestTables compares docs/reference/rights.md with the behaviour of the doors: each route is tried
-// with each identity.
+// TestTables compares docs/reference/rights.md with the behaviour of the doors: each route is tried with each identity.
 func TestTables(t *testing.T) {
 	g, r, columns := identities(t)
 	cluster := edgetest.New()

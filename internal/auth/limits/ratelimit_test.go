@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRates: one second's worth passes at once, then the rate holds, of messages and of
-// bytes.
+// TestRates: one second's worth passes at once, then the rate holds, of messages and of bytes.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, size := range map[string]struct{ messages, bytes int }{"messages": {1, 1}, "bytes": {0, 100}} {

@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
@@ -184,7 +185,7 @@ type question struct {
 func (c *Console) Answer(_ context.Context, raw []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(raw, &q); err != nil {
-		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 	}
 	if q.What == askTable {
 		return c.ownRows()
@@ -212,7 +213,7 @@ func (c *Console) answer(q question) (any, error) {
 	case askSeries:
 		return c.ownSeries(q), nil
 	}
-	return nil, fmt.Errorf("%w: this broker's build has no answer to %q", api.ErrInvalid, q.What)
+	return nil, fmt.Errorf("%w: this broker's build has no answer to %q", outcome.ErrInvalid, q.What)
 }
 
 // answerOf is the answer of one broker.

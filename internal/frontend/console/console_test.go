@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/console"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -284,7 +285,7 @@ func TestABrokerWithoutAnAnswerIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(raw), "disk_data_bytes", "unknown is not 0")
 		channel, err := c.Channel(t.Context(), "orders", "none")
-		require.ErrorIs(t, err, api.ErrChannelNotFound)
+		require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 		require.Equal(t, want, channel.Unreachable)
 	})
 }
@@ -630,9 +631,9 @@ func TestRefusedPuts(t *testing.T) {
 		time.Sleep(console.DefaultStep)
 		synctest.Wait()
 		for range 20 {
-			w.metrics.Answered(api.ErrTopicFull)
+			w.metrics.Answered(outcome.ErrTopicFull)
 		}
-		w.metrics.Answered(api.ErrNoLeader)
+		w.metrics.Answered(outcome.ErrNoLeader)
 		w.metrics.Answered(nil)
 		time.Sleep(console.DefaultStep)
 		synctest.Wait()

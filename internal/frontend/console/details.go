@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/events"
 	"github.com/lockstepmq/lockstep/internal/observe/health"
@@ -18,11 +19,11 @@ const (
 	maxHistory = 100
 )
 
-// Topic is one topic. api.ErrTopicNotFound.
+// Topic is one topic. outcome.ErrTopicNotFound.
 func (c *Console) Topic(ctx context.Context, name string) (TopicDetail, error) {
 	settings, ok := c.o.Cluster.TopicSettings(name)
 	if !ok {
-		return TopicDetail{}, api.ErrTopicNotFound
+		return TopicDetail{}, outcome.ErrTopicNotFound
 	}
 	t := c.table(ctx)
 	d := TopicDetail{Topic: Topic{Topic: name, Partitions: settings.Partitions, ReplicationFactor: settings.ReplicationFactor}, Settings: settings, Unreachable: t.missing, Partitions: []Partition{}}
@@ -120,10 +121,10 @@ func (c *Console) ownChannel(topic, channel string) held {
 	return h
 }
 
-// Channel is one channel. api.ErrTopicNotFound, api.ErrChannelNotFound.
+// Channel is one channel. outcome.ErrTopicNotFound, outcome.ErrChannelNotFound.
 func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDetail, error) {
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
-		return ChannelDetail{}, api.ErrTopicNotFound
+		return ChannelDetail{}, outcome.ErrTopicNotFound
 	}
 	answers, missing := askAll[held](ctx, c, c.o.Cluster.Members(), question{What: askChannel, EventsOf: EventsOf{Topic: topic}, Channel: channel}, "")
 	d := ChannelDetail{Channel: Channel{Topic: topic, Channel: channel}, Unreachable: missing, Partitions: []channelPart{}, Connections: []Connection{}}
@@ -138,7 +139,7 @@ func (c *Console) Channel(ctx context.Context, topic, channel string) (ChannelDe
 		}
 	}
 	if !found {
-		return d, api.ErrChannelNotFound
+		return d, outcome.ErrChannelNotFound
 	}
 	slices.SortFunc(d.Partitions, func(a, b channelPart) int { return cmp.Compare(a.Partition, b.Partition) })
 	if policy, err := c.o.Cluster.Policy(topic, channel); err == nil { // an ephemeral channel has none
@@ -225,10 +226,10 @@ func (c *Console) ownReplica(topic string, partition *uint16) *api.ReplicaSample
 	return nil
 }
 
-// Partition is one partition. api.ErrTopicNotFound, ErrPartitionNotFound.
+// Partition is one partition. outcome.ErrTopicNotFound, ErrPartitionNotFound.
 func (c *Console) Partition(ctx context.Context, topic string, number uint16) (PartitionDetail, error) {
 	if _, ok := c.o.Cluster.TopicSettings(topic); !ok {
-		return PartitionDetail{}, api.ErrTopicNotFound
+		return PartitionDetail{}, outcome.ErrTopicNotFound
 	}
 	v := c.present(c.table(ctx), topic)
 	at := slices.IndexFunc(partitionsOf(v, topic), func(p api.PartitionView) bool { return p.Partition == int(number) })

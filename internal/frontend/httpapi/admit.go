@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 )
 
@@ -82,7 +83,7 @@ func bearer(r *http.Request) string {
 
 // deny writes the response to an unauthorized request, or to one that cannot be authorized yet.
 func (a *endpoints) deny(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, api.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, outcome.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
 		err = guard.ErrAuthService
 	}
 	a.refuse(w, r, err)

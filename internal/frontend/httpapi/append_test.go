@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	settings "github.com/lockstepmq/lockstep/internal/config"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -74,7 +75,7 @@ func TestAppend(t *testing.T) {
 	s.expect(s.nsqd, to, appendBody(t, msgstream.Message{Body: make([]byte, 101)}), message(413, "MSG_TOO_BIG"))
 	require.Empty(t, sub.Pull(9, nil))
 
-	s.cluster.FailPuts(api.ErrInDoubt)
+	s.cluster.FailPuts(outcome.ErrInDoubt)
 	s.expect(s.nsqd, to, good, message(504, "in doubt, may be stored"))
 }
 

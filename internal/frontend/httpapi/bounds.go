@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -42,8 +42,8 @@ func (a *endpoints) reserve(r *http.Request, limit int64) (release func(), err e
 	}
 	if !share.Reserve(r.Context(), limits.Bodies, size) {
 		a.b.Recorder.Refused(metrics.RefusedHTTPMemory)
-		a.b.Recorder.Answered(api.ErrBusy)
-		return nil, putFailure(api.ErrBusy)
+		a.b.Recorder.Answered(outcome.ErrBusy)
+		return nil, putFailure(outcome.ErrBusy)
 	}
 	r.Body = &timedBody{ReadCloser: r.Body}
 	return func() { share.Release(limits.Bodies, size) }, nil

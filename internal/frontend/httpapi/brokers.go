@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -103,7 +104,7 @@ func (a *endpoints) invite(q *request) (reply any, err error) {
 	v, length := Invitation{Node: q.text("node")}, defaultInvitation
 	if text := q.text("for"); text != "" {
 		if length, err = time.ParseDuration(text); err != nil {
-			return nil, fmt.Errorf("%w: for must be a duration such as 1h", api.ErrInvalid)
+			return nil, fmt.Errorf("%w: for must be a duration such as 1h", outcome.ErrInvalid)
 		}
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), usersTimeout)
@@ -115,7 +116,7 @@ func (a *endpoints) invite(q *request) (reply any, err error) {
 	}
 	switch {
 	case errors.Is(err, admission.ErrInvalid):
-		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 	case errors.Is(err, admission.ErrUnknown):
 		return nil, fail(http.StatusGatewayTimeout, err.Error())
 	case err != nil: // the metadata has not answered yet, or does not

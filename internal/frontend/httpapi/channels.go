@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
@@ -249,7 +250,7 @@ func (a *endpoints) lookupCreateChannel(q *request) (any, error) {
 // lookupDeleteChannel deletes nothing; see the package comment.
 func (a *endpoints) lookupDeleteChannel(q *request) (any, error) {
 	if !slices.Contains(a.b.Directory.Channels(q.topic()), q.channel()) {
-		return nil, api.ErrChannelNotFound
+		return nil, outcome.ErrChannelNotFound
 	}
 	return nil, nil
 }

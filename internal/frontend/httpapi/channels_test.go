@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
@@ -35,14 +36,14 @@ func (a *askedChannels) Seek(_ context.Context, op api.SeekChannel) (api.SeekRes
 
 func (a *askedChannels) ChannelViews(topic string) ([]api.ChannelView, error) {
 	if topic != "t" {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	return []api.ChannelView{{Channel: "c", Ordered: true}}, nil
 }
 
 func (a *askedChannels) Policy(topic, _ string) (api.ChannelPolicy, error) {
 	if topic != "t" {
-		return api.ChannelPolicy{}, api.ErrTopicNotFound
+		return api.ChannelPolicy{}, outcome.ErrTopicNotFound
 	}
 	return api.ChannelPolicy{MaxAttempts: 3, DeadLetterTopic: "dead"}, nil
 }
@@ -64,7 +65,7 @@ func (a *askedChannels) FinishElsewhere(_ context.Context, op api.FinishElsewher
 
 func (a *askedChannels) Positions(_ context.Context, topic string) ([]api.ChannelPosition, error) {
 	if topic != "t" {
-		return nil, api.ErrTopicNotFound
+		return nil, outcome.ErrTopicNotFound
 	}
 	return []api.ChannelPosition{{
 		Channel: "c", Confirmed: 7, Settled: []api.SequenceSpan{{From: 9, To: 11}},
@@ -74,7 +75,7 @@ func (a *askedChannels) Positions(_ context.Context, topic string) ([]api.Channe
 
 func (a *askedChannels) Redrive(_ context.Context, _, _ string, limit int) (int, error) {
 	if a.limit = limit; limit == 7 {
-		return 3, api.ErrNoLeader
+		return 3, outcome.ErrNoLeader
 	}
 	return limit, nil
 }
@@ -173,7 +174,7 @@ func TestCreatedTopicsAreAnswered(t *testing.T) {
 type conflicting struct{}
 
 func (conflicting) Do(context.Context, api.Operation) error {
-	return fmt.Errorf("%w: topic t has partitions=1, not partitions=2", api.ErrConflict)
+	return fmt.Errorf("%w: topic t has partitions=1, not partitions=2", outcome.ErrConflict)
 }
 
 func TestConflictsAreToldApart(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
@@ -203,9 +204,9 @@ func (a *endpoints) refuseConsumer(w http.ResponseWriter, r *http.Request, err e
 	switch {
 	case r.Context().Err() != nil:
 		return // the client has left
-	case errors.Is(err, api.ErrTooManyClients):
+	case errors.Is(err, outcome.ErrTooManyClients):
 		err = &failure{status: http.StatusTooManyRequests, message: err.Error(), retryAfter: true}
-	case errors.Is(err, consume.ErrBusy), errors.Is(err, api.ErrNotReady):
+	case errors.Is(err, consume.ErrBusy), errors.Is(err, outcome.ErrNotReady):
 		err = unavailable(err.Error())
 	}
 	a.refuse(w, r, err)
@@ -275,7 +276,7 @@ func settle(verb api.Verb, reply func(done int) any) endpoint {
 func answerSettled(w http.ResponseWriter, reply func(done int) any, texts []string, errs []error) {
 	var refused []refusal
 	status := http.StatusOK
-	final := []error{api.ErrNotInFlight, api.ErrNotOwner, api.ErrTopicNotFound, api.ErrChannelNotFound}
+	final := []error{outcome.ErrNotInFlight, outcome.ErrNotOwner, outcome.ErrTopicNotFound, outcome.ErrChannelNotFound}
 	for i, err := range errs {
 		if err == nil {
 			continue
@@ -316,11 +317,11 @@ func (a *endpoints) receiptTexts(q *request) ([]string, error) {
 	}
 	texts := q.values["receipt"]
 	if body = bytes.TrimSpace(body); len(body) > 0 && len(texts) > 0 {
-		return nil, fmt.Errorf("%w: receipts are in the query or in the body, not in both", api.ErrInvalid)
+		return nil, fmt.Errorf("%w: receipts are in the query or in the body, not in both", outcome.ErrInvalid)
 	}
 	if len(body) > 0 && body[0] == '[' {
 		if json.Unmarshal(body, &texts) != nil {
-			return nil, fmt.Errorf("%w: the body must be a JSON array of receipts, or have one receipt a line", api.ErrInvalid)
+			return nil, fmt.Errorf("%w: the body must be a JSON array of receipts, or have one receipt a line", outcome.ErrInvalid)
 		}
 	} else if len(body) > 0 {
 		texts = strings.Fields(string(body))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi/consume"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -53,7 +54,7 @@ func batch(t *testing.T) *consume.Batch {
 	require.NoError(t, err)
 	t.Cleanup(func() { b.Close(true) })
 	require.Len(t, b.Deliveries, 2)
-	b.Refused = []api.Refusal{{ID: b.Deliveries[0].ID, Verb: "FIN", Err: api.ErrNotInFlight}}
+	b.Refused = []api.Refusal{{ID: b.Deliveries[0].ID, Verb: "FIN", Err: outcome.ErrNotInFlight}}
 	return b
 }
 

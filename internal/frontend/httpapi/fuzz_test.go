@@ -17,6 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/coordinator/metadata"
 	"github.com/lockstepmq/lockstep/coordinator/metadata/metadatatest"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/admission"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
@@ -46,23 +47,23 @@ var (
 type inspected struct{}
 
 func (inspected) Digest(api.DigestRequest) (api.Digest, error) {
-	return api.Digest{}, api.ErrTopicNotFound
+	return api.Digest{}, outcome.ErrTopicNotFound
 }
 
 func (inspected) Peek(context.Context, api.PeekRequest) (api.Peeked, error) {
-	return api.Peeked{}, api.ErrTopicNotFound
+	return api.Peeked{}, outcome.ErrTopicNotFound
 }
 
 func (inspected) Remains(context.Context, string, int) (api.Remains, error) {
-	return api.Remains{}, api.ErrTopicNotFound
+	return api.Remains{}, outcome.ErrTopicNotFound
 }
 
 func (inspected) Recover(context.Context, string, int, ident.Node) (api.Remains, error) {
-	return api.Remains{}, api.ErrTopicNotFound
+	return api.Remains{}, outcome.ErrTopicNotFound
 }
 
 func (inspected) Discard(context.Context, string, int, ident.Node) error {
-	return api.ErrTopicNotFound
+	return outcome.ErrTopicNotFound
 }
 
 // fuzzed holds the handlers of a broker that has users, for all executions of a target.

@@ -185,12 +185,12 @@ func TestFailedPuts(t *testing.T) {
 		err  error
 		want string
 	}{
-		{api.ErrRolledBack, message(503, "rolled back, not stored")},
-		{fmt.Errorf("1 of 2: %w", api.ErrNotEnough), message(503, "1 of 2: not enough in-sync replicas, not stored")},
-		{api.ErrInDoubt, message(504, "in doubt, may be stored")},
-		{api.ErrExiting, message(503, "EXITING")},
-		{api.ErrDiskFull, message(503, "disk reserve reached, not stored")},
-		{api.ErrTopicNotFound, message(404, "TOPIC_NOT_FOUND")},
+		{outcome.ErrRolledBack, message(503, "rolled back, not stored")},
+		{fmt.Errorf("1 of 2: %w", outcome.ErrNotEnough), message(503, "1 of 2: not enough in-sync replicas, not stored")},
+		{outcome.ErrInDoubt, message(504, "in doubt, may be stored")},
+		{outcome.ErrExiting, message(503, "EXITING")},
+		{outcome.ErrDiskFull, message(503, "disk reserve reached, not stored")},
+		{outcome.ErrTopicNotFound, message(404, "TOPIC_NOT_FOUND")},
 	} {
 		s.cluster.FailPuts(row.err)
 		s.expect(s.nsqd, "POST /pub?topic=t", "m", row.want)
@@ -209,7 +209,7 @@ func TestFailedPuts(t *testing.T) {
 			s.expect(s.nsqd, "POST /pub?topic=t", "m", message(row.HTTP.Status, want))
 		}
 	}
-	s.cluster.FailPuts(api.ErrRolledBack)
+	s.cluster.FailPuts(outcome.ErrRolledBack)
 	require.Equal(t, "1", do(s.nsqd, "POST", "/pub?topic=t", "m").Header.Get("Retry-After"))
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -86,11 +87,11 @@ func inLine(v any, err error, noTopic string, otherwise int) (any, error) {
 	switch {
 	case err == nil:
 		return line{http.StatusOK, v}, nil
-	case errors.Is(err, api.ErrTopicNotFound), errors.Is(err, api.ErrBrokerNotFound):
+	case errors.Is(err, outcome.ErrTopicNotFound), errors.Is(err, outcome.ErrBrokerNotFound):
 		return decline(http.StatusNotFound, cmp.Or(noTopic, err.Error()), "")
-	case errors.Is(err, api.ErrInvalid):
+	case errors.Is(err, outcome.ErrInvalid):
 		otherwise = http.StatusBadRequest
-	case errors.Is(err, api.ErrUnavailable):
+	case errors.Is(err, outcome.ErrUnavailable):
 		otherwise = http.StatusServiceUnavailable
 	}
 	return decline(otherwise, err.Error(), "")
@@ -160,7 +161,7 @@ func (a *endpoints) recover(q *request) (any, error) {
 	case q.Method == http.MethodGet:
 		found, err = a.b.Recovery.Remains(ctx, topic, partition)
 	case q.text("confirm") != fmt.Sprintf("%s/%d", topic, partition):
-		err = fmt.Errorf("%w: confirm must be %s/%d: messages that were acknowledged are lost", api.ErrInvalid, topic, partition)
+		err = fmt.Errorf("%w: confirm must be %s/%d: messages that were acknowledged are lost", outcome.ErrInvalid, topic, partition)
 	case q.text("discard") != "":
 		if err = a.b.Recovery.Discard(ctx, topic, partition, ident.Node(q.text("discard"))); err == nil {
 			found, err = a.b.Recovery.Remains(ctx, topic, partition)

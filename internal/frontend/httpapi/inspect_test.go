@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
@@ -65,22 +66,22 @@ func TestReplicaEndpoints(t *testing.T) {
 	}{
 		{"GET", "/v1/topic/peek?topic=t", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false Leader:false}", nil, 200,
 			`{"start":0,"end":1,"next":1,"messages":[{"id":"00","partition":0,"sequence":0,"timestamp":0,"body":"\u003cm0\u003e"}]}`},
-		{"GET", "/v1/topic/peek?topic=t&partition=2&from=7&limit=5", "{Topic:t Partition:2 From:7 Limit:5 Node: Uncommitted:false Leader:false}", fmt.Errorf("%w: no replica", api.ErrTopicNotFound), 404, `{"message":"topic not found: no replica"}`},
-		{"GET", "/v1/topic/peek?topic=t&node=n2&uncommitted=true", "{Topic:t Partition:0 From: Limit:100 Node:n2 Uncommitted:true Leader:false}", api.ErrUnavailable, 503, `{"message":"the cluster cannot do this now"}`},
-		{"GET", "/v1/topic/peek?topic=t&topic_id=0000000000000007", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false Leader:false}", api.ErrInvalid, 400, `{"message":"invalid argument"}`},
+		{"GET", "/v1/topic/peek?topic=t&partition=2&from=7&limit=5", "{Topic:t Partition:2 From:7 Limit:5 Node: Uncommitted:false Leader:false}", fmt.Errorf("%w: no replica", outcome.ErrTopicNotFound), 404, `{"message":"topic not found: no replica"}`},
+		{"GET", "/v1/topic/peek?topic=t&node=n2&uncommitted=true", "{Topic:t Partition:0 From: Limit:100 Node:n2 Uncommitted:true Leader:false}", outcome.ErrUnavailable, 503, `{"message":"the cluster cannot do this now"}`},
+		{"GET", "/v1/topic/peek?topic=t&topic_id=0000000000000007", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false Leader:false}", outcome.ErrInvalid, 400, `{"message":"invalid argument"}`},
 		{"GET", "/v1/topic/peek?topic=t&topic_id=0000000000000008", "", nil, 404, `{"message":"topic not found"}`},
 		{"GET", "/v1/topic/peek?topic=gone&topic_id=0000000000000007", "", nil, 404, `{"message":"topic not found"}`},
 		{"GET", "/v1/topic/peek?topic=t&topic_id=x", "", nil, 400, `{"message":"INVALID_REQUEST","detail":"topic_id must be an id as /v1/cluster shows it"}`},
-		{"GET", "/v1/topic/peek?topic=t&node=n9", "{Topic:t Partition:0 From: Limit:100 Node:n9 Uncommitted:false Leader:false}", fmt.Errorf("%w: n9", api.ErrBrokerNotFound), 404, `{"message":"broker not found: n9"}`},
+		{"GET", "/v1/topic/peek?topic=t&node=n9", "{Topic:t Partition:0 From: Limit:100 Node:n9 Uncommitted:false Leader:false}", fmt.Errorf("%w: n9", outcome.ErrBrokerNotFound), 404, `{"message":"broker not found: n9"}`},
 		{"GET", "/v1/topic/peek?topic=t&uncommitted=true", "", nil, 400, `{"message":"uncommitted=true requires node=: each replica has its own end"}`},
 		{"GET", "/v1/topic/peek?topic=t&uncommitted=perhaps&node=n1", "", nil, 400, `{"message":"INVALID_REQUEST","detail":"partition and limit must be numbers, uncommitted and leader must be true or false"}`},
 		{"GET", "/v1/topic/peek?limit=x", "", nil, 400, `{"message":"INVALID_REQUEST","detail":"partition and limit must be numbers, uncommitted and leader must be true or false"}`},
-		{"GET", "/v1/topic/peek?topic=t", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false Leader:false}", api.ErrInvalid, 400, `{"message":"invalid argument"}`},
+		{"GET", "/v1/topic/peek?topic=t", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false Leader:false}", outcome.ErrInvalid, 400, `{"message":"invalid argument"}`},
 		{"GET", "/v1/topic/peek?topic=t", "{Topic:t Partition:0 From: Limit:100 Node: Uncommitted:false Leader:false}", context.Canceled, 500, `{"message":"context canceled"}`},
 		{"GET", "/v1/partition/digest?topic=t&partition=1&from=9", "{Topic:t Partition:1 From:9}", nil, 200,
 			`{"node":"n1","store":"0000000000000000","role":"leader","epoch":0,"start":0,"committed":0,"end":0,"next":0,"batches":[],"committed_sequence":0,"end_sequence":0}`},
 		{"GET", "/v1/partition/digest?topic=t", "", nil, 400, `{"message":"INVALID_REQUEST","detail":"partition and from must be numbers"}`},
-		{"GET", "/v1/partition/digest?topic=t&partition=1", "{Topic:t Partition:1 From:0}", api.ErrTopicNotFound, 404, `{"message":"TOPIC_NOT_FOUND","detail":"the cluster has no topic of this name"}`},
+		{"GET", "/v1/partition/digest?topic=t&partition=1", "{Topic:t Partition:1 From:0}", outcome.ErrTopicNotFound, 404, `{"message":"TOPIC_NOT_FOUND","detail":"the cluster has no topic of this name"}`},
 		{"GET", "/v1/topic/recover?topic=t&partition=3", "remains t/3", nil, 200, remains},
 		{"GET", "/v1/topic/recover?topic=t&partition=x", "", nil, 400, `{"message":"INVALID_PARTITION","detail":"partition must be a number from 0 to 65535"}`},
 		{"POST", "/v1/topic/recover?topic=t&partition=3&from=n2", "", nil, 400,
@@ -88,9 +89,9 @@ func TestReplicaEndpoints(t *testing.T) {
 		{"POST", "/v1/topic/recover?topic=t&partition=3&from=n2&confirm=t/3", "recover t/3 from n2", nil, 200, remains},
 		{"POST", "/v1/topic/recover?topic=t&partition=3&discard=n2", "", nil, 400,
 			`{"message":"invalid argument: confirm must be t/3: messages that were acknowledged are lost"}`},
-		{"POST", "/v1/topic/recover?topic=t&partition=3&discard=n2&confirm=t/3", "discard t/3 on n2", api.ErrInvalid, 400, `{"message":"invalid argument"}`},
+		{"POST", "/v1/topic/recover?topic=t&partition=3&discard=n2&confirm=t/3", "discard t/3 on n2", outcome.ErrInvalid, 400, `{"message":"invalid argument"}`},
 		{"POST", "/v1/topic/recover?topic=t&partition=3&discard=n2&confirm=t/3", "remains t/3", nil, 200, remains},
-		{"POST", "/v1/topic/recover?topic=t&partition=3&from=n2&confirm=t/3", "recover t/3 from n2", api.ErrUnavailable, 503, `{"message":"the cluster cannot do this now"}`},
+		{"POST", "/v1/topic/recover?topic=t&partition=3&from=n2&confirm=t/3", "recover t/3 from n2", outcome.ErrUnavailable, 503, `{"message":"the cluster cannot do this now"}`},
 	} {
 		r.asked, r.err = "", c.err
 		answer := do(h, c.method, c.target, "")

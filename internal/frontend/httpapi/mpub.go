@@ -9,8 +9,8 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -147,7 +147,7 @@ func (m *decoder) size() (int32, error) {
 
 // records adds the message records of an append (package msgstream). special: a header may have a field that begins
 // with
-// ##, or a message is due after latest. Errors: the answers above, api.ErrInvalid.
+// ##, or a message is due after latest. Errors: the answers above, outcome.ErrInvalid.
 func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize, latest int64) (special bool, err error) {
 	limited := &io.LimitedReader{R: body, N: maxBodySize + 1}
 	in := msgstream.NewMessageReader(limited)
@@ -162,7 +162,7 @@ func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize,
 		case errors.Is(err, io.EOF):
 			return special, nil
 		case errors.As(err, &damage):
-			return false, fmt.Errorf("%w: %w", api.ErrInvalid, damage)
+			return false, fmt.Errorf("%w: %w", outcome.ErrInvalid, damage)
 		case err != nil:
 			return false, errRead
 		}
@@ -180,7 +180,7 @@ func records(body io.Reader, draft *queue.DraftBuilder, maxMsgSize, maxBodySize,
 			message.Identity, message.IsPutIdentity = identityOfCopy(m.Header)
 		}
 		if err := draft.AddMessage(message); err != nil {
-			return false, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+			return false, fmt.Errorf("%w: %w", outcome.ErrInvalid, err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/julienschmidt/httprouter"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 )
 
@@ -154,7 +155,7 @@ func NotReady(why func() string) http.Handler {
 			probeOK.ServeHTTP(w, r)
 			return
 		}
-		reason := api.ErrNotReady.Error() + ": " + why()
+		reason := outcome.ErrNotReady.Error() + ": " + why()
 		w.Header().Set(api.NotReadyHeader, "true")
 		w.Header().Set("Retry-After", "1")
 		switch r.URL.Path {

@@ -288,7 +288,7 @@ func (a *endpoints) appendBatch(q *request) (any, error) {
 	}
 	result, err := a.publish(q, draft, func(d queue.Draft, w waiter) { a.b.Publisher.PublishAt(q.topic(), partition, d, w) })
 	switch {
-	case errors.Is(err, api.ErrInvalid):
+	case errors.Is(err, outcome.ErrInvalid):
 		return nil, err
 	case err != nil:
 		return nil, putFailure(err)
@@ -305,7 +305,7 @@ func (a *endpoints) appendLimit() int64 {
 // deleted and created again has another id.
 func (a *endpoints) isTopic(name string, id ident.TopicID) error {
 	if settings, ok := a.b.Directory.TopicSettings(name); !ok || id != 0 && settings.ID != id {
-		return api.ErrTopicNotFound
+		return outcome.ErrTopicNotFound
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -157,7 +158,7 @@ func (q *request) check() error {
 					names = append(names, a.Name)
 				}
 				known := cmp.Or(strings.Join(names, ", "), "none")
-				return fmt.Errorf("%w: there is no argument %q, but: %s", api.ErrInvalid, name, known)
+				return fmt.Errorf("%w: there is no argument %q, but: %s", outcome.ErrInvalid, name, known)
 			}
 		}
 	}
@@ -182,7 +183,7 @@ func (q *request) checkNames() error {
 }
 
 func (q *request) fail(format string, args ...any) {
-	q.note(fmt.Errorf("%w: "+format, append([]any{api.ErrInvalid}, args...)...))
+	q.note(fmt.Errorf("%w: "+format, append([]any{outcome.ErrInvalid}, args...)...))
 }
 
 func (q *request) note(err error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
 )
@@ -19,9 +20,9 @@ type traced struct{}
 func (traced) Trace(_ context.Context, topic string, id api.MessageID) (api.MessageTrace, error) {
 	switch {
 	case topic != "t":
-		return api.MessageTrace{}, api.ErrTopicNotFound
+		return api.MessageTrace{}, outcome.ErrTopicNotFound
 	case string(id[:]) != "0123456789abcdef":
-		return api.MessageTrace{}, fmt.Errorf("%w: no message of it", api.ErrInvalid)
+		return api.MessageTrace{}, fmt.Errorf("%w: no message of it", outcome.ErrInvalid)
 	}
 	return api.MessageTrace{ID: string(id[:]), Topic: topic, State: api.TraceStored, Channels: []api.ChannelTrace{}}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/option"
@@ -136,7 +137,7 @@ func (a *endpoints) setQuota(q *request) (any, error) {
 	case q.err != nil:
 		return nil, q.err
 	case c == (access.QuotaChange{}):
-		return nil, fmt.Errorf("%w: name topics, partitions, channels, put_rate, put_bytes_rate, or more of them", api.ErrInvalid)
+		return nil, fmt.Errorf("%w: name topics, partitions, channels, put_rate, put_bytes_rate, or more of them", outcome.ErrInvalid)
 	}
 	return nil, a.b.Users.SetQuota(q.Context(), q.text("name"), c)
 }

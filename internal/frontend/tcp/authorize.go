@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -35,7 +36,7 @@ func (c *conn) auth(ctx context.Context, verb string) error {
 		return fatal(codeUnauthorized, "AUTH no authorizations found")
 	case errors.Is(err, guard.ErrTooManyFailures):
 		return fatal(codeAuthFailed, "AUTH failed: too many logins of this address wait for the authorization service, try again")
-	case errors.Is(err, api.ErrNotReady):
+	case errors.Is(err, outcome.ErrNotReady):
 		return fatal(codeAuthFailed, "AUTH failed %s", err)
 	case errors.Is(err, guard.ErrAuthService), errors.Is(err, context.DeadlineExceeded):
 		return errNoAuthService

@@ -58,8 +58,7 @@ func benchmarkPub(b *testing.B, size, window int) {
 	<-served
 }
 
-// connected returns a client of a handler with a void cluster. served is closed when the
-// connection has ended.
+// connected returns a client of a handler with a void cluster. served is closed when the connection has ended.
 func connected(b *testing.B) (conn net.Conn, served chan struct{}) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
@@ -106,8 +105,7 @@ func (f *flood) Pull(credit int, dst []api.Delivery) []api.Delivery {
 	return dst
 }
 
-// BenchmarkDeliver is the path of a message from Pull to the socket and of its FIN back. One
-// operation is one message.
+// BenchmarkDeliver is the path of a message from Pull to the socket and of its FIN back. One operation is one message.
 func BenchmarkDeliver(b *testing.B) {
 	conn, served := connected(b)
 	_, err := io.WriteString(conn, "SUB t c\nRDY 1000\n")

@@ -253,8 +253,7 @@ func (c *client) publish(topic string, bodies ...string) {
 	}
 }
 
-// quiet publishes and expects its answer as the next frame: an unwanted message would have
-// come before it.
+// quiet publishes and expects its answer as the next frame: an unwanted message would have come before it.
 func (c *client) quiet() {
 	c.t.Helper()
 	c.send("PUB quiet\n" + sized("q"))

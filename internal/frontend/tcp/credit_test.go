@@ -8,8 +8,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// finishing is a subscription whose client finishes a message between two checks of the
-// writer.
+// finishing is a subscription whose client finishes a message between two checks of the writer.
 type finishing struct {
 	api.Subscription
 	c        *conn
@@ -23,8 +22,7 @@ func (f *finishing) InFlight() int {
 	return f.inFlight + 1
 }
 
-// TestCreditThatComesBetweenTwoChecks: the reader saw no starving writer, so it sent no
-// wake-up.
+// TestCreditThatComesBetweenTwoChecks: the reader saw no starving writer, so it sent no wake-up.
 func TestCreditThatComesBetweenTwoChecks(t *testing.T) {
 	c := &conn{}
 	c.ready.Store(1)

@@ -11,8 +11,7 @@ import (
 
 const badSize = "\xff\xff\xff\xff" // -1
 
-// Each row is sent on its own connection: the answer is the exact text, and then the
-// connection ends.
+// Each row is sent on its own connection: the answer is the exact text, and then the connection ends.
 func TestFatalErrors(t *testing.T) {
 	const id = "0123456789abcdef"
 	sub := "SUB t c\n"

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // ext is a message of PUB_EXT.
@@ -71,8 +72,7 @@ func tracedBody(trace uint64, body string) string {
 	return string(binary.BigEndian.AppendUint64(nil, trace)) + body
 }
 
-// tracedAnswer is the answer to a traced put; the fake cluster counts sequences from 0 and ids
-// from 1.
+// tracedAnswer is the answer to a traced put; the fake cluster counts sequences from 0 and ids from 1.
 func tracedAnswer(sequence, trace uint64, size uint32) string {
 	b := binary.BigEndian.AppendUint64([]byte("OK"), sequence+1)
 	b = binary.BigEndian.AppendUint64(b, trace)
@@ -113,7 +113,7 @@ func TestTracedPuts(t *testing.T) {
 	p.response(tracedAnswer(6, 7, 3))
 	require.Equal(t, "one", stock.message().body)
 
-	b.cluster.FailPuts(api.ErrNoLeader)
+	b.cluster.FailPuts(outcome.ErrNoLeader)
 	p.send("PUB_TRACE t\n" + sized(tracedBody(7, "one")))
 	p.error("E_PUB_FAILED PUB failed no leader, not stored")
 }
@@ -236,7 +236,7 @@ func TestPutsNameAPartition(t *testing.T) {
 // TestPartitionThatIsNotThere: a client of the fork asks for the leaders again at E_TOPIC_NOT_EXIST, and leaves the
 // partition alone. At another code it comes back for ever.
 func TestPartitionThatIsNotThere(t *testing.T) {
-	missing := fmt.Errorf("%w 9, but 0 to 0", api.ErrNoPartition)
+	missing := fmt.Errorf("%w 9, but 0 to 0", outcome.ErrPartitionNotFound)
 	b := newBroker(t, func(s *setup) { s.backend.Subscribers = &asking{Subscribers: s.backend.Subscribers, err: missing} })
 	for _, command := range []string{"SUB t ch 9", "SUB_ADVANCED t ch 9", "SUB_ORDERED t ch 9"} {
 		c := b.dial()

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 )
 
@@ -24,13 +25,13 @@ func TestAnswersComeWhenTheyAreKnown(t *testing.T) {
 		_, err = f.reserve(none, answer{put: "PUB", count: 1}, 1, &reservation{})
 		require.ErrorIs(t, err, context.Canceled, "no room")
 		require.Empty(t, f.take(nil, maxAnswers))
-		second.Answer(api.PutResult{Err: api.ErrInDoubt})
+		second.Answer(api.PutResult{Err: outcome.ErrInDoubt})
 		require.Empty(t, f.take(nil, maxAnswers), "the first has no answer yet")
 		first.Answer(api.PutResult{Sequence: 7})
 		got := f.take(nil, maxAnswers)
 		require.Len(t, got, 2)
 		require.EqualValues(t, 7, got[0].fate.Sequence)
-		require.Equal(t, api.ErrInDoubt, got[1].fate.Err)
+		require.Equal(t, outcome.ErrInDoubt, got[1].fate.Err)
 		require.True(t, f.emptyLocked())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // frameBytes reads one frame as it is on the wire. The time of a message is 0 in the result.
@@ -297,7 +298,7 @@ type filtering struct {
 
 func (f *filtering) Subscribe(ctx context.Context, r api.SubscribeRequest) (api.Subscription, error) {
 	if r.Filter != "" && r.Filter != f.has {
-		return nil, fmt.Errorf("%w %q but %q", api.ErrFilter, r.Filter, f.has)
+		return nil, fmt.Errorf("%w %q but %q", outcome.ErrFilter, r.Filter, f.has)
 	}
 	return f.Subscribers.Subscribe(ctx, r)
 }

@@ -273,8 +273,7 @@ func TestUnreadErrorsAreBounded(t *testing.T) {
 	})
 }
 
-// A client that never reads is closed when a write has taken longer than the heartbeat
-// interval.
+// A client that never reads is closed when a write has taken longer than the heartbeat interval.
 func TestClientThatNeverReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, piped)
@@ -384,8 +383,7 @@ func TestAuth(t *testing.T) {
 	}
 }
 
-// TestNoAddress: a client at a unix socket has no address, neither in the auth query nor in
-// /stats.
+// TestNoAddress: a client at a unix socket has no address, neither in the auth query nor in /stats.
 func TestNoAddress(t *testing.T) {
 	service, with := newAuthService(t, `{"ttl":60,"authorizations":[{"topic":".*","channels":[".*"],"permissions":["publish"]}]}`)
 	b := newBroker(t, with, func(s *setup) { s.unix = true })

@@ -70,8 +70,7 @@ func (s slow) Admit(ctx context.Context, topic string, size int) error {
 	return s.Publisher.Admit(ctx, topic, size)
 }
 
-// The time that a put waits for admission does not count against the client, which cannot send
-// during it.
+// The time that a put waits for admission does not count against the client, which cannot send during it.
 func TestRoomThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBroker(t, piped, func(s *setup) { s.backend.Publisher = slow{s.backend.Publisher} }).dial()

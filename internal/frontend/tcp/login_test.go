@@ -38,8 +38,7 @@ func counted(r *metrics.Recorder) (with func(*setup), of func(limit string) int)
 	}
 }
 
-// TestMagicHasATime: a connection that does not choose the protocol is closed, with or without
-// users.
+// TestMagicHasATime: a connection that does not choose the protocol is closed, with or without users.
 func TestMagicHasATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		with, refused := counted(metrics.New(0))
@@ -161,8 +160,7 @@ func TestNoUsersNoTime(t *testing.T) {
 	})
 }
 
-// TestLoginBodies: IDENTIFY and AUTH are small, an announced length costs no memory, and names are
-// cut.
+// TestLoginBodies: IDENTIFY and AUTH are small, an announced length costs no memory, and names are cut.
 func TestLoginBodies(t *testing.T) {
 	with, refused := counted(metrics.New(0))
 	b := newBroker(t, with)

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -44,10 +44,10 @@ func (c *conn) reserve(ctx context.Context, size int) error {
 	share := *c.share.Load()
 	if !share.Reserve(ctx, limits.Bodies, size) {
 		c.h.backend.Metrics.Refused(metrics.RefusedTCPMemory)
-		c.h.backend.Metrics.Answered(api.ErrBusy)
+		c.h.backend.Metrics.Answered(outcome.ErrBusy)
 		c.armed = time.Time{}
 		c.arm() // the wait was not the client's
-		return api.ErrBusy
+		return outcome.ErrBusy
 	}
 	c.reserved = reservation{share, size}
 	c.pace = pace{began: time.Now()}

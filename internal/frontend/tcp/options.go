@@ -12,8 +12,7 @@ import (
 // configuration. output.go says how this broker uses it.
 const stockOutputBufferTimeout = 250 * time.Millisecond
 
-// maxClientTimeout is NSQ's fixed client timeout; the default heartbeat interval is half of
-// it.
+// maxClientTimeout is NSQ's fixed client timeout; the default heartbeat interval is half of it.
 const maxClientTimeout = 60 * time.Second
 
 // Options are the limits and features of the protocol.
@@ -31,8 +30,7 @@ type Options struct {
 	// MaxPerUser bounds the connections of one user. 0: no limit.
 	MaxPerUser int
 
-	// A connection with more unanswered puts or bytes is not read until some of them are
-	// answered.
+	// A connection with more unanswered puts or bytes is not read until some of them are answered.
 	MaxPendingAnswers int
 	MaxPendingBytes   int
 }

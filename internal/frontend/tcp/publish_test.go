@@ -90,7 +90,7 @@ func TestPipelinedPutsAreGathered(t *testing.T) {
 func TestGatheredPutsHaveTheirOwnFates(t *testing.T) {
 	b := newBroker(t)
 	c := b.dial()
-	b.cluster.FailPuts(&api.EachError{Whole: api.ErrInDoubt, Each: []error{nil, api.ErrTopicFull, nil}})
+	b.cluster.FailPuts(&api.EachError{Whole: outcome.ErrInDoubt, Each: []error{nil, outcome.ErrTopicFull, nil}})
 	c.send(strings.Repeat("PUB t\n"+sized("x"), 3) + "MPUB t\n" + multi("1", "2", "3"))
 	c.response("OK")
 	c.error("E_PUB_FAILED PUB failed topic is full, not stored")
@@ -117,7 +117,7 @@ func TestAnswersKeepTheOrder(t *testing.T) {
 	c := b.dial()
 	c.send("PUB a\n" + sized("1") + "MPUB b\n" + multi("2", "3") + "DPUB a 0\n" + sized("4"))
 	b.holds(3)
-	b.cluster.FailPuts(api.ErrRolledBack)
+	b.cluster.FailPuts(outcome.ErrRolledBack)
 	c.send("PUB a\n" + sized("5") + "X\n")
 	b.holds(4)
 	b.cluster.Release()
@@ -156,8 +156,7 @@ func TestFailedPutsLeaveTheConnectionOpen(t *testing.T) {
 	}
 }
 
-// Above the limit of unanswered puts the broker does not read the client until some of them
-// are answered.
+// Above the limit of unanswered puts the broker does not read the client until some of them are answered.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, piped, func(s *setup) { s.options.MaxPendingBytes = 10_000 })

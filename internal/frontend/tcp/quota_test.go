@@ -17,8 +17,7 @@ import (
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
 
-// TestRateLimitedPuts: a put beyond the user's rate is refused definitely, and the connection
-// stays open.
+// TestRateLimitedPuts: a put beyond the user's rate is refused definitely, and the connection stays open.
 func TestRateLimitedPuts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, root, with := closed(t)

@@ -39,8 +39,7 @@ func golden(t *testing.T, name, is string) {
 	require.Equal(t, is, string(stands), "%s is not that of this build: make reference", name)
 }
 
-// described are the forms of the commands and their meanings. A command without a line here
-// fails TestReference.
+// described are the forms of the commands and their meanings. A command without a line here fails TestReference.
 var described = map[string][2]string{
 	"IDENTIFY":     {"`IDENTIFY`, size, JSON", "the client's name and what it asks for; the answer is JSON with `feature_negotiation`, else `OK`"},
 	"AUTH":         {"`AUTH`, size, secret", "log in with the token of a user, or with a secret of the auth service"},

@@ -118,8 +118,7 @@ func TestWordsForClientsThatMustSendASecret(t *testing.T) {
 	c.fatal("E_AUTH_FAILED AUTH failed")
 }
 
-// TestNothingIsStoredBeforeTheUsersAreKnown, and the connection stays open: a client tries
-// again.
+// TestNothingIsStoredBeforeTheUsersAreKnown, and the connection stays open: a client tries again.
 func TestNothingIsStoredBeforeTheUsersAreKnown(t *testing.T) {
 	unknown := access.NewRegistry(access.Options{Log: logrus.New()})
 	b := newBroker(t, func(s *setup) {

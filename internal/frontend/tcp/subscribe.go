@@ -61,15 +61,15 @@ func (c *conn) attach(ctx context.Context, verb string, r api.SubscribeRequest) 
 }
 
 func (c *conn) subscribeFailed(topic, channel string, err error) error {
-	if errors.Is(err, api.ErrFilter) { // the connection stays: the client may take another channel
+	if errors.Is(err, outcome.ErrFilter) { // the connection stays: the client may take another channel
 		return refusal(codeExtNotSupported, "SUB %s: a filter is a setting of the channel (nsqctl channel policy %s %s --filter …)", err, topic, channel)
 	}
-	if errors.Is(err, api.ErrTooManyClients) {
+	if errors.Is(err, outcome.ErrTooManyClients) {
 		return fatal(codeSubFailed, "SUB failed consumers for %s:%s exceeds limit of %d",
 			topic, channel, c.h.opts.MaxChannelConsumers)
 	}
 	code := codeSubFailed
-	if errors.Is(err, api.ErrNoPartition) {
+	if errors.Is(err, outcome.ErrPartitionNotFound) {
 		code = codeTopicNotExist
 	}
 	return fatal(code, "SUB failed %s", err)

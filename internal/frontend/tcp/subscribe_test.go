@@ -104,8 +104,7 @@ func TestDPUB(t *testing.T) {
 	require.Equal(t, uint64(3), stats.MessageCount)
 }
 
-// The timeout is the msg_timeout of the client. A FIN after it is refused, and the connection
-// stays open.
+// The timeout is the msg_timeout of the client. A FIN after it is refused, and the connection stays open.
 func TestClientMsgTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { clientMsgTimeout(newBroker(t, piped)) })
 }
@@ -191,8 +190,7 @@ func TestRequeueOnDisconnect(t *testing.T) {
 	require.Equal(t, "m", c.message().body)
 }
 
-// A connection that ends with an error is still read for a while. Its messages are requeued at
-// once, not after that.
+// A connection that ends with an error is still read for a while. Its messages are requeued at once, not after that.
 func TestRequeueOnErrorIsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, piped)
@@ -261,8 +259,7 @@ func TestSampling(t *testing.T) {
 	require.InDelta(t, n*(rate+1)/100, got, n*5/100)
 }
 
-// The broker applies an output buffer timeout that the client has requested; the stock default
-// delays nothing.
+// The broker applies an output buffer timeout that the client has requested; the stock default delays nothing.
 func TestOutputBuffering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, piped)
@@ -298,8 +295,7 @@ func TestOutputBuffering(t *testing.T) {
 	})
 }
 
-// A burst to a large window arrives whole and in order while the client finishes in bursts
-// too.
+// A burst to a large window arrives whole and in order while the client finishes in bursts too.
 func TestBacklogInOrder(t *testing.T) {
 	const n = 5000
 	b := newBroker(t)

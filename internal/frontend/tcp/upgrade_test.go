@@ -14,9 +14,8 @@ import (
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
 )
 
-// A client may predict the reply to its IDENTIFY and send the upgraded stream without waiting
-// for it. The broker then reads both at once: the bytes behind the IDENTIFY belong to the
-// upgraded stream.
+// A client may predict the reply to its IDENTIFY and send the upgraded stream without waiting for it. The broker then
+// reads both at once: the bytes behind the IDENTIFY belong to the upgraded stream.
 
 // opening returns the first bytes of a connection.
 func opening(identify string) string { return "  V2" + "IDENTIFY\n" + sized(identify) }
@@ -49,8 +48,7 @@ func (h *hasty) Read(p []byte) (int, error) {
 	return h.Conn.Read(p)
 }
 
-// awaitAnswer returns when the broker has read the first packet: the broker answers before it
-// reads on.
+// awaitAnswer returns when the broker has read the first packet: the broker answers before it reads on.
 func (h *hasty) awaitAnswer() {
 	h.answered = true
 	require.Contains(h.t, (&client{t: h.t, r: h.Conn}).read().data, `"max_rdy_count"`)
@@ -66,8 +64,7 @@ func (b *broker) hurry(identify string) *hasty {
 
 const requestTLS = `{"feature_negotiation":true,"tls_v1":true}`
 
-// TestTLSBeginsBehindIdentify: the broker reads the beginning of the handshake together with
-// the IDENTIFY.
+// TestTLSBeginsBehindIdentify: the broker reads the beginning of the handshake together with the IDENTIFY.
 func TestTLSBeginsBehindIdentify(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {

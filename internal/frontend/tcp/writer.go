@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // maxBurst bounds the messages of one burst, so that answers do not wait for a long backlog.
@@ -171,7 +172,7 @@ func putFrame(verb string, err error) (frameType, []byte) {
 		return frameResponse, responseOK
 	}
 	code := "E_" + verb + "_FAILED"
-	if errors.Is(err, api.ErrNoPartition) {
+	if errors.Is(err, outcome.ErrPartitionNotFound) {
 		code = codeTopicNotExist
 	}
 	return frameError, []byte(code + " " + verb + " failed " + err.Error())

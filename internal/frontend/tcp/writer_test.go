@@ -88,8 +88,7 @@ func TestOtherAnswersAreLeftToTheWriter(t *testing.T) {
 	}
 }
 
-// A client that does not read blocks no other put. It receives each answer in full, once, when
-// it reads.
+// A client that does not read blocks no other put. It receives each answer in full, once, when it reads.
 func TestInlineOKNeverBlocks(t *testing.T) {
 	c, client := unstarted(t)
 	require.NoError(t, c.raw.(*net.TCPConn).SetWriteBuffer(4096))

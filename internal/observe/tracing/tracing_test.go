@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
@@ -159,7 +160,7 @@ func TestSpansOfAPut(t *testing.T) {
 	tr, c := newTracer(t, address, 0)
 	d := draftOf(t, `{"traceparent":"`+parent+`"}`)
 	tr.Publisher(&echo{}).Publish("orders", nil, d, nobody{})
-	tr.Publisher(&echo{err: api.ErrNotEnough}).PublishAt("refused", 3, d, nobody{})
+	tr.Publisher(&echo{err: outcome.ErrNotEnough}).PublishAt("refused", 3, d, nobody{})
 	at := time.Unix(1_700_000_000, 0)
 	stored := tr.Store(&d)
 	require.NotNil(t, stored)
@@ -198,22 +199,22 @@ func lasted(x *spans.Span) time.Duration {
 func TestSpansOfADelivery(t *testing.T) {
 	s, address := listen(t)
 	tr, _ := newTracer(t, address, 0)
-	for _, outcome := range []string{"finished", "requeued", "timed out", "connection closed"} {
+	for _, end := range []string{"finished", "requeued", "timed out", "connection closed"} {
 		e := &echo{}
-		sub, err := tr.Subscribers(e).Subscribe(t.Context(), api.SubscribeRequest{Topic: outcome, Channel: "billing"})
+		sub, err := tr.Subscribers(e).Subscribe(t.Context(), api.SubscribeRequest{Topic: end, Channel: "billing"})
 		require.NoError(t, err)
 		published := time.Now().Add(-time.Second)
 		m := queue.Message{Header: []byte(`{"traceparent":"` + parent + `"}`), Attempts: 1, Time: published.UnixNano()}
 		id := api.MessageID{'x'}
 		e.out = []api.Delivery{{ID: id, Message: m}, {ID: api.MessageID{'y'}, Message: queue.Message{Attempts: 1}}}
 		require.Len(t, sub.Pull(2, nil), 2)
-		switch outcome {
+		switch end {
 		case "finished":
 			require.NoError(t, sub.Finish(id))
 		case "requeued":
 			require.NoError(t, sub.Requeue(id, 0))
 		case "timed out":
-			e.err = api.ErrNotInFlight
+			e.err = outcome.ErrNotInFlight
 			require.ErrorIs(t, sub.Finish(id), e.err)
 		default:
 			sub.Close(true)
@@ -221,10 +222,10 @@ func TestSpansOfADelivery(t *testing.T) {
 	}
 	tr.Close()
 	require.Len(t, s.got, 4*3, "those of the message without a parent are missing")
-	for _, outcome := range []string{"finished", "requeued", "timed out", "connection closed"} {
-		x := s.span("deliver " + outcome)
-		require.NotNil(t, x, outcome)
-		require.Equal(t, outcome, attributes(x)["lockstep.outcome"])
+	for _, end := range []string{"finished", "requeued", "timed out", "connection closed"} {
+		x := s.span("deliver " + end)
+		require.NotNil(t, x, end)
+		require.Equal(t, end, attributes(x)["lockstep.outcome"])
 		require.Equal(t, "billing", attributes(x)["messaging.consumer.group.name"])
 		require.Equal(t, traceID, hex.EncodeToString(x.TraceId))
 		require.Greater(t, lasted(x), time.Second)

@@ -198,7 +198,7 @@ func syncOne(name string) (took []time.Duration, err error) {
 	if err := zeroes.Close(); err != nil {
 		return nil, err
 	}
-	f, err := vfs.OS{}.Open(name) // its sync is that of a broker, on every system
+	f, err := vfs.OS.Open(name) // its sync is that of a broker, on every system
 	if err != nil {
 		return nil, err
 	}

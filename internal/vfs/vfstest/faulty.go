@@ -45,8 +45,7 @@ type Faulty struct {
 
 var _ vfs.FS = (*Faulty)(nil)
 
-// Wrap passes each call to the hook before it passes it to fs. The hook may be called from any
-// goroutine.
+// Wrap passes each call to the hook before it passes it to fs. The hook may be called from any goroutine.
 func Wrap(fs vfs.FS, hook Hook) *Faulty { return &Faulty{fs: fs, hook: hook} }
 
 // Create implements FS.

@@ -273,8 +273,7 @@ func (m *Memory) Flip(name string, off int64, bit uint8) error {
 	return nil
 }
 
-// FlipDisk inverts one bit of a file on the disk alone: decay that the page cache hides from reads
-// through it.
+// FlipDisk inverts one bit of a file on the disk alone: decay that the page cache hides from reads through it.
 func (m *Memory) FlipDisk(name string, off int64, bit uint8) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -456,8 +455,7 @@ func (f *memoryFile) Truncate(size int64) error {
 	return nil
 }
 
-// Sync copies only the sectors written since the last Sync, so that tests with large files stay
-// fast.
+// Sync copies only the sectors written since the last Sync, so that tests with large files stay fast.
 func (f *memoryFile) Sync() error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

@@ -66,7 +66,7 @@ entry, and the last one of a file has its counts.`,
 func printFile(out io.Writer, name string, asJSON, titled bool) (summary, error) {
 	if asJSON {
 		lines := json.NewEncoder(out)
-		s, err := file(func(line string) error { return lines.Encode(map[string]string{"file": name, "entry": line}) }, vfs.OS{}, name)
+		s, err := file(func(line string) error { return lines.Encode(map[string]string{"file": name, "entry": line}) }, vfs.OS, name)
 		if err == nil {
 			err = lines.Encode(map[string]any{"file": name, "entries": s.entries, "damaged": s.damaged})
 		}
@@ -75,7 +75,7 @@ func printFile(out io.Writer, name string, asJSON, titled bool) (summary, error)
 	if titled {
 		fmt.Fprintf(out, "%s:\n", name)
 	}
-	s, err := file(func(line string) error { _, err := fmt.Fprintln(out, line); return err }, vfs.OS{}, name)
+	s, err := file(func(line string) error { _, err := fmt.Fprintln(out, line); return err }, vfs.OS, name)
 	if err == nil {
 		_, err = fmt.Fprintf(out, "%d entries, %d damaged\n", s.entries, s.damaged)
 	}

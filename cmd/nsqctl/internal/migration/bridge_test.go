@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/nsqclient"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
@@ -72,7 +72,7 @@ func TestFinishesAfterTheOK(t *testing.T) {
 // TestGivesBack: messages whose puts are not answered go back to the stock nsqd when the bridge stops.
 func TestGivesBack(t *testing.T) {
 	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
-	cluster.FailPuts(api.ErrNotEnough)
+	cluster.FailPuts(outcome.ErrNotEnough)
 	b, d := start(t, address), newDelegate()
 	require.NoError(t, b.HandleMessage(d.message("nsqd1", "one")))
 	require.NoError(t, b.HandleMessage(d.message("nsqd2", "two")))

@@ -34,7 +34,7 @@ import (
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
 	"github.com/lockstepmq/lockstep/internal/nsqclient"
 )
@@ -369,7 +369,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 	if !anonymous && !strings.HasSuffix(code, "PUB_FAILED") || p.over(x) {
 		return p.gaveUp(x, &nsqclient.Refusal{Text: a.text})
 	}
-	if strings.Contains(a.text, api.ErrInDoubt.Error()) {
+	if strings.Contains(a.text, outcome.ErrInDoubt.Error()) {
 		p.totals.InDoubt++
 		p.report("%s: publishing the put again, so it may be stored twice", a.text)
 	} else {
@@ -377,7 +377,7 @@ func (p *publisher) answered(ctx context.Context, a answer) error {
 		p.report("%s: %s", a.text, p.retrying())
 	}
 	p.again = append(p.again, x)
-	if anonymous || strings.Contains(a.text, api.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
+	if anonymous || strings.Contains(a.text, outcome.ErrNotReady.Error()) && len(p.o.Addresses) > 1 {
 		return p.nextBroker(ctx, x.since)
 	}
 	return nil
@@ -484,7 +484,7 @@ func (p *publisher) connect(ctx context.Context, since time.Time) error {
 // the users yet, and one that is full may have room later.
 func final(err error) bool {
 	if r, refused := errors.AsType[*nsqclient.Refusal](err); refused {
-		return !strings.Contains(r.Error(), api.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
+		return !strings.Contains(r.Error(), outcome.ErrNotReady.Error()) && !strings.Contains(r.Error(), "E_TOO_MANY_CONNECTIONS")
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return untrusted || errors.Is(err, nsqclient.ErrNoTLS)

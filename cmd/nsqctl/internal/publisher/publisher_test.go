@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
-	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/nsqclient"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
@@ -168,8 +168,8 @@ func TestPubReportsRefusals(t *testing.T) {
 		told    string
 		retried func(Totals) int64
 	}{
-		"not stored": {api.ErrDiskFull, "E_PUB_FAILED PUB failed disk reserve reached, not stored: retrying for up to 30s", func(n Totals) int64 { return n.Retried }},
-		"in doubt":   {api.ErrInDoubt, "E_PUB_FAILED PUB failed in doubt, may be stored: publishing the put again, so it may be stored twice", func(n Totals) int64 { return n.InDoubt }},
+		"not stored": {outcome.ErrDiskFull, "E_PUB_FAILED PUB failed disk reserve reached, not stored: retrying for up to 30s", func(n Totals) int64 { return n.Retried }},
+		"in doubt":   {outcome.ErrInDoubt, "E_PUB_FAILED PUB failed in doubt, may be stored: publishing the put again, so it may be stored twice", func(n Totals) int64 { return n.InDoubt }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestPubReportsRefusals(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		o, cluster := inMemory(t, tcp.DefaultOptions())
-		cluster.FailPuts(api.ErrNotEnough)
+		cluster.FailPuts(outcome.ErrNotEnough)
 		o.Retry = 300 * time.Millisecond
 		totals, reports, err := run(t, o, "one")
 		require.ErrorContains(t, err, "not enough in-sync replicas, not stored")
@@ -252,7 +252,7 @@ func TestPubGivesUpWhatCannotBe(t *testing.T) {
 func TestPubRetriesARefusedPutSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, cluster := inMemory(t, tcp.DefaultOptions())
-		cluster.FailPuts(api.ErrDiskFull)
+		cluster.FailPuts(outcome.ErrDiskFull)
 		o.Retry = time.Second
 		_, _, err := run(t, o, "one")
 		require.ErrorContains(t, err, "E_PUB_FAILED")
@@ -266,7 +266,7 @@ func TestPubRetriesARefusedPutSlowly(t *testing.T) {
 func TestPubRetriesAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, cluster := inMemory(t, tcp.DefaultOptions())
-		cluster.FailPuts(api.ErrDiskFull)
+		cluster.FailPuts(outcome.ErrDiskFull)
 		var healing sync.WaitGroup
 		defer healing.Wait()
 		healing.Go(func() {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/frontend/tcp"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/brokertest"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/wait"
@@ -69,7 +70,7 @@ func consume(t *testing.T, address, topic string, count int) (bodies string) {
 // TestStoredMeansOK: a message that a broker refuses for now is not reported before the retry that is answered OK.
 func TestStoredMeansOK(t *testing.T) {
 	address, cluster := brokertest.Start(t, tcp.DefaultOptions())
-	cluster.FailPuts(api.ErrNotEnough)
+	cluster.FailPuts(outcome.ErrNotEnough)
 	messages, stored, ended := make(chan Message, 1), make(chan struct{}, 2), make(chan error, 1)
 	messages <- Message{Topic: "a", Body: []byte("one"), Stored: func() { stored <- struct{}{} }}
 	o := defaults(address)

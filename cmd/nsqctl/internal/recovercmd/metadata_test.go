@@ -21,7 +21,7 @@ import (
 func TestRecoverMetadataRaisesTheRevision(t *testing.T) {
 	const raise = 1000
 	dir := t.TempDir()
-	_, err := nodefile.Open(vfs.OS{}, filepath.ToSlash(dir), "lockstep", ident.Node("n3"))
+	_, err := nodefile.Open(vfs.OS, filepath.ToSlash(dir), "lockstep", ident.Node("n3"))
 	require.NoError(t, err)
 	b := stopped{dataPath: dir, node: "n3", cluster: "lockstep"}
 	before := revisionOf(t, dir)

@@ -96,7 +96,7 @@ func (s stopped) open() (node *nodefile.File, release func(), err error) {
 		return nil, nil, fmt.Errorf("lock the data path: %w", err)
 	}
 	release = func() { _ = lock.Unlock() } // the end of the process releases it too
-	if node, err = nodefile.Open(vfs.OS{}, filepath.ToSlash(s.dataPath), s.cluster, ident.Node(s.node)); err != nil {
+	if node, err = nodefile.Open(vfs.OS, filepath.ToSlash(s.dataPath), s.cluster, ident.Node(s.node)); err != nil {
 		release()
 		return nil, nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/test/testkit/edgetest"
@@ -104,7 +105,7 @@ func TestReceiptsSettleTheDeliveries(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		bodies, _ = b.poll(request(""), 100, 0)
 		require.Equal(t, []string{"forget"}, bodies, "after its timeout")
-		require.Equal(t, []error{api.ErrNotInFlight, nil}, b.settle(api.VerbFinish, receipts[0], receipts[2]), "it was touched in time")
+		require.Equal(t, []error{outcome.ErrNotInFlight, nil}, b.settle(api.VerbFinish, receipts[0], receipts[2]), "it was touched in time")
 	})
 }
 
@@ -159,7 +160,7 @@ func TestAClientDoesNotSettleTheDeliveryOfAnotherOne(t *testing.T) {
 		require.Equal(t, 1, b.Count())
 		require.Equal(t, first.Session, second[0].Session)
 		for _, verb := range []api.Verb{api.VerbFinish, api.VerbRequeue, api.VerbTouch} {
-			require.Equal(t, []error{api.ErrNotOwner}, b.settle(verb, first), verb)
+			require.Equal(t, []error{outcome.ErrNotOwner}, b.settle(verb, first), verb)
 		}
 		unsent.Close(false)
 		require.Equal(t, 1, b.channel().InFlightCount, "it stays with the second client")
@@ -239,17 +240,17 @@ func (f *fakeReceipts) Settle(_ context.Context, _, _ string, _ api.Settlement, 
 // message is not in flight to its session. One that is in flight to another client is refused here.
 func TestReceiptsOfOtherBrokersGoToTheLeaders(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, b *bench) {
-		leader := &fakeReceipts{err: api.ErrNotOwner}
+		leader := &fakeReceipts{err: outcome.ErrNotOwner}
 		b.receipts = leader
 		_, receipts := b.pollOne("m")
 		mine := receipts[0]
 		foreign, missing := mine, mine
 		foreign.Session++
 		missing.ID[0] = 'f'
-		require.Equal(t, []error{api.ErrNotOwner, api.ErrNotOwner, nil}, b.settle(api.VerbTouch, foreign, missing, mine))
+		require.Equal(t, []error{outcome.ErrNotOwner, outcome.ErrNotOwner, nil}, b.settle(api.VerbTouch, foreign, missing, mine))
 		require.Equal(t, []api.Receipt{foreign.Receipt, missing.Receipt}, leader.list)
 		errs := b.Settle(t.Context(), "t", "another", api.Settlement{Verb: api.VerbTouch}, []Receipt{mine})
-		require.Equal(t, []error{api.ErrNotOwner}, errs)
+		require.Equal(t, []error{outcome.ErrNotOwner}, errs)
 		require.Len(t, leader.list, 3)
 	})
 }
@@ -376,11 +377,11 @@ func TestStopEndsThePolls(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 2, b.Count())
 		b.Stop()
-		require.ErrorIs(t, <-done, api.ErrExiting)
-		require.ErrorIs(t, <-done, api.ErrExiting)
+		require.ErrorIs(t, <-done, outcome.ErrExiting)
+		require.ErrorIs(t, <-done, outcome.ErrExiting)
 		require.Zero(t, b.Count())
 		_, err := b.Poll(t.Context(), request(""), 1, 0)
-		require.ErrorIs(t, err, api.ErrExiting)
+		require.ErrorIs(t, err, outcome.ErrExiting)
 		sub, err := b.cluster.Subscribe(t.Context(), api.SubscribeRequest{Topic: "t", Channel: "c", MsgTimeoutMS: 1000})
 		require.NoError(t, err)
 		list := sub.Pull(10, nil)
@@ -401,7 +402,7 @@ func TestLimitOfAUser(t *testing.T) {
 		}
 		require.NoError(t, try("h", "shop", true))
 		require.NoError(t, try("i", "shop", true))
-		require.ErrorIs(t, try("j", "shop", true), api.ErrTooManyClients)
+		require.ErrorIs(t, try("j", "shop", true), outcome.ErrTooManyClients)
 		require.NoError(t, try("j", "other", true))
 		for _, host := range []string{"k", "l", "m"} {
 			require.NoError(t, try(host, "anonymous", false))
@@ -423,10 +424,10 @@ func TestLimits(t *testing.T) {
 		}
 		require.NoError(t, try("h", "1"))
 		require.NoError(t, try("h", "2"))
-		require.ErrorIs(t, try("h", "3"), api.ErrTooManyClients)
+		require.ErrorIs(t, try("h", "3"), outcome.ErrTooManyClients)
 		require.NoError(t, try("h", "1"))
 		require.NoError(t, try("i", "1"))
-		require.ErrorIs(t, try("i", "2"), api.ErrTooManyClients, "three in all")
+		require.ErrorIs(t, try("i", "2"), outcome.ErrTooManyClients, "three in all")
 		time.Sleep(2 * time.Second)
 		require.NoError(t, try("h", "3"))
 		require.Len(t, b.mu.clients, 1)
@@ -440,7 +441,7 @@ func TestADeletedChannel(t *testing.T) {
 			_ = b.cluster.Do(t.Context(), api.DeleteChannel{Topic: "t", Channel: "c"})
 		})
 		_, err := b.Poll(t.Context(), request(""), 1, time.Minute)
-		require.ErrorIs(t, err, api.ErrChannelNotFound)
+		require.ErrorIs(t, err, outcome.ErrChannelNotFound)
 		b.put("m")
 		bodies, _ := b.poll(request(""), 1, time.Second)
 		require.Equal(t, []string{"m"}, bodies)

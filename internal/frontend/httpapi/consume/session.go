@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
 )
@@ -63,7 +64,7 @@ func (x *session) subscribe(ctx context.Context) {
 	defer x.mu.Unlock()
 	if x.mu.over { // Stop came first
 		x.sub.Withdraw()
-		x.err = api.ErrExiting
+		x.err = outcome.ErrExiting
 	}
 }
 
@@ -240,7 +241,7 @@ func (x *session) await(ctx context.Context, timeout, gather <-chan time.Time) (
 	case <-timeout:
 		return false, nil
 	case <-x.sub.Closed():
-		return false, fmt.Errorf("%w: it has been deleted", api.ErrChannelNotFound)
+		return false, fmt.Errorf("%w: it has been deleted", outcome.ErrChannelNotFound)
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -294,15 +295,15 @@ func (x *session) stream(ctx context.Context, maxInFlight int, alive time.Durati
 	}
 }
 
-// settle executes a verb on a delivery to this session. api.ErrNotInFlight: the leader of the message decides.
+// settle executes a verb on a delivery to this session. outcome.ErrNotInFlight: the leader of the message decides.
 func (x *session) settle(do api.Settlement, r api.Receipt) (err error) {
 	select {
 	case <-x.opened:
 	default:
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	}
 	if x.err != nil {
-		return api.ErrNotInFlight
+		return outcome.ErrNotInFlight
 	}
 	if err = x.sub.Settle(r, do); err == nil {
 		x.settled(do.Verb, r.ID)

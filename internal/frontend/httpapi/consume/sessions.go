@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/internal/observe/metrics"
@@ -135,7 +136,7 @@ func (s *Sessions) Consumers(topic, channel string) (out []api.ConsumerStats) {
 }
 
 // Poll takes at most `most` messages. It waits for the first one, and returns an empty batch if none arrives in time.
-// The caller closes the batch. Errors: as api.Subscribers, ErrBusy, and api.ErrChannelNotFound if the channel is
+// The caller closes the batch. Errors: as api.Subscribers, ErrBusy, and outcome.ErrChannelNotFound if the channel is
 // deleted during the wait.
 func (s *Sessions) Poll(ctx context.Context, r Request, most int, wait time.Duration) (*Batch, error) {
 	ctx, cancel := s.within(ctx)
@@ -180,7 +181,7 @@ func (s *Sessions) within(ctx context.Context) (context.Context, context.CancelF
 // reason replaces the error of a request that Stop has ended.
 func (s *Sessions) reason(err error) error {
 	if err != nil && s.ctx.Err() != nil {
-		return api.ErrExiting
+		return outcome.ErrExiting
 	}
 	return err
 }
@@ -238,15 +239,15 @@ func (s *Sessions) add(k key, r Request) (*session, error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.ctx.Err() != nil:
-		return nil, api.ErrExiting
+		return nil, outcome.ErrExiting
 	case k != key{} && s.mu.shared[k] != nil:
 		return nil, nil
 	case s.o.MaxSessions > 0 && len(s.mu.all) >= s.o.MaxSessions:
-		return nil, fmt.Errorf("%w: this broker has %d HTTP consumers, as many as it may; try another one", api.ErrTooManyClients, len(s.mu.all))
+		return nil, fmt.Errorf("%w: this broker has %d HTTP consumers, as many as it may; try another one", outcome.ErrTooManyClients, len(s.mu.all))
 	}
 	for _, o := range r.owners() {
 		if n := s.mu.clients[o]; s.o.MaxPerClient > 0 && n >= s.o.MaxPerClient {
-			return nil, fmt.Errorf("%w: this %s has %d HTTP consumers at this broker, as many as it may", api.ErrTooManyClients, o.kind, n)
+			return nil, fmt.Errorf("%w: this %s has %d HTTP consumers at this broker, as many as it may", outcome.ErrTooManyClients, o.kind, n)
 		}
 	}
 	for x.number = rand.Uint64(); s.mu.all[x.number] != nil; x.number = rand.Uint64() {
@@ -316,11 +317,11 @@ func (s *Sessions) Settle(ctx context.Context, topic, channel string, do api.Set
 		} else {
 			sessions[i] = s.find(r.Session, topic, channel)
 		}
-		errs[i] = api.ErrNotInFlight
+		errs[i] = outcome.ErrNotInFlight
 		if sessions[i] != nil {
 			errs[i] = sessions[i].settle(do, r.Receipt)
 		}
-		if errors.Is(errs[i], api.ErrNotInFlight) {
+		if errors.Is(errs[i], outcome.ErrNotInFlight) {
 			left = append(left, i)
 		}
 	}

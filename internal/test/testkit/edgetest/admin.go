@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 )
 
 // Do implements api.Admin.
@@ -22,7 +23,7 @@ func (c *Cluster) Do(_ context.Context, op api.Operation) error {
 	}
 	t := c.mu.topics[name]
 	if t == nil {
-		return fmt.Errorf("%T: %w", op, api.ErrTopicNotFound)
+		return fmt.Errorf("%T: %w", op, outcome.ErrTopicNotFound)
 	}
 	if channel == "" {
 		return c.topicOpLocked(t, op)
@@ -44,7 +45,7 @@ func (c *Cluster) topicOpLocked(t *topic, op api.Operation) error {
 			t.drainLocked(c)
 		}
 	default:
-		return fmt.Errorf("%w: %T", api.ErrInvalid, op)
+		return fmt.Errorf("%w: %T", outcome.ErrInvalid, op)
 	}
 	return nil
 }
@@ -56,7 +57,7 @@ func (c *Cluster) channelOpLocked(t *topic, name string, op api.Operation) error
 	}
 	ch := t.channels[name]
 	if ch == nil {
-		return fmt.Errorf("%T: %w", op, api.ErrChannelNotFound)
+		return fmt.Errorf("%T: %w", op, outcome.ErrChannelNotFound)
 	}
 	switch op := op.(type) {
 	case api.DeleteChannel:
@@ -69,7 +70,7 @@ func (c *Cluster) channelOpLocked(t *topic, name string, op api.Operation) error
 		}
 	case api.OrderChannel: // the fake ignores the order: its tests have one consumer
 	default:
-		return fmt.Errorf("%w: %T", api.ErrInvalid, op)
+		return fmt.Errorf("%w: %T", outcome.ErrInvalid, op)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/auth/limits"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -189,10 +190,10 @@ func (s *subscription) takeLocked(id api.MessageID) (*message, error) {
 	if f == nil {
 		for _, other := range s.ch.consumers {
 			if other.inFlight[id] != nil {
-				return nil, api.ErrNotOwner
+				return nil, outcome.ErrNotOwner
 			}
 		}
-		return nil, api.ErrNotInFlight
+		return nil, outcome.ErrNotInFlight
 	}
 	f.timer.Stop()
 	delete(s.inFlight, id)
@@ -206,7 +207,7 @@ func (s *subscription) Settle(r api.Receipt, do api.Settlement) error {
 	s.c.mu.Unlock()
 	switch {
 	case f != nil && f.number != r.Number:
-		return api.ErrNotOwner
+		return outcome.ErrNotOwner
 	case do.Verb == api.VerbFinish:
 		return s.Finish(r.ID)
 	case do.Verb == api.VerbRequeue:

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 	"github.com/lockstepmq/lockstep/nsqd/queue"
 )
@@ -179,7 +180,7 @@ func (c *Cluster) onceLocked(name string, d queue.Draft) api.PutResult {
 // PublishAt implements api.Publisher: a topic has one partition.
 func (c *Cluster) PublishAt(name string, partition int, d queue.Draft, a api.Answerer) {
 	if partition != 0 {
-		a.Answer(api.PutResult{Err: fmt.Errorf("%w %d, but 0 to 0, not stored", api.ErrNoPartition, partition)})
+		a.Answer(api.PutResult{Err: fmt.Errorf("%w %d, but 0 to 0, not stored", outcome.ErrPartitionNotFound, partition)})
 		return
 	}
 	c.Publish(name, nil, d, a)
@@ -250,11 +251,11 @@ func (c *Cluster) Subscribe(_ context.Context, r api.SubscribeRequest) (api.Subs
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
-		return nil, api.ErrExiting
+		return nil, outcome.ErrExiting
 	}
 	ch := c.topicLocked(r.Topic).channelLocked(c, r.Channel)
 	if c.MaxConsumers > 0 && len(ch.consumers) >= c.MaxConsumers {
-		return nil, fmt.Errorf("subscribing to %s: %w", r.Channel, api.ErrTooManyClients)
+		return nil, fmt.Errorf("subscribing to %s: %w", r.Channel, outcome.ErrTooManyClients)
 	}
 	s := newSubscription(c, ch, r)
 	ch.consumers = append(ch.consumers, s)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/outcome"
 	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
@@ -100,7 +101,7 @@ func (d Directory) Lookup(_ context.Context, topic string) ([]string, []api.Prod
 	defer d.c.mu.Unlock()
 	t := d.c.mu.topics[topic]
 	if t == nil {
-		return nil, nil, api.ErrTopicNotFound
+		return nil, nil, outcome.ErrTopicNotFound
 	}
 	var producers []api.Producer
 	if !d.c.mu.tombs[topic] {

@@ -169,7 +169,7 @@ func record(t *testing.T, b devcluster.Broker) nodefile.Record {
 
 func read(t *testing.T, dir string, name ident.Node) nodefile.Record {
 	t.Helper()
-	node, err := nodefile.Open(vfs.OS{}, dir, "", name)
+	node, err := nodefile.Open(vfs.OS, dir, "", name)
 	require.NoError(t, err)
 	return node.Record()
 }
@@ -177,7 +177,7 @@ func read(t *testing.T, dir string, name ident.Node) nodefile.Record {
 // unmark removes the marks of a copy from a data path. The snapshot of a whole machine has none.
 func unmark(t *testing.T, dir string, name ident.Node) {
 	t.Helper()
-	node, err := nodefile.Open(vfs.OS{}, dir, "", name)
+	node, err := nodefile.Open(vfs.OS, dir, "", name)
 	require.NoError(t, err)
 	marks, err := nodefile.Mark(dir)
 	require.NoError(t, err)
