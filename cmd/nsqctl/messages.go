@@ -138,7 +138,6 @@ func printPeeked(out *bufio.Writer, t *cli.Target, m *api.PeekedMessage) error {
 }
 
 func newTrace(t *cli.Target) *cobra.Command {
-	var topic string
 	cmd := &cobra.Command{
 		Use:   "trace ID --topic TOPIC",
 		Short: "show where a message is",
@@ -147,11 +146,9 @@ the log, and in every channel. Nothing is recorded for it, so it has no history:
 it is unknown which consumer finished a message. nsqctl tail,
 peek and the client print the id.`,
 		Example: `  nsqctl trace 5a10000000000000 --topic orders`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Show(cmd, t, "/v1/trace", url.Values{"topic": {topic}, "id": {args[0]}}, printTrace)
-		},
+		RunE:    cli.Show(t, "/v1/trace", printTrace, "topic"),
 	}
-	cmd.Flags().StringVar(&topic, "topic", "", "the topic of the message")
+	cmd.Flags().String("topic", "", "the topic of the message")
 	return cli.Required(cmd, "topic")
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"text/tabwriter"
 	"time"
@@ -20,18 +21,21 @@ import (
 
 func newTopic(t *cli.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "topic", Short: "create, change, describe, pause, empty, delete and undelete topics"}
-	cmd.AddCommand(newTopicCreate(t), newTopicSet(t), newTopicDescribe(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t),
-		newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t))
 	for _, verb := range []string{"pause", "unpause", "empty"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:     verb + " TOPIC",
 			Short:   verb + " a topic",
 			Example: "  nsqctl topic " + verb + " orders",
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return t.PostAny(cmd.Context(), "/topic/"+verb, url.Values{"topic": args}, nil)
-			},
+			RunE:    t.Post("/topic/" + verb),
 		})
 	}
+	cmd.AddCommand(newTopicCreate(t), newTopicSet(t), newTopicList(t), newTopicDelete(t), newTopicUndelete(t), newTopicPurge(t),
+		newTopicTrash(t), newMove(t), newReplication(t), newPartitions(t), &cobra.Command{
+			Use:     "describe TOPIC",
+			Short:   "print leaders, replicas and ends of every partition",
+			Example: `  nsqctl topic describe orders`,
+			RunE:    func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
+		})
 	return cmd
 }
 
@@ -46,12 +50,8 @@ func newTopicCreate(t *cli.Target) *cobra.Command {
 	for _, n := range numbers {
 		f.Int(n, 0, "1 or more; not given: the cluster's default")
 	}
-	options := topicOptions(f)
 	f.Bool("ordered", false, "ordered channels: one message in flight per partition")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := cli.Given(cmd, options(url.Values{"topic": args}), append(numbers, "ordered")...)
-		return changeTopic(cmd, t, "/topic/create", q)
-	}
+	cmd.RunE = changeOptions(t, "/topic/create", append(topicOptions(f), append(numbers, "ordered")...))
 	return cmd
 }
 
@@ -64,44 +64,36 @@ change the rest: topic replication changes the numbers of replicas, topic partit
 raises the number of partitions.`,
 		Example: `  nsqctl topic set orders --retention-time 24h --max-bytes 0`,
 	}
-	options := topicOptions(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return changeTopic(cmd, t, "/v1/topic/set", options(url.Values{"topic": args}))
-	}
+	cmd.RunE = changeOptions(t, "/v1/topic/set", topicOptions(cmd.Flags()))
 	return cmd
 }
 
-// topicOptions defines the flags of a topic's options and durability. The returned function adds the given ones to a
-// query.
-func topicOptions(f *pflag.FlagSet) func(url.Values) url.Values {
+// topicOptions defines the flags of a topic's options and durability, and returns their names.
+func topicOptions(f *pflag.FlagSet) []string {
 	f.String("durability", "", "sync or replicated: the meaning of OK")
 	names := []string{"durability"}
 	for _, r := range option.Topics {
 		f.String(r.Flag(), "", r.Help)
 		names = append(names, r.Flag())
 	}
-	return func(q url.Values) url.Values {
-		for _, name := range names {
-			if v, _ := f.GetString(name); v != "" {
-				q.Set(cli.Underscored(name), v)
-			}
-		}
-		return q
-	}
+	return names
 }
 
-func newTopicDescribe(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "describe TOPIC",
-		Short:   "print leaders, replicas and ends of every partition",
-		Example: `  nsqctl topic describe orders`,
-		RunE:    func(cmd *cobra.Command, args []string) error { return describeTopic(cmd, t, args[0]) },
+// changeOptions returns the RunE of a command that sends the named flags; an empty one counts as not given.
+func changeOptions(t *cli.Target, path string, names []string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		q := cli.Request(cmd, args, names...)
+		maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "" })
+		return changeTopic(cmd, t, path, q)
 	}
 }
 
 func newTopicList(t *cli.Target) *cobra.Command {
-	var sort string
-	limit := 0
+	names := cli.ShowList(t, "/topics", "topics", func(w io.Writer, names []string) {
+		for _, name := range names {
+			fmt.Fprintln(w, name)
+		}
+	})
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "print the names of all topics; with --sort their numbers, too",
@@ -110,19 +102,15 @@ first. KEPT is the size of one copy of the topic's logs, which each of its repli
 has on disk.`,
 		Example: `  nsqctl topic list -o json
   nsqctl topic list --sort disk -n 10      # which topics take the disk?`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if sort != "" {
-				return listTopics(cmd, t, sort, limit)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if q := cli.Request(cmd, args, "sort", "limit"); q.Get("sort") != "" {
+				return cli.ShowConsole(cmd, t, "/v1/console/topics", q, printTopics)
 			}
-			return cli.ShowList(cmd, t, "/topics", nil, "topics", func(w io.Writer, names []string) {
-				for _, name := range names {
-					fmt.Fprintln(w, name)
-				}
-			})
+			return names(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&sort, "sort", "", "disk, rate, depth, lag or name: a table in this order")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "with --sort: largest number of topics, 1 to 500")
+	cmd.Flags().String("sort", "", "disk, rate, depth, lag or name: a table in this order")
+	cmd.Flags().IntP("limit", "n", 50, "with --sort: largest number of topics, 1 to 500")
 	return cmd
 }
 
@@ -176,22 +164,24 @@ func lag(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
 }
 
-// listTopics prints the topics with their numbers, sorted.
-func listTopics(cmd *cobra.Command, t *cli.Target, sort string, limit int) error {
-	return cli.ShowConsole(cmd, t, "/v1/console/topics", url.Values{"sort": {sort}, "limit": {fmt.Sprint(limit)}}, func(w io.Writer, v console.Topics) {
-		size := func(n *float64) string {
-			if n == nil {
-				return "unknown"
-			}
-			return cli.Size(*n)
+func printTopics(w io.Writer, v console.Topics) {
+	size := func(n *float64) string {
+		if n == nil {
+			return "unknown"
 		}
-		fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
-		for _, x := range v.Topics {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n",
-				x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
-		}
-		if rest := v.Matched - len(v.Topics); rest > 0 {
-			fmt.Fprintf(w, "and %d more: -n\n", rest)
-		}
-	})
+		return cli.Size(*n)
+	}
+	fmt.Fprintln(w, "TOPIC\tPARTITIONS\tREPLICAS\tCHANNELS\tKEPT\tPUT/S\tBYTES/S\tWAITING\tLAG\tMESSAGES")
+	for _, x := range v.Topics {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\n",
+			x.Topic, x.Partitions, x.ReplicationFactor, x.Channels, size(x.KeptBytes), cli.Known(x.Puts, "%.0f"), size(x.PutBytes), x.Depth, lag(x.LagSeconds), x.Messages)
+	}
+	printRest(w, v.Matched-len(v.Topics))
+}
+
+// printRest says how many lines a list does not have.
+func printRest(w io.Writer, n int) {
+	if n > 0 {
+		fmt.Fprintf(w, "and %d more: -n\n", n)
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/url"
+	"maps"
 	"strconv"
 	"time"
 
@@ -17,7 +17,7 @@ import (
 
 func newMove(t *cli.Target) *cobra.Command {
 	var partition int
-	var from, to string
+	var to string
 	cmd := &cobra.Command{
 		Use:   "move TOPIC",
 		Short: "move one replica of a partition to another broker",
@@ -27,7 +27,8 @@ log and joins the in-sync set before the old one is removed; puts and consumers
 continue.`,
 		Example: `  nsqctl topic move orders --partition 3 --from n1 --to n4 --wait 1h`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}, "from": {from}, "to": {to}}
+			q := cli.Request(cmd, args, "from", "to")
+			q.Set("partition", fmt.Sprint(partition))
 			return clustercmd.Change{
 				Path: "/v1/topic/move", Query: q, Plan: true, Left: clustercmd.Unsettled(args[0], partition), Never: clustercmd.NotLeaving(to),
 			}.Run(cmd, t)
@@ -35,7 +36,7 @@ continue.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&partition, "partition", 0, "number of the partition")
-	f.StringVar(&from, "from", "", "broker that has the replica")
+	f.String("from", "", "broker that has the replica")
 	f.StringVar(&to, "to", "", "broker that receives the replica")
 	clustercmd.WaitFlag(cmd)
 	cli.PlanFlags(cmd)
@@ -58,12 +59,8 @@ replicas are in sync.`,
 	}
 	clustercmd.WaitFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := url.Values{"topic": args}
-		for _, s := range settings {
-			if n, _ := cmd.Flags().GetInt(s); n != 0 { // the flag is declared above
-				q.Set(cli.Underscored(s), fmt.Sprint(n))
-			}
-		}
+		q := cli.Request(cmd, args, settings...)
+		maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "0" })
 		return clustercmd.Change{Path: "/v1/topic/replication", Query: q, Left: clustercmd.Unsettled(args[0])}.Run(cmd, t)
 	}
 	return cmd
@@ -93,8 +90,7 @@ with ids, and the topic cannot tell whether it has any.`,
 			if err != nil || n < 1 {
 				return cli.Usage("NUMBER must be a positive number, not %q", args[1])
 			}
-			q := cli.Given(cmd, url.Values{"topic": args[:1], "partitions": {args[1]}}, "reorder")
-			return changeTopic(cmd, t, "/v1/topic/partitions", q)
+			return changeTopic(cmd, t, "/v1/topic/partitions", cli.Request(cmd, args, "reorder"))
 		},
 	}
 	cmd.Flags().Bool("reorder", false, "also for an ordered topic, or one with --dedupe content: its channels are empty and no client publishes, or the order does not matter")
@@ -110,9 +106,7 @@ func newTopicDelete(t *cli.Target) *cobra.Command {
 An #ephemeral topic is deleted permanently.`,
 		Example: `  nsqctl topic delete orders
   nsqctl topic delete orders --now         # permanently`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.PostAny(cmd.Context(), "/topic/delete", cli.Given(cmd, url.Values{"topic": args}, "now"), nil)
-		},
+		RunE: t.Post("/topic/delete", "now"),
 	}
 	cmd.Flags().Bool("now", false, "delete permanently, at once: it cannot be undeleted")
 	return cmd
@@ -130,7 +124,7 @@ While another topic has the name it is refused.`,
 		Example: `  nsqctl topic undelete orders
   nsqctl topic undelete orders --id 16f3a2b4c5d6e7f8`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeTopic(cmd, t, "/v1/topic/undelete", cli.Given(cmd, url.Values{"topic": args}, "id"))
+			return changeTopic(cmd, t, "/v1/topic/undelete", cli.Request(cmd, args, "id"))
 		},
 	}
 	cmd.Flags().String("id", "", "the id of the deleted topic, as topic trash shows it")
@@ -144,9 +138,7 @@ func newTopicPurge(t *cli.Target) *cobra.Command {
 		Long: `purge permanently removes all deleted topics of a name, or the one with --id. Their files
 leave the disk after --trash-grace of each broker.`,
 		Example: `  nsqctl topic purge orders`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.PostAny(cmd.Context(), "/v1/topic/purge", cli.Given(cmd, url.Values{"topic": args}, "id"), nil)
-		},
+		RunE:    t.Post("/v1/topic/purge", "id"),
 	}
 	cmd.Flags().String("id", "", "the id of one deleted topic, as topic trash shows it")
 	return cmd
@@ -163,9 +155,7 @@ is when the topic is removed permanently; while the cluster has no controller it
 into the future.`,
 		Example: `  nsqctl topic trash
   nsqctl topic trash -o json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.ShowList(cmd, t, "/v1/topic/trash", nil, "topics", printTrash)
-		},
+		RunE: cli.ShowList(t, "/v1/topic/trash", "topics", printTrash),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,19 +148,39 @@ func (t *Target) namesOf(cmd *cobra.Command, word string, args []string) (names 
 	return names, true
 }
 
-// Given adds the flags that are on the command line to the arguments of a request, in which they have the same names with
-// underscores.
-func Given(cmd *cobra.Command, q url.Values, flags ...string) url.Values {
+// Request is the query of a command: its arguments under the words of its usage, and the named flags that are given or have a
+// default, with underscores.
+func Request(cmd *cobra.Command, args []string, flags ...string) url.Values {
+	q := url.Values{}
+	for i, word := range strings.Fields(cmd.Use)[1:] {
+		if i >= len(args) {
+			break
+		}
+		name := cmp.Or(parameters[word], strings.ToLower(strings.Trim(word, "[].")))
+		if q[name] = args[i : i+1]; strings.HasSuffix(word, "...") {
+			q[name] = args[i:]
+		}
+	}
 	for _, name := range flags {
-		if f := cmd.Flags().Lookup(name); f.Changed {
-			q.Set(Underscored(name), f.Value.String())
+		if f := cmd.Flags().Lookup(name); f.Changed || !slices.Contains(noDefault, f.DefValue) {
+			q.Set(strings.ReplaceAll(name, "-", "_"), f.Value.String())
 		}
 	}
 	return q
 }
 
-// Underscored returns a flag's name in the spelling of the HTTP API.
-func Underscored(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
+// parameters are the words of usages that the HTTP API calls otherwise.
+var parameters = map[string]string{"BROKER": "node", "[BROKER]": "node", "POSITION": "to", "NUMBER": "partitions", "true|false": "order"}
+
+// noDefault are the values of flags that stand for the broker's default.
+var noDefault = []string{"", "0", "false", "-1"}
+
+// Post returns the RunE of a command that only makes a change (Request).
+func (t *Target) Post(path string, flags ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return t.PostAny(cmd.Context(), path, Request(cmd, args, flags...), nil)
+	}
+}
 
 // Required marks flags as required.
 func Required(cmd *cobra.Command, flags ...string) *cobra.Command {

@@ -200,25 +200,29 @@ func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// Show prints the answer of any broker to a request.
-func Show[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
-	var answer T
-	if err := t.GetAny(cmd.Context(), path, q, &answer); err != nil {
-		return err
+// Show returns the RunE of a command that prints the answer of any broker to its request (Request).
+func Show[T any](t *Target, path string, text func(w io.Writer, answer T), flags ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		var answer T
+		if err := t.GetAny(cmd.Context(), path, Request(cmd, args, flags...), &answer); err != nil {
+			return err
+		}
+		return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
 	}
-	return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
 }
 
 // ShowList is Show for an answer that is a list in a field: it prints the list.
-func ShowList[E any](cmd *cobra.Command, t *Target, path string, q url.Values, field string, text func(w io.Writer, list []E)) error {
-	list, err := brokerapi.List[E](cmd.Context(), &t.Client, path, q, field)
-	if err != nil {
-		return err
+func ShowList[E any](t *Target, path, field string, text func(w io.Writer, list []E), flags ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		list, err := brokerapi.List[E](cmd.Context(), &t.Client, path, Request(cmd, args, flags...), field)
+		if err != nil {
+			return err
+		}
+		return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
 	}
-	return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
 }
 
-// ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers that did not answer on
+// ShowConsole prints an answer of the console. Unless it prints JSON, it names the brokers that did not answer on
 // standard error.
 func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
 	var raw json.RawMessage

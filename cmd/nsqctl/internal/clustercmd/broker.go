@@ -43,7 +43,7 @@ A new topic has a replica on it only if too few other brokers run.`,
   nsqctl broker drain n2 --replicas --wait 2h
   nsqctl broker drain n2 --replicas --dry-run      # the plan, and nothing else`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := cli.Given(cmd, url.Values{"node": args}, "replicas")
+			q := cli.Request(cmd, args, "replicas")
 			return Change{Path: "/v1/broker/drain", Query: q, Plan: true, Left: undrained(args[0], replicas)}.Run(cmd, t)
 		},
 	}
@@ -92,7 +92,6 @@ func undrained(broker string, replicas bool) openSteps {
 }
 
 func newInvite(t *cli.Target) *cobra.Command {
-	var length time.Duration
 	var withdraw bool
 	cmd := &cobra.Command{
 		Use:   "invite [BROKER]",
@@ -107,13 +106,16 @@ an invitation before that. Without a name it lists the open invitations.`,
   nsqctl cluster invite n4.example --withdraw
   nsqctl cluster invite`,
 	}
-	cmd.Flags().DurationVar(&length, "for", time.Hour, "how long the broker may join, at most 168h")
+	cmd.Flags().Duration("for", time.Hour, "how long the broker may join, at most 168h")
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "end the invitation")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return listInvitations(cmd, t)
+			if cmd.Flags().Changed("for") || cmd.Flags().Changed("withdraw") {
+				return cli.Usage("--for and --withdraw need the name of a broker")
+			}
+			return cli.Show(t, "/v1/cluster/invite", printInvitations)(cmd, args)
 		}
-		query := url.Values{"node": args, "for": {length.String()}}
+		query := cli.Request(cmd, args, "for")
 		if withdraw {
 			query = url.Values{"node": args, "withdraw": {"true"}}
 		}
@@ -132,16 +134,11 @@ an invitation before that. Without a name it lists the open invitations.`,
 	return cmd
 }
 
-func listInvitations(cmd *cobra.Command, t *cli.Target) error {
-	if cmd.Flags().Changed("for") || cmd.Flags().Changed("withdraw") {
-		return cli.Usage("--for and --withdraw need the name of a broker")
+func printInvitations(w io.Writer, v httpapi.InvitationsView) {
+	fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
+	for _, i := range v.Invitations {
+		fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
 	}
-	return cli.Show(cmd, t, "/v1/cluster/invite", nil, func(w io.Writer, v httpapi.InvitationsView) {
-		fmt.Fprintln(w, "BROKER\tMAY JOIN UNTIL")
-		for _, i := range v.Invitations {
-			fmt.Fprintf(w, "%s\t%s\n", i.Node, i.Until.Local().Format(time.DateTime))
-		}
-	})
 }
 
 func newBrokerList(t *cli.Target) *cobra.Command {

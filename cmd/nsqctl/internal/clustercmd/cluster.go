@@ -19,7 +19,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +90,7 @@ removed as soon as it has no replicas. --cancel ends the decommission.`,
   nsqctl cluster decommission n3 --wait 1h && ssh n3 systemctl stop nsqd
   nsqctl broker decommission n3 --wait 1h          # the same`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := cli.Given(cmd, url.Values{"node": args}, "cancel")
+			q := cli.Request(cmd, args, "cancel")
 			a := Change{Path: "/v1/broker/decommission", Query: q, Plan: !cancel, Left: replicasOn(args[0])}
 			if cancel {
 				a.Left = func(api.ClusterView) []string { return nil }
@@ -176,27 +175,24 @@ that a topic has, beside --max-topics, --max-partitions and --max-channels of th
 broker that answers. Topics in the trash count with their partitions. The quotas of
 users are in "nsqctl user list".`,
 		Example: `  nsqctl cluster limits`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Show(cmd, t, "/v1/cluster/limits", nil, func(w io.Writer, v api.LimitsView) {
-				fmt.Fprintln(w, "OF\tUSED\tLIMIT")
-				for _, l := range []struct {
-					of string
-					api.LimitView
-				}{{"topics", v.Topics}, {"partitions", v.Partitions}, {"channels of a topic", v.Channels}} {
-					limit := "-"
-					if l.Limit > 0 {
-						limit = fmt.Sprint(l.Limit)
-					}
-					fmt.Fprintf(w, "%s\t%d\t%s\n", l.of, l.Used, limit)
+		RunE: cli.Show(t, "/v1/cluster/limits", func(w io.Writer, v api.LimitsView) {
+			fmt.Fprintln(w, "OF\tUSED\tLIMIT")
+			for _, l := range []struct {
+				of string
+				api.LimitView
+			}{{"topics", v.Topics}, {"partitions", v.Partitions}, {"channels of a topic", v.Channels}} {
+				limit := "-"
+				if l.Limit > 0 {
+					limit = fmt.Sprint(l.Limit)
 				}
-			})
-		},
+				fmt.Fprintf(w, "%s\t%d\t%s\n", l.of, l.Used, limit)
+			}
+		}),
 	}
 }
 
 func newClusterEvents(t *cli.Target) *cobra.Command {
 	var since time.Duration
-	limit := 0
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "changes: elections, in-sync sets, brokers, alarms, and administrative actions",
@@ -208,9 +204,9 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 		Example: `  nsqctl cluster events                                # of the last hour
   nsqctl cluster events --since 24h --kind topic,audit --topic orders
   nsqctl cluster events --broker n2`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := url.Values{"since_ms": {fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli())}, "limit": {fmt.Sprint(limit)}}
-			cli.Given(cmd, q, "kind", "topic", "broker")
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := cli.Request(cmd, args, "limit", "kind", "topic", "broker")
+			q.Set("since_ms", fmt.Sprint(time.Now().Add(-since.Abs()).UnixMilli()))
 			return cli.ShowConsole(cmd, t, "/v1/console/events", q, func(w io.Writer, v console.Events) {
 				if !v.Complete {
 					fmt.Fprintln(cmd.ErrOrStderr(), "older events are missing: -n, or a shorter --since")
@@ -230,6 +226,6 @@ Kinds: ` + strings.Join(events.Kinds(), ", ") + `.`,
 	f.String("kind", "", "only these kinds, separated by commas")
 	f.String("topic", "", "only events of this topic")
 	f.String("broker", "", "only events about this broker")
-	f.IntVarP(&limit, "limit", "n", 200, "largest number of events, 1 to 1000")
+	f.IntP("limit", "n", 200, "largest number of events, 1 to 1000")
 	return cmd
 }
