@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/url"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -185,3 +186,165 @@ func printRest(w io.Writer, n int) {
 		fmt.Fprintf(w, "and %d more: -n\n", n)
 	}
 }
+
+func newMove(t *cli.Target) *cobra.Command {
+	var partition int
+	var to string
+	cmd := &cobra.Command{
+		Use:   "move TOPIC",
+		Short: "move one replica of a partition to another broker",
+		Long: `move moves a replica of a partition to another broker, at the same place in the
+list: the first in the list is the preferred leader. The new replica copies the
+log and joins the in-sync set before the old one is removed; puts and consumers
+continue.`,
+		Example: `  nsqctl topic move orders --partition 3 --from n1 --to n4 --wait 1h`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := cli.Request(cmd, args, "from", "to")
+			q.Set("partition", fmt.Sprint(partition))
+			return clustercmd.Change{
+				Path: "/v1/topic/move", Query: q, Plan: true, Left: clustercmd.Unsettled(args[0], partition), Never: clustercmd.NotLeaving(to),
+			}.Run(cmd, t)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&partition, "partition", 0, "number of the partition")
+	f.String("from", "", "broker that has the replica")
+	f.StringVar(&to, "to", "", "broker that receives the replica")
+	clustercmd.WaitFlag(cmd)
+	cli.PlanFlags(cmd)
+	return cli.Required(cmd, "from", "to")
+}
+
+func newReplication(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replication TOPIC",
+		Short: "change the replication factor or the minimum of in-sync replicas of a topic",
+		Long: `replication changes the number of replicas of each partition, and the number of
+them that must be in sync for a put. Replicas are added or removed one partition
+after the other; a higher minimum applies to a partition as soon as that many
+replicas are in sync.`,
+		Example: `  nsqctl topic replication orders --replication-factor 3 --min-in-sync 2 --wait 1h`,
+	}
+	settings := []string{"replication-factor", "min-in-sync"}
+	for _, s := range settings {
+		cmd.Flags().Int(s, 0, "0 = unchanged")
+	}
+	clustercmd.WaitFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := cli.Request(cmd, args, settings...)
+		maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "0" })
+		return clustercmd.Change{Path: "/v1/topic/replication", Query: q, Left: clustercmd.Unsettled(args[0])}.Run(cmd, t)
+	}
+	return cmd
+}
+
+func newPartitions(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "partitions TOPIC NUMBER",
+		Short: "raise the number of partitions of a topic",
+		Long: `partitions raises the number of partitions of a topic, while producers and consumers
+continue. The number is never lowered, and the messages that are there stay where
+they are. All channels, with their pauses, are in the new partitions before the
+first message is.
+
+Later messages of a key may go to another partition than earlier ones, so the order
+of the messages of a key is lost at the change. To preserve it, stop the
+producers, wait until the channels are empty, raise the number, start the producers.
+Ordered topics are refused without --reorder for that reason.
+
+So is a topic that recognises messages by their content: one that was published
+before the change and is published again after it may be stored again. Stop all
+producers for the topic's dedupe window before the change. The same is true for messages
+with ids, and the topic cannot tell whether it has any.`,
+		Example: `  nsqctl topic partitions orders 8`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 1 {
+				return cli.Usage("NUMBER must be a positive number, not %q", args[1])
+			}
+			return changeTopic(cmd, t, "/v1/topic/partitions", cli.Request(cmd, args, "reorder"))
+		},
+	}
+	cmd.Flags().Bool("reorder", false, "also for an ordered topic, or one with --dedupe content: its channels are empty and no client publishes, or the order does not matter")
+	return cmd
+}
+
+func newTopicDelete(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "delete TOPIC",
+		Short: "delete a topic",
+		Long: `delete deletes a topic with its channels. It can be undeleted for the time of
+--delete-grace of the brokers (24h by default); its files take disk space until then.
+An #ephemeral topic is deleted permanently.`,
+		Example: `  nsqctl topic delete orders
+  nsqctl topic delete orders --now         # permanently`,
+		RunE: t.Post("/topic/delete", "now"),
+	}
+	cmd.Flags().Bool("now", false, "delete permanently, at once: it cannot be undeleted")
+	return cmd
+}
+
+func newTopicUndelete(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "undelete TOPIC",
+		Short: "bring a deleted topic back within its grace",
+		Long: `undelete brings a deleted topic back as it was: its messages, its channels with their
+positions, delayed messages, policies and pauses, its options. Of several deleted
+topics of the name it takes the last deleted, or the one with --id.
+
+While another topic has the name it is refused.`,
+		Example: `  nsqctl topic undelete orders
+  nsqctl topic undelete orders --id 16f3a2b4c5d6e7f8`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeTopic(cmd, t, "/v1/topic/undelete", cli.Request(cmd, args, "id"))
+		},
+	}
+	cmd.Flags().String("id", "", "the id of the deleted topic, as topic trash shows it")
+	return cmd
+}
+
+func newTopicPurge(t *cli.Target) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "purge TOPIC",
+		Short: "remove deleted topics of a name permanently, before their grace period ends",
+		Long: `purge permanently removes all deleted topics of a name, or the one with --id. Their files
+leave the disk after --trash-grace of each broker.`,
+		Example: `  nsqctl topic purge orders`,
+		RunE:    t.Post("/v1/topic/purge", "id"),
+	}
+	cmd.Flags().String("id", "", "the id of one deleted topic, as topic trash shows it")
+	return cmd
+}
+
+func newTopicTrash(t *cli.Target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "trash",
+		Short: "print the deleted topics that can be undeleted",
+		Long: `trash prints the deleted topics that can be undeleted, oldest deletion
+first. BYTES is the size of one copy of the logs, which each replica has on disk; it is
+unknown while the leader of a partition does not answer. UNTIL
+is when the topic is removed permanently; while the cluster has no controller it moves
+into the future.`,
+		Example: `  nsqctl topic trash
+  nsqctl topic trash -o json`,
+		RunE: cli.ShowList(t, "/v1/topic/trash", "topics", printTrash),
+	}
+}
+
+func printTrash(w io.Writer, topics []api.TrashedTopic) {
+	fmt.Fprintln(w, "TOPIC\tID\tDELETED\tBY\tPARTITIONS\tCHANNELS\tMESSAGES\tBYTES\tUNTIL")
+	for _, x := range topics {
+		until := timeOf(x.UntilMS)
+		if x.Purging {
+			until = "being removed"
+		}
+		messages, size := strconv.FormatInt(x.Messages, 10), cli.Size(float64(x.Bytes))
+		if x.Incomplete {
+			messages, size = "unknown", "unknown"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Topic, x.ID, timeOf(x.DeletedAtMS), cmp.Or(api.Printable(x.By), "-"),
+			x.Partitions, x.Channels, messages, size, until)
+	}
+}
+
+func timeOf(ms int64) string { return time.UnixMilli(ms).Format(time.RFC3339) }
