@@ -273,21 +273,17 @@ func (l partitionLog) read(ctx context.Context, from, leader string, limit int) 
 	if err := l.client.GetAny(ctx, "/v1/topic/peek", q, &answer); err != nil {
 		return logPage{}, err
 	}
-	page := logPage{
-		Start: uint64(answer.Start), End: uint64(answer.End), Next: uint64(answer.Next), Mark: answer.Mark, NextMark: answer.NextMark,
-		Messages: make([]msgstream.Message, len(answer.Messages)),
-	}
+	page := logPage{Start: uint64(answer.Start), End: uint64(answer.End), Next: uint64(answer.Next), Mark: answer.Mark, NextMark: answer.NextMark}
 	for i := range answer.Messages {
 		x := &answer.Messages[i]
-		page.Messages[i] = msgstream.Message{
-			Partition: uint16(l.partition), Sequence: uint64(x.Sequence), TimeNS: x.Time, DeliverAtNS: x.DeliverAt, Trace: x.Trace, Header: x.Header, Body: x.Bytes,
-		}
+		m := msgstream.Message{Partition: uint16(l.partition), Sequence: uint64(x.Sequence), TimeNS: x.Time, DeliverAtNS: x.DeliverAt, Trace: x.Trace, Header: x.Header, Body: x.Bytes}
 		if len(x.HeaderBytes) > 0 {
-			page.Messages[i].Header = x.HeaderBytes
+			m.Header = x.HeaderBytes
 		}
 		if x.Bytes == nil {
-			page.Messages[i].Body = []byte(x.Body)
+			m.Body = []byte(x.Body)
 		}
+		page.Messages = append(page.Messages, m)
 	}
 	return page, nil
 }
@@ -308,6 +304,23 @@ func (l partitionLog) pageWithin(ctx context.Context, from string, limit int, pa
 		return err
 	})
 	return page, err
+}
+
+// repeat repeats a request until it succeeds, a broker refuses it permanently, or ctx ends; report receives the other errors.
+func repeat(ctx context.Context, pause time.Duration, report func(error), try func() error) error {
+	for {
+		err := try()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil, brokerapi.Refused(err):
+			return err
+		}
+		report(err)
+		if !concurrency.Sleep(ctx, pause) {
+			return ctx.Err()
+		}
+	}
 }
 
 // within repeats a request until it succeeds, a broker refuses it permanently, the topic is gone, ctx ends, or patience
