@@ -290,8 +290,13 @@ func (e ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e ExitError) Unwrap() error { return e.Err }
 
-// EndSilently ends with a code and no further text: the command has printed the reason.
-func EndSilently(code int) error { return ExitError{code, true, errors.New("failed")} }
+// EndUnless is the error of a command that has printed its answer: err, or unless it is good the exit code without a text.
+func EndUnless(good bool, code int, err error) error {
+	if err != nil || good {
+		return err
+	}
+	return ExitError{code, true, errors.New("failed")}
+}
 
 // NotFound is the error of a name that the cluster does not have.
 func NotFound(kind, name string) error {
@@ -325,7 +330,7 @@ func Usage(format string, args ...any) error {
 
 // markUsage makes wrong flags and arguments of a command end with ExitUsage.
 func markUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return ExitError{Code: ExitUsage, Err: flagFault(cmd, err)} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return Usage("%w", flagFault(cmd, err)) })
 	check := cmd.Args
 	if check == nil {
 		check = argumentsOf(cmd.Use)
@@ -346,15 +351,12 @@ func flagFault(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
-		if len(name) == 1 {
-			return fmt.Errorf("there is no flag -%s; %s --help lists them", name, cmd.CommandPath())
-		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := config.Nearest(name, names); near != "" {
+		if near := config.Nearest(name, names); near != "" && len(name) > 1 {
 			return fmt.Errorf("there is no flag --%s; did you mean --%s?", name, near)
 		}
-		return fmt.Errorf("there is no flag --%s; %s --help lists them", name, cmd.CommandPath())
+		return fmt.Errorf("there is no flag -%s%s; %s --help lists them", Mark(len(name) > 1, "-"), name, cmd.CommandPath())
 	case errors.As(err, &invalid):
 		f := invalid.GetFlag()
 		if want := wanted[f.Value.Type()]; want != "" {
@@ -389,7 +391,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // AsUsage gives the error of a missing flag, for which cobra has neither a type nor a hook, its exit code.
 func AsUsage(err error) error {
 	if err != nil && strings.HasPrefix(err.Error(), "required flag(s)") {
-		return ExitError{Code: ExitUsage, Err: err}
+		return Usage("%w", err)
 	}
 	return err
 }
