@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,12 +125,12 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
+	var end cleanup
+	defer func() { end.run() }()
 	if o.cluster {
-		stop, err := o.startCluster(cmd.Context())
-		if err != nil {
+		if err := o.startCluster(cmd.Context(), &end); err != nil {
 			return err
 		}
-		defer stop()
 	}
 	here, err := newSubject(t, o)
 	if err != nil {
@@ -144,15 +145,10 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 		turns.Subjects = append(turns.Subjects, peer)
 	}
 	if o.users || o.encrypted {
-		begin := o.startWithUsers
-		if o.encrypted {
-			begin = o.startWithTLS
-		}
-		peer, stop, err := begin(cmd.Context(), t)
+		peer, err := o.startPeer(cmd.Context(), t, &end)
 		if err != nil {
 			return err
 		}
-		defer stop()
 		turns.Subjects = append(turns.Subjects, peer)
 	}
 	name, _, _ := strings.Cut(o.sweep, "=")
@@ -210,37 +206,43 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
+// cleanup ends what a run has started, the last first.
+type cleanup []func()
+
+func (c *cleanup) run() {
+	for _, f := range slices.Backward(*c) {
+		f()
+	}
+}
+
+func (c *cleanup) tempDir(pattern string) (string, error) {
+	dir, err := os.MkdirTemp("", pattern)
+	if err == nil {
+		*c = append(*c, func() { _ = os.RemoveAll(dir) })
+	}
+	return dir, err
+}
+
 // startCluster starts three brokers in a temporary directory.
-func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error) {
+func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 	binary, err := devcmd.FindBroker("")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir, err := os.MkdirTemp("", "nsqctl-bench-")
+	if o.dataDir, err = end.tempDir("nsqctl-bench-"); err != nil {
+		return err
+	}
+	c, err := devcluster.New(devcluster.Config{Nodes: 3, DataDir: filepath.Clean(o.dataDir), BasePort: o.basePort, NSQD: binary, Args: o.brokers, Tied: true})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c, err := devcluster.New(devcluster.Config{
-		Nodes: 3, DataDir: filepath.Clean(dir), BasePort: o.basePort, NSQD: binary, Args: o.brokers, Tied: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = c.StopAll(devcmd.StopTimeout)
-		_ = os.RemoveAll(dir)
-	}
+	*end = append(*end, func() { _ = c.StopAll(devcmd.StopTimeout) })
 	ctx, cancel := context.WithTimeout(ctx, devcmd.ReadyTimeout)
 	defer cancel()
-	if err = c.StartAll(); err == nil {
-		err = c.Ready(ctx)
+	if err := c.StartAll(); err != nil {
+		return err
 	}
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	o.dataDir = dir
-	return stop, nil
+	return c.Ready(ctx)
 }
 
 const (
@@ -250,57 +252,38 @@ const (
 	otherUsers = 9
 )
 
-// startWithTLS starts a second cluster, which the workloads reach over TLS. Its brokers
-// talk to each other in plain text, so that the ratio is the cost of the clients' TLS.
-func (o benchOptions) startWithTLS(ctx context.Context, t *cli.Target) (*subject, func(), error) {
-	dir, err := os.MkdirTemp("", "nsqctl-bench-tls-")
-	if err != nil {
-		return nil, nil, err
-	}
-	removeDir := func() { _ = os.RemoveAll(dir) }
-	clients, certFile, keyFile, err := certcmd.Loopback(dir)
-	if err != nil {
-		removeDir()
-		return nil, nil, fmt.Errorf("certificate of the second cluster: %w", err)
-	}
-	o.brokers = append([]string{"--tls-cert=" + certFile, "--tls-key=" + keyFile}, o.brokers...)
-	s, stop, err := o.startPeer(ctx, t, "cluster over TLS")
-	if err != nil {
-		removeDir()
-		return nil, nil, err
-	}
-	s.from.Security.TLSConfig = clients // of TCP connections; the HTTP port is asked in plain text
-	return s, func() { stop(); removeDir() }, nil
-}
-
-func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, label string) (*subject, func(), error) {
+// startPeer starts a second cluster. Either the workloads reach it over TLS: its brokers talk to each other in plain text, so
+// that the ratio is the cost of the clients' TLS. Or every command is checked against the rights of a user that is not an
+// administrator.
+func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, end *cleanup) (*subject, error) {
 	o.basePort += peerPorts
-	stop, err := o.startCluster(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	with := *t
+	if o.encrypted {
+		dir, err := end.tempDir("nsqctl-bench-tls-")
+		if err != nil {
+			return nil, err
+		}
+		clients, certFile, keyFile, err := certcmd.Loopback(dir)
+		if err != nil {
+			return nil, fmt.Errorf("certificate of the second cluster: %w", err)
+		}
+		o.brokers = append([]string{"--tls-cert=" + certFile, "--tls-key=" + keyFile}, o.brokers...)
+		with.Security.TLSConfig = clients // of TCP connections; the HTTP port is asked in plain text
+	}
+	if err := o.startCluster(ctx, end); err != nil {
+		return nil, err
+	}
 	s, err := newSubject(&with, o)
 	if err != nil {
-		stop()
-		return nil, nil, err
+		return nil, err
 	}
-	s.label = label
-	return s, stop, nil
-}
-
-// startWithUsers starts a second cluster, in which every command is checked against the
-// rights of a user that is not an administrator.
-func (o benchOptions) startWithUsers(ctx context.Context, t *cli.Target) (*subject, func(), error) {
-	s, stop, err := o.startPeer(ctx, t, "cluster with users")
-	if err != nil {
-		return nil, nil, err
+	if s.label = "cluster over TLS"; !o.encrypted {
+		s.label = "cluster with users"
+		if err := s.closeCluster(ctx); err != nil {
+			return nil, fmt.Errorf("users of the second cluster: %w", err)
+		}
 	}
-	if err := s.closeCluster(ctx); err != nil {
-		stop()
-		return nil, nil, fmt.Errorf("users of the second cluster: %w", err)
-	}
-	return s, stop, nil
+	return s, nil
 }
 
 // closeCluster creates users, and logs the subject in as one of them.

@@ -163,12 +163,16 @@ func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, 
 	return 100 * used.Seconds() / watched.Seconds(), nil
 }
 
-func (s *subject) isLockstep(ctx context.Context) error {
+// get reads an answer of the first broker.
+func (s *subject) get(ctx context.Context, path string, v any) error {
 	if len(s.http) == 0 {
 		return errors.New("a stock nsqd has no such address")
 	}
-	var v api.ClusterView
-	return s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v)
+	return s.from.Get(ctx, s.http[0], path, nil, v)
+}
+
+func (s *subject) isLockstep(ctx context.Context) error {
+	return s.get(ctx, "/v1/cluster", new(api.ClusterView))
 }
 
 // post sends a request whose failure does not matter: the broker may not support it.
@@ -183,9 +187,7 @@ func (s *subject) Durability(ctx context.Context) string {
 	var v struct {
 		Durability string `json:"durability"`
 	}
-	if len(s.http) == 0 || s.from.Get(ctx, s.http[0], "/info", nil, &v) != nil {
-		return ""
-	}
+	_ = s.get(ctx, "/info", &v) // "" without an answer
 	return v.Durability
 }
 
@@ -193,9 +195,7 @@ func (s *subject) Durability(ctx context.Context) string {
 // their replicas; zeroes if the broker does not report them.
 func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
 	var v api.ClusterView
-	if len(s.http) == 0 || s.from.Get(ctx, s.http[0], "/v1/cluster", nil, &v) != nil {
-		return 0, 0
-	}
+	_ = s.get(ctx, "/v1/cluster", &v) // without an answer it has no topic
 	return v.InSync(topic)
 }
 

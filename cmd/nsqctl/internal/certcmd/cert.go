@@ -62,13 +62,6 @@ type issued struct {
 	Until time.Time `json:"valid_until"`
 }
 
-// issuing is a command, with the flags that all of them have.
-type issuing struct {
-	*cobra.Command
-	out  string
-	days int
-}
-
 // certificates are what a command makes. All of its certificates end together.
 type certificates struct {
 	folders []string
@@ -76,20 +69,19 @@ type certificates struct {
 	last    []byte
 }
 
-// issuer completes a command that makes certificates.
-func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(*issuing, []string, time.Duration) (certificates, error)) *issuing {
-	o := &issuing{Command: cmd}
-	cmd.Flags().StringVar(&o.out, "out", ".", "folder for the results; it must exist")
-	cmd.Flags().IntVar(&o.days, "days", days, "days for which it is valid")
+// issuer completes a command that makes certificates below a folder.
+func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(out string, args []string, valid time.Duration) (certificates, error)) *cobra.Command {
+	out := cmd.Flags().String("out", ".", "folder for the results; it must exist")
+	cmd.Flags().IntVar(&days, "days", days, "days for which it is valid")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.days < 1 || o.days > maxDays {
-			return cli.Usage("--days=%d: must be 1 to %d", o.days, maxDays)
+		if days < 1 || days > maxDays {
+			return cli.Usage("--days=%d: must be 1 to %d", days, maxDays)
 		}
-		made, err := make(o, args, time.Duration(o.days)*day)
+		made, err := make(*out, args, time.Duration(days)*day)
+		if err == nil {
+			err = write(made.folders, made.files)
+		}
 		if err != nil {
-			return err
-		}
-		if err := write(made.folders, made.files); err != nil {
 			return err
 		}
 		block, _ := pem.Decode(made.last)
@@ -108,7 +100,7 @@ func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(*issuing, []s
 			fmt.Fprintln(w, "valid until", c.NotAfter.Format(time.DateOnly))
 		})
 	}
-	return o
+	return cmd
 }
 
 func newAuthorityCommand(t *cli.Target) *cobra.Command {
@@ -120,20 +112,21 @@ func newAuthorityCommand(t *cli.Target) *cobra.Command {
 Every broker and every client needs ca.crt. Only nsqctl cert needs ca.key.`,
 		Example: `  nsqctl cert ca
   nsqctl cert ca --out authority`,
-	}, authorityDays, func(o *issuing, _ []string, valid time.Duration) (certificates, error) {
+	}, authorityDays, func(out string, _ []string, valid time.Duration) (certificates, error) {
 		certificate, secret, err := newAuthority(name, valid)
-		return certificates{files: authorityFiles(o.out, certificate, secret), last: certificate}, err
+		return certificates{files: authorityFiles(out, certificate, secret), last: certificate}, err
 	})
 	cmd.Flags().StringVar(&name, "name", "Lockstep authority", "common name of the authority")
-	return cmd.Command
+	return cmd
 }
 
 func authorityFiles(dir string, certificate, secret []byte) []file {
 	return []file{{filepath.Join(dir, authorityKey), secret, forOwner}, {filepath.Join(dir, config.AuthorityFile), certificate, forAll}}
 }
 
-func authorityFlag(cmd *issuing, ca *string) {
+func authorityFlag(cmd *cobra.Command, ca *string) *cobra.Command {
 	cmd.Flags().StringVar(ca, "ca", ".", "folder with ca.crt and ca.key")
+	return cmd
 }
 
 func newBrokerCommand(t *cli.Target) *cobra.Command {
@@ -153,9 +146,9 @@ ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
 		Example: `  nsqctl cert broker n1.example n2.example n3.example
   nsqctl cert broker n1.example --also mq.example --also 127.0.0.1
   mkdir renewed && nsqctl cert broker n1.example --out renewed`,
-	}, leafDays, func(o *issuing, hosts []string, valid time.Duration) (made certificates, err error) {
+	}, leafDays, func(out string, hosts []string, valid time.Duration) (made certificates, err error) {
 		if err := validHosts(hosts, also); err != nil {
-			return made, cli.ExitError{Code: cli.ExitUsage, Err: err}
+			return made, cli.Usage("%w", err)
 		}
 		by, err := openAuthority(ca)
 		if err != nil {
@@ -166,16 +159,15 @@ ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
 			if made.last, secret, err = by.ofBroker(host, also, valid); err != nil {
 				return made, err
 			}
-			dir := filepath.Join(o.out, host)
+			dir := filepath.Join(out, host)
 			made.folders = append(made.folders, dir)
 			made.files = append(made.files, file{filepath.Join(dir, config.AuthorityFile), by.pem, forAll},
 				file{filepath.Join(dir, config.CertificateFile), made.last, forAll}, file{filepath.Join(dir, config.KeyFile), secret, forOwner})
 		}
 		return made, nil
 	})
-	authorityFlag(cmd, &ca)
 	cmd.Flags().StringSliceVar(&also, "also", nil, "further name or address in each certificate; may be repeated")
-	return cmd.Command
+	return authorityFlag(cmd, &ca)
 }
 
 // validHosts refuses names that no broker can have, and a certificate with which one broker could pose as another.
@@ -209,7 +201,7 @@ USER --certificate), at brokers with --tls-client-auth-policy=require-verify. No
 takes it for a broker's: it has no DNS name, and is not valid for servers.`,
 		Example: `  nsqctl cert client shop-writer
   nsqctl user create shop-writer --certificate`,
-	}, leafDays, func(o *issuing, args []string, valid time.Duration) (made certificates, err error) {
+	}, leafDays, func(out string, args []string, valid time.Duration) (made certificates, err error) {
 		if !api.ValidName(args[0]) {
 			return made, cli.Usage("%q: a user's name has up to 64 letters, digits, dots, - and _", args[0])
 		}
@@ -218,11 +210,10 @@ takes it for a broker's: it has no DNS name, and is not valid for servers.`,
 			return made, err
 		}
 		certificate, secret, err := by.ofClient(args[0], valid)
-		path := filepath.Join(o.out, args[0])
+		path := filepath.Join(out, args[0])
 		return certificates{files: []file{{path + ".key", secret, forOwner}, {path + ".crt", certificate, forAll}}, last: certificate}, err
 	})
-	authorityFlag(cmd, &ca)
-	return cmd.Command
+	return authorityFlag(cmd, &ca)
 }
 
 // Loopback makes a certificate of 127.0.0.1 for a day, with an authority of its own: its files are in dir, and clients
