@@ -144,20 +144,18 @@ func (o *importing) run(ctx context.Context, dir string) error {
 // notes prints what differs from a clean stop.
 func (o *importing) notes() {
 	note := func(format string, args ...any) { fmt.Fprintf(o.cmd.ErrOrStderr(), "note: "+format+"\n", args...) }
+	check := func(s stockdata.Source, kind, of string, listed bool) {
+		if s.Unlisted && listed {
+			note("nsqd.dat does not name %s %s%s, which has messages: nsqd would deliver them when a client names the %s", kind, s.Name, of, kind)
+		}
+		if s.Queue.Overwritten() {
+			note("%s %s%s has no metadata: nsqd would overwrite its messages; they are included", kind, s.Name, of)
+		}
+	}
 	for _, topic := range o.path.Topics {
-		if topic.Unlisted {
-			note("nsqd.dat does not name topic %s, which has messages: nsqd would deliver them when a client names the topic", topic.Name)
-		}
-		if topic.Queue.Overwritten() {
-			note("topic %s has no metadata: nsqd would overwrite its messages; they are included", topic.Name)
-		}
+		check(topic, "topic", "", true)
 		for _, channel := range topic.Channels {
-			if channel.Unlisted && !topic.Unlisted {
-				note("nsqd.dat does not name channel %s of %s, which has messages: nsqd would deliver them when a client names the channel", channel.Name, topic.Name)
-			}
-			if channel.Queue.Overwritten() {
-				note("channel %s of %s has no metadata: nsqd would overwrite its messages; they are included", channel.Name, topic.Name)
-			}
+			check(channel, "channel", " of "+topic.Name, !topic.Unlisted)
 		}
 	}
 }
@@ -189,19 +187,27 @@ func (o *importing) prepare(ctx context.Context) error {
 
 // begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
 func (o *importing) begin(ctx context.Context) error {
+	return o.withinGrowthWait(ctx, func(v api.ClusterView) (again bool, err error) {
+		for _, topic := range o.path.Topics {
+			err = errors.Join(err, o.state.begin(topic.Name, v))
+		}
+		if err != nil {
+			again, err = errors.Is(err, errNotListed) || errors.Is(err, errNotKnown), fmt.Errorf("%s: %w", o.stateFile, err)
+		}
+		return again, err
+	})
+}
+
+// withinGrowthWait judges the view of the cluster until the judgement is final, or growthWait has passed.
+func (o *importing) withinGrowthWait(ctx context.Context, judge func(api.ClusterView) (again bool, err error)) error {
 	for deadline := time.Now().Add(growthWait); ; {
 		v, err := o.t.Cluster(ctx)
 		if err != nil {
 			return err
 		}
-		for _, topic := range o.path.Topics {
-			err = errors.Join(err, o.state.begin(topic.Name, v))
-		}
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, errNotListed) && !errors.Is(err, errNotKnown) || time.Now().After(deadline) {
-			return fmt.Errorf("%s: %w", o.stateFile, err)
+		again, err := judge(v)
+		if !again || time.Now().After(deadline) {
+			return err
 		}
 		if !concurrency.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
@@ -224,7 +230,7 @@ func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused
 }
 
 // parts lists the queues of a topic: the channels' older messages before those of the topic.
-func parts(topic *stockdata.Topic) (all []part) {
+func parts(topic *stockdata.Source) (all []part) {
 	for _, c := range topic.Channels {
 		all = append(all, part{topic.Name, c.Name, false, c.Queue})
 	}
@@ -246,7 +252,7 @@ func partKey(topic, channel string, own bool) string {
 }
 
 // topic imports the queues of one topic.
-func (o *importing) topic(ctx context.Context, topic *stockdata.Topic) (rows []partReport, err error) {
+func (o *importing) topic(ctx context.Context, topic *stockdata.Source) (rows []partReport, err error) {
 	for i, p := range parts(topic) {
 		if p.own && !o.dry {
 			if err := o.pauseOnce(ctx, topic.Name, "", topic.Paused); err != nil {
@@ -326,9 +332,7 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	go func() { reading <- b.feed(sending) }()
 	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
 	stop()
-	err = cmp.Or(err, <-reading, b.failed)
-	err = cmp.Or(err, o.state.save())
-	if err == nil {
+	if err = cmp.Or(err, <-reading, b.failed, o.state.save()); err == nil {
 		o.damaged(r, report)
 	}
 	return began + b.read, done.Published, err
@@ -378,7 +382,7 @@ func (b *backlog) feed(ctx context.Context) error {
 		}
 		n, behind := b.read, b.r.Position()
 		select {
-		case b.out <- publisher.Message{Topic: b.p.topic, Header: header, Body: m.Body, Stored: func() { b.stored(n, behind) }}:
+		case b.out <- publisher.Message{Topic: b.p.topic, Header: header, Body: m[stockdata.HeaderSize:], Stored: func() { b.stored(n, behind) }}:
 			b.read++
 		case <-ctx.Done():
 			return ctx.Err()
@@ -429,11 +433,7 @@ func (o *importing) report(ctx context.Context, rows []partReport) error {
 // growths compares the published messages of each topic with the growth of its log since the
 // import began. Brokers report their logs every few seconds.
 func (o *importing) growths(ctx context.Context, rows []partReport) (all []topicGrowth, err error) {
-	for deadline := time.Now().Add(growthWait); ; {
-		v, err := o.t.Cluster(ctx)
-		if err != nil {
-			return nil, err
-		}
+	err = o.withinGrowthWait(ctx, func(v api.ClusterView) (again bool, err error) {
 		var short []error
 		all = nil
 		for _, topic := range o.path.Topics {
@@ -453,13 +453,9 @@ func (o *importing) growths(ctx context.Context, rows []partReport) (all []topic
 				short = append(short, fmt.Errorf("topic %s: %d messages were published, and its log has grown by %d: the topic was deleted, or this is another cluster", g.Topic, g.Published, g.Growth))
 			}
 		}
-		if len(short) == 0 || time.Now().After(deadline) {
-			return all, errors.Join(short...)
-		}
-		if !concurrency.Sleep(ctx, 200*time.Millisecond) {
-			return all, ctx.Err()
-		}
-	}
+		return len(short) > 0, errors.Join(short...)
+	})
+	return all, err
 }
 
 func (o *importing) print(w io.Writer, rows []partReport, growths []topicGrowth) {

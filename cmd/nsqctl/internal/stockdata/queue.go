@@ -17,10 +17,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// minRecord is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
-const minRecord = 8 + 2 + 16
+// HeaderSize is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
+const HeaderSize = 8 + 2 + 16
 
 // Queue is a disk queue: files of records, each with its size before it.
 type Queue struct {
@@ -47,14 +49,6 @@ func (p Position) before(o Position) bool {
 	return p.File < o.File || p.File == o.File && p.Offset < o.Offset
 }
 
-// Message is one record.
-type Message struct {
-	ID       [16]byte
-	Time     int64 // when it was published, unix ns
-	Attempts uint16
-	Body     []byte
-}
-
 // Damage is a part of a file without a readable record.
 type Damage struct {
 	File   string // without its directory
@@ -66,10 +60,6 @@ type Damage struct {
 // String names the file, the offset and the reason.
 func (d Damage) String() string {
 	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
-}
-
-func newQueue(dir, name string) *Queue {
-	return &Queue{dir: dir, name: name, files: map[int64]int64{}}
 }
 
 // Depth is the number of messages according to the metadata, false without metadata. It is exact
@@ -167,12 +157,13 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next returns the next message; io.EOF behind the last one. Other errors come from the disk.
-func (r *Reader) Next() (Message, error) {
+// Next returns the record of the next message, the body behind HeaderSize bytes; io.EOF behind the last one. Other errors
+// come from the disk.
+func (r *Reader) Next() ([]byte, error) {
 	for {
 		if r.f == nil {
 			if err := r.open(); err != nil {
-				return Message{}, err
+				return nil, err
 			}
 		}
 		left := r.q.files[r.at.File] - r.at.Offset
@@ -182,7 +173,7 @@ func (r *Reader) Next() (Message, error) {
 		}
 		record, why, err := r.record(left)
 		if err != nil {
-			return Message{}, fmt.Errorf("%s, offset %d: %w", r.q.file(r.at.File), r.at.Offset, err)
+			return nil, fmt.Errorf("%s, offset %d: %w", r.q.file(r.at.File), r.at.Offset, err)
 		}
 		if why != "" {
 			r.leaveOut(r.at.Offset, left, why)
@@ -190,11 +181,10 @@ func (r *Reader) Next() (Message, error) {
 			continue
 		}
 		r.at.Offset += 4 + int64(len(record))
-		if len(record) == minRecord {
-			r.leaveOut(r.at.Offset-4-minRecord, 4+minRecord, "a message without a body")
-			continue
+		if len(record) > HeaderSize {
+			return record, nil
 		}
-		return decode(record), nil
+		r.leaveOut(r.at.Offset-4-HeaderSize, 4+HeaderSize, "a message without a body")
 	}
 }
 
@@ -246,7 +236,7 @@ func (r *Reader) record(left int64) (record []byte, why string, err error) {
 	}
 	size := int64(int32(binary.BigEndian.Uint32(head[:])))
 	switch {
-	case size < minRecord:
+	case size < HeaderSize:
 		return nil, fmt.Sprintf("a record of %d bytes cannot be", size), nil
 	case size > left-4:
 		return nil, fmt.Sprintf("the record of %d bytes is cut off", size), nil
@@ -264,12 +254,6 @@ func noEnd(err error) error {
 	return err
 }
 
-func decode(record []byte) Message {
-	m := Message{Time: int64(binary.BigEndian.Uint64(record)), Attempts: binary.BigEndian.Uint16(record[8:]), Body: record[minRecord:]}
-	copy(m.ID[:], record[10:])
-	return m
-}
-
 var (
 	// ErrInUse means that a process has locked the data path.
 	ErrInUse = errors.New("a running nsqd uses it: stop that nsqd first")
@@ -279,45 +263,28 @@ var (
 	ErrNoData = errors.New("no nsqd.dat: it is not the data path of a stock nsqd 1.x")
 )
 
-// ephemeral is the suffix of topics and channels without a disk queue.
-const ephemeral = "#ephemeral"
-
 // Path is the locked data path of a stopped nsqd.
 type Path struct {
 	Dir     string
-	Version string  // of the nsqd that has written it
-	Topics  []Topic // by name
+	Version string   // of the nsqd that has written it
+	Topics  []Source // by name
 	lock    *os.File
 }
 
-// Topic is a durable topic. Its own queue has the messages that no channel has received yet.
-type Topic struct {
+// Source is a durable topic or channel. The queue of a topic has the messages that no channel has received yet.
+type Source struct {
 	Name     string
 	Paused   bool
 	Unlisted bool // nsqd.dat does not name it, but it has a disk queue
 	Queue    *Queue
-	Channels []Channel // by name
+	Channels []Source // of a topic, by name
 }
 
-// Channel is a durable channel of a topic.
-type Channel struct {
-	Name     string
-	Paused   bool
-	Unlisted bool
-	Queue    *Queue
-}
-
-// metadata is the content of nsqd.dat.
-type metadata struct {
-	Version string `json:"version"`
-	Topics  []struct {
-		Name     string `json:"name"`
-		Paused   bool   `json:"paused"`
-		Channels []struct {
-			Name   string `json:"name"`
-			Paused bool   `json:"paused"`
-		} `json:"channels"`
-	} `json:"topics"`
+// listed is a topic or channel of nsqd.dat.
+type listed struct {
+	Name     string   `json:"name"`
+	Paused   bool     `json:"paused"`
+	Channels []listed `json:"channels"`
 }
 
 // Open locks a data path as a stock nsqd does, and reads its topics, channels and the positions
@@ -355,24 +322,15 @@ func (p *Path) read() error {
 	if err != nil {
 		return err
 	}
-	var m metadata
+	var m struct {
+		Version string   `json:"version"`
+		Topics  []listed `json:"topics"`
+	}
 	if err := json.Unmarshal(text, &m); err != nil {
 		return fmt.Errorf("nsqd.dat: %w", err)
 	}
 	p.Version = m.Version
-	for _, t := range m.Topics { // a stock nsqd leaves out invalid names, too
-		if !durable(t.Name) {
-			continue
-		}
-		topic := p.topic(t.Name)
-		topic.Paused, topic.Unlisted = t.Paused, false
-		for _, c := range t.Channels {
-			if durable(c.Name) {
-				channel := topic.channel(c.Name)
-				channel.Paused, channel.Unlisted = c.Paused, false
-			}
-		}
-	}
+	add(&p.Topics, p.Dir, "", m.Topics)
 	return p.addQueues()
 }
 
@@ -401,29 +359,24 @@ func fork(dir string) bool {
 	return false
 }
 
-// valid is a valid name of a topic or channel.
-var valid = regexp.MustCompile(`^[.a-zA-Z0-9_-]+(#ephemeral)?$`)
-
-func validName(s string) bool { return len(s) <= 64 && valid.MatchString(s) }
-
-func durable(s string) bool { return validName(s) && !strings.HasSuffix(s, ephemeral) }
-
-// topic returns the topic with a name. A new one counts as unlisted.
-func (p *Path) topic(name string) *Topic {
-	at, found := slices.BinarySearchFunc(p.Topics, name, func(t Topic, name string) int { return strings.Compare(t.Name, name) })
-	if !found {
-		p.Topics = slices.Insert(p.Topics, at, Topic{Name: name, Unlisted: true, Queue: newQueue(p.Dir, name)})
+// add adds the durable ones of nsqd.dat, with their channels, to a list. A stock nsqd leaves out invalid names, too.
+func add(list *[]Source, dir, prefix string, all []listed) {
+	for _, l := range all {
+		if api.ValidName(l.Name) && !strings.HasSuffix(l.Name, api.EphemeralSuffix) {
+			s := source(list, dir, prefix, l.Name)
+			s.Paused, s.Unlisted = l.Paused, false
+			add(&s.Channels, dir, l.Name+":", l.Channels)
+		}
 	}
-	return &p.Topics[at]
 }
 
-// channel returns the channel with a name. A new one counts as unlisted.
-func (t *Topic) channel(name string) *Channel {
-	at, found := slices.BinarySearchFunc(t.Channels, name, func(c Channel, name string) int { return strings.Compare(c.Name, name) })
+// source returns the one with a name of a list. A new one counts as unlisted. The name of its queue has the prefix.
+func source(list *[]Source, dir, prefix, name string) *Source {
+	at, found := slices.BinarySearchFunc(*list, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
 	if !found {
-		t.Channels = slices.Insert(t.Channels, at, Channel{Name: name, Unlisted: true, Queue: newQueue(t.Queue.dir, t.Name+":"+name)})
+		*list = slices.Insert(*list, at, Source{Name: name, Unlisted: true, Queue: &Queue{dir: dir, name: prefix + name, files: map[int64]int64{}}})
 	}
-	return &t.Channels[at]
+	return &(*list)[at]
 }
 
 // queueFile is the name of a file of a disk queue: TOPIC.diskqueue.000001.dat, or
@@ -443,13 +396,14 @@ func (p *Path) addQueues() error {
 			continue
 		}
 		topic, channel, of := strings.Cut(m[1], ":")
-		if !validName(topic) || of && !validName(channel) {
+		if !api.ValidName(topic) || of && !api.ValidName(channel) {
 			continue
 		}
-		q := p.topic(topic).Queue
+		s := source(&p.Topics, p.Dir, "", topic)
 		if of {
-			q = p.topic(topic).channel(channel).Queue
+			s = source(&s.Channels, p.Dir, topic+":", channel)
 		}
+		q := s.Queue
 		if m[2] == "meta" {
 			if err := q.readMeta(); err != nil {
 				return err
