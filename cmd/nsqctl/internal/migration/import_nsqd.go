@@ -171,7 +171,7 @@ func (o *importing) prepare(ctx context.Context) error {
 			return err
 		}
 		for _, channel := range topic.Channels {
-			if _, err := ensureChannel(ctx, o.t, topic.Name, channel.Name); err != nil {
+			if _, err := o.t.CreateChannel(ctx, topic.Name, channel.Name, nil); err != nil {
 				return err
 			}
 			if err := o.pauseOnce(ctx, topic.Name, channel.Name, channel.Paused); err != nil {

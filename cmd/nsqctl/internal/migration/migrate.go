@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -165,13 +164,12 @@ func (s *migrationStatus) sum() {
 }
 
 func (s *migrationStatus) row(topic, channel string) *migrationChannel {
-	for i := range s.Channels {
-		if s.Channels[i].Topic == topic && s.Channels[i].Channel == channel {
-			return &s.Channels[i]
-		}
+	i := slices.IndexFunc(s.Channels, func(ch migrationChannel) bool { return ch.Topic == topic && ch.Channel == channel })
+	if i < 0 {
+		i = len(s.Channels)
+		s.Channels = append(s.Channels, migrationChannel{Topic: topic, Channel: channel})
 	}
-	s.Channels = append(s.Channels, migrationChannel{Topic: topic, Channel: channel})
-	return &s.Channels[len(s.Channels)-1]
+	return &s.Channels[i]
 }
 
 func (s *migrationStatus) addNode(n stockNode) {
@@ -236,10 +234,7 @@ func (s *migrationStatus) next() string {
 func (s *migrationStatus) print(w io.Writer) {
 	fmt.Fprintln(w, "TOPIC\tCHANNEL\tLEFT\tCONSUMERS\tIN LOCKSTEP")
 	for _, ch := range s.Channels {
-		exists := "no"
-		if ch.Exists {
-			exists = "yes"
-		}
+		exists := cmp.Or(cli.Mark(ch.Exists, "yes"), "no")
 		if ch.Channel == "" {
 			ch.Channel, exists = "(none yet)", ""
 		}
@@ -407,9 +402,7 @@ func (o *migrating) refresh(ctx context.Context) error {
 			}
 		}
 	}
-	if left == 0 && received == o.received && len(failed) == 0 {
-		o.drained++
-	} else {
+	if o.drained++; left > 0 || received != o.received || len(failed) > 0 {
 		o.drained = 0
 	}
 	o.received = received
@@ -433,7 +426,7 @@ func (o *migrating) create(ctx context.Context, c *stockCluster, topic string) e
 		if o.known[key] || channel == unreadChannel {
 			continue
 		}
-		created, err := ensureChannel(ctx, o.t, topic, channel)
+		created, err := o.t.CreateChannel(ctx, topic, channel, nil)
 		if err != nil {
 			return err
 		}
@@ -501,15 +494,12 @@ func (o *migrating) counts() (moved, repeated int64) {
 
 // stop ends all bridges and returns the number of puts without an answer.
 func (o *migrating) stop() (unanswered int) {
-	var ending sync.WaitGroup
 	counts := make(chan int, len(o.bridges))
 	for _, b := range o.bridges {
-		ending.Go(func() { counts <- b.stop() })
+		go func() { counts <- b.stop() }()
 	}
-	ending.Wait()
-	close(counts)
-	for n := range counts {
-		unanswered += n
+	for range o.bridges {
+		unanswered += <-counts
 	}
 	return unanswered
 }
@@ -526,16 +516,6 @@ func onlyFor(channel string) []byte {
 // ensureTopic creates a topic unless it exists.
 func ensureTopic(ctx context.Context, t *cli.Target, topic string) error {
 	return t.PostAny(ctx, "/topic/create", url.Values{"topic": {topic}}, nil)
-}
-
-// ensureChannel creates a channel unless it exists, and reports whether it did.
-func ensureChannel(ctx context.Context, t *cli.Target, topic, channel string) (created bool, err error) {
-	channels, err := t.Channels(ctx, topic)
-	if err != nil || slices.ContainsFunc(channels, func(c api.ChannelView) bool { return c.Channel == channel }) {
-		return false, err
-	}
-	err = t.PostAny(ctx, "/channel/create", url.Values{"topic": {topic}, "channel": {channel}}, nil)
-	return err == nil, err
 }
 
 // pause pauses a topic, or a channel of it.

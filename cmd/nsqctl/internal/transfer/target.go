@@ -104,15 +104,11 @@ func ensureCopy(ctx context.Context, c *brokerapi.Client, topic string, partitio
 // ensureCopiedChannel creates a channel that begins with the first message of the topic, with the
 // pause and the policy of the source, unless it exists.
 func ensureCopiedChannel(ctx context.Context, c *brokerapi.Client, topic string, ch msgstream.Channel) (created bool, err error) {
-	views, err := c.Channels(ctx, topic)
-	if err != nil || slices.ContainsFunc(views, func(x api.ChannelView) bool { return x.Channel == ch.Name }) {
-		return false, err
-	}
-	q := url.Values{"topic": {topic}, "channel": {ch.Name}, "from": {"earliest"}}
+	q := url.Values{"from": {"earliest"}}
 	if ch.Ordered {
 		q.Set("ordered", "true")
 	}
-	if err := c.PostAny(ctx, "/channel/create", q, nil); err != nil {
+	if created, err = c.CreateChannel(ctx, topic, ch.Name, q); !created {
 		return false, err
 	}
 	if ch.Policy != nil {
