@@ -388,7 +388,8 @@ func (o *mirroring) refresh(ctx context.Context) error {
 	for _, topic := range source.Topics {
 		there[topic.Topic] = topic.ID
 	}
-	if !slices.ContainsFunc(source.Topics, func(t api.TopicView) bool { return o.matches(t.Topic) }) {
+	topics := slices.DeleteFunc(source.Topics, func(t api.TopicView) bool { return !o.matches(t.Topic) })
+	if len(topics) == 0 {
 		err := fmt.Errorf("the source has no topic that matches %s", strings.Join(o.patterns, " "))
 		if o.untilCaughtUp {
 			return cli.ExitError{Code: cli.ExitNotFound, Err: err}
@@ -400,25 +401,21 @@ func (o *mirroring) refresh(ctx context.Context) error {
 			o.unlink(l) // its topic was deleted, or another topic has the name
 		}
 	}
-	for _, topic := range source.Topics {
-		if !o.matches(topic.Topic) {
-			continue
-		}
+	for _, topic := range topics {
 		if err := o.topic(ctx, topic); err != nil {
+			err = fmt.Errorf("topic %s: %w", topic.Topic, err)
 			if brokerapi.Refused(err) && !gone(err) {
-				return fmt.Errorf("topic %s: %w", topic.Topic, err)
+				return err
 			}
-			failed = append(failed, fmt.Errorf("topic %s: %w", topic.Topic, err))
+			failed = append(failed, err)
 		}
 	}
-	left := false
+	left := len(failed) > 0 || len(o.links) == 0
 	for _, l := range o.links {
 		left = left || !l.ready.Load() || l.lag() > 0 || l.answered.Load() == 0
 	}
-	if left || len(failed) > 0 || len(o.links) == 0 {
+	if o.caughtUp++; left {
 		o.caughtUp = 0
-	} else {
-		o.caughtUp++
 	}
 	return errors.Join(failed...)
 }
@@ -441,8 +438,7 @@ func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
 	return o.channels(ctx, topic.Topic)
 }
 
-// raise gives the copy of a topic the partitions that the topic has received since it is mirrored. The next poll
-// starts their links.
+// raise gives the copy of a topic the partitions that the topic has received since. The next poll starts their links.
 func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
 	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
 	if topic.Ordered || topic.Dedupe == option.DedupeContent {
@@ -512,17 +508,14 @@ func (o *mirroring) channels(ctx context.Context, topic string) error {
 	}
 	lowest := map[int]uint64{}
 	for _, x := range at {
-		low, known := lowest[x.Partition]
-		if at := uint64(positionOf(x).Low()); !known || at < low {
-			low = at
+		low := positionOf(x).Low()
+		if before, known := lowest[x.Partition]; known {
+			low = min(low, before)
 		}
 		lowest[x.Partition] = low
 		l := o.links[linkKey{topic, x.Partition}]
-		if l == nil || !l.ready.Load() {
-			continue
-		}
 		below, ok := finishedBelow(channels, x)
-		if !ok || x.Consumers > 0 {
+		if l == nil || !l.ready.Load() || !ok || x.Consumers > 0 {
 			continue
 		}
 		spans, _ := l.p.toFinish(x, finished{Below: below})
