@@ -23,18 +23,34 @@ func newChannel(t *cli.Target) *cobra.Command {
 			Use:     verb + " TOPIC CHANNEL",
 			Short:   verb + " a channel",
 			Example: "  nsqctl channel " + verb + " orders billing",
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return t.PostAny(cmd.Context(), "/channel/"+verb, channelArgs(args), nil)
-			},
+			RunE:    t.Post("/channel/" + verb),
 		})
 	}
-	cmd.AddCommand(newChannelList(t), newChannelDescribe(t), newChannelCreate(t), newChannelSeek(t), newChannelOrder(t),
-		newChannelDeferred(t), newChannelCancel(t), newChannelPolicy(t), newChannelRedrive(t))
+	cmd.AddCommand(newChannelList(t), newChannelCreate(t), newChannelSeek(t), newChannelDeferred(t), newChannelPolicy(t), newChannelRedrive(t), &cobra.Command{
+		Use:     "order TOPIC CHANNEL true|false",
+		Short:   "switch the order of a channel on or off: one message in flight per partition",
+		Example: `  nsqctl channel order orders billing true`,
+		RunE:    t.Post("/channel/setorder"),
+	}, &cobra.Command{
+		Use:     "cancel TOPIC CHANNEL ID...",
+		Short:   "finish deferred messages before they are due",
+		Example: `  nsqctl channel cancel orders billing d910000000000007     # an id of "channel deferred"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var n map[string]int
+			if err := t.PostAny(cmd.Context(), "/v1/channel/deferred/cancel", cli.Request(cmd, args), &n); err != nil {
+				return err
+			}
+			return printCount(cmd, t, n["cancelled"], "cancelled")
+		},
+	}, &cobra.Command{
+		Use:     "describe TOPIC CHANNEL",
+		Short:   "a channel's lag, oldest message, dead letters, and its consumers with their messages in flight",
+		Example: `  nsqctl channel describe orders billing`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.ShowConsole(cmd, t, "/v1/console/channel", cli.Request(cmd, args), printChannel)
+		},
+	})
 	return cmd
-}
-
-func channelArgs(args []string) url.Values {
-	return url.Values{"topic": args[:1], "channel": args[1:2]}
 }
 
 func newChannelCreate(t *cli.Target) *cobra.Command {
@@ -45,7 +61,7 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 		Example: `  nsqctl channel create orders audit --from earliest
   nsqctl channel create orders europe --filter 'header:region^=eu-'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := cli.Given(cmd, channelArgs(args), "ordered", "filter")
+			q := cli.Request(cmd, args, "ordered", "filter")
 			if from != "" {
 				place, err := cli.Place(from)
 				if err != nil {
@@ -62,56 +78,21 @@ func newChannelCreate(t *cli.Target) *cobra.Command {
 	return cmd
 }
 
-func newChannelOrder(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "order TOPIC CHANNEL true|false",
-		Short:   "switch the order of a channel on or off: one message in flight per partition",
-		Example: `  nsqctl channel order orders billing true`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
-			q.Set("order", args[2])
-			return t.PostAny(cmd.Context(), "/channel/setorder", q, nil)
-		},
-	}
-}
-
 func newChannelDeferred(t *cli.Target) *cobra.Command {
-	limit := 0
 	cmd := &cobra.Command{
 		Use:   "deferred TOPIC CHANNEL",
 		Short: "list deferred messages, the next due first",
 		Example: `  nsqctl channel deferred orders billing -n 20
   nsqctl channel deferred orders billing -o json`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
-			q.Set("limit", fmt.Sprint(limit))
-			return cli.ShowList(cmd, t, "/v1/channel/deferred", q, "messages", func(w io.Writer, messages []api.DeferredMessage) {
-				fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
-				for _, m := range messages {
-					fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
-				}
-			})
-		},
-	}
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "largest number of messages")
-	return cmd
-}
-
-func newChannelCancel(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "cancel TOPIC CHANNEL ID...",
-		Short:   "finish deferred messages before they are due",
-		Example: `  nsqctl channel cancel orders billing d910000000000007     # an id of "channel deferred"`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := channelArgs(args)
-			q["id"] = args[2:]
-			var n map[string]int
-			if err := t.PostAny(cmd.Context(), "/v1/channel/deferred/cancel", q, &n); err != nil {
-				return err
+		RunE: cli.ShowList(t, "/v1/channel/deferred", "messages", func(w io.Writer, messages []api.DeferredMessage) {
+			fmt.Fprintln(w, "ID\tPARTITION\tATTEMPTS\tDUE")
+			for _, m := range messages {
+				fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", m.ID, m.Partition, m.Attempts, time.Unix(0, m.DeadlineNS).Format(time.RFC3339))
 			}
-			return printCount(cmd, t, n["cancelled"], "cancelled")
-		},
+		}, "limit"),
 	}
+	cmd.Flags().IntP("limit", "n", 100, "largest number of messages")
+	return cmd
 }
 
 func newChannelPolicy(t *cli.Target) *cobra.Command {
@@ -137,13 +118,13 @@ finished, until "channel seek" moves the channel back.`,
 		settings = append(settings, r.Flag())
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if q := cli.Given(cmd, channelArgs(args), settings...); len(q) > 2 {
+		if q := cli.Request(cmd, args, settings...); len(q) > 2 {
 			if err := t.PostAny(cmd.Context(), "/v1/channel/policy", q, nil); err != nil {
 				return err
 			}
 		}
 		var p api.ChannelPolicy
-		if err := t.GetAny(cmd.Context(), "/v1/channel/policy", channelArgs(args), &p); err != nil {
+		if err := t.GetAny(cmd.Context(), "/v1/channel/policy", cli.Request(cmd, args), &p); err != nil {
 			return err
 		}
 		return cli.PrintJSON(cmd.OutOrStdout(), p)
@@ -170,7 +151,7 @@ const redriveEach = 1000
 
 // redrive moves dead letters back until none is left or limit is reached.
 func redrive(cmd *cobra.Command, t *cli.Target, args []string, limit int) error {
-	q, moved := channelArgs(args), 0
+	q, moved := cli.Request(cmd, args), 0
 	for {
 		ask := min(limit-moved, redriveEach)
 		q.Set("limit", fmt.Sprint(ask))
@@ -210,13 +191,11 @@ neither number.`,
   nsqctl channel seek orders audit 90m --dry-run      # the numbers, and nothing else
   nsqctl channel seek orders audit 1200 --partition 0`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := cli.Given(cmd, channelArgs(args), "partition")
-			to, err := cli.Place(args[2])
-			if err != nil {
+			var err error
+			if args[2], err = cli.Place(args[2]); err != nil {
 				return err
 			}
-			q.Set("to", to)
-			return seek(cmd, t, q)
+			return seek(cmd, t, cli.Request(cmd, args, "partition"))
 		},
 	}
 	cmd.Flags().Int("partition", -1, "only this partition")
@@ -268,8 +247,6 @@ func printSeek(w io.Writer, r api.SeekResult, wide bool) {
 func number[T uint64 | ident.Sequence](n *T) string { return cli.Known(n, "%d") }
 
 func newChannelList(t *cli.Target) *cobra.Command {
-	var sort, search string
-	limit := 0
 	cmd := &cobra.Command{
 		Use:   "list [TOPIC]",
 		Short: "all channels with their lag, messages and consumers, the largest lag first",
@@ -278,16 +255,12 @@ message that is neither finished nor deferred.`,
 		Example: `  nsqctl channel list -n 10
   nsqctl channel list orders --sort depth`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"sort": {sort}, "search": {search}, "limit": {fmt.Sprint(limit)}}
-			if len(args) == 1 {
-				q.Set("topic", args[0])
-			}
-			return cli.ShowConsole(cmd, t, "/v1/console/channels", q, printChannels)
+			return cli.ShowConsole(cmd, t, "/v1/console/channels", cli.Request(cmd, args, "sort", "search", "limit"), printChannels)
 		},
 	}
-	cmd.Flags().StringVar(&sort, "sort", "lag", "lag, depth, rate or name")
-	cmd.Flags().StringVar(&search, "search", "", "only channels with this text in topic/channel")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "largest number of channels, 1 to 500")
+	cmd.Flags().String("sort", "lag", "lag, depth, rate or name")
+	cmd.Flags().String("search", "", "only channels with this text in topic/channel")
+	cmd.Flags().IntP("limit", "n", 50, "largest number of channels, 1 to 500")
 	return cmd
 }
 
@@ -303,20 +276,7 @@ func printChannels(w io.Writer, v console.Channels) {
 		}
 		fmt.Fprintf(w, "%s/%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\n", c.Topic, c.Channel, lag(c.LagSeconds), c.Depth, c.InFlight, c.Deferred, cli.Known(c.Finishes, "%.1f"), c.Requeues, c.Timeouts, c.Clients, state)
 	}
-	if rest := v.Matched - len(v.Channels); rest > 0 {
-		fmt.Fprintf(w, "and %d more: -n\n", rest)
-	}
-}
-
-func newChannelDescribe(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "describe TOPIC CHANNEL",
-		Short:   "a channel's lag, oldest message, dead letters, and its consumers with their messages in flight",
-		Example: `  nsqctl channel describe orders billing`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.ShowConsole(cmd, t, "/v1/console/channel", channelArgs(args), printChannel)
-		},
-	}
+	printRest(w, v.Matched-len(v.Channels))
 }
 
 func printChannel(w io.Writer, d console.ChannelDetail) {

@@ -47,7 +47,12 @@ and equal; 6: a difference, or a replica that is missing or behind.`,
 				}
 				good := !slices.ContainsFunc(found, func(f finding) bool { return !f.Equal })
 				if good || time.Now().After(deadline) {
-					return reportFindings(cmd, t, found, good)
+					err := cli.Print(cmd, t, found, func(w io.Writer) {
+						for _, f := range found {
+							fmt.Fprintf(w, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, cmp.Or(f.Problem, "equal"))
+						}
+					})
+					return cli.EndUnless(good, cli.ExitDiffers, err)
 				}
 				if !concurrency.Sleep(cmd.Context(), 200*time.Millisecond) {
 					return cmd.Context().Err()
@@ -57,18 +62,6 @@ and equal; 6: a difference, or a replica that is missing or behind.`,
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 5*time.Second, "how long replicas that are behind may take to catch up")
 	return cmd
-}
-
-func reportFindings(cmd *cobra.Command, t *cli.Target, found []finding, good bool) error {
-	err := cli.Print(cmd, t, found, func(w io.Writer) {
-		for _, f := range found {
-			fmt.Fprintf(w, "%s/%d: %d bytes on %v: %s\n", f.Topic, f.Partition, f.Compared, f.Replicas, cmp.Or(f.Problem, "equal"))
-		}
-	})
-	if err == nil && !good {
-		return cli.EndSilently(cli.ExitDiffers)
-	}
-	return err
 }
 
 // compareTopic compares each partition up to its end at the first read: messages published later may be on

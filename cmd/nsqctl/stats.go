@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,10 +72,7 @@ func liveStats(cmd *cobra.Command, t *cli.Target, topic, channel string, interva
 				return err
 			}
 		default:
-			if cli.IsTerminal(out) {
-				fmt.Fprint(out, clearScreen)
-			}
-			fmt.Fprintln(out, time.Now().Format(time.DateTime))
+			fmt.Fprintln(out, cli.Mark(cli.IsTerminal(out), clearScreen)+time.Now().Format(time.DateTime))
 			if err := cli.Print(cmd, t, nil, func(w io.Writer) { printStats(w, topics, rates(before, topics, interval)) }); err != nil {
 				return err
 			}
@@ -144,11 +142,11 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 		return nil, err
 	}
 	var all []brokerTopic
-	silent := map[ident.Node]string{"": "no leader"} // leaders that do not report, with the reason
+	reports := map[ident.Node]bool{}
+	silent := map[ident.Node]string{"": "no leader"} // other leaders are dead
 	q := url.Values{"format": {"json"}, "include_clients": {"false"}, "topic": {topic}, "channel": {channel}}
 	for _, b := range v.Brokers {
 		if !b.Alive {
-			silent[b.Name] = string(b.Name) + " is dead"
 			continue
 		}
 		one := t.Client
@@ -161,37 +159,25 @@ func clusterStats(cmd *cobra.Command, t *cli.Target, topic, channel string) ([]b
 			silent[b.Name] = fmt.Sprintf("%s: %v", b.Name, err)
 			continue
 		}
+		reports[b.Name] = true
 		for _, x := range reported {
 			all = append(all, brokerTopic{Broker: string(b.Name), TopicStats: x})
 		}
 	}
-	return append(all, unknownTopics(v, silent, topic)...), nil
-}
-
-// unknownTopics returns an entry for each topic and leader that does not report.
-func unknownTopics(v api.ClusterView, silent map[ident.Node]string, only string) (out []brokerTopic) {
-	registered := map[ident.Node]bool{}
-	for _, b := range v.Brokers {
-		registered[b.Name] = true
-	}
 	for _, x := range v.Topics {
-		if only != "" && x.Topic != only {
+		if topic != "" && x.Topic != topic {
 			continue
 		}
 		led := map[string]int{} // reason → partitions
 		for _, p := range x.Partitions {
-			reason, ok := silent[p.Leader]
-			if !ok && !registered[p.Leader] {
-				reason, ok = string(p.Leader)+" is dead", true
-			}
-			if ok {
-				led[reason]++
+			if !reports[p.Leader] {
+				led[cmp.Or(silent[p.Leader], string(p.Leader)+" is dead")]++
 			}
 		}
 		for _, reason := range slices.Sorted(maps.Keys(led)) {
-			out = append(out, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
+			all = append(all, brokerTopic{TopicStats: api.TopicStats{TopicName: x.Topic},
 				Unknown: fmt.Sprintf("%s (%s)", reason, cli.Count(led[reason], "partition"))})
 		}
 	}
-	return out
+	return all, nil
 }

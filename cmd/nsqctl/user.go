@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/auth/access"
+	"github.com/lockstepmq/lockstep/internal/auth/guard"
 	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 )
 
@@ -40,7 +40,18 @@ nsqctl reads it from --token-file or $LOCKSTEP_TOKEN.
 The user "anonymous" stands for every client without credentials: create it to
 grant something to all of them, such as metrics to a Prometheus without a token.`,
 	}
-	cmd.AddCommand(newUserCreate(t), newUserList(t), newUserRotate(t), newUserQuota(t), newUserDelete(t))
+	cmd.AddCommand(newUserCreate(t), newUserRotate(t), newUserQuota(t), &cobra.Command{
+		Use:     "list",
+		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
+		Example: `  nsqctl user list -o json`,
+		RunE:    cli.ShowList(t, userList, "users", printUsers),
+	}, &cobra.Command{
+		Use:     "delete NAME",
+		Short:   "delete a user with its rights",
+		Long:    "delete removes a user. Its token is refused at once, and its subscriptions end. The last administrator cannot be deleted.",
+		Example: `  nsqctl user delete shop-writer`,
+		RunE:    t.Post("/v1/user/delete"),
+	})
 	return cmd
 }
 
@@ -62,7 +73,7 @@ require-verify). A TCP client that must send some AUTH secret sends the word
 	cmd.Flags().Bool("certificate", false, "it logs in with a certificate of this common name, and has no token")
 	tokenFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := cli.Given(cmd, url.Values{"name": args}, "admin", "certificate")
+		q := cli.Request(cmd, args, "admin", "certificate")
 		return printToken(cmd, t, func() ([]byte, error) { return t.CreateUser(cmd.Context(), "", q) })
 	}
 	return cmd
@@ -79,7 +90,7 @@ subscriptions of clients that logged in with it end.`,
 	tokenFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return printToken(cmd, t, func() ([]byte, error) {
-			return t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/rotate", url.Values{"name": args})
+			return t.CallAny(cmd.Context(), http.MethodPost, "/v1/user/rotate", cli.Request(cmd, args))
 		})
 	}
 	return cmd
@@ -108,9 +119,7 @@ The user "anonymous" has one quota for all clients without credentials together.
 	for i, of := range []string{"topics", "partitions of all its topics", "durable channels", "messages a second, at each broker", "bytes a second, at each broker"} {
 		f.Int64(numbers[i], 0, of+"; 0 = no limit")
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return t.PostAny(cmd.Context(), "/v1/user/quota", cli.Given(cmd, url.Values{"name": args}, numbers...), nil)
-	}
+	cmd.RunE = t.Post("/v1/user/quota", numbers...)
 	return cmd
 }
 
@@ -149,31 +158,10 @@ func printToken(cmd *cobra.Command, t *cli.Target, request func() ([]byte, error
 	})
 }
 
-func newUserDelete(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "delete NAME",
-		Short:   "delete a user with its rights",
-		Long:    "delete removes a user. Its token is refused at once, and its subscriptions end. The last administrator cannot be deleted.",
-		Example: `  nsqctl user delete shop-writer`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.PostAny(cmd.Context(), "/v1/user/delete", url.Values{"name": args}, nil)
-		},
-	}
-}
-
-func newUserList(t *cli.Target) *cobra.Command {
-	return &cobra.Command{
-		Use:     "list",
-		Short:   "all users, how they log in, their rights on the cluster, and how much of their quotas they use",
-		Example: `  nsqctl user list -o json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.ShowList(cmd, t, userList, nil, "users", func(w io.Writer, users []httpapi.UserView) {
-				fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
-				for _, u := range users {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
-				}
-			})
-		},
+func printUsers(w io.Writer, users []httpapi.UserView) {
+	fmt.Fprintln(w, "USER\tLOGIN\tCLUSTER\tPATTERNS\tQUOTA")
+	for _, u := range users {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", u.Name, u.Login, cmp.Or(string(u.Cluster), "-"), len(u.Topics), quotaText(u.Quota, u.Used))
 	}
 }
 
@@ -230,7 +218,7 @@ func newRights(t *cli.Target, verb, short string) *cobra.Command {
 	f.String("rights", "", "publish, consume, administer; several with commas")
 	f.String("cluster", "", "observe or administer, instead of --topic and --rights")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q := cli.Given(cmd, url.Values{"user": args}, "topic", "rights", "cluster")
+		q := cli.Request(cmd, args, "topic", "rights", "cluster")
 		if q.Has("topic") != q.Has("rights") || q.Has("topic") == q.Has("cluster") {
 			return errors.New("give --topic and --rights, or --cluster")
 		}
@@ -278,16 +266,10 @@ func newAudit(t *cli.Target) *cobra.Command {
 that answers: when, by which identity, from where, what, and with which result.
 Each broker has its own list; all actions are in the brokers' logs too (audit=true).`,
 		Example: `  nsqctl audit --nsqd-http-address n1:4151`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v httpapi.AuditView
-			if err := t.GetAny(cmd.Context(), "/v1/audit", nil, &v); err != nil {
-				return err
+		RunE: cli.ShowList(t, "/v1/audit", "entries", func(w io.Writer, entries []guard.Entry) {
+			for _, e := range entries {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), api.Printable(e.Identity), e.Remote, api.Printable(e.Action), api.Printable(e.Detail), e.Status, e.Result)
 			}
-			return cli.Print(cmd, t, v.Entries, func(w io.Writer) {
-				for _, e := range v.Entries {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d %s\n", e.Time.Format(time.RFC3339), api.Printable(e.Identity), e.Remote, api.Printable(e.Action), api.Printable(e.Detail), e.Status, e.Result)
-				}
-			})
-		},
+		}),
 	}
 }

@@ -11,20 +11,32 @@
 package benchcmd
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/certcmd"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/devcmd"
+	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/frontend/httpapi"
 	"github.com/lockstepmq/lockstep/internal/test/bench"
 	"github.com/lockstepmq/lockstep/internal/test/devcluster"
 )
@@ -119,12 +131,12 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 	if err != nil {
 		return err
 	}
+	var end cleanup
+	defer func() { end.run() }()
 	if o.cluster {
-		stop, err := o.startCluster(cmd.Context())
-		if err != nil {
+		if err := o.startCluster(cmd.Context(), &end); err != nil {
 			return err
 		}
-		defer stop()
 	}
 	here, err := newSubject(t, o)
 	if err != nil {
@@ -139,15 +151,10 @@ func runBench(cmd *cobra.Command, t *cli.Target, o benchOptions) error {
 		turns.Subjects = append(turns.Subjects, peer)
 	}
 	if o.users || o.encrypted {
-		begin := o.startWithUsers
-		if o.encrypted {
-			begin = o.startWithTLS
-		}
-		peer, stop, err := begin(cmd.Context(), t)
+		peer, err := o.startPeer(cmd.Context(), t, &end)
 		if err != nil {
 			return err
 		}
-		defer stop()
 		turns.Subjects = append(turns.Subjects, peer)
 	}
 	name, _, _ := strings.Cut(o.sweep, "=")
@@ -205,35 +212,332 @@ func (o *benchOptions) choose() ([]bench.Workload, error) {
 	return bench.Choose(o.workloads)
 }
 
+// cleanup ends what a run has started, the last first.
+type cleanup []func()
+
+func (c *cleanup) run() {
+	for _, f := range slices.Backward(*c) {
+		f()
+	}
+}
+
+func (c *cleanup) tempDir(pattern string) (string, error) {
+	dir, err := os.MkdirTemp("", pattern)
+	if err == nil {
+		*c = append(*c, func() { _ = os.RemoveAll(dir) })
+	}
+	return dir, err
+}
+
 // startCluster starts three brokers in a temporary directory.
-func (o *benchOptions) startCluster(ctx context.Context) (stop func(), err error) {
+func (o *benchOptions) startCluster(ctx context.Context, end *cleanup) error {
 	binary, err := devcmd.FindBroker("")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir, err := os.MkdirTemp("", "nsqctl-bench-")
+	if o.dataDir, err = end.tempDir("nsqctl-bench-"); err != nil {
+		return err
+	}
+	c, err := devcluster.New(devcluster.Config{Nodes: 3, DataDir: filepath.Clean(o.dataDir), BasePort: o.basePort, NSQD: binary, Args: o.brokers, Tied: true})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c, err := devcluster.New(devcluster.Config{
-		Nodes: 3, DataDir: filepath.Clean(dir), BasePort: o.basePort, NSQD: binary, Args: o.brokers, Tied: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = c.StopAll(devcmd.StopTimeout)
-		_ = os.RemoveAll(dir)
-	}
+	*end = append(*end, func() { _ = c.StopAll(devcmd.StopTimeout) })
 	ctx, cancel := context.WithTimeout(ctx, devcmd.ReadyTimeout)
 	defer cancel()
-	if err = c.StartAll(); err == nil {
-		err = c.Ready(ctx)
+	if err := c.StartAll(); err != nil {
+		return err
 	}
-	if err != nil {
-		stop()
+	return c.Ready(ctx)
+}
+
+const (
+	// peerPorts separates the ports of the two clusters of --users and --encrypted.
+	peerPorts = 500
+	// otherUsers are users beside the measured one, so that the policy is not a single entry.
+	otherUsers = 9
+)
+
+// startPeer starts a second cluster. Either the workloads reach it over TLS: its brokers talk to each other in plain text, so
+// that the ratio is the cost of the clients' TLS. Or every command is checked against the rights of a user that is not an
+// administrator.
+func (o benchOptions) startPeer(ctx context.Context, t *cli.Target, end *cleanup) (*subject, error) {
+	o.basePort += peerPorts
+	with := *t
+	if o.encrypted {
+		dir, err := end.tempDir("nsqctl-bench-tls-")
+		if err != nil {
+			return nil, err
+		}
+		clients, certFile, keyFile, err := certcmd.Loopback(dir)
+		if err != nil {
+			return nil, fmt.Errorf("certificate of the second cluster: %w", err)
+		}
+		o.brokers = append([]string{"--tls-cert=" + certFile, "--tls-key=" + keyFile}, o.brokers...)
+		with.Security.TLSConfig = clients // of TCP connections; the HTTP port is asked in plain text
+	}
+	if err := o.startCluster(ctx, end); err != nil {
 		return nil, err
 	}
-	o.dataDir = dir
-	return stop, nil
+	s, err := newSubject(&with, o)
+	if err != nil {
+		return nil, err
+	}
+	if s.label = "cluster over TLS"; !o.encrypted {
+		s.label = "cluster with users"
+		if err := s.closeCluster(ctx); err != nil {
+			return nil, fmt.Errorf("users of the second cluster: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// closeCluster creates users, and logs the subject in as one of them.
+func (s *subject) closeCluster(ctx context.Context) error {
+	root, err := s.createUser(ctx, "root", true)
+	if err != nil {
+		return err
+	}
+	s.logIn(root)
+	for i := range otherUsers {
+		name := fmt.Sprint("other-", i)
+		if _, err := s.createUser(ctx, name, false); err != nil {
+			return err
+		}
+		if err := s.grant(ctx, name, url.Values{"topic": {name + ".*"}, "rights": {"publish,consume"}}); err != nil {
+			return err
+		}
+	}
+	token, err := s.createUser(ctx, "bench", false)
+	if err != nil {
+		return err
+	}
+	for _, rights := range []url.Values{
+		{"topic": {"orders.*"}, "rights": {"publish"}}, {"topic": {"*.archive"}, "rights": {"consume"}},
+		{"topic": {"bench_*"}, "rights": {"publish,consume,administer"}}, {"cluster": {"observe"}},
+	} {
+		if err := s.grant(ctx, "bench", rights); err != nil {
+			return err
+		}
+	}
+	s.logIn(token)
+	return nil
+}
+
+func (s *subject) logIn(token string) {
+	s.from.Security.Token, s.from.Security.Secret = token, ""
+	s.from.HTTP = s.from.Security.HTTPClient()
+}
+
+func (s *subject) createUser(ctx context.Context, name string, admin bool) (token string, err error) {
+	body, err := s.from.CreateUser(ctx, s.http[0], url.Values{"name": {name}, "admin": {fmt.Sprint(admin)}})
+	if err != nil {
+		return "", err
+	}
+	var made httpapi.NewToken
+	err = json.Unmarshal(body, &made)
+	return made.Token, err
+}
+
+func (s *subject) grant(ctx context.Context, name string, rights url.Values) error {
+	rights.Set("user", name)
+	_, err := s.from.Call(ctx, http.MethodPost, s.http[0], "/v1/acl/grant", rights)
+	return err
+}
+
+// subject is the measured system: the brokers of a cluster, or one other broker. Without HTTP
+// addresses only the NSQ protocol is used.
+type subject struct {
+	from   *cli.Target // Security settings; nil: plain text
+	label  string
+	tcp    []string
+	http   []string
+	dirs   []string
+	pids   []int
+	bounds bench.Bounds
+}
+
+func newSubject(t *cli.Target, o benchOptions) (*subject, error) {
+	s := &subject{from: t, label: strings.Join(t.TCP, ","), tcp: t.TCP, http: t.Addresses, pids: o.pids, bounds: o.bounds}
+	if o.dataDir == "" {
+		return s, nil
+	}
+	c, err := devcluster.Load(o.dataDir)
+	if err != nil {
+		return nil, err
+	}
+	s = &subject{from: t, label: "cluster", bounds: o.bounds}
+	for _, b := range c.Brokers {
+		s.tcp = append(s.tcp, b.TCP)
+		s.http = append(s.http, t.Address(api.BrokerView{HTTPAddress: b.HTTP, HTTPSAddress: b.HTTPS}))
+		s.dirs, s.pids = append(s.dirs, b.DataDir), append(s.pids, b.PID)
+	}
+	return s, nil
+}
+
+func (s *subject) Label() string { return s.label }
+
+// Repeat runs a workload once with new topics.
+func (s *subject) Repeat(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
+	if w.Kind == bench.Idle {
+		return s.idle(ctx, w, row, progress)
+	}
+	topic := fmt.Sprintf("bench_%s_%06d", strings.ReplaceAll(w.Name, "=", "_"), rand.IntN(1e6))
+	topics := []string{topic}
+	for i := range w.Topics {
+		topics = append(topics, fmt.Sprintf("%s_%d", topic, i))
+	}
+	if err := s.create(ctx, topics, w.Partitions); err != nil {
+		return err
+	}
+	disk, syncs := bench.DiskUsage(s.dirs), s.syncs(ctx)
+	row.SawISR(s.isr(ctx, topic))
+	bench.ResetPeakMemory(s.pids)
+	cfg := &bench.Config{Addresses: s.tcp, Topic: topic, Bounds: s.bounds, PIDs: s.pids, Progress: progress}
+	if s.from != nil {
+		cfg.TLS, cfg.Secret = s.from.Security.TLSConfig, s.from.Security.AuthSecret()
+	}
+	run, err := bench.Measure(ctx, w, cfg)
+	if err != nil {
+		return err
+	}
+	row.Runs = append(row.Runs, run)
+	row.SawISR(s.isr(ctx, topic))
+	row.Syncs += s.syncs(ctx) - syncs
+	row.Disk += bench.DiskUsage(s.dirs) - disk
+	row.Memory = max(row.Memory, bench.PeakMemory(s.pids))
+	s.remove(ctx, topics)
+	return nil
+}
+
+func (s *subject) remove(ctx context.Context, topics []string) {
+	for _, name := range topics {
+		s.post(ctx, "/topic/delete", url.Values{"topic": {name}, "now": {"true"}})
+	}
+}
+
+// create creates topics. A broker without partitions creates them at the first put.
+func (s *subject) create(ctx context.Context, topics []string, partitions int) error {
+	for _, name := range topics {
+		query := url.Values{"topic": {name}}
+		if partitions == 0 {
+			s.post(ctx, "/topic/create", query)
+			continue
+		}
+		if err := s.isLockstep(ctx); err != nil {
+			return fmt.Errorf("%s has no partitions: %w", s.label, err)
+		}
+		query.Set("partitions", strconv.Itoa(partitions))
+		if _, err := s.from.Call(ctx, http.MethodPost, s.http[0], "/topic/create", query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idlePartitions is the number of partitions of one topic of the idle workload.
+const idlePartitions = 100
+
+// idle creates partitions and measures their CPU time and memory without traffic. A broker
+// without partitions has no row.
+func (s *subject) idle(ctx context.Context, w bench.Workload, row *bench.Row, progress func(int)) error {
+	if s.isLockstep(ctx) != nil || len(row.Runs) > 0 {
+		return nil
+	}
+	const watched = 5 * time.Second
+	before, err := s.idleCPU(ctx, watched)
+	if err != nil {
+		return err
+	}
+	n, start := int(float64(w.Partitions)*s.bounds.Scale), time.Now()
+	n = max(n, idlePartitions) / idlePartitions * idlePartitions
+	var topics []string
+	for i := range n / idlePartitions {
+		name := fmt.Sprintf("bench_idle_%06d_%d", rand.IntN(1e6), i)
+		topics = append(topics, name)
+		if err := s.create(ctx, []string{name}, idlePartitions); err != nil {
+			return err
+		}
+		progress(100 * (i + 1) * idlePartitions / n)
+	}
+	took := time.Since(start)
+	row.SawISR(s.isr(ctx, topics[0]))
+	after, err := s.idleCPU(ctx, watched)
+	if err != nil {
+		return err
+	}
+	row.SawISR(s.isr(ctx, topics[0]))
+	row.Runs = append(row.Runs, bench.Run{Messages: n, Took: took, Rate: float64(n) / took.Seconds()})
+	row.Note = fmt.Sprintf("partitions created; idle CPU %.1f → %.1f %% of a core", before, after)
+	row.Memory = bench.Memory(s.pids)
+	s.remove(ctx, topics)
+	return nil
+}
+
+// idleCPU returns the servers' CPU time in percent of one core, after a pause in which they
+// settle.
+func (s *subject) idleCPU(ctx context.Context, watched time.Duration) (float64, error) {
+	used := time.Duration(0)
+	for range 2 {
+		used = bench.CPU(s.pids)
+		if !concurrency.Sleep(ctx, watched) {
+			return 0, ctx.Err()
+		}
+		used = bench.CPU(s.pids) - used
+	}
+	return 100 * used.Seconds() / watched.Seconds(), nil
+}
+
+// get reads an answer of the first broker.
+func (s *subject) get(ctx context.Context, path string, v any) error {
+	if len(s.http) == 0 {
+		return errors.New("a stock nsqd has no such address")
+	}
+	return s.from.Get(ctx, s.http[0], path, nil, v)
+}
+
+func (s *subject) isLockstep(ctx context.Context) error {
+	return s.get(ctx, "/v1/cluster", new(api.ClusterView))
+}
+
+// post sends a request whose failure does not matter: the broker may not support it.
+func (s *subject) post(ctx context.Context, path string, query url.Values) {
+	if len(s.http) > 0 {
+		_, _ = s.from.Call(ctx, http.MethodPost, s.http[0], path, query)
+	}
+}
+
+// Durability returns the durability of new topics.
+func (s *subject) Durability(ctx context.Context) string {
+	var v struct {
+		Durability string `json:"durability"`
+	}
+	_ = s.get(ctx, "/info", &v) // "" without an answer
+	return v.Durability
+}
+
+// isr returns the size of the smallest in-sync set of a topic's partitions and the number of
+// their replicas; zeroes if the broker does not report them.
+func (s *subject) isr(ctx context.Context, topic string) (least, replicas int) {
+	var v api.ClusterView
+	_ = s.get(ctx, "/v1/cluster", &v) // without an answer it has no topic
+	return v.InSync(topic)
+}
+
+// syncs returns the sum of the journals' fdatasyncs over the brokers.
+func (s *subject) syncs(ctx context.Context) (total int64) {
+	for _, address := range s.http {
+		body, err := s.from.Call(ctx, http.MethodGet, address, "/metrics", nil)
+		if err != nil {
+			continue
+		}
+		lines := bufio.NewScanner(bytes.NewReader(body))
+		for lines.Scan() {
+			if rest, ok := strings.CutPrefix(lines.Text(), "lockstep_journal_syncs_total "); ok {
+				n, _ := strconv.ParseFloat(rest, 64)
+				total += int64(n)
+			}
+		}
+	}
+	return total
 }

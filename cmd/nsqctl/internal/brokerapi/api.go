@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -271,6 +272,18 @@ func List[E any](ctx context.Context, c *Client, path string, query url.Values, 
 	}
 	err = decode(answer[field], nil, path, &list)
 	return list, err
+}
+
+// CreateChannel creates a channel unless it exists, and reports whether it did. The query has further settings; nil: none.
+func (c *Client) CreateChannel(ctx context.Context, topic, channel string, query url.Values) (created bool, err error) {
+	views, err := c.Channels(ctx, topic)
+	if err != nil || slices.ContainsFunc(views, func(x api.ChannelView) bool { return x.Channel == channel }) {
+		return false, err
+	}
+	all := url.Values{"topic": {topic}, "channel": {channel}}
+	maps.Copy(all, query)
+	err = c.PostAny(ctx, "/channel/create", all, nil)
+	return err == nil, err
 }
 
 // Channels lists the durable channels of a topic.

@@ -11,11 +11,22 @@
 package certcmd
 
 import (
+	"cmp"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -51,13 +62,6 @@ type issued struct {
 	Until time.Time `json:"valid_until"`
 }
 
-// issuing is a command, with the flags that all of them have.
-type issuing struct {
-	*cobra.Command
-	out  string
-	days int
-}
-
 // certificates are what a command makes. All of its certificates end together.
 type certificates struct {
 	folders []string
@@ -65,20 +69,19 @@ type certificates struct {
 	last    []byte
 }
 
-// issuer completes a command that makes certificates.
-func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(*issuing, []string, time.Duration) (certificates, error)) *issuing {
-	o := &issuing{Command: cmd}
-	cmd.Flags().StringVar(&o.out, "out", ".", "folder for the results; it must exist")
-	cmd.Flags().IntVar(&o.days, "days", days, "days for which it is valid")
+// issuer completes a command that makes certificates below a folder.
+func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(out string, args []string, valid time.Duration) (certificates, error)) *cobra.Command {
+	out := cmd.Flags().String("out", ".", "folder for the results; it must exist")
+	cmd.Flags().IntVar(&days, "days", days, "days for which it is valid")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.days < 1 || o.days > maxDays {
-			return cli.Usage("--days=%d: must be 1 to %d", o.days, maxDays)
+		if days < 1 || days > maxDays {
+			return cli.Usage("--days=%d: must be 1 to %d", days, maxDays)
 		}
-		made, err := make(o, args, time.Duration(o.days)*day)
+		made, err := make(*out, args, time.Duration(days)*day)
+		if err == nil {
+			err = write(made.folders, made.files)
+		}
 		if err != nil {
-			return err
-		}
-		if err := write(made.folders, made.files); err != nil {
 			return err
 		}
 		block, _ := pem.Decode(made.last)
@@ -97,7 +100,7 @@ func issuer(t *cli.Target, cmd *cobra.Command, days int, make func(*issuing, []s
 			fmt.Fprintln(w, "valid until", c.NotAfter.Format(time.DateOnly))
 		})
 	}
-	return o
+	return cmd
 }
 
 func newAuthorityCommand(t *cli.Target) *cobra.Command {
@@ -109,20 +112,21 @@ func newAuthorityCommand(t *cli.Target) *cobra.Command {
 Every broker and every client needs ca.crt. Only nsqctl cert needs ca.key.`,
 		Example: `  nsqctl cert ca
   nsqctl cert ca --out authority`,
-	}, authorityDays, func(o *issuing, _ []string, valid time.Duration) (certificates, error) {
+	}, authorityDays, func(out string, _ []string, valid time.Duration) (certificates, error) {
 		certificate, secret, err := newAuthority(name, valid)
-		return certificates{files: authorityFiles(o.out, certificate, secret), last: certificate}, err
+		return certificates{files: authorityFiles(out, certificate, secret), last: certificate}, err
 	})
 	cmd.Flags().StringVar(&name, "name", "Lockstep authority", "common name of the authority")
-	return cmd.Command
+	return cmd
 }
 
 func authorityFiles(dir string, certificate, secret []byte) []file {
 	return []file{{filepath.Join(dir, authorityKey), secret, forOwner}, {filepath.Join(dir, config.AuthorityFile), certificate, forAll}}
 }
 
-func authorityFlag(cmd *issuing, ca *string) {
+func authorityFlag(cmd *cobra.Command, ca *string) *cobra.Command {
 	cmd.Flags().StringVar(ca, "ca", ".", "folder with ca.crt and ca.key")
+	return cmd
 }
 
 func newBrokerCommand(t *cli.Target) *cobra.Command {
@@ -142,9 +146,9 @@ ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
 		Example: `  nsqctl cert broker n1.example n2.example n3.example
   nsqctl cert broker n1.example --also mq.example --also 127.0.0.1
   mkdir renewed && nsqctl cert broker n1.example --out renewed`,
-	}, leafDays, func(o *issuing, hosts []string, valid time.Duration) (made certificates, err error) {
+	}, leafDays, func(out string, hosts []string, valid time.Duration) (made certificates, err error) {
 		if err := validHosts(hosts, also); err != nil {
-			return made, cli.ExitError{Code: cli.ExitUsage, Err: err}
+			return made, cli.Usage("%w", err)
 		}
 		by, err := openAuthority(ca)
 		if err != nil {
@@ -155,16 +159,15 @@ ones. Brokers read them again by themselves, those for clients at SIGHUP.`,
 			if made.last, secret, err = by.ofBroker(host, also, valid); err != nil {
 				return made, err
 			}
-			dir := filepath.Join(o.out, host)
+			dir := filepath.Join(out, host)
 			made.folders = append(made.folders, dir)
 			made.files = append(made.files, file{filepath.Join(dir, config.AuthorityFile), by.pem, forAll},
 				file{filepath.Join(dir, config.CertificateFile), made.last, forAll}, file{filepath.Join(dir, config.KeyFile), secret, forOwner})
 		}
 		return made, nil
 	})
-	authorityFlag(cmd, &ca)
 	cmd.Flags().StringSliceVar(&also, "also", nil, "further name or address in each certificate; may be repeated")
-	return cmd.Command
+	return authorityFlag(cmd, &ca)
 }
 
 // validHosts refuses names that no broker can have, and a certificate with which one broker could pose as another.
@@ -198,7 +201,7 @@ USER --certificate), at brokers with --tls-client-auth-policy=require-verify. No
 takes it for a broker's: it has no DNS name, and is not valid for servers.`,
 		Example: `  nsqctl cert client shop-writer
   nsqctl user create shop-writer --certificate`,
-	}, leafDays, func(o *issuing, args []string, valid time.Duration) (made certificates, err error) {
+	}, leafDays, func(out string, args []string, valid time.Duration) (made certificates, err error) {
 		if !api.ValidName(args[0]) {
 			return made, cli.Usage("%q: a user's name has up to 64 letters, digits, dots, - and _", args[0])
 		}
@@ -207,11 +210,10 @@ takes it for a broker's: it has no DNS name, and is not valid for servers.`,
 			return made, err
 		}
 		certificate, secret, err := by.ofClient(args[0], valid)
-		path := filepath.Join(o.out, args[0])
+		path := filepath.Join(out, args[0])
 		return certificates{files: []file{{path + ".key", secret, forOwner}, {path + ".crt", certificate, forAll}}, last: certificate}, err
 	})
-	authorityFlag(cmd, &ca)
-	return cmd.Command
+	return authorityFlag(cmd, &ca)
 }
 
 // Loopback makes a certificate of 127.0.0.1 for a day, with an authority of its own: its files are in dir, and clients
@@ -236,4 +238,151 @@ func Loopback(dir string) (clients *tls.Config, certFile, keyFile string, err er
 	clients = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	clients.RootCAs.AddCert(by.cert)
 	return clients, certFile, keyFile, write(nil, []file{{certFile, certificate, forAll}, {keyFile, secret, forOwner}})
+}
+
+const (
+	// authorityKey is the file with the authority's private key, which no broker needs.
+	authorityKey = "ca.key"
+	// earlier makes a certificate valid on hosts whose clocks are behind.
+	earlier = time.Hour
+	// serialBits is the length of a random serial number: no two certificates of an authority share one.
+	serialBits = 120
+)
+
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+	pem  []byte // the file with its certificate, for those whom it certifies
+}
+
+func openAuthority(dir string) (authority, error) {
+	text, err := os.ReadFile(filepath.Join(dir, config.AuthorityFile))
+	secret, missing := os.ReadFile(filepath.Join(dir, authorityKey))
+	if err = cmp.Or(err, missing); errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: nsqctl cert ca makes an authority; --ca names the folder of one that exists (now %s)", err, dir)
+	}
+	if err != nil {
+		return authority{}, err
+	}
+	pair, err := tls.X509KeyPair(text, secret)
+	if err != nil {
+		return authority{}, fmt.Errorf("%s and %s in %s: %w", config.AuthorityFile, authorityKey, dir, err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	switch {
+	case !ok || !pair.Leaf.IsCA:
+		return authority{}, fmt.Errorf("%s is not the certificate of an authority", filepath.Join(dir, config.AuthorityFile))
+	case time.Now().After(pair.Leaf.NotAfter):
+		return authority{}, fmt.Errorf("the authority in %s expired on %s: make a new one in another folder", dir, pair.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	return authority{cert: pair.Leaf, key: key, pem: text}, nil
+}
+
+// newAuthority makes the certificate of an authority, signed by itself.
+func newAuthority(name string, valid time.Duration) (certificate, secret []byte, err error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	return sign(template, valid, nil)
+}
+
+// ofBroker makes a certificate with which a broker serves, and connects to other brokers.
+func (a authority) ofBroker(host string, also []string, valid time.Duration) (certificate, secret []byte, err error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, name := range also {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	return sign(template, valid, &a)
+}
+
+// ofClient makes a certificate with which a user logs in.
+func (a authority) ofClient(name string, valid time.Duration) (certificate, secret []byte, err error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	return sign(template, valid, &a)
+}
+
+// sign completes a certificate with a new key; by nil it signs itself. It ends with its authority at the latest.
+func sign(template *x509.Certificate, valid time.Duration, by *authority) (certificate, secret []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits)); err != nil {
+		return nil, nil, err
+	}
+	now := time.Now()
+	template.NotBefore, template.NotAfter = now.Add(-earlier), now.Add(valid)
+	if by == nil {
+		by = &authority{cert: template, key: key}
+	} else if template.NotAfter.After(by.cert.NotAfter) {
+		template.NotAfter = by.cert.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
+}
+
+const (
+	forAll   = 0o644
+	forOwner = 0o600
+	folder   = 0o700
+)
+
+type file struct {
+	path string
+	text []byte
+	mode fs.FileMode
+}
+
+// write makes new files, and the folders that are named. If one cannot be made, it removes the others again.
+func write(folders []string, files []file) (err error) {
+	var made []string
+	defer func() {
+		for i := len(made) - 1; i >= 0 && err != nil; i-- {
+			err = errors.Join(err, os.Remove(made[i]))
+		}
+	}()
+	for _, dir := range folders {
+		if err := os.Mkdir(dir, folder); err != nil {
+			return explain(dir, err)
+		}
+		made = append(made, dir)
+	}
+	for _, f := range files {
+		to, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
+		if err != nil {
+			return explain(f.path, err)
+		}
+		made = append(made, f.path)
+		_, err = to.Write(f.text)
+		if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain says why nothing was written.
+func explain(path string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists, and nothing is replaced: move it away, or give another folder (now %s)", path, filepath.Dir(path))
+	}
+	return err
 }

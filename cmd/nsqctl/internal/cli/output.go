@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"sync"
 	"text/tabwriter"
 
@@ -33,7 +32,7 @@ func (t *Target) chooseOutput() error {
 	case "yaml":
 		t.Output, t.yaml = "json", true
 	default:
-		return ExitError{Code: ExitUsage, Err: fmt.Errorf("--output is text, table, wide, json or yaml, not %q", t.Output)}
+		return Usage("--output is text, table, wide, json or yaml, not %q", t.Output)
 	}
 	return nil
 }
@@ -42,21 +41,22 @@ func (t *Target) chooseOutput() error {
 // answers {"result": "done"}, and YAML is made of what it prints as JSON. A command whose output cannot be
 // written ends with an error.
 func (t *Target) formatOutput(cmd *cobra.Command) {
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if cmd.Context() == nil {
-				return run(cmd, args)
-			}
-			before := cmd.Context()
-			ctx, cancel := context.WithCancel(before)
-			defer cancel()
-			to := cmd.OutOrStdout()
-			out := &Written{To: to, Failed: cancel}
-			cmd.SetContext(ctx)
-			cmd.SetOut(out)
-			defer func() { cmd.SetOut(to); cmd.SetContext(before) }()
-			return out.Result(t.structure(cmd, func() error { return run(cmd, args) }))
+	run := cmd.RunE
+	if run == nil {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		before, to := cmd.Context(), cmd.OutOrStdout()
+		if before == nil {
+			return run(cmd, args)
 		}
+		ctx, cancel := context.WithCancel(before)
+		defer cancel()
+		out := &Written{To: to, Failed: cancel}
+		cmd.SetContext(ctx)
+		cmd.SetOut(out)
+		defer func() { cmd.SetOut(to); cmd.SetContext(before) }()
+		return out.Result(t.structure(cmd, func() error { return run(cmd, args) }))
 	}
 }
 
@@ -70,7 +70,10 @@ func (t *Target) structure(cmd *cobra.Command, run func() error) error {
 	if err == nil && !out.printed {
 		err = PrintJSON(out, map[string]string{"result": "done"})
 	}
-	return errors.Join(slices.DeleteFunc([]error{err, out.close()}, func(e error) bool { return e == nil })...)
+	if closed := out.close(); closed != nil {
+		return errors.Join(err, closed)
+	}
+	return err
 }
 
 // Written is an output that remembers its first error, so that commands need not check each write.
@@ -143,16 +146,12 @@ func (s *structured) convert() error {
 			return nil // it is not complete yet; close reports the rest
 		}
 		s.open.Next(int(d.InputOffset()))
-		if s.values++; s.values > 1 {
-			if _, err := io.WriteString(s.to, "---\n"); err != nil {
-				return err
-			}
-		}
 		text, err := yaml.Marshal(plain(v))
 		if err != nil {
 			return err
 		}
-		if _, err := s.to.Write(text); err != nil {
+		s.values++
+		if _, err := io.WriteString(s.to, Mark(s.values > 1, "---\n")+string(text)); err != nil {
 			return err
 		}
 	}
@@ -200,25 +199,29 @@ func Print(cmd *cobra.Command, t *Target, v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// Show prints the answer of any broker to a request.
-func Show[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
-	var answer T
-	if err := t.GetAny(cmd.Context(), path, q, &answer); err != nil {
-		return err
+// Show returns the RunE of a command that prints the answer of any broker to its request (Request).
+func Show[T any](t *Target, path string, text func(w io.Writer, answer T), flags ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		var answer T
+		if err := t.GetAny(cmd.Context(), path, Request(cmd, args, flags...), &answer); err != nil {
+			return err
+		}
+		return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
 	}
-	return Print(cmd, t, answer, func(w io.Writer) { text(w, answer) })
 }
 
 // ShowList is Show for an answer that is a list in a field: it prints the list.
-func ShowList[E any](cmd *cobra.Command, t *Target, path string, q url.Values, field string, text func(w io.Writer, list []E)) error {
-	list, err := brokerapi.List[E](cmd.Context(), &t.Client, path, q, field)
-	if err != nil {
-		return err
+func ShowList[E any](t *Target, path, field string, text func(w io.Writer, list []E), flags ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		list, err := brokerapi.List[E](cmd.Context(), &t.Client, path, Request(cmd, args, flags...), field)
+		if err != nil {
+			return err
+		}
+		return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
 	}
-	return Print(cmd, t, list, func(w io.Writer) { text(w, list) })
 }
 
-// ShowConsole is Show for answers of the console. Unless it prints JSON, it names the brokers that did not answer on
+// ShowConsole prints an answer of the console. Unless it prints JSON, it names the brokers that did not answer on
 // standard error.
 func ShowConsole[T any](cmd *cobra.Command, t *Target, path string, q url.Values, text func(w io.Writer, answer T)) error {
 	var raw json.RawMessage

@@ -132,38 +132,14 @@ $LOCKSTEP_NSQD_HTTP_ADDRESS), which overrides the profile.
 Profiles are in lockstep/nsqctl.toml in the user's configuration directory.
 They have the path of a token's file, and no secrets.`,
 	}
-	cmd.AddCommand(newProfileSet(), newProfileUse(), newProfileList(t), newProfileDelete())
-	return cmd
-}
-
-func newProfileSet() *cobra.Command {
-	return &cobra.Command{
+	cmd.AddCommand(&cobra.Command{
 		Use:     "set NAME",
 		Short:   "save the global flags of this command as a profile, or change it",
 		Example: `  nsqctl profile set staging --nsqd-http-address n1:4151,n2:4151 --nsqd-tcp-address n1:4150 --token-file ~/staging.token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeProfiles(nil, func(p *profiles) error {
-				if p.Profiles[args[0]] == nil {
-					p.Profiles[args[0]] = map[string]string{}
-				}
-				var refused error
-				cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
-					if !f.Changed {
-						return
-					}
-					if slices.Contains(notInProfiles, f.Name) {
-						refused = Usage("a profile does not keep --%s", f.Name)
-					}
-					p.Profiles[args[0]][f.Name] = strings.Trim(f.Value.String(), "[]")
-				})
-				return refused
-			})
+			return changeProfiles(nil, func(p *profiles) error { return p.set(args[0], cmd.Root().PersistentFlags()) })
 		},
-	}
-}
-
-func newProfileUse() *cobra.Command {
-	return &cobra.Command{
+	}, &cobra.Command{
 		Use:     "use [NAME]",
 		Short:   "use a profile by default; without a name use none",
 		Example: "  nsqctl profile use staging",
@@ -173,11 +149,7 @@ func newProfileUse() *cobra.Command {
 				return nil
 			})
 		},
-	}
-}
-
-func newProfileList(t *Target) *cobra.Command {
-	return &cobra.Command{
+	}, &cobra.Command{
 		Use:     "list",
 		Short:   "print the profiles; * marks the one in use",
 		Example: "  nsqctl profile list",
@@ -186,21 +158,9 @@ func newProfileList(t *Target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return Print(cmd, t, map[string]any{"current": p.Current, "profiles": p.Profiles}, func(w io.Writer) {
-				for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
-					var line []string // as on a command line
-					for _, flag := range slices.Sorted(maps.Keys(p.Profiles[name])) {
-						line = append(line, "--"+flag+"="+p.Profiles[name][flag])
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, strings.Join(line, " "))
-				}
-			})
+			return Print(cmd, t, map[string]any{"current": p.Current, "profiles": p.Profiles}, p.print)
 		},
-	}
-}
-
-func newProfileDelete() *cobra.Command {
-	return &cobra.Command{
+	}, &cobra.Command{
 		Use:     "delete NAME",
 		Short:   "remove a profile",
 		Example: "  nsqctl profile delete staging",
@@ -213,6 +173,34 @@ func newProfileDelete() *cobra.Command {
 				return nil
 			})
 		},
+	})
+	return cmd
+}
+
+// set saves the flags that are given in a profile.
+func (p *profiles) set(name string, flags *pflag.FlagSet) (refused error) {
+	if p.Profiles[name] == nil {
+		p.Profiles[name] = map[string]string{}
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
+		if slices.Contains(notInProfiles, f.Name) {
+			refused = Usage("a profile does not keep --%s", f.Name)
+		}
+		p.Profiles[name][f.Name] = strings.Trim(f.Value.String(), "[]")
+	})
+	return refused
+}
+
+func (p *profiles) print(w io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(p.Profiles)) {
+		var line []string // as on a command line
+		for _, flag := range slices.Sorted(maps.Keys(p.Profiles[name])) {
+			line = append(line, "--"+flag+"="+p.Profiles[name][flag])
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", Mark(name == p.Current, "*"), name, strings.Join(line, " "))
 	}
 }
 

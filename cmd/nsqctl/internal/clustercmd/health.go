@@ -43,10 +43,8 @@ acknowledged messages are on fewer disks than they should be; 3 no broker answer
 			if err != nil {
 				return err
 			}
-			if err := cli.Print(cmd, t, r, func(w io.Writer) { printHealth(w, r) }); err != nil || r.State == health.Healthy {
-				return err
-			}
-			return cli.EndSilently(int(r.State))
+			err = cli.Print(cmd, t, r, func(w io.Writer) { printHealth(w, r) })
+			return cli.EndUnless(r.State == health.Healthy, int(r.State), err)
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to this time until the cluster is healthy")
@@ -163,10 +161,7 @@ The answer is valid for this moment: ask again before each broker of a rolling r
 					fmt.Fprintf(w, "  %s\n", reason)
 				}
 			})
-			if err == nil && len(reasons) > 0 {
-				return cli.EndSilently(cli.ExitFailed)
-			}
-			return err
+			return cli.EndUnless(len(reasons) == 0, cli.ExitFailed, err)
 		},
 	}
 }

@@ -34,10 +34,7 @@ upgrade is under way, or a broker does not run; 3 no broker answers.`,
 			}
 			u := judgeUpgrade(v, builds)
 			err = cli.Print(cmd, t, u, func(w io.Writer) { printUpgrade(w, u) })
-			if err == nil && !u.Done {
-				return cli.EndSilently(cli.ExitFailed)
-			}
-			return err
+			return cli.EndUnless(u.Done, cli.ExitFailed, err)
 		},
 	})
 	return cmd

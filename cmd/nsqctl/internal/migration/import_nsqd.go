@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,9 @@ import (
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/publisher"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/stockdata"
+	"github.com/lockstepmq/lockstep/internal/api"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
 )
 
 const (
@@ -141,20 +144,18 @@ func (o *importing) run(ctx context.Context, dir string) error {
 // notes prints what differs from a clean stop.
 func (o *importing) notes() {
 	note := func(format string, args ...any) { fmt.Fprintf(o.cmd.ErrOrStderr(), "note: "+format+"\n", args...) }
+	check := func(s stockdata.Source, kind, of string, listed bool) {
+		if s.Unlisted && listed {
+			note("nsqd.dat does not name %s %s%s, which has messages: nsqd would deliver them when a client names the %s", kind, s.Name, of, kind)
+		}
+		if s.Queue.Overwritten() {
+			note("%s %s%s has no metadata: nsqd would overwrite its messages; they are included", kind, s.Name, of)
+		}
+	}
 	for _, topic := range o.path.Topics {
-		if topic.Unlisted {
-			note("nsqd.dat does not name topic %s, which has messages: nsqd would deliver them when a client names the topic", topic.Name)
-		}
-		if topic.Queue.Overwritten() {
-			note("topic %s has no metadata: nsqd would overwrite its messages; they are included", topic.Name)
-		}
+		check(topic, "topic", "", true)
 		for _, channel := range topic.Channels {
-			if channel.Unlisted && !topic.Unlisted {
-				note("nsqd.dat does not name channel %s of %s, which has messages: nsqd would deliver them when a client names the channel", channel.Name, topic.Name)
-			}
-			if channel.Queue.Overwritten() {
-				note("channel %s of %s has no metadata: nsqd would overwrite its messages; they are included", channel.Name, topic.Name)
-			}
+			check(channel, "channel", " of "+topic.Name, !topic.Unlisted)
 		}
 	}
 }
@@ -170,7 +171,7 @@ func (o *importing) prepare(ctx context.Context) error {
 			return err
 		}
 		for _, channel := range topic.Channels {
-			if _, err := ensureChannel(ctx, o.t, topic.Name, channel.Name); err != nil {
+			if _, err := o.t.CreateChannel(ctx, topic.Name, channel.Name, nil); err != nil {
 				return err
 			}
 			if err := o.pauseOnce(ctx, topic.Name, channel.Name, channel.Paused); err != nil {
@@ -186,19 +187,27 @@ func (o *importing) prepare(ctx context.Context) error {
 
 // begin records the topics of the cluster. The broker that is asked may learn of a new topic a moment later.
 func (o *importing) begin(ctx context.Context) error {
+	return o.withinGrowthWait(ctx, func(v api.ClusterView) (again bool, err error) {
+		for _, topic := range o.path.Topics {
+			err = errors.Join(err, o.state.begin(topic.Name, v))
+		}
+		if err != nil {
+			again, err = errors.Is(err, errNotListed) || errors.Is(err, errNotKnown), fmt.Errorf("%s: %w", o.stateFile, err)
+		}
+		return again, err
+	})
+}
+
+// withinGrowthWait judges the view of the cluster until the judgement is final, or growthWait has passed.
+func (o *importing) withinGrowthWait(ctx context.Context, judge func(api.ClusterView) (again bool, err error)) error {
 	for deadline := time.Now().Add(growthWait); ; {
 		v, err := o.t.Cluster(ctx)
 		if err != nil {
 			return err
 		}
-		for _, topic := range o.path.Topics {
-			err = errors.Join(err, o.state.begin(topic.Name, v))
-		}
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, errNotListed) && !errors.Is(err, errNotKnown) || time.Now().After(deadline) {
-			return fmt.Errorf("%s: %w", o.stateFile, err)
+		again, err := judge(v)
+		if !again || time.Now().After(deadline) {
+			return err
 		}
 		if !concurrency.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
@@ -221,7 +230,7 @@ func (o *importing) pauseOnce(ctx context.Context, topic, channel string, paused
 }
 
 // parts lists the queues of a topic: the channels' older messages before those of the topic.
-func parts(topic *stockdata.Topic) (all []part) {
+func parts(topic *stockdata.Source) (all []part) {
 	for _, c := range topic.Channels {
 		all = append(all, part{topic.Name, c.Name, false, c.Queue})
 	}
@@ -243,7 +252,7 @@ func partKey(topic, channel string, own bool) string {
 }
 
 // topic imports the queues of one topic.
-func (o *importing) topic(ctx context.Context, topic *stockdata.Topic) (rows []partReport, err error) {
+func (o *importing) topic(ctx context.Context, topic *stockdata.Source) (rows []partReport, err error) {
 	for i, p := range parts(topic) {
 		if p.own && !o.dry {
 			if err := o.pauseOnce(ctx, topic.Name, "", topic.Paused); err != nil {
@@ -323,9 +332,7 @@ func (o *importing) part(ctx context.Context, p part, report bool) (read, publis
 	go func() { reading <- b.feed(sending) }()
 	_, err = publisher.Send(sending, b.out, messageOptions(o.t, o.reporter.Report))
 	stop()
-	err = cmp.Or(err, <-reading, b.failed)
-	err = cmp.Or(err, o.state.save())
-	if err == nil {
+	if err = cmp.Or(err, <-reading, b.failed, o.state.save()); err == nil {
 		o.damaged(r, report)
 	}
 	return began + b.read, done.Published, err
@@ -375,7 +382,7 @@ func (b *backlog) feed(ctx context.Context) error {
 		}
 		n, behind := b.read, b.r.Position()
 		select {
-		case b.out <- publisher.Message{Topic: b.p.topic, Header: header, Body: m.Body, Stored: func() { b.stored(n, behind) }}:
+		case b.out <- publisher.Message{Topic: b.p.topic, Header: header, Body: m[stockdata.HeaderSize:], Stored: func() { b.stored(n, behind) }}:
 			b.read++
 		case <-ctx.Done():
 			return ctx.Err()
@@ -426,11 +433,7 @@ func (o *importing) report(ctx context.Context, rows []partReport) error {
 // growths compares the published messages of each topic with the growth of its log since the
 // import began. Brokers report their logs every few seconds.
 func (o *importing) growths(ctx context.Context, rows []partReport) (all []topicGrowth, err error) {
-	for deadline := time.Now().Add(growthWait); ; {
-		v, err := o.t.Cluster(ctx)
-		if err != nil {
-			return nil, err
-		}
+	err = o.withinGrowthWait(ctx, func(v api.ClusterView) (again bool, err error) {
 		var short []error
 		all = nil
 		for _, topic := range o.path.Topics {
@@ -450,13 +453,9 @@ func (o *importing) growths(ctx context.Context, rows []partReport) (all []topic
 				short = append(short, fmt.Errorf("topic %s: %d messages were published, and its log has grown by %d: the topic was deleted, or this is another cluster", g.Topic, g.Published, g.Growth))
 			}
 		}
-		if len(short) == 0 || time.Now().After(deadline) {
-			return all, errors.Join(short...)
-		}
-		if !concurrency.Sleep(ctx, 200*time.Millisecond) {
-			return all, ctx.Err()
-		}
-	}
+		return len(short) > 0, errors.Join(short...)
+	})
+	return all, err
 }
 
 func (o *importing) print(w io.Writer, rows []partReport, growths []topicGrowth) {
@@ -477,4 +476,121 @@ func (o *importing) print(w io.Writer, rows []partReport, growths []topicGrowth)
 	if !o.dry && !more {
 		fmt.Fprintln(w, "the logs of the topics have grown by exactly these numbers")
 	}
+}
+
+// errNotKnown means that the cluster did not report how many messages a topic has had.
+var errNotKnown = errors.New("the number of messages is unknown")
+
+// errNotListed means that a broker has not seen a new topic yet.
+var errNotListed = errors.New("the cluster does not list a topic that was created")
+
+// importProgress is the content of the state file of an import.
+type importProgress struct {
+	Version int                      `json:"v"`
+	Topics  map[string]topicProgress `json:"topics"`
+	Queues  map[string]string        `json:"queues"` // fingerprints of the data path
+	Parts   map[string]*partProgress `json:"parts"`
+	Paused  map[string]bool          `json:"paused"`
+	file    cli.StateFile
+}
+
+// topicProgress is a topic of the cluster when the import began.
+type topicProgress struct {
+	ID       ident.TopicID `json:"id"`
+	Messages int64         `json:"messages"` // that it had had
+}
+
+type partProgress struct {
+	Position  stockdata.Position `json:"position"` // behind the messages that were all answered OK
+	Published int64              `json:"published"`
+}
+
+// loadImport reads the state file; without one the import begins.
+func loadImport(name string) (*importProgress, error) {
+	s := &importProgress{
+		Version: 1, Topics: map[string]topicProgress{}, Queues: map[string]string{},
+		Parts: map[string]*partProgress{}, Paused: map[string]bool{},
+	}
+	var err error
+	s.file, err = cli.LoadState(name, s, func() bool { return s.Version == 1 }, "the state of an import; to publish everything again, delete it")
+	return s, err
+}
+
+func (s *importProgress) save() error { return s.file.Save(s) }
+
+// unchanged reports an error if an nsqd has changed the data path since the import began, and
+// records it at the beginning.
+func (s *importProgress) unchanged(p *stockdata.Path) error {
+	now := map[string]string{}
+	for _, topic := range p.Topics {
+		now[topic.Name] = topic.Queue.Fingerprint()
+		for _, c := range topic.Channels {
+			now[partKey(topic.Name, c.Name, false)] = c.Queue.Fingerprint()
+		}
+	}
+	if len(s.Queues) == 0 && len(s.Parts) == 0 {
+		s.Queues = now
+		return nil
+	}
+	for name, print := range now {
+		if s.Queues[name] != print {
+			return fmt.Errorf("an nsqd has changed the queue %s since this import began: the rest cannot be distinguished from the published messages; to publish everything again, delete this file", name)
+		}
+	}
+	for name := range s.Queues {
+		if now[name] == "" {
+			return fmt.Errorf("the queue %s has disappeared since this import began; to publish everything again, delete this file", name)
+		}
+	}
+	return nil
+}
+
+// begin records a topic of the cluster, or reports that it is not the topic of an earlier run.
+func (s *importProgress) begin(topic string, v api.ClusterView) error {
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic })
+	before, known := s.Topics[topic]
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w: %s", errNotListed, topic)
+	case known && before.ID != v.Topics[i].ID:
+		return fmt.Errorf("the topic %s was deleted since this import began, or this is another cluster; to publish everything again, delete this file", topic)
+	case known:
+		return nil
+	}
+	n, err := messagesOf(v.Topics[i])
+	if err == nil {
+		s.Topics[topic] = topicProgress{ID: v.Topics[i].ID, Messages: n}
+	}
+	return err
+}
+
+// growth is the number of messages that a topic has received since the import began.
+func (s *importProgress) growth(topic string, v api.ClusterView) (int64, error) {
+	before := s.Topics[topic]
+	i := slices.IndexFunc(v.Topics, func(x api.TopicView) bool { return x.Topic == topic && x.ID == before.ID })
+	if i < 0 {
+		return 0, nil
+	}
+	n, err := messagesOf(v.Topics[i])
+	return n - before.Messages, err
+}
+
+// messagesOf is the number of messages that a topic has had; errNotKnown if the leader of a partition did not
+// report its own.
+func messagesOf(x api.TopicView) (n int64, err error) {
+	for _, p := range x.Partitions {
+		if p.EndsUnknown {
+			return 0, fmt.Errorf("%w of %s: the leader of partition %d does not answer", errNotKnown, x.Topic, p.Partition)
+		}
+		n += int64(p.CommittedSequence)
+	}
+	return n, nil
+}
+
+func (s *importProgress) part(p part) *partProgress {
+	key := partKey(p.topic, p.channel, p.own)
+	if s.Parts[key] == nil {
+		s.Parts[key] = &partProgress{Position: p.queue.Start()}
+	}
+	return s.Parts[key]
 }

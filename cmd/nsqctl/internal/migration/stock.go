@@ -161,7 +161,8 @@ func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, 
 		return n, errors.New("this is a broker of Lockstep: messages would move in a circle")
 	}
 	if n.TCP == "" { // as the given address reaches it; its broadcast address may be for others
-		host, _, _ := net.SplitHostPort(trimScheme(address))
+		_, after, _ := strings.Cut(address, "://")
+		host, _, _ := net.SplitHostPort(cmp.Or(after, address))
 		n.TCP = net.JoinHostPort(cmp.Or(host, info.Broadcast), strconv.Itoa(info.TCPPort))
 	}
 	var stats struct {
@@ -186,13 +187,6 @@ func (s stockSource) node(ctx context.Context, address, tcp string) (stockNode, 
 		n.Topics = append(n.Topics, t)
 	}
 	return n, nil
-}
-
-func trimScheme(address string) string {
-	if _, rest, ok := strings.Cut(address, "://"); ok {
-		return rest
-	}
-	return address
 }
 
 // prepareTopic creates the missing channels of a topic on an nsqd. A topic without a channel delivers its

@@ -119,13 +119,14 @@ type publisher struct {
 	o  Options
 	at int // index in o.Addresses
 
-	conn    *conn
-	answers chan answer // of conn
-	sent    []*put      // in the order of their answers
-	again   []*put      // to be retried, not before their time
-	next    *put        // collects the messages of a batch
-	gather  time.Time   // deadline of next
-	bytes   int         // of the unanswered puts
+	conn    *nsqclient.Conn
+	closed  chan struct{} // ends the reader of conn
+	answers chan answer   // of conn
+	sent    []*put        // in the order of their answers
+	again   []*put        // to be retried, not before their time
+	next    *put          // collects the messages of a batch
+	gather  time.Time     // deadline of next
+	bytes   int           // of the unanswered puts
 	totals  Totals
 }
 
@@ -140,13 +141,12 @@ type answer struct {
 // OK, when a put or a connection has failed permanently, or at once when ctx ends. The totals
 // are valid in each case. A goroutine that waits for in may stay until the process ends.
 func Run(ctx context.Context, in io.Reader, o Options) (Totals, error) {
-	p := &publisher{o: o}
 	lines, failed := readLines(ctx, o.Topic, in)
-	err := p.run(ctx, lines)
+	totals, err := Send(ctx, lines, o)
 	if err == nil {
 		err = <-failed
 	}
-	return p.totals, err
+	return totals, err
 }
 
 // Send publishes the messages of a channel until it is closed, and returns as Run does.
@@ -425,12 +425,12 @@ func (p *publisher) lost(ctx context.Context, cause error) error {
 	}
 	if n := len(p.sent); n > 0 {
 		p.totals.InDoubt += int64(n)
-		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.conn.address, cause, cli.Count(n, "put"))
+		p.report("%s: %v; in doubt: %s without an answer, published again and possibly stored twice", p.address(), cause, cli.Count(n, "put"))
 		if p.over(p.sent[0]) {
-			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.conn.address, cause))
+			return p.gaveUp(p.sent[0], fmt.Errorf("%s: %w", p.address(), cause))
 		}
 	} else {
-		p.report("%s: %v; reconnecting", p.conn.address, cause)
+		p.report("%s: %v; reconnecting", p.address(), cause)
 	}
 	return p.nextBroker(ctx, since)
 }
@@ -446,21 +446,24 @@ func (p *publisher) nextBroker(ctx context.Context, since time.Time) error {
 
 func (p *publisher) disconnect() {
 	if p.conn != nil {
-		close(p.conn.closed)
+		close(p.closed)
 		_ = p.conn.Close() // unsent bytes are dropped
 		p.conn = nil
 	}
 }
 
+// address is where the publisher is connected, or tries to connect.
+func (p *publisher) address() string { return p.o.Addresses[p.at%len(p.o.Addresses)] }
+
 // connect tries the addresses in turn, until --retry after since.
 func (p *publisher) connect(ctx context.Context, since time.Time) error {
 	for {
-		address := p.o.Addresses[p.at%len(p.o.Addresses)]
-		to, err := p.o.Dialer.Dial(ctx, address, min(p.o.Timeout, greetTimeout))
+		address := p.address()
+		c, err := p.o.Dialer.Dial(ctx, address, min(p.o.Timeout, greetTimeout))
 		if err == nil {
-			p.conn, p.answers = &conn{to, address, make(chan struct{})}, make(chan answer, p.o.Window+1)
-			go p.conn.read(p.answers)
-			context.AfterFunc(ctx, func() { _ = to.SetWriteDeadline(time.Unix(1, 0)) })
+			p.conn, p.closed, p.answers = c, make(chan struct{}), make(chan answer, p.o.Window+1)
+			go read(c, p.answers, p.closed)
+			context.AfterFunc(ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
 			return nil
 		}
 		err = brokerapi.Reason(err)
@@ -490,20 +493,13 @@ func final(err error) bool {
 	return untrusted || errors.Is(err, nsqclient.ErrNoTLS)
 }
 
-// conn is a connection, and the end of its reader.
-type conn struct {
-	*nsqclient.Conn
-	address string
-	closed  chan struct{}
-}
-
 // read passes on every frame, until the connection ends or is closed.
-func (c *conn) read(to chan<- answer) {
+func read(c *nsqclient.Conn, to chan<- answer, closed <-chan struct{}) {
 	for {
 		kind, data, err := c.Frame()
 		select {
 		case to <- answer{kind, string(data), err}:
-		case <-c.closed:
+		case <-closed:
 			return
 		}
 		if err != nil {
@@ -514,25 +510,24 @@ func (c *conn) read(to chan<- answer) {
 
 // interrupted reads the answers that arrive at once, and reports the other puts.
 func (p *publisher) interrupted() error {
-	limit := time.After(lastAnswers)
-	for waits := true; waits && len(p.sent) > 0 && p.conn != nil; {
+	for limit := time.After(lastAnswers); len(p.sent) > 0 && p.conn != nil; {
+		a := answer{err: context.Canceled}
 		select {
-		case a := <-p.answers:
-			switch {
-			case a.err != nil:
-				waits = false
-				continue
-			case a.kind == nsqclient.FrameResponse && a.text == nsqclient.Heartbeat:
-				continue
-			case a.kind == nsqclient.FrameResponse:
-				p.stored(p.sent[0])
-			default:
-				p.again = append(p.again, p.sent[0])
-			}
-			p.sent = p.sent[1:]
+		case a = <-p.answers:
 		case <-limit:
-			waits = false
 		}
+		if a.err != nil {
+			break
+		}
+		switch {
+		case a.kind == nsqclient.FrameResponse && a.text == nsqclient.Heartbeat:
+			continue
+		case a.kind == nsqclient.FrameResponse:
+			p.stored(p.sent[0])
+		default:
+			p.again = append(p.again, p.sent[0])
+		}
+		p.sent = p.sent[1:]
 	}
 	text := "interrupted"
 	if n := len(p.sent); n > 0 {

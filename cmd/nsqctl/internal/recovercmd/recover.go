@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +40,7 @@ disk may come back, wait for it.`,
 
 func newRecoverTopic(t *cli.Target) *cobra.Command {
 	var partition int
-	var from, discard, confirm string
+	var from, discard string
 	cmd := &cobra.Command{
 		Use:   "topic TOPIC",
 		Short: "show the remaining replicas of a partition without its in-sync replicas; with --from, continue with one",
@@ -62,20 +61,18 @@ still accept puts, which then are lost too.`,
   nsqctl recover topic orders --partition 3 --from n3 --confirm orders/3
   nsqctl recover topic orders --partition 3 --discard n1 --confirm orders/3`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"topic": args, "partition": {fmt.Sprint(partition)}}
+			q := cli.Request(cmd, args, "from", "discard", "confirm")
+			q.Set("partition", fmt.Sprint(partition))
 			if from != "" && discard != "" {
 				return errors.New("--from and --discard are two decisions: give one at a time")
 			}
-			if from == "" && discard == "" {
-				return cli.Show(cmd, t, "/v1/topic/recover", q, printRemains)
-			}
-			q.Set("confirm", confirm)
-			if discard != "" {
-				q.Set("discard", discard)
-			} else {
-				q.Set("from", from)
-			}
 			var r api.Remains
+			if from == "" && discard == "" {
+				if err := t.GetAny(cmd.Context(), "/v1/topic/recover", q, &r); err != nil {
+					return err
+				}
+				return cli.Print(cmd, t, r, func(w io.Writer) { printRemains(w, r) })
+			}
 			if err := t.PostAny(cmd.Context(), "/v1/topic/recover", q, &r); err != nil {
 				return err
 			}
@@ -92,7 +89,7 @@ still accept puts, which then are lost too.`,
 	f.IntVar(&partition, "partition", 0, "number of the partition")
 	f.StringVar(&from, "from", "", "broker whose replica becomes the leader")
 	f.StringVar(&discard, "discard", "", "broker whose refused replica is discarded: it has messages that a recovery gave up")
-	f.StringVar(&confirm, "confirm", "", "TOPIC/PARTITION, to accept the loss")
+	f.String("confirm", "", "TOPIC/PARTITION, to accept the loss")
 	return cmd
 }
 

@@ -3,17 +3,26 @@ package stockdata
 import (
 	"bufio"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lockstepmq/lockstep/internal/api"
 )
 
-// minRecord is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
-const minRecord = 8 + 2 + 16
+// HeaderSize is the size of a record with an empty body: 8 bytes of time, 2 of attempts, 16 of id.
+const HeaderSize = 8 + 2 + 16
 
 // Queue is a disk queue: files of records, each with its size before it.
 type Queue struct {
@@ -40,14 +49,6 @@ func (p Position) before(o Position) bool {
 	return p.File < o.File || p.File == o.File && p.Offset < o.Offset
 }
 
-// Message is one record.
-type Message struct {
-	ID       [16]byte
-	Time     int64 // when it was published, unix ns
-	Attempts uint16
-	Body     []byte
-}
-
 // Damage is a part of a file without a readable record.
 type Damage struct {
 	File   string // without its directory
@@ -59,10 +60,6 @@ type Damage struct {
 // String names the file, the offset and the reason.
 func (d Damage) String() string {
 	return fmt.Sprintf("%s, offset %d: %s (%d bytes left out)", d.File, d.Offset, d.Why, d.Bytes)
-}
-
-func newQueue(dir, name string) *Queue {
-	return &Queue{dir: dir, name: name, files: map[int64]int64{}}
 }
 
 // Depth is the number of messages according to the metadata, false without metadata. It is exact
@@ -160,12 +157,13 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next returns the next message; io.EOF behind the last one. Other errors come from the disk.
-func (r *Reader) Next() (Message, error) {
+// Next returns the record of the next message, the body behind HeaderSize bytes; io.EOF behind the last one. Other errors
+// come from the disk.
+func (r *Reader) Next() ([]byte, error) {
 	for {
 		if r.f == nil {
 			if err := r.open(); err != nil {
-				return Message{}, err
+				return nil, err
 			}
 		}
 		left := r.q.files[r.at.File] - r.at.Offset
@@ -175,7 +173,7 @@ func (r *Reader) Next() (Message, error) {
 		}
 		record, why, err := r.record(left)
 		if err != nil {
-			return Message{}, fmt.Errorf("%s, offset %d: %w", r.q.file(r.at.File), r.at.Offset, err)
+			return nil, fmt.Errorf("%s, offset %d: %w", r.q.file(r.at.File), r.at.Offset, err)
 		}
 		if why != "" {
 			r.leaveOut(r.at.Offset, left, why)
@@ -183,11 +181,10 @@ func (r *Reader) Next() (Message, error) {
 			continue
 		}
 		r.at.Offset += 4 + int64(len(record))
-		if len(record) == minRecord {
-			r.leaveOut(r.at.Offset-4-minRecord, 4+minRecord, "a message without a body")
-			continue
+		if len(record) > HeaderSize {
+			return record, nil
 		}
-		return decode(record), nil
+		r.leaveOut(r.at.Offset-4-HeaderSize, 4+HeaderSize, "a message without a body")
 	}
 }
 
@@ -239,7 +236,7 @@ func (r *Reader) record(left int64) (record []byte, why string, err error) {
 	}
 	size := int64(int32(binary.BigEndian.Uint32(head[:])))
 	switch {
-	case size < minRecord:
+	case size < HeaderSize:
 		return nil, fmt.Sprintf("a record of %d bytes cannot be", size), nil
 	case size > left-4:
 		return nil, fmt.Sprintf("the record of %d bytes is cut off", size), nil
@@ -257,8 +254,171 @@ func noEnd(err error) error {
 	return err
 }
 
-func decode(record []byte) Message {
-	m := Message{Time: int64(binary.BigEndian.Uint64(record)), Attempts: binary.BigEndian.Uint16(record[8:]), Body: record[minRecord:]}
-	copy(m.ID[:], record[10:])
-	return m
+var (
+	// ErrInUse means that a process has locked the data path.
+	ErrInUse = errors.New("a running nsqd uses it: stop that nsqd first")
+	// ErrFork means that the fork youzan/nsq has written the data path.
+	ErrFork = errors.New("it is a data path of the fork youzan/nsq, which has a different format: let that nsqd run, and move its messages with a consumer")
+	// ErrNoData means that the directory has no nsqd.dat.
+	ErrNoData = errors.New("no nsqd.dat: it is not the data path of a stock nsqd 1.x")
+)
+
+// Path is the locked data path of a stopped nsqd.
+type Path struct {
+	Dir     string
+	Version string   // of the nsqd that has written it
+	Topics  []Source // by name
+	lock    *os.File
+}
+
+// Source is a durable topic or channel. The queue of a topic has the messages that no channel has received yet.
+type Source struct {
+	Name     string
+	Paused   bool
+	Unlisted bool // nsqd.dat does not name it, but it has a disk queue
+	Queue    *Queue
+	Channels []Source // of a topic, by name
+}
+
+// listed is a topic or channel of nsqd.dat.
+type listed struct {
+	Name     string   `json:"name"`
+	Paused   bool     `json:"paused"`
+	Channels []listed `json:"channels"`
+}
+
+// Open locks a data path as a stock nsqd does, and reads its topics, channels and the positions
+// of their queues. Errors: ErrInUse, ErrFork, ErrNoData, errors of files.
+func Open(dir string) (*Path, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, errors.Unwrap(err))
+	}
+	p := &Path{Dir: dir, lock: f}
+	if err := p.read(); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return p, nil
+}
+
+// Close releases the lock.
+func (p *Path) Close() error { return p.lock.Close() }
+
+func (p *Path) read() error {
+	if fork(p.Dir) {
+		return ErrFork
+	}
+	name := filepath.Join(p.Dir, "nsqd.dat")
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		return ErrNoData
+	}
+	if err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrInUse
+	} else if err != nil {
+		return fmt.Errorf("lock the directory: %w", err)
+	}
+	text, err := os.ReadFile(name) // no process changes it now
+	if err != nil {
+		return err
+	}
+	var m struct {
+		Version string   `json:"version"`
+		Topics  []listed `json:"topics"`
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return fmt.Errorf("nsqd.dat: %w", err)
+	}
+	p.Version = m.Version
+	add(&p.Topics, p.Dir, "", m.Topics)
+	return p.addQueues()
+}
+
+// fork reports whether the fork has written the directory: its metadata is nsqd.<id>.dat, where
+// each entry has the number of a partition.
+func fork(dir string) bool {
+	names, _ := filepath.Glob(filepath.Join(dir, "nsqd.*.dat"))
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		var m struct {
+			Topics []map[string]any `json:"topics"`
+			Delays any              `json:"enabled_delayedqueue"`
+		}
+		if err != nil || json.Unmarshal(text, &m) != nil {
+			continue
+		}
+		for _, t := range m.Topics {
+			if _, ok := t["partition"]; ok {
+				return true
+			}
+		}
+		if m.Delays != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// add adds the durable ones of nsqd.dat, with their channels, to a list. A stock nsqd leaves out invalid names, too.
+func add(list *[]Source, dir, prefix string, all []listed) {
+	for _, l := range all {
+		if api.ValidName(l.Name) && !strings.HasSuffix(l.Name, api.EphemeralSuffix) {
+			s := source(list, dir, prefix, l.Name)
+			s.Paused, s.Unlisted = l.Paused, false
+			add(&s.Channels, dir, l.Name+":", l.Channels)
+		}
+	}
+}
+
+// source returns the one with a name of a list. A new one counts as unlisted. The name of its queue has the prefix.
+func source(list *[]Source, dir, prefix, name string) *Source {
+	at, found := slices.BinarySearchFunc(*list, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
+	if !found {
+		*list = slices.Insert(*list, at, Source{Name: name, Unlisted: true, Queue: &Queue{dir: dir, name: prefix + name, files: map[int64]int64{}}})
+	}
+	return &(*list)[at]
+}
+
+// queueFile is the name of a file of a disk queue: TOPIC.diskqueue.000001.dat, or
+// TOPIC:CHANNEL.diskqueue.meta.dat.
+var queueFile = regexp.MustCompile(`^(.+)\.diskqueue\.(meta|[0-9]{6,})\.dat$`)
+
+// addQueues finds the files of all disk queues. A kill can leave a queue that nsqd.dat does not
+// name: a stock nsqd reads it when a client names the topic and the channel.
+func (p *Path) addQueues() error {
+	entries, err := os.ReadDir(p.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		m := queueFile.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
+		topic, channel, of := strings.Cut(m[1], ":")
+		if !api.ValidName(topic) || of && !api.ValidName(channel) {
+			continue
+		}
+		s := source(&p.Topics, p.Dir, "", topic)
+		if of {
+			s = source(&s.Channels, p.Dir, topic+":", channel)
+		}
+		q := s.Queue
+		if m[2] == "meta" {
+			if err := q.readMeta(); err != nil {
+				return err
+			}
+			continue
+		}
+		number, err := strconv.ParseInt(m[2], 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		q.files[number] = info.Size()
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ const (
 
 // stock opens a queue as a stock nsqd does.
 func stock(dir, name string) diskqueue.Interface {
-	return diskqueue.New(name, dir, fileBytes, minRecord, maxMessage, 7, time.Hour, func(diskqueue.LogLevel, string, ...any) {})
+	return diskqueue.New(name, dir, fileBytes, HeaderSize, maxMessage, 7, time.Hour, func(diskqueue.LogLevel, string, ...any) {})
 }
 
 // record is a message as nsqd writes it.
@@ -53,10 +53,10 @@ func readAll(t require.TestingT, q *Queue) (numbers []int, damage []Damage) {
 		}
 		require.NoError(t, err)
 		var n int
-		_, err = fmt.Sscanf(string(m.ID[:]), "%x", &n)
+		_, err = fmt.Sscanf(string(m[10:HeaderSize]), "%x", &n)
 		require.NoError(t, err)
-		require.EqualValues(t, n, m.Time)
-		require.EqualValues(t, 1, m.Attempts)
+		require.EqualValues(t, n, binary.BigEndian.Uint64(m))
+		require.EqualValues(t, 1, binary.BigEndian.Uint16(m[8:]))
 		numbers = append(numbers, n)
 	}
 }
@@ -75,7 +75,7 @@ func delivered(t require.TestingT, dir, name string, torn bool) (numbers []int) 
 		select {
 		case b := <-q.ReadChan():
 			var n int
-			_, err := fmt.Sscanf(string(b[10:minRecord]), "%x", &n)
+			_, err := fmt.Sscanf(string(b[10:HeaderSize]), "%x", &n)
 			require.NoError(t, err)
 			if n == end {
 				return numbers
@@ -203,7 +203,7 @@ func TestContinues(t *testing.T) {
 		r := queue.Read(at)
 		m, err := r.Next()
 		require.NoError(t, err)
-		require.EqualValues(t, i, m.Time)
+		require.EqualValues(t, i, binary.BigEndian.Uint64(m))
 		at = r.Position()
 		r.Close()
 	}

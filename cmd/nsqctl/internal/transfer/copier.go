@@ -211,9 +211,14 @@ func (p *copier) hasLocked(m *msgstream.Message, channel string) bool {
 	if m.Sequence >= p.high {
 		return false
 	}
-	at, there := p.Segments.match(m.Sequence, m.TimeNS)
+	return p.matchLocked(m.Sequence, m.TimeNS)
+}
+
+// matchLocked reports whether the target has a copy of a message, which a comparison then counts as found.
+func (p *copier) matchLocked(sequence uint64, timeNS int64) bool {
+	at, there := p.Segments.match(sequence, timeNS)
 	if there && p.comparing {
-		p.matched.add(m.Sequence, at)
+		p.matched.add(sequence, at)
 	}
 	return there
 }
@@ -275,19 +280,17 @@ func (p *copier) note(ctx context.Context, leader string, m *msgstream.Message) 
 	p.mu.Unlock()
 	same := !isAgain
 	if isAgain && known { // an earlier put that was late; or the source went back, and its log continued in another way
-		earlier, there, err := p.origin(ctx, leader, at)
-		if err != nil {
+		var err error
+		if same, err = p.isCopy(ctx, leader, at, o); err != nil {
 			return err
 		}
-		same = there && earlier.TimeNS == o.TimeNS
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !same {
-		p.mixed = true
-		return nil
+	if same {
+		p.noteLocked(o, m.Sequence)
 	}
-	p.noteLocked(o, m.Sequence)
+	p.mixed = p.mixed || !same
 	return nil
 }
 
@@ -297,13 +300,14 @@ func (p *copier) originOf(m *msgstream.Message) (o msgstream.Origin, ok bool) {
 	return o, ok && o.TopicID == p.source.TopicID && int(o.Partition) == p.log.partition
 }
 
-func (p *copier) origin(ctx context.Context, leader string, at uint64) (o msgstream.Origin, ok bool, err error) {
+// isCopy reports whether a place of the target has a copy of the message of an origin.
+func (p *copier) isCopy(ctx context.Context, leader string, at uint64, o msgstream.Origin) (bool, error) {
 	m, there, err := p.log.message(ctx, at, leader)
 	if err != nil || !there {
-		return o, false, err
+		return false, err
 	}
-	o, ok = p.originOf(&m)
-	return o, ok, nil
+	found, ok := p.originOf(&m)
+	return ok && found.TimeNS == o.TimeNS, nil
 }
 
 func (p *copier) noteLocked(o msgstream.Origin, target uint64) {
@@ -369,20 +373,18 @@ func (p *copier) put(ctx context.Context, messages []msgstream.Message, channel 
 	pause := retryFirst
 	for try := 0; ; try++ {
 		stored, err := p.post(ctx, try, body)
-		if err == nil && stored.Duplicate {
+		switch {
+		case err == nil && stored.Duplicate:
 			err := p.scanUntil(ctx, 0)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.noteLocked(origins[0], *stored.Sequence)
 			return true, err
-		}
-		if err == nil {
+		case err == nil:
 			return false, p.stored(ctx, *stored.Sequence, origins)
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return false, ctx.Err()
-		}
-		if brokerapi.Refused(err) {
+		case brokerapi.Refused(err):
 			return false, err
 		}
 		p.report(fmt.Sprintf("topic %s, partition %d: %v; the put is repeated", p.log.topic, p.log.partition, err))
@@ -467,7 +469,7 @@ func (p *copier) stored(ctx context.Context, first uint64, origins []msgstream.O
 
 // scanUntil repeats scan until it succeeds.
 func (p *copier) scanUntil(ctx context.Context, to uint64) error {
-	return p.insist(ctx, func() error { return p.scan(ctx, to) })
+	return repeat(ctx, retryFirst, p.reportError, func() error { return p.scan(ctx, to) })
 }
 
 // scanBeside is scanUntil while a put with these origins is under way.
@@ -475,25 +477,10 @@ func (p *copier) scanBeside(ctx context.Context, to uint64, origins []msgstream.
 	if err := p.scanUntil(ctx, to); err != nil {
 		return err
 	}
-	return p.insist(ctx, func() error { return p.dropOtherHistory(ctx, origins) })
+	return repeat(ctx, retryFirst, p.reportError, func() error { return p.dropOtherHistory(ctx, origins) })
 }
 
-// insist repeats an attempt until it succeeds, the target refuses it, or ctx ends.
-func (p *copier) insist(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if brokerapi.Refused(err) {
-			return err
-		}
-		p.report(err.Error())
-		if !concurrency.Sleep(ctx, retryFirst) {
-			return ctx.Err()
-		}
-	}
-}
+func (p *copier) reportError(err error) { p.report(err.Error()) }
 
 // find reports whether the target has a put whose answer is missing.
 func (p *copier) find(ctx context.Context, origins []msgstream.Origin) (bool, error) {
@@ -508,12 +495,9 @@ func (p *copier) find(ctx context.Context, origins []msgstream.Origin) (bool, er
 	case last.Channel != "":
 		there = p.copies[last.Channel][original{last.Sequence, last.TimeNS}]
 	case p.comparing: // it may be older than what the target has
-		if _, there = p.Segments.match(last.Sequence, last.TimeNS); there {
-			for _, o := range origins {
-				if at, is := p.Segments.match(o.Sequence, o.TimeNS); is {
-					p.matched.add(o.Sequence, at)
-				}
-			}
+		_, there = p.Segments.match(last.Sequence, last.TimeNS)
+		for i := 0; there && i < len(origins); i++ {
+			p.matchLocked(origins[i].Sequence, origins[i].TimeNS)
 		}
 	}
 	if !there {
@@ -570,4 +554,151 @@ func (p *copier) placeOf(finished uint64) uint64 {
 		return at
 	}
 	return p.End
+}
+
+// A log goes back when it is restored from a backup, or continues after an unclean recovery: messages that were
+// committed are gone, and other messages get their sequences.
+
+// doubtWait is the time between the two reads that a target has to fail.
+const doubtWait = time.Second
+
+// verify checks that the target still has the newest copy. If it has lost it, twice in a row, the result is errWentBack.
+func (p *copier) verify(ctx context.Context) error {
+	for read := 0; read < 2; read++ {
+		if read > 0 && !concurrency.Sleep(ctx, doubtWait) { // the broker may have been deposed
+			return ctx.Err()
+		}
+		if lost, err := p.lost(ctx); err != nil || !lost {
+			return err
+		}
+	}
+	return errWentBack
+}
+
+// lost reports whether the target has lost the newest copy. A copy that its retention has removed is not lost.
+func (p *copier) lost(ctx context.Context) (bool, error) {
+	last, from, limit := p.Last, p.End, 0
+	if from == 0 {
+		return false, nil
+	}
+	if last != nil {
+		from, limit = last.Target, 1
+	}
+	page, err := p.log.page(ctx, fmt.Sprint(from), limit)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case last != nil && last.Target >= page.End:
+		return true, nil
+	case last != nil && last.Target >= page.Start:
+		if len(page.Messages) == 0 {
+			return false, fmt.Errorf("partition %d of %s: the leader does not return message %d", p.log.partition, p.log.topic, from)
+		}
+		o, ok := p.originOf(&page.Messages[0])
+		if !ok || page.Messages[0].Sequence != from || o.Sequence != last.Source || o.TimeNS != last.TimeNS {
+			return true, nil
+		}
+		if page.End < p.End { // messages of others are lost: other messages may have their sequences now
+			page.End = last.Target + 1
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.End = min(p.End, page.End)
+	return false, nil
+}
+
+// cut forgets the copies of messages at and above a sequence of the source: it no longer has these messages, and others get
+// their sequences.
+func (p *copier) cut(sequence uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Segments.cut(sequence)
+	p.Next, p.high, p.Mark, p.Last, p.mixed = min(p.Next, sequence), min(p.high, sequence), "", nil, true
+}
+
+// dropOtherHistory is called when the target's log was read while a put of the same messages was under way. Copies
+// with their sequences come from an earlier attempt, or late from another history of the source, and then do not count.
+func (p *copier) dropOtherHistory(ctx context.Context, origins []msgstream.Origin) error {
+	if p.comparing || origins[0].Channel != "" {
+		return nil
+	}
+	for _, o := range origins {
+		if o.Sequence >= p.Next {
+			return nil
+		}
+		p.mu.Lock()
+		at, known := p.Segments.place(o.Sequence)
+		p.mu.Unlock()
+		if known {
+			if same, err := p.isCopy(ctx, "", at, o); err != nil {
+				return err
+			} else if same {
+				continue
+			}
+		}
+		p.cut(o.Sequence)
+		break
+	}
+	return nil
+}
+
+// sourceHas reports whether the source has the messages that are copied, or cannot tell: its retention may have
+// removed them. They are not compared one by one: the source's log up to where a saved state ended, by its mark, and
+// the original of the newest copy.
+func (p *copier) sourceHas(ctx context.Context, s partitionLog) (bool, error) {
+	if saved := p.resumed; saved != nil && saved.Mark != "" {
+		page, err := s.page(ctx, fmt.Sprint(saved.Next), 0)
+		if err != nil || page.End < saved.Next || page.Mark != "" && page.Mark != saved.Mark {
+			return false, err
+		}
+	}
+	if last := p.Last; last != nil {
+		m, there, err := s.message(ctx, last.Source, "")
+		if err != nil || there && m.TimeNS != last.TimeNS {
+			return false, err
+		}
+	}
+	p.resumed = nil
+	return true, nil
+}
+
+// compare begins a comparison of all messages of the source with their copies: a side may have gone back. It reads the whole log
+// of the target again, and makes the first message of the source the next one that may be missing, or the first
+// one that was ever copied. append leaves out what is there. settle ends the comparison.
+func (p *copier) compare(ctx context.Context, s partitionLog) error {
+	page, err := s.page(ctx, "earliest", 0)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.copyState, p.high, p.matched = copyState{}, 0, nil
+	p.comparing, p.mixed, p.resumed = true, false, nil
+	clear(p.copies)
+	clear(p.only)
+	p.mu.Unlock()
+	if err := p.scanUntil(ctx, 0); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	next, there := p.Segments.lowest()
+	p.mu.Unlock()
+	if there && next > page.Start { // earlier messages were left out, or the target's retention has removed them
+		m, ok, err := s.message(ctx, next, "")
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		_, there = p.Segments.match(next, m.TimeNS)
+		there = there && ok
+		p.mu.Unlock()
+	}
+	if !there || next < page.Start {
+		next = page.Start
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Next = next
+	return nil
 }

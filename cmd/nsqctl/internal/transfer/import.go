@@ -66,10 +66,36 @@ type streaming struct {
 	in         *os.File
 	info       msgstream.Info
 	end        msgstream.End
-	channels   []msgstream.Channel
+	channels   []importing
 	partitions []*copier
 	reporter   *cli.Reporter
 	report     importedReport
+}
+
+// importing is a channel of the stream, with its deferred messages by their places.
+type importing struct {
+	msgstream.Channel
+	deferred map[place]deferral
+}
+
+type place struct {
+	partition uint16
+	sequence  uint64
+}
+
+type deferral struct {
+	msgstream.Deferred
+	confirmed uint64 // of the channel: copies below it are finished
+}
+
+func deferralsOf(ch msgstream.Channel) map[place]deferral {
+	all := map[place]deferral{}
+	for _, p := range ch.Positions {
+		for _, d := range p.Deferred {
+			all[place{uint16(p.Partition), d.Sequence}] = deferral{d, p.Confirmed}
+		}
+	}
+	return all
 }
 
 type importedReport struct {
@@ -147,7 +173,7 @@ func (o *streaming) each(ctx context.Context, do func(*msgstream.Message) error)
 		case x.Info != nil:
 			o.info = *x.Info
 		case x.Channel != nil:
-			o.channels = append(o.channels, *x.Channel)
+			o.channels = append(o.channels, importing{*x.Channel, deferralsOf(*x.Channel)})
 		case x.End != nil:
 			o.end = *x.End
 		case do != nil:
@@ -249,33 +275,18 @@ func (o *streaming) early(ctx context.Context, m *msgstream.Message) error {
 		return nil
 	}
 	for _, ch := range o.channels {
-		d, ok := deferredIn(ch, m)
+		d, ok := ch.deferred[place{m.Partition, m.Sequence}]
 		if !ok || !ch.Ordered || o.partitions[m.Partition].has(m, ch.Name) {
 			continue
 		}
 		if d.Attempts > 0 {
 			d.DeadlineNS = 0 // it failed: no later message overtakes it
 		}
-		if err := o.putter(ctx, ch.Name, &o.report.Deferred)([]msgstream.Message{*due(m, d)}, 0); err != nil {
+		if err := o.putter(ctx, ch.Name, &o.report.Deferred)([]msgstream.Message{*due(m, d.Deferred)}, 0); err != nil {
 			return fmt.Errorf("channel %s: %w", ch.Name, err)
 		}
 	}
 	return nil
-}
-
-// deferredIn is the place of a message among the deferred ones of a channel.
-func deferredIn(ch msgstream.Channel, m *msgstream.Message) (d msgstream.Deferred, ok bool) {
-	for _, p := range ch.Positions {
-		if p.Partition != int(m.Partition) {
-			continue
-		}
-		for _, d := range p.Deferred {
-			if d.Sequence == m.Sequence {
-				return d, true
-			}
-		}
-	}
-	return d, false
 }
 
 // due is a deferred message with the time of its next delivery.
@@ -292,7 +303,7 @@ func due(m *msgstream.Message, d msgstream.Deferred) *msgstream.Message {
 func (o *streaming) placeChannels(ctx context.Context) error {
 	channels := o.channels // deferred reads the stream again
 	for _, ch := range channels {
-		created, err := ensureCopiedChannel(ctx, &o.t.Client, o.topic, ch)
+		created, err := ensureCopiedChannel(ctx, &o.t.Client, o.topic, ch.Channel)
 		if err != nil {
 			return fmt.Errorf("channel %s: %w", ch.Name, err)
 		}
@@ -309,7 +320,7 @@ func (o *streaming) placeChannels(ctx context.Context) error {
 	}
 	for _, ch := range channels {
 		for _, p := range ch.Positions {
-			if err := o.place(ctx, ch, p, at); err != nil {
+			if err := o.place(ctx, ch.Channel, p, at); err != nil {
 				return fmt.Errorf("channel %s: %w", ch.Name, err)
 			}
 		}
@@ -362,42 +373,30 @@ func (o *streaming) note(format string, args ...any) {
 
 // deferred publishes the deferred messages of a channel for that channel alone. An ordered channel has them
 // already: in the log, or before the messages of the partition (early).
-func (o *streaming) deferred(ctx context.Context, ch msgstream.Channel) error {
-	type place struct {
-		partition uint16
-		sequence  uint64
-	}
-	type deferred struct {
-		msgstream.Deferred
-		confirmed uint64 // of the channel: copies below it are finished
-	}
-	wanted := map[place]deferred{}
+func (o *streaming) deferred(ctx context.Context, ch importing) error {
 	for _, p := range ch.Positions {
 		if p.Partition >= len(o.partitions) {
 			return fmt.Errorf("a position in partition %d of %d", p.Partition, len(o.partitions))
 		}
-		for _, d := range p.Deferred {
-			wanted[place{uint16(p.Partition), d.Sequence}] = deferred{d, p.Confirmed}
-		}
 	}
-	if len(wanted) == 0 {
+	left := len(ch.deferred)
+	if left == 0 {
 		return nil
 	}
 	err := o.copyEach(ctx, ch.Name, &o.report.Deferred, func(m *msgstream.Message) (*msgstream.Message, error) {
-		at := place{m.Partition, m.Sequence}
-		d, ok := wanted[at]
+		d, ok := ch.deferred[place{m.Partition, m.Sequence}]
 		if !ok {
 			return nil, nil
 		}
-		delete(wanted, at)
+		left--
 		inLog := !m.DeferredOnly && (ch.Ordered || m.Sequence >= d.confirmed) // place does not finish that copy
 		if inLog || o.partitions[m.Partition].has(m, ch.Name) {
 			return nil, nil
 		}
 		return due(m, d.Deferred), nil
 	})
-	if err == nil && len(wanted) > 0 {
-		o.note("channel %s: %d messages that it had deferred are not in the stream: they were finished while the topic was exported", ch.Name, len(wanted))
+	if err == nil && left > 0 {
+		o.note("channel %s: %d messages that it had deferred are not in the stream: they were finished while the topic was exported", ch.Name, left)
 	}
 	return err
 }

@@ -5,16 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/time/rate"
 
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api"
+	"github.com/lockstepmq/lockstep/internal/api/msgstream"
+	"github.com/lockstepmq/lockstep/internal/concurrency"
+	"github.com/lockstepmq/lockstep/internal/ident"
+	"github.com/lockstepmq/lockstep/internal/option"
 )
 
 // mirrorState is the default name of the state file.
@@ -235,4 +250,417 @@ func (m *mirrorCommand) lagOf(ctx context.Context, s partitionLog, at copyState)
 	lag := page.End - at.Next
 	l.Lag = &lag
 	return l
+}
+
+const (
+	// mirrorGrace is how long a stop waits for the puts in flight.
+	mirrorGrace = 5 * time.Second
+	// caughtUpPolls is how often in a row a mirror without anything left is seen before --until-caught-up ends.
+	caughtUpPolls = 3
+	// maxMirrored is the largest message that the throttle of bytes takes at once.
+	maxMirrored = 16 << 20
+)
+
+// mirroring is one run of a mirror. One goroutine owns it, and a goroutine for each link copies.
+type mirroring struct {
+	*mirrorCommand
+	first string
+	copyOptions
+	bytesRate      int
+	poll           time.Duration
+	untilCaughtUp  bool
+	metricsAddress string
+	reporter       *cli.Reporter
+	source         string // its name
+	progress       *mirrorProgress
+	links          map[linkKey]*mirrorLink
+	linksMu        sync.Mutex   // the metrics read links
+	past           mirrorCounts // of links that have ended
+	byteLimit      *rate.Limiter
+	failed         chan error
+	running        sync.WaitGroup
+	began          time.Time
+	caughtUp       int // polls in a row
+	puts           context.Context
+}
+
+// mirrorCounts are the totals of links.
+type mirrorCounts struct {
+	copied, skipped, doubts, rewinds int64
+	missed                           uint64
+}
+
+func (c *mirrorCounts) add(l *mirrorLink) {
+	c.copied += l.copied.Load()
+	c.skipped += l.skipped.Load()
+	c.doubts += l.p.view().doubts
+	c.missed += l.missed.Load()
+	c.rewinds += l.rewinds.Load()
+}
+
+func (o *mirroring) run(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	o.reporter = cli.NewReporter(cmd.ErrOrStderr())
+	lock := flock.New(o.state + ".lock")
+	if ok, err := lock.TryLock(); err != nil {
+		return fmt.Errorf("--state: %w", err)
+	} else if !ok {
+		return fmt.Errorf("another mirror uses %s: run one at a time", o.state)
+	}
+	defer func() { _ = lock.Unlock() }()
+	source, _, err := o.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	o.source, o.began = source.Cluster, time.Now()
+	if o.progress, err = loadMirror(o.state); err != nil {
+		return err
+	}
+	o.links, o.failed = map[linkKey]*mirrorLink{}, make(chan error, 1)
+	o.byteLimit = limiter(o.bytesRate, max(copyBatchBytes, maxMirrored))
+	stopMetrics, err := o.serveMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	puts, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	o.puts = puts
+	defer context.AfterFunc(ctx, func() {
+		concurrency.Sleep(puts, mirrorGrace)
+		cancel()
+	})()
+	err = o.loop(ctx)
+	for _, l := range o.links {
+		l.cancel()
+	}
+	o.running.Wait()
+	err = errors.Join(err, o.save())
+	return o.finish(cmd, err)
+}
+
+// loop polls both clusters until ctx ends, a link fails, or nothing is left.
+func (o *mirroring) loop(ctx context.Context) error {
+	next := time.Now()
+	tick := time.NewTicker(min(cli.SaveEvery, o.poll))
+	defer tick.Stop()
+	for {
+		if now := time.Now(); !now.Before(next) {
+			next = now.Add(o.poll)
+			if err := o.refresh(ctx); err != nil && ctx.Err() == nil {
+				if final := new(cli.ExitError); brokerapi.Refused(err) || errors.As(err, final) {
+					return err
+				}
+				o.caughtUp = 0
+				o.reporter.About("poll", fmt.Sprintf("%s; next try in %s", oneLine(err.Error()), o.poll))
+			}
+			if o.untilCaughtUp && o.caughtUp >= caughtUpPolls {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case err := <-o.failed:
+			return err
+		case <-ctx.Done():
+			return nil // Ctrl-C is the way to stop it
+		}
+		if o.progress.file.Due() {
+			if err := o.save(); err != nil {
+				return err
+			}
+		}
+		o.reporter.Progress(func() string {
+			all, lag := o.counts()
+			return fmt.Sprintf("partitions: %d, messages copied: %d, left: %d", len(o.links), all.copied, lag)
+		})
+	}
+}
+
+// refresh creates what is missing at the target, starts links, and moves channels.
+func (o *mirroring) refresh(ctx context.Context) error {
+	source, _, err := o.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	there := map[string]ident.TopicID{}
+	for _, topic := range source.Topics {
+		there[topic.Topic] = topic.ID
+	}
+	topics := slices.DeleteFunc(source.Topics, func(t api.TopicView) bool { return !o.matches(t.Topic) })
+	if len(topics) == 0 {
+		err := fmt.Errorf("the source has no topic that matches %s", strings.Join(o.patterns, " "))
+		if o.untilCaughtUp {
+			return cli.ExitError{Code: cli.ExitNotFound, Err: err}
+		}
+		failed = append(failed, err)
+	}
+	for key, l := range o.links {
+		if there[key.topic] != l.from.id {
+			o.unlink(l) // its topic was deleted, or another topic has the name
+		}
+	}
+	for _, topic := range topics {
+		if err := o.topic(ctx, topic); err != nil {
+			err = fmt.Errorf("topic %s: %w", topic.Topic, err)
+			if brokerapi.Refused(err) && !gone(err) {
+				return err
+			}
+			failed = append(failed, err)
+		}
+	}
+	left := len(failed) > 0 || len(o.links) == 0
+	for _, l := range o.links {
+		left = left || !l.ready.Load() || l.lag() > 0 || l.answered.Load() == 0
+	}
+	if o.caughtUp++; left {
+		o.caughtUp = 0
+	}
+	return errors.Join(failed...)
+}
+
+// topic starts the links of a topic, and moves its channels.
+func (o *mirroring) topic(ctx context.Context, topic api.TopicView) error {
+	view, err := ensureCopy(ctx, &o.t.Client, topic.Topic, len(topic.Partitions), topic.Ordered)
+	if at := o.progress.Topics[topic.Topic]; errors.Is(err, errFewerPartitions) && at != nil && at.SourceID == topic.ID && at.TargetID == view.ID {
+		return o.raise(ctx, topic)
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range topic.Partitions {
+		o.link(ctx, linkKey{topic.Topic, p.Partition}, topic.ID, view.ID)
+	}
+	if o.noChannels {
+		return nil
+	}
+	return o.channels(ctx, topic.Topic)
+}
+
+// raise gives the copy of a topic the partitions that the topic has received since. The next poll starts their links.
+func (o *mirroring) raise(ctx context.Context, topic api.TopicView) error {
+	q := url.Values{"topic": {topic.Topic}, "partitions": {strconv.Itoa(len(topic.Partitions))}}
+	if topic.Ordered || topic.Dedupe == option.DedupeContent {
+		q.Set("reorder", "true") // as at the source: the copies stay in their partitions
+	}
+	return o.t.PostAny(ctx, "/v1/topic/partitions", q, nil)
+}
+
+// link starts the link of a partition, unless it runs between these two topics.
+func (o *mirroring) link(ctx context.Context, key linkKey, sourceID, targetID ident.TopicID) {
+	if l := o.links[key]; l != nil {
+		if l.from.id == sourceID && l.p.log.id == targetID && l.puts.Err() == nil {
+			return
+		}
+		o.unlink(l) // one of the topics was deleted and created again
+	}
+	at := o.progress.Topics[key.topic]
+	if at == nil || at.SourceID != sourceID || at.TargetID != targetID {
+		at = &mirrorTopic{SourceID: sourceID, TargetID: targetID, Partitions: map[int]copyState{}}
+		o.progress.Topics[key.topic] = at
+	}
+	saved, known := at.Partitions[key.partition]
+	running, cancel := context.WithCancel(ctx)
+	puts, drop := context.WithCancel(o.puts)
+	l := &mirrorLink{o: o, cancel: cancel, drop: drop, puts: puts, done: make(chan struct{})}
+	l.from = partitionLog{&o.from.Client, key.topic, sourceID, key.partition}
+	origin := msgstream.Origin{Cluster: o.source, TopicID: sourceID, Partition: uint16(key.partition)}
+	l.p = newCopier(partitionLog{&o.t.Client, key.topic, targetID, key.partition}, origin, saved, func(text string) {
+		o.reporter.About(fmt.Sprint("target ", l), oneLine(text))
+	})
+	o.linksMu.Lock()
+	o.links[key] = l
+	o.linksMu.Unlock()
+	o.running.Go(func() {
+		defer close(l.done)
+		defer drop()
+		defer cancel()
+		l.run(running, known)
+	})
+}
+
+// unlink ends a link and waits for its end, so that none of its puts comes after those of its successor.
+func (o *mirroring) unlink(l *mirrorLink) {
+	l.cancel()
+	l.drop()
+	<-l.done
+	o.past.add(l)
+	o.linksMu.Lock()
+	defer o.linksMu.Unlock()
+	delete(o.links, linkKey{l.from.topic, l.from.partition})
+}
+
+// channels creates the channels of a topic at the target, and moves those without consumers forward.
+func (o *mirroring) channels(ctx context.Context, topic string) error {
+	channels, err := readChannels(ctx, &o.from.Client, topic)
+	if err != nil {
+		return fmt.Errorf("the source: %w", err)
+	}
+	for _, ch := range channels {
+		if _, err := ensureCopiedChannel(ctx, &o.t.Client, topic, ch); err != nil {
+			return fmt.Errorf("channel %s: %w", ch.Name, err)
+		}
+	}
+	at, err := channelPositions(ctx, &o.t.Client, topic)
+	if err != nil {
+		return err
+	}
+	lowest := map[int]uint64{}
+	for _, x := range at {
+		low := positionOf(x).Low()
+		if before, known := lowest[x.Partition]; known {
+			low = min(low, before)
+		}
+		lowest[x.Partition] = low
+		l := o.links[linkKey{topic, x.Partition}]
+		below, ok := finishedBelow(channels, x)
+		if l == nil || !l.ready.Load() || !ok || x.Consumers > 0 {
+			continue
+		}
+		spans, _ := l.p.toFinish(x, finished{Below: below})
+		if _, err := finishCopies(ctx, &o.t.Client, topic, l.p.log.id, x, spans); err != nil {
+			return fmt.Errorf("channel %s: %w", x.Channel, err)
+		}
+	}
+	for partition, low := range lowest {
+		if l := o.links[linkKey{topic, partition}]; l != nil {
+			l.p.forget(low)
+		}
+	}
+	return nil
+}
+
+// finishedBelow is the first message that the channel of the source has not finished, deferred ones included.
+func finishedBelow(channels []msgstream.Channel, x api.ChannelPosition) (below uint64, ok bool) {
+	for _, ch := range channels {
+		for _, at := range ch.Positions {
+			if ch.Name == x.Channel && at.Partition == x.Partition {
+				return at.Low(), true
+			}
+		}
+	}
+	return 0, false
+}
+
+func (o *mirroring) save() error {
+	for key, l := range o.links {
+		switch at := o.progress.Topics[key.topic].Partitions; {
+		case l.ready.Load():
+			at[key.partition] = l.p.state()
+		case l.p.view().comparing:
+			delete(at, key.partition) // it begins again if it is broken off
+		}
+	}
+	return o.progress.file.Save(o.progress)
+}
+
+func (o *mirroring) counts() (all mirrorCounts, lag uint64) {
+	all = o.past
+	for _, l := range o.links {
+		all.add(l)
+		lag += l.lag()
+	}
+	return all, lag
+}
+
+func (o *mirroring) finish(cmd *cobra.Command, err error) error {
+	all, lag := o.counts()
+	caughtUp := err == nil && o.caughtUp >= caughtUpPolls
+	o.reporter.Clear()
+	return errors.Join(err, cli.Print(cmd, o.t, map[string]any{
+		"copied": all.copied, "left": lag, "puts_in_doubt": all.doubts, "not_copied_back": all.skipped, "missed": all.missed,
+		"rewinds": all.rewinds, "caught_up": caughtUp,
+	}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s copied in %s; repeated without an answer: %s", cli.Count(all.copied, "message"), time.Since(o.began).Round(time.Millisecond), cli.Count(all.doubts, "put"))
+		if all.skipped > 0 {
+			fmt.Fprintf(w, "; not copied back to where it came from: %s", cli.Count(all.skipped, "message"))
+		}
+		if all.rewinds > 0 {
+			fmt.Fprintf(w, "; a side had lost messages that were copied: %s", cli.Count(all.rewinds, "time"))
+		}
+		fmt.Fprintln(w, cli.Mark(caughtUp, "; nothing is left"))
+	}))
+}
+
+// serveMetrics serves GET /metrics; stop ends it.
+func (o *mirroring) serveMetrics() (stop func(), err error) {
+	if o.metricsAddress == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", o.metricsAddress)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-address: %w", err)
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(o)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) }) // ErrServerClosed
+	return func() { _ = s.Close(); serving.Wait() }, nil
+}
+
+// mirrorProgress is the content of the state file of a mirror.
+type mirrorProgress struct {
+	Version int                     `json:"v"`
+	Topics  map[string]*mirrorTopic `json:"topics"`
+	file    cli.StateFile
+}
+
+// mirrorTopic is the progress of one topic. It counts only for these two topics: one that is deleted
+// and created again has another id.
+type mirrorTopic struct {
+	SourceID   ident.TopicID     `json:"source_id"`
+	TargetID   ident.TopicID     `json:"target_id"`
+	Partitions map[int]copyState `json:"partitions"`
+}
+
+// loadMirror reads the state file; without one the mirror reads the target.
+func loadMirror(name string) (*mirrorProgress, error) {
+	s := &mirrorProgress{Version: 1, Topics: map[string]*mirrorTopic{}}
+	var err error
+	s.file, err = cli.LoadState(name, s, func() bool { return s.Version == 1 && s.Topics != nil },
+		"the state of a mirror; without it a mirror reads its progress from the target, which takes longer")
+	return s, err
+}
+
+type mirrorMetric struct {
+	name, help string
+	kind       prometheus.ValueType
+	value      func(l *mirrorLink) float64
+}
+
+// mirrorMetrics are the metrics of a mirror; docs/guide/mirror.md lists them.
+func mirrorMetrics() []mirrorMetric {
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	return []mirrorMetric{
+		{"lag_messages", "Messages of the source that are not in the target.", gauge, func(l *mirrorLink) float64 { return float64(l.lag()) }},
+		{"lag_seconds", "Age of the first message that is not in the target, or the time since the source last answered.", gauge,
+			func(l *mirrorLink) float64 { return l.age(time.Now()).Seconds() }},
+		{"messages_total", "Messages that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.copied.Load()) }},
+		{"bytes_total", "Bytes of bodies and headers that this process copied.", counter, func(l *mirrorLink) float64 { return float64(l.bytes.Load()) }},
+		{"repeated_puts_total", "Puts that were repeated because their fate was unknown. The target recognises them within its dedupe window.", counter,
+			func(l *mirrorLink) float64 { return float64(l.p.view().doubts) }},
+		{"missed_messages_total", "Messages that retention removed from the source before they were copied.", counter, func(l *mirrorLink) float64 { return float64(l.missed.Load()) }},
+		{"rewinds_total", "Times that the source or the target had lost messages that were copied.", counter, func(l *mirrorLink) float64 { return float64(l.rewinds.Load()) }},
+		{"returned_messages_total", "Messages that came from the target and were not copied back.", counter, func(l *mirrorLink) float64 { return float64(l.skipped.Load()) }},
+	}
+}
+
+// Describe implements prometheus.Collector: without links there are no metrics.
+func (o *mirroring) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (o *mirroring) Collect(out chan<- prometheus.Metric) {
+	o.linksMu.Lock()
+	links := slices.Collect(maps.Values(o.links))
+	o.linksMu.Unlock()
+	for _, m := range mirrorMetrics() {
+		desc := prometheus.NewDesc("lockstep_mirror_"+m.name, m.help, []string{"topic", "partition"}, nil)
+		for _, l := range links {
+			out <- prometheus.MustNewConstMetric(desc, m.kind, m.value(l), l.from.topic, strconv.Itoa(l.from.partition))
+		}
+	}
 }

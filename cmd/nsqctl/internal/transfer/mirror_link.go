@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/brokerapi"
 	"github.com/lockstepmq/lockstep/cmd/nsqctl/internal/cli"
 	"github.com/lockstepmq/lockstep/internal/api/msgstream"
 	"github.com/lockstepmq/lockstep/internal/concurrency"
@@ -188,24 +187,21 @@ func (l *mirrorLink) settle(ctx context.Context) (more bool, err error) {
 
 // until repeats a request until it succeeds, ctx ends, or a broker refuses it permanently.
 func (l *mirrorLink) until(ctx context.Context, side string, try func() error) error {
-	for {
+	report := func(err error) {
+		l.o.reporter.About(fmt.Sprint(side, " ", l), fmt.Sprintf("%v: %s: %s", l, side, oneLine(err.Error())))
+	}
+	err := repeat(ctx, mirrorRetry, report, func() error {
 		err := try()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil:
-			return nil
-		case errors.Is(err, errWentBack):
+		if errors.Is(err, errWentBack) {
 			l.targetWentBack()
 			return nil
-		case brokerapi.Refused(err):
-			return fmt.Errorf("%s: %w", side, err)
 		}
-		l.o.reporter.About(fmt.Sprint(side, " ", l), fmt.Sprintf("%v: %s: %s", l, side, oneLine(err.Error())))
-		if !concurrency.Sleep(ctx, mirrorRetry) {
-			return ctx.Err()
-		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", side, err)
 	}
+	return err
 }
 
 // wentBack is why a log loses messages.
